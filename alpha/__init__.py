@@ -1,0 +1,61 @@
+"""Alpha: a training framework whose convolutions skip zeros."""
+
+from alpha import models, nn, ops, optim
+from alpha.autograd import Function, is_grad_enabled, no_grad
+from alpha.errors import (
+    AlphaError,
+    CheckpointError,
+    CompileError,
+    DataError,
+    DeviceError,
+    GradientError,
+    OutOfMemoryError,
+    ShapeError,
+)
+from alpha.rng import manual_seed
+from alpha.runtime import Device, MemoryStats, get_device
+from alpha.tensor import Tensor, tensor
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlphaError",
+    "CheckpointError",
+    "CompileError",
+    "DataError",
+    "Device",
+    "DeviceError",
+    "Function",
+    "GradientError",
+    "MemoryStats",
+    "OutOfMemoryError",
+    "ShapeError",
+    "Tensor",
+    "get_device",
+    "is_grad_enabled",
+    "manual_seed",
+    "memory_stats",
+    "models",
+    "nn",
+    "no_grad",
+    "ops",
+    "optim",
+    "set_memory_limit",
+    "synchronize",
+    "tensor",
+]
+
+
+def memory_stats(device: str | Device = "auto") -> MemoryStats:
+    """Bytes live, peak and reserved on a device, and its limit."""
+    return get_device(device).memory_stats()
+
+
+def set_memory_limit(nbytes: int | None, device: str | Device = "auto") -> None:
+    """Never hold more than `nbytes` of the device's memory; None lifts the limit."""
+    get_device(device).set_memory_limit(nbytes)
+
+
+def synchronize(device: str | Device = "auto") -> None:
+    """Wait until all work given to the device is done; raises what went wrong in it."""
+    get_device(device).synchronize()

@@ -1,0 +1,85 @@
+"""The CIFAR-10 sample that comes with the repository: 5,000 train and 1,000 test images.
+
+One zip holds both splits: `<split>/labels`, a byte an image, and `<split>/000.webp` and so on,
+strips of 250 images one above the other, lossless. `datasets/prepare_cifar10_sample.py` writes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, features
+
+from alpha.data.cifar import CLASSES
+from alpha.data.dataset import ArrayDataset
+from alpha.errors import DataError
+
+FILE = "cifar10-sample.zip"
+STRIP = 250  # images; WebP ends at 16,383 rows
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split's name, its images a class, and the sha256 of its labels and decoded pixels."""
+
+    name: str
+    per_class: int
+    sha256: str
+
+
+TRAIN = Split("train", 500, "17dc7d3f855fdc1a2e6a85f91832bf22d81405faaee4b8dc1ff17b844ed1bcf1")
+TEST = Split("test", 100, "5956429b1632f22972492168741f3bca82246ddbb1c08b1b44c5a7d786e8fd9b")
+
+
+class Cifar10Sample(ArrayDataset):
+    """A split of the sample at `path`: `images` (N, 32, 32, 3) uint8, `labels` (N,) int32.
+
+    Raises DataError, naming the file, where it is missing, damaged or not the shipped sample.
+    """
+
+    def __init__(self, path: str | Path, train: bool = True) -> None:
+        path, split = Path(path), TRAIN if train else TEST
+        if not features.check("webp"):
+            raise DataError(f"{path}: this Pillow cannot read WebP; pip install --upgrade pillow")
+        try:
+            images, labels = _decode(path, split)
+        except FileNotFoundError as error:
+            raise DataError(f"{path}: no such file; it comes with Alpha's repository") from error
+        except (OSError, ValueError, KeyError, SyntaxError, zipfile.BadZipFile) as error:
+            raise DataError(f"{path}: damaged ({error}); restore it with git checkout") from error
+        found = digest(images, labels)
+        if found != split.sha256:
+            raise DataError(
+                f"{path}: sha256 of the {split.name} images is {found}, expected {split.sha256}; "
+                "restore it with git checkout"
+            )
+        super().__init__(images, labels.astype(np.int32), CLASSES)
+
+
+def digest(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> str:
+    """sha256 of the labels' bytes and then the pixels'."""
+    return hashlib.sha256(labels.tobytes() + images.tobytes()).hexdigest()
+
+
+def _decode(path: Path, split: Split) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    with zipfile.ZipFile(path) as archive:
+        labels = np.frombuffer(archive.read(f"{split.name}/labels"), np.uint8)
+        strips = [
+            archive.read(f"{split.name}/{index:03d}.webp")
+            for index in range(-(-len(labels) // STRIP))
+        ]
+    with ThreadPoolExecutor() as pool:  # Pillow decodes outside the interpreter's lock
+        pixels = list(pool.map(_pixels, strips))
+    return np.concatenate(pixels).reshape(len(labels), 32, 32, 3), labels
+
+
+def _pixels(strip: bytes) -> NDArray[np.uint8]:
+    with Image.open(io.BytesIO(strip)) as image:
+        return np.asarray(image.convert("RGB"))

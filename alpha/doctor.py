@@ -1,0 +1,137 @@
+"""`python -m alpha.doctor`: what is installed, what is missing and the fix, and a self-test.
+
+Exit status 0 when at least the cpu works.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from alpha import config
+from alpha.errors import AlphaError, CompileError, DeviceError
+from alpha.runtime import Device, get_device
+from alpha.runtime.cuda.compile import NO_COMPILER, find_nvcc, nvcc_version, nvrtc_version
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.device import MIB, HostArray
+
+PACKAGES = {  # distribution -> what installs it
+    "numpy": "alpha-cks",
+    "scipy": "alpha-cks",
+    "threadpoolctl": "alpha-cks",
+    "safetensors": "alpha-cks",
+    "pillow": "alpha-cks",
+    "tqdm": "alpha-cks",
+    "matplotlib": "alpha-cks[plot]",
+    "pycuda": "alpha-cks[cuda]",
+    "nvidia-ml-py": "alpha-cks[cuda]",
+    "cuda-bindings": "alpha-cks[nvrtc]",
+}
+
+
+def main() -> int:
+    """Print the report; 0 when the cpu works."""
+    print(f"python        {platform.python_version()} on {platform.platform()}")
+    for name, extra in PACKAGES.items():
+        print(f"{name:13} {_package(name, extra)}")
+    print(f"BLAS          {_blas()}")
+    print(f"CPU cores     {os.cpu_count()}")
+    print(f"compiler      {_compiler()}")
+    print(f"kernel cache  {_cache()}")
+    print(f"\n{config.table()}\n")
+    works = _check("cpu", _test_cpu)
+    _check("cuda", _test_cuda)
+    return 0 if works else 1
+
+
+def _package(name: str, extra: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return f"missing: pip install '{extra}'"
+
+
+def _blas() -> str:
+    build: Any = np.show_config(mode="dicts")
+    blas = build["Build Dependencies"]["blas"]
+    return f"{blas.get('name', 'unknown')} {blas.get('version', '')}"
+
+
+def _compiler() -> str:
+    try:
+        nvcc = find_nvcc()
+        if nvcc is not None:
+            return f"{nvcc}, {nvcc_version(nvcc).strip().splitlines()[-1]}"
+        return f"NVRTC {nvrtc_version()}"
+    except CompileError:
+        return f"missing: {NO_COMPILER}"
+
+
+def _cache() -> str:
+    folder = config.cache_dir()
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return f"{folder}, {len(sizes)} files, {sum(sizes) / MIB:.1f} MiB"
+
+
+def _check(name: str, test: Callable[[Device], str]) -> bool:
+    """Run one device's self-test and print a line."""
+    start = time.perf_counter()
+    try:
+        device = get_device(name)
+        result = test(device)
+    except AlphaError as error:
+        print(f"{name:5} FAILS: {error}")
+        return False
+    print(f"{name:5} works: {result} ({time.perf_counter() - start:.2f} s)")
+    return True
+
+
+def _test_cpu(device: Device) -> str:
+    A = np.random.default_rng(0).standard_normal((256, 256), dtype=np.float32)
+    product = device.download(device.upload(A) @ device.upload(A))
+    _compare(product, A.astype(np.float64) @ A, 1e-3)
+    return "a 256 x 256 product agrees with float64"
+
+
+def _test_cuda(device: Device) -> str:
+    """Copy, compile, launch with every kind of argument, fill, compare."""
+    assert isinstance(device, CudaDevice)
+    count, threads, scale, shift = 4096, 128, 3.0, 0.5
+    X = np.arange(count, dtype=np.float32)
+    target = device.empty(count, np.float32)
+    device.launch(
+        "runtime/selftest.cu",
+        "selftest",
+        count // threads,
+        threads,
+        (device.upload(X), target, scale, count),
+        {"SHIFT": shift},
+        shared_bytes=4 * threads,
+    )
+    mirrored = X.reshape(-1, threads)[:, ::-1].reshape(-1)
+    _compare(device.download(target), scale * mirrored + shift, 0.0)
+    device.fill(target, 0.1)
+    _compare(device.download(target), np.full(count, 0.1, np.float32), 0.0)
+    properties = device.properties
+    return (
+        f"{properties.name}, {properties.arch}, {properties.multiprocessors} multiprocessors, "
+        f"{properties.total_bytes / MIB:.0f} MiB, driver {device.driver.name}; "
+        "a kernel compiles and agrees"
+    )
+
+
+def _compare(result: HostArray, expected: HostArray, tolerance: float) -> None:
+    worst = float(np.abs(result - expected).max())
+    if not worst <= tolerance:
+        raise DeviceError(f"the self-test is off by {worst}: report this with the lines above")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Alpha's exceptions: one for each kind of thing that can go wrong, each message with its numbers."""
+
+from __future__ import annotations
+
+
+class AlphaError(Exception):
+    """Base of every error that Alpha raises on purpose."""
+
+
+class ShapeError(AlphaError, ValueError):
+    """Shapes that do not fit an operator; the message carries the operator, the fact and the shapes."""
+
+
+class DeviceError(AlphaError, RuntimeError):
+    """A device that is missing, that mixes with another, or that a CUDA call failed on."""
+
+
+class CompileError(AlphaError, RuntimeError):
+    """A kernel that does not compile: the command, the options and the compiler's text."""
+
+
+class OutOfMemoryError(AlphaError, MemoryError):
+    """The arena cannot serve an allocation: asked, in use, reserved, limit, free on the device."""
+
+
+class DataError(AlphaError, ValueError):
+    """A data file that is missing, truncated or altered; the message names it."""
+
+
+class CheckpointError(AlphaError, ValueError):
+    """A file of a run (weights, history, curves) that cannot be read or written or does not fit."""
+
+
+class GradientError(AlphaError, RuntimeError):
+    """A backward pass that cannot be right: no graph, freed buffers, a saved tensor written in place."""
+
+
+class TrainingError(AlphaError, ArithmeticError):
+    """A training run that cannot go on: a loss that is not finite."""

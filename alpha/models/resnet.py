@@ -1,0 +1,105 @@
+"""The paper's ResNets (He et al. 2016, basic blocks), for 32x32 and 128x128 images."""
+
+from __future__ import annotations
+
+from alpha import nn
+from alpha.tensor import Tensor
+
+IMAGE_SIZES = (32, 128)  # CIFAR-10 and the paper's reduced ILSVRC2012
+
+
+class BasicBlock(nn.Module):
+    """conv 3x3 (stride s), BN, act, conv 3x3, BN, plus the shortcut, act.
+
+    Where shape changes the shortcut is a 3x3 convolution of the same stride with BN.
+    """
+
+    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
+        self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.act = nn.LeakyReLU(inplace=True)
+        self.downsample: nn.Sequential | None = None
+        if stride != 1 or in_channels != channels:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False),
+                nn.BatchNorm2d(channels),
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn2(self.conv2(self.act(self.bn1(self.conv1(x)))))
+        y.add_(x if self.downsample is None else self.downsample(x))
+        return self.act(y)  # type: ignore[no-any-return]
+
+
+class ResNet(nn.Module):
+    """Stem of stride 2, four stages of basic blocks, global average, two linear layers.
+
+    (N, H, W, 3) -> (N, num_classes)
+
+    Args:
+        stages: blocks in each of the four stages, which have width, 2, 4 and 8 width channels.
+        num_classes: outputs.
+        hidden: width of the first linear layer.
+        stem: kernel size of the first convolution; a 3x3 one has a bias (ResNet34 on CIFAR-10).
+        dropout: its probability before both linear layers.
+        width: channels of the stem and the first stage.
+    """
+
+    def __init__(
+        self,
+        stages: tuple[int, ...],
+        num_classes: int,
+        hidden: int,
+        stem: int = 7,
+        dropout: float = 0.1,
+        width: int = 64,
+    ) -> None:
+        self.conv1 = nn.Conv2d(3, width, stem, 2, stem // 2, bias=stem == 3)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.act = nn.LeakyReLU(inplace=True)
+        blocks = []
+        in_channels = width
+        for stage, count in enumerate(stages):
+            channels = width << stage
+            for block in range(count):
+                stride = 2 if stage > 0 and block == 0 else 1
+                blocks.append(BasicBlock(in_channels, channels, stride))
+                in_channels = channels
+        self.blocks = nn.Sequential(*blocks)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Sequential(
+            nn.Flatten(),
+            nn.Dropout(dropout),
+            nn.Linear(in_channels, hidden),
+            nn.LeakyReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, num_classes),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.act(self.bn1(self.conv1(x)))
+        return self.fc(self.pool(self.blocks(x)))  # type: ignore[no-any-return]
+
+
+def check_image_size(model: str, image_size: int) -> None:
+    if image_size not in IMAGE_SIZES:
+        raise ValueError(f"{model}: image_size={image_size} is not one of {IMAGE_SIZES}")
+
+
+def resnet18(num_classes: int = 10, image_size: int = 32) -> ResNet:
+    """ResNet18 as the paper trained it: (N, 32, 32, 3) or (N, 128, 128, 3) -> (N, num_classes)"""
+    check_image_size("resnet18", image_size)
+    return ResNet((2, 2, 2, 2), num_classes, hidden=128 if image_size == 32 else 512)
+
+
+def resnet34(num_classes: int = 10, image_size: int = 32) -> ResNet:
+    """ResNet34 as the paper trained it: (N, 32, 32, 3) or (N, 128, 128, 3) -> (N, num_classes)
+
+    Its first stage has four blocks; on 32x32 images the stem is a 3x3 convolution with bias.
+    """
+    check_image_size("resnet34", image_size)
+    if image_size == 32:
+        return ResNet((4, 4, 6, 3), num_classes, hidden=256, stem=3)
+    return ResNet((4, 4, 6, 3), num_classes, hidden=512)

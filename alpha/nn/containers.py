@@ -1,0 +1,71 @@
+"""Modules that hold modules: Sequential calls them in order, ModuleList only lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar, overload
+
+from alpha.nn.module import Module
+
+Self = TypeVar("Self", bound="_Ordered")
+
+
+class _Ordered(Module):
+    """Modules named "0", "1", ..: what both containers are."""
+
+    def append(self: Self, module: Module) -> Self:
+        if not isinstance(module, Module):
+            raise TypeError(f"{type(self).__name__} holds modules, not {type(module).__name__}")
+        setattr(self, str(len(self)), module)
+        return self
+
+    def extend(self: Self, modules: Iterable[Module]) -> Self:
+        for module in modules:
+            self.append(module)
+        return self
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.children())
+
+    def __iter__(self) -> Iterator[Module]:
+        return self.children()
+
+    @overload
+    def __getitem__(self: Self, index: int) -> Module: ...
+
+    @overload
+    def __getitem__(self: Self, index: slice) -> Self: ...
+
+    def __getitem__(self: Self, index: int | slice) -> Module | Self:
+        """A module, or for a slice a container of the same modules, numbered from 0."""
+        modules = list(self.children())
+        if not isinstance(index, slice):
+            return modules[index]
+        result = type(self).__new__(type(self))
+        result.training = self.training
+        return result.extend(modules[index])
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        if not isinstance(module, Module):
+            raise TypeError(f"{type(self).__name__} holds modules, not {type(module).__name__}")
+        names = [name for name, _ in self.named_children()]
+        setattr(self, names[index], module)
+
+
+class Sequential(_Ordered):
+    """Modules called one after the other   `Sequential(Conv2d(3, 64, 3), ReLU())`"""
+
+    def __init__(self, *modules: Module) -> None:
+        self.extend(modules)
+
+    def forward(self, x: Any) -> Any:
+        for module in self.children():
+            x = module(x)
+        return x
+
+
+class ModuleList(_Ordered):
+    """A list of modules; the model's own forward calls them."""
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        self.extend(modules)

@@ -1,0 +1,263 @@
+"""Module: a tree of layers with parameters and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from alpha.errors import CheckpointError
+from alpha.runtime import Device, get_device
+from alpha.tensor import DTypeLike, Tensor, as_dtype, tensor
+
+Self = TypeVar("Self", bound="Module")
+PreHook = Callable[["Module", tuple[Any, ...]], "tuple[Any, ...] | None"]
+ForwardHook = Callable[["Module", tuple[Any, ...], Any], Any]
+
+
+class Parameter(Tensor):
+    """A tensor that a module trains; `values`, whatever `alpha.tensor` takes, are copied."""
+
+    __slots__ = ()
+
+    def __init__(self, values: Any, requires_grad: bool = True) -> None:
+        super().__init__(tensor(values).array, requires_grad)
+
+
+class Buffer(Tensor):
+    """State of a module that is not trained, as running statistics; `values` as for `Parameter`."""
+
+    __slots__ = ()
+
+    def __init__(self, values: Any) -> None:
+        super().__init__(tensor(values).array)
+
+
+class HookHandle:
+    """What registering a forward hook returns; `remove()` takes the hook off again."""
+
+    def __init__(self, module: Module, hooks: str, hook: Callable[..., Any]) -> None:
+        def call(*args: Any) -> Any:  # one function a handle: a hook may be registered twice
+            return hook(*args)
+
+        self._module, self._hooks, self._call = module, hooks, call
+        setattr(module, hooks, (*getattr(module, hooks), call))
+
+    def remove(self) -> None:
+        kept = [call for call in getattr(self._module, self._hooks) if call is not self._call]
+        setattr(self._module, self._hooks, tuple(kept))
+
+
+class Module:
+    """Base of layers and models: assign parameters and modules as attributes, define `forward`.
+
+    An attribute that is a `Parameter`, a `Buffer` or a `Module` is part of the model; anything
+    else, as None, a plain tensor or a list, is not (`ModuleList` holds modules).
+
+    Attributes:
+        training: True after `train()` (the default), False after `eval()`.
+    """
+
+    training = True
+    _pre_hooks: tuple[PreHook, ...] = ()
+    _forward_hooks: tuple[ForwardHook, ...] = ()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{type(self).__name__} defines no forward(self, ...)")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for before in self._pre_hooks:
+            args = before(self, args) or args
+        output = self.forward(*args, **kwargs)
+        for after in self._forward_hooks:
+            replacement = after(self, args, output)
+            output = output if replacement is None else replacement
+        return output
+
+    def register_forward_pre_hook(self, hook: PreHook) -> HookHandle:
+        """Call `hook(module, args)` before each forward; a result, a tuple, replaces the args."""
+        return HookHandle(self, "_pre_hooks", hook)
+
+    def register_forward_hook(self, hook: ForwardHook) -> HookHandle:
+        """Call `hook(module, args, output)` after each forward; a result replaces the output."""
+        return HookHandle(self, "_forward_hooks", hook)
+
+    # -- the tree -----------------------------------------------------------------------------
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """(attribute name, module) of the direct submodules, in order of assignment."""
+        for name, value in vars(self).items():
+            if isinstance(value, Module):
+                yield name, value
+
+    def children(self) -> Iterator[Module]:
+        for _, module in self.named_children():
+            yield module
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """(dotted name, module) of this and every module below; a shared one comes once."""
+        seen: set[int] = set()
+
+        def walk(module: Module, name: str) -> Iterator[tuple[str, Module]]:
+            if id(module) in seen:
+                return
+            seen.add(id(module))
+            yield name, module
+            for child_name, child in module.named_children():
+                yield from walk(child, f"{name}.{child_name}" if name else child_name)
+
+        return walk(self, prefix)
+
+    def modules(self) -> Iterator[Module]:
+        for _, module in self.named_modules():
+            yield module
+
+    def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """(dotted name, tensor) of every parameter and buffer; a shared one comes once."""
+        seen: set[int] = set()
+        for prefix, module in self.named_modules():
+            for name, value in vars(module).items():
+                if isinstance(value, (Parameter, Buffer)) and id(value) not in seen:
+                    seen.add(id(value))
+                    yield (f"{prefix}.{name}" if prefix else name), value
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        for name, value in self.named_tensors():
+            if isinstance(value, Parameter):
+                yield name, value
+
+    def parameters(self) -> Iterator[Parameter]:
+        for _, value in self.named_parameters():
+            yield value
+
+    def named_buffers(self) -> Iterator[tuple[str, Buffer]]:
+        for name, value in self.named_tensors():
+            if isinstance(value, Buffer):
+                yield name, value
+
+    def buffers(self) -> Iterator[Buffer]:
+        for _, value in self.named_buffers():
+            yield value
+
+    def apply(self: Self, function: Callable[[Module], object]) -> Self:
+        """Call `function` on this and every module below."""
+        for module in self.modules():
+            function(module)
+        return self
+
+    # -- state --------------------------------------------------------------------------------
+
+    def train(self: Self, mode: bool = True) -> Self:
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self: Self) -> Self:
+        return self.train(False)
+
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+        """Train every parameter, or freeze them all: `model.blocks.requires_grad_(False)`."""
+        for parameter in self.parameters():
+            parameter.requires_grad = requires_grad
+        return self
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    def to(self: Self, device: str | Device) -> Self:
+        """Move parameters and buffers, in place; gradients are dropped."""
+        target = get_device(device)
+        for _, value in self.named_tensors():
+            if value.device is not target:
+                value.array = target.upload(value.numpy())
+                value.grad = None
+        return self
+
+    def astype(self: Self, dtype: DTypeLike) -> Self:
+        """Turn floating parameters and buffers into `dtype`, in place; gradients are dropped."""
+        target = as_dtype(dtype)
+        if target.kind != "f":
+            raise TypeError(f"Module.astype: {target.name} is not a floating dtype")
+        for _, value in self.named_tensors():
+            if value.dtype.kind == "f" and value.dtype != target:
+                value.array = value.device.upload(value.numpy().astype(target))
+                value.grad = None
+        return self
+
+    @property
+    def device(self) -> Device:
+        """Where the first parameter or buffer lives; cpu for a module without any."""
+        for _, value in self.named_tensors():
+            return value.device
+        return get_device("cpu")
+
+    def state_dict(self) -> dict[str, npt.NDArray[Any]]:
+        """Copies of all parameters and buffers on the host, by dotted name."""
+        return {name: value.numpy() for name, value in self.named_tensors()}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Copy values in by name; nothing is changed unless everything fits.
+
+        Args:
+            state: arrays (or tensors) by dotted name.
+            strict: missing and unexpected names are errors; shapes that differ always are.
+
+        Raises:
+            CheckpointError: lists every mismatch at once.
+        """
+        own = dict(self.named_tensors())
+        values = {name: np.asarray(state[name]) for name in own if name in state}
+        problems = _mismatches(own, values)
+        if strict:
+            problems += [f"missing     {n} {t.shape}" for n, t in own.items() if n not in state]
+            problems += [f"unexpected  {n}" for n in state if n not in own]
+        if problems:
+            count = "1 mismatch" if len(problems) == 1 else f"{len(problems)} mismatches"
+            raise CheckpointError(
+                f"{count} between the weights and {type(self).__name__}:\n  "
+                + "\n  ".join(problems)
+            )
+        for name, value in values.items():
+            target = own[name]
+            target.array = target.device.upload(np.ascontiguousarray(value, target.dtype))
+            target._version.bump("load_state_dict")
+
+    def summary(self, input_shape: tuple[int, ...]) -> str:
+        """A table of layers: output shape, parameters, FLOPs, activations kept for backward.
+
+        One forward pass on zeros, which leaves the module as it was.
+
+        Args:
+            input_shape: (N, H, W, C) of a batch, or whatever `forward` takes.
+        """
+        from alpha.nn.summary import summary
+
+        return summary(self, input_shape)
+
+    def extra_repr(self) -> str:
+        """What `repr` shows between the parentheses; a layer's own arguments."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [
+            f"  ({name}): " + repr(child).replace("\n", "\n  ")
+            for name, child in self.named_children()
+        ]
+        inside = self.extra_repr() + ("\n" + "\n".join(lines) + "\n" if lines else "")
+        return f"{type(self).__name__}({inside})"
+
+
+def _mismatches(own: Mapping[str, Tensor], values: Mapping[str, npt.NDArray[Any]]) -> list[str]:
+    """Values that cannot be copied in: other shapes, or not numbers."""
+    problems = []
+    for name, value in values.items():
+        if value.dtype.kind not in "fiub":
+            problems.append(f"dtype       {name}: {value.dtype} is not a number")
+        elif value.shape != own[name].shape:
+            problems.append(
+                f"shape       {name}: the weights have {value.shape}, the model {own[name].shape}"
+            )
+    return problems

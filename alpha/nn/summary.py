@@ -1,0 +1,237 @@
+"""The table of a model's layers, from what one forward pass records."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.nn.module import Module
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.matmul import Linear, Matmul
+from alpha.primitive import Array
+from alpha.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What operators come to.
+
+    Attributes:
+        flops: operations of convolutions and matrix products, two a multiply-add, with padding.
+        convolution: those of them in convolutions.
+        useful: those of the convolutions' that meet no padded zero.
+        kept: bytes of activations that stay until the backward pass.
+    """
+
+    flops: int = 0
+    convolution: int = 0
+    useful: float = 0.0
+    kept: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.flops + other.flops,
+            self.convolution + other.convolution,
+            self.useful + other.useful,
+            self.kept + other.kept,
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One call of one module; `parameters` and `cost` are its own, without its submodules'."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    parameters: int
+    cost: Cost
+
+
+def summary(model: Module, input_shape: tuple[int, ...]) -> str:
+    """The table as text: see `Module.summary`."""
+    return _table(trace(model, input_shape), model, input_shape)
+
+
+def trace(model: Module, input_shape: tuple[int, ...]) -> list[Row]:
+    """Run `model` once on zeros, in evaluation mode, and collect what each module recorded."""
+    ledger = _Ledger(model)
+    names = {id(module): name for name, module in model.named_modules()}
+    rows: list[Row] = []
+    counted: set[int] = set()
+    running = [Cost()]  # of the modules whose forward has begun, and of nobody's
+
+    def enter(module: Module, args: tuple[Any, ...]) -> None:
+        running[-1] += ledger.charge(_tensors(args))  # what the caller made itself
+        running.append(Cost())
+
+    def leave(module: Module, args: tuple[Any, ...], output: Any) -> None:
+        tensors = list(_tensors(output))
+        own = {id(v): v for v in vars(module).values() if isinstance(v, Tensor)}
+        parameters = sum(v.size for i, v in own.items() if i in ledger.own and i not in counted)
+        counted.update(own)
+        cost = running.pop() + ledger.charge(tensors)
+        if parameters or cost != Cost() or not any(module.children()):
+            shape = tensors[0].shape if tensors else ()
+            kind = type(module).__name__
+            rows.append(Row(names[id(module)] or "(model)", kind, shape, parameters, cost))
+
+    dtypes = [p.dtype for p in model.parameters()]
+    zeros = model.device.zeros(input_shape, dtypes[0] if dtypes else np.float32)
+    with _traced(model):
+        handles = [module.register_forward_pre_hook(enter) for module in model.modules()]
+        handles += [module.register_forward_hook(leave) for module in model.modules()]
+        try:
+            model(Tensor(zeros))
+        finally:
+            for handle in handles:
+                handle.remove()
+    return rows
+
+
+@contextlib.contextmanager
+def _traced(model: Module) -> Iterator[None]:
+    """Evaluation mode with every operator recorded, then everything as before."""
+    modes = [(module, module.training) for module in model.modules()]
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    model.eval()
+    for parameter in frozen:
+        parameter.requires_grad = parameter.dtype.kind == "f"
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for parameter in frozen:
+            parameter.requires_grad = False
+
+
+class _Ledger:
+    """Charges each node of the graph once, to the innermost module that was running."""
+
+    def __init__(self, model: Module) -> None:
+        self.own = {id(parameter) for parameter in model.parameters()}
+        self._trained = {id(p) for p in model.parameters() if p.requires_grad}
+        self._trains: dict[int, bool] = {}  # node id -> whether training would record it
+        self._memory = {id(_root(tensor.array)) for _, tensor in model.named_tensors()}
+        self._held: list[Array] = []  # an id is one array's as long as the array lives
+
+    def charge(self, tensors: Iterable[Tensor]) -> Cost:
+        """The cost of the nodes behind `tensors` that nobody was charged for yet."""
+        total = Cost()
+        for node in self._new(tensors):
+            self._trains[node.id] = any(self._wanted(edge) for edge in node.edges)
+            total += _work(node)
+            if self._trains[node.id]:
+                total += Cost(kept=self._kept(node))
+        return total
+
+    def _new(self, tensors: Iterable[Tensor]) -> list[Function]:
+        stack: list[Any] = [tensor._node for tensor in tensors]
+        found: dict[int, Function] = {}
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Function) and node.id not in self._trains | found.keys():
+                found[node.id] = node
+                stack += node.edges
+        return [found[i] for i in sorted(found)]  # as they were made: inputs first
+
+    def _wanted(self, edge: Any) -> bool:
+        if isinstance(edge, Function):
+            return self._trains[edge.id]
+        return id(edge) in self._trained
+
+    def _kept(self, node: Function) -> int:
+        """Bytes that this node is the first to hold: saved arrays and array attributes."""
+        total = 0
+        for value in _arrays(list(vars(node).values())):
+            root = _root(value)
+            if id(root) not in self._memory:
+                self._memory.add(id(root))
+                self._held.append(root)
+                total += int(value.nbytes)
+        return total
+
+
+def _work(node: Function) -> Cost:
+    """Operations of a convolution or a matrix product, from its shapes."""
+    shape = getattr(node, "s", None)
+    if isinstance(shape, ConvShape):
+        return Cost(shape.flops, shape.flops, shape.useful * shape.flops)
+    if isinstance(node, Linear):
+        X, W = node.saved
+        return Cost(2 * X.size * W.shape[0])
+    if isinstance(node, Matmul):
+        A, B = node.saved
+        return Cost(2 * A.size * B.shape[-1])
+    return Cost()
+
+
+def _root(array: Array) -> Any:
+    """What owns the memory of an array, one object for all of its views."""
+    if not isinstance(array, np.ndarray):
+        return array.block
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _arrays(values: Iterable[Any]) -> Iterator[Array]:
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            yield from _arrays(value)
+        elif hasattr(value, "nbytes") and hasattr(value, "shape"):
+            yield value
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, (tuple, list)):
+        for value in output:
+            yield from _tensors(value)
+    elif isinstance(output, dict):
+        yield from _tensors(list(output.values()))
+
+
+# -- text -----------------------------------------------------------------------------------------
+
+
+def _table(rows: list[Row], model: Module, input_shape: tuple[int, ...]) -> str:
+    header = ("layer", "type", "output", "parameters", "MFLOP", "useful", "kept KiB")
+    body = [(row.name, row.kind, str(row.shape), *_cells(row.parameters, row.cost)) for row in rows]
+    cost = sum((row.cost for row in rows), Cost())
+    parameters = [p.size for p in model.parameters()]
+    trained = sum(p.size for p in model.parameters() if p.requires_grad)
+    total = ("total", "", "", *_cells(sum(parameters), cost))
+    widths = [max(map(len, column)) for column in zip(header, *body, total, strict=True)]
+    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+
+    def line(cells: tuple[str, ...]) -> str:
+        padded = [
+            cell.ljust(width) if i < 3 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "  ".join(padded).rstrip()
+
+    frozen = "" if trained == sum(parameters) else f", {trained:,} of them trained"
+    notes = (
+        f"{type(model).__name__} on {input_shape}: {sum(parameters):,} parameters{frozen}, "
+        f"{cost.flops / 1e9:,.2f} GFLOP a forward pass, "
+        f"{cost.kept / 2**20:,.1f} MiB of activations kept for the backward pass"
+    )
+    return "\n".join([line(header), rule, *map(line, body), rule, line(total), notes])
+
+
+def _cells(parameters: int, cost: Cost) -> tuple[str, str, str, str]:
+    return (
+        f"{parameters:,}" if parameters else "",
+        f"{cost.flops / 1e6:,.1f}" if cost.flops else "",
+        f"{cost.useful / cost.convolution:.1%}" if cost.convolution else "",
+        f"{cost.kept / 2**10:,.1f}" if cost.kept else "",
+    )

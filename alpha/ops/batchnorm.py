@@ -1,0 +1,298 @@
+"""Batch normalisation over the channels of the last axis (Ioffe & Szegedy 2015)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.errors import ShapeError
+from alpha.ops.elementwise import need_float32, vector_width
+from alpha.ops.reduce import column_block, column_splits
+from alpha.primitive import Array, primitive
+from alpha.runtime import workers
+from alpha.runtime.cpu import empty as cpu_empty
+from alpha.tensor import Tensor
+
+
+@primitive
+def channel_moments(
+    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float
+) -> tuple[Array, Array]:
+    """Mean and biased variance of each column; running += momentum (new - running), where there are running ones
+
+    X (R, C), running_mean, running_var (C,) -> mean, var (C,); the new running variance is unbiased
+    """
+
+
+@primitive
+def batch_norm_apply(
+    X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float
+) -> Array:
+    """Y = weight (X - mean) / sqrt(var + eps) + bias   X (R, C), the others (C,) -> Y (R, C)"""
+
+
+@primitive
+def batch_norm_gradients(
+    dY: Array, X: Array, mean: Array, var: Array, weight: Array, eps: float, batch: bool
+) -> tuple[Array, Array, Array]:
+    """dX, dweight, dbias; `batch`: mean and var came from X itself, so that their gradient counts
+
+    dY, X (R, C), the others (C,) -> dX (R, C), dweight, dbias (C,)
+    """
+
+
+def _grain(X: Array) -> int:
+    row = int(X.shape[1]) * int(X.itemsize)
+    return max(1, workers.CHUNK_BYTES // max(1, row))
+
+
+@channel_moments.impl("cpu")
+def _(
+    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float
+) -> tuple[Array, Array]:
+    R, C = X.shape
+    grain = _grain(X)
+    chunks = -(-R // grain)
+    sums, squares = np.empty((chunks, C)), np.empty((chunks, C))
+
+    def chunk(start: int, stop: int) -> None:
+        # about a mean of some rows, so that nothing large cancels
+        n, z = stop - start, start // grain
+        ones = np.ones(n, X.dtype)
+        origin = X[start : min(stop, start + 64)].mean(axis=0)
+        shifted = X[start:stop] - origin
+        offset = (ones @ shifted).astype(np.float64)
+        np.multiply(shifted, shifted, out=shifted)
+        sums[z] = np.multiply(origin, n, dtype=np.float64) + offset
+        squares[z] = ones @ shifted - offset * offset / n
+
+    workers.parallel_for(R, grain, chunk)
+    # chunks of their own means merge in float64 (Chan, Golub & LeVeque 1983)
+    counts = np.full((chunks, 1), float(grain))
+    counts[-1] = R - grain * (chunks - 1)
+    mean = sums.sum(axis=0) / R
+    between = counts * (sums / counts - mean) ** 2
+    total = np.maximum(squares.sum(axis=0) + between.sum(axis=0), 0)
+    var = total / R
+    if running_mean is not None and running_var is not None:
+        for old, new in ((running_mean, mean), (running_var, total / max(1, R - 1))):
+            old += (momentum * (new - old)).astype(old.dtype)
+    return mean.astype(X.dtype), var.astype(X.dtype)
+
+
+@batch_norm_apply.impl("cpu")
+def _(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
+    scale = weight / np.sqrt(var + X.dtype.type(eps))
+    Y = cpu_empty(X.shape, X.dtype)
+
+    def chunk(start: int, stop: int) -> None:
+        y = Y[start:stop]
+        np.subtract(X[start:stop], mean, out=y)
+        np.multiply(y, scale, out=y)
+        np.add(y, bias, out=y)
+
+    workers.parallel_for(X.shape[0], _grain(X), chunk)
+    return Y
+
+
+@batch_norm_gradients.impl("cpu")
+def _(
+    dY: Array, X: Array, mean: Array, var: Array, weight: Array, eps: float, batch: bool
+) -> tuple[Array, Array, Array]:
+    R, C = X.shape
+    if X.size == 0:
+        return np.zeros_like(X), np.zeros_like(weight), np.zeros_like(weight)
+    rstd = 1 / np.sqrt(var + X.dtype.type(eps))
+    grain = _grain(X)
+    parts = np.empty((2, -(-R // grain), C))
+
+    def sums(start: int, stop: int) -> None:
+        dy, z = dY[start:stop], start // grain
+        ones = np.ones(stop - start, X.dtype)
+        parts[0, z] = ones @ dy
+        centred = X[start:stop] - mean
+        np.multiply(centred, dy, out=centred)
+        parts[1, z] = ones @ centred
+
+    workers.parallel_for(R, grain, sums)
+    db, moment = parts.sum(axis=1)  # moment: sum of dY (X - mean)
+    dw = moment * rstd
+    a = weight * rstd
+    dX = cpu_empty(X.shape, X.dtype)
+    # dX = a (dY - db / R - (X - mean) rstd dw / R), its constants folded
+    slope = (-a * rstd * dw / R).astype(X.dtype)
+    shift = (-a * db / R - slope * mean).astype(X.dtype)
+
+    def apply(start: int, stop: int) -> None:
+        dx = dX[start:stop]
+        np.multiply(dY[start:stop], a, out=dx)
+        if batch:
+            through = X[start:stop] * slope
+            np.add(through, shift, out=through)
+            np.add(dx, through, out=dx)
+
+    workers.parallel_for(R, grain, apply)
+    return dX, dw.astype(X.dtype), db.astype(X.dtype)
+
+
+MERGE = (32, 16)  # a block that joins segments: channels, lanes
+
+
+def _columns(X: Array, *others: Array) -> tuple[int, tuple[int, int], int, int]:
+    """(vector, block, tiles of channels, lanes) of the kernels that go through X (R, C)."""
+    R, C = X.shape
+    vector = vector_width(X, *others) if C % 4 == 0 else 1
+    across, lanes, _ = column_block(1, R, C // vector)
+    return vector, (across, lanes), -(-C // (vector * across)), lanes
+
+
+def _stream(X: Array, *others: Array) -> tuple[tuple[int, int], tuple[int, int], int, int]:
+    """(grid, block, rows a block, vector) of a pass that reads and writes (R, C) once."""
+    vector, block, tiles, lanes = _columns(X, *others)
+    rows = 8 * lanes
+    return (-(-X.shape[0] // rows), tiles), block, rows, vector
+
+
+@channel_moments.impl("cuda")
+def _(
+    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float
+) -> tuple[Array, Array]:
+    need_float32("batch_norm", X)
+    R, C = X.shape
+    device = X.device
+    vector, block, tiles, lanes = _columns(X)
+    splits, rows = column_splits(device, R, lanes, tiles)
+    part = device.empty((2, splits, C), np.float32)
+    mean, var = device.empty((C,), np.float32), device.empty((C,), np.float32)
+    macros = {"VECTOR": vector}
+    device.launch(
+        "batchnorm/moments.cu", "moments", (tiles, splits), block, (part, X, R, C, rows), macros
+    )
+    device.launch(
+        "batchnorm/moments.cu", "merge_moments", -(-C // MERGE[0]), MERGE,
+        (mean, var, part, running_mean, running_var, float(momentum), R, C, rows, splits), macros,
+    )  # fmt: skip
+    return mean, var
+
+
+@batch_norm_apply.impl("cuda")
+def _(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
+    need_float32("batch_norm", X, mean, var, weight, bias)
+    Y = X.device.empty(X.shape, X.dtype)
+    if X.size:
+        grid, block, rows, vector = _stream(X, Y, mean, var, weight, bias)
+        X.device.launch(
+            "batchnorm/apply.cu", "apply", grid, block,
+            (Y, X, mean, var, weight, bias, float(eps), *X.shape, rows), {"VECTOR": vector},
+        )  # fmt: skip
+    return Y
+
+
+@batch_norm_gradients.impl("cuda")
+def _(
+    dY: Array, X: Array, mean: Array, var: Array, weight: Array, eps: float, batch: bool
+) -> tuple[Array, Array, Array]:
+    need_float32("batch_norm", dY, X, mean, var, weight)
+    R, C = X.shape
+    device = X.device
+    if X.size == 0:
+        return device.zeros((R, C), X.dtype), *(device.zeros((C,), X.dtype) for _ in range(2))
+    vector, block, tiles, lanes = _columns(X, dY, mean, var, weight)
+    splits, segment = column_splits(device, R, lanes, tiles)
+    part = device.empty((2, splits, C), np.float32)
+    dw, db = device.empty((C,), np.float32), device.empty((C,), np.float32)
+    dX = device.empty(X.shape, X.dtype)
+    macros = {"VECTOR": vector}
+    device.launch(
+        "batchnorm/gradient_sums.cu", "gradient_sums", (tiles, splits), block,
+        (part, dY, X, mean, R, C, segment), macros,
+    )  # fmt: skip
+    device.launch(
+        "batchnorm/gradient_sums.cu", "merge_sums", -(-C // MERGE[0]), MERGE,
+        (dw, db, part, var, float(eps), C, splits), macros,
+    )  # fmt: skip
+    rows = 8 * lanes
+    device.launch(
+        "batchnorm/input_gradient.cu", "input_gradient", (-(-R // rows), tiles), block,
+        (dX, dY, X, mean, var, weight, dw, db, float(eps), R, C, rows, int(batch)), macros,
+    )  # fmt: skip
+    return dX, dw, db
+
+
+class BatchNorm(Function):
+    """Y = weight (X - mean) / sqrt(var + eps) + bias   X (..., C), weight, bias (C,) -> Y (..., C)"""
+
+    def forward(self, *arrays: Array, **options: Any) -> Array:
+        X, weight, bias = arrays
+        self.eps, self.batch = options["eps"], options["training"]
+        self.rows = (-1 if X.size else 0, X.shape[-1])
+        x = X.reshape(self.rows)
+        running = options["running"]
+        if self.batch:
+            kept = (None, None) if running is None else tuple(t.array for t in running)
+            mean, var = channel_moments(x, *kept, options["momentum"])
+            for old in running or ():
+                old._version.bump("batch_norm")
+        else:
+            mean, var = (t.array for t in running)
+        self.save(X, weight)
+        self.statistics = mean, var
+        return batch_norm_apply(x, mean, var, weight, bias, self.eps).reshape(tuple(X.shape))
+
+    def backward(self, dY: Array) -> Any:
+        X, weight = self.saved
+        dX, dw, db = batch_norm_gradients(
+            dY.reshape(self.rows),
+            X.reshape(self.rows),
+            *self.statistics,
+            weight,
+            self.eps,
+            self.batch,
+        )
+        return dX.reshape(tuple(X.shape)), dw, db
+
+
+def batch_norm(
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Batch normalisation   x (..., C), the others (C,) -> (..., C)
+
+    In training mean and (biased) variance are the batch's, and the running ones move towards them by `momentum`,
+    the variance unbiased, as in PyTorch; otherwise the running ones are used.
+
+    Raises:
+        ShapeError: a parameter is not (C,), the batch has one row in training, or running statistics are missing.
+    """
+    C = x.shape[-1] if x.ndim else 0
+    named = {
+        "running_mean": running_mean,
+        "running_var": running_var,
+        "weight": weight,
+        "bias": bias,
+    }
+    for name, value in named.items():
+        if value is not None and value.shape != (C,):
+            raise ShapeError(
+                f"batch_norm: {name} has shape {value.shape}, x {x.shape} needs ({C},)"
+            )
+    if training and x.size <= C:
+        raise ShapeError(
+            f"batch_norm: one row a channel has no variance to train on  (x {x.shape})"
+        )
+    running = None
+    if running_mean is not None and running_var is not None:
+        running = (running_mean, running_var)
+    elif not training:
+        raise ShapeError("batch_norm: evaluation needs running_mean and running_var")
+    return BatchNorm.apply(
+        x, weight, bias, running=running, training=training, momentum=momentum, eps=eps
+    )

@@ -1,0 +1,45 @@
+"""Which row of the variant table computes an operator: a pure function of shape and target."""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+from alpha import config
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.variants import VARIANTS, Target, Variant
+
+
+def applicable(operator: str, s: ConvShape, target: Target) -> list[Variant]:
+    """The rows that can compute it, in the order of the table."""
+    return [
+        v
+        for v in VARIANTS
+        if v.operator == operator and v.device == target.device and v.can(s, target)
+    ]
+
+
+def choose(operator: str, s: ConvShape, target: Target) -> Variant:
+    """The row to run: the first that can and pays.
+
+    ALPHA_CONV_VARIANT forces a row by name where it can; ALPHA_DEBUG=1 prints each choice once.
+    """
+    return _choose(operator, s, target, config.CONV_VARIANT.get(), config.DEBUG.flag())
+
+
+@functools.lru_cache(maxsize=4096)
+def _choose(operator: str, s: ConvShape, target: Target, forced: str, debug: bool) -> Variant:
+    rows = applicable(operator, s, target)
+    variant = next((v for v in rows if v.name == forced), None)
+    why = "forced"
+    if variant is None:
+        variant = next(v for v in rows if v.pays(s, target))
+        why = variant.why
+    if debug:
+        print(
+            f"alpha: {operator} X {s.X} W {s.W} stride ({s.sh}, {s.sw}) padding ({s.ph}, {s.pw}): "
+            f"{variant.name} ({why}); "
+            f"{s.useful:.1%} of the multiplications meet no padded zero",
+            file=sys.stderr,
+        )
+    return variant

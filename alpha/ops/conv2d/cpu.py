@@ -1,0 +1,270 @@
+"""The C-K-S algorithms on numpy and BLAS: they skip the same zeros as the CUDA kernels.
+
+Each algorithm has two forms. By patches: positions that share one trimmed filter are gathered into a matrix and
+meet it in one product; good for large maps and few channels. By positions (or taps): products of
+strided views, no gathering; good for small maps and many channels, where a product of one position is large enough.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from alpha.ops.conv2d.shape import ConvShape, Segment, SplitSegment, valid_outputs
+from alpha.primitive import Array
+from alpha.runtime import workers
+from alpha.runtime.cpu import empty as cpu_empty
+
+PATCH_BYTES = 1 << 22  # a gathered matrix; one a worker fits the last-level cache
+
+_scratch = threading.local()
+
+
+def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Memory of this worker that is used again: fresh pages cost more than the gather itself."""
+    size = int(np.prod(shape, dtype=np.int64))
+    held = getattr(_scratch, name, None)
+    if held is None or held.nbytes < size * dtype.itemsize:
+        held = np.empty(size * dtype.itemsize, np.uint8)
+        setattr(_scratch, name, held)
+    return held[: size * dtype.itemsize].view(dtype).reshape(shape)
+
+
+def run_tasks(tasks: list[Callable[[], None]]) -> None:
+    """All tasks over the workers."""
+    workers.parallel_for(len(tasks), 1, lambda start, stop: tasks[start]())
+
+
+def gather(A: Array, row: int, column: int, shape: tuple[int, ...], step: tuple[int, int]) -> Array:
+    """Patches of A as rows of a matrix.
+
+    A (N, H, W, C); patches (n, rows, columns, h, w) start at (row, column) and move by `step`
+    -> (n rows columns, h w C) in this worker's scratch.
+    """
+    n, rows, columns, h, w = shape
+    C, s = A.shape[3], A.strides
+    patches = as_strided(
+        A[:, row:, column:],
+        (n, rows, columns, h, w * C),
+        (s[0], step[0] * s[1], step[1] * s[2], s[1], s[3]),
+    )
+    matrix = scratch("patches", patches.shape, A.dtype)
+    np.copyto(matrix, patches)
+    return matrix.reshape(n * rows * columns, h * w * C)
+
+
+def _images_a_task(N: int, floats: int, itemsize: int) -> int:
+    """Images whose patches fill the scratch, but no fewer tasks than workers."""
+    fit = max(1, PATCH_BYTES // max(1, floats * itemsize))
+    return max(1, min(fit, -(-N // workers.count())))
+
+
+# -- ConvV2: forward (Algorithm 1) ----------------------------------------------------------------
+
+
+def conv_v2_patches(X: Array, W: Array, s: ConvShape) -> Array:
+    """Y of each rectangle of positions with one trimmed filter   X, W -> Y"""
+    Y = cpu_empty(s.Y, X.dtype)
+    tasks = []
+    for row in s.row_segments:
+        for column in s.column_segments:
+            tasks += _conv_v2_rectangle(X, W, Y, s, row, column)
+    run_tasks(tasks)
+    return Y
+
+
+def _conv_v2_rectangle(
+    X: Array, W: Array, Y: Array, s: ConvShape, row: Segment, column: Segment
+) -> list[Callable[[], None]]:
+    h, w = row.f_e - row.f_s, column.f_e - column.f_s
+    rows, columns = row.stop - row.start, column.stop - column.start
+    if h * w == 0:
+        Y[:, row.start : row.stop, column.start : column.stop] = 0
+        return []
+    trimmed = W[:, row.f_s : row.f_e, column.f_s : column.f_e].reshape(s.OC, -1)
+    images = _images_a_task(s.N, rows * columns * h * w * s.IC, X.itemsize)
+
+    def task(n: int) -> None:
+        x = X[n : n + images]
+        shape = (len(x), rows, columns, h, w)
+        patches = gather(x, row.first, column.first, shape, (s.sh, s.sw))
+        product = scratch("product", (len(patches), s.OC), X.dtype)
+        np.matmul(patches, trimmed.T, out=product)
+        Y[n : n + images, row.start : row.stop, column.start : column.stop] = product.reshape(
+            len(x), rows, columns, s.OC
+        )
+
+    return [lambda n=n: task(n) for n in range(0, s.N, images)]  # type: ignore[misc]
+
+
+def conv_v2_positions(X: Array, W: Array, s: ConvShape) -> Array:
+    """Y at each position, tap by tap over the trimmed filter   X, W -> Y"""
+    Y = cpu_empty(s.Y, X.dtype)
+
+    def task(position: int) -> None:
+        oh, ow = divmod(position, s.OW)
+        taps = [
+            (X[:, oh * s.sh - s.ph + fh, ow * s.sw - s.pw + fw], W[:, fh, fw].T)
+            for fh in _taps(s.row_segments, oh)
+            for fw in _taps(s.column_segments, ow)
+        ]
+        Y[:, oh, ow] = _sum_of_products(taps, (s.N, s.OC), X.dtype)
+
+    workers.parallel_for(s.OH * s.OW, 1, lambda start, stop: task(start))
+    return Y
+
+
+def _taps(axis: tuple[Segment, ...], o: int) -> range:
+    return next(range(g.f_s, g.f_e) for g in axis if g.start <= o < g.stop)
+
+
+def _sum_of_products(
+    pairs: list[tuple[Array, Array]], shape: tuple[int, int], dtype: np.dtype[Any]
+) -> Array | float:
+    """Sum of A B over the pairs, in this worker's scratch."""
+    if not pairs:
+        return 0.0
+    total, product = scratch("total", shape, dtype), scratch("product", shape, dtype)
+    np.matmul(*pairs[0], out=total)
+    for A, B in pairs[1:]:
+        np.matmul(A, B, out=product)
+        np.add(total, product, out=total)
+    return total
+
+
+# -- KS-deconv: input gradient (Algorithms 2 and 2B) ----------------------------------------------
+
+
+def kernel_split(W: Array, s: ConvShape, y: int, x: int) -> Array:
+    """Stage 1: the split kernel of residue (y, x), rotated   W -> C (CH, CW, OC, IC)"""
+    split = W[:, y :: s.sh, x :: s.sw][:, ::-1, ::-1]
+    return np.ascontiguousarray(split.transpose(1, 2, 0, 3))
+
+
+def ks_deconv_patches(dY: Array, W: Array, s: ConvShape) -> Array:
+    """Stages 2 and 3: a stride-1 convolution a residue, stored where it belongs   dY, W -> dX"""
+    dX = cpu_empty(s.X, dY.dtype)
+    tasks = []
+    for y in range(s.sh):
+        for x in range(s.sw):
+            C = kernel_split(W, s, y, x)
+            for row in (g for g in s.row_splits if g.residue == y):
+                for column in (g for g in s.column_splits if g.residue == x):
+                    tasks += _ks_deconv_rectangle(dY, C, dX, s, row, column)
+    run_tasks(tasks)
+    return dX
+
+
+def _ks_deconv_rectangle(
+    dY: Array, C: Array, dX: Array, s: ConvShape, row: SplitSegment, column: SplitSegment
+) -> list[Callable[[], None]]:
+    h, w = row.c_e - row.c_s, column.c_e - column.c_s
+    target = dX[:, row.start :: s.sh, column.start :: s.sw][:, : row.length, : column.length]
+    if h * w == 0:
+        target[...] = 0
+        return []
+    trimmed = C[row.c_s : row.c_e, column.c_s : column.c_e].reshape(-1, s.IC)
+    images = _images_a_task(s.N, row.length * column.length * h * w * s.OC, dY.itemsize)
+
+    def task(n: int) -> None:
+        g = dY[n : n + images]
+        shape = (len(g), row.length, column.length, h, w)
+        patches = gather(g, row.first, column.first, shape, (1, 1))
+        product = scratch("product", (len(patches), s.IC), dY.dtype)
+        np.matmul(patches, trimmed, out=product)
+        target[n : n + images] = product.reshape(len(g), row.length, column.length, s.IC)
+
+    return [lambda n=n: task(n) for n in range(0, s.N, images)]  # type: ignore[misc]
+
+
+def ks_deconv_positions(dY: Array, W: Array, s: ConvShape) -> Array:
+    """dX at each position, over the taps of its residue that land inside dY   dY, W -> dX"""
+    dX = cpu_empty(s.X, dY.dtype)
+
+    def hits(i: int, p: int, stride: int, F: int, O: int) -> list[tuple[int, int]]:  # noqa: E741
+        """(f, o) of the taps that input position i meets."""
+        return [
+            (f, (i + p - f) // stride)
+            for f in range((i + p) % stride, F, stride)
+            if 0 <= (i + p - f) // stride < O
+        ]
+
+    def task(position: int) -> None:
+        ih, iw = divmod(position, s.IW)
+        taps = [
+            (dY[:, oh, ow], W[:, fh, fw])
+            for fh, oh in hits(ih, s.ph, s.sh, s.FH, s.OH)
+            for fw, ow in hits(iw, s.pw, s.sw, s.FW, s.OW)
+        ]
+        dX[:, ih, iw] = _sum_of_products(taps, (s.N, s.IC), dY.dtype)
+
+    workers.parallel_for(s.IH * s.IW, 1, lambda start, stop: task(start))
+    return dX
+
+
+# -- Sk-dilated: filter gradient (Algorithms 3 and 3B) --------------------------------------------
+
+
+def sk_dilated_patches(X: Array, dY: Array, s: ConvShape) -> Array:
+    """dW over the rectangles of ConvV2: dY^T times the patches, one partial sum a worker   X, dY -> dW"""
+    rectangles = [
+        (row, column, n, images)
+        for row in s.row_segments
+        for column in s.column_segments
+        if row.f_e > row.f_s and column.f_e > column.f_s
+        for images in [_rectangle_images(s, row, column, X.itemsize)]
+        for n in range(0, s.N, images)
+    ]
+    segments = min(workers.count(), len(rectangles)) or 1  # the paper's GZ, summed in order
+    parts = np.zeros((segments, *s.W), X.dtype)
+
+    def segment(z: int, _: int) -> None:
+        for row, column, n, images in rectangles[z::segments]:
+            x, h, w = X[n : n + images], row.f_e - row.f_s, column.f_e - column.f_s
+            rows, columns = row.stop - row.start, column.stop - column.start
+            shape = (len(x), rows, columns, h, w)
+            patches = gather(x, row.first, column.first, shape, (s.sh, s.sw))
+            g = scratch("gradient", (len(x), rows, columns, s.OC), X.dtype)
+            np.copyto(g, dY[n : n + images, row.start : row.stop, column.start : column.stop])
+            product = scratch("product", (s.OC, patches.shape[1]), X.dtype)
+            np.matmul(g.reshape(-1, s.OC).T, patches, out=product)
+            part = parts[z, :, row.f_s : row.f_e, column.f_s : column.f_e]
+            part += product.reshape(s.OC, h, w, s.IC)
+
+    workers.parallel_for(segments, 1, segment)
+    return parts[0] if segments == 1 else parts.sum(axis=0, dtype=X.dtype)
+
+
+def _rectangle_images(s: ConvShape, row: Segment, column: Segment, itemsize: int) -> int:
+    area = (row.stop - row.start) * (column.stop - column.start)
+    taps = (row.f_e - row.f_s) * (column.f_e - column.f_s)
+    return _images_a_task(s.N, area * taps * s.IC, itemsize * 2)
+
+
+def sk_dilated_taps(X: Array, dY: Array, s: ConvShape) -> Array:
+    """dW tap by tap over the positions valid for it: dY and X fetched in leaping steps   X, dY -> dW"""
+    dW = cpu_empty(s.W, X.dtype)
+
+    def task(tap: int) -> None:
+        fh, fw = divmod(tap, s.FW)
+        h_s, h_e = valid_outputs(fh, s.OH, s.IH, s.sh, s.ph)
+        w_s, w_e = valid_outputs(fw, s.OW, s.IW, s.sw, s.pw)
+        rows = s.N * (h_e - h_s) * (w_e - w_s)
+        if rows == 0:
+            dW[:, fh, fw] = 0
+            return
+        g = scratch("gradient", (s.N, h_e - h_s, w_e - w_s, s.OC), X.dtype)
+        np.copyto(g, dY[:, h_s:h_e, w_s:w_e])
+        x = scratch("patches", (s.N, h_e - h_s, w_e - w_s, s.IC), X.dtype)
+        ih, iw = h_s * s.sh + fh - s.ph, w_s * s.sw + fw - s.pw
+        np.copyto(x, X[:, ih :: s.sh, iw :: s.sw][:, : h_e - h_s, : w_e - w_s])
+        product = scratch("product", (s.OC, s.IC), X.dtype)
+        np.matmul(g.reshape(rows, s.OC).T, x.reshape(rows, s.IC), out=product)
+        dW[:, fh, fw] = product
+
+    workers.parallel_for(s.FH * s.FW, 1, lambda start, stop: task(start))
+    return dW

@@ -1,0 +1,194 @@
+"""The shape of a convolution, and which taps of the filter fall inside: the arithmetic of filter trimming.
+
+Every range of the paper is separable, so that one axis at a time is enough. Letters are the paper's (Table I).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from alpha.errors import ShapeError
+
+Pair = int | tuple[int, int]
+
+
+def pair(name: str, value: Pair) -> tuple[int, int]:
+    """An int or a pair (height, width) as a pair."""
+    both = (value, value) if isinstance(value, int) else tuple(value)
+    if len(both) != 2:
+        raise ValueError(f"{name}={value!r} is neither a number nor a pair (height, width)")
+    return int(both[0]), int(both[1])
+
+
+class Segment(NamedTuple):
+    """Neighbouring positions of one axis that share one trimmed filter (forward).
+
+    Positions [start, stop) of the output use taps [f_s, f_e); the first reads the input at `first`.
+    """
+
+    start: int
+    stop: int
+    f_s: int
+    f_e: int
+    first: int
+
+
+class SplitSegment(NamedTuple):
+    """Positions of one residue of the input axis that share one trimmed split kernel (KS-deconv).
+
+    Positions start, start + s, .. (`length` of them) use [c_s, c_e) of the split kernel; the first reads
+    dY at `first`, each next one further.
+    """
+
+    residue: int
+    start: int
+    length: int
+    c_s: int
+    c_e: int
+    first: int
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """X (N, IH, IW, IC), W (OC, FH, FW, IC), Y (N, OH, OW, OC), stride (sh, sw), padding (ph, pw)."""
+
+    N: int
+    IH: int
+    IW: int
+    IC: int
+    OC: int
+    FH: int
+    FW: int
+    sh: int
+    sw: int
+    ph: int
+    pw: int
+    OH: int
+    OW: int
+
+    @property
+    def X(self) -> tuple[int, int, int, int]:
+        return self.N, self.IH, self.IW, self.IC
+
+    @property
+    def W(self) -> tuple[int, int, int, int]:
+        return self.OC, self.FH, self.FW, self.IC
+
+    @property
+    def Y(self) -> tuple[int, int, int, int]:
+        return self.N, self.OH, self.OW, self.OC
+
+    @functools.cached_property
+    def flops(self) -> int:
+        """Operations with the padded zeros (paper, Table III): two a multiply-add."""
+        return 2 * self.N * self.OH * self.OW * self.OC * self.FH * self.FW * self.IC
+
+    @functools.cached_property
+    def useful(self) -> float:
+        """Share of the multiplications that meet no padded zero."""
+        rows = sum((s.stop - s.start) * (s.f_e - s.f_s) for s in self.row_segments)
+        columns = sum((s.stop - s.start) * (s.f_e - s.f_s) for s in self.column_segments)
+        return rows * columns / max(1, self.OH * self.OW * self.FH * self.FW)
+
+    @functools.cached_property
+    def row_segments(self) -> tuple[Segment, ...]:
+        return tuple(segments(self.OH, self.IH, self.FH, self.sh, self.ph))
+
+    @functools.cached_property
+    def column_segments(self) -> tuple[Segment, ...]:
+        return tuple(segments(self.OW, self.IW, self.FW, self.sw, self.pw))
+
+    @functools.cached_property
+    def row_splits(self) -> tuple[SplitSegment, ...]:
+        return tuple(split_segments(self.OH, self.IH, self.FH, self.sh, self.ph))
+
+    @functools.cached_property
+    def column_splits(self) -> tuple[SplitSegment, ...]:
+        return tuple(split_segments(self.OW, self.IW, self.FW, self.sw, self.pw))
+
+
+def trimmed_taps(o: int, size: int, F: int, s: int, p: int) -> tuple[int, int]:
+    """[f_s, f_e): the taps of output position o that meet the input, not its padding (Algorithm 1)."""
+    i_s = o * s - p
+    f_s = max(-i_s, 0)
+    return f_s, max(f_s, min(size - i_s, F))
+
+
+def segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[Segment]:  # noqa: E741
+    """The output axis cut where the trimmed filter changes."""
+    start = 0
+    for o in range(1, O + 1):
+        taps = trimmed_taps(start, size, F, s, p)
+        if o == O or trimmed_taps(o, size, F, s, p) != taps:
+            yield Segment(start, o, *taps, start * s - p + taps[0])
+            start = o
+
+
+def split_segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[SplitSegment]:  # noqa: E741
+    """The input axis by residue, cut where the trimmed split kernel changes (Algorithm 2B).
+
+    Residue y holds the positions i with (i + p - y) % s == 0. Its split kernel has C = ceil((F - y) / s) taps, tap
+    c standing for f = y + (C - 1 - c) s. The paper prints the upper bound of c as oph; it is C.
+    """
+    for y in range(s):
+        C = max(0, -(-(F - y) // s))
+        run: SplitSegment | None = None
+        for i in range((y - p) % s, size, s):
+            o_s = (i + p - y) // s - (C - 1)
+            c_s = max(-o_s, 0)
+            c_e = max(c_s, min(O - o_s, C))
+            if run is not None and (run.c_s, run.c_e) == (c_s, c_e):
+                run = run._replace(length=run.length + 1)
+                continue
+            if run is not None:
+                yield run
+            run = SplitSegment(y, i, 1, c_s, c_e, o_s + c_s)
+        if run is not None:
+            yield run
+
+
+def valid_outputs(f: int, O: int, size: int, s: int, p: int) -> tuple[int, int]:  # noqa: E741
+    """[o_s, o_e): the outputs whose tap f meets the input (Algorithm 3B)."""
+    i_s = f - p
+    o_s = max(-(i_s // s), 0)
+    return o_s, max(o_s, min(O, -(-(size - i_s) // s)))
+
+
+def conv_shape(
+    operator: str,
+    X: tuple[int, ...],
+    W: tuple[int, ...],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    output: tuple[int, int] | None = None,
+) -> ConvShape:
+    """Check shapes and make a `ConvShape`; `output` overrides (OH, OW) for a transposed convolution.
+
+    Raises:
+        ShapeError: X or W have not 4 axes, channels differ, stride < 1, padding < 0, or Y would be empty.
+    """
+    if len(X) != 4 or len(W) != 4:
+        raise ShapeError(
+            f"{operator}: X (N, H, W, C) and W (OC, FH, FW, IC) are needed  (X {X}, W {W})"
+        )
+    if X[3] != W[3]:
+        raise ShapeError(
+            f"{operator}: X has IC={X[3]} channels but W expects {W[3]}  (X {X}, W {W})"
+        )
+    if min(stride) < 1 or min(padding) < 0:
+        raise ShapeError(f"{operator}: stride {stride} must be >= 1 and padding {padding} >= 0")
+    N, IH, IW, IC = X
+    OC, FH, FW, _ = W
+    OH, OW = output or (
+        (IH + 2 * padding[0] - FH) // stride[0] + 1,
+        (IW + 2 * padding[1] - FW) // stride[1] + 1,
+    )
+    if min(N, IH, IW, IC, OC, FH, FW, OH, OW) < 1:
+        raise ShapeError(
+            f"{operator}: the output would be ({N}, {OH}, {OW}, {OC}), which is empty  "
+            f"(X {X}, W {W}, stride {stride}, padding {padding})"
+        )
+    return ConvShape(N, IH, IW, IC, OC, FH, FW, *stride, *padding, OH, OW)

@@ -1,0 +1,247 @@
+"""Elementwise operators: one expression for CUDA, one numpy function for cpu, the gradient rule beside them.
+
+    add = elementwise("add", "a + b", lambda y, a, b: np.add(a, b, out=y), inputs=2)
+
+makes a primitive on both devices. Operands `a`, `b`, `c` have the output's shape, or repeat along it (their shape is
+a suffix of the output's, as a bias's is); `p`, `q`, `r` are numbers. Broadcasting of other kinds is made
+by `broadcast_to` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from alpha.errors import ShapeError
+from alpha.primitive import Array, Primitive, primitive
+from alpha.runtime import workers
+from alpha.runtime.cpu import empty as cpu_empty
+
+BLOCK = 256  # threads a block of every one-dimensional kernel
+CUDA_TYPES = {
+    np.dtype(np.float32): "float",
+    np.dtype(np.float64): "double",
+    np.dtype(np.int32): "int",
+    np.dtype(np.int64): "long long",
+    np.dtype(np.uint8): "unsigned char",
+    np.dtype(np.bool_): "bool",
+}
+_STEPS = {4: 2, 1: 4}  # packs a thread, by elements a pack: enough loads in flight
+_SCALARS = ("p", "q", "r")
+
+
+def vector_width(*arrays: Array) -> int:
+    """4 where packs of four neighbouring elements are aligned in every array, else 1."""
+    aligned = all(a.address % min(16, 4 * a.dtype.itemsize) == 0 for a in arrays)
+    return 4 if aligned else 1
+
+
+def stream_grid(size: int, vector: int) -> tuple[int, dict[str, int | str]]:
+    """Blocks, and macros, of a kernel that goes through `size` elements once."""
+    steps = _STEPS[vector]
+    index = "unsigned" if size < 2**31 else "unsigned long long"
+    macros: dict[str, int | str] = {"VECTOR": vector, "STEPS": steps, "INDEX": index}
+    return -(-size // (BLOCK * vector * steps)), macros
+
+
+def need_float32(operator: str, *arrays: Array) -> None:
+    """`TypeError` where an array is not float32, the type of the larger cuda kernels."""
+    for array in arrays:
+        if array.dtype != np.float32:
+            raise TypeError(f"{operator}: cuda computes in float32, not {array.dtype.name}")
+
+
+def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> Primitive:
+    """A primitive Y = f(a, b, c; p, q, r), called `f(a, .., p=, out=)`; out may be one of the operands.
+
+    Args:
+        name: unique name of the primitive.
+        cuda: C++ expression of a, b, c (the operands) and p, q, r (the numbers), all of one floating type.
+        cpu: `cpu(y, a, .., p, ..)` fills y from numpy chunks; y may be the memory of an operand.
+        inputs: number of operands, 1 to 3.
+    """
+
+    def contract(
+        *arrays: Array,
+        p: float = 0.0,
+        q: float = 0.0,
+        r: float = 0.0,
+        out: Array | None = None,
+    ) -> Array: ...
+
+    contract.__name__ = name
+    contract.__doc__ = f"Y = {cuda}, elementwise  (...) -> (...)"
+    result = primitive(contract)
+    numbers = _used_numbers(cuda)
+
+    @result.impl("cpu")
+    def on_cpu(
+        *arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None
+    ) -> Array:
+        values = {"p": p, "q": q, "r": r}
+        return _map_cpu(cpu, arrays, tuple(values[n] for n in numbers), out)
+
+    @result.impl("cuda")
+    def on_cuda(
+        *arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None
+    ) -> Array:
+        return _map_cuda(cuda, inputs, arrays, (p, q, r), out)
+
+    return result
+
+
+def _used_numbers(expression: str) -> tuple[str, ...]:
+    words = "".join(c if c.isalnum() or c == "_" else " " for c in expression).split()
+    return tuple(n for n in _SCALARS if n in words)
+
+
+def _map_cpu(
+    function: Callable[..., Any], arrays: tuple[Array, ...], numbers: tuple[float, ...], out: Any
+) -> Array:
+    first = arrays[0]
+    Y = cpu_empty(first.shape, first.dtype) if out is None else out
+    period = min(a.size for a in arrays)
+    if period == 0:
+        return Y
+    rows = first.size // period
+    if any(a.size not in (first.size, period) for a in arrays):
+        function(Y, *arrays, *numbers)
+        return Y
+    if period == first.size:  # no operand repeats
+        flat = [a.reshape(-1) for a in arrays]
+        y = Y.reshape(-1)
+
+        def chunk(start: int, stop: int) -> None:
+            function(y[start:stop], *(a[start:stop] for a in flat), *numbers)
+
+        workers.parallel_for(first.size, workers.CHUNK_BYTES // first.itemsize, chunk)
+        return Y
+    table = [a.reshape(-1, period) for a in arrays]
+    y2 = Y.reshape(rows, period)
+
+    def row_chunk(start: int, stop: int) -> None:
+        parts = (a if len(a) == 1 else a[start:stop] for a in table)
+        function(y2[start:stop], *parts, *numbers)
+
+    workers.parallel_for(rows, workers.CHUNK_BYTES // (period * first.itemsize), row_chunk)
+    return Y
+
+
+def _map_cuda(
+    expression: str,
+    inputs: int,
+    arrays: tuple[Array, ...],
+    numbers: tuple[float, float, float],
+    out: Array | None,
+) -> Array:
+    first = arrays[0]
+    device = first.device
+    Y = device.empty(first.shape, first.dtype) if out is None else out
+    size = first.size
+    if size == 0:
+        return Y
+    periods = [a.size for a in arrays]
+    # a period that is no multiple of four would begin inside a pack
+    whole = all(n in (size, 1) or n % 4 == 0 for n in periods)
+    grid, macros = stream_grid(size, vector_width(Y, *arrays) if whole else 1)
+    absent = 3 - inputs
+    device.launch(
+        "elementwise/map.cu",
+        "map",
+        grid,
+        BLOCK,
+        (
+            *(Y, *arrays, *[None] * absent),
+            *(np.int64(n) for n in (*periods, *[1] * absent, size)),
+            *(first.dtype.type(n) for n in numbers),
+        ),
+        {
+            "EXPRESSION": expression,
+            "INPUTS": inputs,
+            "TYPE": CUDA_TYPES[first.dtype],
+            **macros,
+        },
+    )
+    return Y
+
+
+# -- primitives -----------------------------------------------------------------------------------
+
+add = elementwise("add", "a + b", lambda y, a, b: np.add(a, b, out=y), 2)
+subtract = elementwise("subtract", "a - b", lambda y, a, b: np.subtract(a, b, out=y), 2)
+multiply = elementwise("multiply", "a * b", lambda y, a, b: np.multiply(a, b, out=y), 2)
+divide = elementwise("divide", "a / b", lambda y, a, b: np.divide(a, b, out=y), 2)
+
+
+def _affine_cpu(y: Array, a: Array, p: float, q: float) -> None:
+    np.multiply(a, a.dtype.type(p), out=y)
+    if q:
+        np.add(y, a.dtype.type(q), out=y)
+
+
+affine = elementwise("affine", "p * a + q", _affine_cpu, 1)
+
+
+def _power_cpu(y: Array, a: Array, p: float) -> None:
+    np.power(a, a.dtype.type(p), out=y)
+
+
+power = elementwise("power", "pow(a, p)", _power_cpu, 1)
+exponential = elementwise("exponential", "exp(a)", lambda y, a: np.exp(a, out=y), 1)
+logarithm = elementwise("logarithm", "log(a)", lambda y, a: np.log(a, out=y), 1)
+
+
+@primitive
+def broadcast_to(X: Array, shape: tuple[int, ...]) -> Array:
+    """Repeat X along axes of length 1 (and new leading axes)   X (...) -> Y shape"""
+
+
+@broadcast_to.impl("cpu")
+def _(X: Array, shape: tuple[int, ...]) -> Array:
+    return np.ascontiguousarray(np.broadcast_to(X, shape))
+
+
+@broadcast_to.impl("cuda")
+def _(X: Array, shape: tuple[int, ...]) -> Array:
+    Y = X.device.empty(shape, X.dtype)
+    if Y.size == 0:
+        return Y
+    axes = merged_axes(tuple(X.shape), shape)
+    if len(axes) > 6:
+        raise ShapeError(f"broadcast_to: more than 6 axes  (X {tuple(X.shape)}, Y {shape})")
+    table = np.zeros((), _AXES)
+    table["length"][: len(axes)] = [length for length, _ in axes]
+    table["stride"][: len(axes)] = [stride for _, stride in axes]
+    length, stride = axes[-1]
+    whole = length % 4 == 0 and (stride == 0 or vector_width(X) == 4)
+    vector = vector_width(Y) if whole else 1
+    macros = stream_grid(Y.size, vector)[1]
+    X.device.launch(
+        "elementwise/broadcast.cu", "broadcast", -(-Y.size // (BLOCK * vector)), BLOCK,
+        (Y, X, np.int64(Y.size), table[()]),
+        {"TYPE": CUDA_TYPES[X.dtype], "AXES": len(axes), "VECTOR": vector,
+         "INDEX": macros["INDEX"]},
+    )  # fmt: skip
+    return Y
+
+
+_AXES = np.dtype([("length", np.int64, 6), ("stride", np.int64, 6)], align=True)
+
+
+def merged_axes(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int]]:
+    """(length, stride in X) of the axes of Y; neighbours that both repeat, or both do not, are one."""
+    padded = (1,) * (len(target) - len(source)) + source
+    axes: list[tuple[int, int]] = []  # innermost first
+    step = 1
+    for length, own in zip(reversed(target), reversed(padded), strict=True):
+        if length == 1:
+            continue
+        stride = step if own > 1 else 0
+        if axes and (axes[-1][1] > 0) == (stride > 0):
+            axes[-1] = (axes[-1][0] * length, axes[-1][1])
+        else:
+            axes.append((length, stride))
+        step *= own
+    return axes[::-1] or [(1, 0)]

@@ -1,0 +1,223 @@
+"""Layout operators: reshape, flatten, rows, transpose, casts, moves between devices, pixels to floats."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.errors import ShapeError
+from alpha.ops.elementwise import BLOCK, CUDA_TYPES, stream_grid, vector_width
+from alpha.primitive import Array, primitive
+from alpha.runtime import Device, workers
+from alpha.runtime.cpu import empty as cpu_empty
+from alpha.tensor import Tensor
+
+
+@primitive
+def cast(X: Array, dtype: np.dtype[Any], scale: float, shift: float) -> Array:
+    """Y = scale X + shift in another dtype   X (...) -> Y (...)"""
+
+
+@cast.impl("cpu")
+def _(X: Array, dtype: np.dtype[Any], scale: float, shift: float) -> Array:
+    Y = cpu_empty(X.shape, dtype)
+    x, y = X.reshape(-1), Y.reshape(-1)
+
+    def chunk(start: int, stop: int) -> None:
+        if scale == 1.0 and shift == 0.0:
+            y[start:stop] = x[start:stop]
+        else:
+            np.multiply(x[start:stop], dtype.type(scale), out=y[start:stop], dtype=dtype)
+            y[start:stop] += dtype.type(shift)
+
+    workers.parallel_for(X.size, workers.CHUNK_BYTES // dtype.itemsize, chunk)
+    return Y
+
+
+@cast.impl("cuda")
+def _(X: Array, dtype: np.dtype[Any], scale: float, shift: float) -> Array:
+    for kind in (X.dtype, dtype):
+        if kind not in CUDA_TYPES:
+            known = ", ".join(t.name for t in CUDA_TYPES)
+            raise TypeError(f"cast: cuda has no {kind.name} ({known})")
+    Y = X.device.empty(X.shape, dtype)
+    if X.size:
+        grid, macros = stream_grid(X.size, vector_width(X, Y))
+        X.device.launch(
+            "elementwise/cast.cu", "cast", grid, BLOCK,
+            (Y, X, np.int64(X.size), dtype.type(scale), dtype.type(shift)),
+            {"FROM": CUDA_TYPES[X.dtype], "TO": CUDA_TYPES[dtype],
+             "AFFINE": int((scale, shift) != (1.0, 0.0)), **macros},
+        )  # fmt: skip
+    return Y
+
+
+@primitive
+def transpose_2d(X: Array) -> Array:
+    """Y = X^T   X (M, N) -> Y (N, M)"""
+
+
+@transpose_2d.impl("cpu")
+def _(X: Array) -> Array:
+    return np.ascontiguousarray(X.T)
+
+
+@transpose_2d.impl("cuda")
+def _(X: Array) -> Array:
+    M, N = X.shape
+    Y = X.device.empty((N, M), X.dtype)
+    if X.size:
+        X.device.launch(
+            "elementwise/transpose.cu", "transpose", -(-N // 32) * -(-M // 32), (32, 8),
+            (Y, X, M, N), {"TYPE": CUDA_TYPES[X.dtype]},
+        )  # fmt: skip
+    return Y
+
+
+@primitive
+def scatter_rows(dY: Array, start: int, length: int) -> Array:
+    """dX zero but for its rows [start, start + len(dY))   dY (R, ...) -> dX (length, ...)"""
+
+
+@scatter_rows.impl("cpu")
+def _(dY: Array, start: int, length: int) -> Array:
+    dX = np.zeros((length, *dY.shape[1:]), dY.dtype)
+    dX[start : start + len(dY)] = dY
+    return dX
+
+
+@scatter_rows.impl("cuda")
+def _(dY: Array, start: int, length: int) -> Array:
+    dX = dY.device.zeros((length, *dY.shape[1:]), dY.dtype)
+    if dY.size:
+        target = dX.rows(start, start + dY.shape[0])
+        dY.device.driver.copy(target.address, dY.address, dY.nbytes)
+    return dX
+
+
+class Reshape(Function):
+    """The same memory under another shape   X (...) -> Y shape"""
+
+    is_view = True
+
+    def forward(self, *arrays: Array, **options: Any) -> Array:
+        X = arrays[0]
+        self.shape = tuple(X.shape)
+        return X.reshape(options["shape"])
+
+    def backward(self, dY: Array) -> Any:
+        return dY.reshape(self.shape)
+
+
+class Rows(Function):
+    """Rows [start, stop) of the leading axis, a view   X (D, ...) -> Y (stop - start, ...)"""
+
+    is_view = True
+
+    def forward(self, *arrays: Array, **options: Any) -> Array:
+        X = arrays[0]
+        self.start, self.length = options["start"], X.shape[0]
+        stop = options["stop"]
+        return X[self.start : stop] if isinstance(X, np.ndarray) else X.rows(self.start, stop)
+
+    def backward(self, dY: Array) -> Any:
+        return scatter_rows(dY, self.start, self.length)
+
+
+class Transpose(Function):
+    """Y = X^T   X (M, N) -> Y (N, M)"""
+
+    def forward(self, *arrays: Array, **options: Any) -> Array:
+        return transpose_2d(arrays[0])
+
+    def backward(self, dY: Array) -> Any:
+        return transpose_2d(dY)
+
+
+class Cast(Function):
+    """The values in another dtype   X (...) -> Y (...)"""
+
+    def forward(self, *arrays: Array, **options: Any) -> Array:
+        self.dtype = arrays[0].dtype
+        return cast(arrays[0], options["dtype"], 1.0, 0.0)
+
+    def backward(self, dY: Array) -> Any:
+        return cast(dY, self.dtype, 1.0, 0.0) if self.dtype.kind == "f" else None
+
+
+class ToDevice(Function):
+    """The values on another device   X (...) -> Y (...)"""
+
+    def forward(self, *arrays: Array, **options: Any) -> Array:
+        self.source, self.target = device_of(arrays[0]), options["target"]
+        return move(arrays[0], self.source, self.target)
+
+    def backward(self, dY: Array) -> Any:
+        return move(dY, self.target, self.source)
+
+
+def device_of(X: Array) -> Device:
+    return Tensor(X).device
+
+
+def move(X: Array, source: Device, target: Device) -> Array:
+    return target.upload(source.download(X) if source.name != "cpu" else X)
+
+
+def _view(x: Tensor, function: type[Function], **options: Any) -> Tensor:
+    result = function.apply(x, **options)
+    result._version = x._version  # one memory, one version
+    return result
+
+
+def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A view of the same memory, C order; one length may be -1   x (...) -> shape"""
+    known = math.prod(n for n in shape if n != -1)
+    fits = (
+        known > 0 and x.size % known == 0 if shape.count(-1) == 1
+        else -1 not in shape and known == x.size
+    )  # fmt: skip
+    if not fits or any(n < -1 for n in shape):
+        raise ShapeError(f"reshape: {x.size} elements of shape {x.shape} do not fit {shape}")
+    return _view(x, Reshape, shape=shape)
+
+
+def flatten(x: Tensor, start: int = 1) -> Tensor:
+    """x (D0, .., Dk) -> (D0, .., D(start-1), product of the rest), a view."""
+    if not 0 <= start < max(x.ndim, 1):
+        raise ShapeError(f"flatten: start={start} is not an axis of shape {x.shape}")
+    return reshape(x, (*x.shape[:start], math.prod(x.shape[start:])))
+
+
+def rows(x: Tensor, index: int | slice) -> Tensor:
+    """Rows of the leading axis as a view; an int drops the axis."""
+    if not x.shape:
+        raise ShapeError("a 0-d tensor has no rows")
+    if isinstance(index, (int, np.integer)):
+        position = int(index) + (x.shape[0] if index < 0 else 0)
+        if not 0 <= position < x.shape[0]:
+            raise IndexError(f"row {index} of a tensor of {x.shape[0]} rows (shape {x.shape})")
+        return reshape(_view(x, Rows, start=position, stop=position + 1), x.shape[1:])
+    if not isinstance(index, slice):
+        raise TypeError("only rows of the leading axis: x[3] or x[8:16]")
+    start, stop, step = index.indices(x.shape[0])
+    if step != 1:
+        raise ShapeError(f"rows: step {step}; a view is contiguous, so the step is 1")
+    return _view(x, Rows, start=start, stop=max(start, stop))
+
+
+def transpose(x: Tensor) -> Tensor:
+    """x (M, N) -> (N, M), a copy."""
+    if x.ndim != 2:
+        raise ShapeError(f"transpose: 2 axes are needed  (x {x.shape})")
+    return Transpose.apply(x)
+
+
+def normalize_pixels(x: Tensor) -> Tensor:
+    """uint8 pixels 0..255 to float32 in [-1, 1]   x (...) -> (...)"""
+    if x.dtype != np.uint8:
+        raise TypeError(f"normalize_pixels: uint8 pixels are needed, not {x.dtype.name}")
+    return Tensor(cast(x.array, np.dtype(np.float32), 2.0 / 255.0, -1.0))

@@ -1,0 +1,159 @@
+"""Reductions: sums and means over axes. Order of addition is fixed, so two runs agree bit for bit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.errors import ShapeError
+from alpha.ops.elementwise import CUDA_TYPES, affine, broadcast_to, vector_width
+from alpha.primitive import Array, primitive
+from alpha.runtime import Device, workers
+from alpha.tensor import Tensor
+
+
+@primitive
+def sum_middle(X: Array) -> Array:
+    """Y = sum over the middle axis   X (A, R, B) -> Y (A, B)"""
+
+
+@sum_middle.impl("cpu")
+def _(X: Array) -> Array:
+    A, R, B = X.shape
+    if B == 1:  # numpy adds a contiguous row pairwise
+        return X.reshape(A, R).sum(axis=1, dtype=X.dtype).reshape(A, 1)
+    if A == 1:
+        return column_sums(X.reshape(R, B)).reshape(1, B)
+    return X.sum(axis=1, dtype=X.dtype)
+
+
+def column_sums(X: Array) -> Array:
+    """Sum over rows in cache-sized chunks, the chunks in float64 and in order   X (R, B) -> (B,)"""
+    R, B = X.shape
+    grain = max(1, workers.CHUNK_BYTES // max(1, B * X.itemsize))
+    parts = np.zeros((max(1, -(-R // grain)), B), np.float64)
+
+    def chunk(start: int, stop: int) -> None:
+        parts[start // grain] = np.ones(stop - start, X.dtype) @ X[start:stop]
+
+    workers.parallel_for(R, grain, chunk)
+    return parts.sum(axis=0).astype(X.dtype)
+
+
+COLUMN_THREADS = 512  # at most, of a block of common/columns.cuh
+_ACROSS = 16  # packs of columns a block takes at least: 256 contiguous bytes
+
+
+def column_block(A: int, R: int, packs: int) -> tuple[int, int, int]:
+    """(packs of columns, rows, slabs): threads of a block that reduces R rows in A slabs."""
+    across = min(_ceil_power(packs), _ACROSS)
+    # a lane has about four loads in flight, so fewer rows need fewer lanes
+    lanes = min(_ceil_power(max(1, R // 4)), COLUMN_THREADS // across)
+    across = min(_ceil_power(packs), COLUMN_THREADS // lanes)
+    return across, lanes, min(_ceil_power(A), COLUMN_THREADS // (across * lanes), 64)
+
+
+def column_splits(device: Device, R: int, lanes: int, blocks: int) -> tuple[int, int]:
+    """(segments, rows of each): how R rows are cut so that the blocks fill the device."""
+    wanted = 2 * device.properties.multiprocessors // blocks  # type: ignore[attr-defined]
+    splits = max(1, min(wanted, R // (8 * lanes)))
+    rows = -(-R // splits)
+    return -(-R // rows), rows
+
+
+def _ceil_power(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+@sum_middle.impl("cuda")
+def _(X: Array) -> Array:
+    if X.size == 0:
+        return X.device.zeros((X.shape[0], X.shape[2]), X.dtype)
+    if X.dtype.kind != "f":
+        raise TypeError(f"sum: cuda sums floating numbers, not {X.dtype.name}")
+    A, R, B = X.shape
+    device = X.device
+    vector = vector_width(X) if B % 4 == 0 else 1
+    block = column_block(A, R, B // vector)
+    tiles = -(-B // (vector * block[0])) * -(-A // block[2])
+    splits, rows = column_splits(device, R, block[1], tiles)
+    Y = device.empty((splits, A, B), X.dtype)
+    device.launch(
+        "reduce/sum.cu", "sum_columns", (tiles, splits), block, (Y, X, A, R, B, rows),
+        {"TYPE": CUDA_TYPES[X.dtype], "VECTOR": vector},
+    )  # fmt: skip
+    return Y.reshape(A, B) if splits == 1 else sum_parts(Y)
+
+
+def sum_parts(part: Array) -> Array:
+    """The sum over the leading axis, in a fixed order   part (S, ...) -> (...)"""
+    return sum_middle(part.reshape(1, part.shape[0], -1)).reshape(tuple(part.shape[1:]))
+
+
+def sum_axes(X: Array, axes: tuple[int, ...]) -> Array:
+    """Sum over axes, which stay as length 1   X (D0, .., Dk) -> Y with D = 1 at `axes`"""
+    shape = list(X.shape)
+    runs: list[tuple[int, int]] = []  # neighbouring axes are one sum
+    for axis in sorted(axes):
+        if runs and runs[-1][1] == axis:
+            runs[-1] = (runs[-1][0], axis + 1)
+        else:
+            runs.append((axis, axis + 1))
+    for start, stop in reversed(runs):
+        before, length = math.prod(shape[:start]), math.prod(shape[start:stop])
+        X = sum_middle(X.reshape(before, length, math.prod(shape[stop:])))
+        shape[start:stop] = [1] * (stop - start)
+    return X.reshape(tuple(shape))
+
+
+class Sum(Function):
+    """Y = scale * sum over axes   X (...) -> Y with the axes of length 1, or dropped"""
+
+    def forward(self, *arrays: Array, **options: Any) -> Array:
+        X = arrays[0]
+        self.shape, self.scale = tuple(X.shape), options["scale"]
+        axes = options["axes"]
+        Y = sum_axes(X, axes)
+        if self.scale != 1.0:
+            Y = affine(Y, p=self.scale, out=Y)
+        self.kept = tuple(Y.shape)
+        if options["keepdims"]:
+            return Y
+        return Y.reshape(tuple(n for i, n in enumerate(self.shape) if i not in axes))
+
+    def backward(self, dY: Array) -> Any:
+        dY = dY.reshape(self.kept)
+        if self.scale != 1.0:
+            dY = affine(dY, p=self.scale)
+        return broadcast_to(dY, self.shape)
+
+
+def _axes(name: str, x: Tensor, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    if x.dtype.kind != "f":
+        raise TypeError(f"{name}: the tensor has dtype {x.dtype.name}; use .astype('float32')")
+    wanted = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = tuple(a + x.ndim if a < 0 else a for a in wanted)
+    if any(not 0 <= a < x.ndim for a in axes) or len(set(axes)) != len(axes):
+        raise ShapeError(f"{name}: axis={axis} are not distinct axes of shape {x.shape}")
+    return axes
+
+
+def sum(x: Tensor, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
+    """Sum over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdims."""
+    return Sum.apply(x, axes=_axes("sum", x, axis), scale=1.0, keepdims=keepdims)
+
+
+def mean(x: Tensor, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
+    """Mean over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdims."""
+    axes = _axes("mean", x, axis)
+    count = math.prod(x.shape[a] for a in axes)
+    if count == 0:
+        raise ShapeError(f"mean: no element to average  (x {x.shape}, axis {axis})")
+    return Sum.apply(x, axes=axes, scale=1.0 / count, keepdims=keepdims)
+
+
+Tensor.sum = sum  # type: ignore[attr-defined]
+Tensor.mean = mean  # type: ignore[attr-defined]

@@ -1,0 +1,84 @@
+"""Primitives: the functions on arrays that a gradient rule is made of, one implementation a device.
+
+A primitive is declared once as a documented signature, and implemented beside it:
+
+    @primitive
+    def relu_forward(X: Array) -> Array:
+        '''Y = max(X, 0)   X (...) -> Y (...)'''
+
+    @relu_forward.impl("cpu")
+    def _(X: Array) -> Array: ...
+
+The device of the first array argument (or the first element of a list, or a `Device` itself) picks the
+implementation. That parameter names agree is checked at import; a missing one raises `DeviceError`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from alpha.errors import DeviceError
+from alpha.runtime import Device
+
+Array = Any  # np.ndarray on cpu, DeviceArray on cuda: contiguous, C order
+
+REGISTRY: dict[str, Primitive] = {}
+
+
+class Primitive:
+    """One contract, an implementation a device."""
+
+    def __init__(self, contract: Callable[..., Any]) -> None:
+        self.name = contract.__name__
+        self.parameters = tuple(inspect.signature(contract).parameters)
+        self.implementations: dict[str, Callable[..., Any]] = {}
+        functools.update_wrapper(self, contract)
+
+    def impl(self, device: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register the implementation for `device`; its parameter names must be the contract's."""
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            names = tuple(inspect.signature(function).parameters)
+            if names != self.parameters:
+                raise TypeError(
+                    f"{self.name}: the {device} implementation takes {names}, "
+                    f"the contract says {self.parameters}"
+                )
+            self.implementations[device] = function
+            return function
+
+        return register
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        device = device_name(args[0])
+        try:
+            function = self.implementations[device]
+        except KeyError:
+            raise DeviceError(f"{self.name} has no {device} implementation") from None
+        return function(*args, **kwargs)
+
+
+def device_name(argument: Any) -> str:
+    """ "cpu" or "cuda": where an array (or a list of arrays, or a `Device`) lives."""
+    if isinstance(argument, np.ndarray):
+        return "cpu"
+    if isinstance(argument, (list, tuple)):
+        return device_name(argument[0])
+    if isinstance(argument, Device):
+        return argument.name
+    name: str = argument.device.name
+    return name
+
+
+def primitive(contract: Callable[..., Any]) -> Primitive:
+    """Declare a primitive from its documented signature."""
+    if contract.__name__ in REGISTRY:
+        raise TypeError(f"primitive {contract.__name__} is declared twice")
+    result = Primitive(contract)
+    REGISTRY[result.name] = result
+    return result

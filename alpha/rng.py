@@ -1,0 +1,82 @@
+"""Counter-based random numbers: the same on every device, a function of (seed, stream, index) only.
+
+Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). A stream is
+one draw: each call of an operator that needs random numbers takes the next stream, so that a mask
+can be drawn again from its number in place of being stored.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import numpy.typing as npt
+
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+class Generator:
+    """The seed and the number of the next stream."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._lock = threading.Lock()
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        self.key, self.stream = int(seed) & 0xFFFFFFFFFFFFFFFF, 0
+
+    def next_stream(self) -> tuple[int, int]:
+        """(key, stream) of a fresh draw."""
+        with self._lock:
+            stream = self.stream
+            self.stream += 1
+            return self.key, stream
+
+
+default = Generator()
+
+
+def manual_seed(seed: int) -> None:
+    """Start every later draw (initialisation, dropout) from `seed`."""
+    default.seed(seed)
+
+
+def philox(key: int, stream: int, blocks: int, start: int = 0) -> npt.NDArray[np.uint32]:
+    """(blocks, 4) words: block i is Philox4x32-10 of the counter (start + i, stream)."""
+    index = np.arange(start, start + blocks, dtype=np.uint64)
+    c0, c1 = index & _LOW, index >> np.uint64(32)
+    c2 = np.full(blocks, stream & 0xFFFFFFFF, np.uint64)
+    c3 = np.full(blocks, stream >> 32, np.uint64)
+    k0, k1 = key & 0xFFFFFFFF, key >> 32
+    for _ in range(10):
+        p0, p1 = _M0 * c0, _M1 * c2
+        c0, c1, c2, c3 = (
+            (p1 >> np.uint64(32)) ^ c1 ^ np.uint64(k0),
+            p1 & _LOW,
+            (p0 >> np.uint64(32)) ^ c3 ^ np.uint64(k1),
+            p0 & _LOW,
+        )
+        k0, k1 = (k0 + _W0) & 0xFFFFFFFF, (k1 + _W1) & 0xFFFFFFFF
+    return np.stack([c0, c1, c2, c3], axis=1).astype(np.uint32)
+
+
+def uniform(shape: tuple[int, ...], low: float = 0.0, high: float = 1.0) -> npt.NDArray[np.float32]:
+    """float32 values from low to high, of the next stream; drawn on the host."""
+    key, stream = default.next_stream()
+    size = int(np.prod(shape, dtype=np.int64))
+    words = philox(key, stream, -(-size // 4)).reshape(-1)[:size]
+    unit = (words >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
+    return (unit * np.float32(high - low) + np.float32(low)).reshape(shape)
+
+
+def normal(shape: tuple[int, ...], mean: float = 0.0, std: float = 1.0) -> npt.NDArray[np.float32]:
+    """float32 values of a normal distribution (Box-Muller), of the next stream."""
+    key, stream = default.next_stream()
+    size = int(np.prod(shape, dtype=np.int64))
+    words = philox(key, stream, -(-size // 2))[:, :2].astype(np.float64)
+    radius = np.sqrt(-2.0 * np.log((words[:, 0] + 1.0) * 2.0**-32))
+    angle = words[:, 1] * (2.0 * np.pi * 2.0**-32)
+    pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)[:size]
+    return (pairs * std + mean).astype(np.float32).reshape(shape)

@@ -1,0 +1,81 @@
+"""A contiguous array in device memory, and its views."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from alpha.errors import ShapeError
+from alpha.runtime.arena import Block
+from alpha.runtime.device import Shape
+
+if TYPE_CHECKING:
+    from alpha.runtime.cuda.device import CudaDevice
+
+
+class DeviceArray:
+    """A typed, C-ordered window on an arena block, which returns when its last window dies."""
+
+    __slots__ = (
+        "__weakref__",
+        "address",
+        "block",
+        "device",
+        "dtype",
+        "nbytes",
+        "ndim",
+        "shape",
+        "size",
+    )
+
+    __array_ufunc__ = None  # numpy leaves arithmetic with a device array to us
+
+    def __init__(
+        self, device: CudaDevice, block: Block, address: int, shape: Shape, dtype: np.dtype[Any]
+    ) -> None:
+        self.device = device
+        self.block = block
+        self.address = address
+        self.shape = shape
+        self.dtype = dtype
+        self.ndim = len(shape)
+        self.size = prod(shape)
+        self.nbytes = self.size * dtype.itemsize
+
+    def reshape(self, *shape: int | Shape) -> DeviceArray:
+        """The same elements under another shape; one size may be -1. Else `ShapeError`."""
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        target = self._resolve(tuple(int(size) for size in sizes))  # type: ignore[arg-type]
+        return DeviceArray(self.device, self.block, self.address, target, self.dtype)
+
+    def rows(self, start: int, stop: int) -> DeviceArray:
+        """Elements [start, stop) of the leading axis, without a copy."""
+        if not self.ndim or not 0 <= start <= stop <= self.shape[0]:
+            raise ShapeError(f"rows [{start}, {stop}) are not within shape {self.shape}")
+        stride = self.nbytes // self.shape[0] if self.shape[0] else 0
+        shape = (stop - start, *self.shape[1:])
+        return DeviceArray(
+            self.device, self.block, self.address + start * stride, shape, self.dtype
+        )
+
+    def _resolve(self, shape: Shape) -> Shape:
+        if shape.count(-1) == 1:
+            rest = prod(size for size in shape if size != -1)
+            if rest and self.size % rest == 0:
+                shape = tuple(self.size // rest if size == -1 else size for size in shape)
+        if min(shape, default=0) < 0 or prod(shape) != self.size:
+            raise ShapeError(f"{self.size} elements of shape {self.shape} do not fit {shape}")
+        return shape
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("a DeviceArray is not in host memory: device.download(array) copies it")
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("a DeviceArray of shape () has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"DeviceArray(shape={self.shape}, dtype={self.dtype}, address={self.address:#x})"

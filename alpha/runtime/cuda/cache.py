@@ -1,0 +1,218 @@
+"""The disk cache of compiled kernels: atomic, verified, and shared by parallel processes.
+
+    path = compile_cached(compiler, source, options, root)
+
+returns the artefact (a cubin, a shared library, ...) of one source file. A `Compiler` says how to
+build, in three things: `suffix` of the artefact, `identity` (a text that differs whenever compiler,
+version, target or fixed flags do), and `build(source, options, output) -> log`, which writes
+`output` and returns the compiler's text, or raises `CompileError`. For a compiler that is one
+command, `CommandCompiler(name, identity, suffix, command)` is enough: `command(source, options,
+output)` returns the argument list. The emulated driver's is
+
+    def command(source: Path, options: Sequence[str], output: Path) -> list[str]:
+        return ["g++", *flags, *options, "-x", "c++", str(source), "-o", str(output)]
+
+    CommandCompiler("g++", identity, ".so", command)
+
+An artefact lives in `<cache>/kernels/<name>.<key>/` as `kernel.<hash of its content><suffix>`,
+beside `log.txt`. The key covers the identity, the options, and the text of the source and of every
+file it includes with "...". Because the file's name is the hash of its content, a torn or altered
+artefact is seen at once and compiled again; because a directory appears by one rename, parallel
+builders of one key end with one good artefact.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from alpha import config
+from alpha.errors import CompileError
+
+Command = Callable[[Path, Sequence[str], Path], list[str]]
+
+
+class Compiler(ABC):
+    """How to make one artefact of one source file."""
+
+    suffix: str
+    identity: str
+
+    @abstractmethod
+    def build(self, source: Path, options: Sequence[str], output: Path) -> str:
+        """Write `output`; the compiler's text. `CompileError` with command, options and text."""
+
+
+class CommandCompiler(Compiler):
+    """A compiler that is run as one command."""
+
+    def __init__(self, name: str, identity: str, suffix: str, command: Command) -> None:
+        self.name = name
+        self.identity = identity
+        self.suffix = suffix
+        self._command = command
+
+    def build(self, source: Path, options: Sequence[str], output: Path) -> str:
+        command = self._command(source, options, output)
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise CompileError(f"{self.name} could not be started: {error}") from error
+        log = result.stdout + result.stderr
+        if result.returncode or not output.is_file():
+            raise failure(source, options, shlex.join(command), log, result.returncode)
+        return log
+
+
+def failure(
+    source: Path, options: Sequence[str], command: str, log: str, code: int | str
+) -> CompileError:
+    """The error of a source that does not compile."""
+    return CompileError(
+        f"{source} does not compile (exit {code})\n  options: {' '.join(options) or '(none)'}\n"
+        f"  command: {command}\n{log.rstrip()}"
+    )
+
+
+def source_root() -> Path:
+    """The kernel sources: in the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[2]
+    installed = package / "_cuda"
+    return installed if installed.is_dir() else package.parent / "cuda"
+
+
+def compile_cached(
+    compiler: Compiler, source: Path, options: Sequence[str], root: Path | None = None
+) -> Path:
+    """The artefact of `source`, from the cache or built now; `root`: include folder."""
+    root = root or source_root()
+    key = _key(compiler, source, options, root)
+    name = f"{source.parent.name}.{source.stem}.{key}"
+    artefact = _find(_cache() / name, compiler.suffix)
+    return artefact or _build(compiler, source, options, name)
+
+
+def read_log(artefact: Path) -> str:
+    """What the compiler said of this artefact (nvcc: registers, shared memory, spills)."""
+    return (artefact.parent / "log.txt").read_text()
+
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+
+
+def _key(compiler: Compiler, source: Path, options: Sequence[str], root: Path) -> str:
+    digest = hashlib.sha256()
+    for text in (compiler.identity, *sorted(options)):
+        digest.update(text.encode() + b"\0")
+    for name, content in _sources(source, root):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:32]
+
+
+def _sources(source: Path, root: Path) -> list[tuple[str, bytes]]:
+    """(name as included, content) of the source and all it includes, in order of appearance.
+
+    A name that is not found is listed with no content: it may stand under an #if, and the key must
+    change when the file appears.
+    """
+    found: list[tuple[str, bytes]] = []
+    seen: set[Path] = set()
+    pending = [(source.name, source)]
+    while pending:
+        name, path = pending.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        content = path.read_bytes() if path.is_file() else b""
+        found.append((name, content))
+        for included in reversed(_INCLUDE.findall(content.decode(errors="replace"))):
+            beside = path.parent / included
+            path_of = beside if beside.is_file() else root / included
+            pending.append((included, path_of.resolve()))
+    return found
+
+
+def _find(folder: Path, suffix: str) -> Path | None:
+    """The artefact whose content is what its name says."""
+    for path in sorted(folder.glob(f"kernel.*{suffix}")):
+        try:
+            if path.name == _artefact_name(path.read_bytes(), suffix):
+                return path
+        except OSError:
+            continue
+    return None
+
+
+def _artefact_name(content: bytes, suffix: str) -> str:
+    return f"kernel.{hashlib.sha256(content).hexdigest()[:32]}{suffix}"
+
+
+def _build(compiler: Compiler, source: Path, options: Sequence[str], name: str) -> Path:
+    with tempfile.TemporaryDirectory(prefix="alpha-compile-") as work:
+        output = Path(work) / f"kernel{compiler.suffix}"
+        log = compiler.build(source, options, output)
+        content = output.read_bytes()
+    try:
+        return _publish(_cache(), name, content, log, compiler.suffix)
+    except OSError as error:  # read-only, full, not a directory
+        return _publish(_fall_back(error), name, content, log, compiler.suffix)
+
+
+def _publish(cache: Path, name: str, content: bytes, log: str, suffix: str) -> Path:
+    """Make the artefact appear at once; of several publishers the first one's stays."""
+    cache.mkdir(parents=True, exist_ok=True)
+    final = cache / name
+    work = Path(tempfile.mkdtemp(prefix=".build-", dir=cache))
+    artefact = _artefact_name(content, suffix)
+    try:
+        (work / artefact).write_bytes(content)
+        (work / "log.txt").write_text(log)
+        try:
+            work.rename(final)
+        except OSError:
+            if not final.is_dir():
+                raise
+            # Another builder was first, or what is there is damaged: add ours where there is no
+            # good one.
+            good = _find(final, suffix)
+            if good is not None:
+                return good
+            for path in final.glob(f"kernel.*{suffix}"):
+                path.unlink(missing_ok=True)
+            for path in work.iterdir():
+                path.replace(final / path.name)
+        return final / artefact
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+_fallback: Path | None = None
+
+
+def _cache() -> Path:
+    return _fallback or config.cache_dir() / "kernels"
+
+
+def _fall_back(error: OSError) -> Path:
+    """From now on a temporary directory, after one warning."""
+    global _fallback
+    if _fallback is None:
+        cache = _cache()
+        _fallback = Path(tempfile.mkdtemp(prefix="alpha-kernels-"))
+        atexit.register(shutil.rmtree, _fallback, ignore_errors=True)
+        warnings.warn(
+            f"kernels cannot be kept in {cache} ({error}) and are compiled anew in every process: "
+            f"set {config.CACHE_DIR.name} to a writable folder",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return _fallback

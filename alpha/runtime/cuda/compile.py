@@ -1,0 +1,178 @@
+"""The CUDA compilers: nvcc, and NVRTC where nvcc is missing; cache.py keeps what they make.
+
+`compile_cached(compiler, source, options)` from there takes what `cuda_compiler(arch)` returns
+here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from alpha import config
+from alpha.errors import CompileError
+from alpha.runtime.cuda.cache import (
+    CommandCompiler,
+    Compiler,
+    compile_cached,
+    failure,
+    read_log,
+    source_root,
+)
+
+__all__ = [
+    "CommandCompiler",
+    "Compiler",
+    "NvrtcCompiler",
+    "compile_cached",
+    "cuda_compiler",
+    "find_nvcc",
+    "nvcc_compiler",
+    "nvcc_version",
+    "nvrtc_version",
+    "read_log",
+    "source_root",
+    "target",
+]
+
+NO_COMPILER = "no CUDA compiler: install the CUDA toolkit, or pip install 'alpha-cks[cuda,nvrtc]'"
+DEFAULT_HOME = "/usr/local/cuda"
+
+# NVRTC declares the CUDA runtime itself and has no C library: the two headers that kernels include.
+NVRTC_HEADERS = {
+    b"cuda_runtime.h": b"",
+    b"stdint.h": b"""
+typedef signed char int8_t;      typedef unsigned char uint8_t;
+typedef short int16_t;           typedef unsigned short uint16_t;
+typedef int int32_t;             typedef unsigned int uint32_t;
+typedef long long int64_t;       typedef unsigned long long uint64_t;
+typedef long long intptr_t;      typedef unsigned long long uintptr_t;
+""",
+}
+
+
+def target(compute_capability: tuple[int, int]) -> str:
+    """The architecture to compile for: ALPHA_ARCH, or (9, 0) -> "sm_90a" (wgmma needs the "a")."""
+    major, minor = compute_capability
+    return config.ARCH.get() or f"sm_{major}{minor}{'a' if (major, minor) == (9, 0) else ''}"
+
+
+def cuda_compiler(arch: str) -> Compiler:
+    """nvcc for this architecture, or NVRTC where nvcc is missing; ALPHA_COMPILER forces one."""
+    choice = config.COMPILER.get()
+    if choice not in ("", "nvcc", "nvrtc"):
+        raise CompileError(f"ALPHA_COMPILER={choice!r} is unknown: use 'nvcc' or 'nvrtc'")
+    nvcc = find_nvcc()
+    if nvcc is not None and choice != "nvrtc":
+        return nvcc_compiler(nvcc, arch)
+    if choice == "nvcc":
+        raise CompileError("nvcc is not found: set CUDA_HOME, or put nvcc on PATH")
+    return NvrtcCompiler(arch)
+
+
+def find_nvcc() -> Path | None:
+    """nvcc of CUDA_HOME, of PATH, or of /usr/local/cuda."""
+    homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
+    in_home, in_default = [
+        shutil.which("nvcc", path=f"{home}/bin") if home else None for home in homes
+    ]
+    found = in_home or shutil.which("nvcc") or in_default
+    return Path(found) if found else None
+
+
+def nvcc_compiler(nvcc: Path, arch: str) -> CommandCompiler:
+    """A cubin for one architecture; the log has ptxas' resource report."""
+    flags = [f"-gencode=arch={arch.replace('sm_', 'compute_')},code={arch}"]
+    flags += ["-cubin", "-O3", "-std=c++17", "-lineinfo", "-Xptxas=-v"]
+
+    def command(source: Path, options: Sequence[str], output: Path) -> list[str]:
+        paths = ["-I", str(source_root()), "-o", str(output), str(source)]
+        return [str(nvcc), *flags, *options, *paths]
+
+    identity = "\n".join((nvcc_version(nvcc), *flags))
+    return CommandCompiler("nvcc", identity, ".cubin", command)
+
+
+@functools.cache
+def nvcc_version(nvcc: Path) -> str:
+    """What `nvcc --version` prints."""
+    try:
+        return subprocess.run(
+            [str(nvcc), "--version"], capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise CompileError(f"{nvcc} does not run: {error}") from error
+
+
+class NvrtcCompiler(Compiler):
+    """NVRTC, in the process, through cuda-bindings: a GPU machine without nvcc can compile too."""
+
+    suffix = ".cubin"
+
+    def __init__(self, arch: str) -> None:
+        self._nvrtc = _load_nvrtc()
+        self._flags = [f"--gpu-architecture={arch}", "-std=c++17", "-lineinfo"]
+        self._flags += ["--ptxas-options=-v", "-default-device"]
+        self.identity = "\n".join((f"nvrtc {nvrtc_version()}", *self._flags))
+
+    def build(self, source: Path, options: Sequence[str], output: Path) -> str:
+        folders = (source_root(), *_toolkit_headers())
+        flags = [*self._flags, *(f"--include-path={folder}" for folder in folders), *options]
+        headers, names = list(NVRTC_HEADERS.values()), list(NVRTC_HEADERS)
+        text, title = source.read_bytes(), str(source).encode()
+        program = self._call("nvrtcCreateProgram", text, title, len(names), headers, names)
+        try:
+            encoded = [flag.encode() for flag in flags]
+            (status,) = self._nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
+            log = self._read("nvrtcGetProgramLogSize", "nvrtcGetProgramLog", program)
+            report = log.rstrip(b"\0").decode(errors="replace")
+            if int(status):
+                raise failure(source, options, f"nvrtc {' '.join(flags)}", report, status.name)
+            output.write_bytes(self._read("nvrtcGetCUBINSize", "nvrtcGetCUBIN", program))
+            return report
+        finally:
+            self._nvrtc.nvrtcDestroyProgram(program)
+
+    def _call(self, name: str, *args: Any) -> Any:
+        status, *values = getattr(self._nvrtc, name)(*args)
+        if int(status):
+            raise CompileError(f"{name} failed: {status.name}")
+        return values[0] if values else None
+
+    def _read(self, size: str, content: str, program: Any) -> bytes:
+        buffer = bytearray(self._call(size, program))
+        self._call(content, program, buffer)
+        return bytes(buffer)
+
+
+def nvrtc_version() -> str:
+    """NVRTC's version, e.g. "13.0"; `CompileError` with the fix where it is missing."""
+    _, major, minor = _load_nvrtc().nvrtcVersion()
+    return f"{major}.{minor}"
+
+
+def _load_nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        raise CompileError(f"{NO_COMPILER} ({error})") from error
+    return nvrtc
+
+
+def _toolkit_headers() -> list[Path]:
+    """Where cuda_bf16.h and its like are: a CUDA toolkit, or the nvidia-cuda-runtime package."""
+    folders = [
+        Path(home, "include") for home in (os.environ.get("CUDA_HOME"), DEFAULT_HOME) if home
+    ]
+    packages = importlib.util.find_spec("nvidia")
+    for base in (packages.submodule_search_locations or []) if packages else []:
+        folders += sorted(Path(base).glob("*/include"))
+    return [folder for folder in folders if (folder / "cuda_bf16.h").is_file()][:1]

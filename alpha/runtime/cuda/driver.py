@@ -1,0 +1,93 @@
+"""The driver interface: all that the CUDA runtime asks of a GPU, small enough for a second, emulated driver.
+
+`driver_pycuda` and `driver_emulated` implement it. Everything is ordered on one stream. Device memory is a plain
+integer address, so that the arena can split it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+HostArray = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What a kernel's choice depends on."""
+
+    name: str
+    arch: str  # "sm_90"; what `compute_capability` says
+    compute_capability: tuple[int, int]
+    multiprocessors: int
+    shared_bytes_per_block: int  # the largest dynamic + static shared memory a block may opt in to
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class PackedArguments:
+    """Kernel arguments packed with natural alignment: `data[offsets[i]:]` holds argument i."""
+
+    data: bytes
+    offsets: Sequence[int]
+
+
+class Driver(Protocol):
+    """One device, one stream. Errors are `DeviceError` naming the call (for a launch: the kernel, grid, block)."""
+
+    name: str
+    properties: DeviceProperties
+    isolated_allocations: bool  # the arena is to ask for each array by itself, in its exact size
+
+    def memory_info(self) -> tuple[int, int]:
+        """(free, total) bytes of the device."""
+
+    def allocate(self, nbytes: int) -> int:
+        """A 512-byte aligned address, or `MemoryError` when the device has no room."""
+
+    def free(self, address: int) -> None: ...
+
+    def upload(self, address: int, source: HostArray) -> None:
+        """Copy a contiguous host array in; `source` may be overwritten as soon as this returns."""
+
+    def download(self, target: HostArray, address: int) -> None:
+        """Copy out into a contiguous host array; waits for the stream."""
+
+    def copy(self, target: int, source: int, nbytes: int) -> None: ...
+
+    def fill(self, address: int, byte: int, nbytes: int) -> None:
+        """Set every byte."""
+
+    def compile(self, source: Path, options: Sequence[str]) -> Path:
+        """The loadable artefact of one `.cu` file, from the disk cache or the compiler (see compile.py)."""
+
+    def load(self, artefact: Path) -> Any:
+        """A module of the compiled file."""
+
+    def function(self, module: Any, entry: str, shared_bytes: int) -> Any:
+        """An entry point, allowed `shared_bytes` of dynamic shared memory."""
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        arguments: PackedArguments,
+    ) -> None: ...
+
+    def synchronize(self) -> None:
+        """Wait until the stream is empty; raises what a kernel before it did wrong."""
+
+    def record_event(self) -> Any:
+        """A time stamp in the stream."""
+
+    def elapsed_ms(self, start: Any, end: Any) -> float:
+        """Milliseconds between two recorded events; waits for the second."""
+
+    def close(self) -> None:
+        """Release everything; safe to call twice and at interpreter exit."""

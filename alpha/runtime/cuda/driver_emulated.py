@@ -1,0 +1,215 @@
+"""The driver without a GPU: the same kernels compiled by the C++ compiler, a fiber a CUDA thread.
+
+It finds what a GPU forgives: fresh device and shared memory are NaN, an access outside an
+allocation stops the launch, threads and blocks run in an order that ALPHA_EMULATED_SEED shuffles,
+and a barrier that not all threads reach is reported. See docs/debugging_kernels.md.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alpha import config
+from alpha.errors import DeviceError
+from alpha.runtime.cuda.cache import compile_cached
+from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments
+from alpha.runtime.cuda.emulated_compiler import EmulatedCompiler, kernel_line
+from alpha.runtime.cuda.emulated_memory import MAX_THREADS, TOTAL_BYTES, FiberStacks, GuardedMemory
+from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
+
+DEFAULT_ARCH = "sm_80"
+# architecture -> (multiprocessors, shared memory a block may have) of one GPU of it
+ARCHITECTURES = {
+    "sm_75": (40, 64 * 1024),
+    "sm_80": (108, 163 * 1024),
+    "sm_86": (84, 99 * 1024),
+    "sm_89": (128, 99 * 1024),
+    "sm_90": (132, 227 * 1024),
+    "sm_90a": (132, 227 * 1024),
+    "sm_100": (148, 227 * 1024),
+    "sm_120": (170, 99 * 1024),
+}
+
+
+class LaunchRequest(ctypes.Structure):
+    """`alpha_emulation::LaunchRequest` of cuda/common/emulation/launch.h."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared_bytes", ctypes.c_uint32),
+        ("seed", ctypes.c_uint32),
+        ("argument_count", ctypes.c_uint32),
+        ("argument_bytes", ctypes.c_uint32),
+        ("zone_count", ctypes.c_uint32),
+        ("arguments", ctypes.c_char_p),
+        ("offsets", ctypes.c_void_p),
+        ("zones", ctypes.c_void_p),
+        ("stacks", ctypes.c_void_p),
+        ("stack_bytes", ctypes.c_uint64),
+        ("fault_address", ctypes.c_uint64),
+        ("fault_instruction", ctypes.c_uint64),
+    )
+
+
+@dataclass(frozen=True)
+class EmulatedFunction:
+    """One entry point of a loaded library."""
+
+    entry: str
+    artefact: Path
+    call: Any
+
+
+class EmulatedDriver:
+    """This CPU as a GPU of architecture ALPHA_ARCH, its order of threads by ALPHA_EMULATED_SEED."""
+
+    name = "emulated"
+    isolated_allocations = True  # each array its own allocation, so that each has its guards
+    encode_tiled_map = staticmethod(encode_tiled_map)
+
+    def __init__(self) -> None:
+        arch = config.ARCH.get() or DEFAULT_ARCH
+        if arch not in ARCHITECTURES:
+            raise DeviceError(
+                f"{config.ARCH.name}={arch!r}: the emulated driver knows {', '.join(ARCHITECTURES)}"
+            )
+        number = int(arch.removeprefix("sm_").removesuffix("a"))
+        multiprocessors, shared = ARCHITECTURES[arch]
+        self.properties = DeviceProperties(
+            name=f"emulated {arch}",
+            arch=arch,
+            compute_capability=divmod(number, 10),
+            multiprocessors=multiprocessors,
+            shared_bytes_per_block=shared,
+            total_bytes=TOTAL_BYTES,
+        )
+        self.seed = config.EMULATED_SEED.integer()
+        self._compiler = EmulatedCompiler(arch)
+        self._memory = GuardedMemory()
+        self._stacks = FiberStacks(self._compiler.stack_bytes)
+        self._launches = 0
+        self._lock = threading.Lock()
+
+    def memory_info(self) -> tuple[int, int]:
+        return TOTAL_BYTES - self._memory.used, TOTAL_BYTES
+
+    def allocate(self, nbytes: int) -> int:
+        return self._memory.allocate(nbytes)
+
+    def free(self, address: int) -> None:
+        self._memory.free(address)
+
+    def upload(self, address: int, source: HostArray) -> None:
+        self._memory.check("upload", address, source.nbytes)
+        ctypes.memmove(address, source.ctypes.data, source.nbytes)
+
+    def download(self, target: HostArray, address: int) -> None:
+        self._memory.check("download", address, target.nbytes)
+        ctypes.memmove(target.ctypes.data, address, target.nbytes)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        self._memory.check("copy", source, nbytes)
+        self._memory.check("copy", target, nbytes)
+        ctypes.memmove(target, source, nbytes)
+
+    def fill(self, address: int, byte: int, nbytes: int) -> None:
+        self._memory.check("fill", address, nbytes)
+        ctypes.memset(address, byte, nbytes)
+
+    def compile(self, source: Path, options: Sequence[str]) -> Path:
+        return compile_cached(self._compiler, source, options)
+
+    def load(self, artefact: Path) -> ctypes.CDLL:
+        try:
+            return ctypes.CDLL(str(artefact))
+        except OSError as error:
+            raise DeviceError(f"{artefact} does not load: {error}") from error
+
+    def function(self, module: ctypes.CDLL, entry: str, shared_bytes: int) -> EmulatedFunction:
+        limit = self.properties.shared_bytes_per_block
+        if shared_bytes > limit:
+            raise DeviceError(
+                f"{entry}: {shared_bytes} bytes of dynamic shared memory; the limit is {limit}"
+            )
+        try:
+            call = getattr(module, f"alpha_launch_{entry}")
+        except AttributeError:
+            raise DeviceError(
+                f'{module._name} has no extern "C" __global__ function {entry!r}'
+            ) from None
+        call.restype = ctypes.c_char_p
+        call.argtypes = [ctypes.POINTER(LaunchRequest)]
+        return EmulatedFunction(entry, Path(module._name), call)
+
+    def launch(
+        self,
+        function: EmulatedFunction,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        arguments: PackedArguments,
+    ) -> None:
+        """Run the kernel to its end; `DeviceError`: what it did wrong, with block and thread."""
+        threads = block[0] * block[1] * block[2]
+        if max(grid[1:]) > 65535 or block[2] > 64 or not 1 <= threads <= MAX_THREADS:
+            raise DeviceError(
+                f"{_title(function, grid, block, shared_bytes)}: the grid or the block is too large"
+            )
+        offsets = (ctypes.c_uint32 * len(arguments.offsets))(*arguments.offsets)
+        request = LaunchRequest(
+            grid=grid,
+            block=block,
+            shared_bytes=shared_bytes,
+            seed=self._launch_seed(),
+            argument_count=len(arguments.offsets),
+            argument_bytes=len(arguments.data),
+            zone_count=self._memory.zone_count,
+            arguments=arguments.data,
+            offsets=ctypes.addressof(offsets),
+            zones=self._memory.zones.ctypes.data,
+            stacks=self._stacks.address,
+            stack_bytes=self._stacks.each,
+        )
+        with self._lock:  # a library has one set of threads and one shared memory
+            fault = function.call(ctypes.byref(request))
+        if fault is not None:
+            text = fault.decode()
+            line = kernel_line(function.artefact, request.fault_instruction)
+            if line is not None:
+                text += f", {line}"
+            if request.fault_address:
+                text += f": {self._memory.describe(request.fault_address)}"
+            raise DeviceError(f"{_title(function, grid, block, shared_bytes)}: {text}")
+
+    def synchronize(self) -> None:
+        """Nothing: a launch returns when the kernel has ended."""
+
+    def record_event(self) -> float:
+        return time.perf_counter()
+
+    def elapsed_ms(self, start: float, end: float) -> float:
+        return (end - start) * 1e3
+
+    def close(self) -> None:
+        self._memory.close()
+        self._stacks.close()
+
+    def _launch_seed(self) -> int:
+        """Another order for each launch, the same in every run; 0 keeps the ascending order."""
+        if self.seed == 0:
+            return 0
+        self._launches += 1
+        return (self.seed * 0x9E3779B1 + self._launches * 0x85EBCA6B) % (2**32 - 1) + 1
+
+
+def _title(
+    function: EmulatedFunction, grid: Sequence[int], block: Sequence[int], shared_bytes: int
+) -> str:
+    return f"{function.entry}<<<{tuple(grid)}, {tuple(block)}, {shared_bytes}>>>"

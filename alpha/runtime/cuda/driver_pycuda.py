@@ -1,0 +1,237 @@
+"""The driver over pycuda: the GPU's primary context, shared with PyTorch, and one stream.
+
+The context is current in the main thread and only there: a call from another thread is a
+`DeviceError`, so that a data loader's thread cannot order work by accident. pycuda aborts a process
+(and a thread) that ends while a context is on its stack, so an exit hook is registered before
+anything can raise.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from alpha.errors import DeviceError
+from alpha.runtime.cuda.cache import compile_cached
+from alpha.runtime.cuda.compile import cuda_compiler, target
+from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments
+from alpha.runtime.cuda.staging import PinnedRing
+
+try:
+    import pycuda.driver as drv
+except ImportError as error:
+    fix = "pip install 'alpha-cks[cuda]'"
+    if "libcuda" in str(error):  # pycuda is there, the driver is not
+        fix = "install the NVIDIA driver"
+    raise DeviceError(f"no pycuda ({error}): {fix}, or use device='cpu'") from error
+
+NON_BLOCKING = (
+    1  # CU_STREAM_NON_BLOCKING: no implicit order with the default stream; needed for graph capture
+)
+
+REFUSALS = ("invalid argument", "invalid value", "not found")  # of this call, not a kernel's fault
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _call(method: Callable[P, R]) -> Callable[P, R]:
+    """Check the thread, and turn pycuda's errors into `DeviceError` that names the call."""
+
+    @wraps(method)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        driver: Any = args[0]
+        driver._check_thread(method.__name__)
+        try:
+            return method(*args, **kwargs)
+        except drv.Error as error:
+            raise DeviceError(driver._explain(method.__name__, error)) from error
+
+    return guarded
+
+
+class PycudaDriver:
+    """GPU number 0 (CUDA_VISIBLE_DEVICES chooses which one that is)."""
+
+    name = "pycuda"
+    isolated_allocations = False
+
+    def __init__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise DeviceError("make the cuda device in the main thread: alpha.get_device('cuda')")
+        self._thread = threading.get_ident()
+        self._process = os.getpid()
+        self._usable = False
+        self._context: Any = None
+        self._last_kernel = "none"
+        self._allocations: dict[int, Any] = {}
+        atexit.register(self.close)
+        try:
+            drv.init()
+            device = drv.Device(0)
+            context = device.retain_primary_context()
+            context.push()
+            self._context, self._usable = context, True
+            self.properties = _properties(device)
+            self._stream = drv.Stream(NON_BLOCKING)
+        except drv.Error as error:
+            self.close()
+            raise DeviceError(
+                f"no usable GPU ({error}): see nvidia-smi, or use device='cpu'"
+            ) from error
+        self._ring = PinnedRing(self._pinned, self._copy_in, self.record_event)
+        os.register_at_fork(after_in_child=self._forget)
+
+    @_call
+    def memory_info(self) -> tuple[int, int]:
+        free, total = drv.mem_get_info()
+        return int(free), int(total)
+
+    def allocate(self, nbytes: int) -> int:
+        self._check_thread("allocate")
+        try:
+            allocation = drv.mem_alloc(nbytes)
+        except drv.MemoryError as error:
+            raise MemoryError(str(error)) from error
+        except drv.Error as error:
+            raise DeviceError(self._explain("allocate", error)) from error
+        address = int(allocation)
+        self._allocations[address] = allocation
+        return address
+
+    @_call
+    def free(self, address: int) -> None:
+        self._allocations.pop(address).free()
+
+    @_call
+    def upload(self, address: int, source: HostArray) -> None:
+        self._ring.upload(address, source)
+
+    @_call
+    def download(self, target: HostArray, address: int) -> None:
+        drv.memcpy_dtoh_async(target, address, self._stream)
+        self._stream.synchronize()
+
+    @_call
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        drv.memcpy_dtod_async(target, source, nbytes, self._stream)
+
+    @_call
+    def fill(self, address: int, byte: int, nbytes: int) -> None:
+        drv.memset_d8_async(address, byte, nbytes, self._stream)
+
+    def compile(self, source: Path, options: Sequence[str]) -> Path:
+        compiler = cuda_compiler(target(self.properties.compute_capability))
+        return compile_cached(compiler, source, options)
+
+    @_call
+    def load(self, artefact: Path) -> Any:
+        return drv.module_from_buffer(artefact.read_bytes())
+
+    @_call
+    def function(self, module: Any, entry: str, shared_bytes: int) -> Any:
+        function = module.get_function(entry)
+        if shared_bytes:
+            attribute = drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            function.set_attribute(attribute, shared_bytes)
+        return entry, function
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        arguments: PackedArguments,
+    ) -> None:
+        self._check_thread("launch")
+        entry, kernel = function
+        self._last_kernel = entry
+        try:
+            kernel._launch_kernel(grid, block, arguments.data, shared_bytes, self._stream)
+        except drv.Error as error:
+            raise DeviceError(self._explain(f"launch of {entry}", error)) from error
+
+    @_call
+    def synchronize(self) -> None:
+        self._stream.synchronize()
+
+    @_call
+    def record_event(self) -> Any:
+        event = drv.Event()
+        event.record(self._stream)
+        return event
+
+    @_call
+    def elapsed_ms(self, start: Any, end: Any) -> float:
+        end.synchronize()
+        return float(start.time_till(end))
+
+    def close(self) -> None:
+        """Free everything and release the context."""
+        atexit.unregister(self.close)
+        if self._context is None or threading.get_ident() != self._thread:
+            return
+        self._usable = False
+        if os.getpid() != self._process:  # a forked child owns nothing, but may not end pushed
+            self._allocations.clear()
+        for address in list(self._allocations):
+            # After a kernel's fault every call fails, and the process is ending: nothing is left
+            # to save.
+            try:
+                self._allocations.pop(address).free()
+            except drv.Error:
+                break
+        self._ring = self._stream = None  # type: ignore[assignment]
+        # Not pop(): a primary context that pycuda's destructor detaches ends in a warning.
+        self._context.detach()
+        self._context = None
+
+    def _check_thread(self, call: str) -> None:
+        if threading.get_ident() == self._thread and self._usable:
+            return
+        if os.getpid() != self._process:
+            raise DeviceError(f"{call}: CUDA does not survive a fork: start processes by 'spawn'")
+        if not self._usable:
+            raise DeviceError(f"{call}: the cuda device is closed")
+        raise DeviceError(
+            f"{call}: called from thread {threading.current_thread().name!r}, but the cuda device "
+            "belongs to the main thread: hand host arrays over and upload them there"
+        )
+
+    def _explain(self, call: str, error: Exception) -> str:
+        if any(word in str(error) for word in REFUSALS):
+            return f"{call}: {error}"
+        return (
+            f"{call}: {error} (a kernel's fault shows at a later call; the last one launched was "
+            f"{self._last_kernel}; CUDA_LAUNCH_BLOCKING=1 shows which it is)"
+        )
+
+    def _forget(self) -> None:
+        """In a forked child."""
+        self._usable = False
+
+    def _pinned(self, nbytes: int) -> HostArray:
+        buffer: HostArray = drv.pagelocked_empty(nbytes, "uint8")
+        return buffer
+
+    def _copy_in(self, address: int, source: HostArray) -> None:
+        drv.memcpy_htod_async(address, source, self._stream)
+
+
+def _properties(device: Any) -> DeviceProperties:
+    attribute = drv.device_attribute
+    major, minor = device.compute_capability()
+    return DeviceProperties(
+        name=device.name(),
+        arch=f"sm_{major}{minor}",
+        compute_capability=(major, minor),
+        multiprocessors=device.get_attribute(attribute.MULTIPROCESSOR_COUNT),
+        shared_bytes_per_block=device.get_attribute(attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+        total_bytes=device.total_memory(),
+    )

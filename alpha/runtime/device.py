@@ -1,0 +1,144 @@
+"""What a device is: it makes arrays, moves them to and from the host, and counts its memory."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from alpha import config
+from alpha.errors import DeviceError, ShapeError
+
+HostArray: TypeAlias = npt.NDArray[Any]
+Array: TypeAlias = (
+    Any  # np.ndarray on the cpu, DeviceArray on cuda: code is written for one of them
+)
+Shape: TypeAlias = tuple[int, ...]
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class MemoryStats:
+    """Bytes of one device: in use now, most ever in use, held from the system, and the limit."""
+
+    live: int
+    peak: int
+    reserved: int
+    limit: int | None
+    allocations: int  # how many arrays' blocks are live (0 where the device does not count them)
+
+
+class Device(ABC):
+    """A place where arrays live and primitives run; every array is contiguous, in C order.
+
+    Work is ordered: a call sees the results of all calls before it, and a host array that was given
+    may be overwritten as soon as the call returns.
+    """
+
+    name: str
+
+    @abstractmethod
+    def empty(self, shape: Shape | int, dtype: npt.DTypeLike) -> Array:
+        """An array of unspecified content."""
+
+    @abstractmethod
+    def zeros(self, shape: Shape | int, dtype: npt.DTypeLike) -> Array:
+        """An array of zeros."""
+
+    @abstractmethod
+    def upload(self, source: HostArray) -> Array:
+        """A new array on this device with the host array's content."""
+
+    @abstractmethod
+    def download(self, array: Array) -> HostArray:
+        """A new host array with the array's content; waits for the work before it."""
+
+    @abstractmethod
+    def copy(self, array: Array) -> Array:
+        """A new array with the same content."""
+
+    @abstractmethod
+    def fill(self, array: Array, value: float) -> None:
+        """Set every element."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait for all work; raises `DeviceError` for what went wrong in it."""
+
+    @abstractmethod
+    def memory_stats(self) -> MemoryStats: ...
+
+    @abstractmethod
+    def set_memory_limit(self, nbytes: int | None) -> None:
+        """Never hold more than this from the system; None lifts the limit."""
+
+    def memory_summary(self) -> str:
+        """`memory_stats` as one line, in MiB."""
+        stats = self.memory_stats()
+        limit = "none" if stats.limit is None else f"{stats.limit / MIB:.1f} MiB"
+        return (
+            f"{self.name}: in use {stats.live / MIB:.1f} MiB, peak {stats.peak / MIB:.1f} MiB, "
+            f"reserved {stats.reserved / MIB:.1f} MiB, limit {limit}"
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+_devices: dict[str, Device] = {}
+_lock = threading.RLock()
+
+
+def get_device(spec: str | Device) -> Device:
+    """The device of that name, made at its first use.
+
+    "cpu"; "cuda" (the GPU, or the emulated driver with ALPHA_CUDA_DRIVER=emulated); "auto" is the
+    GPU where it works, else the cpu (the emulated driver must be asked for by "cuda").
+    `DeviceError` says what is missing and the fix.
+    """
+    if isinstance(spec, Device):
+        return spec
+    if spec == "auto":
+        return _automatic()
+    if spec not in ("cpu", "cuda"):
+        raise DeviceError(f"no device {spec!r}: use 'cpu', 'cuda' or 'auto'")
+    with _lock:
+        if spec not in _devices:
+            _devices[spec] = _make(spec)
+        return _devices[spec]
+
+
+def _make(name: str) -> Device:
+    if name == "cpu":
+        from alpha.runtime.cpu import CpuDevice
+
+        return CpuDevice()
+    from alpha.runtime.cuda import open_device
+
+    return open_device()
+
+
+def _automatic() -> Device:
+    with _lock:
+        if "auto" not in _devices:
+            if config.CUDA_DRIVER.get() == "emulated":
+                return get_device("cpu")
+            try:
+                _devices["auto"] = get_device("cuda")
+            except DeviceError:
+                _devices["auto"] = get_device("cpu")
+        return _devices["auto"]
+
+
+def as_shape(shape: Shape | int) -> Shape:
+    """A tuple of plain, non-negative integers."""
+    sizes = (shape,) if isinstance(shape, int | np.integer) else shape
+    plain = tuple(int(size) for size in sizes)
+    if any(size < 0 for size in plain):
+        raise ShapeError(f"a shape has no negative size: {plain}")
+    return plain

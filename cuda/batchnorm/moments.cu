@@ -1,0 +1,52 @@
+// Mean and biased variance of each column of X (R, C), in two steps; running statistics move along.
+//
+// moments: part[0, z, c], part[1, z, c] = mean and sum of squared deviations of column c over segment z,
+// the rows [z rows, (z + 1) rows). A lane sums about its own first value, so that nothing large cancels;
+// lanes meet by the pairwise update of Chan, Golub & LeVeque (1983).
+//   Grid: (ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
+//   Shared memory: two packs and a count a thread. Macros: VECTOR 4 needs C % 4 == 0.
+// merge_moments: the segments' moments to mean and var (C,), and with running_mean not null
+//   running += momentum (new - running), the new variance unbiased.
+//   Grid: ceil(C / 32). Block: (32, 16).
+#include "batchnorm/moments.cuh"
+
+constexpr int V = ALPHA_VECTOR;
+
+extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
+    moments(float* __restrict__ part, const float* __restrict__ X, int R, int C, int rows) {
+  __shared__ Moments<V> shared[COLUMN_THREADS];
+  const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
+  const Segment segment = segment_rows(blockIdx.y, rows, R);
+  Moments<V> found = {};
+  if (c < C) found = column_moments<V>(X + c, C, segment.start + threadIdx.y, segment.stop, blockDim.y);
+  reduce_lanes(found, shared);
+  if (c < C && threadIdx.y == 0) {
+    float* target = part + size_t(blockIdx.y) * C + c;
+    store_pack(target, found.mean);
+    store_pack(target + size_t(gridDim.y) * C, found.squares);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
+    merge_moments(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
+                  float* running_mean, float* running_var, float momentum, int R, int C, int rows,
+                  int splits) {
+  __shared__ Moments<1> shared[COLUMN_THREADS];
+  const int c = blockIdx.x * blockDim.x + threadIdx.x;
+  Moments<1> found = {};
+  if (c < C)
+    for (int z = threadIdx.y; z < splits; z += blockDim.y) {
+      const Segment segment = segment_rows(z, rows, R);
+      const float* source = part + size_t(z) * C + c;
+      found += Moments<1>{float(segment.stop - segment.start), load_pack<1>(source),
+                          load_pack<1>(source + size_t(splits) * C)};
+    }
+  reduce_lanes(found, shared);
+  if (c >= C || threadIdx.y > 0) return;
+  const float m = found.mean.v[0], squares = found.squares.v[0];
+  mean[c] = m;
+  var[c] = squares / R;
+  if (!running_mean) return;
+  running_mean[c] += momentum * (m - running_mean[c]);
+  running_var[c] += momentum * (squares / (R > 1 ? R - 1 : 1) - running_var[c]);
+}

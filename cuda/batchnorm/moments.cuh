@@ -1,0 +1,49 @@
+// Count, mean and sum of squared deviations of some rows, a pack of columns wide; `+=` joins two sets of rows.
+#pragma once
+#include "common/columns.cuh"
+
+template <int N>
+struct Moments {
+  float count;
+  Pack<float, N> mean, squares;
+};
+
+template <int N>
+__device__ __forceinline__ void operator+=(Moments<N>& a, const Moments<N>& b) {
+  if (b.count == 0) return;
+  const float count = a.count + b.count, share = b.count / count;
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    const float distance = b.mean.v[i] - a.mean.v[i];
+    a.squares.v[i] += b.squares.v[i] + distance * distance * a.count * share;
+    a.mean.v[i] += distance * share;
+  }
+  a.count = count;
+}
+
+// Of the rows r, r + step, .. below `stop` of X, whose rows are C apart.
+template <int N>
+__device__ __forceinline__ Moments<N> column_moments(const float* X, int C, int r, int stop, int step) {
+  Moments<N> result = {};
+  if (r >= stop) return result;
+  const int count = (stop - r + step - 1) / step;
+  const Pack<float, N> origin = load_pack<N>(X + size_t(r) * C);
+  Pack<float, N> sum = {}, squares = {};
+  visit_rows(r, stop, step, [&](int row) { return load_pack<N>(X + size_t(row) * C); },
+             [&](int, const Pack<float, N>& value) {
+#pragma unroll
+               for (int i = 0; i < N; i++) {
+                 const float d = value.v[i] - origin.v[i];
+                 sum.v[i] += d, squares.v[i] += d * d;
+               }
+             });
+  result.count = count;
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    const float shift = sum.v[i] / count;
+    result.mean.v[i] = origin.v[i] + shift;
+    const float around = squares.v[i] - sum.v[i] * shift;
+    result.squares.v[i] = around < 0 ? 0 : around;  // by rounding; NaN stays NaN
+  }
+  return result;
+}

@@ -1,0 +1,9 @@
+// dY and X at one place: what the gradients of batch normalisation read together.
+#pragma once
+#include "common/columns.cuh"
+
+constexpr int V = ALPHA_VECTOR;
+
+struct Pair {
+  Pack<float, V> g, x;
+};

@@ -1,0 +1,156 @@
+// Launching a kernel from Python: the entry points of a kernel library. Included behind the kernel's own source.
+#pragma once
+#include <utility>
+
+#include "common/emulation/bad_access.h"
+#include "common/emulation/barrier.h"
+#include "common/emulation/fault.h"
+#include "common/emulation/scheduler.h"
+#include "common/emulation/shared_memory.h"
+
+namespace alpha_emulation {
+
+// Bytes around an allocation that only a write out of bounds changes from the poison.
+struct GuardZone {
+  uint64_t address, bytes;
+};
+
+// One launch, filled in by driver_emulated.py (same fields, same order).
+struct LaunchRequest {
+  uint32_t grid[3], block[3];
+  uint32_t shared_bytes, seed;
+  uint32_t argument_count, argument_bytes, zone_count;
+  const char* arguments;
+  const uint32_t* offsets;
+  const GuardZone* zones;
+  char* stacks;
+  uint64_t stack_bytes;
+  // Out: where the processor refused an access, or the first guard byte that was written; and the instruction.
+  uint64_t fault_address, fault_instruction;
+};
+
+inline const LaunchRequest* request = nullptr;
+
+// Reads the parameters of `kernel` from the packed arguments and calls it.
+template <class Kernel>
+struct Entry;
+template <class... Parameters>
+struct Entry<void (*)(Parameters...)> {
+  template <void (*kernel)(Parameters...)>
+  static void call() {
+    call_with<kernel>(std::index_sequence_for<Parameters...>());
+  }
+  template <void (*kernel)(Parameters...), size_t... i>
+  static void call_with(std::index_sequence<i...>) {
+    const char* data = request->arguments;
+    const uint32_t* offsets = request->offsets;
+    (void)data, (void)offsets;
+    kernel(*reinterpret_cast<const Parameters*>(data + offsets[i])...);
+  }
+
+  // Whether the packed arguments lie where the parameters do; leaves the reason in fault_text when not.
+  static bool arguments_fit() {
+    constexpr uint32_t count = sizeof...(Parameters);
+    if (request->argument_count != count) {
+      append_fault("takes %u arguments, given %u", count, request->argument_count);
+      return false;
+    }
+    const uint32_t sizes[] = {uint32_t(sizeof(Parameters))..., 0}, alignments[] = {uint32_t(alignof(Parameters))..., 1};
+    uint32_t offset = 0;
+    for (uint32_t i = 0; i < count; i++) {
+      offset = (offset + alignments[i] - 1) / alignments[i] * alignments[i];
+      if (request->offsets[i] != offset) {
+        append_fault("parameter %u of %u bytes lies at byte %u, its argument was packed at byte %u: an argument before "
+                     "it has another size than its parameter", i, sizes[i], offset, request->offsets[i]);
+        return false;
+      }
+      offset += sizes[i];
+    }
+    if (count && request->argument_bytes != offset) {
+      append_fault("parameter %u of %u bytes ends at byte %u, the packed arguments have %u bytes", count - 1,
+                   sizes[count - 1], offset, request->argument_bytes);
+      return false;
+    }
+    return true;
+  }
+};
+
+inline void check_guards(LaunchRequest& asked) {
+  if (kAddressSanitizer) return;  // it has stopped the write
+  for (uint32_t z = 0; z < asked.zone_count; z++) {
+    const auto* zone = reinterpret_cast<const unsigned char*>(asked.zones[z].address);
+    const uint64_t bytes = asked.zones[z].bytes;
+    if (bytes == 0 || (zone[0] == kPoison && memcmp(zone, zone + 1, bytes - 1) == 0)) continue;
+    while (*zone == kPoison) zone++;
+    asked.fault_address = reinterpret_cast<uint64_t>(zone);
+    append_fault("write out of bounds");
+    return;
+  }
+}
+
+// A stride that has no factor in common with `count`, so that repeated steps of it reach every block.
+inline uint64_t coprime_stride(uint64_t count) {
+  for (;;) {
+    uint64_t stride = random_number() % count, a = count, b = stride;
+    while (b) {
+      const uint64_t rest = a % b;
+      a = b, b = rest;
+    }
+    if (a == 1) return stride;
+  }
+}
+
+inline void run_blocks() {
+  CatchBadAccess catch_bad_access;
+  (void)catch_bad_access;
+  const uint64_t count = uint64_t(grid_shape.x) * grid_shape.y * grid_shape.z;
+  const uint64_t stride = shuffled() && count > 1 ? coprime_stride(count) : 1;
+  uint64_t block = shuffled() ? random_number() % count : 0;
+  for (uint64_t i = 0; i < count; i++, block = (block + stride) % count) {
+    block_index = {unsigned(block % grid_shape.x), unsigned(block / grid_shape.x % grid_shape.y),
+                   unsigned(block / grid_shape.x / grid_shape.y)};
+    poison_shared_memory();
+    AtBlockStart::run_all();
+    if (!run_block()) return;
+    if (!shared_guards_intact()) {
+      append_fault("write outside the %u bytes of dynamic shared memory, in block (%u, %u, %u)", dynamic_shared_bytes,
+                   block_index.x, block_index.y, block_index.z);
+      return;
+    }
+  }
+}
+
+// Runs one launch; the text of its fault, or null.
+template <class Kernel>
+const char* launch(LaunchRequest& asked, void (*body)(), unsigned most_threads) {
+  request = &asked;
+  thread_body = body;
+  stacks = asked.stacks, stack_bytes = asked.stack_bytes;
+  idle_count = fibers_made = 0;  // another library's fibers may have used the stacks since
+  fault_text[0] = 0, fault_address = fault_instruction = 0, faulted = false, activity = nullptr;
+  const unsigned threads = asked.block[0] * asked.block[1] * asked.block[2];
+  if (threads > most_threads) {
+    append_fault("a block of %u threads; __launch_bounds__ allows %u", threads, most_threads);
+  } else if (Entry<Kernel>::arguments_fit()) {
+    random_state = asked.seed;
+    grid_shape = dim3(asked.grid[0], asked.grid[1], asked.grid[2]);
+    set_block_shape(dim3(asked.block[0], asked.block[1], asked.block[2]));
+    set_shared_memory(asked.shared_bytes);
+    run_blocks();
+    asked.fault_address = fault_address, asked.fault_instruction = fault_instruction;
+    if (!fault_text[0]) check_guards(asked);
+  }
+  current = nullptr;
+  return fault_text[0] ? fault_text : nullptr;
+}
+
+}  // namespace alpha_emulation
+
+// Exports `alpha_launch_<name>` for the kernel `name`, whose blocks have at most `most_threads`.
+#define ALPHA_EMULATED_ENTRY(name, most_threads)                                                             \
+  extern "C" __attribute__((visibility("default"))) const char* alpha_launch_##name(                         \
+      alpha_emulation::LaunchRequest* request) {                                                             \
+    using Kernel = decltype(&name);                                                                          \
+    return alpha_emulation::launch<Kernel>(*request, alpha_emulation::Entry<Kernel>::template call<&name>,   \
+                                           most_threads);                                                    \
+  }

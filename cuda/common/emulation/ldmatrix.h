@@ -1,0 +1,42 @@
+// ldmatrix: the last lane to arrive loads the matrices for all lanes.
+#pragma once
+#include "common/emulation/shared_memory.h"
+#include "common/emulation/warp.h"
+
+namespace alpha_emulation {
+
+struct LdmatrixOperands {
+  uint32_t* d;
+  const uint16_t* row;
+};
+
+template <int count, bool transposed>
+void load_for_warp(Warp& warp, unsigned lanes) {
+  need_whole_warp(warp, lanes, "ldmatrix");
+  for (int m = 0; m < count; m++) {
+    const uint16_t* rows[8];
+    for (int i = 0; i < 8; i++) rows[i] = operands_of<LdmatrixOperands>(warp, 8 * m + i).row;
+    for (int g = 0; g < 8; g++)
+      for (int t = 0; t < 4; t++) {
+        const uint32_t low = transposed ? rows[2 * t][g] : rows[g][2 * t];
+        const uint32_t high = transposed ? rows[2 * t + 1][g] : rows[g][2 * t + 1];
+        operands_of<LdmatrixOperands>(warp, 4 * g + t).d[m] = high << 16 | low;
+      }
+  }
+}
+
+template <int count, bool transposed>
+inline const WarpOperation ldmatrix_operation = {transposed ? "ldmatrix_trans" : "ldmatrix",
+                                                 load_for_warp<count, transposed>};
+
+template <int count, bool transposed>
+void load_matrices(uint32_t* d, uint32_t row, Location location) {
+  LdmatrixOperands operands{d, nullptr};
+  if (current_lane() < 8 * count) {  // the addresses of the other lanes are ignored
+    if (row % 16) fault("ldmatrix of a row at shared address %u: not 16-byte aligned", row);
+    operands.row = reinterpret_cast<const uint16_t*>(shared_pointer(row, 16, "ldmatrix"));
+  }
+  meet_warp(ldmatrix_operation<count, transposed>, ~0u, &operands, location);
+}
+
+}  // namespace alpha_emulation

@@ -1,0 +1,18 @@
+// ConvV2: forward convolution with trimmed filters (Algorithm 1), one position (oh, ow) a block.
+//
+// Y[n, oh, ow, oc] = sum over fh in [fh_s, fh_e), fw in [fw_s, fw_e), ic of X[n, ih_s + fh, iw_s + fw, ic] W[oc, fh, fw, ic]
+// Grid: OH OW ceil(N / BM) ceil(OC / BN). Block, shared memory, macros and needs: position_gemm.cuh with K = IC, GN = OC.
+#include "conv2d/position_gemm.cuh"
+#include "conv2d/shape.cuh"
+
+extern "C" __global__ void __launch_bounds__(Tile::THREADS)
+    conv_v2(float* __restrict__ Y, const float* __restrict__ X, const float* __restrict__ W,
+            const int* __restrict__ order, ConvShape s) {
+  const PositionGemm p = {X, W, Y, s.N, s.IH * s.IW, s.IC, s.OH * s.OW, s.OC, (long)s.FH * s.FW * s.IC, s.IC};
+  run_position_block<Tile>(p, order, [&](int position) {
+    const int oh = position / s.OW, ow = position % s.OW;
+    const Range fh = trimmed_taps(oh, s.IH, s.FH, s.sh, s.ph), fw = trimmed_taps(ow, s.IW, s.FW, s.sw, s.pw);
+    const int ih = oh * s.sh - s.ph + fh.begin, iw = ow * s.sw - s.pw + fw.begin;
+    return TapRectangle{fh.size(), fw.size(), ih * s.IW + iw, fh.begin * s.FW + fw.begin, s.IW, s.FW};
+  });
+}

@@ -1,0 +1,57 @@
+"""What every test may use: the two devices, a seeded generator, and the markers `cuda` and `torch`.
+
+"cuda" is the GPU where there is one, else the emulated driver; ALPHA_CUDA_DRIVER, if set, decides.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import numpy as np
+import pytest
+
+from alpha.errors import AlphaError
+from alpha.runtime import get_device
+
+
+def pytest_configure() -> None:
+    """Choose the driver before anything makes the device."""
+    if "ALPHA_CUDA_DRIVER" in os.environ:
+        return
+    try:
+        get_device("cuda")
+    except AlphaError:
+        os.environ["ALPHA_CUDA_DRIVER"] = "emulated"
+
+
+def has_gpu() -> bool:
+    return os.environ.get("ALPHA_CUDA_DRIVER", "pycuda") != "emulated"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = {
+        "cuda": None if has_gpu() else "needs a CUDA GPU and pycuda",
+        "torch": None if importlib.util.find_spec("torch") else "needs PyTorch",
+    }
+    for item in items:
+        for marker, reason in missing.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> str:
+    """The name of a device; "cuda" is skipped where it needs a compiler that is missing."""
+    name: str = request.param
+    try:
+        get_device(name)
+    except AlphaError as error:
+        pytest.skip(str(error))
+    return name
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers, the same in every run."""
+    return np.random.default_rng(0)

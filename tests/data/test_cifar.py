@@ -1,0 +1,178 @@
+"""The binary reader, the shipped sample, and what `--data` means."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from alpha.data import Cifar10, Cifar10Sample, cifar, resolve, source
+from alpha.data.sample import FILE
+from alpha.errors import DataError
+
+SAMPLE = Path(__file__).parents[2] / "datasets" / FILE
+RECORDS = 12
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small set in the official form: byte k of record r of file f is (f + r + k) % 251."""
+    monkeypatch.setattr(cifar, "_RECORDS", RECORDS)
+    monkeypatch.setattr(cifar, "_FILE_SIZE", RECORDS * cifar._RECORD)
+    root = tmp_path / cifar.FOLDER
+    root.mkdir()
+    number = 0
+    for table in ("TRAIN_FILES", "TEST_FILES"):
+        sums = {}
+        for name in getattr(cifar, table):
+            index = np.add.outer(np.arange(RECORDS), np.arange(cifar._RECORD))
+            records = ((index + number) % 251).astype(np.uint8)
+            records[:, 0] = np.arange(RECORDS) % 10
+            (root / name).write_bytes(records.tobytes())
+            sums[name] = hashlib.md5(records.tobytes()).hexdigest()
+            number += 1
+        monkeypatch.setattr(cifar, table, sums)
+    return root
+
+
+def test_reads_channel_planes_as_nhwc(folder: Path) -> None:
+    train, test = Cifar10(folder), Cifar10(folder, train=False)
+    assert train.images.shape == (5 * RECORDS, 32, 32, 3)
+    assert test.images.shape == (RECORDS, 32, 32, 3)
+    assert train.images.dtype == np.uint8
+    assert train.images.flags.c_contiguous
+    assert train.labels.dtype == np.int32
+    assert test.labels.tolist() == [r % 10 for r in range(RECORDS)]
+    record, row, column, channel = 7, 3, 30, 2
+    byte = 1 + channel * 1024 + row * 32 + column
+    assert test.images[record, row, column, channel] == (5 + record + byte) % 251
+
+
+def test_a_truncated_file_is_named_with_both_sizes(folder: Path) -> None:
+    path = folder / "data_batch_3.bin"
+    path.write_bytes(path.read_bytes()[:-5])
+    size = RECORDS * 3073
+    with pytest.raises(
+        DataError, match=rf"data_batch_3.bin: {size - 5:,} bytes, expected {size:,}"
+    ):
+        Cifar10(folder)
+
+
+def test_an_altered_file_is_named_with_both_sums(folder: Path) -> None:
+    path = folder / "test_batch.bin"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    expected = cifar.TEST_FILES["test_batch.bin"]
+    with pytest.raises(
+        DataError, match=rf"test_batch.bin: md5 is [0-9a-f]{{32}}, expected {expected}"
+    ):
+        Cifar10(folder, train=False)
+
+
+def test_a_missing_file_is_named(folder: Path) -> None:
+    (folder / "data_batch_5.bin").unlink()
+    with pytest.raises(DataError, match=r"data_batch_5.bin: cannot be read: No such file"):
+        Cifar10(folder)
+
+
+def test_the_sample_is_balanced_and_quick() -> None:
+    assert SAMPLE.stat().st_size < 12e6
+    start = time.perf_counter()
+    train, test = Cifar10Sample(SAMPLE), Cifar10Sample(SAMPLE, train=False)
+    assert time.perf_counter() - start < 5
+    assert train.images.shape == (5000, 32, 32, 3)
+    assert test.images.shape == (1000, 32, 32, 3)
+    assert np.bincount(train.labels).tolist() == [500] * 10
+    assert np.bincount(test.labels).tolist() == [100] * 10
+    mean = train.images.mean(axis=(0, 1, 2)) / 255
+    np.testing.assert_allclose(mean, [0.4914, 0.4822, 0.4465], atol=0.005)
+
+
+def rewritten(path: Path, name: str, content: bytes | None) -> Path:
+    """A copy of the sample with one member replaced, or left out."""
+    with zipfile.ZipFile(SAMPLE) as old, zipfile.ZipFile(path, "w") as new:
+        for member in old.namelist():
+            data = content if member == name else old.read(member)
+            if data is not None:
+                new.writestr(member, data)
+    return path
+
+
+def test_a_damaged_sample_is_named(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    with pytest.raises(DataError, match=f"{FILE}: no such file"):
+        Cifar10Sample(path)
+    path.write_bytes(SAMPLE.read_bytes()[:1_000_000])
+    with pytest.raises(DataError, match=f"{FILE}: damaged"):
+        Cifar10Sample(path)
+    with pytest.raises(DataError, match=f"{FILE}: damaged"):
+        Cifar10Sample(rewritten(path, "test/000.webp", b"RIFF"), train=False)
+    with pytest.raises(DataError, match=f"{FILE}: damaged"):
+        Cifar10Sample(rewritten(path, "test/000.webp", None), train=False)
+    with pytest.raises(DataError, match=f"{FILE}: sha256 of the test images is "):
+        Cifar10Sample(rewritten(path, "test/labels", bytes(1000)), train=False)
+
+
+def unreachable(root: Path) -> None:
+    raise DataError(f"no network for {root.name}")
+
+
+def test_the_default_without_a_gpu_is_the_sample(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ALPHA_DATA_DIR", str(tmp_path))
+    choice = resolve(None, has_gpu=False, fetch=unreachable)
+    assert (choice.name, choice.path) == ("sample", SAMPLE)
+    assert "no GPU" in str(choice)
+    assert "\n" not in str(choice)
+
+
+def test_the_default_with_a_gpu_is_the_full_set_where_it_can_be_had(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setenv("ALPHA_DATA_DIR", str(folder.parent))
+    choice = resolve(None, has_gpu=True, fetch=unreachable)
+    assert (choice.name, choice.path, choice.reason) == ("full", folder, "present")
+    assert [len(part) for part in choice.load()] == [5 * RECORDS, RECORDS]
+
+    (folder / "test_batch.bin").unlink()
+    choice = resolve(None, has_gpu=True, fetch=unreachable)
+    assert choice.name == "sample"
+    assert "no network for cifar-10-batches-bin" in str(choice)
+
+    fetched: list[Path] = []
+    choice = resolve(None, has_gpu=True, fetch=fetched.append)
+    assert (choice.name, choice.reason) == ("full", "downloaded")
+    assert fetched == [folder]
+
+
+def test_full_says_what_to_do_where_it_cannot_be_had(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ALPHA_DATA_DIR", str(tmp_path))
+    with pytest.raises(DataError, match=r"no network .*or --data sample"):
+        resolve("full", has_gpu=False, fetch=unreachable)
+
+
+def test_a_folder(folder: Path, tmp_path: Path) -> None:
+    for path in (folder, folder.parent):
+        assert resolve(str(path), has_gpu=False, fetch=unreachable).path == folder
+    (folder / "data_batch_2.bin").unlink()
+    with pytest.raises(DataError, match=r"has no data_batch_2.bin; expected the binary version"):
+        resolve(str(folder), has_gpu=True, fetch=unreachable)
+    with pytest.raises(DataError, match="no such folder; expected sample, full or a folder"):
+        resolve(str(tmp_path / "nowhere"), has_gpu=True, fetch=unreachable)
+
+
+def test_a_wheel_without_the_sample(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ALPHA_DATA_DIR", raising=False)
+    monkeypatch.setenv("ALPHA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(source, "_REPOSITORY", tmp_path / "site-packages")
+    assert source.data_dir() == tmp_path / "cache" / "datasets"
+    with pytest.raises(DataError, match="comes with Alpha's repository, not its wheel"):
+        resolve("sample", has_gpu=False, fetch=unreachable)

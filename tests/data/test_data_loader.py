@@ -1,0 +1,140 @@
+"""DataLoader and prefetched: order, lengths, and a thread that never outlives its consumer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from alpha.data import ArrayDataset, DataLoader
+from alpha.data.prefetch import prefetched
+from alpha.errors import DataError
+
+
+def dataset(count: int) -> ArrayDataset:
+    """Image i is filled with i and has label i % 10."""
+    numbers = np.arange(count)
+    images = np.broadcast_to(numbers[:, None, None, None], (count, 2, 2, 3)).astype(np.uint8)
+    return ArrayDataset(images, (numbers % 10).astype(np.int32), tuple("abcdefghij"))
+
+
+def order(loader: DataLoader) -> list[int]:
+    return [int(i) for images, _ in loader for i in images[:, 0, 0, 0]]
+
+
+def prefetch_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "alpha-prefetch"]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("count", "batch_size", "drop_last", "sizes"),
+    [
+        (10, 4, False, [4, 4, 2]),
+        (10, 4, True, [4, 4]),
+        (8, 4, False, [4, 4]),
+        (3, 4, False, [3]),
+        (3, 4, True, []),
+        (0, 4, False, []),
+    ],
+)
+def test_batches(
+    prefetch: int, count: int, batch_size: int, drop_last: bool, sizes: list[int]
+) -> None:
+    loader = DataLoader(dataset(count), batch_size, drop_last=drop_last, prefetch=prefetch)
+    batches = list(loader)
+    assert [len(labels) for _, labels in batches] == sizes
+    assert len(loader) == len(sizes)
+    for images, labels in batches:
+        assert images.dtype == np.uint8
+        assert images.shape[1:] == (2, 2, 3)
+        assert labels.dtype == np.int32
+        assert (images[:, 0, 0, 0] % 10 == labels).all()
+    assert not prefetch_threads()
+
+
+def test_unshuffled_order_is_the_datasets() -> None:
+    assert order(DataLoader(dataset(10), 3)) == list(range(10))
+
+
+def test_an_epoch_is_a_permutation_fixed_by_seed_and_epoch() -> None:
+    loader = DataLoader(dataset(50), 8, shuffle=True, seed=3)
+    first, second = order(loader), order(loader)
+    assert sorted(first) == sorted(second) == list(range(50))
+    assert first != second
+    loader.set_epoch(1)
+    assert order(loader) == second
+    assert order(DataLoader(dataset(50), 8, shuffle=True, seed=3)) == first
+    assert order(DataLoader(dataset(50), 8, shuffle=True, seed=4)) != first
+
+
+def test_the_order_is_the_same_on_every_platform() -> None:
+    assert order(DataLoader(dataset(10), 4, shuffle=True, seed=0)) == [0, 8, 9, 3, 7, 5, 1, 2, 6, 4]
+
+
+def test_wrong_numbers_name_themselves() -> None:
+    with pytest.raises(DataError, match="batch_size is 0, expected 1 or more"):
+        DataLoader(dataset(4), 0)
+    with pytest.raises(DataError, match="seed is -1"):
+        DataLoader(dataset(4), 1, seed=-1)
+    with pytest.raises(DataError, match="epoch is -1"):
+        DataLoader(dataset(4), 1).set_epoch(-1)
+
+
+def test_arrays_that_do_not_fit() -> None:
+    images = np.zeros((3, 2, 2, 3), np.uint8)
+    with pytest.raises(DataError, match=r"labels \(2,\)"):
+        ArrayDataset(images, np.zeros(2, np.int32), ("a",))
+    with pytest.raises(DataError, match="labels run from 0 to 1, expected 0 to 0 for 1 classes"):
+        ArrayDataset(images, np.array([0, 1, 0], np.int32), ("a",))
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3])
+def test_an_abandoned_iteration_ends_its_thread(taken: int) -> None:
+    batches = iter(DataLoader(dataset(1000 % 256), 1, prefetch=1))
+    for _ in range(taken):
+        next(batches)
+    batches.close()
+    assert not prefetch_threads()
+
+
+def test_break_ends_the_thread() -> None:
+    for _ in DataLoader(dataset(100), 1):
+        break
+    assert not prefetch_threads()
+
+
+def test_an_error_of_the_producer_reaches_the_consumer_after_the_items_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield from range(3)
+        raise DataError("record 3 is broken")
+
+    seen = []
+    with pytest.raises(DataError, match="record 3 is broken"):  # noqa: PT012
+        for item in prefetched(items(), 2):
+            seen.append(item)
+    assert seen == [0, 1, 2]
+    assert not prefetch_threads()
+
+
+def test_at_most_depth_items_are_made_ahead() -> None:
+    made = []
+    ahead = threading.Event()
+
+    def items() -> Iterator[int]:
+        for item in range(10):
+            made.append(item)
+            if item == 3:
+                ahead.set()
+            yield item
+
+    stream = prefetched(items(), 2)
+    assert next(stream) == 0
+    # One is with the consumer, two wait in the queue, one is in the producer's hands.
+    assert ahead.wait(5)
+    time.sleep(0.05)
+    assert made == [0, 1, 2, 3]
+    stream.close()

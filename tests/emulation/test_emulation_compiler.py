@@ -1,0 +1,45 @@
+"""What the emulated driver's compiler reads from a kernel file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from alpha.errors import CompileError
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated_compiler import arch_number, entries
+
+SOURCE = """
+extern "C" __global__ void plain(const float* x, int n) { }
+extern "C" __global__ void __launch_bounds__(Tile<64, 32>::THREADS, 2)
+    tiled(float* __restrict__ y) {}
+extern "C" __global__ void
+__launch_bounds__((4 * 32)) bounded(int n) {
+}
+extern "C" __global__ void declared_only(int n);
+__global__ void mangled(int n) {}
+template <int N> __device__ int helper(int n) { return n; }
+"""
+
+
+def test_entries_and_their_launch_bounds() -> None:
+    assert entries(SOURCE) == [
+        ("plain", "1024"),
+        ("tiled", "Tile<64, 32>::THREADS"),
+        ("bounded", "(4 * 32)"),
+    ]
+
+
+@pytest.mark.parametrize(("arch", "number"), [("sm_75", 750), ("sm_90a", 900), ("sm_120", 1200)])
+def test_architecture_macro(arch: str, number: int) -> None:
+    assert arch_number(arch) == number
+
+
+def test_error_names_the_line(tmp_path: Path) -> None:
+    source = tmp_path / "broken.cu"
+    source.write_text('#include "common/cuda.h"\nextern "C" __global__ void f() { nonsense; }\n')
+    with pytest.raises(
+        CompileError, match=r"(?s)broken.cu does not compile.*broken.cu:2:.*nonsense"
+    ):
+        EmulatedDriver().compile(source, [])

@@ -1,0 +1,68 @@
+"""The cuda device over the emulated driver: each array has its own guards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from kernel_emulator import KERNELS
+
+from alpha.errors import DeviceError
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.kernel import Kernel
+
+
+@pytest.fixture
+def device() -> Iterator[CudaDevice]:
+    device = CudaDevice(EmulatedDriver())
+    yield device
+    device.close()
+
+
+def kernel(device: CudaDevice, entry: str) -> Kernel:
+    driver = device.driver
+    module = driver.load(driver.compile(KERNELS / "faults.cu", []))
+    return Kernel(driver, driver.function(module, entry, 0), "faults.cu", entry, 0)
+
+
+def test_arrays_are_allocated_in_their_exact_size(device: CudaDevice) -> None:
+    arrays = [device.empty((n,), np.float32) for n in (1, 100, 1000)]
+    assert all(array.address % 512 == 0 for array in arrays)
+    stats = device.memory_stats()
+    assert (stats.live, stats.reserved, stats.allocations) == (4404, 4404, 3)
+    free = device.driver.memory_info()[0]
+    del arrays
+    assert device.memory_stats().reserved == 0
+    assert device.driver.memory_info()[0] == free + 4404
+
+
+def test_limit_counts_exact_sizes(device: CudaDevice) -> None:
+    device.set_memory_limit(1000)
+    array = device.empty((250,), np.float32)
+    with pytest.raises(MemoryError, match="out of memory"):
+        device.empty((1,), np.float32)
+    assert array.nbytes == 1000
+
+
+def test_write_past_an_array_is_reported_with_its_kernel(device: CudaDevice) -> None:
+    x, y = device.zeros((50,), np.float32), device.zeros((50,), np.float32)
+    with pytest.raises(DeviceError, match=r"faults.cu:write_beside, grid .* write out of bounds"):
+        kernel(device, "write_beside").launch(1, 50, (x, y, np.int64(1)))
+
+
+def test_views_share_the_guards_of_their_block(device: CudaDevice) -> None:
+    x = device.upload(np.arange(60, dtype=np.float32).reshape(6, 10))
+    y = device.zeros((20,), np.float32)
+    kernel(device, "read_beside").launch(1, 20, (x.rows(2, 4), y, np.int64(20)))
+    np.testing.assert_array_equal(device.download(y), np.arange(40, 60))
+
+
+def test_new_arrays_are_nan(device: CudaDevice) -> None:
+    for _ in range(2):
+        x = device.empty((100,), np.float32)
+        assert np.isnan(device.download(x)).all()
+        device.fill(x, 2.5)
+        np.testing.assert_array_equal(device.download(x), np.full(100, 2.5, np.float32))
+        del x

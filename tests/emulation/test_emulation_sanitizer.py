@@ -1,0 +1,95 @@
+"""Kernels built with AddressSanitizer and UBSan: the report names the file and line of the mistake.
+
+The sanitizer ends the process, so each kernel runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kernel_emulator import source_line
+
+SOURCE = "faults.cu"
+HERE = Path(__file__).parent
+FLOATS = "np.ones(60, np.float32)"
+MANY = "np.ones(512, np.float32)"
+
+
+def address_sanitizer() -> Path | None:
+    """The library to load before Python, where the compiler has one."""
+    compiler = shutil.which(os.environ.get("CXX") or "g++")
+    if compiler is None:
+        return None
+    command = [compiler, "-print-file-name=libasan.so"]
+    path = Path(subprocess.run(command, capture_output=True, text=True).stdout.strip())
+    return path if path.is_absolute() else None
+
+
+LIBRARY = address_sanitizer()
+pytestmark = pytest.mark.skipif(LIBRARY is None, reason="the compiler has no AddressSanitizer")
+
+
+def run(script: str, preload: bool = True) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), *sys.path])
+    variables = {
+        "PYTHONPATH": paths,
+        "ALPHA_EMULATED_SANITIZE": "address,undefined",
+        "ASAN_OPTIONS": "detect_leaks=0",
+    }
+    if preload:
+        variables["LD_PRELOAD"] = str(LIBRARY)
+    script = f"import numpy as np\nfrom kernel_emulator import Emulator\n{script}"
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+    )
+
+
+def launch(kernel: str, threads: int, *args: str, shared_bytes: int = 0, correct: int = 0) -> str:
+    call = f'{SOURCE!r}, "{kernel}", 1, {threads}, {", ".join(args)}, shared_bytes={shared_bytes}'
+    return f'Emulator()({call}, defines={{"CORRECT": {correct}}})'
+
+
+@pytest.mark.parametrize(
+    ("script", "report", "mistake"),
+    [
+        (launch("read_beside", 60, FLOATS, FLOATS, "np.int64(1)"), "READ of size 4", "read"),
+        (launch("read_beside", 60, FLOATS, FLOATS, "np.int64(9999)"), "SEGV", "read"),
+        (launch("write_beside", 60, FLOATS, FLOATS, "np.int64(1)"), "WRITE of size 4", "write"),
+        (launch("static_overrun", 64, FLOATS), "index 64 out of bounds", "static"),
+        (launch("shared_overrun", 64, MANY, shared_bytes=256), "WRITE of size 4", "dynamic"),
+        (launch("misaligned_read", 1, FLOATS, FLOATS), "misaligned address", "misaligned"),
+    ],
+    ids=["read", "far read", "write", "static shared", "dynamic shared", "misaligned"],
+)
+def test_report_names_the_line(script: str, report: str, mistake: str) -> None:
+    result = run(script)
+    assert result.returncode != 0
+    assert report in result.stderr
+    line = source_line(SOURCE, f"// line: {mistake}")
+    assert re.search(rf"{SOURCE}:{line}\b", result.stderr), result.stderr
+
+
+def test_correct_kernels_are_silent() -> None:
+    calls = [
+        launch("read_beside", 60, FLOATS, FLOATS, "np.int64(1)", correct=1),
+        launch("missing_second_barrier", 128, MANY, MANY, correct=1),
+        launch("static_overrun", 60, FLOATS, correct=1),
+        launch("early_copy", 128, MANY, MANY, correct=1),
+    ]
+    result = run("\n".join(calls))
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_without_the_library_the_error_says_how() -> None:
+    result = run("Emulator()", preload=False)
+    assert "DeviceError: ALPHA_EMULATED_SANITIZE=address needs" in result.stderr
+    assert "LD_PRELOAD=" in result.stderr

@@ -1,0 +1,93 @@
+"""cp.async, mma.sync and ldmatrix of the emulated driver, against numpy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from kernel_emulator import Emulator
+
+from alpha import config
+
+SOURCE = "tiles.cu"
+M, N, K = 128, 64, 96
+RNG = np.random.default_rng(0)
+
+Floats = npt.NDArray[np.float32]
+
+
+def factors(m: int = M, n: int = N, k: int = K) -> tuple[Floats, Floats]:
+    shapes = ((m, k), (n, k))
+    a, b = (RNG.standard_normal(shape).astype(np.float32) for shape in shapes)
+    return a, b
+
+
+def tf32(x: Floats) -> Floats:
+    """The nearest float with 10 bits of mantissa, ties away from zero."""
+    return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def bf16(x: Floats) -> npt.NDArray[np.uint16]:
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def widened(x: npt.NDArray[np.uint16]) -> Floats:
+    return (x.astype(np.uint32) << 16).view(np.float32)
+
+
+@pytest.fixture(params=[0, 1, 2])
+def seeded(request: pytest.FixtureRequest, emulator_for: Callable[..., Emulator]) -> Emulator:
+    return emulator_for(ALPHA_EMULATED_SEED=request.param)
+
+
+def product(launch: Emulator, kind: str, a: Any, b: Any) -> Floats:
+    c = np.empty((a.shape[0], b.shape[0]), np.float32)
+    grid = (c.shape[1] // 64, c.shape[0] // 64, 1)
+    block, shared_bytes = {"ffma": (256, 0), "tf32": (128, 3 * 128 * 32 * 4)}[kind]
+    args = (a, b, c, b.shape[0], a.shape[1])
+    launch(SOURCE, f"product_{kind}", grid, block, *args, shared_bytes=shared_bytes)
+    return c
+
+
+def test_ffma_product(seeded: Emulator) -> None:
+    a, b = factors()
+    np.testing.assert_allclose(product(seeded, "ffma", a, b), a @ b.T, atol=1e-4)
+
+
+def test_tf32_product(seeded: Emulator) -> None:
+    a, b = factors()
+    np.testing.assert_allclose(product(seeded, "tf32", a, b), tf32(a) @ tf32(b).T, atol=1e-4)
+
+
+def test_bf16_product_through_ldmatrix(seeded: Emulator) -> None:
+    a, b = (bf16(x) for x in factors(32, 48, 64))
+    c = np.empty((32, 48), np.float32)
+    seeded(SOURCE, "product_bf16", (3, 2, 1), 32, a, np.ascontiguousarray(b.T), c, 48, 64)
+    np.testing.assert_allclose(c, widened(a) @ widened(b).T, atol=1e-4)
+
+
+def test_copies_with_zero_fill(seeded: Emulator) -> None:
+    x, y = np.arange(1, 385, dtype=np.float32), np.empty((3, 128), np.float32)
+    seeded(SOURCE, "copies", 1, 128, x, y, 100)
+    i = np.arange(128)
+    np.testing.assert_array_equal(y[0], np.where(i < 100, x[:128], 0))
+    np.testing.assert_array_equal(y[1], np.where((i < 40) | (i % 2 == 0), x[128:256], 0))
+    np.testing.assert_array_equal(y[2], np.where((i < 80) & (i % 4 < 3), x[256:], 0))
+
+
+@pytest.mark.skipif(bool(config.EMULATED_SANITIZE.get()), reason="sanitized kernels are slow")
+@pytest.mark.parametrize("kind", ["ffma", "tf32"])
+def test_speed_floor(kind: str, emulator: Emulator) -> None:
+    """Far below what it reaches on an idle core, so that only a real slow-down fails."""
+    a, b = factors(256, 256, 512)
+    product(emulator, kind, a, b)
+    start = time.process_time()
+    product(emulator, kind, a, b)
+    rate = 2e-9 * 256 * 256 * 512 / (time.process_time() - start)
+    print(f"{kind}: {rate:.2f} GFLOP/s")
+    assert rate > 0.5

@@ -1,0 +1,99 @@
+"""Checks that the operator tests share: gradients by central difference, and comparison with PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import Tensor
+
+Spec = Any  # a shape (standard normal numbers) or the array itself
+
+
+def values(specs: Sequence[Spec], seed: int = 0) -> list[np.ndarray]:
+    """float64 arrays: random ones for shapes, the others as they are."""
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(s) if isinstance(s, tuple) else np.asarray(s, float) for s in specs]
+
+
+def positive(*shape: int) -> np.ndarray:
+    """Numbers in [0.5, 2]."""
+    return np.random.default_rng(1).uniform(0.5, 2.0, shape)
+
+
+def apart(*shape: int) -> np.ndarray:
+    """Distinct numbers at least 0.05 apart and away from 0: no maximum changes within a step."""
+    count = int(np.prod(shape))
+    steps = np.random.default_rng(2).permutation(count) - count // 2
+    return ((steps + 0.5) * 0.1).reshape(shape)
+
+
+def check_gradient(function: Callable[..., Tensor], *specs: Spec, step: float = 1e-5) -> None:
+    """<gradient, v> of <function, g> against its central difference along v, in float64 on the cpu."""
+    arrays = values(specs)
+    leaves = [alpha.tensor(a, requires_grad=True) for a in arrays]
+    y = function(*leaves)
+    rng = np.random.default_rng(3)
+    g = rng.standard_normal(y.shape)
+    y.backward(alpha.tensor(np.asarray(g)))
+    directions = [rng.standard_normal(a.shape) for a in arrays]
+    ours = 0.0
+    for leaf, v in zip(leaves, directions, strict=True):
+        assert leaf.grad is not None
+        assert leaf.grad.shape == leaf.shape
+        ours += float((leaf.grad.numpy() * v).sum())
+    ends = [
+        function(*(alpha.tensor(a + s * v) for a, v in zip(arrays, directions, strict=True)))
+        for s in (step, -step)
+    ]
+    difference = float(((ends[0].numpy() - ends[1].numpy()) * g).sum()) / (2 * step)
+    scale = max(abs(ours), abs(difference), 1e-3)
+    assert abs(ours - difference) <= 1e-6 * scale, (
+        f"gradient {ours:.12g}, central difference {difference:.12g}"
+    )
+
+
+def assert_close(value: np.ndarray, exact: np.ndarray, length: int = 1, what: str = "") -> None:
+    """float32 `value` within the rounding of sums of `length` terms, a random walk, of the largest number."""
+    assert value.shape == exact.shape, f"{what}: shape {value.shape}, expected {exact.shape}"
+    exact = exact.astype(np.float64)
+    np.testing.assert_array_equal(np.isnan(value), np.isnan(exact), err_msg=what)
+    finite = np.isfinite(exact)
+    scale = max(1.0, float(np.abs(exact[finite]).max(initial=0.0)))
+    tolerance = float(np.finfo(np.float32).eps) * (16 + 4 * length**0.5) * scale
+    np.testing.assert_allclose(value, exact, rtol=0, atol=tolerance, equal_nan=True, err_msg=what)
+
+
+def check_torch(
+    function: Callable[..., Tensor],
+    torch_function: Callable[..., Any],
+    *specs: Spec,
+    device: str,
+    length: int = 64,
+) -> None:
+    """Value and gradients in float32 on `device` against PyTorch's in float64."""
+    torch = pytest.importorskip("torch")
+    arrays = [a.astype(np.float32) for a in values(specs)]
+    ours = [alpha.tensor(a, requires_grad=True, device=device) for a in arrays]
+    theirs = [torch.tensor(a.astype(np.float64), requires_grad=True) for a in arrays]
+    y, expected = function(*ours), torch_function(*theirs)
+    assert_close(y.numpy(), expected.detach().numpy(), length, "value")
+    g = np.random.default_rng(4).standard_normal(y.shape).astype(np.float32)
+    y.backward(alpha.tensor(np.asarray(g), device=device))
+    expected.backward(torch.tensor(g.astype(np.float64)))
+    for index, (x, twin) in enumerate(zip(ours, theirs, strict=True)):
+        assert x.grad is not None
+        assert_close(x.grad.numpy(), twin.grad.numpy(), length, f"gradient of argument {index}")
+
+
+def nchw(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A PyTorch function of images, on NHWC tensors."""
+
+    def on_nhwc(x: Any, *others: Any) -> Any:
+        return function(x.permute(0, 3, 1, 2), *others).permute(0, 2, 3, 1)
+
+    return on_nhwc

@@ -1,0 +1,166 @@
+"""Layers: shapes, gradients, modes, initialisation, arguments that are refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import ShapeError, nn
+from alpha.nn import init
+
+X = np.random.default_rng(0).standard_normal((2, 8, 6, 3)).astype(np.float32)
+
+LAYERS = [
+    (nn.Conv2d(3, 5, 3), (2, 6, 4, 5)),
+    (nn.Conv2d(3, 5, (3, 2), stride=(2, 1), padding=(1, 0), bias=False), (2, 4, 5, 5)),
+    (nn.ConvTranspose2d(3, 5, 4, stride=2, padding=1), (2, 16, 12, 5)),
+    (nn.ConvTranspose2d(3, 5, 3, stride=2, padding=1, output_padding=1), (2, 16, 12, 5)),
+    (nn.Linear(3, 7), (2, 8, 6, 7)),
+    (nn.BatchNorm2d(3), (2, 8, 6, 3)),
+    (nn.MaxPool2d(2), (2, 4, 3, 3)),
+    (nn.MaxPool2d(3, stride=2, padding=1), (2, 4, 3, 3)),
+    (nn.AvgPool2d((2, 3)), (2, 4, 2, 3)),
+    (nn.AdaptiveAvgPool2d(1), (2, 1, 1, 3)),
+    (nn.AdaptiveAvgPool2d((3, 2)), (2, 3, 2, 3)),
+    (nn.Flatten(), (2, 144)),
+    (nn.Dropout(0.5), (2, 8, 6, 3)),
+    (nn.ReLU(), (2, 8, 6, 3)),
+    (nn.LeakyReLU(0.1), (2, 8, 6, 3)),
+    (nn.ELU(), (2, 8, 6, 3)),
+    (nn.GELU(), (2, 8, 6, 3)),
+    (nn.Sigmoid(), (2, 8, 6, 3)),
+    (nn.Softplus(), (2, 8, 6, 3)),
+    (nn.Tanh(), (2, 8, 6, 3)),
+]
+
+
+@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda v: repr(v))
+def test_output_shape_and_gradients_to_everything(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    x = alpha.tensor(X, requires_grad=True)
+    y = layer(x)
+    assert y.shape == shape
+    (y * y).sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == X.shape
+    assert all(p.grad is not None and p.grad.shape == p.shape for p in layer.parameters())
+    assert repr(layer).startswith(type(layer).__name__ + "(")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nn.Conv2d(0, 4, 3), "Conv2d: in_channels=0 must be at least 1"),
+        (lambda: nn.Conv2d(3, 4, (3, 0)), "Conv2d: FW=0"),
+        (lambda: nn.Conv2d(3, 4, 3, stride=0), "Conv2d: sh=0"),
+        (lambda: nn.Conv2d(3, 4, (1, 2, 3)), "kernel_size=.* is neither a number nor a pair"),
+        (lambda: nn.ConvTranspose2d(3, 0, 3), "ConvTranspose2d: out_channels=0"),
+        (lambda: nn.Linear(3, 0), "Linear: out_features=0"),
+        (lambda: nn.BatchNorm2d(0), "BatchNorm2d: num_features=0"),
+        (lambda: nn.Dropout(1.0), r"Dropout: p=1.0 is not in \[0, 1\)"),
+    ],
+)
+def test_arguments_that_are_refused(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_inputs_that_are_refused() -> None:
+    with pytest.raises(ShapeError, match="conv2d: X has IC=3 channels but W expects 4"):
+        nn.Conv2d(4, 8, 3)(alpha.tensor(X))
+    with pytest.raises(ShapeError, match="linear: x has 3 features but weight expects 4"):
+        nn.Linear(4, 8)(alpha.tensor(X))
+    with pytest.raises(ShapeError, match="batch_norm: running_mean has shape"):
+        nn.BatchNorm2d(4)(alpha.tensor(X))
+
+
+def test_batch_norm_in_training_and_evaluation(device: str) -> None:
+    layer = nn.BatchNorm2d(3, momentum=0.25).to(device)
+    x = alpha.tensor(X * 3 + 1, device=device)
+    y = layer(x).numpy()
+    np.testing.assert_allclose(y.mean((0, 1, 2)), 0, atol=1e-5)
+    np.testing.assert_allclose(y.var((0, 1, 2)), 1, atol=1e-4)
+    rows = x.numpy().reshape(-1, 3)
+    np.testing.assert_allclose(layer.running_mean.numpy(), 0.25 * rows.mean(0), rtol=1e-4)
+    expected = 0.75 + 0.25 * rows.var(0, ddof=1)
+    np.testing.assert_allclose(layer.running_var.numpy(), expected, rtol=1e-4)
+    before = layer.running_var.numpy()
+    layer.eval()
+    scale = 1 / np.sqrt(before + layer.eps)
+    expected = (rows - layer.running_mean.numpy()) * scale
+    np.testing.assert_allclose(layer(x).numpy().reshape(-1, 3), expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(layer.running_var.numpy(), before)
+
+
+def test_dropout_in_training_and_evaluation(device: str) -> None:
+    alpha.manual_seed(3)
+    layer = nn.Dropout(0.25)
+    x = alpha.tensor(np.ones(4000, np.float32), requires_grad=True, device=device)
+    y = layer(x)
+    kept = y.numpy() != 0
+    assert 0.72 < kept.mean() < 0.78
+    np.testing.assert_allclose(y.numpy()[kept], 1 / 0.75, rtol=1e-6)
+    y.sum().backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), y.numpy())
+    assert (layer(x).numpy() != y.numpy()).any()
+    assert layer.eval()(x) is x
+
+
+def test_one_seed_gives_one_model() -> None:
+    def weights() -> dict[str, np.ndarray]:
+        alpha.manual_seed(7)
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(4, 2)).state_dict()
+
+    first, second = weights(), weights()
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name])
+    assert (first["1.weight"].reshape(-1)[0] != first["0.weight"].reshape(-1)[0]).all()
+
+
+def test_initial_values_are_pytorchs_distributions() -> None:
+    alpha.manual_seed(0)
+    layer = nn.Conv2d(16, 64, 5)
+    bound = 1 / math.sqrt(16 * 25)
+    for parameter in layer.parameters():
+        values = parameter.numpy()
+        assert np.abs(values).max() <= bound
+        assert abs(values.std() - bound / math.sqrt(3)) < 0.1 * bound
+    assert abs(layer.weight.numpy().mean()) < 0.02 * bound
+
+
+@pytest.mark.parametrize(
+    ("values", "std"),
+    [
+        (lambda s: init.kaiming_normal(s), math.sqrt(2 / 300)),
+        (lambda s: init.kaiming_uniform(s, 0.0), math.sqrt(2 / 300)),
+        (lambda s: init.kaiming_normal(s, nonlinearity="tanh"), 5 / 3 / math.sqrt(300)),
+        (lambda s: init.xavier_uniform(s), math.sqrt(2 / 700)),
+        (lambda s: init.xavier_normal(s, gain=2.0), 2 * math.sqrt(2 / 700)),
+    ],
+)
+def test_initialisers_have_their_standard_deviation(values, std: float) -> None:
+    alpha.manual_seed(0)
+    drawn = values((400, 300))
+    assert drawn.dtype == np.float32
+    assert abs(drawn.std() / std - 1) < 0.01
+    assert abs(drawn.mean()) < 0.02 * std
+
+
+def test_initialisers_refuse() -> None:
+    with pytest.raises(ValueError, match="gain: 'swish' is not one of linear"):
+        init.gain("swish")
+    with pytest.raises(ValueError, match="a weight has at least 2 axes"):
+        init.kaiming_uniform((3,))
+
+
+def test_cross_entropy_loss(device: str) -> None:
+    x = alpha.tensor(np.zeros((4, 10), np.float32), requires_grad=True, device=device)
+    labels = alpha.tensor([0, 1, 2, 3], device=device)
+    loss = nn.CrossEntropyLoss()(x, labels)
+    assert abs(loss.item() - math.log(10)) < 1e-6
+    loss.backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), (0.1 - np.eye(10)[:4]) / 4, atol=1e-7)

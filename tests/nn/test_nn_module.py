@@ -1,0 +1,234 @@
+"""Module: the tree, its parameters and buffers, state, copies, hooks, containers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import CheckpointError, Tensor, nn
+
+
+class Net(nn.Module):
+    """Every kind of attribute, and a parameter that is None."""
+
+    def __init__(self) -> None:
+        self.scale = nn.Parameter([2.0])
+        self.offset: nn.Parameter | None = None
+        self.count = nn.Buffer(np.zeros(1, np.float32))
+        self.body = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2, bias=False))
+        self.heads = nn.ModuleList([nn.Linear(2, 2) for _ in range(2)])
+        self.note = alpha.tensor([9.0])  # a plain tensor is not part of the model
+        self.listed = [nn.Linear(1, 1)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.body(x) * self.scale
+        for head in self.heads:
+            y = head(y)
+        return y
+
+
+NAMES = [
+    "scale", "count", "body.0.weight", "body.0.bias", "body.2.weight",
+    "heads.0.weight", "heads.0.bias", "heads.1.weight", "heads.1.bias",
+]  # fmt: skip
+
+
+def test_names_come_in_order_of_assignment() -> None:
+    net = Net()
+    assert list(net.state_dict()) == NAMES
+    assert [name for name, _ in net.named_parameters()] == [n for n in NAMES if n != "count"]
+    assert [name for name, _ in net.named_buffers()] == ["count"]
+    assert [name for name, _ in net.named_children()] == ["body", "heads"]
+    assert list(net.children()) == [net.body, net.heads]
+    assert len(list(net.modules())) == 8
+    assert [name for name, _ in net.named_modules()][:3] == ["", "body", "body.0"]
+
+
+def test_a_shared_module_counts_once() -> None:
+    layer = nn.Linear(2, 2)
+    net = nn.Sequential(layer, nn.ReLU(), layer)
+    assert list(net.state_dict()) == ["0.weight", "0.bias"]
+    x = alpha.tensor(np.ones((1, 2), np.float32))
+    expected = layer(nn.functional.relu(layer(x)))
+    np.testing.assert_array_equal(net(x).numpy(), expected.numpy())
+
+
+def test_parameters_take_what_tensor_takes() -> None:
+    for values in ([1.0, 2.0], np.array([1, 2], np.float32), alpha.tensor([1.0, 2.0])):
+        parameter = nn.Parameter(values)
+        np.testing.assert_array_equal(parameter.numpy(), [1, 2])
+        assert parameter.requires_grad
+    assert not nn.Parameter([1.0], requires_grad=False).requires_grad
+    with pytest.raises(TypeError, match="only floating tensors have gradients"):
+        nn.Parameter([1, 2])
+
+
+def test_train_eval_and_freezing() -> None:
+    net = Net()
+    assert net.eval() is net
+    assert not any(module.training for module in net.modules())
+    net.train()
+    assert all(module.training for module in net.modules())
+    net.body.requires_grad_(False)
+    net(alpha.tensor(np.ones((1, 3), np.float32))).sum().backward()
+    assert [n for n, p in net.named_parameters() if p.grad is not None] == [
+        n for n in NAMES if n != "count" and not n.startswith("body")
+    ]
+    net.zero_grad()
+    assert all(parameter.grad is None for parameter in net.parameters())
+
+
+def test_state_goes_from_one_model_to_another(device: str) -> None:
+    source, target = Net(), Net().to(device)
+    state = source.state_dict()
+    target.load_state_dict(state)
+    for name, value in target.named_tensors():
+        assert value.device.name == device
+        np.testing.assert_array_equal(value.numpy(), state[name])
+    state["scale"][0] = 77  # neither side is an alias
+    assert source.scale.item() == target.scale.item() == 2.0
+
+
+def test_load_state_dict_lists_every_mismatch_and_changes_nothing() -> None:
+    net = Net()
+    before = net.state_dict()
+    state: dict[str, Any] = {name: value + 1 for name, value in before.items()}
+    del state["scale"], state["body.0.bias"]
+    state["body.0.weight"] = np.zeros((4, 5), np.float32)
+    state["heads.0.bias"] = np.array(["a", "b"])
+    state["tail.weight"] = np.zeros(3)
+    with pytest.raises(CheckpointError) as error:
+        net.load_state_dict(state)
+    assert str(error.value).splitlines() == [
+        "5 mismatches between the weights and Net:",
+        "  shape       body.0.weight: the weights have (4, 5), the model (4, 3)",
+        "  dtype       heads.0.bias: <U1 is not a number",
+        "  missing     scale (1,)",
+        "  missing     body.0.bias (4,)",
+        "  unexpected  tail.weight",
+    ]
+    for name, value in net.state_dict().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_load_state_dict_not_strict() -> None:
+    net = Net()
+    net.load_state_dict({"scale": alpha.tensor([5.0]), "tail": np.zeros(1)}, strict=False)
+    assert net.scale.item() == 5.0
+    with pytest.raises(CheckpointError, match="1 mismatch between"):
+        net.load_state_dict({"scale": np.zeros(2)}, strict=False)
+
+
+def test_deepcopy_is_independent(device: str) -> None:
+    net = Net().to(device)
+    x = alpha.tensor(np.ones((2, 3), np.float32), device=device)
+    expected = net(x).numpy()
+    twin = copy.deepcopy(net)
+    with alpha.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(0.0)
+    np.testing.assert_array_equal(twin(x).numpy(), expected)
+    assert list(twin.state_dict()) == NAMES
+    shared = nn.Sequential(net.body, net.body)
+    copied = copy.deepcopy(shared)
+    assert copied[0] is copied[1]
+
+
+def test_to_and_astype(device: str) -> None:
+    net = Net().to(device)
+    assert net.device.name == device
+    if device == "cpu":
+        net.astype("float64")
+        assert {value.dtype.name for _, value in net.named_tensors()} == {"float64"}
+        net(alpha.tensor(np.ones((1, 3)))).sum().backward()
+        with pytest.raises(TypeError, match="int32 is not a floating dtype"):
+            net.astype("int32")
+    assert nn.ReLU().device.name == "cpu"
+
+
+def test_forward_hooks() -> None:
+    layer = nn.Linear(2, 2)
+    x = alpha.tensor(np.ones((1, 2), np.float32))
+    calls: list[str] = []
+
+    def note(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        assert module is layer
+        assert args[0] is x
+        calls.append("note")
+
+    first = layer.register_forward_hook(note)
+    second = layer.register_forward_hook(note)
+    third = layer.register_forward_hook(lambda module, args, output: output * 0.0)
+    assert layer(x).numpy().any() == np.False_
+    assert calls == ["note", "note"]
+    first.remove()
+    third.remove()
+    assert layer(x).numpy().all()
+    assert calls == ["note"] * 3
+    second.remove()
+    layer(x)
+    assert calls == ["note"] * 3
+
+
+def test_forward_pre_hooks() -> None:
+    layer = nn.ReLU()
+    x = alpha.tensor([-1.0, 1.0])
+    seen: list[Tensor] = []
+    note = layer.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    flip = layer.register_forward_pre_hook(lambda module, args: (-args[0],))
+    np.testing.assert_array_equal(layer(x).numpy(), [1, 0])
+    assert seen == [x]
+    flip.remove()
+    note.remove()
+    np.testing.assert_array_equal(layer(x).numpy(), [0, 1])
+    assert seen == [x]
+
+
+def test_sequential_and_module_list() -> None:
+    layers = [nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4), nn.Flatten()]
+    for container in (nn.Sequential(*layers), nn.ModuleList(layers)):
+        assert len(container) == 4
+        assert list(container) == layers
+        assert container[-1] is layers[3]
+        part = container[1:3]
+        assert type(part) is type(container)
+        assert list(part) == layers[1:3]
+        assert list(part.state_dict()) == ["1.weight", "1.bias"]
+        container[1] = nn.Tanh()
+        container.append(nn.ReLU()).extend([nn.ReLU()])
+        assert [type(m).__name__ for m in container] == [
+            "Linear", "Tanh", "Linear", "Flatten", "ReLU", "ReLU",
+        ]  # fmt: skip
+        with pytest.raises(IndexError):
+            container[6]
+        with pytest.raises(TypeError, match="holds modules, not function"):
+            container.append(lambda x: x)
+    with pytest.raises(TypeError, match="Sequential holds modules, not Tensor"):
+        nn.Sequential(alpha.tensor(1.0))  # type: ignore[arg-type]
+
+
+def test_apply_returns_the_module() -> None:
+    def zero(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            module.weight.array[...] = 0
+
+    net = Net().apply(zero)
+    assert not net.body[0].weight.numpy().any()
+
+
+def test_repr_shows_the_tree() -> None:
+    assert repr(nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(0.2, inplace=True))) == (
+        "Sequential(\n"
+        "  (0): Linear(3, 4, bias=True)\n"
+        "  (1): LeakyReLU(negative_slope=0.2, inplace=True)\n"
+        ")"
+    )
+
+
+def test_a_module_without_forward() -> None:
+    with pytest.raises(TypeError, match="Blank defines no forward"):
+        type("Blank", (nn.Module,), {})()(1)

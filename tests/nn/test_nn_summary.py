@@ -1,0 +1,101 @@
+"""summary: shapes, parameters, FLOPs and kept bytes of a net that can be counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import ShapeError, Tensor, nn
+from alpha.nn.summary import Row, trace
+
+
+class Net(nn.Module):
+    """A convolution, BN and an activation in BN's memory, a product in forward, a linear layer."""
+
+    def __init__(self) -> None:
+        self.conv = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(8)
+        self.act = nn.LeakyReLU(inplace=True)
+        self.mix = nn.Parameter(np.eye(8, dtype=np.float32))
+        self.fc = nn.Linear(128, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.act(self.bn(self.conv(x)))
+        return self.fc((y @ self.mix).flatten())
+
+
+def rows_of(model: nn.Module, shape: tuple[int, ...]) -> dict[str, Row]:
+    return {row.name: row for row in trace(model, shape)}
+
+
+def test_counts_by_hand(device: str) -> None:
+    rows = rows_of(Net().to(device), (2, 4, 4, 3))
+    assert list(rows) == ["conv", "bn", "act", "fc", "(model)"]
+    floats = [row.cost.kept // 4 for row in rows.values()]
+    image, map_size = 2 * 4 * 4 * 3, 2 * 4 * 4 * 8
+    assert floats == [image, map_size, map_size, map_size, 0]
+    assert rows["conv"].cost.flops == 2 * map_size * 27
+    # per axis 2 of 4 positions see all 3 taps, 2 see 2: (10 / 12)^2
+    assert rows["conv"].cost.useful / rows["conv"].cost.flops == pytest.approx(100 / 144)
+    assert rows["fc"].cost.flops == 2 * 2 * 128 * 10
+    assert rows["(model)"].cost.flops == 2 * map_size * 8  # the product in its own forward
+    assert [row.parameters for row in rows.values()] == [216, 16, 0, 1290, 64]
+    assert [row.shape for row in rows.values()] == [
+        (2, 4, 4, 8), (2, 4, 4, 8), (2, 4, 4, 8), (2, 10), (2, 10),
+    ]  # fmt: skip
+
+
+def test_a_frozen_part_keeps_nothing() -> None:
+    net = Net()
+    net.conv.requires_grad_(False)
+    net.bn.requires_grad_(False)
+    rows = rows_of(net, (2, 4, 4, 3))
+    assert rows["conv"].cost.kept == rows["bn"].cost.kept == rows["act"].cost.kept == 0
+    assert rows["conv"].cost.flops == 2 * 256 * 27
+    assert not net.conv.weight.requires_grad
+    assert "of them trained" in net.summary((2, 4, 4, 3))
+
+
+def test_the_module_is_left_as_it_was() -> None:
+    net = Net()
+    net.bn.eval()
+    before = net.state_dict()
+    for shape in ((2, 4, 4, 3), (2, 4, 4, 5)):
+        if shape[3] == 3:
+            net.summary(shape)
+        else:
+            with pytest.raises(ShapeError, match="IC=5 channels"):
+                net.summary(shape)
+        assert net.training
+        assert net.conv.training
+        assert not net.bn.training
+        assert not any(module._forward_hooks or module._pre_hooks for module in net.modules())
+        assert all(parameter.grad is None for parameter in net.parameters())
+        for name, value in net.state_dict().items():
+            np.testing.assert_array_equal(value, before[name])
+
+
+def test_the_table() -> None:
+    text = alpha.models.resnet18().summary((1, 32, 32, 3))
+    lines = text.splitlines()
+    assert lines[0].split() == [
+        "layer", "type", "output", "parameters", "MFLOP", "useful", "kept", "KiB",
+    ]  # fmt: skip
+    assert lines[2].split() == [
+        "conv1", "Conv2d", "(1,", "16,", "16,", "64)", "9,408", "4.8", "89.6%", "12.0",
+    ]  # fmt: skip
+    assert lines[-1].startswith("ResNet on (1, 32, 32, 3): 12,619,722 parameters, 0.31 GFLOP")
+    assert max(map(len, lines[:-1])) <= 100
+
+
+def test_shared_modules_and_other_outputs() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> dict[str, list[Tensor]]:
+            return {"out": [self.layer(self.layer(x))]}
+
+    rows = trace(Twice(), (3, 4))
+    assert [(row.name, row.parameters) for row in rows] == [("layer", 20), ("layer", 0)]

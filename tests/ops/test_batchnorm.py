@@ -1,0 +1,99 @@
+"""Batch normalisation: gradients in both modes, running statistics, accuracy, agreement with PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import assert_close, check_gradient, check_torch, positive
+
+import alpha
+import alpha.nn.functional as F
+from alpha import ShapeError
+
+SHAPES = [(6, 3), (2, 3, 4, 5), (3, 4, 8), (300, 4), (2, 1)]
+
+
+def statistics(C: int, device: str, dtype: Any = np.float32) -> list[alpha.Tensor]:
+    mean = np.linspace(-1, 1, C).astype(dtype)
+    return [alpha.tensor(a, device=device) for a in (mean, positive(C).astype(dtype))]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_gradients(shape: tuple[int, ...]) -> None:
+    C = shape[-1]
+    check_gradient(
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), shape, (C,), (C,)
+    )
+    mean, var = statistics(C, "cpu", np.float64)
+    check_gradient(lambda x, w, b: F.batch_norm(x, mean, var, w, b), shape, (C,), (C,))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s != (2, 1)], ids=str)
+def test_as_in_pytorch(device: str, shape: tuple[int, ...], training: bool) -> None:
+    torch = pytest.importorskip("torch")
+    C = shape[-1]
+    ours = statistics(C, device)
+    theirs = [torch.tensor(t.numpy().astype(np.float64)) for t in ours]
+
+    def twin(x, w, b):  # type: ignore[no-untyped-def]
+        rows = x.reshape(-1, C)
+        y = torch.nn.functional.batch_norm(rows, *theirs, w, b, training, 0.3, 1e-4)
+        return y.reshape(x.shape)
+
+    check_torch(
+        lambda x, w, b: F.batch_norm(x, *ours, w, b, training=training, momentum=0.3, eps=1e-4),
+        twin, shape, positive(C), (C,), device=device, length=1000,
+    )  # fmt: skip
+    for mine, his in zip(ours, theirs, strict=True):
+        assert_close(mine.numpy(), his.numpy(), 64, "running statistics")
+
+
+def test_a_large_mean_does_not_cancel(device: str, rng: np.random.Generator) -> None:
+    """Deviations of 1 about 4096: a sum of squares would leave float32 no digit of the variance."""
+    x = (4096 + rng.standard_normal((2000, 6))).astype(np.float32)
+    one, zero = (alpha.tensor(np.full(6, v, np.float32), device=device) for v in (1, 0))
+    y = F.batch_norm(alpha.tensor(x, device=device), None, None, one, zero, training=True).numpy()
+    exact = (x - x.mean(0, dtype=np.float64)) / np.sqrt(x.astype(np.float64).var(0) + 1e-5)
+    assert np.abs(y - exact).max() < 1e-3
+
+
+def test_running_statistics_wait_for_training(device: str) -> None:
+    mean, var = statistics(3, device)
+    before = mean.numpy(), var.numpy()
+    x = alpha.tensor(np.ones((4, 3), np.float32), device=device)
+    one = alpha.tensor(np.ones(3, np.float32), device=device)
+    F.batch_norm(x, mean, var, one, one)
+    np.testing.assert_array_equal((mean.numpy(), var.numpy()), before)
+    F.batch_norm(x, mean, var, one, one, training=True, momentum=1.0)
+    np.testing.assert_array_equal(mean.numpy(), [1, 1, 1])
+    np.testing.assert_array_equal(var.numpy(), [0, 0, 0])
+
+
+def test_empty_in_evaluation(device: str) -> None:
+    mean, var = statistics(3, device)
+    x = alpha.tensor(np.zeros((0, 3), np.float32), requires_grad=True, device=device)
+    w = alpha.tensor(np.ones(3, np.float32), requires_grad=True, device=device)
+    F.batch_norm(x, mean, var, w, w).sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == (0, 3)
+    assert w.grad is not None
+    assert not w.grad.numpy().any()
+
+
+def test_errors(device: str) -> None:
+    x, w = (alpha.tensor(np.ones(s, np.float32), device=device) for s in ((2, 3), (4,)))
+    three = alpha.tensor(np.ones(3, np.float32), device=device)
+    with pytest.raises(
+        ShapeError, match=r"batch_norm: weight has shape \(4,\), x \(2, 3\) needs \(3,\)"
+    ):
+        F.batch_norm(x, None, None, w, three, training=True)
+    with pytest.raises(
+        ShapeError, match=r"one row a channel has no variance to train on  \(x \(1, 3\)\)"
+    ):
+        F.batch_norm(x[:1], None, None, three, three, training=True)
+    with pytest.raises(ShapeError, match="evaluation needs running_mean and running_var"):
+        F.batch_norm(x, None, None, three, three)

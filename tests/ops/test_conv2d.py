@@ -1,0 +1,297 @@
+"""The convolution algorithms against their formula, on both devices, for every row of the variant table."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import alpha
+import alpha.nn.functional as F
+from alpha.errors import ShapeError
+from alpha.ops.conv2d import cpu, cuda, reference
+from alpha.ops.conv2d.choose import applicable, choose
+from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Target
+
+OPERATORS = {
+    FORWARD: (reference.forward, ("X", "W")),
+    INPUT: (reference.backward_input, ("Y", "W")),
+    WEIGHT: (reference.backward_weight, ("X", "Y")),
+}
+TARGETS = (
+    Target("cpu"),
+    Target("cuda", (7, 5), 40),
+    Target("cuda", (8, 0), 108),
+    Target("cuda", (9, 0), 132),
+)
+CUDA_ROWS = [v for v in VARIANTS if v.device == "cuda"]
+
+
+def make(N: int, I: tuple[int, int], C: tuple[int, int], F: tuple[int, int],  # noqa: E741
+         s: tuple[int, int] = (1, 1), p: tuple[int, int] = (0, 0)) -> ConvShape:  # fmt: skip
+    return conv_shape("test", (N, *I, C[0]), (C[1], *F, C[0]), s, p)
+
+
+@st.composite
+def shapes(
+    draw: st.DrawFn, images: int = 4, channels: st.SearchStrategy[int] | None = None
+) -> ConvShape:
+    """Strides 1-4 and unequal, even and asymmetric filters, padding >= filter, IH < FH, sizes that nothing divides."""
+    several = st.integers(1, 6) if channels is None else channels
+    number = st.integers
+    try:
+        return make(
+            draw(number(1, images)),
+            (draw(number(1, 8)), draw(number(1, 8))),
+            (draw(several), draw(several)),
+            (draw(number(1, 5)), draw(number(1, 5))),
+            (draw(number(1, 4)), draw(number(1, 4))),
+            (draw(number(0, 5)), draw(number(0, 5))),
+        )
+    except ShapeError:
+        assume(False)
+        raise
+
+
+def operands(
+    operator: str, s: ConvShape, dtype: str, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    first, second = (
+        rng.standard_normal(getattr(s, n)).astype(dtype) for n in OPERATORS[operator][1]
+    )
+    return first, second
+
+
+def relative_error(value: np.ndarray, exact: np.ndarray) -> float:
+    return float(np.linalg.norm(value - exact) / max(np.linalg.norm(exact), 1e-30))
+
+
+CPU_FORMS = [
+    (FORWARD, cpu.conv_v2_patches), (FORWARD, cpu.conv_v2_positions),
+    (INPUT, cpu.ks_deconv_patches), (INPUT, cpu.ks_deconv_positions),
+    (WEIGHT, cpu.sk_dilated_patches), (WEIGHT, cpu.sk_dilated_taps),
+]  # fmt: skip
+
+
+@given(s=shapes())
+@settings(max_examples=150, deadline=None)
+def test_cpu_forms_equal_the_formula(s: ConvShape) -> None:
+    for operator, form in CPU_FORMS:
+        first, second = operands(operator, s, "float64")
+        exact = OPERATORS[operator][0](first, second, s)
+        np.testing.assert_allclose(form(first, second, s), exact, atol=1e-10, err_msg=form.__name__)
+
+
+@given(s=shapes())
+@settings(max_examples=100, deadline=None)
+def test_adjoint_identity(s: ConvShape) -> None:
+    """<conv(X), dY> = <X, dX> = <W, dW>: needs no reference."""
+    X, W = operands(FORWARD, s, "float64")
+    dY = np.random.default_rng(1).standard_normal(s.Y)
+    left = (cpu.conv_v2_patches(X, W, s) * dY).sum()
+    through_X = (X * cpu.ks_deconv_patches(dY, W, s)).sum()
+    through_W = (W * cpu.sk_dilated_patches(X, dY, s)).sum()
+    assert left == pytest.approx(through_X, abs=1e-8)
+    assert left == pytest.approx(through_W, abs=1e-8)
+
+
+def cuda_shapes() -> list[ConvShape]:
+    """Small shapes at the edges of the tiles."""
+    maps = [((4, 4), (3, 3), (1, 1), (1, 1)), ((5, 3), (2, 4), (2, 1), (1, 3)),
+            ((6, 6), (3, 3), (2, 2), (1, 1)), ((2, 2), (3, 3), (1, 1), (1, 1)),
+            ((3, 7), (1, 1), (3, 2), (0, 0)), ((2, 3), (5, 4), (1, 2), (4, 2)),
+            ((5, 5), (2, 2), (4, 3), (3, 2))]  # fmt: skip
+    sizes = [(3, 3, 20), (2, 8, 5), (50, 16, 20), (130, 36, 16), (64, 128, 128), (7, 1, 70)]
+    result = []
+    for (I, F_, s, p), (N, IC, OC) in itertools.product(maps, sizes):  # noqa: E741
+        if N > 60 and I not in ((2, 2), (5, 3)):
+            continue  # a few large ones are enough on the emulated driver
+        result.append(make(N, I, (IC, OC), F_, s, p))
+    return result
+
+
+@pytest.mark.parametrize("row", CUDA_ROWS, ids=lambda v: v.name)
+def test_every_cuda_row_equals_the_formula(row) -> None:  # type: ignore[no-untyped-def]
+    device = alpha.get_device("cuda")
+    # a row for newer GPUs than this one is left to the compile gate
+    target = Target("cuda", device.properties.compute_capability, device.properties.multiprocessors)
+    tried = 0
+    for seed, s in enumerate(cuda_shapes()):
+        if not row.can(s, target):
+            continue
+        tried += 1
+        first, second = operands(row.operator, s, "float32", seed)
+        exact = OPERATORS[row.operator][0](first, second, s)
+        value = device.download(row.run(device.upload(first), device.upload(second), s, row))
+        assert value.shape == exact.shape
+        assert relative_error(value, exact) < 1e-6, f"{row.name} {s}"
+    assert tried >= 3, f"{row.name}: it can compute too few of the shapes"
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_every_shape_has_a_row(operator: str, target: Target) -> None:
+    for s in cuda_shapes():
+        rows = applicable(operator, s, target)
+        assert rows, f"no {operator} row for {s} on {target}"
+        assert choose(operator, s, target) in rows
+
+
+def test_choice_of_the_paper_networks() -> None:
+    h200 = Target("cuda", (9, 0), 132)
+    stem, deep = (
+        make(512, (32, 32), (3, 64), (7, 7), (2, 2), (3, 3)),
+        make(512, (4, 4), (256, 256), (3, 3), p=(1, 1)),
+    )
+    assert choose(FORWARD, stem, h200).name == "direct_stem"
+    assert choose(FORWARD, deep, h200).name.startswith("conv_v2")
+    assert choose(INPUT, deep, h200).name.startswith("ks_deconv")
+    assert choose(WEIGHT, deep, h200).name.startswith("sk_dilated")
+    assert choose(FORWARD, deep, Target("cuda", (7, 5), 40)).name == "implicit_gemm"
+
+
+def test_a_row_can_be_forced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    s = make(64, (4, 4), (64, 64), (3, 3), p=(1, 1))
+    monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_patches")
+    monkeypatch.setenv("ALPHA_DEBUG", "1")
+    assert choose(FORWARD, s, Target("cpu")).name == "conv_v2_patches"
+    choose(FORWARD, s, Target("cpu"))
+    printed = capsys.readouterr().err
+    assert printed.count("conv_v2_patches (forced)") == 1
+    assert "69.4%" in printed
+
+
+def test_useful_share() -> None:
+    """The shares of the design: 3x3, padding 1."""
+    for size, share in ((32, 0.959), (16, 0.918), (8, 0.840), (4, 0.694), (2, 0.444)):
+        assert make(1, (size, size), (1, 1), (3, 3), p=(1, 1)).useful == pytest.approx(
+            share, abs=1e-3
+        )
+
+
+@given(s=shapes(images=2, channels=st.integers(1, 3)))
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_operator_and_gradients(device: str, s: ConvShape) -> None:
+    rng = np.random.default_rng(0)
+    x = alpha.tensor(rng.standard_normal(s.X).astype("f"), requires_grad=True, device=device)
+    w = alpha.tensor(rng.standard_normal(s.W).astype("f"), requires_grad=True, device=device)
+    b = alpha.tensor(rng.standard_normal(s.OC).astype("f"), requires_grad=True, device=device)
+    dY = rng.standard_normal(s.Y).astype("f")
+    y = F.conv2d(x, w, b, (s.sh, s.sw), (s.ph, s.pw))
+    y.backward(alpha.tensor(dY, device=device))
+    assert x.grad is not None
+    assert w.grad is not None
+    assert b.grad is not None
+    tolerance = {"atol": 1e-4, "rtol": 1e-4}
+    np.testing.assert_allclose(
+        y.numpy(), reference.forward(x.numpy(), w.numpy(), s) + b.numpy(), **tolerance
+    )
+    np.testing.assert_allclose(
+        x.grad.numpy(), reference.backward_input(dY, w.numpy(), s), **tolerance
+    )
+    np.testing.assert_allclose(
+        w.grad.numpy(), reference.backward_weight(x.numpy(), dY, s), **tolerance
+    )
+    np.testing.assert_allclose(b.grad.numpy(), dY.sum(axis=(0, 1, 2)), **tolerance)
+
+
+def test_transposed_convolution_is_the_adjoint(device: str) -> None:
+    rng = np.random.default_rng(0)
+    s = make(2, (7, 6), (3, 4), (3, 2), (2, 3), (1, 0))  # the convolution; its input is our output
+    x = alpha.tensor(rng.standard_normal(s.Y).astype("f"), requires_grad=True, device=device)
+    w = alpha.tensor(rng.standard_normal(s.W).astype("f"), requires_grad=True, device=device)
+    rest = (
+        s.IH - ((s.OH - 1) * s.sh - 2 * s.ph + s.FH),
+        s.IW - ((s.OW - 1) * s.sw - 2 * s.pw + s.FW),
+    )
+    y = F.conv_transpose2d(x, w, None, (s.sh, s.sw), (s.ph, s.pw), rest)
+    assert y.shape == s.X
+    np.testing.assert_allclose(
+        y.numpy(), reference.backward_input(x.numpy(), w.numpy(), s), atol=1e-5
+    )
+    dY = rng.standard_normal(s.X).astype("f")
+    y.backward(alpha.tensor(dY, device=device))
+    assert x.grad is not None
+    assert w.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), reference.forward(dY, w.numpy(), s), atol=1e-5)
+    np.testing.assert_allclose(
+        w.grad.numpy(), reference.backward_weight(dY, x.numpy(), s), atol=1e-4
+    )
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("stride", "padding", "output_padding"), [(1, 0, 0), (2, 1, 1), ((3, 2), (0, 2), (2, 0))]
+)
+def test_transposed_convolution_equals_pytorch(stride, padding, output_padding) -> None:  # type: ignore[no-untyped-def]
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    x, w = (
+        rng.standard_normal((2, 5, 4, 3)).astype("f"),
+        rng.standard_normal((3, 3, 2, 6)).astype("f"),
+    )
+    y = F.conv_transpose2d(alpha.tensor(x), alpha.tensor(w), None, stride, padding, output_padding)
+    expected = torch.nn.functional.conv_transpose2d(
+        torch.tensor(x.transpose(0, 3, 1, 2)), torch.tensor(w.transpose(0, 3, 1, 2)),
+        None, stride, padding, output_padding,
+    )  # fmt: skip
+    np.testing.assert_allclose(y.numpy(), expected.numpy().transpose(0, 2, 3, 1), atol=1e-5)
+
+
+def test_two_runs_agree_bit_for_bit(device: str) -> None:
+    s = make(64, (4, 4), (32, 32), (3, 3), p=(1, 1))
+    where = alpha.get_device(device)
+    for operator, name in (
+        (FORWARD, "conv2d_forward"),
+        (INPUT, "conv2d_backward_input"),
+        (WEIGHT, "conv2d_backward_weight"),
+    ):
+        run = alpha.primitive.REGISTRY[name]
+        first, second = (where.upload(a) for a in operands(operator, s, "float32"))
+        once, twice = (where.download(run(first, second, s)) for _ in range(2))
+        assert once.tobytes() == twice.tobytes(), name
+
+
+def test_forward_order_lists_every_position_once() -> None:
+    device, s = alpha.get_device("cuda"), make(1, (5, 4), (1, 1), (3, 3), (2, 1), (1, 1))
+    for order, count in (
+        (cuda.conv_v2_order(device, s), s.OH * s.OW),
+        (cuda.ks_deconv_order(device, s), s.IH * s.IW),
+    ):
+        assert sorted(device.download(order)) == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "options", "message"),
+    [
+        (
+            (8, 32, 32, 3),
+            (64, 3, 3, 4),
+            {},
+            r"conv2d: X has IC=3 channels but W expects 4  \(X \(8, 32, 32, 3\)",
+        ),
+        ((1, 2, 2, 1), (1, 3, 3, 1), {}, r"the output would be \(1, 0, 0, 1\), which is empty"),
+        ((0, 4, 4, 1), (1, 3, 3, 1), {}, "empty"),
+        ((4, 4, 1), (1, 3, 3, 1), {}, r"X \(N, H, W, C\)"),
+        ((1, 4, 4, 1), (1, 3, 3, 1), {"stride": 0}, r"stride \(0, 0\) must be >= 1"),
+        ((1, 4, 4, 1), (1, 3, 3, 1), {"padding": (-1, 0)}, "padding"),
+    ],
+)
+def test_bad_shapes_say_what_is_wrong(x, w, options, message) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ShapeError, match=message):
+        F.conv2d(alpha.tensor(np.zeros(x, "f")), alpha.tensor(np.zeros(w, "f")), **options)
+
+
+def test_a_wrong_bias_is_a_shape_error() -> None:
+    x, w, b = (alpha.tensor(np.zeros(n, "f")) for n in ((1, 4, 4, 2), (3, 3, 3, 2), (2,)))
+    with pytest.raises(ShapeError, match=r"bias has shape \(2,\), \(3,\) is needed"):
+        F.conv2d(x, w, b)

@@ -1,0 +1,34 @@
+"""Convolution as an operator: its gradients by central difference, in float64 on the cpu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers import check_gradient
+
+import alpha.nn.functional as F
+
+# (x, weight, stride, padding)
+SHAPES = [
+    ((2, 5, 6, 3), (4, 3, 3, 3), 1, 1), ((2, 6, 5, 2), (3, 2, 3, 2), (2, 1), (0, 2)),
+    ((1, 4, 4, 1), (1, 1, 1, 1), 3, 0), ((2, 2, 3, 2), (2, 4, 3, 2), 2, 3), ((40, 3, 3, 64), (64, 2, 2, 64), 1, 0),
+]  # fmt: skip
+# (x, weight, stride, padding, output_padding)
+TRANSPOSED = [
+    ((2, 3, 4, 3), (3, 3, 3, 2), 1, 1, 0), ((2, 3, 3, 2), (2, 3, 2, 3), (2, 3), (1, 0), (1, 2)),
+    ((1, 1, 1, 1), (1, 4, 4, 2), 2, 1, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SHAPES, ids=str)
+def test_conv2d(case: tuple[Any, ...]) -> None:
+    x, w, *options = case
+    check_gradient(lambda x, w, b: F.conv2d(x, w, b, *options), x, w, (w[0],))
+    check_gradient(lambda x, w: F.conv2d(x, w, None, *options), x, w)
+
+
+@pytest.mark.parametrize("case", TRANSPOSED, ids=str)
+def test_conv_transpose2d(case: tuple[Any, ...]) -> None:
+    x, w, *options = case
+    check_gradient(lambda x, w, b: F.conv_transpose2d(x, w, b, *options), x, w, (w[3],))

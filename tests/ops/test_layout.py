@@ -1,0 +1,110 @@
+"""Reshape, rows, transpose, casts and moves between devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from helpers import check_gradient
+
+import alpha
+import alpha.nn.functional as F
+from alpha import ShapeError, Tensor
+from alpha.ops.elementwise import merged_axes
+
+CASES: dict[str, Callable[[Tensor], Tensor]] = {
+    "reshape": lambda x: x.reshape(3, 8) * 2.0,
+    "reshape -1": lambda x: x.reshape(-1, 2),
+    "flatten": lambda x: x.flatten(),
+    "flatten all": lambda x: x.flatten(0) * x.flatten(0),
+    "a row": lambda x: x[2] * 3.0,
+    "the last row": lambda x: x[-1],
+    "rows": lambda x: x[1:3],
+    "rows twice": lambda x: x[1:3] * x[0:2] + x[2:],
+    "no rows": lambda x: x[2:2],
+    "transpose": lambda x: F.transpose(x.reshape(6, 4)) * 2.0,
+    "astype": lambda x: x.astype("float64"),
+}
+
+
+NAMES = ("float32", "float64", "int32", "int64", "uint8", "bool")
+CASTS = [(n, "float32") for n in NAMES] + [("float32", n) for n in ("int64", "uint8", "bool")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name: str) -> None:
+    check_gradient(CASES[name], (4, 3, 2))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_the_same_on_both_devices(name: str, rng: np.random.Generator) -> None:
+    values, grads = rng.standard_normal((4, 3, 2)).astype(np.float32), []
+    for device in ("cpu", "cuda"):
+        x = alpha.tensor(values, requires_grad=True, device=device)
+        y = CASES[name](x)
+        y.backward(alpha.tensor(np.ones(y.shape, y.dtype), device=device))
+        assert x.grad is not None
+        grads.append(x.grad.numpy())
+    np.testing.assert_array_equal(grads[0], grads[1])
+
+
+def test_views_share_memory(device: str) -> None:
+    x = alpha.tensor(np.zeros((4, 3), np.float32), device=device)
+    view = x[1:3].reshape(6)
+    view.add_(1.0)
+    np.testing.assert_array_equal(x.numpy().sum(axis=1), [0, 3, 3, 0])
+
+
+def test_gradients_cross_devices() -> None:
+    x = alpha.tensor([1.0, 2.0], requires_grad=True)
+    y = (x.to("cuda") * 3.0).to("cpu") * x
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.device.name == "cpu"
+    np.testing.assert_array_equal(x.grad.numpy(), [6, 12])
+
+
+@pytest.mark.parametrize(("source", "target"), CASTS, ids=str)
+def test_casts_as_numpy(device: str, source: str, target: str) -> None:
+    values = np.array([0, 1, 2, 250, 3], np.float64).astype(source)
+    x = alpha.tensor(values, device=device).astype(target)
+    assert x.dtype == target
+    np.testing.assert_array_equal(x.numpy(), values.astype(target))
+
+
+def test_pixels_become_floats(device: str) -> None:
+    pixels = np.arange(256, dtype=np.uint8).reshape(4, 64)
+    y = F.normalize_pixels(alpha.tensor(pixels, device=device)).numpy()
+    assert y.dtype == np.float32
+    assert (y.min(), y.max()) == (-1, 1)
+    np.testing.assert_allclose(y, pixels / 127.5 - 1, atol=1e-6)
+    with pytest.raises(TypeError, match="uint8 pixels are needed, not float32"):
+        F.normalize_pixels(alpha.tensor([1.0], device=device))
+
+
+def test_axes_of_a_broadcast_are_merged() -> None:
+    assert merged_axes((4, 1, 1, 8), (4, 5, 6, 8)) == [(4, 8), (30, 0), (8, 1)]
+    assert merged_axes((3, 4), (2, 3, 4)) == [(2, 0), (12, 1)]
+    assert merged_axes((1,), (5, 6)) == [(30, 0)]
+    assert merged_axes((2, 3), (2, 3)) == [(6, 1)]
+    assert merged_axes((), (1, 1)) == [(1, 0)]
+
+
+def test_errors(device: str) -> None:
+    x = alpha.tensor(np.zeros((4, 3), np.float32), device=device)
+    for shape in ((5, 3), (-1, 5), (-1, -1), (0, -1)):
+        with pytest.raises(ShapeError, match=r"reshape: 12 elements of shape \(4, 3\) do not fit"):
+            x.reshape(shape)
+    with pytest.raises(IndexError, match="row 4 of a tensor of 4 rows"):
+        x[4]
+    with pytest.raises(ShapeError, match="rows: step 2"):
+        x[::2]
+    with pytest.raises(TypeError, match="only rows of the leading axis"):
+        x[0, 1]  # type: ignore[index]
+    with pytest.raises(ShapeError, match="0-d"):
+        alpha.tensor(1.0, device=device)[0]
+    with pytest.raises(ShapeError, match=r"transpose: 2 axes are needed  \(x \(4,\)\)"):
+        F.transpose(alpha.tensor(np.zeros(4, np.float32), device=device))
+    with pytest.raises(ShapeError, match="flatten: start=2 is not an axis"):
+        x.flatten(2)

@@ -1,0 +1,108 @@
+"""The fused updates: several steps against PyTorch's optimizers, and the table of chunks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import assert_close
+
+import alpha
+from alpha.ops.optimizer import CHUNK, _device_table, adam_update, sgd_update
+
+SIZES = ((3,), (4, 5), (1,), (CHUNK + 7,))
+STEPS = 4
+ADAM = [(decay, decoupled) for decay in (0.0, 0.1) for decoupled in (False, True)]
+SGD = [(0.0, False, 0.0), (0.9, False, 0.0), (0.9, True, 0.01), (0.0, False, 0.1)]
+
+
+def arrays(seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(size).astype(np.float32) for size in SIZES]
+
+
+def upload(device: str, values: list[np.ndarray]) -> list[Any]:
+    return [alpha.get_device(device).upload(v) for v in values]
+
+
+def compare(device: str, ours: list[Any], theirs: list[Any]) -> None:
+    for mine, his in zip(ours, theirs, strict=True):
+        assert_close(alpha.get_device(device).download(mine), his.detach().numpy(), 64)
+
+
+def torch_steps(make: Any) -> list[Any]:
+    """The parameters after the same steps by a PyTorch optimizer in float64."""
+    torch = pytest.importorskip("torch")
+    parameters = [torch.tensor(v.astype(np.float64), requires_grad=True) for v in arrays(0)]
+    optimizer = make(torch.optim, parameters)
+    for step in range(STEPS):
+        for p, g in zip(parameters, arrays(10 + step), strict=True):
+            p.grad = torch.tensor(g.astype(np.float64))
+        optimizer.step()
+    return parameters
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("decay", "decoupled"), ADAM)
+def test_adam_as_in_pytorch(device: str, decay: float, decoupled: bool) -> None:
+    parameters = upload(device, arrays(0))
+    first, second = (upload(device, [np.zeros_like(v) for v in arrays(0)]) for _ in range(2))
+    for step in range(STEPS):
+        gradients = upload(device, arrays(10 + step))
+        adam_update(
+            parameters, gradients, first, second, 0.01, 0.8, 0.95, 1e-6, decay, decoupled, step + 1
+        )
+    name = "AdamW" if decoupled else "Adam"
+    compare(device, parameters, torch_steps(
+        lambda optim, ps: getattr(optim, name)(ps, 0.01, (0.8, 0.95), 1e-6, decay)
+    ))  # fmt: skip
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("momentum", "nesterov", "decay"), SGD)
+def test_sgd_as_in_pytorch(device: str, momentum: float, nesterov: bool, decay: float) -> None:
+    parameters = upload(device, arrays(0))
+    velocities = upload(device, [np.zeros_like(v) for v in arrays(0)]) if momentum else []
+    for step in range(STEPS):
+        gradients = upload(device, arrays(10 + step))
+        sgd_update(parameters, gradients, velocities, 0.05, momentum, nesterov, decay)
+    compare(device, parameters, torch_steps(
+        lambda optim, ps: optim.SGD(ps, 0.05, momentum, 0, decay, nesterov)
+    ))  # fmt: skip
+
+
+def test_views_off_every_alignment(device: str) -> None:
+    """A parameter may begin anywhere in its memory."""
+    target = alpha.get_device(device)
+    whole = [target.upload(np.arange(21, dtype=np.float32).reshape(7, 3)) for _ in range(2)]
+    parameter, gradient = (a[2:6] if device == "cpu" else a.rows(2, 6) for a in whole)
+    sgd_update([parameter], [gradient], [], 1.0, 0.0, False, 0.0)
+    expected = np.arange(21, dtype=np.float32).reshape(7, 3)
+    expected[2:6] = 0
+    np.testing.assert_array_equal(target.download(whole[0]), expected)
+
+
+def test_a_parameter_without_elements(device: str) -> None:
+    empty, one = upload(device, [np.zeros(0, np.float32), np.ones(3, np.float32)])
+    sgd_update([empty, one], [empty, one], [], 1.0, 0.0, False, 0.0)
+    sgd_update([empty], [empty], [], 1.0, 0.0, False, 0.0)
+    np.testing.assert_array_equal(alpha.get_device(device).download(one), [0, 0, 0])
+
+
+def test_the_table_of_chunks_is_kept() -> None:
+    device: Any = alpha.get_device("cuda")
+    addresses = ((1024, 2048, 4096), (3072, 5120, 6144))
+    sizes = (5, 0, 2 * CHUNK + 1)
+    table, count = _device_table(device, addresses, sizes)
+    assert _device_table(device, addresses, sizes)[0] is table
+    assert count == 4
+    np.testing.assert_array_equal(device.download(table), [
+        [1024, 3072, 0, 5], [4096, 6144, 0, CHUNK], [4096, 6144, CHUNK, CHUNK], [4096, 6144, 2 * CHUNK, 1],
+    ])  # fmt: skip
+
+
+def test_other_dtypes_are_refused_on_cuda() -> None:
+    x = upload("cuda", [np.ones(3)])
+    with pytest.raises(TypeError, match="cuda computes in float32, not float64"):
+        sgd_update(x, x, [], 1.0, 0.0, False, 0.0)

@@ -1,0 +1,97 @@
+"""Pooling: gradients, windows that overlap or reach over the border, agreement with PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import apart, check_gradient, check_torch, nchw
+
+import alpha
+import alpha.nn.functional as F
+from alpha import ShapeError
+
+# (x, kernel_size, stride, padding)
+WINDOWS = [
+    ((2, 6, 6, 4), 2, None, 0), ((2, 7, 6, 3), 3, 2, 1), ((2, 5, 7, 3), (2, 3), 2, 1),
+    ((2, 9, 4, 8), (3, 2), (4, 3), (0, 1)), ((1, 1, 1, 1), 1, 1, 0), ((3, 5, 5, 2), 5, 1, 2),
+]  # fmt: skip
+ADAPTIVE = [
+    ((2, 7, 5, 4), 1),
+    ((2, 7, 5, 3), (3, 2)),
+    ((1, 2, 3, 4), (4, 5)),
+    ((2, 6, 6, 8), (6, 3)),
+]
+
+
+@pytest.mark.parametrize("case", WINDOWS, ids=str)
+def test_gradients(case: tuple[Any, ...]) -> None:
+    shape, *window = case
+    check_gradient(lambda x: F.max_pool2d(x, *window), apart(*shape))
+    for count in (True, False):
+        check_gradient(lambda x: F.avg_pool2d(x, *window, count_include_pad=count), shape)  # noqa: B023
+
+
+@pytest.mark.parametrize("case", ADAPTIVE, ids=str)
+def test_adaptive_gradients(case: tuple[Any, Any]) -> None:
+    check_gradient(lambda x: F.adaptive_avg_pool2d(x, case[1]), case[0])
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("case", WINDOWS, ids=str)
+def test_as_in_pytorch(device: str, case: tuple[Any, ...]) -> None:
+    functional = pytest.importorskip("torch").nn.functional
+    shape, *window = case
+    check_torch(
+        lambda x: F.max_pool2d(x, *window),
+        nchw(lambda x: functional.max_pool2d(x, *window)),
+        apart(*shape),
+        device=device,
+    )
+    for count in (True, False):
+        check_torch(
+            lambda x: F.avg_pool2d(x, *window, count_include_pad=count),  # noqa: B023
+            nchw(lambda x: functional.avg_pool2d(x, *window, count_include_pad=count)),  # noqa: B023
+            shape,
+            device=device,
+        )
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("case", ADAPTIVE, ids=str)
+def test_adaptive_as_in_pytorch(device: str, case: tuple[Any, Any]) -> None:
+    functional = pytest.importorskip("torch").nn.functional
+    twin = nchw(lambda x: functional.adaptive_avg_pool2d(x, case[1]))
+    check_torch(lambda x: F.adaptive_avg_pool2d(x, case[1]), twin, case[0], device=device)
+
+
+def test_the_first_of_equal_numbers_gets_the_gradient(device: str) -> None:
+    x = alpha.tensor(np.zeros((1, 2, 2, 4), np.float32), requires_grad=True, device=device)
+    F.max_pool2d(x, 2).sum().backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy()[0, :, :, 0], [[1, 0], [0, 0]])
+
+
+@pytest.mark.parametrize("position", range(4))
+def test_nan_is_the_maximum(device: str, position: int) -> None:
+    x = np.ones(4, np.float32)
+    x[position] = np.nan
+    y = F.max_pool2d(alpha.tensor(x.reshape(1, 2, 2, 1), device=device), 2)
+    assert np.isnan(y.item())
+
+
+def test_errors(device: str) -> None:
+    x = alpha.tensor(np.zeros((1, 4, 4, 3), np.float32), device=device)
+    with pytest.raises(
+        ShapeError, match=r"max_pool2d: the output would be \(1, 0, 0, 3\), which is empty"
+    ):
+        F.max_pool2d(x, 5)
+    with pytest.raises(ShapeError, match=r"padding \(2, 2\) at most half the kernel"):
+        F.avg_pool2d(x, 3, 1, 2)
+    with pytest.raises(ShapeError, match="a window of 17 x 17 has more than 256 taps"):
+        F.max_pool2d(alpha.tensor(np.zeros((1, 20, 20, 1), np.float32), device=device), 17)
+    with pytest.raises(ShapeError, match=r"avg_pool2d: x \(N, H, W, C\) is needed  \(x \(4, 4\)\)"):
+        F.avg_pool2d(x.reshape(3, 16)[:1].reshape(4, 4), 2)
+    with pytest.raises(ShapeError, match=r"output_size \(0, 1\)"):
+        F.adaptive_avg_pool2d(x, (0, 1))

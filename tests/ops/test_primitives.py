@@ -1,0 +1,223 @@
+"""Each primitive: an implementation for both devices, and the same numbers from both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import assert_close
+
+import alpha
+from alpha.errors import DeviceError
+from alpha.ops.conv2d.shape import conv_shape
+from alpha.ops.pool2d import PoolShape
+from alpha.primitive import REGISTRY, Array, Primitive, primitive
+
+_rng = np.random.default_rng(0)
+OTHERS = ("cpu", "cuda")
+
+
+def normal(*shape: int) -> np.ndarray:
+    return _rng.standard_normal(shape).astype(np.float32)
+
+
+def positive(*shape: int) -> np.ndarray:
+    return _rng.uniform(0.5, 2.0, shape).astype(np.float32)
+
+
+def far(*shape: int) -> np.ndarray:
+    """A mean that is large against the deviation."""
+    return (1000 + _rng.standard_normal(shape)).astype(np.float32)
+
+
+def pool(N: int, I: tuple[int, int], C: int, F: tuple[int, int], s: int, p: int,  # noqa: E741
+         **more: bool) -> PoolShape:  # fmt: skip
+    OH, OW = ((i + 2 * p - f) // s + 1 for i, f in zip(I, F, strict=True))
+    return PoolShape(N, *I, C, *F, s, s, p, p, OH, OW, **more)
+
+
+def tensors(*lists: int) -> list[list[np.ndarray]]:
+    """Lists of parameters: small ones of odd sizes, and one of several chunks."""
+    sizes = ((3,), (4, 5), (1,), (16389,))
+    return [[positive(*size) for size in sizes] for _ in lists]
+
+
+MAX = pool(2, (7, 6), 4, (3, 3), 2, 1)
+ODD = pool(2, (5, 7), 3, (2, 3), 2, 1)
+AVERAGE = pool(2, (7, 6), 8, (3, 2), 2, 1)
+INSIDE = pool(2, (7, 6), 3, (3, 2), 2, 1, count_padding=False)
+ADAPTIVE = PoolShape(2, 7, 5, 8, 1, 1, 1, 1, 0, 0, 3, 2, adaptive=True)
+CONV = conv_shape("test", (3, 6, 5, 4), (8, 3, 3, 4), (2, 1), (1, 1))
+
+one = [(normal(7, 9),)]
+two = [(normal(7, 9), normal(7, 9))]
+f32, i32, u8 = (np.dtype(t) for t in (np.float32, np.int32, np.uint8))
+labels = np.array([0, 2, 4, 1, 3], np.int32)
+
+
+def taps(s: PoolShape) -> tuple[np.ndarray, np.ndarray]:
+    """dY, and which tap was the maximum."""
+    X = normal(s.N, s.IH, s.IW, s.C)
+    Y, index = REGISTRY["max_pool2d_forward"](X, s)
+    return normal(*Y.shape), index
+
+
+# primitive: (arguments, keywords) of each case; the last number of a tuple after them is the length of its sums
+CASES: dict[str, list[tuple[Any, ...]]] = {
+    # periods: none, a multiple of four, an odd one, a single number; a size that is no multiple of four
+    "add": [*two, (normal(6, 8), normal(8)), (normal(6, 7), normal(7)), (normal(5, 9), normal(1))],
+    "subtract": two,
+    "multiply": [*two, (normal(2, 3, 5), normal(5))],
+    "divide": [(normal(7, 9), positive(9))],
+    "affine": [(normal(7, 9), {"p": 2.5, "q": -1.0})],
+    "power": [(positive(7, 9), {"p": 1.7})],
+    "exponential": one,
+    "logarithm": [(positive(7, 9),)],
+    "broadcast_to": [
+        (normal(3, 1, 4), (2, 3, 5, 4)), (normal(3, 1), (3, 7)), (normal(1), (5, 8)),
+        (normal(2, 1, 3, 1, 2, 1), (2, 2, 3, 2, 2, 5)), (normal(4, 3), (4, 3)),
+    ],
+    **{f"{name}_{way}": one if way == "forward" else two
+       for name in ("relu", "sigmoid", "tanh", "gelu") for way in ("forward", "backward")},
+    "leaky_relu_forward": [(normal(7, 9), {"p": 0.1})],
+    "leaky_relu_backward": [(*two[0], {"p": 0.1})],
+    "elu_forward": [(normal(7, 9), {"p": 1.5})],
+    "elu_backward": [(normal(7, 9), np.maximum(normal(7, 9), -1), {"p": 1.5})],
+    "softplus_forward": one,
+    "softplus_backward": [(normal(7, 9), positive(7, 9))],
+    # one row and many, columns on and off a vector, long and short sums, several slabs
+    "sum_middle": [
+        (normal(1, 700, 64), 700), (normal(1, 5000, 10), 5000), (normal(3, 33, 7), 33), (normal(300, 5, 1), 5),
+        (normal(2, 9000, 1), 9000), (normal(1, 40000, 4), 40000), (normal(2, 3, 130), 3), (normal(1, 1, 5), 1),
+        (normal(6, 16, 36), 16),
+    ],
+    "channel_moments": [
+        (normal(40, 8), None, None, 0.1, 40), (normal(1000, 64), None, None, 0.1, 1000),
+        (far(3000, 5), None, None, 0.1, 3000), (normal(2, 3), normal(3), positive(3), 0.1, 2),
+        (normal(70, 20), normal(20), positive(20), 0.3, 70),
+    ],
+    "batch_norm_apply": [
+        (normal(R, C), normal(C), positive(C), normal(C), normal(C), 1e-5) for R, C in ((37, 20), (300, 5))
+    ],
+    "batch_norm_gradients": [
+        (normal(R, C), normal(R, C), normal(C), positive(C), normal(C), 1e-5, batch, R)
+        for R, C, batch in ((37, 20, True), (3000, 8, True), (300, 5, True), (50, 8, False))
+    ],
+    "conv2d_forward": [(normal(*CONV.X), normal(*CONV.W), CONV, 36)],
+    "conv2d_backward_input": [(normal(*CONV.Y), normal(*CONV.W), CONV, 72)],
+    "conv2d_backward_weight": [(normal(*CONV.X), normal(*CONV.Y), CONV, 45)],
+    "dropout_apply": [
+        (normal(7, 9), 12345678901234, 5, 0.3), (normal(4, 8), 2**64 - 1, 2**40 + 1, 0.9), (normal(3), 0, 0, 0.5),
+    ],
+    "cast": [
+        (np.arange(250, dtype=np.uint8), f32, 2 / 255, -1.0), (normal(5, 7) * 9, i32, 1.0, 0.0),
+        (np.arange(9) + 2**40, np.dtype(np.int64), 1.0, 0.0), (normal(6), np.dtype(np.float64), 1.0, 0.0),
+        (np.array([0.0, 2.0, -1.0], f32), np.dtype(bool), 1.0, 0.0),
+        (np.array([True, False, True]), f32, 1.0, 0.0),
+    ],
+    "transpose_2d": [(normal(5, 70),), (normal(33, 32).astype(np.float64),), (normal(1, 3),)],
+    "scatter_rows": [(normal(2, 3), 1, 5), (normal(0, 3), 0, 2)],
+    "softmax_cross_entropy": [
+        (normal(5, 7) * 9, labels, 0.0, 7), (normal(5, 40), labels, 0.1, 40), (normal(5, 2100), labels, 0.2, 2100),
+    ],
+    # every transpose on and off a vector, a long K, a batch, one B for a batch
+    "matmul_batch": [
+        *((normal(1, *((K, M) if a else (M, K))), normal(1, *((N, K) if b else (K, N))), a, b, K)
+          for M, N, K in ((20, 36, 24), (70, 5, 33)) for a in (False, True) for b in (False, True)),
+        (normal(1, 3, 1000), normal(1, 1000, 5), False, False, 1000),
+        (normal(3, 9, 8), normal(3, 8, 12), False, False, 8),
+        (normal(3, 9, 8), normal(1, 8, 12), False, False, 8),
+        (normal(1, 1700, 8), normal(1, 8, 640), False, False, 8),
+    ],
+    "adam_update": [
+        (*tensors(1, 2, 3, 4), 0.01, 0.9, 0.999, 1e-8, decay, decoupled, 3)
+        for decay, decoupled in ((0.0, False), (0.1, False), (0.1, True))
+    ],
+    "sgd_update": [
+        (*tensors(1, 2, 3), 0.1, 0.9, False, 0.01), (*tensors(1, 2, 3), 0.1, 0.9, True, 0.0),
+        (*tensors(1, 2), [], 0.1, 0.0, False, 0.0),
+    ],
+    "max_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (MAX, ODD)],
+    "max_pool2d_backward": [(*taps(s), s) for s in (MAX, ODD)],
+    "avg_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (AVERAGE, INSIDE, ADAPTIVE)],
+    "avg_pool2d_backward": [(normal(s.N, s.OH, s.OW, s.C), s) for s in (AVERAGE, INSIDE, ADAPTIVE)],
+}  # fmt: skip
+
+
+def run(function: Primitive, device: str, arguments: tuple[Any, ...]) -> list[np.ndarray]:
+    """Every array that comes out: the result's, and the arguments', which may be written in place."""
+    target = alpha.get_device(device)
+
+    def put(argument: Any) -> Any:
+        if isinstance(argument, list):
+            return [put(item) for item in argument]
+        return target.upload(argument) if isinstance(argument, np.ndarray) else argument
+
+    def arrays(value: Any) -> Iterator[np.ndarray]:
+        if isinstance(value, (list, tuple)):
+            for item in value:
+                yield from arrays(item)
+        elif hasattr(value, "dtype") and hasattr(value, "nbytes") and hasattr(value, "reshape"):
+            yield target.download(value)
+
+    keywords = arguments[-1] if isinstance(arguments[-1], dict) else {}
+    positional = [put(a) for a in arguments[: len(arguments) - bool(keywords)]]
+    return [*arrays(function(*positional, **keywords)), *arrays(positional)]
+
+
+PAIRS = [(name, index) for name in CASES for index in range(len(CASES[name]))]
+
+
+@pytest.mark.parametrize(("name", "index"), PAIRS, ids=[f"{n}-{i}" for n, i in PAIRS])
+def test_cuda_equals_cpu(name: str, index: int) -> None:
+    function, case = REGISTRY[name], CASES[name][index]
+    length = 1
+    if name in WITH_LENGTH:
+        *arguments, length = case
+        case = tuple(arguments)
+    expected, found = (run(function, device, case) for device in OTHERS)
+    assert len(expected) == len(found)
+    for number, (e, f) in enumerate(zip(expected, found, strict=True)):
+        assert e.dtype == f.dtype
+        if e.dtype.kind == "f":
+            assert_close(f, e, length, f"{name}, array {number}")
+        else:
+            np.testing.assert_array_equal(f, e, err_msg=f"{name}, array {number}")
+
+
+WITH_LENGTH = {
+    "sum_middle", "channel_moments", "batch_norm_gradients", "softmax_cross_entropy", "matmul_batch",
+    "conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight",
+}  # fmt: skip
+
+
+def test_every_primitive_has_both_devices_and_a_case() -> None:
+    assert {name for name in REGISTRY if name != "lonely"} == set(CASES)
+    for name in CASES:
+        assert set(REGISTRY[name].implementations) == {"cpu", "cuda"}, name
+
+
+def test_a_missing_implementation_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(REGISTRY, "lonely", raising=False)
+
+    @primitive
+    def lonely(X: Array) -> Array:
+        """Y = X"""
+
+    with pytest.raises(DeviceError, match="lonely has no cpu implementation"):
+        lonely(np.zeros(3))
+    with pytest.raises(TypeError, match=r"takes \('A',\), the contract says \('X',\)"):
+        lonely.impl("cpu")(lambda A: A)
+    with pytest.raises(TypeError, match="lonely is declared twice"):
+        primitive(lonely.__wrapped__)
+    monkeypatch.delitem(REGISTRY, "lonely")
+
+
+def test_two_runs_agree_bit_for_bit() -> None:
+    for name in ("sum_middle", "channel_moments", "batch_norm_gradients", "matmul_batch"):
+        case = CASES[name][1][: -1 if name in WITH_LENGTH else None]
+        first, second = (run(REGISTRY[name], "cuda", case) for _ in range(2))
+        for a, b in zip(first, second, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=name)

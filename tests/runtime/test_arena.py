@@ -1,0 +1,222 @@
+"""The arena: best fit, coalescing, limits, the shortage ladder, invariants under any sequence."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from itertools import pairwise
+
+import pytest
+from fake_driver import FakeDriver
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from alpha.errors import OutOfMemoryError
+from alpha.runtime.arena import GRAIN, Arena, Block
+
+SEGMENT = 64 * GRAIN
+
+
+def arena(total: int = 16 * SEGMENT) -> tuple[Arena, FakeDriver]:
+    driver = FakeDriver(total)
+    return Arena(driver.allocate, driver.free, lambda: driver.memory_info()[0], SEGMENT), driver
+
+
+def test_blocks_are_rounded_aligned_and_come_back() -> None:
+    memory, _ = arena()
+    blocks = [memory.allocate(n) for n in (0, 1, 512, 513, 5000)]
+    assert [b.nbytes for b in blocks] == [512, 512, 512, 1024, 5120]
+    assert all(b.address % GRAIN == 0 for b in blocks)
+    assert memory.stats().live == sum(b.nbytes for b in blocks)
+    assert memory.stats().allocations == 5
+    del blocks
+    stats = memory.stats()
+    assert (stats.live, stats.allocations, stats.peak) == (0, 0, 7680)
+    assert memory.trim() == SEGMENT
+
+
+def test_best_fit_takes_the_smallest_hole_that_holds() -> None:
+    memory, _ = arena()
+    blocks = [memory.allocate(n * GRAIN) for n in (8, 1, 3, 1, 5, 1)]
+    hole = blocks[2].address
+    blocks[0] = blocks[2] = blocks[4] = None  # type: ignore[call-overload]
+    assert memory.allocate(2 * GRAIN).address == hole
+
+
+def test_a_freed_block_joins_both_neighbours() -> None:
+    memory, driver = arena()
+    a, b, c = (memory.allocate(20 * GRAIN) for _ in range(3))
+    start = a.address
+    del a, c
+    del b
+    assert memory.allocate(SEGMENT).address == start
+    assert len(driver.segments) == 1
+
+
+def test_segments_double() -> None:
+    memory, driver = arena()
+    held = [memory.allocate(SEGMENT) for _ in range(5)]
+    sizes = [s.nbytes // SEGMENT for s in driver.segments.values()]
+    assert sizes == [1, 1, 2, 4]
+    assert memory.stats().reserved == 8 * SEGMENT
+    assert len(held) == 5
+
+
+def test_growth_halves_until_the_device_has_room() -> None:
+    memory, _ = arena(total=6 * SEGMENT)
+    held = [memory.allocate(4 * SEGMENT), memory.allocate(SEGMENT)]
+    assert memory.stats().reserved <= 6 * SEGMENT
+    assert len(held) == 2
+
+
+def test_unused_segments_are_given_back_for_a_larger_one() -> None:
+    memory, driver = arena(total=6 * SEGMENT)
+    small = [memory.allocate(SEGMENT) for _ in range(4)]
+    del small
+    assert memory.allocate(6 * SEGMENT).nbytes == 6 * SEGMENT
+    assert len(driver.segments) == 1
+
+
+def test_limit() -> None:
+    memory, _ = arena()
+    memory.set_limit(3 * SEGMENT)
+    held = [memory.allocate(SEGMENT) for _ in range(3)]
+    with pytest.raises(OutOfMemoryError, match="limit"):
+        memory.allocate(1)
+    with pytest.raises(OutOfMemoryError, match="below what is in use"):
+        memory.set_limit(2 * SEGMENT)
+    assert memory.stats().limit == 3 * SEGMENT
+    held.pop()
+    memory.set_limit(2 * SEGMENT)
+    assert memory.stats().reserved == 2 * SEGMENT
+    memory.set_limit(None)
+    held.append(memory.allocate(SEGMENT))
+
+
+def test_shortage_collects_cycles_before_it_gives_up() -> None:
+    memory, _ = arena(total=2 * SEGMENT)
+    gc.collect()
+    gc.disable()
+    try:
+        cycle: list[object] = [memory.allocate(2 * SEGMENT)]
+        cycle.append(cycle)
+        del cycle
+        assert memory.allocate(2 * SEGMENT).nbytes == 2 * SEGMENT
+    finally:
+        gc.enable()
+
+
+def test_out_of_memory_says_everything() -> None:
+    memory, _ = arena(total=2 * SEGMENT)
+    memory.label = "layer1.conv"
+    block = memory.allocate(SEGMENT)
+    with pytest.raises(OutOfMemoryError) as info:
+        memory.allocate(4 * SEGMENT)
+    message = str(info.value)
+    for part in ("asked 0.1 MiB", "in use 0.0", "reserved", "limit none", "free on the device"):
+        assert part in message
+    assert message.endswith("layer1.conv")
+    assert memory.largest_live() == [(block.nbytes, "layer1.conv")]
+
+
+def test_a_block_may_die_inside_the_arena_and_after_it() -> None:
+    memory, driver = arena()
+    block = memory.allocate(1)
+    with memory._lock:  # as when the collector runs inside the critical section
+        del block
+    assert memory.stats().live == 0
+    late = memory.allocate(1)
+    memory.close()
+    del late
+    assert driver.segments == {}
+    with pytest.raises(OutOfMemoryError, match="closed"):
+        memory.allocate(1)
+
+
+def test_threads_that_free_while_another_allocates() -> None:
+    memory, _ = arena()
+    handed: list[Block] = []
+
+    def drop() -> None:
+        while not done.is_set() or handed:
+            if handed:
+                handed.pop()
+
+    done = threading.Event()
+    threads = [threading.Thread(target=drop) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for i in range(2000):
+        handed.append(memory.allocate(1 + i % 3000))
+        while len(handed) > 50:
+            pass
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert memory.stats().live == 0
+    memory.trim()
+    assert memory.stats().reserved == 0
+
+
+class ArenaMachine(RuleBasedStateMachine):
+    """Any sequence of allocations, frees, trims and limits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory, self.driver = arena(total=12 * SEGMENT)
+        self.blocks: list[Block] = []
+        self.limit = 1 << 60
+
+    @rule(nbytes=st.one_of(st.integers(0, 4 * GRAIN), st.integers(0, 3 * SEGMENT)))
+    def allocate(self, nbytes: int) -> None:
+        try:
+            self.blocks.append(self.memory.allocate(nbytes))
+        except OutOfMemoryError:
+            assert nbytes + self.memory.stats().live > 0
+
+    @precondition(lambda self: self.blocks)
+    @rule(choice=st.integers(0, 1 << 20))
+    def free(self, choice: int) -> None:
+        del self.blocks[choice % len(self.blocks)]
+
+    @rule()
+    def trim(self) -> None:
+        self.memory.trim()
+
+    @rule(segments=st.one_of(st.none(), st.integers(0, 12)))
+    def limit_to(self, segments: int | None) -> None:
+        try:
+            self.memory.set_limit(None if segments is None else segments * SEGMENT)
+        except OutOfMemoryError:
+            return
+        self.limit = 1 << 60 if segments is None else segments * SEGMENT
+
+    @invariant()
+    def nothing_overlaps_or_leaves_its_segment(self) -> None:
+        blocks = sorted((b.address, b.nbytes) for b in self.blocks)
+        for (start, size), (following, _) in pairwise(blocks):
+            assert start + size <= following
+        for start, size in blocks:
+            assert start % GRAIN == 0
+            assert self.driver.at(start, size).nbytes == size
+
+    @invariant()
+    def the_counts_are_true_and_within_the_limit(self) -> None:
+        stats = self.memory.stats()
+        assert stats.live == sum(b.nbytes for b in self.blocks)
+        assert stats.live <= stats.peak
+        assert stats.live <= stats.reserved <= self.limit
+        assert stats.reserved == sum(s.nbytes for s in self.driver.segments.values())
+        free = sum(size for size, _ in self.memory._by_size)
+        assert stats.live + free == stats.reserved
+
+    def teardown(self) -> None:
+        self.blocks.clear()
+        self.memory.trim()
+        assert self.memory.stats().reserved == 0, "not everything coalesced"
+        assert self.driver.segments == {}
+
+
+TestArenaMachine = ArenaMachine.TestCase
+TestArenaMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

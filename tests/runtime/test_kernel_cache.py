@@ -1,0 +1,267 @@
+"""The disk cache of kernels, over a compiler that only copies, and over nvcc where there is one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from alpha.errors import CompileError
+from alpha.runtime.cuda import cache
+from alpha.runtime.cuda.cache import CommandCompiler, Compiler, compile_cached, read_log
+from alpha.runtime.cuda.compile import (
+    NvrtcCompiler,
+    cuda_compiler,
+    find_nvcc,
+    nvcc_compiler,
+    target,
+)
+
+KERNEL = 'extern "C" __global__ void k(float* Y) { Y[threadIdx.x] = ALPHA_A; }\n'
+
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="nvcc is not installed")
+
+
+class Copier(Compiler):
+    """Its artefact is the source, the options and the number of the build."""
+
+    suffix = ".bin"
+
+    def __init__(self, identity: str = "copier 1") -> None:
+        self.identity = identity
+        self.builds = 0
+
+    def build(self, source: Path, options: Sequence[str], output: Path) -> str:
+        self.builds += 1
+        output.write_bytes(source.read_bytes() + " ".join(options).encode())
+        return f"built {source.name}"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and a source tree with two headers."""
+    monkeypatch.setenv("ALPHA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "_fallback", None)
+    (tmp_path / "cuda" / "conv").mkdir(parents=True)
+    (tmp_path / "cuda" / "common").mkdir()
+    (tmp_path / "cuda/conv/a.cu").write_text('#include "common/x.cuh"\nkernel\n')
+    (tmp_path / "cuda/common/x.cuh").write_text('# include "y.cuh"\n#include <stdint.h>\n')
+    (tmp_path / "cuda/common/y.cuh").write_text("why\n")
+    return tmp_path
+
+
+def build(folder: Path, compiler: Compiler, *options: str) -> Path:
+    return compile_cached(compiler, folder / "cuda/conv/a.cu", options, folder / "cuda")
+
+
+def test_second_call_is_a_hit(folder: Path) -> None:
+    compiler = Copier()
+    path = build(folder, compiler, "-DB=1", "-DA=2")
+    assert build(folder, compiler, "-DA=2", "-DB=1") == path
+    assert compiler.builds == 1
+    assert path.parent.parent == folder / "cache" / "kernels"
+    assert path.parent.name.startswith("conv.a.")
+    assert read_log(path) == "built a.cu"
+    assert [p.name for p in (folder / "cache/kernels").iterdir()] == [path.parent.name]
+
+
+@pytest.mark.parametrize("file", ["conv/a.cu", "common/x.cuh", "common/y.cuh"])
+def test_a_change_in_any_included_file_is_a_miss(folder: Path, file: str) -> None:
+    compiler = Copier()
+    build(folder, compiler)
+    with (folder / "cuda" / file).open("a") as stream:
+        stream.write("// changed\n")
+    build(folder, compiler)
+    assert compiler.builds == 2
+
+
+def test_options_identity_and_new_headers_are_misses(folder: Path) -> None:
+    compiler = Copier()
+    build(folder, compiler)
+    build(folder, compiler, "-DA=1")
+    assert compiler.builds == 2
+    other = Copier("copier 2")
+    build(folder, other)
+    assert other.builds == 1
+    (folder / "cuda/common/y.cuh").write_text('why\n#include "later.cuh"\n')
+    build(folder, compiler)
+    (folder / "cuda/common/later.cuh").write_text("now\n")
+    build(folder, compiler)
+    assert compiler.builds == 4
+
+
+@pytest.mark.parametrize("damage", ["truncate", "alter", "delete", "empty"])
+def test_a_damaged_artefact_is_compiled_again(folder: Path, damage: str) -> None:
+    compiler = Copier()
+    path = build(folder, compiler)
+    good = path.read_bytes()
+    if damage == "delete":
+        path.unlink()
+    else:
+        path.write_bytes({"truncate": good[:-3], "alter": good[:-1] + b"?", "empty": b""}[damage])
+    again = build(folder, compiler)
+    assert again.read_bytes() == good
+    assert compiler.builds == 2
+    assert build(folder, compiler) == again
+    assert compiler.builds == 2
+
+
+def test_a_damaged_artefact_beside_another_build(folder: Path) -> None:
+    path = build(folder, Copier())
+    path.rename(path.with_name("kernel.0123.bin"))
+    again = build(folder, Copier())
+    assert sorted(p.name for p in again.parent.iterdir()) == [again.name, "log.txt"]
+
+
+def test_threads_that_race_end_with_one_artefact(folder: Path) -> None:
+    start, found = threading.Barrier(8), []
+
+    def race() -> None:
+        start.wait()
+        found.append(build(folder, Copier()))
+
+    threads = [threading.Thread(target=race) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert found[0].is_file()
+    assert len(list((folder / "cache/kernels").iterdir())) == 1
+
+
+RACER = """
+import sys, time
+from pathlib import Path
+from alpha.runtime.cuda.cache import CommandCompiler, compile_cached
+folder, start = Path(sys.argv[1]), float(sys.argv[2])
+copy = "import sys, shutil, time; time.sleep(0.05); shutil.copy(*sys.argv[1:])"
+compiler = CommandCompiler(
+    "copy", "copy", ".bin", lambda s, o, out: [sys.executable, "-c", copy, str(s), str(out)]
+)
+time.sleep(max(0, start - time.time()))
+print(compile_cached(compiler, folder / "cuda/conv/a.cu", [], folder / "cuda").read_text())
+"""
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_processes_that_race_end_with_one_artefact(folder: Path, damaged: bool) -> None:
+    import time
+
+    def racers(count: int) -> list[str]:
+        start = time.time() + 0.5
+        command = [sys.executable, "-c", RACER, str(folder), str(start)]
+        processes = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)
+        ]
+        outputs = [process.communicate(timeout=60)[0] for process in processes]
+        assert [process.returncode for process in processes] == [0] * count
+        return outputs
+
+    if damaged:
+        racers(1)
+        (artefact,) = (folder / "cache/kernels").glob("*/kernel.*.bin")
+        artefact.write_text("damaged")
+    source = (folder / "cuda/conv/a.cu").read_text()
+    assert racers(6) == [source + "\n"] * 6
+    (entry,) = (folder / "cache/kernels").iterdir()
+    assert len(list(entry.glob("kernel.*.bin"))) == 1
+
+
+def test_a_cache_that_cannot_be_written_warns_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = folder / "file"
+    blocked.write_text("not a directory")
+    monkeypatch.setenv("ALPHA_CACHE_DIR", str(blocked))
+    compiler = Copier()
+    with pytest.warns(RuntimeWarning, match=r"set ALPHA_CACHE_DIR to a writable folder"):
+        path = build(folder, compiler)
+    assert path.is_file()
+    assert build(folder, compiler) == path
+    assert build(folder, compiler, "-DA=1").is_file()
+    assert compiler.builds == 2
+
+
+def test_a_full_disk_leaves_nothing_half_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if "cache" in path.parts:
+            real(path, data[:2])
+            raise OSError(28, "No space left on device")
+        return real(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        assert build(folder, Copier()).is_file()
+    assert list((folder / "cache/kernels").iterdir()) == []
+
+
+def test_a_failing_command_shows_command_options_and_text(folder: Path) -> None:
+    script = "import sys; print('line 3: no'); sys.exit(2)"
+    compiler = CommandCompiler("c", "c", ".o", lambda s, o, out: [sys.executable, "-c", script, *o])
+    with pytest.raises(CompileError) as info:
+        build(folder, compiler, "-DALPHA_A=1")
+    message = str(info.value)
+    for part in (
+        "a.cu does not compile (exit 2)",
+        "options: -DALPHA_A=1",
+        "line 3: no",
+        "sys.exit",
+    ):
+        assert part in message
+    assert not (folder / "cache").exists()
+
+
+def test_a_missing_command(folder: Path) -> None:
+    compiler = CommandCompiler("ccx", "c", ".o", lambda s, o, out: ["/no/such/ccx"])
+    with pytest.raises(CompileError, match="ccx could not be started"):
+        build(folder, compiler)
+
+
+def test_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ALPHA_ARCH", raising=False)
+    assert [target(c) for c in ((7, 5), (9, 0), (12, 0))] == ["sm_75", "sm_90a", "sm_120"]
+    monkeypatch.setenv("ALPHA_ARCH", "sm_80")
+    assert target((9, 0)) == "sm_80"
+
+
+def test_unknown_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALPHA_COMPILER", "clang")
+    with pytest.raises(CompileError, match="ALPHA_COMPILER='clang' is unknown"):
+        cuda_compiler("sm_80")
+
+
+@needs_nvcc
+def test_nvcc(folder: Path) -> None:
+    nvcc = find_nvcc()
+    assert nvcc is not None
+    compiler = nvcc_compiler(nvcc, "sm_90a")
+    (folder / "cuda/conv/a.cu").write_text(KERNEL)
+    path = build(folder, compiler, "-DALPHA_A=2.0f")
+    assert path.read_bytes().startswith(b"\x7fELF")
+    assert "registers" in read_log(path)
+    assert compiler.identity != nvcc_compiler(nvcc, "sm_80").identity
+    with pytest.raises(CompileError, match=r'a\.cu\(1\): error: identifier "ALPHA_A" is undefined'):
+        build(folder, compiler)
+
+
+def test_nvrtc(folder: Path) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
+    try:
+        compiler = NvrtcCompiler("sm_90a")
+    except CompileError as error:
+        pytest.skip(str(error))
+    (folder / "cuda/conv/a.cu").write_text("#include <stdint.h>\n" + KERNEL)
+    path = build(folder, compiler, "-DALPHA_A=2.0f")
+    assert path.read_bytes().startswith(b"\x7fELF")
+    assert "registers" in read_log(path)
+    with pytest.raises(CompileError, match="ALPHA_A"):
+        build(folder, compiler)

@@ -1,0 +1,131 @@
+"""Argument packing, macros, and the memo of kernels, over a fake driver."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import numpy as np
+import pytest
+from fake_driver import FakeDriver
+
+from alpha.errors import CompileError, DeviceError
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.kernel import define_options, pack
+
+SHAPE = np.dtype([("n", "i4"), ("big", "i8"), ("w", "i2")], align=True)
+
+
+@pytest.fixture
+def cuda():
+    device = CudaDevice(FakeDriver())
+    yield device
+    device.close()
+
+
+def test_natural_alignment(cuda: CudaDevice) -> None:
+    array = cuda.zeros(3, np.float32)
+    packed = pack([1, array, np.uint8(7), 2.5, None, np.int16(-3), np.float64(0.5)])
+    assert packed.offsets == [0, 8, 16, 20, 24, 32, 40]
+    assert packed.data == struct.pack("<i4xQB3xfQh6xd", 1, array.address, 7, 2.5, 0, -3, 0.5)
+
+
+def test_structures_go_by_value() -> None:
+    value = np.zeros((), SHAPE)[()]
+    value["n"], value["big"], value["w"] = 1, 2, 3
+    packed = pack([True, value, np.float32(4)])
+    assert packed.offsets == [0, 8, 32]
+    assert packed.data == struct.pack("<i4xi4xqh6xf", 1, 1, 2, 3, 4.0)
+
+
+def test_structures_of_two_types_are_not_mixed_up() -> None:
+    small = np.zeros((), np.dtype([("a", "i4")], align=True))[()]
+    large = np.zeros((), SHAPE)[()]
+    assert len(pack([small]).data) == 4
+    assert len(pack([large]).data) == 24
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([0, 2**31], "argument 1: 2147483648 does not fit int32: pass np.int64"),
+        ([1e300], "argument 0: 1e.300 does not fit float32"),
+        ([np.zeros(3)], "argument 0: a kernel takes no ndarray"),
+        ([np.zeros((), [("a", "i1"), ("b", "i4")])[()]], "align=True"),
+    ],
+)
+def test_arguments_that_do_not_fit(args: list[object], message: str) -> None:
+    with pytest.raises(DeviceError, match=message):
+        pack(args)
+
+
+def test_no_arguments() -> None:
+    assert pack([]).data == b""
+
+
+def test_macros() -> None:
+    defines = {"BM": 64, "EPS": 1e-5, "OP": "x + 1", "FAST": True, "S": np.float32(0.5)}
+    assert define_options(defines) == [
+        "-DALPHA_BM=64",
+        "-DALPHA_EPS=1e-05f",
+        "-DALPHA_FAST=1",
+        "-DALPHA_OP=x + 1",
+        "-DALPHA_S=0.5f",
+    ]
+    with pytest.raises(ValueError, match="finite"):
+        define_options({"X": float("nan")})
+
+
+def test_each_configuration_is_compiled_once(cuda: CudaDevice) -> None:
+    for _ in range(2):
+        for shift in (1, 1.0, 2):
+            cuda.launch("runtime/selftest.cu", "selftest", 1, 32, (), {"SHIFT": shift, "A": 0})
+    assert [options for _, options in cuda.driver.compiled] == [
+        ("-DALPHA_A=0", "-DALPHA_SHIFT=1"),
+        ("-DALPHA_A=0", "-DALPHA_SHIFT=1.0f"),
+        ("-DALPHA_A=0", "-DALPHA_SHIFT=2"),
+    ]
+    assert len(cuda.driver.launches) == 6
+    kernel = cuda.kernel("runtime/selftest.cu", "selftest", {"A": 0, "SHIFT": 1})
+    assert kernel is cuda.kernel("runtime/selftest.cu", "selftest", {"SHIFT": 1, "A": 0})
+
+
+def test_missing_source(cuda: CudaDevice) -> None:
+    with pytest.raises(CompileError, match=r"there is no kernel source .*runtime/none\.cu"):
+        cuda.launch("runtime/none.cu", "k", 1, 1, ())
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "shared"), [(0, 32, 0), (1, 1025, 0), ((1, 2, 3), (32, 2), 300_000)]
+)
+def test_launch_errors_name_the_launch(
+    cuda: CudaDevice, grid: object, block: object, shared: int
+) -> None:
+    with pytest.raises(DeviceError) as info:
+        cuda.launch("runtime/fill.cu", "fill_32", grid, block, (), shared_bytes=shared)  # type: ignore[arg-type]
+    message = str(info.value)
+    assert message.startswith(f"runtime/fill.cu:fill_32, grid {grid}, block {block}, ")
+    assert f"{shared} bytes of dynamic shared memory" in message
+
+
+def test_warm_launches_are_quick(cuda: CudaDevice) -> None:
+    array = cuda.zeros(4, np.float32)
+
+    def launch() -> None:
+        cuda.launch(
+            "runtime/fill.cu",
+            "fill_32",
+            4,
+            (32, 2),
+            (array, array, 1, 2, 3.0, np.int64(4)),
+            {"BM": 64, "BN": 64, "BK": 8},
+        )
+
+    launch()
+    best = 1.0
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(200):
+            launch()
+        best = min(best, (time.perf_counter() - start) / 200)
+    assert best < 40e-6, f"{best * 1e6:.1f} us a launch"

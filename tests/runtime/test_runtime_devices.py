@@ -1,0 +1,193 @@
+"""get_device, the cpu device, and the cuda device over a fake driver."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from fake_driver import FakeDriver
+
+from alpha.errors import DeviceError, OutOfMemoryError, ShapeError
+from alpha.runtime import device as device_module
+from alpha.runtime import get_device
+from alpha.runtime.cpu import CpuDevice
+from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.device import CudaDevice
+
+
+@pytest.fixture
+def cuda():
+    device = CudaDevice(FakeDriver())
+    yield device
+    device.close()
+
+
+def test_names() -> None:
+    cpu = get_device("cpu")
+    assert get_device("cpu") is cpu
+    assert get_device(cpu) is cpu
+    with pytest.raises(DeviceError, match="no device 'tpu': use 'cpu', 'cuda' or 'auto'"):
+        get_device("tpu")
+
+
+def test_unknown_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_module, "_devices", {})
+    monkeypatch.setenv("ALPHA_CUDA_DRIVER", "opencl")
+    with pytest.raises(DeviceError, match="ALPHA_CUDA_DRIVER='opencl' is unknown"):
+        get_device("cuda")
+    assert get_device("auto").name == "cpu"
+
+
+def test_missing_pycuda_is_one_line_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_module, "_devices", {})
+    monkeypatch.setenv("ALPHA_CUDA_DRIVER", "pycuda")
+    monkeypatch.setitem(sys.modules, "pycuda.driver", None)
+    monkeypatch.delitem(sys.modules, "alpha.runtime.cuda.driver_pycuda", raising=False)
+    with pytest.raises(DeviceError) as info:
+        get_device("cuda")
+    message = str(info.value)
+    assert "pip install 'alpha-cks[cuda]'" in message
+    assert "device='cpu'" in message
+    assert "\n" not in message
+    assert get_device("auto") is get_device("cpu")
+
+
+def test_auto_is_the_cpu_when_the_driver_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_module, "_devices", {})
+    monkeypatch.setenv("ALPHA_CUDA_DRIVER", "emulated")
+    assert get_device("auto").name == "cpu"
+
+
+def test_import_loads_no_cuda_package() -> None:
+    code = (
+        "import sys, alpha.runtime, alpha.runtime.cuda.device\n"
+        "assert not [m for m in sys.modules if m.startswith(('pycuda', 'cuda.'))]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_cpu_owns_its_arrays() -> None:
+    cpu = get_device("cpu")
+    source = np.arange(6, dtype=np.float32).reshape(2, 3).T
+    array = cpu.upload(source)
+    assert array.flags.c_contiguous
+    source[:] = -1
+    assert array.tolist() == [[0, 3], [1, 4], [2, 5]]
+    other = cpu.copy(array)
+    cpu.fill(other, 7)
+    assert cpu.download(array)[0, 1] == 3
+    assert cpu.zeros((2, 2), "int32").sum() == 0
+    assert cpu.empty(3, np.uint8).shape == (3,)
+    before = cpu.memory_stats()
+    large = cpu.zeros((1024, 1024), np.float32)
+    assert large.sum() == 0
+    stats = cpu.memory_stats()
+    assert stats.live == before.live + large.nbytes <= stats.peak
+    assert stats.reserved >= stats.live
+    assert "MiB" in cpu.memory_summary()
+
+
+def test_cpu_memory_is_used_again_and_limited() -> None:
+    cpu = CpuDevice()
+    first = cpu.empty(1 << 20, np.uint8)
+    address, view = first.ctypes.data, first[5:]
+    del first
+    assert cpu.empty(1 << 20, np.uint8).ctypes.data != address, "the view keeps the memory"
+    del view
+    assert cpu.empty(1 << 20, np.uint8).ctypes.data == address
+    cpu.set_memory_limit(cpu.memory_stats().reserved)
+    with pytest.raises(OutOfMemoryError, match="asked 1024.0 MiB"):
+        cpu.empty(1 << 30, np.uint8)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4), (0, 5)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint8])
+def test_round_trip(cuda: CudaDevice, shape: tuple[int, ...], dtype: type) -> None:
+    source = (np.random.default_rng(0).random(shape) * 100).astype(dtype)
+    array = cuda.upload(source)
+    assert (array.shape, array.dtype, array.nbytes) == (shape, source.dtype, source.nbytes)
+    np.testing.assert_array_equal(cuda.download(cuda.copy(array)), source)
+    assert not cuda.download(cuda.zeros(shape, dtype)).any()
+
+
+def test_strided_sources_become_contiguous(cuda: CudaDevice) -> None:
+    source = np.arange(24.0).reshape(4, 6)[::2, ::-1]
+    np.testing.assert_array_equal(cuda.download(cuda.upload(source)), source)
+
+
+def test_views_share_and_hold_the_block(cuda: CudaDevice) -> None:
+    array = cuda.upload(np.arange(24, dtype=np.float32))
+    view = array.reshape(4, -1).rows(1, 3)
+    assert view.shape == (2, 6)
+    assert view.address == array.address + 24
+    del array
+    np.testing.assert_array_equal(cuda.download(view), np.arange(6, 18).reshape(2, 6))
+    assert cuda.memory_stats().allocations == 1
+    assert view.reshape((12,)).reshape(3, 2, 2).shape == (3, 2, 2)
+    del view
+    assert cuda.memory_stats().live == 0
+    assert cuda.empty((0, 4), np.float32).rows(0, 0).shape == (0, 4)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (-1, 7), (-1, -1), (2, -3, -4), (-1, 0)])
+def test_reshape_refuses(cuda: CudaDevice, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match="24 elements"):
+        cuda.empty((4, 6), np.float32).reshape(shape)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (3, 2), (0, 5)])
+def test_rows_refuse(cuda: CudaDevice, start: int, stop: int) -> None:
+    with pytest.raises(ShapeError, match="not within"):
+        cuda.empty((4, 6), np.float32).rows(start, stop)
+
+
+def test_a_device_array_is_not_silently_copied(cuda: CudaDevice) -> None:
+    array = cuda.zeros(3, np.float32)
+    with pytest.raises(TypeError, match="download"):
+        np.asarray(array)
+    with pytest.raises(TypeError):
+        np.ones(3, np.float32) + array  # type: ignore[operator]
+    assert len(array) == 3
+    assert "shape=(3,)" in repr(array)
+
+
+def test_write_in_place(cuda: CudaDevice) -> None:
+    array = cuda.zeros((2, 2), np.float32)
+    cuda.write(array, np.ones((2, 2), np.float32))
+    assert cuda.download(array).sum() == 4
+    with pytest.raises(DeviceError, match="does not fit"):
+        cuda.write(array, np.ones((2, 2), np.float64))
+
+
+def test_fill_uses_bytes_where_it_can_and_a_kernel_where_not(cuda: CudaDevice) -> None:
+    array = cuda.empty(1000, np.float32)
+    cuda.fill(array, 0.0)
+    assert not cuda.download(array).any()
+    assert not cuda.driver.launches
+    cuda.fill(array, 1.5)
+    ((entry, grid, block, _, arguments),) = cuda.driver.launches
+    assert (entry, grid, block) == ("fill_32", (4, 1, 1), (256, 1, 1))
+    assert arguments.data[8:12] == np.float32(1.5).tobytes()
+    cuda.fill(cuda.empty(0, np.float32), 1.5)
+    assert len(cuda.driver.launches) == 1
+
+
+def test_memory_limit_and_summary(cuda: CudaDevice) -> None:
+    cuda.set_memory_limit(100 * 2**20)
+    held = cuda.empty(2**20, np.float32)
+    assert isinstance(held, DeviceArray)
+    assert cuda.memory_stats().live == 4 * 2**20
+    assert cuda.memory_summary() == (
+        "cuda: in use 4.0 MiB, peak 4.0 MiB, reserved 64.0 MiB, limit 100.0 MiB"
+    )
+
+
+def test_closing_twice_and_late_arrays() -> None:
+    device = CudaDevice(FakeDriver())
+    array = device.zeros(10, np.float32)
+    device.close()
+    device.close()
+    assert device.driver.segments == {}
+    del array

@@ -1,0 +1,154 @@
+"""The house's order: who may import whom, what `import alpha` brings in, and the ALPHA_* table."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from alpha import config
+
+ROOT = Path(__file__).parents[1]
+LAYERS = {  # a module may import modules of its own layer and of lower ones
+    "config": 0,
+    "errors": 0,
+    "runtime": 1,
+    "primitive": 2,
+    "autograd": 2,
+    "tensor": 2,
+    "rng": 2,
+    "ops": 3,
+    "nn": 4,
+    "optim": 4,
+    "data": 4,
+    "models": 5,
+    "train": 6,
+    "examples": 7,
+}
+FACADE = 5  # `import alpha` gives what is up to the models
+TOP = 7  # alpha/doctor.py sees everything
+UPWARD = {  # a method of Tensor is an operator, so these three reach up when they are called
+    ("alpha/tensor.py", "alpha.ops.layout"),
+    ("alpha/autograd.py", "alpha.ops.elementwise"),
+    ("alpha/nn/module.py", "alpha.nn.summary"),
+}
+SOURCES = sorted([*ROOT.glob("alpha/**/*.py"), *ROOT.glob("examples/*.py")])
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def layer_of(module: str) -> int:
+    parts = module.split(".")
+    if parts[0] == "examples":
+        return LAYERS["examples"]
+    return LAYERS.get(parts[1], TOP) if len(parts) > 1 else FACADE
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """(module, whether at import time) of every import of alpha; a name may be a submodule."""
+    tree = ast.parse(path.read_text())
+    lazy = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for inner in ast.walk(node)
+    }
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            found += [(alias.name, id(node) not in lazy) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            whole = base == "alpha"  # `from alpha import nn` names modules
+            names = [f"alpha.{alias.name}" for alias in node.names] if whole else [base]
+            found += [(name, id(node) not in lazy) for name in names]
+    return [(name, now) for name, now in found if name.split(".")[0] == "alpha"]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_imports_point_downwards(path: Path) -> None:
+    name = name_of(path)
+    module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    own = layer_of(module)
+    wrong = [
+        target
+        for target, now in imports(path)
+        if layer_of(target) > own and (now or (name, target) not in UPWARD)
+    ]
+    assert not wrong, f"{name} (layer {own}) imports {wrong} from above"
+
+
+def test_the_exceptions_are_all_needed() -> None:
+    used = {(name_of(path), target) for path in SOURCES for target, now in imports(path) if not now}
+    assert used >= UPWARD
+
+
+def test_siblings_that_do_not_know_each_other() -> None:
+    """data knows nothing of devices and gradients; ops do not import models, nn not optim."""
+    for path in ROOT.glob("alpha/data/*.py"):
+        above = {target.split(".")[1] for target, _ in imports(path)} - {"data", "config", "errors"}
+        assert not above, f"{path.name} imports {above}"
+    for path in ROOT.glob("alpha/nn/*.py"):
+        assert not any(target.startswith("alpha.optim") for target, _ in imports(path)), path.name
+
+
+@pytest.mark.parametrize("package", ["pycuda", "pynvml", "cuda.bindings"])
+def test_only_the_runtime_knows_the_gpu_packages(package: str) -> None:
+    pattern = re.compile(rf"^\s*(import|from) {re.escape(package)}\b", re.MULTILINE)
+    users = [name_of(path) for path in SOURCES if pattern.search(path.read_text())]
+    assert all(name.startswith("alpha/runtime/cuda/") for name in users), users
+
+
+def test_importing_alpha_is_light() -> None:
+    code = "import sys, alpha, alpha.train, alpha.data; print(*sorted(sys.modules))"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    heavy = {"pycuda", "torch", "matplotlib", "pynvml", "cuda"} & set(run.stdout.split())
+    assert not heavy
+
+
+def test_every_variable_is_in_the_table() -> None:
+    table = {variable.name for variable in config.VARIABLES}
+    kernels = " ".join(path.read_text() for path in ROOT.glob("cuda/**/*.*"))
+    texts = [*SOURCES, ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "Makefile"]
+    used = {
+        name
+        for path in texts
+        for name in re.findall(r"\bALPHA_[A-Z][A-Z_]*[A-Z]\b", path.read_text())
+    }
+    unknown = {name for name in used - table if name not in kernels}  # those are macros
+    assert not unknown
+
+
+def test_variables_are_read_in_one_place() -> None:
+    reads = re.compile(r"(environ|getenv).*ALPHA_")
+    readers = [name_of(path) for path in SOURCES if reads.search(path.read_text())]
+    assert not readers  # config.py reads them by the name in its table
+
+
+def test_a_variable_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALPHA_CPU_THREADS", "two")
+    with pytest.raises(ValueError, match="ALPHA_CPU_THREADS='two' is not a whole number"):
+        config.CPU_THREADS.integer()
+    monkeypatch.setenv("ALPHA_CPU_THREADS", "")
+    assert config.CPU_THREADS.integer() == 0
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_rooms_are_small(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 400

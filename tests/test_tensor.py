@@ -1,0 +1,201 @@
+"""The tensor itself: how one is made, shown, read, moved, copied, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import DeviceError, GradientError, ShapeError
+
+
+def test_dtype_follows_the_source() -> None:
+    assert alpha.tensor(1.5).dtype == np.float32
+    assert alpha.tensor([1.0, 2.0]).dtype == np.float32
+    assert alpha.tensor([1, 2]).dtype == np.int64
+    assert alpha.tensor(np.zeros(2)).dtype == np.float64
+    assert alpha.tensor(np.float64(1)).dtype == np.float64
+    assert alpha.tensor(alpha.tensor([1], dtype="uint8")).dtype == np.uint8
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8", "bool"])
+def test_every_dtype_goes_there_and_back(device: str, dtype: str) -> None:
+    values = np.arange(6).reshape(2, 3).astype(dtype)
+    x = alpha.tensor(values, device=device)
+    assert (x.shape, x.ndim, x.size, len(x)) == ((2, 3), 2, 6, 2)
+    assert x.dtype == np.dtype(dtype)
+    assert x.device.name == device
+    np.testing.assert_array_equal(x.numpy(), values)
+    np.testing.assert_array_equal(alpha.tensor(values, dtype=np.dtype(dtype)).numpy(), values)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "float16", "U3"])
+def test_unknown_dtypes_are_named(dtype: str) -> None:
+    with pytest.raises(TypeError, match="is not one of float32, float64, int32"):
+        alpha.tensor(np.zeros(2).astype(dtype))
+
+
+def test_values_are_copied_in_and_out(device: str) -> None:
+    values = np.zeros(3, np.float32)
+    x = alpha.tensor(values, device=device)
+    values[0] = 7
+    x.numpy()[1] = 7
+    np.testing.assert_array_equal(x.numpy(), [0, 0, 0])
+
+
+def test_any_layout_of_the_source_is_taken() -> None:
+    values = np.arange(24.0).reshape(2, 3, 4).transpose(2, 0, 1)[::2]
+    np.testing.assert_array_equal(alpha.tensor(values).numpy(), values)
+    assert alpha.tensor(values).array.flags.c_contiguous
+
+
+def test_repr() -> None:
+    x = alpha.tensor([[1.0, 2.5]], requires_grad=True)
+    assert repr(x) == "tensor([[1. , 2.5]], float32, device='cpu', requires_grad=True)"
+    assert repr(alpha.tensor([1, 2])) == "tensor([1, 2], int64, device='cpu')"
+    assert len(repr(alpha.tensor(np.zeros((1000, 1000))))) < 500
+
+
+def test_item_and_conversions(device: str) -> None:
+    x = alpha.tensor([[2.5]], device=device)
+    assert (x.item(), float(x), int(x)) == (2.5, 2.5, 2)
+    assert isinstance(alpha.tensor(3).item(), int)
+    with pytest.raises(ShapeError, match=r"item: the tensor has 3 elements  \(shape \(3,\)\)"):
+        alpha.tensor([1, 2, 3], device=device).item()
+    with pytest.raises(TypeError, match="no length"):
+        len(alpha.tensor(1.0))
+
+
+def test_numpy_reads_tensors(device: str) -> None:
+    x = alpha.tensor([1.0, 2.0], device=device)
+    np.testing.assert_array_equal(np.asarray(x), [1, 2])
+    assert np.asarray(x, dtype=np.float64).dtype == np.float64
+
+
+def test_numpy_on_the_left_gives_a_tensor() -> None:
+    x = alpha.tensor([1.0, 2.0])
+    y = np.float32(2) * x + np.array([1, 1], np.float32)
+    assert isinstance(y, alpha.Tensor)
+    np.testing.assert_array_equal(y.numpy(), [3, 5])
+
+
+def test_only_floats_have_gradients() -> None:
+    with pytest.raises(TypeError, match="only floating tensors have gradients, not int64"):
+        alpha.tensor([1, 2], requires_grad=True)
+    x = alpha.tensor([1.7], requires_grad=True)
+    y = x.astype("int32")
+    assert not y.requires_grad
+    assert y.is_leaf
+
+
+def test_astype_carries_the_gradient() -> None:
+    x = alpha.tensor([1.0, 2.0], requires_grad=True)
+    y = x.astype("float64")
+    assert x.astype("float32") is x
+    (y * y).sum().backward()
+    assert x.grad is not None
+    assert x.grad.dtype == np.float32
+    np.testing.assert_array_equal(x.grad.numpy(), [2, 4])
+
+
+def test_to_moves_values_and_gradients(device: str) -> None:
+    x = alpha.tensor([1.0, 2.0], requires_grad=True)
+    y = x.to(device)
+    assert y.device.name == device
+    assert y.to(device) is y
+    (y * y).sum().backward()
+    assert x.grad is not None
+    assert x.grad.device.name == "cpu"
+    np.testing.assert_array_equal(x.grad.numpy(), [2, 4])
+
+
+def test_unknown_device() -> None:
+    with pytest.raises(DeviceError, match="no device 'gpu': use 'cpu', 'cuda' or 'auto'"):
+        alpha.tensor([1.0], device="gpu")
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2, -1), (-1,), (2, 1, 6), (12,)])
+def test_reshape(device: str, shape: tuple[int, ...]) -> None:
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    x = alpha.tensor(values, device=device)
+    np.testing.assert_array_equal(x.reshape(*shape).numpy(), values.reshape(shape))
+    np.testing.assert_array_equal(x.reshape(shape).numpy(), values.reshape(shape))
+
+
+@pytest.mark.parametrize("shape", [(5,), (-1, 5), (-1, -1), (-2, 6)])
+def test_reshape_that_does_not_fit(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match=r"reshape: 12 elements of shape \(3, 4\) do not fit"):
+        alpha.tensor(np.zeros((3, 4))).reshape(*shape)
+
+
+def test_flatten(device: str) -> None:
+    x = alpha.tensor(np.zeros((2, 3, 4), np.float32), device=device)
+    assert x.flatten().shape == (2, 12)
+    assert x.flatten(0).shape == (24,)
+    with pytest.raises(ShapeError, match=r"flatten: start=3 is not an axis of shape \(2, 3, 4\)"):
+        x.flatten(3)
+
+
+def test_rows(device: str) -> None:
+    values = np.arange(12, dtype=np.float32).reshape(4, 3)
+    x = alpha.tensor(values, device=device)
+    np.testing.assert_array_equal(x[1].numpy(), values[1])
+    np.testing.assert_array_equal(x[-1].numpy(), values[-1])
+    np.testing.assert_array_equal(x[1:3].numpy(), values[1:3])
+    np.testing.assert_array_equal(np.stack([row.numpy() for row in x]), values)
+    assert x[3:1].shape == (0, 3)
+    with pytest.raises(IndexError, match="row 4 of a tensor of 4 rows"):
+        x[4]
+    with pytest.raises(ShapeError, match="step 2"):
+        x[::2]
+    with pytest.raises(TypeError, match="only rows of the leading axis"):
+        x[0, 1]  # type: ignore[index]
+
+
+def test_detach_shares_memory(device: str) -> None:
+    x = alpha.tensor([1.0, 2.0], requires_grad=True, device=device)
+    y = (x * 2.0).detach()
+    assert y.is_leaf
+    assert not y.requires_grad
+    base = alpha.tensor([1.0], device=device)
+    base.detach().add_(1.0)
+    assert base.item() == 2.0
+
+
+def test_deepcopy(device: str) -> None:
+    x = alpha.tensor([1.0, 2.0], requires_grad=True, device=device)
+    (x * x).sum().backward()
+    y = copy.deepcopy(x)
+    with alpha.no_grad():
+        x.add_(1.0)
+    assert y.requires_grad
+    assert y.grad is not None
+    np.testing.assert_array_equal(y.numpy(), [1, 2])
+    np.testing.assert_array_equal(y.grad.numpy(), [2, 4])
+    with pytest.raises(GradientError, match=r"deepcopy: .* \.detach\(\) it first"):
+        copy.deepcopy(x * 2.0)
+
+
+def test_tensors_of_two_devices_do_not_mix(device: str) -> None:
+    if device == "cpu":
+        pytest.skip("needs a second device")
+    with pytest.raises(DeviceError, match=r"tensors on cpu and on cuda; .* \.to\(device\)"):
+        alpha.tensor([1.0]) + alpha.tensor([1.0], device=device)
+
+
+@pytest.mark.parametrize("other", [[1.0, 2.0, 3.0], np.zeros(3, np.float32)])
+def test_shapes_that_do_not_broadcast(other: object) -> None:
+    with pytest.raises(ShapeError, match=r"add: shapes \(2,\) and \(3,\) do not broadcast"):
+        alpha.tensor([1.0, 2.0]) + other
+
+
+def test_operands_that_are_refused() -> None:
+    x = alpha.tensor([1.0, 2.0])
+    with pytest.raises(TypeError, match="dtypes float32 and float64 differ"):
+        x + alpha.tensor([1.0, 2.0], dtype="float64")
+    with pytest.raises(TypeError, match=r"int64; use \.astype\('float32'\)"):
+        alpha.tensor([1, 2]) + 1
+    with pytest.raises(TypeError, match="unsupported operand"):
+        x + "1"
