@@ -20,7 +20,7 @@ from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
 BLOCK = 256  # threads a block of every one-dimensional kernel
-CUDA_TYPES = {
+CUDA_TYPES: dict[np.dtype[Any], str] = {
     np.dtype(np.float32): "float",
     np.dtype(np.float64): "double",
     np.dtype(np.int32): "int",

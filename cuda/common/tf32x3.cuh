@@ -103,12 +103,9 @@ struct Tf32x3 {
       uint32_t a_small[4];
 #pragma unroll
       for (int e = 0; e < 4; e++) a_small[e] = small_part(a[m][e]);
-#pragma unroll
-      for (int n = 0; n < NF; n++) mma_m16n8k8_tf32(block[m][n], a_small, b[n]);
-#pragma unroll
-      for (int n = 0; n < NF; n++) mma_m16n8k8_tf32(block[m][n], a[m], b_small[n]);
-#pragma unroll
-      for (int n = 0; n < NF; n++) mma_m16n8k8_tf32(block[m][n], a[m], b[n]);
+      mma_m16n8k8_tf32(block[m], a_small, b);
+      mma_m16n8k8_tf32(block[m], a[m], b_small);
+      mma_m16n8k8_tf32(block[m], a[m], b);
     }
   }
 

@@ -1,9 +1,9 @@
 // wgmma (sm_90a): a warpgroup of 128 threads multiplies on tensor cores while its threads go on: d = a b + (scale ? d : 0)
 // with a of 64 rows and b of N columns, N = 2 x the length of d. In lane 4 g + t of warp w of the group
 //   d[4 j + 2 h + e] is (16 w + g + 8 h, 8 j + 2 t + e);   tf32 a registers: (g, t) (g + 8, t) (g, t + 4) (g + 8, t + 4);
-//   bf16 a registers: as mma_m16n8k16_bf16.
-// Operands in shared memory are given by descriptors. tf32 takes 8 of K and needs K-major operands, bf16 takes 16 of K and
-// reads an operand MN-major where its transpose is 1. Use: wgmma_fence, products, wgmma_commit, wgmma_wait; nobody may
+//   bf16 and f16 a registers: as mma_m16n8k16_bf16.
+// Operands in shared memory are given by descriptors. tf32 takes 8 of K and needs K-major operands, 16 bits take 16 of K
+// and read an operand MN-major where its transpose is 1. Use: wgmma_fence, products, wgmma_commit, wgmma_wait; nobody may
 // touch d, the a registers or the operands in shared memory before the wait.
 #pragma once
 #include "common/cuda.h"
@@ -12,7 +12,7 @@
 __device__ __forceinline__ uint64_t wgmma_k_major(uint32_t address) {
   return uint64_t((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
-// MN-major tile of bf16: rows of 64 channels, 128-byte swizzle, 8 of K every 1024 bytes (16 of K are 2048 bytes);
+// MN-major tile of 16 bits: rows of 64 channels, 128-byte swizzle, 8 of K every 1024 bytes (16 of K are 2048 bytes);
 // `block_bytes` from each 64 channels to the next.
 __device__ __forceinline__ uint64_t wgmma_mn_major(uint32_t address, uint32_t block_bytes) {
   return uint64_t((address & 0x3ffff) >> 4) | uint64_t(block_bytes >> 4) << 16 | 64ull << 32 | 1ull << 62;
@@ -47,6 +47,10 @@ void wgmma_bf16(float (&d)[R], uint64_t a, uint64_t b, int scale) {
 template <int b_transposed, int R>
 void wgmma_bf16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {
   alpha_emulation::start_wgmma<alpha_emulation::Bf16, R>(d, a, 0, b, scale, false, b_transposed);
+}
+template <int b_transposed, int R>
+void wgmma_f16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {
+  alpha_emulation::start_wgmma<alpha_emulation::F16, R>(d, a, 0, b, scale, false, b_transposed);
 }
 #else
 // Before the first product, and after any other access to its registers.
@@ -109,6 +113,12 @@ __device__ __forceinline__ void setmaxnreg_decrease() {
   template <int b_transposed>                                                                                          \
   __device__ __forceinline__ void wgmma_bf16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {           \
     asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k16", "f32.bf16.bf16", R,                                                 \
+                                  "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4, p5, ", %" #p6)                    \
+                 : ALPHA_O##R : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale), "n"(b_transposed));    \
+  }                                                                                                                    \
+  template <int b_transposed>                                                                                          \
+  __device__ __forceinline__ void wgmma_f16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {            \
+    asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k16", "f32.f16.f16", R,                                                   \
                                   "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4, p5, ", %" #p6)                    \
                  : ALPHA_O##R : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale), "n"(b_transposed));    \
   }

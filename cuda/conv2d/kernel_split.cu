@@ -8,11 +8,7 @@
 extern "C" __global__ void __launch_bounds__(256)
     kernel_split(float* __restrict__ C, const float* __restrict__ W, ConvShape s) {
   __shared__ float tile[32][33];
-  const int fh = blockIdx.z / s.FW, fw = blockIdx.z % s.FW;
-  const int y = fh % s.sh, x = fw % s.sw;
-  const int CH = split_size(y, s.FH, s.sh), CW = split_size(x, s.FW, s.sw);
-  const int ch = CH - 1 - fh / s.sh, cw = CW - 1 - fw / s.sw;
-  const int tap = split_before(y, s.FH, s.sh) * s.FW + CH * split_before(x, s.FW, s.sw) + ch * CW + cw;
+  const int tap = split_tap(blockIdx.z / s.FW, blockIdx.z % s.FW, s);
   const int ic = blockIdx.x * 32 + threadIdx.x;
   for (int r = threadIdx.y; r < 32; r += 8) {
     const int oc = blockIdx.y * 32 + r;

@@ -49,3 +49,10 @@ __device__ __forceinline__ SplitPosition split_position(int i, int O, int F, int
   r.taps = {max(-r.first, 0), min(O - r.first, r.size)};
   return r;
 }
+
+// Where stage 1 puts tap (fh, fw): the split kernels one after the other, each rotated by 180 degrees.
+__device__ __forceinline__ int split_tap(int fh, int fw, const ConvShape& s) {
+  const int y = fh % s.sh, x = fw % s.sw, CH = split_size(y, s.FH, s.sh), CW = split_size(x, s.FW, s.sw);
+  const int ch = CH - 1 - fh / s.sh, cw = CW - 1 - fw / s.sw;
+  return split_before(y, s.FH, s.sh) * s.FW + CH * split_before(x, s.FW, s.sw) + ch * CW + cw;
+}

@@ -17,7 +17,7 @@ from alpha.errors import ShapeError
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import ConvShape, Pair, conv_shape, pair
 from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT, Target
-from alpha.ops.elementwise import add
+from alpha.ops.elementwise import add, need_float32
 from alpha.ops.reduce import sum_middle
 from alpha.primitive import Array, primitive
 from alpha.runtime import Device
@@ -47,7 +47,12 @@ CPU = Target("cpu")
 @functools.cache
 def cuda_target(device: Device) -> Target:
     properties = device.properties  # type: ignore[attr-defined]
-    return Target("cuda", properties.compute_capability, properties.multiprocessors)
+    return Target(
+        "cuda",
+        properties.compute_capability,
+        properties.multiprocessors,
+        properties.shared_bytes_per_block,
+    )
 
 
 @conv2d_forward.impl("cpu")
@@ -58,6 +63,7 @@ def _(X: Array, W: Array, s: ConvShape) -> Array:
 
 @conv2d_forward.impl("cuda")
 def _(X: Array, W: Array, s: ConvShape) -> Array:
+    need_float32("conv2d", X, W)
     variant = choose(FORWARD, s, cuda_target(X.device))
     return variant.run(X, W, s, variant)
 
@@ -70,6 +76,7 @@ def _(dY: Array, W: Array, s: ConvShape) -> Array:
 
 @conv2d_backward_input.impl("cuda")
 def _(dY: Array, W: Array, s: ConvShape) -> Array:
+    need_float32("conv2d", dY, W)
     variant = choose(INPUT, s, cuda_target(dY.device))
     return variant.run(dY, W, s, variant)
 
@@ -82,6 +89,7 @@ def _(X: Array, dY: Array, s: ConvShape) -> Array:
 
 @conv2d_backward_weight.impl("cuda")
 def _(X: Array, dY: Array, s: ConvShape) -> Array:
+    need_float32("conv2d", X, dY)
     variant = choose(WEIGHT, s, cuda_target(X.device))
     return variant.run(X, dY, s, variant)
 

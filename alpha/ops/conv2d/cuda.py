@@ -167,7 +167,7 @@ def segments(blocks: int, steps: int, s: ConvShape, multiprocessors: int) -> int
     return max(1, min(wanted, steps // 8, (64 << 20) // partial))
 
 
-def _with_partial_sums(X: Array, s: ConvShape, GZ: int, launch: Any) -> Array:
+def with_partial_sums(X: Array, s: ConvShape, GZ: int, launch: Any) -> Array:
     part = X.device.empty((GZ, *s.W), X.dtype)
     launch(part)
     return part.reshape(s.W) if GZ == 1 else sum_parts(part)
@@ -185,7 +185,7 @@ def sk_dilated(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
         X.device.launch("conv2d/sk_dilated.cu", "sk_dilated", (*tiles, taps * GZ),
                         _threads(v.tile), (part, X, dY, as_struct(s), GZ), v.tile, shared)  # fmt: skip
 
-    return _with_partial_sums(X, s, GZ, launch)
+    return with_partial_sums(X, s, GZ, launch)
 
 
 def sk_dilated_ffma(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
@@ -198,4 +198,4 @@ def sk_dilated_ffma(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
         X.device.launch("conv2d/sk_dilated_ffma.cu", "sk_dilated_ffma", (*tiles, GZ), 256,
                         (part, X, dY, as_struct(s)), v.tile)  # fmt: skip
 
-    return _with_partial_sums(X, s, GZ, launch)
+    return with_partial_sums(X, s, GZ, launch)

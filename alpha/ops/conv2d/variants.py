@@ -22,6 +22,7 @@ class Target:
     device: str  # "cpu" or "cuda"
     compute_capability: tuple[int, int] = (0, 0)
     multiprocessors: int = 0
+    shared_bytes: int = 163 << 10  # a block may have: sm_75 64, sm_86, 89 and 120 99, sm_80 163, sm_90 and 100 227 KiB
 
 
 Condition = Callable[[ConvShape, Target], bool]
@@ -36,7 +37,8 @@ class Variant:
     """One way to compute one operator on one device.
 
     `run(first, second, shape, variant)` takes the operator's arrays: (X, W), (dY, W) or (X, dY). `can` says whether it
-    computes a shape at all, `pays` whether it is worth it; `why` is the reason in words.
+    computes a shape at all, `pays` whether it is worth it; `why` is the reason in words. No kernel of the row may need
+    more than `registers` a thread.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Variant:
     can: Condition = _always
     pays: Condition = _always
     tile: Mapping[str, int] = field(default_factory=dict)
+    registers: int = 128
 
 
 def _large_products(s: ConvShape, target: Target) -> bool:
@@ -57,6 +60,11 @@ def _large_products(s: ConvShape, target: Target) -> bool:
 def _tensor_tiles(s: ConvShape, target: Target) -> bool:
     """mma.sync and cp.async; rows of channels are loaded 16 bytes at a time."""
     return target.compute_capability >= (8, 0) and s.IC % 4 == 0 and s.OC % 4 == 0
+
+
+def _large_tensor_tiles(s: ConvShape, target: Target) -> bool:
+    """Four stages of 128 x 128 tiles."""
+    return _tensor_tiles(s, target) and target.shared_bytes >= 128 << 10
 
 
 def _images_fill_tiles(s: ConvShape, target: Target) -> bool:
@@ -112,12 +120,12 @@ VARIANTS: tuple[Variant, ...] = (
     Variant(
         "conv_v2_128x64", FORWARD, "cuda", cuda.conv_v2,
         "trimmed, one position a tile; 64 output channels, many blocks",
-        can=_tensor_tiles, tile=TILE_128x64,
+        can=_tensor_tiles, tile=TILE_128x64, registers=255,
         pays=lambda s, t: _images_fill_tiles(s, t) and s.OC <= 64 and _many(s.OH * s.OW * s.N, t),
     ),
     Variant(
         "conv_v2_64x64", FORWARD, "cuda", cuda.conv_v2, "trimmed, one position a tile",
-        can=_tensor_tiles, pays=_images_fill_tiles, tile=TILE_64x64,
+        can=_tensor_tiles, pays=_images_fill_tiles, tile=TILE_64x64, registers=168,
     ),
     Variant(
         "direct_stem", FORWARD, "cuda", cuda.direct_stem, "first layer: few input channels", can=_stem,
@@ -129,12 +137,12 @@ VARIANTS: tuple[Variant, ...] = (
     Variant(
         "ks_deconv_128x64", INPUT, "cuda", cuda.ks_deconv,
         "split and trimmed, one position a tile; 64 input channels, many blocks",
-        can=_tensor_tiles, tile=TILE_128x64,
+        can=_tensor_tiles, tile=TILE_128x64, registers=255,
         pays=lambda s, t: _images_fill_tiles(s, t) and s.IC <= 64 and _many(s.IH * s.IW * s.N, t),
     ),
     Variant(
         "ks_deconv_64x64", INPUT, "cuda", cuda.ks_deconv, "split and trimmed, one position a tile",
-        can=_tensor_tiles, pays=_images_fill_tiles, tile=TILE_64x64,
+        can=_tensor_tiles, pays=_images_fill_tiles, tile=TILE_64x64, registers=168,
     ),
     Variant(
         "ks_deconv_ffma", INPUT, "cuda", cuda.ks_deconv_ffma, "any shape", tile=TILE_FFMA,
@@ -143,13 +151,13 @@ VARIANTS: tuple[Variant, ...] = (
     Variant(
         "sk_dilated_128x128", WEIGHT, "cuda", cuda.sk_dilated,
         "trimmed, one tap and a segment of images and positions a block",
-        can=_tensor_tiles, tile=TILE_128x128,
+        can=_large_tensor_tiles, tile=TILE_128x128, registers=255,
         pays=lambda s, t: _images_fill_tiles(s, t) and s.OC % 128 == 0 and s.IC % 128 == 0,
     ),
     Variant(
         "sk_dilated_64x64", WEIGHT, "cuda", cuda.sk_dilated,
         "trimmed, one tap and a segment a block; fewer channels",
-        can=_tensor_tiles, pays=_images_fill_tiles, tile=TILE_64x64,
+        can=_tensor_tiles, pays=_images_fill_tiles, tile=TILE_64x64, registers=168,
     ),
     Variant(
         "sk_dilated_ffma", WEIGHT, "cuda", cuda.sk_dilated_ffma, "any shape", tile=TILE_FFMA,

@@ -93,7 +93,9 @@ def nvcc_compiler(nvcc: Path, arch: str) -> CommandCompiler:
 
     def command(source: Path, options: Sequence[str], output: Path) -> list[str]:
         paths = ["-I", str(source_root()), "-o", str(output), str(source)]
-        return [str(nvcc), *flags, *options, *paths]
+        # nvcc would split -DALPHA_EXPRESSION=pow(a, p) into two macros at the comma
+        escaped = [option.replace(",", "\\,") for option in options]
+        return [str(nvcc), *flags, *escaped, *paths]
 
     identity = "\n".join((nvcc_version(nvcc), *flags))
     return CommandCompiler("nvcc", identity, ".cubin", command)

@@ -16,6 +16,10 @@ from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.kernel import Define, Dim, Kernel, KernelTable
 from alpha.runtime.device import Device, HostArray, MemoryStats, Shape, as_shape
 
+# dtype name, address, dims, strides in bytes, box: the arguments of Driver.encode_tiled_map
+TensorMap = tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+MAX_TENSOR_MAPS = 4096
+
 FILL_THREADS = 256
 FILL_BLOCKS = 4096  # a grid-stride loop: more blocks than this only cost launch time
 
@@ -39,6 +43,7 @@ class CudaDevice(Device):
             isolated=driver.isolated_allocations,
         )
         self._kernels = KernelTable(driver)
+        self._maps: dict[tuple[TensorMap, ...], DeviceArray] = {}
         atexit.register(self.close)  # after the driver's own hook, hence run before it
 
     def empty(self, shape: Shape | int, dtype: npt.DTypeLike) -> DeviceArray:
@@ -129,6 +134,19 @@ class CudaDevice(Device):
         """The compiled and loaded entry point, for a launcher that keeps it."""
         return self._kernels.get(source, entry, defines, shared_bytes)
 
+    def tensor_maps(self, maps: tuple[TensorMap, ...]) -> DeviceArray:
+        """Tensor maps of the copy engine, one after the other in device memory; equal ones are made once.
+
+        A map holds an address and no array: it says how to read whatever lies there at the launch.
+        """
+        held = self._maps.get(maps)
+        if held is None:
+            encoded = b"".join(self.driver.encode_tiled_map(*map_) for map_ in maps)
+            if len(self._maps) >= MAX_TENSOR_MAPS:
+                self._maps.clear()
+            held = self._maps[maps] = self.upload(np.frombuffer(encoded, np.uint8))
+        return held
+
     def synchronize(self) -> None:
         self.driver.synchronize()
 
@@ -149,6 +167,7 @@ class CudaDevice(Device):
     def close(self) -> None:
         """Give everything back; arrays of this device are dead afterwards. Safe to call twice."""
         atexit.unregister(self.close)
+        self._maps.clear()
         self.arena.close()
         self._kernels.clear()
         self.driver.close()

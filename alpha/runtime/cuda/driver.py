@@ -80,6 +80,17 @@ class Driver(Protocol):
         arguments: PackedArguments,
     ) -> None: ...
 
+    def encode_tiled_map(
+        self,
+        dtype: npt.DTypeLike,
+        address: int,
+        dims: Sequence[int],
+        strides_bytes: Sequence[int],
+        box: Sequence[int],
+        swizzle: int = 128,
+    ) -> bytes:
+        """A tensor map for the copy engine (sm_90), see tensor_map.py."""
+
     def synchronize(self) -> None:
         """Wait until the stream is empty; raises what a kernel before it did wrong."""
 

@@ -21,6 +21,7 @@ from alpha.runtime.cuda.cache import compile_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments
 from alpha.runtime.cuda.staging import PinnedRing
+from alpha.runtime.cuda.tensor_map import encode_tiled_map
 
 try:
     import pycuda.driver as drv
@@ -60,6 +61,7 @@ class PycudaDriver:
 
     name = "pycuda"
     isolated_allocations = False
+    encode_tiled_map = staticmethod(encode_tiled_map)
 
     def __init__(self) -> None:
         if threading.current_thread() is not threading.main_thread():

@@ -3,6 +3,7 @@
 #pragma once
 #include <stdlib.h>
 
+#include "common/emulation/half.h"
 #include "common/emulation/mma.h"
 #include "common/emulation/shared_memory.h"
 #include "common/emulation/tensor_map.h"
@@ -48,6 +49,10 @@ struct Tf32 {
 struct Bf16 {
   static constexpr int bytes = 2, depth = 16;
   static float value(const char* place) { return bf16_value(*reinterpret_cast<const uint16_t*>(place)); }
+};
+struct F16 {
+  static constexpr int bytes = 2, depth = 16;
+  static float value(const char* place) { return half_value(*reinterpret_cast<const uint16_t*>(place)); }
 };
 
 // A shared memory descriptor, taken apart.

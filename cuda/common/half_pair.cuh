@@ -1,0 +1,49 @@
+// A float as a sum of half-precision planes, for tensor cores: two halves in a register, and the scale that keeps them in range.
+//
+// With hi = half(x s), lo = half(x s - hi), hi + lo has 22 bits of x. The scale s is a power of two, so that it
+// rounds nothing: it brings the largest magnitude of the whole array to 2^14 .. 2^15. What is below 2^-39 of that
+// largest magnitude is lost in lo, which a norm does not see.
+#pragma once
+#include "common/cuda.h"
+
+#ifdef ALPHA_EMULATED
+#include "common/emulation/half.h"
+
+// (lower, upper) 16 bits of a register, rounded to nearest even.
+inline uint32_t pack_half(float lower, float upper) {
+  return alpha_emulation::half_bits(lower) | uint32_t(alpha_emulation::half_bits(upper)) << 16;
+}
+inline float2 unpack_half(uint32_t pair) {
+  return {alpha_emulation::half_value(uint16_t(pair)), alpha_emulation::half_value(uint16_t(pair >> 16))};
+}
+#else
+__device__ __forceinline__ uint32_t pack_half(float lower, float upper) {
+  uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(upper), "f"(lower));
+  return pair;
+}
+__device__ __forceinline__ float2 unpack_half(uint32_t pair) {
+  float2 values;
+  asm("{ .reg .b16 l, u; mov.b32 {l, u}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, u; }"
+      : "=f"(values.x), "=f"(values.y) : "r"(pair));
+  return values;
+}
+#endif
+
+// The scale of an array whose largest magnitude has these bits; 1 for zeros, infinities and NaN.
+__device__ __forceinline__ float half_scale(unsigned absmax_bits) {
+  const int exponent = absmax_bits >> 23;
+  if (exponent == 0 || exponent == 255) return 1.f;
+  const int wanted = 268 - exponent;  // biased exponent of 2^(14 - (exponent - 127))
+  return __uint_as_float(unsigned(wanted < 1 ? 1 : wanted > 253 ? 253 : wanted) << 23);
+}
+
+// 1 / s, exactly.
+__device__ __forceinline__ float inverse_scale(float s) { return __uint_as_float((254u << 23) - __float_as_uint(s)); }
+
+// The pair of planes of two scaled values: hi, and what is left of them in lo.
+__device__ __forceinline__ void split_pair(float lower, float upper, uint32_t& hi, uint32_t& lo) {
+  hi = pack_half(lower, upper);
+  const float2 rounded = unpack_half(hi);
+  lo = pack_half(lower - rounded.x, upper - rounded.y);
+}

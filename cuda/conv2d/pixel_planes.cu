@@ -1,0 +1,19 @@
+// An activation as half-precision planes: the B operand of sk_dilated_wgmma.cu.
+//
+// X (n floats) -> P (PLANES, n) of halves, scaled by half_scale(absmax[which]). A thread converts 4 floats.
+// Grid: ceil(n / 1024). Block: 256. Needs n % 4 == 0. Macros: PLANES 1 | 2.
+#include "common/half_pair.cuh"
+
+extern "C" __global__ void __launch_bounds__(256)
+    pixel_planes(uint2* __restrict__ P, const float4* __restrict__ X, const unsigned* __restrict__ absmax, int which,
+                 long long n4) {
+  const long long i = blockIdx.x * 256LL + threadIdx.x;
+  if (i >= n4) return;
+  const float scale = half_scale(absmax[which]);
+  const float4 v = X[i];
+  uint2 hi, lo;
+  split_pair(v.x * scale, v.y * scale, hi.x, lo.x);
+  split_pair(v.z * scale, v.w * scale, hi.y, lo.y);
+  P[i] = hi;
+  if (ALPHA_PLANES == 2) P[i + n4] = lo;
+}

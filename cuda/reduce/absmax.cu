@@ -1,0 +1,41 @@
+// The bits of the largest magnitude of each of two arrays: what half_scale (common/half_pair.cuh) takes.
+//
+// out[0] of a (n_a floats), out[1] of b (n_b floats, may be 0). Magnitudes as integers have the order of the floats, so
+// atomicMax gives the same bits in any order; NaN and infinity come out as the largest. The caller zeroes `out`.
+// Grid: blocks_a + blocks of b. Block: 256. Shared memory: a word a warp. Needs 16-byte aligned arrays.
+#include "common/cuda.h"
+
+constexpr int THREADS = 256;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    absmax(unsigned* __restrict__ out, const float* __restrict__ a, const float* __restrict__ b, long long n_a, long long n_b,
+           int blocks_a) {
+  __shared__ unsigned warps[THREADS / 32];
+  const bool second = int(blockIdx.x) >= blocks_a;
+  const float* x = second ? b : a;
+  const long long n = second ? n_b : n_a, blocks = second ? gridDim.x - blocks_a : blocks_a;
+  const long long block = second ? blockIdx.x - blocks_a : blockIdx.x, step = blocks * THREADS;
+  unsigned largest = 0;
+  auto meet = [&](float v) { largest = max(largest, __float_as_uint(v) & 0x7fffffffu); };
+  const float4* x4 = reinterpret_cast<const float4*>(x);
+  const long long n4 = n / 4;
+  long long i = block * THREADS + threadIdx.x;
+  for (; i + 3 * step < n4; i += 4 * step) {  // four loads in flight
+    const float4 v[4] = {x4[i], x4[i + step], x4[i + 2 * step], x4[i + 3 * step]};
+#pragma unroll
+    for (int k = 0; k < 4; k++) meet(v[k].x), meet(v[k].y), meet(v[k].z), meet(v[k].w);
+  }
+  for (; i < n4; i += step) {
+    const float4 v = x4[i];
+    meet(v.x), meet(v.y), meet(v.z), meet(v.w);
+  }
+  if (block == 0 && threadIdx.x < n % 4) meet(x[n4 * 4 + threadIdx.x]);
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = largest;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int w = 1; w < THREADS / 32; w++) largest = max(largest, warps[w]);
+    atomicMax(out + second, largest);
+  }
+}

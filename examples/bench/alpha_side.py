@@ -1,0 +1,101 @@
+"""Alpha's part: operands on its device, the operators through choose(), and every row that can."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import alpha
+from alpha.ops import conv2d
+from alpha.ops.conv2d.choose import applicable, choose
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.primitive import Array
+from alpha.runtime import Device, DeviceArray
+from bench.operators import Operator, Part
+from bench.timing import FILL_BYTES, Clock, Contestant, EventClock, WallClock
+
+PRECISIONS = ("float32", "tf32", "bf16")
+
+
+def offered_precisions() -> tuple[str, ...]:
+    """Those that this Alpha computes convolutions in."""
+    return PRECISIONS if hasattr(alpha, "precision") else PRECISIONS[:1]
+
+
+def precision(name: str) -> AbstractContextManager[Any]:
+    """Alpha's operators compute in that precision within."""
+    switch: Any = getattr(alpha, "precision", None)
+    return nullcontext() if switch is None else switch(name)
+
+
+def on_gpu(device: Device) -> bool:
+    """A real one, not the emulated driver."""
+    driver = getattr(device, "driver", None)
+    return driver is not None and driver.name == "pycuda"
+
+
+class AlphaSide:
+    """Contestants on one of Alpha's devices."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.clock: Clock = event_clock(device, FILL_BYTES) if on_gpu(device) else WallClock()
+
+    def contestants(
+        self, operator: Operator, s: ConvShape, arrays: dict[str, Array], every_variant: bool
+    ) -> list[Contestant]:
+        """The row that is chosen, under its name; after it the others that can, if wanted."""
+        target = conv2d.CPU if self.device.name == "cpu" else conv2d.cuda_target(self.device)
+        first, second = (arrays[name] for name in operator.operands)
+        chosen = choose(operator.key, s, target)
+        calls = {chosen.name: partial(operator.primitive, first, second, s)}
+        if every_variant:
+            for variant in applicable(operator.key, s, target):
+                calls.setdefault(variant.name, partial(variant.run, first, second, s, variant))
+        take = partial(self._take, operator.result)
+        return [Contestant(name, call, self.clock, take) for name, call in calls.items()]
+
+    def arrays(self, operands: dict[str, Any]) -> dict[str, Array]:
+        """X, W and dY from numpy arrays or PyTorch tensors; on the GPU they do not leave it."""
+        return {name: self._array(operand) for name, operand in operands.items()}
+
+    def _array(self, operand: Any) -> Array:
+        if not getattr(operand, "is_cuda", False):
+            return self.device.upload(np.asarray(operand))
+        array = self.device.empty(tuple(operand.shape), np.float32)
+        # PyTorch and Alpha share the context, but not the stream.
+        operand = operand.contiguous()
+        self.device.synchronize()
+        _wait_for(operand)
+        self.device.driver.copy(array.address, operand.data_ptr(), array.nbytes)  # type: ignore[attr-defined]
+        self.device.synchronize()
+        return array
+
+    def _take(self, name: str, result: Array, part: Part) -> np.ndarray:
+        if isinstance(result, DeviceArray) and name != "dW":  # whole images, one by one
+            rows = [result.rows(n, n + 1) for n in range(len(result))[part.images]]
+            part = Part(slice(None), part.outputs, part.inputs)
+            host = np.concatenate([self.device.download(row) for row in rows])
+        else:
+            host = self.device.download(result)
+        return np.asarray(part.of(name, host))
+
+
+def event_clock(device: Device, fill_bytes: int) -> EventClock:
+    """The clock of Alpha's stream."""
+    cuda: Any = device
+    scratch = cuda.empty(fill_bytes, np.uint8)
+    return EventClock(
+        cuda.record_event,
+        cuda.elapsed_ms,
+        lambda: cuda.driver.fill(scratch.address, 0, scratch.nbytes),
+    )
+
+
+def _wait_for(tensor: Any) -> None:
+    import torch
+
+    torch.cuda.synchronize(tensor.device)

@@ -1,0 +1,214 @@
+"""What was measured: a line while it runs, a CSV table, and a page of Markdown with the summary."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.cases import Case
+from bench.operators import OPERATORS, Operator
+
+ACCURATE = 1e-6  # a float32 error below this is not held against anyone
+
+
+@dataclass(frozen=True)
+class Result:
+    """Time and error of one contestant; the error is None where there is no float64 result."""
+
+    name: str
+    ms: float
+    error: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator of one case in one precision; `peer` is PyTorch's faster layout."""
+
+    case: Case
+    operator: Operator
+    precision: str
+    ours: Result
+    peer: Result | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Above 1 where Alpha is faster."""
+        return None if self.peer is None else self.peer.ms / self.ours.ms
+
+    @property
+    def skipped(self) -> float:
+        return self.operator.skipped(self.case.shape)
+
+    @property
+    def less_accurate(self) -> bool:
+        """Both errors are known and Alpha's is the larger one, and more than rounding."""
+        if self.peer is None or self.ours.error is None or self.peer.error is None:
+            return False
+        return not self.ours.error <= max(self.peer.error, ACCURATE)
+
+    def tflops(self, result: Result) -> float:
+        """Effective speed: the nominal operations of Table III over the time."""
+        return self.operator.nominal(self.case.shape) / result.ms / 1e9
+
+
+COLUMNS = (
+    "operator", "precision", "case", "H", "W", "IC", "OC", "N", "K", "stride", "padding", "sources",
+    "gflop", "skipped", "variant", "ms", "tflops", "useful_tflops", "error",
+    "peer", "peer_ms", "peer_tflops", "peer_error", "ratio",
+)  # fmt: skip
+
+
+class CsvFile:
+    """Takes the rows as they come, so that a run that is stopped leaves what it had."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", newline="")
+        self._writer = csv.writer(self._file)
+        self._write(COLUMNS)
+
+    def add(self, row: Row) -> None:
+        s, tflops, peer = row.case.shape, row.tflops(row.ours), row.peer
+        theirs = [peer.name, peer.ms, row.tflops(peer), peer.error, row.ratio] if peer else []
+        self._write((
+            row.operator.name, row.precision, row.case.name,
+            s.IH, s.IW, s.IC, s.OC, s.N, s.FH, s.sh, s.ph, " ".join(row.case.sources),
+            row.operator.nominal(s) / 1e9, row.skipped,
+            row.ours.name, row.ours.ms, tflops, tflops * (1 - row.skipped), row.ours.error, *theirs,
+        ))  # fmt: skip
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, cells: Iterable[object]) -> None:
+        self._writer.writerow([f"{c:.6g}" if isinstance(c, float) else c for c in cells])
+        self._file.flush()
+
+
+def line(row: Row) -> str:
+    """A row for the screen."""
+    text = (
+        f"{row.case.name:34} {row.operator.name:8} {row.precision:8}"
+        f"{_result(row, row.ours):58} skipped {row.skipped:4.0%}"
+    )
+    if row.peer is not None:
+        text += f" | {_result(row, row.peer):51} | {row.ratio:5.2f}x"
+    return text
+
+
+def variant_line(row: Row, other: Result) -> str:
+    """Another row of the variant table, below the line of the chosen one."""
+    return f"{'':52}{_result(row, other):58} {other.ms / row.ours.ms:.2f}x the chosen one's time"
+
+
+def _result(row: Row, result: Result) -> str:
+    return (
+        f"{result.ms:9.3f} ms {row.tflops(result):7.1f} TFLOP/s "
+        f"error {_error(result.error):>8}  {result.name}"
+    )
+
+
+def _error(error: float | None) -> str:
+    return "-" if error is None else f"{error:.1e}"
+
+
+# -- Markdown ---------------------------------------------------------------------------------------
+
+
+def page(rows: Sequence[Row], heading: Sequence[str], peer: str | None) -> str:
+    """The summary and a table an operator and precision."""
+    parts = ["# Convolution operators", *heading]
+    if peer:
+        parts += [
+            f"Ratios are {peer}'s time over Alpha's; above 1, Alpha is faster. {peer} is the faster of "
+            "its layouts. TFLOP/s are the nominal operations of the paper's Table III over the time; "
+            "`skipped` is the share of them that meet a zero. Errors are against float64.",
+            summary(rows, peer),
+        ]
+    for group in _groups(rows):
+        parts += [f"## {group[0].operator.name}, {group[0].precision}", _table(group, peer)]
+    return "\n\n".join(parts) + "\n"
+
+
+def summary(rows: Sequence[Row], peer: str) -> str:
+    """A line an operator and precision: geometric means, worst cases, errors."""
+    header = (
+        "operator", "precision", "cases", "geometric mean", "of stride 2", "worst",
+        "worst 3x3 of the CIFAR networks", "largest error", f"{peer}'s", "less accurate",
+    )  # fmt: skip
+    body = []
+    for group in _groups(rows):
+        by_ratio = sorted((row for row in group if row.ratio is not None), key=_ratio)
+        layers = [r for r in by_ratio if r.case.in_cifar_network and r.case.shape.FH == 3]
+        body.append((
+            group[0].operator.name,
+            group[0].precision,
+            str(len(group)),
+            _mean(by_ratio),
+            _mean([row for row in by_ratio if row.case.shape.sh == 2]),
+            _worst(by_ratio),
+            _worst(layers),
+            _largest(row.ours for row in group),
+            _largest(row.peer for row in group),
+            str(sum(row.less_accurate for row in group)),
+        ))  # fmt: skip
+    return _markdown(header, body)
+
+
+def _groups(rows: Sequence[Row]) -> list[list[Row]]:
+    """By operator and precision, in the order in which they were asked for."""
+    precisions = dict.fromkeys(row.precision for row in rows)
+    groups = [
+        [row for row in rows if row.operator.name == operator and row.precision == precision]
+        for operator in OPERATORS
+        for precision in precisions
+    ]
+    return [group for group in groups if group]
+
+
+def _ratio(row: Row) -> float:
+    return row.ratio or 0.0
+
+
+def _mean(rows: Sequence[Row]) -> str:
+    return f"{statistics.geometric_mean(map(_ratio, rows)):.2f}x" if rows else "-"
+
+
+def _worst(by_ratio: Sequence[Row]) -> str:
+    return f"{_ratio(by_ratio[0]):.2f}x ({by_ratio[0].case.name})" if by_ratio else "-"
+
+
+def _largest(results: Iterable[Result | None]) -> str:
+    errors = [r.error for r in results if r is not None and r.error is not None]
+    if any(error != error for error in errors):
+        return "nan"  # max() would pass over it
+    return _error(max(errors, default=None))
+
+
+def _table(rows: Sequence[Row], peer: str | None) -> str:
+    header = ["case", "sources", "variant", "ms", "TFLOP/s", "skipped", "error"]
+    if peer:
+        header += [f"{peer} layout", "ms", "TFLOP/s", "error", "ratio"]
+    body = []
+    for row in rows:
+        cells = [row.case.name, _sources(row.case), *_cells(row, row.ours)]
+        cells.insert(-1, f"{row.skipped:.1%}")
+        if row.peer:
+            cells += [*_cells(row, row.peer), f"{row.ratio:.2f}x"]
+        body.append(cells)
+    return _markdown(header, body)
+
+
+def _sources(case: Case) -> str:
+    return "CIFAR network" if case.in_cifar_network else case.sources[0]
+
+
+def _cells(row: Row, result: Result) -> list[str]:
+    return [result.name, f"{result.ms:.3f}", f"{row.tflops(result):.1f}", _error(result.error)]
+
+
+def _markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *body]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -1,0 +1,115 @@
+"""Times calls on a device in turns, without the time that Python takes to launch them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from bench.operators import Part
+
+ROUNDS = 3
+MOST_CALLS = 100  # in a block: with the fills before them fewer than the launches a GPU queues
+MOST_FILLS = 200
+FILL_BYTES = 1 << 28  # about 0.1 ms of a large GPU
+
+
+class Clock(Protocol):
+    """Time stamps in a device's stream."""
+
+    def hold(self, ms: float) -> None:
+        """Keep the device busy about so long."""
+
+    def mark(self) -> Any: ...
+
+    def elapsed_ms(self, start: Any, end: Any) -> float:
+        """Milliseconds between two marks; waits for the second."""
+
+
+class WallClock:
+    """For a device that has computed when the call returns."""
+
+    def hold(self, ms: float) -> None:
+        pass
+
+    def mark(self) -> float:
+        return time.perf_counter()
+
+    def elapsed_ms(self, start: float, end: float) -> float:
+        return 1e3 * (end - start)
+
+
+class EventClock:
+    """For a GPU: `record` makes an event, `fill` queues a fill of FILL_BYTES."""
+
+    def __init__(
+        self,
+        record: Callable[[], Any],
+        elapsed: Callable[[Any, Any], float],
+        fill: Callable[[], Any],
+    ) -> None:
+        self.mark, self.elapsed_ms, self._fill = record, elapsed, fill
+        fill()
+        start = record()
+        fill()
+        self._fill_ms = max(1e-3, elapsed(start, record()))
+
+    def hold(self, ms: float) -> None:
+        for _ in range(min(MOST_FILLS, math.ceil(ms / self._fill_ms))):
+            self._fill()
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way to compute an operator.
+
+    Attributes:
+        name: a row of Alpha's variant table, or a layout of PyTorch.
+        take: (result of call, part) -> that part as a numpy array in NHWC.
+    """
+
+    name: str
+    call: Callable[[], Any]
+    clock: Clock
+    take: Callable[[Any, Part], np.ndarray]
+
+
+def measure(contestants: Sequence[Contestant], budget_ms: float) -> list[float]:
+    """Milliseconds a call of each: the median over rounds, in each of which everyone has a turn.
+
+    Calls are queued behind fills of memory that last as long as it takes to launch them. So what
+    is timed is the device, as in a captured step, and not Python.
+    """
+    plans = [_plan(contestant, budget_ms / ROUNDS) for contestant in contestants]
+    times: list[list[float]] = [[] for _ in contestants]
+    for _ in range(ROUNDS):
+        for contestant, (calls, launch_ms), found in zip(contestants, plans, times, strict=True):
+            contestant.clock.hold(launch_ms)
+            found.append(_block(contestant, calls) / calls)
+    return [statistics.median(found) for found in times]
+
+
+def _plan(contestant: Contestant, budget_ms: float) -> tuple[int, float]:
+    """(calls in a block, ms that launching them takes), after a warm-up that compiles and tunes."""
+    _block(contestant, 1)
+    clock = contestant.clock
+    begin, start = time.perf_counter(), clock.mark()
+    contestant.call()
+    contestant.call()
+    launch_ms = 1e3 * (time.perf_counter() - begin) / 2
+    ms = clock.elapsed_ms(start, clock.mark()) / 2
+    calls = max(1, min(MOST_CALLS, int(budget_ms / max(ms, 1e-3))))
+    return calls, 1.25 * launch_ms * calls
+
+
+def _block(contestant: Contestant, calls: int) -> float:
+    """Milliseconds of so many calls, one after another."""
+    start = contestant.clock.mark()
+    for _ in range(calls):
+        contestant.call()
+    return contestant.clock.elapsed_ms(start, contestant.clock.mark())

@@ -1,0 +1,211 @@
+"""The paper's Experiment 1: the three convolution operators of Alpha against cuDNN's through PyTorch.
+
+    python examples/bench_conv.py                              # the paper's 32 cases
+    python examples/bench_conv.py --cases all --device cuda    # and every layer of its networks
+    python examples/bench_conv.py --cases 16,256,256,256,3,2 --variants    # H,IC,OC,N,K,S
+
+Each operator is timed on the same operands as PyTorch's, in turns, in the same precision, against
+the faster of PyTorch's two layouts with cudnn.benchmark on; without PyTorch, alone. The output
+folder gets results.csv, results.md and the line charts of the paper's Figures 9 to 14.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bench import report
+from bench.alpha_side import AlphaSide, offered_precisions, on_gpu, precision
+from bench.cases import Case, distinct, parse_cases
+from bench.charts import save_charts
+from bench.numpy_side import NumpySide
+from bench.operators import OPERATORS, Operator, relative_error
+from bench.report import Result, Row
+from bench.timing import Contestant, measure
+from bench.torch_side import TorchSide
+
+import alpha
+from alpha.errors import AlphaError
+from alpha.train import make_folder
+from alpha.train.options import Parser, positive_float
+
+
+def names(offered: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """The type of an option that takes some of these, with commas between."""
+
+    def parse(text: str) -> list[str]:
+        chosen = text.split(",")
+        for name in chosen:
+            if name not in offered:
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(offered)}")
+        return list(dict.fromkeys(chosen))
+
+    return parse
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = Parser(prog="bench_conv", description="Alpha's convolution operators against cuDNN's.")
+    add = parser.add_argument
+    add(
+        "--cases",
+        type=parse_cases,
+        nargs="+",
+        metavar="CASES",
+        help="paper (default), networks, all, or convolutions H,IC,OC,N,K,S (padding K // 2)",
+    )
+    offered = offered_precisions()
+    add(
+        "--precision",
+        type=names(offered),
+        default=list(offered),
+        help=f"some of {','.join(offered)} (default: all)",
+    )
+    add(
+        "--operators",
+        type=names(tuple(OPERATORS)),
+        default=list(OPERATORS),
+        help=f"some of {','.join(OPERATORS)} (default: all)",
+    )
+    add("--variants", action="store_true", help="time every row of the variant table that can")
+    add("--alone", action="store_true", help="without PyTorch's times")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    add(
+        "--budget-ms",
+        type=positive_float,
+        default=15.0,
+        help="of each timing, warm-up not counted (default: %(default)s)",
+    )
+    add("--output", type=Path, metavar="DIR", default=Path("runs/bench_conv"))
+    args = parser.parse_args(arguments)
+    args.cases = distinct(case for group in args.cases or [parse_cases("paper")] for case in group)
+    args.command = " ".join(["python examples/bench_conv.py", *arguments])
+    return args
+
+
+class Bench:
+    """Both sides, and the operands that they share."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.device = alpha.get_device(args.device)
+        try:
+            import torch
+        except ImportError:
+            torch = None  # type: ignore[assignment]
+        gpu = on_gpu(self.device) and torch is not None and torch.cuda.is_available()
+        side = TorchSide(torch, gpu) if torch else None
+        self.source = side or NumpySide()
+        self.peer = None if args.alone else side
+        self.ours = AlphaSide(self.device)
+
+    @property
+    def heading(self) -> str:
+        properties = getattr(self.device, "properties", None)
+        machine = properties.name if properties else platform.machine()
+        versions = f"alpha {alpha.__version__}, numpy {np.__version__}"
+        if self.peer:
+            versions += f", {self.peer.version}"
+        now = datetime.datetime.now(datetime.timezone.utc)
+        return f"{now:%Y-%m-%d}, {machine} ({self.device.name}): {versions}"
+
+    def rows(self, case: Case) -> Iterator[Row]:
+        """One an operator and precision; what they shared is free afterwards."""
+        s = case.shape
+        operands = self.source.draw(s)
+        arrays = self.ours.arrays(operands)
+        for operator in self.operators(case):
+            exact = self.source.exact(operator, s, operands, operator.part(s))
+            for name in self.args.precision:
+                with precision(name), self.peer.precision(name) if self.peer else nullcontext():
+                    row = self.row(case, operator, name, operands, arrays, exact)
+                yield row
+        del operands, arrays
+        self.source.release()
+
+    def operators(self, case: Case) -> list[Operator]:
+        wanted = [OPERATORS[name] for name in OPERATORS if name in self.args.operators]
+        return [o for o in wanted if not (case.first and o.result == "dX")]
+
+    def row(
+        self,
+        case: Case,
+        operator: Operator,
+        name: str,
+        operands: dict[str, Any],
+        arrays: dict[str, Any],
+        exact: np.ndarray | None,
+    ) -> Row:
+        s = case.shape
+        ours = self.ours.contestants(operator, s, arrays, self.args.variants)
+        theirs = self.peer.contestants(operator, s, operands, name) if self.peer else []
+        times = measure([*ours, *theirs], self.args.budget_ms)
+
+        def result(contestant: Contestant, ms: float) -> Result:
+            if exact is None:
+                return Result(contestant.name, ms, None)
+            found = contestant.take(contestant.call(), operator.part(s))
+            return Result(contestant.name, ms, relative_error(found, exact))
+
+        chosen, *others = [result(*pair) for pair in zip(ours, times, strict=False)]
+        fastest = min(zip(times[len(ours) :], range(len(theirs)), strict=True), default=None)
+        peer = result(theirs[fastest[1]], fastest[0]) if fastest else None
+        row = Row(case, operator, name, chosen, peer)
+        print(report.line(row), flush=True)
+        for other in others:
+            print(report.variant_line(row, other), flush=True)
+        return row
+
+
+def run(args: argparse.Namespace) -> int:
+    bench = Bench(args)
+    make_folder(args.output)
+    print(bench.heading, flush=True)
+    begin, status = time.perf_counter(), 0
+    rows: list[Row] = []
+    table = report.CsvFile(args.output / "results.csv")
+    try:
+        for case in args.cases:
+            for row in bench.rows(case):
+                rows.append(row)
+                table.add(row)
+    except KeyboardInterrupt:
+        print("interrupted")
+        status = 130
+    finally:
+        table.close()
+        if rows:
+            finish(bench, rows, time.perf_counter() - begin)
+    return status
+
+
+def finish(bench: Bench, rows: list[Row], seconds: float) -> None:
+    """The page, the charts and the summary of what was measured."""
+    args, peer = bench.args, bench.peer.name if bench.peer else None
+    took = f"{len({row.case for row in rows})} of {len(args.cases)} cases in {seconds:.0f} s"
+    heading = [bench.heading, f"`{args.command}`: {took}"]
+    (args.output / "results.md").write_text(report.page(rows, heading, peer))
+    charts = save_charts(args.output, rows, peer)
+    if peer:
+        print(report.summary(rows, peer))
+    print(f"{took}; {args.output}: results.csv, results.md, {', '.join(charts)}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    args = parse(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return run(args)
+    except AlphaError as error:
+        print(f"bench_conv: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""All that Alpha launches on a GPU of one architecture: its operators run, and their launches are recorded.
+
+There is no list of kernels to keep. The launch code itself chooses kernel, tile, macros and shared memory for the
+architecture; a new kernel or variant row is there as soon as a test of its operator is, and `test_gate.py` says where
+that is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from recorder import Launch, RecordingDriver
+
+import alpha
+from alpha import models, nn
+from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.variants import VARIANTS
+from alpha.ops.pool2d import PoolShape
+from alpha.primitive import REGISTRY
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_emulated import ARCHITECTURES
+
+TESTS = Path(__file__).parents[1]
+sys.path += [str(TESTS), str(TESTS / "ops")]
+import test_conv2d  # noqa: E402
+import test_primitives  # noqa: E402
+
+GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for as sm_90a
+REGISTERS = 128  # most a thread, where no variant row says otherwise
+
+
+def device(arch: str, misaligned_by: int = 0) -> CudaDevice:
+    return CudaDevice(RecordingDriver(arch, misaligned_by))
+
+
+def recorded(on: CudaDevice) -> set[Launch]:
+    assert isinstance(on.driver, RecordingDriver)
+    return on.driver.launches
+
+
+@functools.cache
+def record(arch: str) -> dict[Launch, int]:
+    """Each launch, and the most registers that a thread of it may have."""
+    on = device(arch)
+    run_runtime(on)
+    for name, arguments in primitive_cases():
+        test_primitives.run(REGISTRY[name], on, arguments)
+    for network in networks():
+        train(network, on)
+    budgets = {}
+    by_rows = record_rows(arch)
+    for launch in recorded(on).union(*by_rows.values()):
+        users = {
+            name for name, launches in by_rows.items() if launch.unit in {x.unit for x in launches}
+        }
+        allowed = [row.registers for row in VARIANTS if row.name in users]
+        budgets[launch] = min(allowed, default=REGISTERS)
+    return budgets
+
+
+@functools.cache
+def record_rows(arch: str) -> dict[str, set[Launch]]:
+    """What each row of the variant table launches that can compute anything on this architecture, by its name."""
+    found = {}
+    for row in VARIANTS:
+        on = device(arch)
+        for s in test_conv2d.cuda_shapes() if row.device == "cuda" else ():
+            if row.can(s, cuda_target(on)):
+                names = test_conv2d.OPERATORS[row.operator][1]
+                first, second = (on.empty(getattr(s, name), np.float32) for name in names)
+                row.run(first, second, s, row)
+        if recorded(on):
+            found[row.name] = recorded(on)
+    return found
+
+
+@functools.cache
+def record_rare(arch: str) -> set[Launch]:
+    """What float64 arrays, arrays off every vector, and arrays of 2^31 numbers launch."""
+    aligned, misaligned = device(arch), device(arch, misaligned_by=4)
+    for name, arguments in primitive_cases():
+        if not name.startswith("conv2d"):  # its rows state what alignment they need
+            test_primitives.run(REGISTRY[name], misaligned, arguments)
+        with contextlib.suppress(TypeError):  # computed in float32 only
+            test_primitives.run(REGISTRY[name], aligned, as_double(arguments))
+    run_large(aligned)
+    return recorded(aligned) | recorded(misaligned)
+
+
+def primitive_cases() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    for name, cases in test_primitives.CASES.items():
+        for case in cases:
+            yield name, case[:-1] if name in test_primitives.WITH_LENGTH else case
+
+
+def as_double(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(as_double, value))
+    is_float = isinstance(value, np.ndarray) and value.dtype == np.float32
+    return value.astype(np.float64) if is_float else value
+
+
+def run_runtime(on: CudaDevice) -> None:
+    """The kernels that no operator launches."""
+    from alpha import doctor
+
+    for dtype in (np.float16, np.float32, np.float64):
+        on.fill(on.empty((1000,), dtype), 0.1)
+    with contextlib.suppress(alpha.errors.DeviceError):  # nothing was computed
+        doctor._test_cuda(on)
+
+
+def run_large(on: CudaDevice) -> None:
+    """Operators whose kernels count elements, on more than 2^31 of them."""
+    X = on.empty((2**26, 6, 6, 1), np.float32)
+    REGISTRY["add"](X, X)
+    REGISTRY["cast"](X, np.dtype(np.float64), 1.0, 0.0)
+    REGISTRY["broadcast_to"](on.empty((2**26, 1), np.float32), (2**26, 36))
+    s = PoolShape(2**26, 6, 6, 1, 1, 1, 1, 1, 0, 0, 6, 6)
+    _, index = REGISTRY["max_pool2d_forward"](X, s)
+    REGISTRY["max_pool2d_backward"](X, index, s)
+    REGISTRY["avg_pool2d_forward"](X, s)
+    REGISTRY["avg_pool2d_backward"](X, s)
+
+
+@functools.cache
+def networks() -> tuple[nn.Module, ...]:
+    return models.resnet18(), models.vgg16()
+
+
+def train(network: nn.Module, on: CudaDevice) -> None:
+    """One step on a batch of CIFAR-10's size."""
+    network.to(on)
+    images = alpha.tensor(np.zeros((512, 32, 32, 3), np.float32), device=on)
+    labels = alpha.tensor(np.zeros(512, np.int32), device=on)
+    nn.functional.cross_entropy(network(images), labels).backward()
+    alpha.optim.Adam(network.parameters()).step()

@@ -1,0 +1,141 @@
+"""The compile gate: every kernel that Alpha launches on any architecture compiles, and fits it, without a GPU."""
+
+from __future__ import annotations
+
+import launches
+import pytest
+import resources
+from launches import GPUS
+from recorder import Launch
+
+from alpha.ops.conv2d.variants import VARIANTS
+from alpha.primitive import REGISTRY
+from alpha.runtime.cuda.cache import source_root
+from alpha.runtime.cuda.driver_emulated import ARCHITECTURES, DEFAULT_ARCH
+from alpha.runtime.cuda.emulated_compiler import entries
+
+needs_nvcc = pytest.mark.skipif(
+    resources.NVCC is None, reason="nvcc is not installed: kernels are not compiled for GPUs"
+)
+
+
+def problems(arch: str, budgets: dict[Launch, int]) -> list[str]:
+    """What is wrong with the compiled kernels, a line each."""
+    reports = resources.compile_all(arch, budgets)
+    found = set()
+    for launch, budget in budgets.items():
+        report = reports[launch.unit]
+        kernel = f"{launch.source}:{launch.entry} {' '.join(launch.options)}"
+        found |= {f"{kernel}: {warning}" for warning in report.warnings}
+        has = report.entries[launch.entry]
+        shared, limit = launch.shared_bytes + has.shared_bytes, ARCHITECTURES[arch][1]
+        blocks = resources.resident_blocks(arch, launch.threads, has.registers, shared)
+        wrong = {
+            f"{has.spill_bytes} bytes of spills": has.spill_bytes > 0,
+            f"a stack of {has.stack_bytes} bytes": has.stack_bytes > 0,
+            f"{has.registers} registers a thread, {budget} are allowed": has.registers > budget,
+            f"{shared} bytes of shared memory, a block may have {limit}": shared > limit,
+            f"{launch.threads} threads do not fit a multiprocessor": blocks == 0
+            and shared <= limit,
+        }
+        found |= {f"{kernel}: {text}" for text, is_so in wrong.items() if is_so}
+    return sorted(found)
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", GPUS)
+def test_kernels_fit(arch: str) -> None:
+    found = problems(arch, launches.record(arch))
+    assert not found, "\n" + "\n".join(found)
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_kernels_of_rare_arrays_fit() -> None:
+    """float64, arrays off every vector and arrays of 2^31 elements."""
+    rare = launches.record_rare(DEFAULT_ARCH)
+    assert {"-DALPHA_TYPE=double", "-DALPHA_INDEX=unsigned long long"} <= {
+        option for launch in rare for option in launch.options
+    }
+    found = problems(DEFAULT_ARCH, dict.fromkeys(rare, launches.REGISTERS))
+    assert not found, "\n" + "\n".join(found)
+
+
+@needs_nvcc
+def test_resources_page_is_fresh() -> None:
+    text = resources.PAGE.read_text() if resources.PAGE.is_file() else ""
+    if text and f"nvcc {resources.release()}." not in text:
+        pytest.skip(f"{resources.PAGE.name} was made with another nvcc than {resources.release()}")
+    assert text == resources.page(), f"{resources.PAGE} is stale: {resources.COMMAND}"
+
+
+def test_every_kernel_is_recorded() -> None:
+    """One that is not: a primitive case of tests/ops must launch it."""
+    root = source_root()
+    written = {
+        (path.relative_to(root).as_posix(), name)
+        for path in root.rglob("*.cu")
+        for name, _ in entries(path.read_text())
+    }
+    recorded = {(x.source, x.entry) for arch in GPUS for x in launches.record(arch)}
+    assert recorded == written
+
+
+def test_every_variant_row_is_recorded() -> None:
+    """One that is not: `cuda_shapes` of tests/ops/test_conv2d.py must have a shape that it can compute."""
+    recorded = {name for arch in GPUS for name in launches.record_rows(arch)}
+    assert recorded == {row.name for row in VARIANTS if row.device == "cuda"}
+
+
+@pytest.mark.parametrize("name", launches.test_primitives.CASES)
+def test_float64_is_computed_or_refused(name: str) -> None:
+    """No kernel reads float64 arrays as float32 ones."""
+    for case, arguments in launches.primitive_cases():
+        doubles = launches.as_double(arguments)
+        if case != name or repr(doubles) == repr(arguments):
+            continue
+        on = launches.device(DEFAULT_ARCH)
+        try:
+            launches.test_primitives.run(REGISTRY[name], on, doubles)
+        except TypeError:
+            continue
+        for launch in launches.recorded(on):
+            assert any("=double" in option for option in launch.options), launch
+
+
+@pytest.mark.parametrize(
+    ("arch", "threads", "registers", "shared", "blocks"),
+    [
+        ("sm_80", 256, 32, 0, 8),  # all 64 warps
+        ("sm_80", 256, 128, 0, 2),
+        ("sm_80", 128, 168, 64 << 10, 2),  # shared memory: 2 x 65 KiB of 164
+        ("sm_80", 32, 32, 0, 32),  # blocks
+        ("sm_90a", 384, 168, 200 << 10, 1),
+        ("sm_75", 1024, 64, 0, 1),
+        ("sm_86", 256, 255, 0, 1),
+        ("sm_90a", 512, 255, 0, 0),  # more registers than there are
+    ],
+)
+def test_occupancy(arch: str, threads: int, registers: int, shared: int, blocks: int) -> None:
+    assert resources.resident_blocks(arch, threads, registers, shared) == blocks
+
+
+def test_report_of_the_assembler() -> None:
+    log = (
+        "ptxas info    : Compiling entry function 'f' for 'sm_80'\n"
+        "ptxas info    : Function properties for f\n"
+        "    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\n"
+        "ptxas info    : Used 40 registers, used 1 barriers, 4224 bytes smem, 420 bytes cmem[0]\n"
+        "ptxas info    : Compiling entry function 'g' for 'sm_80'\n"
+        "ptxas info    : Function properties for g\n"
+        "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+        "ptxas info    : Used 8 registers, used 0 barriers\n"
+        "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async is serialized in 'g'\n"
+    )
+    report = resources.read_report(log)
+    assert report.entries == {
+        "f": resources.Resources(40, 4224, 8, 16),
+        "g": resources.Resources(8, 0, 0, 0),
+    }
+    assert len(report.warnings) == 1
