@@ -11,7 +11,9 @@ from alpha.errors import (
     GradientError,
     OutOfMemoryError,
     ShapeError,
+    TrainingError,
 )
+from alpha.numerics import get_precision, precision, set_precision
 from alpha.rng import manual_seed
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.tensor import Tensor, tensor
@@ -31,7 +33,9 @@ __all__ = [
     "OutOfMemoryError",
     "ShapeError",
     "Tensor",
+    "TrainingError",
     "get_device",
+    "get_precision",
     "is_grad_enabled",
     "manual_seed",
     "memory_stats",
@@ -40,7 +44,9 @@ __all__ = [
     "no_grad",
     "ops",
     "optim",
+    "precision",
     "set_memory_limit",
+    "set_precision",
     "synchronize",
     "tensor",
 ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import platform
 import sys
 import time
@@ -23,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from bench import report
-from bench.alpha_side import AlphaSide, offered_precisions, on_gpu, precision
+from bench.alpha_side import AlphaSide, on_gpu
 from bench.cases import Case, distinct, parse_cases
 from bench.charts import save_charts
 from bench.numpy_side import NumpySide
@@ -34,6 +35,7 @@ from bench.torch_side import TorchSide
 
 import alpha
 from alpha.errors import AlphaError
+from alpha.numerics import PRECISIONS
 from alpha.train import make_folder
 from alpha.train.options import Parser, positive_float
 
@@ -61,7 +63,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="CASES",
         help="paper (default), networks, all, or convolutions H,IC,OC,N,K,S (padding K // 2)",
     )
-    offered = offered_precisions()
+    offered = PRECISIONS
     add(
         "--precision",
         type=names(offered),
@@ -90,18 +92,22 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return args
 
 
+def torch_side(gpu: bool) -> TorchSide | None:
+    """PyTorch on the GPU, or else on the CPU; None where it is not installed, or without CUDA."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return TorchSide(torch, gpu) if torch.cuda.is_available() or not gpu else None
+
+
 class Bench:
     """Both sides, and the operands that they share."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         self.device = alpha.get_device(args.device)
-        try:
-            import torch
-        except ImportError:
-            torch = None  # type: ignore[assignment]
-        gpu = on_gpu(self.device) and torch is not None and torch.cuda.is_available()
-        side = TorchSide(torch, gpu) if torch else None
+        side = torch_side(on_gpu(self.device))
         self.source = side or NumpySide()
         self.peer = None if args.alone else side
         self.ours = AlphaSide(self.device)
@@ -114,7 +120,10 @@ class Bench:
         if self.peer:
             versions += f", {self.peer.version}"
         now = datetime.datetime.now(datetime.timezone.utc)
-        return f"{now:%Y-%m-%d}, {machine} ({self.device.name}): {versions}"
+        text = f"{now:%Y-%m-%d}, {machine} ({self.device.name}): {versions}"
+        if not on_gpu(self.device) and (load := os.getloadavg()[0]) > 0.5:
+            text += f"; the machine is busy (load average {load:.1f}): not comparable"
+        return text
 
     def rows(self, case: Case) -> Iterator[Row]:
         """One an operator and precision; what they shared is free afterwards."""
@@ -124,7 +133,10 @@ class Bench:
         for operator in self.operators(case):
             exact = self.source.exact(operator, s, operands, operator.part(s))
             for name in self.args.precision:
-                with precision(name), self.peer.precision(name) if self.peer else nullcontext():
+                with (
+                    alpha.precision(name),
+                    self.peer.precision(name) if self.peer else nullcontext(),
+                ):
                     row = self.row(case, operator, name, operands, arrays, exact)
                 yield row
         del operands, arrays

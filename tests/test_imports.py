@@ -20,6 +20,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "primitive": 2,
     "autograd": 2,
     "tensor": 2,
+    "numerics": 2,
     "rng": 2,
     "ops": 3,
     "nn": 4,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,19 +15,6 @@ from alpha.primitive import Array
 from alpha.runtime import Device, DeviceArray
 from bench.operators import Operator, Part
 from bench.timing import FILL_BYTES, Clock, Contestant, EventClock, WallClock
-
-PRECISIONS = ("float32", "tf32", "bf16")
-
-
-def offered_precisions() -> tuple[str, ...]:
-    """Those that this Alpha computes convolutions in."""
-    return PRECISIONS if hasattr(alpha, "precision") else PRECISIONS[:1]
-
-
-def precision(name: str) -> AbstractContextManager[Any]:
-    """Alpha's operators compute in that precision within."""
-    switch: Any = getattr(alpha, "precision", None)
-    return nullcontext() if switch is None else switch(name)
 
 
 def on_gpu(device: Device) -> bool:
@@ -50,10 +36,11 @@ class AlphaSide:
         """The row that is chosen, under its name; after it the others that can, if wanted."""
         target = conv2d.CPU if self.device.name == "cpu" else conv2d.cuda_target(self.device)
         first, second = (arrays[name] for name in operator.operands)
-        chosen = choose(operator.key, s, target)
-        calls = {chosen.name: partial(operator.primitive, first, second, s)}
+        precision = alpha.get_precision()
+        chosen = choose(operator.key, s, target, precision)
+        calls = {chosen.name: partial(operator.primitive, first, second, s, precision)}
         if every_variant:
-            for variant in applicable(operator.key, s, target):
+            for variant in applicable(operator.key, s, target, precision):
                 calls.setdefault(variant.name, partial(variant.run, first, second, s, variant))
         take = partial(self._take, operator.result)
         return [Contestant(name, call, self.clock, take) for name, call in calls.items()]
@@ -65,13 +52,10 @@ class AlphaSide:
     def _array(self, operand: Any) -> Array:
         if not getattr(operand, "is_cuda", False):
             return self.device.upload(np.asarray(operand))
-        array = self.device.empty(tuple(operand.shape), np.float32)
-        # PyTorch and Alpha share the context, but not the stream.
-        operand = operand.contiguous()
-        self.device.synchronize()
-        _wait_for(operand)
-        self.device.driver.copy(array.address, operand.data_ptr(), array.nbytes)  # type: ignore[attr-defined]
-        self.device.synchronize()
+        cuda: Any = self.device
+        array = cuda.empty(tuple(operand.shape), np.float32)
+        cuda.driver.copy(array.address, operand.data_ptr(), array.nbytes)
+        cuda.synchronize()
         return array
 
     def _take(self, name: str, result: Array, part: Part) -> np.ndarray:
@@ -93,9 +77,3 @@ def event_clock(device: Device, fill_bytes: int) -> EventClock:
         cuda.elapsed_ms,
         lambda: cuda.driver.fill(scratch.address, 0, scratch.nbytes),
     )
-
-
-def _wait_for(tensor: Any) -> None:
-    import torch
-
-    torch.cuda.synchronize(tensor.device)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from alpha.ops.conv2d.shape import ConvShape
 from bench.report import Row
 
 OURS, PEER, INK = "#1f5fa8", "#d1681c", "#444444"
@@ -38,10 +39,10 @@ def _save_chart(path: Path, rows: Sequence[Row], peer: str | None) -> None:
     from matplotlib.figure import Figure
 
     by_stride: dict[int, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row.case.shape.sh):
+    for row in sorted(rows, key=_place):
         by_stride.setdefault(row.case.shape.sh, []).append(row)
     widths = [len({row.case for row in panel}) * CASE_WIDTH + EDGES for panel in by_stride.values()]
-    figure = Figure(figsize=(max(7.0, sum(widths)), 4.6), dpi=120, layout="constrained")
+    figure = Figure(figsize=(max(9.0, sum(widths)), 4.6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     first = rows[0]
     s = first.case.shape
@@ -53,6 +54,10 @@ def _save_chart(path: Path, rows: Sequence[Row], peer: str | None) -> None:
         _draw(axes, panel, peer)
         axes.set_title(f"stride {stride}", loc="left", fontsize=11, color=INK)
     panels[0].set_ylabel("TFLOP/s (nominal, Table III)", color=INK)
+    lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}
+    figure.legend(
+        lines.values(), lines.keys(), loc="outside lower center", ncols=6, frameon=False, fontsize=9
+    )
     figure.savefig(path, format="png")
 
 
@@ -79,16 +84,21 @@ def _draw(axes: Any, rows: Sequence[Row], peer: str | None) -> None:
             )
     axes.set_ylim(bottom=0)
     axes.set_xlim(-0.5, len(cases) - 0.5)
-    axes.set_xticks(range(len(cases)), [_label(case.shape) for case in cases])
-    axes.tick_params(axis="x", rotation=60, labelsize=8)
+    labels = [_label(case.shape) for case in cases]
+    axes.set_xticks(range(len(cases)), labels, rotation=60, ha="right", rotation_mode="anchor")
     axes.set_xlabel("H, channels, N", color=INK)
     axes.grid(color="#e4e4e4", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(colors=INK)
-    axes.legend(frameon=False, fontsize=8)
+    axes.tick_params(colors=INK, labelsize=8)
 
 
-def _label(s: Any) -> str:
+def _place(row: Row) -> tuple[int, ...]:
+    """By stride; in a panel from large maps of few channels to small ones of many."""
+    s = row.case.shape
+    return s.sh, -s.IH, s.IC, s.OC, s.N
+
+
+def _label(s: ConvShape) -> str:
     channels = str(s.IC) if s.IC == s.OC else f"{s.IC}>{s.OC}"
     return f"{s.IH}, {channels}, {s.N}"

@@ -90,24 +90,29 @@ class CsvFile:
 def line(row: Row) -> str:
     """A row for the screen."""
     text = (
-        f"{row.case.name:34} {row.operator.name:8} {row.precision:8}"
-        f"{_result(row, row.ours):58} skipped {row.skipped:4.0%}"
+        f"{row.case.name:35} {row.operator.name:8} {row.precision:7}"
+        f"{_result(row, row.ours):64} skipped {row.skipped:4.0%}"
     )
     if row.peer is not None:
-        text += f" | {_result(row, row.peer):51} | {row.ratio:5.2f}x"
+        text += f" | {_result(row, row.peer):58} | {row.ratio:5.2f}x"
     return text
 
 
 def variant_line(row: Row, other: Result) -> str:
     """Another row of the variant table, below the line of the chosen one."""
-    return f"{'':52}{_result(row, other):58} {other.ms / row.ours.ms:.2f}x the chosen one's time"
+    return f"{'':52}{_result(row, other):64} {other.ms / row.ours.ms:.2f}x the chosen one's time"
 
 
 def _result(row: Row, result: Result) -> str:
     return (
-        f"{result.ms:9.3f} ms {row.tflops(result):7.1f} TFLOP/s "
-        f"error {_error(result.error):>8}  {result.name}"
+        f"{result.ms:9.3f} ms {_speed(row, result):>7} TFLOP/s "
+        f"error {_error(result.error):>7}  {result.name}"
     )
+
+
+def _speed(row: Row, result: Result) -> str:
+    tflops = row.tflops(result)
+    return f"{tflops:.1f}" if tflops >= 1 else f"{tflops:.3f}"
 
 
 def _error(error: float | None) -> str:
@@ -206,7 +211,7 @@ def _sources(case: Case) -> str:
 
 
 def _cells(row: Row, result: Result) -> list[str]:
-    return [result.name, f"{result.ms:.3f}", f"{row.tflops(result):.1f}", _error(result.error)]
+    return [result.name, f"{result.ms:.3f}", _speed(row, result), _error(result.error)]
 
 
 def _markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:

@@ -45,6 +45,8 @@ class TorchSide:
             for name, shape in (("X", s.X), ("W", s.W), ("dY", s.Y))
         }
         operands["W"] /= (s.FH * s.FW * s.IC) ** 0.5
+        if self.name == "cuDNN":  # Alpha reads them in a stream of its own
+            self.torch.cuda.synchronize()
         return operands
 
     def contestants(
@@ -72,7 +74,7 @@ class TorchSide:
             for name, tensor in operands.items()
         }
         with self._flags(enabled=False):
-            return self._host(self._call(operator, s, double)())
+            return _host(nhwc(self._call(operator, s, double)()))
 
     def release(self) -> None:
         """Give cached memory back, for Alpha's arena to have it."""
@@ -93,10 +95,7 @@ class TorchSide:
         return lambda: backward()[wanted.index(True)]
 
     def _take(self, name: str, result: Any, part: Part) -> np.ndarray:
-        return self._host(nchw(part.of(name, result.permute(0, 2, 3, 1))).double())
-
-    def _host(self, images: Any) -> np.ndarray:
-        return np.asarray(images.permute(0, 2, 3, 1).cpu())
+        return _host(part.of(name, nhwc(result)).double())
 
     def _event_clock(self) -> EventClock:
         def record() -> Any:
@@ -115,3 +114,12 @@ class TorchSide:
 def nchw(tensor: Any) -> Any:
     """An NHWC tensor's NCHW view, which PyTorch calls channels_last."""
     return tensor.permute(0, 3, 1, 2)
+
+
+def nhwc(tensor: Any) -> Any:
+    """An NCHW tensor's NHWC view."""
+    return tensor.permute(0, 2, 3, 1)
+
+
+def _host(tensor: Any) -> np.ndarray:
+    return np.asarray(tensor.cpu())

@@ -35,22 +35,28 @@ LIBRARY = address_sanitizer()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="the compiler has no AddressSanitizer")
 
 
-def run(script: str, preload: bool = True) -> subprocess.CompletedProcess[str]:
+def sanitized(*arguments: str, preload: bool = True) -> subprocess.CompletedProcess[str]:
+    """Python with sanitized kernels; `preload` False: without the sanitizer's library."""
     paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), *sys.path])
     variables = {
         "PYTHONPATH": paths,
+        "ALPHA_CUDA_DRIVER": "emulated",
         "ALPHA_EMULATED_SANITIZE": "address,undefined",
         "ASAN_OPTIONS": "detect_leaks=0",
     }
     if preload:
         variables["LD_PRELOAD"] = str(LIBRARY)
-    script = f"import numpy as np\nfrom kernel_emulator import Emulator\n{script}"
     return subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, **variables},
     )
+
+
+def run(script: str, preload: bool = True) -> subprocess.CompletedProcess[str]:
+    script = f"import numpy as np\nfrom kernel_emulator import Emulator\n{script}"
+    return sanitized("-c", script, preload=preload)
 
 
 def launch(kernel: str, threads: int, *args: str, shared_bytes: int = 0, correct: int = 0) -> str:
@@ -87,6 +93,25 @@ def test_correct_kernels_are_silent() -> None:
     ]
     result = run("\n".join(calls))
     assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "tests"),
+    [
+        ("test_primitives.py", "test_cuda_equals_cpu"),
+        ("test_conv2d.py", "test_every_cuda_row_equals_the_formula"),
+    ],
+)
+def test_operators_are_clean(file: str, tests: str) -> None:
+    """Every primitive, and every row of the variant table, on the architecture that has them all."""
+    path = HERE.parent / "ops" / file
+    options = ["-q", "-p", "no:cacheprovider", "-k", tests]
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ALPHA_ARCH", "sm_90a")
+        result = sanitized("-m", "pytest", *options, str(path))
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+    assert " passed" in result.stdout
 
 
 def test_without_the_library_the_error_says_how() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
+from alpha.numerics import get_precision
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import ConvShape, Pair, conv_shape, pair
 from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT, Target
@@ -27,17 +28,17 @@ __all__ = ["ConvShape", "conv2d", "conv_transpose2d"]
 
 
 @primitive
-def conv2d_forward(X: Array, W: Array, s: ConvShape) -> Array:
+def conv2d_forward(X: Array, W: Array, s: ConvShape, precision: str = "float32") -> Array:
     """Y = X * W   X (N, IH, IW, IC), W (OC, FH, FW, IC) -> Y (N, OH, OW, OC)"""
 
 
 @primitive
-def conv2d_backward_input(dY: Array, W: Array, s: ConvShape) -> Array:
+def conv2d_backward_input(dY: Array, W: Array, s: ConvShape, precision: str = "float32") -> Array:
     """dX = deconv(dY, W)   dY (N, OH, OW, OC), W (OC, FH, FW, IC) -> dX (N, IH, IW, IC)"""
 
 
 @primitive
-def conv2d_backward_weight(X: Array, dY: Array, s: ConvShape) -> Array:
+def conv2d_backward_weight(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
     """dW = dilated_conv(X, dY)   X (N, IH, IW, IC), dY (N, OH, OW, OC) -> dW (OC, FH, FW, IC)"""
 
 
@@ -56,41 +57,41 @@ def cuda_target(device: Device) -> Target:
 
 
 @conv2d_forward.impl("cpu")
-def _(X: Array, W: Array, s: ConvShape) -> Array:
-    variant = choose(FORWARD, s, CPU)
+def _(X: Array, W: Array, s: ConvShape, precision: str = "float32") -> Array:
+    variant = choose(FORWARD, s, CPU, precision)
     return variant.run(X, W, s, variant)
 
 
 @conv2d_forward.impl("cuda")
-def _(X: Array, W: Array, s: ConvShape) -> Array:
+def _(X: Array, W: Array, s: ConvShape, precision: str = "float32") -> Array:
     need_float32("conv2d", X, W)
-    variant = choose(FORWARD, s, cuda_target(X.device))
+    variant = choose(FORWARD, s, cuda_target(X.device), precision)
     return variant.run(X, W, s, variant)
 
 
 @conv2d_backward_input.impl("cpu")
-def _(dY: Array, W: Array, s: ConvShape) -> Array:
-    variant = choose(INPUT, s, CPU)
+def _(dY: Array, W: Array, s: ConvShape, precision: str = "float32") -> Array:
+    variant = choose(INPUT, s, CPU, precision)
     return variant.run(dY, W, s, variant)
 
 
 @conv2d_backward_input.impl("cuda")
-def _(dY: Array, W: Array, s: ConvShape) -> Array:
+def _(dY: Array, W: Array, s: ConvShape, precision: str = "float32") -> Array:
     need_float32("conv2d", dY, W)
-    variant = choose(INPUT, s, cuda_target(dY.device))
+    variant = choose(INPUT, s, cuda_target(dY.device), precision)
     return variant.run(dY, W, s, variant)
 
 
 @conv2d_backward_weight.impl("cpu")
-def _(X: Array, dY: Array, s: ConvShape) -> Array:
-    variant = choose(WEIGHT, s, CPU)
+def _(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
+    variant = choose(WEIGHT, s, CPU, precision)
     return variant.run(X, dY, s, variant)
 
 
 @conv2d_backward_weight.impl("cuda")
-def _(X: Array, dY: Array, s: ConvShape) -> Array:
+def _(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
     need_float32("conv2d", X, dY)
-    variant = choose(WEIGHT, s, cuda_target(X.device))
+    variant = choose(WEIGHT, s, cuda_target(X.device), precision)
     return variant.run(X, dY, s, variant)
 
 
@@ -106,15 +107,16 @@ class Conv2d(Function):
     def forward(self, *arrays: Array, **options: Any) -> Array:
         X, W, b = arrays
         self.s: ConvShape = options["shape"]
+        self.precision = get_precision()
         self.save(X, W)
-        Y = conv2d_forward(X, W, self.s)
+        Y = conv2d_forward(X, W, self.s, self.precision)
         return Y if b is None else add(Y, b, out=Y)
 
     def backward(self, dY: Array) -> Any:
         X, W = self.saved
         return (
-            conv2d_backward_input(dY, W, self.s) if self.needs[0] else None,
-            conv2d_backward_weight(X, dY, self.s) if self.needs[1] else None,
+            conv2d_backward_input(dY, W, self.s, self.precision) if self.needs[0] else None,
+            conv2d_backward_weight(X, dY, self.s, self.precision) if self.needs[1] else None,
             _bias_gradient(dY) if self.needs[2] else None,
         )
 
@@ -128,15 +130,16 @@ class ConvTranspose2d(Function):
     def forward(self, *arrays: Array, **options: Any) -> Array:
         X, W, b = arrays
         self.s: ConvShape = options["shape"]
+        self.precision = get_precision()
         self.save(X, W)
-        Y = conv2d_backward_input(X, W, self.s)
+        Y = conv2d_backward_input(X, W, self.s, self.precision)
         return Y if b is None else add(Y, b, out=Y)
 
     def backward(self, dY: Array) -> Any:
         X, W = self.saved
         return (
-            conv2d_forward(dY, W, self.s) if self.needs[0] else None,
-            conv2d_backward_weight(dY, X, self.s) if self.needs[1] else None,
+            conv2d_forward(dY, W, self.s, self.precision) if self.needs[0] else None,
+            conv2d_backward_weight(dY, X, self.s, self.precision) if self.needs[1] else None,
             _bias_gradient(dY) if self.needs[2] else None,
         )
 

@@ -10,26 +10,34 @@ from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.variants import VARIANTS, Target, Variant
 
 
-def applicable(operator: str, s: ConvShape, target: Target) -> list[Variant]:
-    """The rows that can compute it, in the order of the table."""
+def applicable(
+    operator: str, s: ConvShape, target: Target, precision: str = "float32"
+) -> list[Variant]:
+    """The rows that can compute it with this precision or better, in the order of the table."""
     return [
         v
         for v in VARIANTS
-        if v.operator == operator and v.device == target.device and v.can(s, target)
+        if v.operator == operator
+        and v.device == target.device
+        and v.precision in ("float32", precision)
+        and v.can(s, target)
     ]
 
 
-def choose(operator: str, s: ConvShape, target: Target) -> Variant:
+def choose(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> Variant:
     """The row to run: the first that can and pays.
 
     ALPHA_CONV_VARIANT forces a row by name where it can; ALPHA_DEBUG=1 prints each choice once.
     """
-    return _choose(operator, s, target, config.CONV_VARIANT.get(), config.DEBUG.flag())
+    forced, debug = config.CONV_VARIANT.get(), config.DEBUG.flag()
+    return _choose(operator, s, target, precision, forced, debug)
 
 
 @functools.lru_cache(maxsize=4096)
-def _choose(operator: str, s: ConvShape, target: Target, forced: str, debug: bool) -> Variant:
-    rows = applicable(operator, s, target)
+def _choose(
+    operator: str, s: ConvShape, target: Target, precision: str, forced: str, debug: bool
+) -> Variant:
+    rows = applicable(operator, s, target, precision)
     variant = next((v for v in rows if v.name == forced), None)
     why = "forced"
     if variant is None:
@@ -37,8 +45,8 @@ def _choose(operator: str, s: ConvShape, target: Target, forced: str, debug: boo
         why = variant.why
     if debug:
         print(
-            f"alpha: {operator} X {s.X} W {s.W} stride ({s.sh}, {s.sw}) padding ({s.ph}, {s.pw}): "
-            f"{variant.name} ({why}); "
+            f"alpha: {operator} X {s.X} W {s.W} stride ({s.sh}, {s.sw}) padding ({s.ph}, {s.pw}) "
+            f"{precision}: {variant.name} ({why}); "
             f"{s.useful:.1%} of the multiplications meet no padded zero",
             file=sys.stderr,
         )

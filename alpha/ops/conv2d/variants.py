@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from alpha.ops.conv2d import cpu, cuda
+from alpha.ops.conv2d import cpu, cuda, wgmma
 from alpha.ops.conv2d.shape import ConvShape
 
 FORWARD, INPUT, WEIGHT = "conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight"
@@ -22,7 +22,9 @@ class Target:
     device: str  # "cpu" or "cuda"
     compute_capability: tuple[int, int] = (0, 0)
     multiprocessors: int = 0
-    shared_bytes: int = 163 << 10  # a block may have: sm_75 64, sm_86, 89 and 120 99, sm_80 163, sm_90 and 100 227 KiB
+    shared_bytes: int = (
+        163 << 10
+    )  # a block may have: sm_75 64, sm_86, 89 and 120 99, sm_80 163, sm_90 and 100 227 KiB
 
 
 Condition = Callable[[ConvShape, Target], bool]
@@ -49,6 +51,7 @@ class Variant:
     can: Condition = _always
     pays: Condition = _always
     tile: Mapping[str, int] = field(default_factory=dict)
+    precision: str = "float32"
     registers: int = 128
 
 
@@ -67,9 +70,20 @@ def _large_tensor_tiles(s: ConvShape, target: Target) -> bool:
     return _tensor_tiles(s, target) and target.shared_bytes >= 128 << 10
 
 
+def _hopper_tiles(s: ConvShape, target: Target) -> bool:
+    """wgmma and the copy engine; rows of channels are whole 16 bytes, also of halves."""
+    aligned = s.IC % 8 == 0 and s.OC % 8 == 0
+    return target.compute_capability == (9, 0) and aligned and s.sw <= s.IW
+
+
 def _images_fill_tiles(s: ConvShape, target: Target) -> bool:
     """A tile is 64 images or more, a step 32 channels."""
     return s.N >= 48 and min(s.IC, s.OC) >= 16
+
+
+def _fills_wgmma(s: ConvShape, target: Target) -> bool:
+    """Tiles of 128 rows (positions x images) and steps of 64 channels, 32 at the least."""
+    return s.N * s.OW >= 64 and min(s.IC, s.OC) >= 32
 
 
 def _many(rows: int, target: Target) -> bool:
@@ -86,6 +100,11 @@ TILE_128x64 = {"BM": 128, "BN": 64, "WM": 64, "WN": 32, "STAGES": 3}
 TILE_128x128 = {"BM": 128, "BN": 128, "WM": 64, "WN": 32, "STAGES": 4}
 TILE_64x64 = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 4}
 TILE_FFMA = {"BM": 64, "BN": 64, "BK": 16}
+WGMMA_64 = {"BN": 64, "PLANES": 2, "STAGES": 4}
+WGMMA_128 = {"BN": 128, "PLANES": 2, "STAGES": 3}
+TF32_64 = {"BN": 64, "PLANES": 1, "STAGES": 4}
+TF32_128 = {"BN": 128, "PLANES": 1, "STAGES": 4}
+TF32_256 = {"BN": 256, "PLANES": 1, "STAGES": 3}
 
 VARIANTS: tuple[Variant, ...] = (
     # -- numpy and BLAS
@@ -116,6 +135,30 @@ VARIANTS: tuple[Variant, ...] = (
         "sk_dilated_patches", WEIGHT, "cpu", lambda X, dY, s, v: cpu.sk_dilated_patches(X, dY, s),
         "any shape",
     ),
+    # -- CUDA: ConvV2 on Hopper (wgmma, halves), tf32 then float32
+    Variant(
+        "conv_v2_tf32_256", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 256 channels a tile",
+        can=_hopper_tiles, tile=TF32_256, pays=lambda s, t: _fills_wgmma(s, t) and s.OC >= 256,
+        precision="tf32",
+    ),
+    Variant(
+        "conv_v2_tf32_128", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 128 channels a tile",
+        can=_hopper_tiles, tile=TF32_128, pays=lambda s, t: _fills_wgmma(s, t) and s.OC > 64,
+        precision="tf32",
+    ),
+    Variant(
+        "conv_v2_tf32_64", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 64 channels a tile",
+        can=_hopper_tiles, tile=TF32_64, pays=_fills_wgmma,
+        precision="tf32",
+    ),
+    Variant(
+        "conv_v2_wgmma_128", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 128 channels a tile",
+        can=_hopper_tiles, tile=WGMMA_128, pays=lambda s, t: _fills_wgmma(s, t) and s.OC > 64,
+    ),
+    Variant(
+        "conv_v2_wgmma_64", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 64 channels a tile",
+        can=_hopper_tiles, tile=WGMMA_64, pays=_fills_wgmma,
+    ),
     # -- CUDA: ConvV2 on tensor cores (3xTF32), one position a tile; then any shape on FFMA
     Variant(
         "conv_v2_128x64", FORWARD, "cuda", cuda.conv_v2,
@@ -135,6 +178,29 @@ VARIANTS: tuple[Variant, ...] = (
     ),
     # -- CUDA: KS-deconv
     Variant(
+        "ks_deconv_tf32_256", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 256 channels a tile",
+        can=_hopper_tiles, tile=TF32_256, pays=lambda s, t: _fills_wgmma(s, t) and s.IC >= 256,
+        precision="tf32",
+    ),
+    Variant(
+        "ks_deconv_tf32_128", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 128 channels a tile",
+        can=_hopper_tiles, tile=TF32_128, pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64,
+        precision="tf32",
+    ),
+    Variant(
+        "ks_deconv_tf32_64", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 64 channels a tile",
+        can=_hopper_tiles, tile=TF32_64, pays=_fills_wgmma,
+        precision="tf32",
+    ),
+    Variant(
+        "ks_deconv_wgmma_128", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 128 channels a tile",
+        can=_hopper_tiles, tile=WGMMA_128, pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64,
+    ),
+    Variant(
+        "ks_deconv_wgmma_64", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 64 channels a tile",
+        can=_hopper_tiles, tile=WGMMA_64, pays=_fills_wgmma,
+    ),
+    Variant(
         "ks_deconv_128x64", INPUT, "cuda", cuda.ks_deconv,
         "split and trimmed, one position a tile; 64 input channels, many blocks",
         can=_tensor_tiles, tile=TILE_128x64, registers=255,
@@ -148,6 +214,28 @@ VARIANTS: tuple[Variant, ...] = (
         "ks_deconv_ffma", INPUT, "cuda", cuda.ks_deconv_ffma, "any shape", tile=TILE_FFMA,
     ),
     # -- CUDA: Sk-dilated
+    Variant(
+        "sk_dilated_tf32_128", WEIGHT, "cuda", wgmma.sk_dilated, "Hopper, trimmed; 128 channels a tile",
+        can=_hopper_tiles, tile=TF32_128,
+        pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64 and s.OH * s.OW > 4,
+        precision="tf32",
+    ),
+    Variant(
+        "sk_dilated_tf32_64", WEIGHT, "cuda", wgmma.sk_dilated, "Hopper, trimmed; 64 channels a tile",
+        can=_hopper_tiles, tile=TF32_64,
+        pays=_fills_wgmma,
+        precision="tf32",
+    ),
+    Variant(
+        "sk_dilated_wgmma_128", WEIGHT, "cuda", wgmma.sk_dilated, "Hopper, trimmed; 128 channels a tile",
+        can=_hopper_tiles, tile=WGMMA_128,
+        pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64 and s.OH * s.OW > 4,
+    ),
+    Variant(
+        "sk_dilated_wgmma_64", WEIGHT, "cuda", wgmma.sk_dilated, "Hopper, trimmed; 64 channels a tile",
+        can=_hopper_tiles, tile=WGMMA_64,
+        pays=_fills_wgmma,
+    ),
     Variant(
         "sk_dilated_128x128", WEIGHT, "cuda", cuda.sk_dilated,
         "trimmed, one tap and a segment of images and positions a block",

@@ -1,7 +1,7 @@
 """Launches of the Hopper kernels: wgmma fed by the copy engine, operands as scaled half-precision planes.
 
-float32 is two planes and three products (22 bits), tf32 one plane and one product (11 bits); the largest magnitude of each
-operand is found first, for the scale that keeps halves in range (cuda/common/half_pair.cuh).
+float32 is two planes and three products (22 bits), tf32 one plane and one product (11 bits). The largest
+magnitude of each operand is found first, for the scale that keeps halves in range (cuda/common/half_pair.cuh).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def absmax(a: Array, b: Array) -> Array:
 def neighbours(images: int, positions: int, rows: int) -> int:
     """PW: how many positions of a map row share a tile of `rows` rows, so that a small batch fills it."""
     PW = 1
-    while PW < 32 and images * PW < rows and PW < positions:
+    while PW < 32 and images * PW < rows and positions > PW:
         PW *= 2
     return PW
 
@@ -49,18 +49,29 @@ def _padded(K: int) -> int:
     return -(-K // BK) * BK
 
 
-def _images(A: Array, step: int, box: tuple[int, ...], planes: int = 1) -> Any:
-    """Tensor maps of A (planes, N, H, W, C) as (C, W / step, H, N, planes), one for each phase of the columns."""
+def _images(A: Array, step: int, box: tuple[int, ...], planes: int = 0) -> Any:
+    """Tensor maps of A (N, H, W, C) as (C, W / step, H, N), one for each phase of the columns.
+
+    With `planes`, of A (planes, N, H, W, C), the planes last.
+    """
     N, H, W, C = A.shape[-4:]
     item = A.dtype.itemsize
-    maps = []
-    for phase in range(min(step, W)):
-        dims = (C, -(-(W - phase) // step), H, N)
-        strides = (step * C * item, W * C * item, H * W * C * item)
-        if planes:
-            dims, strides = (*dims, planes), (*strides, N * H * W * C * item)
-        maps.append((A.dtype.name, A.address + phase * C * item, dims, strides, box))
-    return A.device.tensor_maps(tuple(maps))
+    strides: tuple[int, ...] = (step * C * item, W * C * item, H * W * C * item)
+    last: tuple[int, ...] = (N,)
+    if planes:
+        strides, last = (*strides, N * H * W * C * item), (N, planes)
+    return A.device.tensor_maps(
+        tuple(
+            (
+                A.dtype.name,
+                A.address + phase * C * item,
+                (C, -(-(W - phase) // step), H, *last),
+                strides,
+                box,
+            )
+            for phase in range(step)
+        )
+    )
 
 
 def _filters(P: Array, BN: int) -> Any:
@@ -126,7 +137,7 @@ def conv_v2(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
     P = _planes("filter_planes", W, largest, s, v, s.OC, s.IC)
     _position_launch(
         "conv_v2_wgmma", v, PW, conv_v2_groups(X.device, s, PW), s.N, s.OC, s,
-        (Y, _images(X, s.sw, (32, PW, 1, BM // PW), 0), _filters(P, v.tile["BN"]), largest),
+        (Y, _images(X, s.sw, (32, PW, 1, BM // PW)), _filters(P, v.tile["BN"]), largest),
     )  # fmt: skip
     return Y
 
@@ -139,7 +150,7 @@ def ks_deconv(dY: Array, W: Array, s: ConvShape, v: Variant) -> Array:
     C = _planes("kernel_split_planes", W, largest, s, v, s.IC, s.OC)
     _position_launch(
         "ks_deconv_wgmma", v, PW, ks_deconv_groups(dY.device, s, PW), s.N, s.IC, s,
-        (dX, _images(dY, 1, (32, PW, 1, BM // PW), 0), _filters(C, v.tile["BN"]), largest),
+        (dX, _images(dY, 1, (32, PW, 1, BM // PW)), _filters(C, v.tile["BN"]), largest),
     )  # fmt: skip
     return dX
 
@@ -189,7 +200,7 @@ def sk_dilated(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
         device.launch(
             "conv2d/sk_dilated_wgmma.cu", "sk_dilated_wgmma", (*tiles, s.FH * s.FW * GZ), THREADS,
             (part, _images(P, s.sw, (64, PW, 1, BK // PW, planes), planes),
-             _images(dY, 1, (32, PW, 1, BK // PW), 0), largest, as_struct(s), GZ),
+             _images(dY, 1, (32, PW, 1, BK // PW)), largest, as_struct(s), GZ),
             {"BN": BN, "PLANES": planes, "STAGES": stages, "PW": PW}, shared,
         )  # fmt: skip
 

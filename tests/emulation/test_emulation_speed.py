@@ -1,0 +1,72 @@
+"""The emulated driver is fast enough to test with: convolutions at 2 GFLOP/s a core, a kernel compiled within 2 s.
+
+`pytest -rP tests/emulation/test_emulation_speed.py` prints what this machine does. The tests allow a busy machine a
+quarter of the speed and four times the time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from alpha.errors import AlphaError
+from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.shape import conv_shape
+from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, Variant
+from alpha.runtime.cuda.cache import source_root
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+
+GFLOPS, COMPILE_SECONDS, MARGIN = 2.0, 2.0, 4
+DEEP = conv_shape("test", (128, 4, 4, 128), (128, 3, 3, 128), (1, 1), (1, 1))
+STEM = conv_shape("test", (16, 32, 32, 3), (64, 3, 3, 3), (1, 1), (1, 1))
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
+    monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
+    try:
+        on = CudaDevice(EmulatedDriver())
+    except AlphaError as error:
+        pytest.skip(str(error))
+    yield on
+    on.close()
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in VARIANTS if row.device == "cuda"], ids=lambda row: row.name
+)
+def test_convolutions(device: CudaDevice, row: Variant) -> None:
+    s = DEEP if row.can(DEEP, cuda_target(device)) else STEM
+    shapes = {FORWARD: (s.X, s.W), INPUT: (s.Y, s.W)}.get(row.operator, (s.X, s.Y))
+    first, second = (device.upload(np.ones(shape, np.float32)) for shape in shapes)
+    times = []
+    for _ in range(3):  # the first one may compile
+        start = time.perf_counter()
+        row.run(first, second, s, row)
+        times.append(time.perf_counter() - start)
+    multiplications = s.useful * s.N * s.OH * s.OW * s.OC * s.FH * s.FW * s.IC
+    speed = 2e-9 * multiplications / min(times)
+    print(f"{row.name}: {speed:.1f} GFLOP/s")
+    assert speed > GFLOPS / MARGIN
+
+
+@pytest.mark.parametrize("name", ["conv_v2", "ks_deconv", "sk_dilated", "implicit_gemm"])
+def test_compilation(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    row = next(row for row in VARIANTS if row.name in (name, f"{name}_64x64"))
+    options = [f"-DALPHA_{key}={value}" for key, value in row.tile.items()]
+    monkeypatch.setenv("ALPHA_CACHE_DIR", str(tmp_path))
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        device.driver.compile(source_root() / "conv2d" / f"{name}.cu", options)
+        times.append(time.perf_counter() - start)
+    print(f"{name}: {times[0]:.2f} s, {1e3 * times[1]:.1f} ms from the cache")
+    assert times[0] < COMPILE_SECONDS * MARGIN
+    assert times[1] < 0.1 * times[0]

@@ -1,0 +1,274 @@
+"""bench_conv.py as its users run it, in short, and the arithmetic that its figures rest on."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import get_device, models
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+Rooms = Callable[[str], ModuleType]
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "bench_conv.py", *arguments],
+        cwd=EXAMPLES,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Rooms:
+    """A module of examples/bench."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return lambda name: importlib.import_module(f"bench.{name}")
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with (folder / "results.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_alone(device: str, tmp_path: Path) -> None:
+    result = run(
+        "--device", device, "--alone", "--cases", "4,8,16,6,3,2", "3,16,8,48,3,1",
+        "--precision", "float32", "--budget-ms", "1", "--output", str(tmp_path),
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    rows = table(tmp_path)
+    assert [row["operator"] for row in rows] == 2 * ["forward", "dX", "dW"]
+    for row in rows:
+        assert float(row["ms"]) > 0
+        assert float(row["error"]) < 1e-6
+        assert row["variant"]
+        assert not row["peer"]
+        assert not row["ratio"]
+    assert "2 of 2 cases" in result.stdout
+    page = (tmp_path / "results.md").read_text()
+    assert "--cases 4,8,16,6,3,2 3,16,8,48,3,1" in page
+    assert "| 48x3x3x16 -> 8, 3x3 / 1 | given |" in page
+
+
+@pytest.mark.torch
+def test_against_pytorch(tmp_path: Path) -> None:
+    result = run(
+        "--device", "cpu", "--cases", "6,8,8,12,3,2", "6,8,8,12,3,1", "--operators", "dX",
+        "--precision", "float32", "--variants", "--budget-ms", "1", "--output", str(tmp_path),
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    rows = table(tmp_path)
+    assert [row["operator"] for row in rows] == ["dX", "dX"]
+    for row in rows:
+        assert row["peer"] in ("NCHW", "channels_last")
+        assert float(row["peer_error"]) < 1e-6
+        ratio = float(row["peer_ms"]) / float(row["ms"])
+        assert float(row["ratio"]) == pytest.approx(ratio, rel=1e-4)
+    ratios = [float(row["ratio"]) for row in rows]
+    mean = (ratios[0] * ratios[1]) ** 0.5
+    expected = f"| dX | float32 | 2 | {mean:.2f}x | {ratios[0]:.2f}x | {min(ratios):.2f}x (12x6x6x8"
+    assert expected in (tmp_path / "results.md").read_text()
+    assert expected in result.stdout
+    assert "ks_deconv_positions" in result.stdout
+    assert re.search(r"\d\.\d\dx the chosen one's time", result.stdout)
+    if importlib.util.find_spec("matplotlib"):
+        chart = tmp_path / "layers-dX-3x3.png"
+        assert chart.read_bytes().startswith(b"\x89PNG")
+        assert chart.name in result.stdout
+
+
+def test_without_pytorch_and_matplotlib(tmp_path: Path) -> None:
+    for name in ("torch", "matplotlib"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('not installed')\n")
+    result = run(
+        "--device", "cpu", "--cases", "4,8,8,4,3,1", "--precision", "float32", "--budget-ms", "1",
+        "--output", str(tmp_path / "out"), PYTHONPATH=f"{tmp_path}:{ROOT}",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "no charts: pip install matplotlib" in result.stdout
+    assert all(float(row["error"]) < 1e-6 for row in table(tmp_path / "out"))
+
+
+def test_mistakes_are_answered_in_one_line() -> None:
+    for arguments, answer in (
+        (["--cases", "4,8,8"], "'4,8,8' is not paper, networks, all or a convolution"),
+        (["--cases", "1,8,8,4,3,0"], "stride (0, 0) must be >= 1"),
+        (["--precision", "float16"], "'float16' is not one of float32"),
+        (["--operators", "dX,dY"], "'dY' is not one of forward, dX, dW"),
+    ):
+        result = run(*arguments)
+        assert result.returncode == 2
+        assert answer in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_paper_s_cases(room: Rooms) -> None:
+    cases = room("cases")
+    paper = cases.distinct(cases.parse_cases("paper"))
+    assert len(paper) == 32
+    assert paper[0].name == "32x128x128x64 -> 64, 3x3 / 1"
+    assert paper[-1].name == "512x4x4x512 -> 512, 5x5 / 2"
+    assert {case.shape.ph for case in paper if case.shape.FH == 5} == {2}
+
+
+def test_the_layers_of_a_network(room: Rooms) -> None:
+    cases = room("cases")
+    layers = cases.convolutions(models.resnet18(), 512, 32)
+    assert len(layers) == 20
+    assert layers[0].X == (512, 32, 32, 3)
+    assert layers[0].W == (64, 7, 7, 3)
+    assert layers[-1].Y == (512, 2, 2, 512)
+    found = cases.distinct(
+        cases.Case(shape, (source,), first=index == 0)
+        for source in ("resnet18-32", "other-128")
+        for index, shape in enumerate(layers)
+    )
+    assert len(found) == 8
+    assert [case.first for case in found] == [True] + 7 * [False]
+    assert all(case.sources == ("resnet18-32", "other-128") for case in found)
+    assert all(case.in_cifar_network and not case.in_paper for case in found)
+
+
+def test_operations_of_table_iii(room: Rooms) -> None:
+    operators = room("operators").OPERATORS
+    s = room("cases").square(8, 3, 5, 2, 3, 2)  # 4x4 outputs, 7x7 with inserted zeros
+    taps = 3 * 3 * 3 * 5
+    nominal = {name: operator.nominal(s) for name, operator in operators.items()}
+    assert nominal == {
+        "forward": 2 * 2 * 4 * 4 * taps,
+        "dX": 2 * 2 * 8 * 8 * taps,
+        "dW": 2 * 2 * 7 * 7 * taps,
+    }
+    useful = 11 * 11 / (12 * 12)  # of three taps at four outputs, the first lies in the padding
+    assert operators["forward"].skipped(s) == pytest.approx(1 - useful)
+    assert operators["dX"].skipped(s) == pytest.approx(1 - useful / 4)
+
+
+@pytest.mark.parametrize("name", ["forward", "dX", "dW"])
+def test_a_part_of_the_operands_gives_that_part_of_the_result(room: Rooms, name: str) -> None:
+    operators, cases, numpy_side = room("operators"), room("cases"), room("numpy_side")
+    operator = operators.OPERATORS[name]
+    s = cases.square(5, 40, 36, 19, 3, 2)
+    side = numpy_side.NumpySide()
+    operands = side.draw(s)
+    part = operator.part(s)
+    exact = side.exact(operator, s, operands, part)
+    whole = operator.reference(*(operands[key] for key in operator.operands), s)
+    assert exact.size < whole.size
+    np.testing.assert_allclose(exact, part.of(operator.result, whole), rtol=1e-12, atol=1e-12)
+    assert operators.relative_error(exact * 1.5, exact) == pytest.approx(0.5)
+    assert np.isnan(operators.relative_error(exact * np.nan, exact))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("name", ["forward", "dX", "dW"])
+def test_pytorch_computes_the_same(room: Rooms, name: str, precision: str) -> None:
+    import torch
+
+    operator = room("operators").OPERATORS[name]
+    s = room("cases").square(6, 20, 24, 10, 3, 2)
+    side, host = room("torch_side").TorchSide(torch, gpu=False), room("numpy_side").NumpySide()
+    operands, part = side.draw(s), operator.part(s)
+    exact = side.exact(operator, s, operands, part)
+    arrays = {key: tensor.numpy() for key, tensor in operands.items()}
+    np.testing.assert_allclose(exact, host.exact(operator, s, arrays, part), rtol=1e-9, atol=1e-9)
+    tolerance = {"float32": 1e-6, "bf16": 1e-2}[precision]
+    with side.precision(precision):
+        contestants = side.contestants(operator, s, operands, precision)
+        assert [contestant.name for contestant in contestants] == ["NCHW", "channels_last"]
+        for contestant in contestants:
+            found = contestant.take(contestant.call(), part)
+            assert room("operators").relative_error(found, exact) < tolerance
+
+
+def test_a_result_is_taken_from_either_device(room: Rooms, device: str) -> None:
+    """Also every row of the variant table that can, and the events' clock."""
+    operators, sides = room("operators"), room("alpha_side")
+    s = room("cases").square(3, 20, 36, 19, 3, 1)
+    host = room("numpy_side").NumpySide()
+    operands = host.draw(s)
+    side = sides.AlphaSide(get_device(device))
+    arrays = side.arrays(operands)
+    for operator in operators.OPERATORS.values():
+        part = operator.part(s)
+        exact = host.exact(operator, s, operands, part)
+        contestants = side.contestants(operator, s, arrays, every_variant=True)
+        names = [contestant.name for contestant in contestants]
+        assert len(names) == len(set(names)) > 1
+        for contestant in contestants:
+            found = contestant.take(contestant.call(), part)
+            assert found.shape == exact.shape
+            assert operators.relative_error(found, exact) < 1e-6
+    if device == "cuda":
+        clock = sides.event_clock(get_device(device), 1 << 12)
+        start = clock.mark()
+        clock.hold(0.1)
+        assert clock.elapsed_ms(start, clock.mark()) > 0
+
+
+def test_the_precision_in_force_is_measured(room: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+    side, seen = room("alpha_side"), []
+    original = side.choose
+
+    def chosen(*args: Any) -> Any:
+        seen.append(args[-1])
+        return original(*args)
+
+    monkeypatch.setattr(side, "choose", chosen)
+    host, s = room("numpy_side").NumpySide(), room("cases").square(3, 4, 4, 2, 3, 1)
+    contestants = side.AlphaSide(get_device("cpu")).contestants
+    operator = room("operators").OPERATORS["forward"]
+    with alpha.precision("tf32"):
+        contestants(operator, s, host.draw(s), False)
+    assert seen == ["tf32"]
+
+
+class CountingClock:
+    """Its time is the number of calls so far."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def hold(self, ms: float) -> None:
+        self.log.append("hold")
+
+    def mark(self) -> int:
+        return len(self.log)
+
+    def elapsed_ms(self, start: int, end: int) -> float:
+        return float(end - start)
+
+
+def test_contestants_have_their_turns(room: Rooms) -> None:
+    timing = room("timing")
+    clock = CountingClock()
+
+    def contestant(name: str, length: int) -> Any:
+        def call() -> None:
+            clock.log.extend(length * name)
+
+        return timing.Contestant(name, call, clock, lambda result, part: result)
+
+    times = timing.measure([contestant("a", 1), contestant("b", 4)], budget_ms=24.0)
+    assert times == [1.0, 4.0]
+    turns = "".join(clock.log).split("hold")
+    assert turns == ["aaa" + 3 * "bbbb", *(timing.ROUNDS * ["a" * 8, "b" * 8])]

@@ -1,0 +1,161 @@
+"""Kernels with one barrier or wait deleted, run on the emulated driver beside the originals."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import launches
+import numpy as np
+
+from alpha.errors import DeviceError
+from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.variants import VARIANTS, Variant
+from alpha.primitive import REGISTRY
+from alpha.runtime.cuda import emulated_compiler
+from alpha.runtime.cuda.cache import _sources, compile_cached, source_root
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+
+ARCH = "sm_90a"  # has every kernel
+SEEDS = (0, 1, 2)
+CALL = re.compile(
+    r"\b(__syncthreads|__syncwarp|named_barrier_sync|cp_async_wait|mbarrier_wait|wgmma_wait)\b"
+    r"(<[^;>]*>)?\([^;]*\);"
+)
+WRAPPER = "ALPHA_EMULATED"  # a header with an emulated twin is not a kernel
+Run = Callable[[CudaDevice], list[np.ndarray]]
+
+
+@dataclass(frozen=True, order=True)
+class Mutant:
+    """`source`, a kernel file, without the wait at a line of `file`: itself or what it includes."""
+
+    source: str
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: without {self.file}:{self.line} {self.text}"
+
+
+def mutants() -> list[Mutant]:
+    """One for each barrier or wait of each kernel that an operator launches."""
+    found = []
+    root = source_root()
+    for source in subjects():
+        for path in _files(root / source, root):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                match = CALL.search(line.split("//")[0])
+                if match:
+                    name = path.relative_to(root).as_posix()
+                    found.append(Mutant(source, name, number, match.group()))
+    return sorted(found)
+
+
+def judge(mutant: Mutant) -> str | None:
+    """What gives the mutant away, or None."""
+    with tempfile.TemporaryDirectory(prefix="alpha-mutant-") as folder:
+        root = Path(folder) / "cuda"
+        shutil.copytree(source_root(), root)
+        lines = (root / mutant.file).read_text().splitlines()
+        lines[mutant.line - 1] = CALL.sub(";", lines[mutant.line - 1], count=1)
+        (root / mutant.file).write_text("\n".join(lines))
+        for number, run in enumerate(subjects()[mutant.source]):
+            expected = _expected(mutant.source, number)
+            for seed in SEEDS:
+                try:
+                    with opened(MutatingDriver(mutant.source, root, seed)) as device:
+                        found = run(device)
+                except DeviceError as error:
+                    return str(error)
+                pairs = zip(found, expected, strict=True)
+                if not all(np.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in pairs):
+                    return f"wrong result, seed {seed}"
+    return None
+
+
+@functools.cache
+def _expected(source: str, number: int) -> list[np.ndarray]:
+    with opened(SeededDriver(0)) as device:
+        return subjects()[source][number](device)
+
+
+class SeededDriver(EmulatedDriver):
+    def __init__(self, seed: int) -> None:
+        with patch.dict(os.environ, ALPHA_ARCH=ARCH, ALPHA_EMULATED_SEED=str(seed)):
+            super().__init__()
+
+
+class MutatingDriver(SeededDriver):
+    """Takes one kernel file, with all that it includes, from another folder."""
+
+    def __init__(self, source: str, root: Path, seed: int) -> None:
+        super().__init__(seed)
+        self._source = source
+        self._root = root
+
+    def compile(self, source: Path, options: Sequence[str]) -> Path:
+        if source != source_root() / self._source:
+            return super().compile(source, options)
+        with patch.object(emulated_compiler, "source_root", lambda: self._root):
+            return compile_cached(self._compiler, self._root / self._source, options, self._root)
+
+
+@contextmanager
+def opened(driver: EmulatedDriver) -> Iterator[CudaDevice]:
+    device = CudaDevice(driver)
+    yield device
+    device.close()
+
+
+def _files(path: Path, root: Path) -> list[Path]:
+    """The source and the headers of kernel code that it includes."""
+    paths = [path, *(root / name for name, _ in _sources(path, root)[1:])]
+    return [p for p in paths if p.is_file() and WRAPPER not in p.read_text()]
+
+
+@functools.cache
+def subjects() -> dict[str, list[Run]]:
+    """What launches a kernel file with barriers: the cases of its primitive, the shapes of its smallest tile."""
+    found: dict[str, list[Run]] = {}
+    rows = [row for row in VARIANTS if row.name in launches.record_rows(ARCH)]
+    for row in sorted(rows, key=lambda row: math.prod(row.tile.values())):
+        for source in {x.source for x in launches.record_rows(ARCH)[row.name]}:
+            found.setdefault(source, _row_runs(row))
+    for name, arguments in launches.primitive_cases():
+        on = launches.device(ARCH)
+        launches.test_primitives.run(REGISTRY[name], on, arguments)
+        for source in {x.source for x in launches.recorded(on)}:
+            if not source.startswith("conv2d"):
+                found.setdefault(source, []).append(_primitive_run(name, arguments))
+    return found
+
+
+def _primitive_run(name: str, arguments: tuple[Any, ...]) -> Run:
+    return lambda device: launches.test_primitives.run(REGISTRY[name], device, arguments)
+
+
+def _row_runs(row: Variant) -> list[Run]:
+    target = cuda_target(launches.device(ARCH))
+    shapes = [s for s in launches.test_conv2d.cuda_shapes() if row.can(s, target)]
+
+    def run_of(s: Any) -> Run:
+        def run(device: CudaDevice) -> list[np.ndarray]:
+            first, second = launches.test_conv2d.operands(row.operator, s, "float32")
+            return [device.download(row.run(device.upload(first), device.upload(second), s, row))]
+
+        return run
+
+    return [run_of(s) for s in shapes]

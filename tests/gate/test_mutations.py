@@ -1,0 +1,36 @@
+"""Deleting any one barrier or wait from a kernel changes its result or is reported as a fault."""
+
+from __future__ import annotations
+
+import mutations
+import pytest
+
+from alpha.errors import AlphaError
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+
+# (kernel, file of the wait): why nothing changes without it
+EXPLAINED = {
+    ("batchnorm/apply.cu", "common/columns.cuh"): "it adds no lanes up",
+    ("batchnorm/input_gradient.cu", "common/columns.cuh"): "it adds no lanes up",
+}
+
+
+@pytest.fixture(autouse=True)
+def needs_a_compiler(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        EmulatedDriver().close()
+    except AlphaError as error:
+        pytest.skip(str(error))
+    if pytestconfig.cache is not None:  # mutants are no kernels to keep with the others
+        monkeypatch.setenv("ALPHA_CACHE_DIR", str(pytestconfig.cache.mkdir("mutants")))
+
+
+@pytest.mark.slow
+def test_no_wait_is_missed_by_the_tests() -> None:
+    mutants = mutations.mutants()
+    assert len(mutants) >= 25
+    verdicts = {mutant: mutations.judge(mutant) for mutant in mutants}
+    for mutant, verdict in verdicts.items():
+        print(f"{mutant}: {verdict or 'SURVIVES'}")
+    survivors = {(m.source, m.file) for m, verdict in verdicts.items() if verdict is None}
+    assert survivors == set(EXPLAINED), survivors ^ set(EXPLAINED)
