@@ -6,7 +6,7 @@
 // A thread computes 4 pixels x 16 channels: 64 FFMA for 4 loads of X (one pixel a lane) and 4 of W (a broadcast).
 // Grid: (N ceil(OH / rows), ceil(OC / 64)). Block: 128, a warp per 16 channels.
 // Shared memory: 32 68 + FH FW IC 68 + ((rows - 1) sh + FH) ((OW - 1) sw + FW) IC floats. Needs nothing of the shape.
-#include "conv2d/shape.cuh"
+#include "conv2d/stem_band.cuh"
 
 constexpr int CHANNELS = 64, FILTER_ROW = CHANNELS + 4, GROUP = 16, PIXELS = 4, THREADS = 128;
 
@@ -15,30 +15,23 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   ALPHA_DYNAMIC_SHARED(float, filters);
   __shared__ __align__(16) float staged[32][FILTER_ROW];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, oc0 = blockIdx.y * CHANNELS;
-  const int row_taps = s.FW * s.IC, K = s.FH * row_taps, width = ((s.OW - 1) * s.sw + s.FW) * s.IC;
+  const int row_taps = s.FW * s.IC, K = s.FH * row_taps;
   float* band = filters + K * FILTER_ROW;
 
   for (int oc = warp; oc < CHANNELS; oc += THREADS / 32)
     for (int k = lane; k < K; k += 32) filters[k * FILTER_ROW + oc] = oc0 + oc < s.OC ? W[(long)(oc0 + oc) * K + k] : 0.f;
-  const int bands = (s.OH + rows - 1) / rows, n = blockIdx.x / bands, oh0 = blockIdx.x % bands * rows;
-  const int height = (min(rows, s.OH - oh0) - 1) * s.sh + s.FH;
-  const float* image = X + (long)n * s.IH * s.IW * s.IC;
-  for (int r = warp; r < height; r += THREADS / 32) {
-    const int ih = oh0 * s.sh - s.ph + r;
-    for (int c = lane; c < width; c += 32) {
-      const int i = c - s.pw * s.IC;  // within the row of X
-      band[r * width + c] = ih >= 0 && ih < s.IH && i >= 0 && i < s.IW * s.IC ? image[ih * s.IW * s.IC + i] : 0.f;
-    }
-  }
+  const int bands = (s.OH + rows - 1) / rows, n = blockIdx.x / bands;
+  const StemBand b(s, blockIdx.x % bands * rows, rows);
+  b.load(band, X + (long)n * s.IH * s.IW * s.IC, s);
   __syncthreads();
 
-  const int pixels = min(rows, s.OH - oh0) * s.OW, group = warp * GROUP;
+  const int pixels = b.rows * s.OW, group = warp * GROUP;
   for (int first = 0; first < pixels; first += 32 * PIXELS) {
     const float* x[PIXELS];
 #pragma unroll
     for (int i = 0; i < PIXELS; i++) {
       const int pixel = min(first + i * 32 + lane, pixels - 1);  // beyond the band: computed, not stored
-      x[i] = band + pixel / s.OW * s.sh * width + pixel % s.OW * s.sw * s.IC;
+      x[i] = band + pixel / s.OW * s.sh * b.width + pixel % s.OW * s.sw * s.IC;
     }
     float acc[PIXELS][GROUP] = {};
     const float* w = filters + group;
@@ -47,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       for (int k = 0; k < row_taps; k++, w += FILTER_ROW) {
         float v[PIXELS];
 #pragma unroll
-        for (int i = 0; i < PIXELS; i++) v[i] = x[i][fh * width + k];
+        for (int i = 0; i < PIXELS; i++) v[i] = x[i][fh * b.width + k];
 #pragma unroll
         for (int j = 0; j < GROUP; j += 4) {
           const float4 f = *reinterpret_cast<const float4*>(w + j);
@@ -73,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       for (int e = threadIdx.x; e < 32 * CHANNELS; e += THREADS) {
         const int pixel = first + i * 32 + e / CHANNELS, oc = oc0 + e % CHANNELS;
         if (pixel < pixels && oc < s.OC)
-          Y[(((long)n * s.OH + oh0) * s.OW + pixel) * s.OC + oc] = staged[e / CHANNELS][e % CHANNELS];
+          Y[(((long)n * s.OH + b.oh0) * s.OW + pixel) * s.OC + oc] = staged[e / CHANNELS][e % CHANNELS];
       }
     }
   }

@@ -1,4 +1,4 @@
-"""custom_model.py and compare_cpu.py as their users run them, in short."""
+"""custom_model.py and compare_pytorch.py as their users run them, in short."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def test_custom_model_answers_mistakes_in_one_line() -> None:
     assert result.stderr.startswith("custom_model: ALPHA_CUDA_DRIVER='nothing' is unknown")
 
 
-def test_compare_cpu() -> None:
-    result = run("compare_cpu.py", "--batch-size", "4", "--rounds", "1", "--steps", "1")
+def test_compare_pytorch() -> None:
+    result = run("compare_pytorch.py", "--batch-size", "4", "--rounds", "1", "--steps", "1")
     assert result.returncode == 0, result.stderr
     if importlib.util.find_spec("torch") is None:
         assert result.stdout == (
-            "compare_cpu: skipped, PyTorch is not installed (pip install torch)\n"
+            "compare_pytorch: skipped, PyTorch is not installed (pip install torch)\n"
         )
         pytest.skip("needs PyTorch")
     assert re.search(r"Alpha is at \d+\.\d\dx of PyTorch (NCHW|channels_last)", result.stdout)

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ class Mutant:
     source: str
     file: str
     line: int
+    column: int
     text: str
 
     def __str__(self) -> str:
@@ -57,10 +59,9 @@ def mutants() -> list[Mutant]:
     for source in subjects():
         for path in _files(root / source, root):
             for number, line in enumerate(path.read_text().splitlines(), 1):
-                match = CALL.search(line.split("//")[0])
-                if match:
-                    name = path.relative_to(root).as_posix()
-                    found.append(Mutant(source, name, number, match.group()))
+                name = path.relative_to(root).as_posix()
+                for match in CALL.finditer(line.split("//")[0]):
+                    found.append(Mutant(source, name, number, match.start(), match.group()))
     return sorted(found)
 
 
@@ -70,7 +71,8 @@ def judge(mutant: Mutant) -> str | None:
         root = Path(folder) / "cuda"
         shutil.copytree(source_root(), root)
         lines = (root / mutant.file).read_text().splitlines()
-        lines[mutant.line - 1] = CALL.sub(";", lines[mutant.line - 1], count=1)
+        line, end = lines[mutant.line - 1], mutant.column + len(mutant.text)
+        lines[mutant.line - 1] = line[: mutant.column] + ";" + line[end:]
         (root / mutant.file).write_text("\n".join(lines))
         for number, run in enumerate(subjects()[mutant.source]):
             expected = _expected(mutant.source, number)
@@ -128,18 +130,21 @@ def _files(path: Path, root: Path) -> list[Path]:
 
 @functools.cache
 def subjects() -> dict[str, list[Run]]:
-    """What launches a kernel file with barriers: the cases of its primitive, the shapes of its smallest tile."""
-    found: dict[str, list[Run]] = {}
+    """What launches a kernel file with barriers: the cases of its primitives, the shapes of its smallest tile."""
+    found: dict[str, list[Run]] = defaultdict(list)
+    seen: set[tuple[str, str]] = set()
     rows = [row for row in VARIANTS if row.name in launches.record_rows(ARCH)]
     for row in sorted(rows, key=lambda row: math.prod(row.tile.values())):
-        for source in {x.source for x in launches.record_rows(ARCH)[row.name]}:
-            found.setdefault(source, _row_runs(row))
+        new = {(x.source, x.entry) for x in launches.record_rows(ARCH)[row.name]} - seen
+        for source in {source for source, _ in new}:
+            found[source] += _row_runs(row)
+        seen |= new
     for name, arguments in launches.primitive_cases():
         on = launches.device(ARCH)
         launches.test_primitives.run(REGISTRY[name], on, arguments)
         for source in {x.source for x in launches.recorded(on)}:
             if not source.startswith("conv2d"):
-                found.setdefault(source, []).append(_primitive_run(name, arguments))
+                found[source].append(_primitive_run(name, arguments))
     return found
 
 

@@ -104,6 +104,20 @@ def test_float64_is_computed_or_refused(name: str) -> None:
             assert any("=double" in option for option in launch.options), launch
 
 
+def test_problems_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = Launch("a.cu", "f", (), threads=512, shared_bytes=60 << 10)
+    report = resources.Report({"f": resources.Resources(200, 8 << 10, 16, 4)}, ["a warning"])
+    monkeypatch.setattr(resources, "compile_all", lambda arch, launches: {launch.unit: report})
+    found = [line.removeprefix("a.cu:f : ") for line in problems("sm_75", {launch: 128})]
+    assert found == [
+        "200 registers a thread, 128 are allowed",
+        "4 bytes of spills",
+        "69632 bytes of shared memory, a block may have 65536",
+        "a stack of 16 bytes",
+        "a warning",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arch", "threads", "registers", "shared", "blocks"),
     [

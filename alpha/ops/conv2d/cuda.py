@@ -199,3 +199,19 @@ def sk_dilated_ffma(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
                         (part, X, dY, as_struct(s)), v.tile)  # fmt: skip
 
     return with_partial_sums(X, s, GZ, launch)
+
+
+def direct_stem_weight(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
+    """Few input channels: bands of X in shared memory, partial sums by block and pixel group   X, dY -> dW"""
+    device, K = X.device, s.FH * s.FW * s.IC
+    KT = 7 if K <= 28 else 10
+    k_groups = -(-K // KT)
+    P = max(1, 16 // k_groups)
+    rows, shared = stem_band(s)
+    blocks = min(s.N * -(-s.OH // rows), 2 * device.properties.multiprocessors)
+    part = device.empty((blocks * P, *s.W), X.dtype)
+    device.launch("conv2d/direct_stem_weight.cu", "direct_stem_weight",
+                  (blocks, _tiles((s.OC, 64))), -(-16 * k_groups * P // 32) * 32,
+                  (part, X, dY, as_struct(s), rows), {"KT": KT, "P": P},
+                  shared - 4 * K * 68)  # fmt: skip
+    return sum_parts(part)

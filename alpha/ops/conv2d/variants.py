@@ -96,6 +96,11 @@ def _stem(s: ConvShape, target: Target) -> bool:
     return s.IC <= 4 and cuda.stem_band(s)[1] <= cuda.STEM_SHARED
 
 
+def _stem_weight(s: ConvShape, target: Target) -> bool:
+    """As the stem; every place of a filter has a thread, and a row of dY is loaded 16 bytes at a time."""
+    return _stem(s, target) and s.FH * s.FW * s.IC <= 160 and s.OC % 4 == 0
+
+
 TILE_128x64 = {"BM": 128, "BN": 64, "WM": 64, "WN": 32, "STAGES": 3}
 TILE_128x128 = {"BM": 128, "BN": 128, "WM": 64, "WN": 32, "STAGES": 4}
 TILE_64x64 = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 4}
@@ -120,7 +125,7 @@ VARIANTS: tuple[Variant, ...] = (
     Variant(
         "ks_deconv_positions", INPUT, "cpu", lambda dY, W, s, v: cpu.ks_deconv_positions(dY, W, s),
         "few positions, a large product each: no gathering",
-        pays=lambda s, t: _large_products(s, t) and s.IH * s.IW <= 64,
+        pays=lambda s, t: _large_products(s, t) and s.IH * s.IW <= 16,
     ),
     Variant(
         "ks_deconv_patches", INPUT, "cpu", lambda dY, W, s, v: cpu.ks_deconv_patches(dY, W, s),
@@ -138,26 +143,26 @@ VARIANTS: tuple[Variant, ...] = (
     # -- CUDA: ConvV2 on Hopper (wgmma, halves), tf32 then float32
     Variant(
         "conv_v2_tf32_256", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 256 channels a tile",
-        can=_hopper_tiles, tile=TF32_256, pays=lambda s, t: _fills_wgmma(s, t) and s.OC >= 256,
+        can=_hopper_tiles, registers=168, tile=TF32_256, pays=lambda s, t: _fills_wgmma(s, t) and s.OC >= 256,
         precision="tf32",
     ),
     Variant(
         "conv_v2_tf32_128", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 128 channels a tile",
-        can=_hopper_tiles, tile=TF32_128, pays=lambda s, t: _fills_wgmma(s, t) and s.OC > 64,
+        can=_hopper_tiles, registers=168, tile=TF32_128, pays=lambda s, t: _fills_wgmma(s, t) and s.OC > 64,
         precision="tf32",
     ),
     Variant(
         "conv_v2_tf32_64", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 64 channels a tile",
-        can=_hopper_tiles, tile=TF32_64, pays=_fills_wgmma,
+        can=_hopper_tiles, registers=168, tile=TF32_64, pays=_fills_wgmma,
         precision="tf32",
     ),
     Variant(
         "conv_v2_wgmma_128", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 128 channels a tile",
-        can=_hopper_tiles, tile=WGMMA_128, pays=lambda s, t: _fills_wgmma(s, t) and s.OC > 64,
+        can=_hopper_tiles, registers=168, tile=WGMMA_128, pays=lambda s, t: _fills_wgmma(s, t) and s.OC > 64,
     ),
     Variant(
         "conv_v2_wgmma_64", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 64 channels a tile",
-        can=_hopper_tiles, tile=WGMMA_64, pays=_fills_wgmma,
+        can=_hopper_tiles, registers=168, tile=WGMMA_64, pays=_fills_wgmma,
     ),
     # -- CUDA: ConvV2 on tensor cores (3xTF32), one position a tile; then any shape on FFMA
     Variant(
@@ -172,6 +177,7 @@ VARIANTS: tuple[Variant, ...] = (
     ),
     Variant(
         "direct_stem", FORWARD, "cuda", cuda.direct_stem, "first layer: few input channels", can=_stem,
+        registers=168,
     ),
     Variant(
         "implicit_gemm", FORWARD, "cuda", cuda.implicit_gemm, "any shape", tile=TILE_FFMA,
@@ -179,26 +185,26 @@ VARIANTS: tuple[Variant, ...] = (
     # -- CUDA: KS-deconv
     Variant(
         "ks_deconv_tf32_256", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 256 channels a tile",
-        can=_hopper_tiles, tile=TF32_256, pays=lambda s, t: _fills_wgmma(s, t) and s.IC >= 256,
+        can=_hopper_tiles, registers=168, tile=TF32_256, pays=lambda s, t: _fills_wgmma(s, t) and s.IC >= 256,
         precision="tf32",
     ),
     Variant(
         "ks_deconv_tf32_128", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 128 channels a tile",
-        can=_hopper_tiles, tile=TF32_128, pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64,
+        can=_hopper_tiles, registers=168, tile=TF32_128, pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64,
         precision="tf32",
     ),
     Variant(
         "ks_deconv_tf32_64", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 64 channels a tile",
-        can=_hopper_tiles, tile=TF32_64, pays=_fills_wgmma,
+        can=_hopper_tiles, registers=168, tile=TF32_64, pays=_fills_wgmma,
         precision="tf32",
     ),
     Variant(
         "ks_deconv_wgmma_128", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 128 channels a tile",
-        can=_hopper_tiles, tile=WGMMA_128, pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64,
+        can=_hopper_tiles, registers=168, tile=WGMMA_128, pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64,
     ),
     Variant(
         "ks_deconv_wgmma_64", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 64 channels a tile",
-        can=_hopper_tiles, tile=WGMMA_64, pays=_fills_wgmma,
+        can=_hopper_tiles, registers=168, tile=WGMMA_64, pays=_fills_wgmma,
     ),
     Variant(
         "ks_deconv_128x64", INPUT, "cuda", cuda.ks_deconv,
@@ -216,24 +222,24 @@ VARIANTS: tuple[Variant, ...] = (
     # -- CUDA: Sk-dilated
     Variant(
         "sk_dilated_tf32_128", WEIGHT, "cuda", wgmma.sk_dilated, "Hopper, trimmed; 128 channels a tile",
-        can=_hopper_tiles, tile=TF32_128,
+        can=_hopper_tiles, registers=168, tile=TF32_128,
         pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64 and s.OH * s.OW > 4,
         precision="tf32",
     ),
     Variant(
         "sk_dilated_tf32_64", WEIGHT, "cuda", wgmma.sk_dilated, "Hopper, trimmed; 64 channels a tile",
-        can=_hopper_tiles, tile=TF32_64,
+        can=_hopper_tiles, registers=168, tile=TF32_64,
         pays=_fills_wgmma,
         precision="tf32",
     ),
     Variant(
         "sk_dilated_wgmma_128", WEIGHT, "cuda", wgmma.sk_dilated, "Hopper, trimmed; 128 channels a tile",
-        can=_hopper_tiles, tile=WGMMA_128,
+        can=_hopper_tiles, registers=168, tile=WGMMA_128,
         pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64 and s.OH * s.OW > 4,
     ),
     Variant(
         "sk_dilated_wgmma_64", WEIGHT, "cuda", wgmma.sk_dilated, "Hopper, trimmed; 64 channels a tile",
-        can=_hopper_tiles, tile=WGMMA_64,
+        can=_hopper_tiles, registers=168, tile=WGMMA_64,
         pays=_fills_wgmma,
     ),
     Variant(
@@ -246,6 +252,10 @@ VARIANTS: tuple[Variant, ...] = (
         "sk_dilated_64x64", WEIGHT, "cuda", cuda.sk_dilated,
         "trimmed, one tap and a segment a block; fewer channels",
         can=_tensor_tiles, pays=_images_fill_tiles, tile=TILE_64x64, registers=168,
+    ),
+    Variant(
+        "direct_stem_weight", WEIGHT, "cuda", cuda.direct_stem_weight,
+        "first layer: few input channels", can=_stem_weight,
     ),
     Variant(
         "sk_dilated_ffma", WEIGHT, "cuda", cuda.sk_dilated_ffma, "any shape", tile=TILE_FFMA,

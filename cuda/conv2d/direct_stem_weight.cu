@@ -1,0 +1,59 @@
+// Filter gradient of a network's first layer (few input channels), directly, on FFMA.
+//
+// dW[oc, k] = sum over the pixels (n, oh, ow) of dY[n, oh, ow, oc] X[.. at tap and channel k]
+// A block walks over bands of output rows. It holds the band of X with its padding in shared memory; a row of dY (64
+// channels) is 256 contiguous bytes that all warps read. A thread sums 4 channels x KT places k over every P-th pixel:
+// one 16-byte load of dY and KT of X (a broadcast) for 4 KT FFMA. P pixel groups and the blocks write partial dW apart.
+// Grid: (blocks, ceil(OC / 64)). Block: 16 KG P threads rounded up to warps, KG = ceil(FH FW IC / KT).
+// Shared memory: ((rows - 1) sh + FH) ((OW - 1) sw + FW) IC floats (dynamic). Needs OC % 4 == 0. Macros: KT, P.
+#include "conv2d/stem_band.cuh"
+
+constexpr int KT = ALPHA_KT, P = ALPHA_P, CHANNELS = 64;
+
+extern "C" __global__ void __launch_bounds__(256, 2)
+    direct_stem_weight(float* __restrict__ part, const float* __restrict__ X, const float* __restrict__ dY, ConvShape s,
+                       int most_rows) {
+  ALPHA_DYNAMIC_SHARED(float, band);
+  const int row_taps = s.FW * s.IC, K = s.FH * row_taps, KG = (K + KT - 1) / KT;
+  const int oc = blockIdx.y * CHANNELS + threadIdx.x % 16 * 4, k0 = threadIdx.x / 16 % KG * KT, group = threadIdx.x / (16 * KG);
+  const bool works = group < P && oc < s.OC;
+  const int bands = (s.OH + most_rows - 1) / most_rows;
+  const int width = ((s.OW - 1) * s.sw + s.FW) * s.IC;
+  int place[KT];  // of k within the band, from the pixel's corner
+#pragma unroll
+  for (int j = 0; j < KT; j++) {
+    const int k = min(k0 + j, K - 1);
+    place[j] = k / row_taps * width + k % row_taps;
+  }
+  float acc[KT][4] = {};
+  for (int task = blockIdx.x; task < s.N * bands; task += gridDim.x) {
+    const StemBand b(s, task % bands * most_rows, most_rows);
+    __syncthreads();  // the band before is read
+    b.load(band, X + (long)(task / bands) * s.IH * s.IW * s.IC, s);
+    __syncthreads();
+    if (!works) continue;
+    const float* gradient = dY + ((long)(task / bands) * s.OH + b.oh0) * s.OW * s.OC + oc;
+    int row = 0, column = group;
+#pragma unroll 2
+    for (int pixel = group; pixel < b.rows * s.OW; pixel += P, column += P) {
+      while (column >= s.OW) column -= s.OW, row++;
+      const float4 g = *reinterpret_cast<const float4*>(gradient + (long)pixel * s.OC);
+      const float* corner = band + row * s.sh * width + column * s.sw * s.IC;
+#pragma unroll
+      for (int j = 0; j < KT; j++) {
+        const float x = corner[place[j]];
+        acc[j][0] += g.x * x;
+        acc[j][1] += g.y * x;
+        acc[j][2] += g.z * x;
+        acc[j][3] += g.w * x;
+      }
+    }
+  }
+  if (!works) return;
+  float* dW = part + ((long)blockIdx.x * P + group) * s.OC * K;
+#pragma unroll
+  for (int j = 0; j < KT; j++)
+    if (k0 + j < K)
+#pragma unroll
+      for (int c = 0; c < 4; c++) dW[(long)(oc + c) * K + k0 + j] = acc[j][c];
+}
