@@ -68,6 +68,7 @@ class Arena:
         ] = []  # (size, address) of the free blocks, sorted: best fit
         self._by_start: dict[int, int] = {}  # free block: address -> size
         self._by_end: dict[int, int] = {}  # free block: end -> address
+        self._fresh: dict[int, list[int]] = {}  # size -> returned blocks that are not joined yet
         self._live: dict[int, tuple[int, str]] = {}  # address -> size, label
         self._in_use = 0
         self._peak = 0
@@ -119,7 +120,7 @@ class Arena:
 
     def stats(self) -> MemoryStats:
         with self._lock:
-            self._settle()
+            self._take_back()
             return MemoryStats(
                 self._in_use, self._peak, self._reserved, self._limit, len(self._live)
             )
@@ -127,7 +128,7 @@ class Arena:
     def largest_live(self, count: int = LISTED_BLOCKS) -> list[tuple[int, str]]:
         """(bytes, label) of the largest live blocks."""
         with self._lock:
-            self._settle()
+            self._take_back()
             return sorted(self._live.values(), reverse=True)[:count]
 
     def close(self) -> None:
@@ -137,6 +138,7 @@ class Arena:
             for start in self._segments:
                 self._raw_free(start)
             self._segments.clear()
+            self._fresh.clear()
             self._by_size.clear()
             self._by_start.clear()
             self._by_end.clear()
@@ -147,31 +149,52 @@ class Arena:
         with self._lock:
             if self._closed:
                 raise OutOfMemoryError("the device is closed")
-            self._settle()
-            index = bisect_left(self._by_size, (size, 0))
-            if index == len(self._by_size):
-                if not self._grow(size):
-                    return None
-                index = bisect_left(self._by_size, (size, 0))
-            found, address = self._by_size[index]
-            self._remove_free(address, found)
-            if found > size:
-                self._add_free(address + size, found - size)
+            self._take_back()
+            same = self._fresh.get(size)
+            address = same.pop() if same else self._best_fit(size)
+            if address is None:
+                return None
             self._live[address] = (size, self.label)
             self._in_use += size
             self._peak = max(self._peak, self._in_use)
             return address
 
-    def _settle(self) -> None:
-        """Put returned blocks on the free lists; the lock is held."""
+    def _best_fit(self, size: int) -> int | None:
+        self._settle()
+        index = bisect_left(self._by_size, (size, 0))
+        if index == len(self._by_size):
+            if not self._grow(size):
+                return None
+            index = bisect_left(self._by_size, (size, 0))
+        found, address = self._by_size[index]
+        self._remove_free(address, found)
+        if found > size:
+            self._add_free(address + size, found - size)
+        return address
+
+    def _take_back(self) -> None:
+        """Sort returned blocks by size; the lock is held.
+
+        A step of training asks again for the sizes it has just returned: an exact fit is the best fit and costs a
+        look-up. The others wait uncoalesced until no exact fit is left.
+        """
         while self._returned:
             address = self._returned.popleft()
             size, _ = self._live.pop(address, (0, ""))
             if size:  # else it outlived close()
                 self._in_use -= size
-                self._coalesce(address, size)
+                self._fresh.setdefault(size, []).append(address)
                 if self._isolated:
+                    self._settle()
                     self._release_free_segments()
+
+    def _settle(self) -> None:
+        """Put all returned blocks on the free lists, joined with their neighbours; the lock is held."""
+        self._take_back()
+        for size, addresses in self._fresh.items():
+            for address in addresses:
+                self._coalesce(address, size)
+        self._fresh.clear()
 
     def _coalesce(self, address: int, size: int) -> None:
         left = None if address in self._segments else self._by_end.get(address)

@@ -135,8 +135,14 @@ def _automatic() -> Device:
         return _devices["auto"]
 
 
+# a training step asks for the same shapes again and again
+_plain_shapes: dict[Shape, Shape] = {}
+
+
 def as_shape(shape: Shape | int) -> Shape:
     """A tuple of plain, non-negative integers."""
+    if type(shape) is tuple and shape in _plain_shapes:
+        return _plain_shapes[shape]
     sizes = (shape,) if isinstance(shape, int | np.integer) else shape
     plain = tuple(int(size) for size in sizes)
     if any(size < 0 for size in plain):

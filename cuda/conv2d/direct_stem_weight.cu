@@ -8,7 +8,7 @@
 // Shared memory: ((rows - 1) sh + FH) ((OW - 1) sw + FW) IC floats (dynamic). Needs OC % 4 == 0. Macros: KT, P.
 #include "conv2d/stem_band.cuh"
 
-constexpr int KT = ALPHA_KT, P = ALPHA_P, CHANNELS = 64;
+constexpr int KT = ALPHA_KT, P = ALPHA_P, CHANNELS = 64, AHEAD = 4;  // pixels whose dY is fetched ahead
 
 extern "C" __global__ void __launch_bounds__(256, 2)
     direct_stem_weight(float* __restrict__ part, const float* __restrict__ X, const float* __restrict__ dY, ConvShape s,
@@ -33,20 +33,34 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     __syncthreads();
     if (!works) continue;
     const float* gradient = dY + ((long)(task / bands) * s.OH + b.oh0) * s.OW * s.OC + oc;
-    int row = 0, column = group;
-#pragma unroll 2
-    for (int pixel = group; pixel < b.rows * s.OW; pixel += P, column += P) {
-      while (column >= s.OW) column -= s.OW, row++;
-      const float4 g = *reinterpret_cast<const float4*>(gradient + (long)pixel * s.OC);
-      const float* corner = band + row * s.sh * width + column * s.sw * s.IC;
+    const int pixels = b.rows * s.OW;
+    auto fetch = [&](int first, float4 (&g)[AHEAD]) {
 #pragma unroll
-      for (int j = 0; j < KT; j++) {
-        const float x = corner[place[j]];
-        acc[j][0] += g.x * x;
-        acc[j][1] += g.y * x;
-        acc[j][2] += g.z * x;
-        acc[j][3] += g.w * x;
+      for (int i = 0; i < AHEAD; i++)
+        if (first + i * P < pixels) g[i] = *reinterpret_cast<const float4*>(gradient + (long)(first + i * P) * s.OC);
+    };
+    int row = 0, column = group;
+    float4 g[AHEAD], next[AHEAD];
+    fetch(group, g);
+    for (int pixel = group; pixel < pixels; pixel += AHEAD * P) {
+      fetch(pixel + AHEAD * P, next);  // under way while these are multiplied
+#pragma unroll
+      for (int i = 0; i < AHEAD; i++) {
+        if (pixel + i * P >= pixels) break;
+        while (column >= s.OW) column -= s.OW, row++;
+        const float* corner = band + row * s.sh * width + column * s.sw * s.IC;
+        column += P;
+#pragma unroll
+        for (int j = 0; j < KT; j++) {
+          const float x = corner[place[j]];
+          acc[j][0] += g[i].x * x;
+          acc[j][1] += g[i].y * x;
+          acc[j][2] += g[i].z * x;
+          acc[j][3] += g[i].w * x;
+        }
       }
+#pragma unroll
+      for (int i = 0; i < AHEAD; i++) g[i] = next[i];
     }
   }
   if (!works) return;

@@ -91,7 +91,7 @@ def wgmma_bf16(registers: int) -> Case:
 def boxes(launch: Emulator) -> Any:
     tensor = X[:360].reshape(3, 6, 20)
     results = []
-    for swizzle, x in ((0, -3), (32, 12), (64, 18), (128, -5)):
+    for swizzle, x in ((0, -4), (32, 12), (64, 16), (128, -8)):
         out = np.zeros(8 * (swizzle or 64), np.uint8)
         tensor_map = OnDevice(launch).tensor_map(tensor, ((swizzle or 64) // 4, 4, 2), swizzle)
         args = (tensor_map, out, out.size, x, 4, -1)

@@ -60,7 +60,7 @@ def test_box_with_swizzle_and_zeros_outside(seeded: Emulator, swizzle: int) -> N
     tensor = RNG.standard_normal((5, 6, 20)).astype(np.float32)
     inner = swizzle // 4 or 16
     box = (inner, 4, 2)
-    for x, y, z in ((0, 0, 0), (-3, 4, -1), (12, -2, 4), (20, 0, 0)):
+    for x, y, z in ((0, 0, 0), (-4, 4, -1), (12, -2, 4), (20, 0, 0)):
         padded = np.zeros((5 + 20, 6 + 20, 20 + 60), np.float32)
         padded[10:15, 10:16, 20:40] = tensor
         expected = padded[10 + z :][:2, 10 + y :][:, :4, 20 + x :][:, :, :inner]
@@ -68,6 +68,14 @@ def test_box_with_swizzle_and_zeros_outside(seeded: Emulator, swizzle: int) -> N
         tensor_map = OnDevice(seeded).tensor_map(tensor, box, swizzle)
         seeded(SOURCE, "copy_box", 1, 64, tensor_map, out, out.size, x, y, z, shared_bytes=8192)
         np.testing.assert_array_equal(out, swizzled(expected, swizzle))
+
+
+def test_a_box_begins_at_16_bytes(emulator: Emulator) -> None:
+    """The hardware answers with an illegal instruction."""
+    tensor = RNG.standard_normal((5, 6, 20)).astype(np.float32)
+    tensor_map, out = OnDevice(emulator).tensor_map(tensor, (16, 4, 2), 64), np.zeros(512, np.uint8)
+    with pytest.raises(DeviceError, match="tma_load at x = 3: 12 bytes are not a multiple of 16"):
+        emulator(SOURCE, "copy_box", 1, 64, tensor_map, out, out.size, 3, 0, 0, shared_bytes=8192)
 
 
 def tf32(x: HostArray) -> HostArray:

@@ -209,6 +209,7 @@ class ArenaMachine(RuleBasedStateMachine):
         assert stats.live <= stats.reserved <= self.limit
         assert stats.reserved == sum(s.nbytes for s in self.driver.segments.values())
         free = sum(size for size, _ in self.memory._by_size)
+        free += sum(size * len(addresses) for size, addresses in self.memory._fresh.items())
         assert stats.live + free == stats.reserved
 
     def teardown(self) -> None:

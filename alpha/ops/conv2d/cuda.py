@@ -208,7 +208,7 @@ def direct_stem_weight(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
     k_groups = -(-K // KT)
     P = max(1, 16 // k_groups)
     rows, shared = stem_band(s)
-    blocks = min(s.N * -(-s.OH // rows), 2 * device.properties.multiprocessors)
+    blocks = min(s.N * -(-s.OH // rows), 4 * device.properties.multiprocessors)
     part = device.empty((blocks * P, *s.W), X.dtype)
     device.launch("conv2d/direct_stem_weight.cu", "direct_stem_weight",
                   (blocks, _tiles((s.OC, 64))), -(-16 * k_groups * P // 32) * 32,

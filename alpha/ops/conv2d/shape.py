@@ -69,15 +69,22 @@ class ConvShape:
     OH: int
     OW: int
 
-    @property
+    def __hash__(self) -> int:  # once: a shape is the key of many look-ups
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.X, self.W, self.sh, self.sw, self.ph, self.pw, self.OH, self.OW))
+
+    @functools.cached_property
     def X(self) -> tuple[int, int, int, int]:
         return self.N, self.IH, self.IW, self.IC
 
-    @property
+    @functools.cached_property
     def W(self) -> tuple[int, int, int, int]:
         return self.OC, self.FH, self.FW, self.IC
 
-    @property
+    @functools.cached_property
     def Y(self) -> tuple[int, int, int, int]:
         return self.N, self.OH, self.OW, self.OC
 
@@ -157,6 +164,7 @@ def valid_outputs(f: int, O: int, size: int, s: int, p: int) -> tuple[int, int]:
     return o_s, max(o_s, min(O, -(-(size - i_s) // s)))
 
 
+@functools.lru_cache(maxsize=4096)
 def conv_shape(
     operator: str,
     X: tuple[int, ...],

@@ -7,6 +7,7 @@ magnitude of each operand is found first, for the scale that keeps halves in ran
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from alpha.ops.conv2d.cuda import as_struct, segments, with_partial_sums
 from alpha.ops.conv2d.shape import ConvShape, split_segments, trimmed_taps
 from alpha.primitive import Array
 from alpha.runtime import Device
+from alpha.runtime.cuda.device import TensorMap
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.variants import Variant
@@ -54,32 +56,30 @@ def _images(A: Array, step: int, box: tuple[int, ...], planes: int = 0) -> Any:
 
     With `planes`, of A (planes, N, H, W, C), the planes last.
     """
-    N, H, W, C = A.shape[-4:]
-    item = A.dtype.itemsize
-    strides: tuple[int, ...] = (step * C * item, W * C * item, H * W * C * item)
-    last: tuple[int, ...] = (N,)
-    if planes:
-        strides, last = (*strides, N * H * W * C * item), (N, planes)
-    return A.device.tensor_maps(
-        tuple(
-            (
-                A.dtype.name,
-                A.address + phase * C * item,
-                (C, -(-(W - phase) // step), H, *last),
-                strides,
-                box,
-            )
-            for phase in range(step)
-        )
-    )
+
+    def maps() -> Iterator[TensorMap]:
+        N, H, W, C = A.shape[-4:]
+        item = A.dtype.itemsize
+        strides: tuple[int, ...] = (step * C * item, W * C * item, H * W * C * item)
+        last: tuple[int, ...] = (N,)
+        if planes:
+            strides, last = (*strides, N * H * W * C * item), (N, planes)
+        for phase in range(step):
+            dims = (C, -(-(W - phase) // step), H, *last)
+            yield A.dtype.name, A.address + phase * C * item, dims, strides, box
+
+    return A.device.tensor_maps((A.address, A.shape, step, box, planes), maps)
 
 
 def _filters(P: Array, BN: int) -> Any:
     """The tensor map of filter planes P (planes, taps, GN, Kp) of halves."""
-    planes, taps, GN, Kp = P.shape
-    strides = (Kp * 2, GN * Kp * 2, taps * GN * Kp * 2)
-    map_ = ("uint16", P.address, (Kp, GN, taps, planes), strides, (BK, BN, 1, planes))
-    return P.device.tensor_maps((map_,))
+
+    def maps() -> Iterator[TensorMap]:
+        planes, taps, GN, Kp = P.shape
+        strides = (Kp * 2, GN * Kp * 2, taps * GN * Kp * 2)
+        yield "uint16", P.address, (Kp, GN, taps, planes), strides, (BK, BN, 1, planes)
+
+    return P.device.tensor_maps((P.address, P.shape, BN), maps)
 
 
 # -- groups of positions, most taps first -----------------------------------------------------------

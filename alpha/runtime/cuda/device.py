@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -43,17 +44,14 @@ class CudaDevice(Device):
             isolated=driver.isolated_allocations,
         )
         self._kernels = KernelTable(driver)
-        self._maps: dict[tuple[TensorMap, ...], DeviceArray] = {}
+        self._maps: dict[Hashable, DeviceArray] = {}
         atexit.register(self.close)  # after the driver's own hook, hence run before it
 
     def empty(self, shape: Shape | int, dtype: npt.DTypeLike) -> DeviceArray:
         sizes, kind = as_shape(shape), np.dtype(dtype)
         if kind.hasobject:
             raise DeviceError(f"{kind} arrays hold Python objects, which stay on the host")
-        nbytes = kind.itemsize
-        for size in sizes:
-            nbytes *= size
-        block = self.arena.allocate(nbytes)
+        block = self.arena.allocate(prod(sizes) * kind.itemsize)
         return DeviceArray(self, block, block.address, sizes, kind)
 
     def zeros(self, shape: Shape | int, dtype: npt.DTypeLike) -> DeviceArray:
@@ -134,17 +132,18 @@ class CudaDevice(Device):
         """The compiled and loaded entry point, for a launcher that keeps it."""
         return self._kernels.get(source, entry, defines, shared_bytes)
 
-    def tensor_maps(self, maps: tuple[TensorMap, ...]) -> DeviceArray:
-        """Tensor maps of the copy engine, one after the other in device memory; equal ones are made once.
+    def tensor_maps(self, key: Hashable, maps: Callable[[], Iterable[TensorMap]]) -> DeviceArray:
+        """Tensor maps of the copy engine, one after the other in device memory, made once a key.
 
-        A map holds an address and no array: it says how to read whatever lies there at the launch.
+        A map holds an address and no array: it says how to read whatever lies there at the launch. So the key names
+        the address, the shape and the box.
         """
-        held = self._maps.get(maps)
+        held = self._maps.get(key)
         if held is None:
-            encoded = b"".join(self.driver.encode_tiled_map(*map_) for map_ in maps)
+            encoded = b"".join(self.driver.encode_tiled_map(*map_) for map_ in maps())
             if len(self._maps) >= MAX_TENSOR_MAPS:
                 self._maps.clear()
-            held = self._maps[maps] = self.upload(np.frombuffer(encoded, np.uint8))
+            held = self._maps[key] = self.upload(np.frombuffer(encoded, np.uint8))
         return held
 
     def synchronize(self) -> None:

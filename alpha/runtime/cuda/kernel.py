@@ -113,6 +113,20 @@ def _misfit(args: Sequence[Any]) -> str:
     raise AssertionError("every argument fits alone")
 
 
+Dims: TypeAlias = tuple[tuple[int, int, int], tuple[int, int, int]]
+_dims: dict[tuple[Dim, Dim], Dims] = {}  # launches that were checked
+
+
+def _check_dims(grid: Dim, block: Dim) -> Dims:
+    grid3, block3 = _triple(grid), _triple(block)
+    if min(grid3) < 1 or not 1 <= block3[0] * block3[1] * block3[2] <= MAX_THREADS:
+        raise DeviceError(f"a grid has 1 block or more, a block 1 to {MAX_THREADS} threads")
+    if len(_dims) > 10000:
+        _dims.clear()
+    _dims[grid, block] = grid3, block3
+    return grid3, block3
+
+
 class Kernel:
     """A loaded entry point."""
 
@@ -127,10 +141,8 @@ class Kernel:
     def launch(self, grid: Dim, block: Dim, args: Sequence[Any]) -> None:
         """Queue one launch; grid and block are a size or up to three."""
         try:
-            grid3, block3 = _triple(grid), _triple(block)
-            if min(grid3) < 1 or not 1 <= block3[0] * block3[1] * block3[2] <= MAX_THREADS:
-                raise DeviceError(f"a grid has 1 block or more, a block 1 to {MAX_THREADS} threads")
-            self._driver.launch(self._function, grid3, block3, self._shared_bytes, pack(args))
+            dims = _dims.get((grid, block)) or _check_dims(grid, block)
+            self._driver.launch(self._function, *dims, self._shared_bytes, pack(args))
         except DeviceError as error:
             raise DeviceError(
                 f"{self.title}, grid {grid}, block {block}, "
@@ -155,11 +167,16 @@ class KernelTable:
     ) -> Kernel:
         """The kernel; a warm call is one dictionary look-up."""
         # The type is part of the key: 1 == 1.0, but -DALPHA_X=1 and -DALPHA_X=1.0f are two kernels.
-        macros = tuple([(k, v, type(v)) for k, v in sorted(defines.items())]) if defines else ()
-        key = (source, entry, macros, shared_bytes)
-        kernel = self._kernels.get(key)
-        if kernel is None:
-            kernel = self._kernels[key] = self._load(source, entry, defines or {}, shared_bytes)
+        macros: tuple[Any, ...] = ()
+        if defines:
+            macros = (*defines.items(), *map(type, defines.values()))
+        kernel = self._kernels.get((source, entry, macros, shared_bytes))
+        if kernel is None:  # the same macros in another order are the same kernel
+            ordered = dict(sorted(defines.items())) if defines else {}
+            types = map(type, ordered.values())
+            key = (source, entry, (*ordered.items(), *types), shared_bytes)
+            kernel = self._kernels.get(key) or self._load(source, entry, ordered, shared_bytes)
+            self._kernels[key] = self._kernels[source, entry, macros, shared_bytes] = kernel
         return kernel
 
     def _load(
