@@ -121,7 +121,7 @@ def cuda_shapes() -> list[ConvShape]:
         (64, 128, 128),
         (7, 1, 70),
         (70, 72, 264),
-        (300, 1, 4),  # more images than blocks at a time
+        (600, 1, 4),  # more images than blocks at a time
     ]
     result = []
     for (I, F_, s, p), (N, IC, OC) in itertools.product(maps, sizes):  # noqa: E741
