@@ -72,6 +72,7 @@ class PycudaDriver:
         self._context: Any = None
         self._last_kernel = "none"
         self._allocations: dict[int, Any] = {}
+        self._shared_limits: dict[tuple[Any, str], int] = {}
         atexit.register(self.close)
         try:
             drv.init()
@@ -138,9 +139,11 @@ class PycudaDriver:
     @_call
     def function(self, module: Any, entry: str, shared_bytes: int) -> Any:
         function = module.get_function(entry)
-        if shared_bytes:
+        # the limit belongs to the function, which launches of several sizes share: it only grows
+        if shared_bytes > self._shared_limits.get((module, entry), 0):
             attribute = drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
             function.set_attribute(attribute, shared_bytes)
+            self._shared_limits[module, entry] = shared_bytes
         return entry, function
 
     def launch(
@@ -189,6 +192,7 @@ class PycudaDriver:
                 self._allocations.pop(address).free()
             except drv.Error:
                 break
+        self._shared_limits.clear()  # it holds modules
         self._ring = self._stream = None  # type: ignore[assignment]
         # Not pop(): a primary context that pycuda's destructor detaches ends in a warning.
         self._context.detach()
