@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: train test clean help
+.PHONY: train test sanitize clean help
 
 train: $(VENV)/train.stamp  ## train ResNet18 on CIFAR-10; options: make train ARGS="--epochs 1"
 	@$(BIN)/python examples/train_cifar10.py $(ARGS)
@@ -16,6 +16,9 @@ test: $(VENV)/test.stamp  ## ruff, mypy and every test that this machine can run
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(ARGS)
+
+sanitize: $(VENV)/test.stamp  ## every kernel on the CPU under AddressSanitizer and UBSan
+	$(BIN)/python -m pytest -m sanitize $(ARGS)
 
 clean:  ## remove the environment and what tools have left; runs/ and datasets/ stay
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from alpha.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -26,7 +28,7 @@ class Variable:
         try:
             return int(text)
         except ValueError:
-            raise ValueError(f"{self.name}={text!r} is not a whole number") from None
+            raise ConfigError(f"{self.name}={text!r} is not a whole number") from None
 
 
 DEBUG = Variable("ALPHA_DEBUG", "0", "1: print each convolution variant once as it is chosen")

@@ -7,6 +7,10 @@ class AlphaError(Exception):
     """Base of every error that Alpha raises on purpose."""
 
 
+class ConfigError(AlphaError, ValueError):
+    """An ALPHA_* variable whose value means nothing."""
+
+
 class ShapeError(AlphaError, ValueError):
     """Shapes that do not fit an operator; the message carries the operator, the fact and the shapes."""
 

@@ -17,6 +17,7 @@ import numpy as np
 import threadpoolctl
 
 from alpha import config
+from alpha.errors import ConfigError
 
 CHUNK_BYTES = 1 << 18  # a chunk of each operand; several of them fit a second-level cache
 
@@ -27,7 +28,7 @@ def count() -> int:
     """How many workers run: ALPHA_CPU_THREADS, or the cores this process may use."""
     wanted = config.CPU_THREADS.integer()
     if wanted < 0:
-        raise ValueError(f"ALPHA_CPU_THREADS={wanted} is negative")
+        raise ConfigError(f"ALPHA_CPU_THREADS={wanted} is negative")
     return wanted or len(os.sched_getaffinity(0))
 
 

@@ -6,16 +6,12 @@
 // split into half-precision planes in registers; X is fetched in leaping steps (a map for each phase of sw) as planes made
 // by pixel_planes.cu, MN-major. Columns beyond the map are zeros of the copy engine. Precision: position_wgmma.cuh.
 // Grid: (ceil(IC / BN), ceil(OC / 128), FH FW GZ): GZ segments, each to its own partial dW (summed by sum_parts).
-// Block: two consumer warpgroups of 64 output channels each, and a producer. Shared memory: 1024 + STAGES (4 64 128 + BN / 64
-// PLANES 64 128) bytes. Needs sm_90a, OC % 4 == 0, IC % 8 == 0.
-// Macros: BN 64 | 128, PLANES 1 | 2, STAGES, PW 1 | 2 | 4 | 8 | 16 | 32.
-#include "common/half_pair.cuh"
-#include "common/tma.cuh"
-#include "common/wgmma.cuh"
+// Block and macros: half_gemm.cuh, PW 1 | 2 | 4 | 8 | 16 | 32. Shared memory: 1024 + STAGES (4 64 128 + BN / 64 PLANES 64 128)
+// bytes. Needs sm_90a, OC % 4 == 0, IC % 8 == 0.
+#include "conv2d/half_gemm.cuh"
 #include "conv2d/shape.cuh"
 
-constexpr int BN = ALPHA_BN, PLANES = ALPHA_PLANES, STAGES = ALPHA_STAGES, PW = ALPHA_PW;
-constexpr int GROUPS = 2, BM = 64 * GROUPS, BK = 64, IMAGES = BK / PW, THREADS = 128 * (GROUPS + 1), R = BN / 2;
+constexpr int IMAGES = BK / PW;
 constexpr int BOX = BK * 128, A_BYTES = BM / 32 * BOX, PLANE = BK * 128, BLOCK = PLANES * PLANE;  // bytes
 constexpr int STAGE = A_BYTES + BN / 64 * BLOCK;
 
@@ -30,97 +26,66 @@ __device__ __forceinline__ void load_turned(const unsigned char* box, int channe
 #pragma unroll
   for (int e = 0; e < 4; e++) {
     const int c = channel + g + e % 2 * 8, k = k0 + 2 * t + e / 2 * 8;
-    if (PLANES == 2)
-      split_pair(at(c, k), at(c, k + 1), hi[e], lo[e]);
-    else
-      hi[e] = pack_half(at(c, k), at(c, k + 1));
+    to_planes(at(c, k), at(c, k + 1), hi[e], lo[e]);
   }
 }
+
+// The steps of a block: `count` from `first` on, of all (row, group of PW columns, chunk of images) of its tap.
+struct Steps {
+  int first, count, chunks, columns;
+  Range oh, ow;
+
+  __device__ __forceinline__ Steps(const ConvShape& s, int fh, int fw, int z, int GZ)
+      : oh(valid_outputs(fh, s.OH, s.IH, s.sh, s.ph)), ow(valid_outputs(fw, s.OW, s.IW, s.sw, s.pw)) {
+    columns = (ow.size() + PW - 1) / PW, chunks = (s.N + IMAGES - 1) / IMAGES;
+    const int total = oh.size() * columns * chunks;
+    first = (int)((long)total * z / GZ), count = (int)((long)total * (z + 1) / GZ) - first;
+  }
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     sk_dilated_wgmma(float* __restrict__ part, const TensorMap* __restrict__ X, const TensorMap* __restrict__ dY,
                      const unsigned* __restrict__ absmax, ConvShape s, int GZ) {
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   __shared__ __align__(8) uint64_t barriers[2 * STAGES];
-  const uint32_t start = shared_address(smem), tiles = (start + 1023) & ~1023u;
-  const uint32_t full = shared_address(barriers), empty = shared_address(barriers + STAGES);
+  const Ring<STAGE> ring(smem, barriers);
   const int taps = s.FH * s.FW, tap = blockIdx.z % taps, z = blockIdx.z / taps, ic0 = blockIdx.x * BN, oc0 = blockIdx.y * BM;
   const int fh = tap / s.FW, fw = tap % s.FW;
-  const Range oh = valid_outputs(fh, s.OH, s.IH, s.sh, s.ph), ow = valid_outputs(fw, s.OW, s.IW, s.sw, s.pw);
-  const int columns = (ow.size() + PW - 1) / PW, chunks = (s.N + IMAGES - 1) / IMAGES, total = oh.size() * columns * chunks;
-  const int lo_step = (int)((long)total * z / GZ), steps = (int)((long)total * (z + 1) / GZ) - lo_step;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) mbarrier_init(full + i * 8, 1), mbarrier_init(empty + i * 8, GROUPS);
-    mbarrier_fence_init();
-  }
-  __syncthreads();
-  if (threadIdx.x >= GROUPS * 128) {
+  const Steps steps(s, fh, fw, z, GZ);
+  if (is_producer()) {
     setmaxnreg_decrease<40>();
-    if (threadIdx.x > GROUPS * 128 || steps == 0) return;
-    int chunk = lo_step % chunks, column = lo_step / chunks % columns, row = lo_step / chunks / columns;
-    for (int i = 0; i < steps; i++) {
-      const int stage = i % STAGES, h = oh.begin + row, w = ow.begin + column * PW;
+    if (threadIdx.x > GROUPS * 128 || steps.count == 0) return;
+    int chunk = steps.first % steps.chunks, column = steps.first / steps.chunks % steps.columns;
+    int row = steps.first / steps.chunks / steps.columns;
+    for (int i = 0; i < steps.count; i++) {
+      const int h = steps.oh.begin + row, w = steps.ow.begin + column * PW;
       const int ih = h * s.sh + fh - s.ph, iw = w * s.sw + fw - s.pw, phase = iw % s.sw;
-      if (i >= STAGES) mbarrier_wait(empty + stage * 8, (i / STAGES & 1) ^ 1);
-      const uint32_t tile = tiles + stage * STAGE;
-      mbarrier_arrive_expect(full + stage * 8, STAGE);
+      const uint32_t tile = ring.begin(i), full = ring.full_at(i);
 #pragma unroll
-      for (int b = 0; b < BM / 32; b++)
-        tma_load(tile + b * BOX, dY, full + stage * 8, oc0 + b * 32, w, h, chunk * IMAGES);
+      for (int b = 0; b < BM / 32; b++) tma_load(tile + b * BOX, dY, full, oc0 + b * 32, w, h, chunk * IMAGES);
 #pragma unroll
       for (int b = 0; b < BN / 64; b++)
-        tma_load(tile + A_BYTES + b * BLOCK, X + phase, full + stage * 8, ic0 + b * 64, iw / s.sw, ih, chunk * IMAGES, 0);
-      if (++chunk == chunks) {
+        tma_load(tile + A_BYTES + b * BLOCK, X + phase, full, ic0 + b * 64, iw / s.sw, ih, chunk * IMAGES, 0);
+      if (++chunk == steps.chunks) {
         chunk = 0;
-        if (++column == columns) column = 0, row++;
+        if (++column == steps.columns) column = 0, row++;
       }
     }
     return;
   }
   setmaxnreg_increase<232>();
-  const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, channel = group * 64 + warp * 16;
+  const int channel = threadIdx.x / 32 * 16;
   const float scale = half_scale(absmax[1]);
-  float sum[R] = {}, block[R];
-  for (int i = 0; i < steps; i++) {
-    const int stage = i % STAGES;
-    mbarrier_wait(full + stage * 8, i / STAGES & 1);
-    const unsigned char* a = smem + (tiles - start) + stage * STAGE + channel / 32 * BOX;
-    const uint32_t b = tiles + stage * STAGE + A_BYTES;
-    uint32_t hi[4][4], lo[4][4];
-#pragma unroll
-    for (int k = 0; k < BK / 16; k++) {
-      load_turned(a, channel % 32, k * 16, scale, hi[k], lo[k]);  // the products of the last k are under way
-      wgmma_fence();
-      const uint64_t b_hi = wgmma_mn_major(b + k * 2048, BLOCK);
-      if (PLANES == 2) {
-        wgmma_f16<1>(block, lo[k], b_hi, k != 0);
-        wgmma_f16<1>(block, hi[k], wgmma_mn_major(b + PLANE + k * 2048, BLOCK), 1);
-        wgmma_f16<1>(block, hi[k], b_hi, 1);
-      } else {
-        wgmma_f16<1>(sum, hi[k], b_hi, 1);
-      }
-      wgmma_commit();
-    }
-    wgmma_wait<0>();
-    if (threadIdx.x % 128 == 0) mbarrier_arrive(empty + stage * 8);
-    if (PLANES == 2) {
-#pragma unroll
-      for (int r = 0; r < R; r++) sum[r] += block[r];
-    }
-  }
-  const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-  const float inverse_x = inverse_scale(half_scale(absmax[0])), inverse_y = inverse_scale(half_scale(absmax[1]));
+  const unsigned char* base = smem - shared_address(smem);  // plus a shared address: a pointer
+  float sum[R] = {};
+  consume<1>(
+      ring, steps.count, sum,
+      [&](uint32_t tile, int k, uint32_t(&hi)[4], uint32_t(&lo)[4]) {
+        load_turned(base + tile + channel / 32 * BOX, channel % 32, k * 16, scale, hi, lo);
+      },
+      [&](uint32_t tile, int plane, int k) { return wgmma_mn_major(tile + A_BYTES + plane * PLANE + k * 2048, BLOCK); });
   float* dW = part + (long)z * s.OC * taps * s.IC;
-#pragma unroll
-  for (int h = 0; h < 2; h++) {
-    const int oc = oc0 + channel + g + h * 8;
-    if (oc >= s.OC) continue;
-#pragma unroll
-    for (int j = 0; j < BN / 8; j++) {
-      const int ic = ic0 + j * 8 + t * 2;
-      if (ic < s.IC)
-        *reinterpret_cast<float2*>(dW + ((long)oc * taps + tap) * s.IC + ic) =
-            make_float2(sum[j * 4 + h * 2] * inverse_x * inverse_y, sum[j * 4 + h * 2 + 1] * inverse_x * inverse_y);
-    }
-  }
+  store_rows(sum, absmax, s.IC - ic0, [&](int row) -> float* {
+    return oc0 + row < s.OC ? dW + ((long)(oc0 + row) * taps + tap) * s.IC + ic0 : nullptr;
+  });
 }

@@ -96,7 +96,7 @@ def test_correct_kernels_are_silent() -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
-@pytest.mark.slow
+@pytest.mark.sanitize
 def test_operators_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every primitive, and every row of the variant table, on the architecture that has them all."""
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
