@@ -22,9 +22,8 @@ class Target:
     device: str  # "cpu" or "cuda"
     compute_capability: tuple[int, int] = (0, 0)
     multiprocessors: int = 0
-    shared_bytes: int = (
-        163 << 10
-    )  # a block may have: sm_75 64, sm_86, 89 and 120 99, sm_80 163, sm_90 and 100 227 KiB
+    # that a block may have: 64 KiB on sm_75, 99 on sm_86, 89 and 120, 163 on sm_80, 227 on sm_90 and 100
+    shared_bytes: int = 163 << 10
 
 
 Condition = Callable[[ConvShape, Target], bool]
