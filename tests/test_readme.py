@@ -47,5 +47,5 @@ def test_make_lists_its_targets() -> None:
         pytest.skip("make is not installed")
     run = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert [line.split()[1] for line in run.stdout.splitlines()] == [
-        "train", "test", "clean", "help",
+        "train", "test", "sanitize", "clean", "help",
     ]  # fmt: skip
