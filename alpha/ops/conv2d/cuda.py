@@ -99,26 +99,30 @@ def implicit_gemm(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
 STEM_SHARED = 54 << 10  # with the static part below what every GPU has
 
 
-def stem_band(s: ConvShape) -> tuple[int, int]:
-    """(output rows a block of direct_stem takes, bytes of dynamic shared memory it needs for them)"""
+def stem_filters(s: ConvShape) -> int:
+    """Bytes of 64 filters in shared memory, each place of them padded to 68 channels."""
+    return 4 * s.FH * s.FW * s.IC * 68
 
-    def shared(rows: int) -> int:
-        band = ((rows - 1) * s.sh + s.FH) * ((s.OW - 1) * s.sw + s.FW) * s.IC
-        return 4 * (s.FH * s.FW * s.IC * 68 + band)
+
+def stem_band(s: ConvShape) -> tuple[int, int]:
+    """(output rows a block of the first layer takes, bytes of the band of X that they read)"""
+
+    def band(rows: int) -> int:
+        return 4 * ((rows - 1) * s.sh + s.FH) * ((s.OW - 1) * s.sw + s.FW) * s.IC
 
     rows = min(s.OH, max(1, 256 // s.OW))
-    while rows > 1 and shared(rows) > STEM_SHARED:
+    while rows > 1 and stem_filters(s) + band(rows) > STEM_SHARED:
         rows = -(-rows // 2)
-    return rows, shared(rows)
+    return rows, band(rows)
 
 
 def direct_stem(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
     """Few input channels: filters and a band of X in shared memory   X, W -> Y"""
     Y = X.device.empty(s.Y, X.dtype)
-    rows, shared = stem_band(s)
+    rows, band = stem_band(s)
     grid = (s.N * -(-s.OH // rows), _tiles((s.OC, 64)))
     X.device.launch("conv2d/direct_stem.cu", "direct_stem", grid, 128,
-                    (Y, X, W, as_struct(s), rows), None, shared)  # fmt: skip
+                    (Y, X, W, as_struct(s), rows), None, stem_filters(s) + band)  # fmt: skip
     return Y
 
 
@@ -207,11 +211,11 @@ def direct_stem_weight(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
     KT = 7 if K <= 28 else 10
     k_groups = -(-K // KT)
     P = max(1, 16 // k_groups)
-    rows, shared = stem_band(s)
+    rows, band = stem_band(s)
     blocks = min(s.N * -(-s.OH // rows), 4 * device.properties.multiprocessors)
     part = device.empty((blocks * P, *s.W), X.dtype)
     device.launch("conv2d/direct_stem_weight.cu", "direct_stem_weight",
                   (blocks, _tiles((s.OC, 64))), -(-16 * k_groups * P // 32) * 32,
                   (part, X, dY, as_struct(s), rows), {"KT": KT, "P": P},
-                  shared - 4 * K * 68)  # fmt: skip
+                  band)  # fmt: skip
     return sum_parts(part)

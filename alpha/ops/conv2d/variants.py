@@ -92,7 +92,7 @@ def _many(rows: int, target: Target) -> bool:
 
 def _stem(s: ConvShape, target: Target) -> bool:
     """Few channels, and 64 filters with a band of the image fit the shared memory of any GPU."""
-    return s.IC <= 4 and cuda.stem_band(s)[1] <= cuda.STEM_SHARED
+    return s.IC <= 4 and cuda.stem_filters(s) + cuda.stem_band(s)[1] <= cuda.STEM_SHARED
 
 
 def _stem_weight(s: ConvShape, target: Target) -> bool:
