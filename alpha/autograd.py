@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from alpha.errors import DeviceError, GradientError
+from alpha.numerics import is_floating
 from alpha.primitive import Array
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Function:
         if cls.is_view:
             output._version = tensors[0]._version  # one memory, one version
             node.seen = output._version.recorded
-        if recording and Y.dtype.kind == "f":
+        if recording and is_floating(Y.dtype):
             node.edges = tuple(
                 tensor._edge() if tensor is not None and needed else None
                 for tensor, needed in zip(inputs, node.needs, strict=True)

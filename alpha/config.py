@@ -33,8 +33,14 @@ class Variable:
 
 DEBUG = Variable("ALPHA_DEBUG", "0", "1: print each convolution variant once as it is chosen")
 CONV_VARIANT = Variable("ALPHA_CONV_VARIANT", "", "force this row of the convolution variant table")
+TUNE = Variable(
+    "ALPHA_TUNE", "0", "1: time the convolution variants of each shape once, and take the fastest"
+)
 CUDA_DRIVER = Variable(
     "ALPHA_CUDA_DRIVER", "pycuda", "pycuda: the GPU; emulated: the same kernels run by the CPU"
+)
+ISOLATE = Variable(
+    "ALPHA_ISOLATE", "0", "1: each GPU array is an allocation of its own, for compute-sanitizer"
 )
 CACHE_DIR = Variable(
     "ALPHA_CACHE_DIR", "", "where compiled kernels are kept (default ~/.cache/alpha)"

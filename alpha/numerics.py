@@ -1,19 +1,32 @@
-"""The precision of convolutions on tensor cores: one switch.
+"""The precision of convolutions and matrix products on tensor cores, one switch, and the dtype bfloat16.
 
     alpha.set_precision("tf32")            # from here on, in this thread
     with alpha.precision("float32"): ...   # inside only
 
 "float32" (the default) is at least as accurate as float32 arithmetic; "tf32" keeps 11 bits of each operand and
-sums in float32. An operator may compute more accurately than asked, where that is all there is (cpu, older GPUs). The
-backward pass of an operator has the precision of its forward pass.
+sums in float32. "bf16" on cuda gives bfloat16 activations, 8 bits: convolutions and linear layers take and give them,
+and what follows keeps them; every sum, all parameters, their gradients, batch statistics and losses stay float32, so
+there is no loss to scale. An operator may compute more accurately than asked, where that is all there is (cpu, older
+GPUs). The backward pass of an operator has the precision of its forward pass.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from typing import Any
 
-PRECISIONS = ("float32", "tf32")
+import ml_dtypes
+import numpy as np
+
+PRECISIONS = ("float32", "tf32", "bf16")
+FLOAT32: np.dtype[Any] = np.dtype(np.float32)
+BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)  # a user type to numpy, whose kind is "V"
+
+
+def is_floating(dtype: np.dtype[Any]) -> bool:
+    """Whether numbers of that dtype have gradients."""
+    return dtype.kind == "f" or dtype == BFLOAT16
 
 
 class _State(threading.local):
@@ -29,7 +42,7 @@ def get_precision() -> str:
 
 
 def set_precision(name: str) -> None:
-    """Set the precision for this thread; `ValueError` for a name that is none of "float32", "tf32"."""
+    """Set the precision for this thread; `ValueError` for a name that is none of "float32", "tf32", "bf16"."""
     if name not in PRECISIONS:
         raise ValueError(f"precision {name!r} is not one of {', '.join(PRECISIONS)}")
     _state.name = name

@@ -11,12 +11,13 @@ import numpy.typing as npt
 from alpha import autograd
 from alpha.autograd import Edge, Function, Hook, Version
 from alpha.errors import GradientError, ShapeError
+from alpha.numerics import is_floating
 from alpha.primitive import Array
 from alpha.runtime import Device, get_device
 
 DTypeLike = Any  # "float32" or a numpy dtype
 
-_DTYPES = ("float32", "float64", "int32", "int64", "uint8", "bool")
+_DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
 
 
 def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -40,7 +41,7 @@ class Tensor:
     __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
 
     def __init__(self, array: Array, requires_grad: bool = False) -> None:
-        if requires_grad and array.dtype.kind != "f":
+        if requires_grad and not is_floating(array.dtype):
             raise TypeError(f"only floating tensors have gradients, not {array.dtype.name}")
         self.array = array
         self.requires_grad = requires_grad
@@ -246,8 +247,8 @@ def tensor(
         array: a number, (nested) list, numpy array or Tensor.
         requires_grad: record operators on it.
         device: "cpu", "cuda", "auto" or a Device; default: where `array` is, else cpu.
-        dtype: "float32", "float64", "int32", "int64", "uint8", "bool" or a numpy dtype. Default:
-            that of a numpy array or Tensor; Python floats become float32, Python ints int64.
+        dtype: "float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool" or a numpy dtype.
+            Default: that of a numpy array or Tensor; Python floats become float32, Python ints int64.
     """
     if isinstance(array, Tensor):
         device = array.device if device is None else device

@@ -129,7 +129,8 @@ class Bench:
         """One an operator and precision; what they shared is free afterwards."""
         s = case.shape
         operands = self.source.draw(s)
-        arrays = self.ours.arrays(operands)
+        dtypes = {name: self.ours.dtype(name) for name in self.args.precision}
+        arrays = {dtype: self.ours.arrays(operands, dtype) for dtype in dtypes.values()}
         for operator in self.operators(case):
             exact = self.source.exact(operator, s, operands, operator.part(s))
             for name in self.args.precision:
@@ -137,7 +138,7 @@ class Bench:
                     alpha.precision(name),
                     self.peer.precision(name) if self.peer else nullcontext(),
                 ):
-                    row = self.row(case, operator, name, operands, arrays, exact)
+                    row = self.row(case, operator, name, operands, arrays[dtypes[name]], exact)
                 yield row
         del operands, arrays
         self.source.release()

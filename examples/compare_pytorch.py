@@ -1,24 +1,27 @@
 """Alpha against PyTorch: training steps of the paper's ResNet18, in one run on the same device.
 
-    python examples/compare_pytorch.py              # speed: images a second, in turns
+    python examples/compare_pytorch.py              # speed (images a second, in turns) and memory
     python examples/compare_pytorch.py --losses     # the losses of ten steps, side by side
 
 Both train the same network from the same weights on the same batches of CIFAR-10 (the sample), with
 Adam. On a CPU PyTorch must be its CPU build (pip install torch --index-url
-https://download.pytorch.org/whl/cpu). On a GPU PyTorch's float32 is strict (no TF32) unless the name
-says so. A round is some steps of each; the median over the rounds counts.
+https://download.pytorch.org/whl/cpu). Like is compared with like: float32 with PyTorch's strict float32
+(no TF32), tf32 with its TF32, bf16 with its autocast to bfloat16, all three on a GPU. A round is some
+steps of each; the median over the rounds counts. Memory is the most that tensors of one side take
+in a step.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import platform
 import statistics
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ import alpha
 from alpha import models, nn
 from alpha.data import resolve
 from alpha.errors import AlphaError
+from alpha.numerics import PRECISIONS
 from alpha.runtime import Device
 from alpha.train.options import Parser, positive_int
 
@@ -41,6 +45,7 @@ class AlphaSide:
         self, model: nn.Module, device: Device, dtype: str = "float32", precision: str = "float32"
     ) -> None:
         self.device, self.dtype, self.precision = device, dtype, precision
+        self.others = device.memory_stats().live  # bytes before there is anything of this side
         self.model = models.resnet18()
         self.model.load_state_dict(model.state_dict())
         set_dropout(self.model, model)
@@ -65,6 +70,13 @@ class AlphaSide:
     def wait(self) -> None:
         self.device.synchronize()
 
+    def peak_bytes(self, batch: Any) -> int:
+        """The most that arrays of this side take during a step."""
+        device: Any = self.device
+        device.arena.reset_peak()
+        self.step(batch)
+        return int(device.memory_stats().peak) - self.others
+
 
 class TorchSide:
     """The same network in PyTorch."""
@@ -75,10 +87,11 @@ class TorchSide:
         model: nn.Module,
         device: str,
         channels_last: bool,
-        tf32: bool = False,
         dtype: str = "float32",
+        precision: str = "float32",
     ) -> None:
-        self.torch, self.device, self.tf32 = torch, device, tf32
+        self.torch, self.device, self.precision = torch, device, precision
+        self.others = torch.cuda.memory_allocated() if device == "cuda" else 0
         self.dtype = getattr(torch, dtype)
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
         twin = torch_resnet18(torch)
@@ -102,23 +115,33 @@ class TorchSide:
 
     def step(self, batch: Any) -> Any:
         x, y = batch
-        with self._precision():
+        self._set_backends()
+        with self.torch.autocast(
+            self.device, self.torch.bfloat16, enabled=self.precision == "bf16"
+        ):
             loss = self.torch.nn.functional.cross_entropy(self.model(x), y)
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
         return loss.detach()
 
     def wait(self) -> None:
         if self.device == "cuda":
             self.torch.cuda.synchronize()
 
-    @contextmanager
-    def _precision(self) -> Iterator[None]:
+    def _set_backends(self) -> None:
         backends = self.torch.backends
         backends.cudnn.benchmark = True
-        backends.cudnn.allow_tf32 = backends.cuda.matmul.allow_tf32 = self.tf32
-        yield
+        tf32 = self.precision != "float32"
+        backends.cudnn.allow_tf32 = backends.cuda.matmul.allow_tf32 = tf32
+
+    def peak_bytes(self, batch: Any) -> int:
+        """The most that tensors of this side take during a step; 0 on a CPU, where PyTorch does not count them."""
+        if self.device != "cuda":
+            return 0
+        self.torch.cuda.reset_peak_memory_stats()
+        self.step(batch)
+        return int(self.torch.cuda.max_memory_allocated()) - self.others
 
 
 def dropout_of(model: nn.Module) -> float:
@@ -176,13 +199,24 @@ def torch_resnet18(torch: Any) -> Any:
     return ResNet18()
 
 
-def measure(sides: dict[str, Any], batch: Batch, rounds: int, length: int) -> None:
-    """Prints images a second of each: every round, the medians, and the ratio to the fastest of PyTorch's."""
-    held = {name: side.put(batch) for name, side in sides.items()}
-    for name, side in sides.items():  # the first steps allocate, compile and choose kernels
-        for _ in range(3):
-            loss = side.step(held[name])
-        print(f"{name:28} third loss {loss.item():.4f}", flush=True)
+Make = Callable[[], Any]  # an AlphaSide or a TorchSide
+
+
+def measure(makes: dict[str, Make], batch: Batch, rounds: int, length: int) -> None:
+    """Prints memory and images a second of each: every round, the medians, and ratios to the fastest of PyTorch's."""
+    sides: dict[str, Any] = {}
+    held: dict[str, Any] = {}
+    peaks: dict[str, int] = {}
+    for name, make in makes.items():
+        gc.collect()
+        side = sides[name] = make()
+        held[name] = side.put(batch)
+        for _ in range(3):  # the first steps allocate, compile and choose kernels
+            side.step(held[name])
+        peaks[name] = side.peak_bytes(held[name])
+        memory = f"  peak {peaks[name] / 1e6:,.0f} MB" if peaks[name] else ""
+        loss = side.step(held[name]).item()
+        print(f"{name:28} fifth loss {loss:.4f}{memory}", flush=True)
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(rounds):
         for name, side in sides.items():
@@ -199,22 +233,19 @@ def measure(sides: dict[str, Any], batch: Batch, rounds: int, length: int) -> No
         low, high = min(rates[name]), max(rates[name])
         step = 1e3 * len(batch[0]) / median
         print(f"{name:28} {median:9.1f} images/s  ({low:.1f} to {high:.1f})  {step:8.2f} ms a step")
-    for precision in ("", " tf32"):
-        own = "Alpha" + precision
-        peers = [
-            n
-            for n in medians
-            if not n.startswith("Alpha") and n.endswith("tf32") == bool(precision)
-        ]
-        if own in medians and peers:
+    for own, side in sides.items():
+        peers = [n for n, s in sides.items() if s.precision == side.precision and n != own]
+        if isinstance(side, AlphaSide) and peers:
             best = max(peers, key=lambda name: medians[name])
+            less = f", with {peaks[own] / peaks[best]:.2f}x of its memory" if peaks[best] else ""
             print(
-                f"{own} is at {medians[own] / medians[best]:.2f}x of {best}, PyTorch's faster layout"
+                f"{own} is at {medians[own] / medians[best]:.2f}x of {best}, PyTorch's faster layout{less}"
             )
 
 
-def compare_losses(sides: dict[str, Any], batches: list[Batch]) -> None:
+def compare_losses(makes: dict[str, Make], batches: list[Batch]) -> None:
     """Prints each step's losses, and the largest relative distance of each side to the first."""
+    sides = {name: make() for name, make in makes.items()}
     first = next(iter(sides))
     worst = dict.fromkeys(sides, 0.0)
     print("step  " + "".join(f"{name:>28}" for name in sides))
@@ -233,6 +264,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
     add("--batch-size", type=positive_int, help="default: 512 on a GPU, 128 on a CPU")
+    add(
+        "--precision",
+        choices=[*PRECISIONS, "all"],
+        help="default: all on a GPU, float32 on a CPU and with --losses",
+    )
     add("--rounds", type=positive_int, default=5)
     add("--steps", type=positive_int, help="of each in a round (default: 20 on a GPU, 3 on a CPU)")
     add(
@@ -262,27 +298,26 @@ def compare(args: argparse.Namespace, torch: Any) -> None:
     place = "cuda" if gpu else "cpu"
     if args.losses:
         set_dropout(model, 0.0)
-    sides: dict[str, Any] = {
-        "PyTorch NCHW": TorchSide(torch, model, place, channels_last=False),
-        "PyTorch channels_last": TorchSide(torch, model, place, channels_last=True),
-        "Alpha": AlphaSide(model, device),
-    }
+    chosen = args.precision or ("all" if gpu and not args.losses else "float32")
+    makes: dict[str, Make] = {}
+    for precision in PRECISIONS if chosen == "all" else (chosen,):
+        suffix = "" if precision == "float32" else f" {precision}"
+        torch_side = partial(TorchSide, torch, model, place, precision=precision)
+        makes[f"PyTorch NCHW{suffix}"] = partial(torch_side, channels_last=False)
+        makes[f"PyTorch channels_last{suffix}"] = partial(torch_side, channels_last=True)
+        makes[f"Alpha{suffix}"] = partial(AlphaSide, model, device, precision=precision)
     if args.losses:
         if device.name == "cpu":  # in float64 rounding is out of the way
-            sides = {
-                "PyTorch float64": TorchSide(torch, model, place, False, dtype="float64"),
-                "Alpha float64": AlphaSide(model, device, "float64"),
-                **sides,
+            makes = {
+                "PyTorch float64": partial(TorchSide, torch, model, place, False, "float64"),
+                "Alpha float64": partial(AlphaSide, model, device, "float64"),
+                **makes,
             }
         rows = [np.take(order, range(i * size, (i + 1) * size), mode="wrap") for i in range(10)]
-        compare_losses(sides, [pixels(train_set, r) for r in rows])
+        compare_losses(makes, [pixels(train_set, r) for r in rows])
         return
-    if gpu:
-        sides["PyTorch NCHW tf32"] = TorchSide(torch, model, place, False, tf32=True)
-        sides["PyTorch channels_last tf32"] = TorchSide(torch, model, place, True, tf32=True)
-        sides["Alpha tf32"] = AlphaSide(model, device, precision="tf32")
     batch = pixels(train_set, np.take(order, range(size), mode="wrap"))
-    measure(sides, batch, args.rounds, args.steps or (20 if gpu else 3))
+    measure(makes, batch, args.rounds, args.steps or (20 if gpu else 3))
 
 
 def pixels(data: Any, rows: np.ndarray) -> Batch:

@@ -19,6 +19,7 @@ import alpha
 from alpha import models
 from alpha.data import DataLoader, resolve
 from alpha.errors import AlphaError
+from alpha.numerics import PRECISIONS
 from alpha.train import History, Row, Trainer, make_folder, save_curves, save_weights
 from alpha.train.options import Parser, natural_int, positive_float, positive_int
 
@@ -38,6 +39,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--lr", type=positive_float, default=1e-3, help="of Adam (default: %(default)s)")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
     add(
+        "--precision",
+        choices=PRECISIONS,
+        default="float32",
+        help="of convolutions and matrix products on cuda; bf16 is also how activations are stored",
+    )
+    add(
         "--schedule",
         choices=["constant", "cosine"],
         help="of the lr; default: cosine, to 0, on the sample, the paper's constant on the full set",
@@ -55,7 +62,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def train(args: argparse.Namespace) -> int:
     device = alpha.get_device(args.device)
     source = resolve(args.data, has_gpu=device.name == "cuda")
-    print(f"{args.model} on {device.name}, {source}", flush=True)
+    print(f"{args.model} on {device.name} in {args.precision}, {source}", flush=True)
     train_set, test_set = source.load()
     sample = source.name == "sample"
     epochs = args.epochs or (SAMPLE_EPOCHS if sample else PAPER_EPOCHS[args.model])
@@ -70,7 +77,7 @@ def train(args: argparse.Namespace) -> int:
     if (args.schedule or ("cosine" if sample else "constant")) == "cosine":
         steps = min(len(train_loader), args.steps or len(train_loader))
         schedule = alpha.optim.CosineAnnealing(optimizer, epochs * steps)
-    trainer = Trainer(model, optimizer, device, schedule=schedule)
+    trainer = Trainer(model, optimizer, device, schedule=schedule, precision=args.precision)
 
     output = args.output or Path("runs") / f"{args.model}-{source.name}"
     make_folder(output)
@@ -82,13 +89,17 @@ def train(args: argparse.Namespace) -> int:
             "model": args.model,
             "data": source.name,
             "seed": args.seed,
+            "precision": args.precision,
             "epoch": trainer.epoch,
             "step": trainer.step,
         }
         save_weights(weights, model.state_dict(), facts)
 
     def finish() -> None:
-        title = f"{args.model} on CIFAR-10 ({source.name}), batch {batch_size}, lr {args.lr:g}"
+        title = (
+            f"{args.model} on CIFAR-10 ({source.name}), batch {batch_size}, lr {args.lr:g}, "
+            f"{args.precision}"
+        )
         curves = save_curves(output / "curves.png", history.rows, title)
         print(f"saved in {output}: {weights.name}, {history.path.name}, {curves}")
 

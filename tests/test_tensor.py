@@ -20,7 +20,9 @@ def test_dtype_follows_the_source() -> None:
     assert alpha.tensor(alpha.tensor([1], dtype="uint8")).dtype == np.uint8
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8", "bool"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool"]
+)
 def test_every_dtype_goes_there_and_back(device: str, dtype: str) -> None:
     values = np.arange(6).reshape(2, 3).astype(dtype)
     x = alpha.tensor(values, device=device)
@@ -33,7 +35,7 @@ def test_every_dtype_goes_there_and_back(device: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["complex64", "float16", "U3"])
 def test_unknown_dtypes_are_named(dtype: str) -> None:
-    with pytest.raises(TypeError, match="is not one of float32, float64, int32"):
+    with pytest.raises(TypeError, match="is not one of float32, float64, bfloat16, int32"):
         alpha.tensor(np.zeros(2).astype(dtype))
 
 

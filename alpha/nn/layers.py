@@ -21,6 +21,7 @@ class Conv2d(Module):
     Args:
         kernel_size, stride, padding: a number, or a pair (height, width).
         bias: add a number to each output channel.
+        negative_slope: of a leaky ReLU computed with the convolution: 0 is ReLU, 1 (the default) none.
 
     Attributes:
         weight: (out_channels, FH, FW, in_channels), kaiming uniform.
@@ -35,7 +36,9 @@ class Conv2d(Module):
         stride: Pair = 1,
         padding: Pair = 0,
         bias: bool = True,
+        negative_slope: float = 1.0,
     ) -> None:
+        self.negative_slope = negative_slope
         FH, FW = pair("kernel_size", kernel_size)
         sh, sw = self.stride = pair("stride", stride)
         self.padding = pair("padding", padding)
@@ -48,13 +51,14 @@ class Conv2d(Module):
             self.bias = Parameter(init.bias_uniform((out_channels,), FH * FW * in_channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding)
+        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.negative_slope)
 
     def extra_repr(self) -> str:
         OC, FH, FW, IC = self.weight.shape
+        slope = f", negative_slope={self.negative_slope}" if self.negative_slope != 1 else ""
         return (
             f"{IC}, {OC}, kernel_size=({FH}, {FW}), stride={self.stride}, "
-            f"padding={self.padding}, bias={self.bias is not None}"
+            f"padding={self.padding}, bias={self.bias is not None}{slope}"
         )
 
 

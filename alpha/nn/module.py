@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alpha.errors import CheckpointError
+from alpha.numerics import BFLOAT16, is_floating
 from alpha.runtime import Device, get_device
 from alpha.tensor import DTypeLike, Tensor, as_dtype, tensor
 
@@ -179,6 +180,11 @@ class Module:
     def astype(self: Self, dtype: DTypeLike) -> Self:
         """Turn floating parameters and buffers into `dtype`, in place; gradients are dropped."""
         target = as_dtype(dtype)
+        if target == BFLOAT16:
+            raise TypeError(
+                "Module.astype: parameters stay float32; under alpha.precision('bf16') the "
+                "activations are bfloat16"
+            )
         if target.kind != "f":
             raise TypeError(f"Module.astype: {target.name} is not a floating dtype")
         for _, value in self.named_tensors():
@@ -228,7 +234,7 @@ class Module:
     def summary(self, input_shape: tuple[int, ...]) -> str:
         """A table of layers: output shape, parameters, FLOPs, activations kept for backward.
 
-        One forward pass on zeros, which leaves the module as it was.
+        One forward pass on zeros, in the precision in force, which leaves the module as it was.
 
         Args:
             input_shape: (N, H, W, C) of a batch, or whatever `forward` takes.
@@ -254,7 +260,7 @@ def _mismatches(own: Mapping[str, Tensor], values: Mapping[str, npt.NDArray[Any]
     """Values that cannot be copied in: other shapes, or not numbers."""
     problems = []
     for name, value in values.items():
-        if value.dtype.kind not in "fiub":
+        if value.dtype.kind not in "iub" and not is_floating(value.dtype):
             problems.append(f"dtype       {name}: {value.dtype} is not a number")
         elif value.shape != own[name].shape:
             problems.append(

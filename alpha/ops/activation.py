@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd import Function
+from alpha.numerics import is_floating
 from alpha.ops.elementwise import elementwise
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -27,7 +28,11 @@ Rule = tuple[
 
 
 class Activation:
-    """An elementwise operator with one optional number: call it on a tensor, `in_place=True` writes into it."""
+    """An elementwise operator with one optional number: call it on a tensor, `in_place=True` writes into it.
+
+    Attributes:
+        forward, backward: its primitives, Y = forward(X, p=) and dX = backward(dY, X or Y, p=).
+    """
 
     def __init__(self, name: str, forward: Rule, gradient: Rule, holds: str) -> None:
         if holds not in ("X", "Y"):
@@ -35,6 +40,7 @@ class Activation:
         self.name, self.holds = name, holds
         run = elementwise(f"{name}_forward", *forward, inputs=1)
         back = elementwise(f"{name}_backward", *gradient, inputs=2)
+        self.forward, self.backward = run, back
 
         class Step(Function):
             def forward(self, *arrays: Array, **options: Any) -> Array:
@@ -50,7 +56,7 @@ class Activation:
         self._step_in_place: type[Function] = type(f"{name}_", (Step,), {"in_place": True})
 
     def __call__(self, x: Tensor, p: float = 0.0, in_place: bool = False) -> Tensor:
-        if x.dtype.kind != "f":
+        if not is_floating(x.dtype):
             raise TypeError(f"{self.name}: dtype {x.dtype.name}; use .astype('float32')")
         if in_place and self.holds == "X":
             raise TypeError(
@@ -115,6 +121,7 @@ _LEAKY = activation(
     ("b > 0 ? a : p * a", _leaky_gradient_cpu),
     holds="Y",
 )
+leaky_relu_forward, leaky_relu_backward = _LEAKY.forward, _LEAKY.backward
 _ELU = activation(
     "elu",
     ("a > 0 ? a : p * expm1(a)", _elu_cpu),
@@ -142,7 +149,7 @@ _SOFTPLUS = activation(
 _GELU = activation(
     "gelu",
     (
-        "a * (ALPHA_TYPE)0.5 * (1 + tanh((ALPHA_TYPE)0.7978845608028654 * (a + (ALPHA_TYPE)0.044715 * a * a * a)))",
+        "a * (Real)0.5 * (1 + tanh((Real)0.7978845608028654 * (a + (Real)0.044715 * a * a * a)))",
         lambda y, a: np.multiply(
             0.5 * a, 1 + np.tanh(0.7978845608028654 * (a + 0.044715 * a**3)), out=y
         ),

@@ -10,21 +10,30 @@ import numpy as np
 
 from alpha.autograd import Function, _share_memory
 from alpha.errors import ShapeError
+from alpha.numerics import is_floating
 from alpha.ops import elementwise as ew
+from alpha.ops.dtypes import DType, as_dtype, met_dtype
 from alpha.ops.reduce import sum_axes
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor, tensor
 
+Operand = tuple[tuple[int, ...], DType]  # the shape and dtype that its gradient has
 
-def sum_to(dY: Array, shape: tuple[int, ...]) -> Array:
-    """Sum a broadcast gradient back to the operand's shape."""
+
+def _operand(x: Array) -> Operand:
+    return tuple(x.shape), x.dtype
+
+
+def sum_to(dY: Array, operand: Operand) -> Array:
+    """Sum a broadcast gradient back to the operand's shape, in its dtype."""
+    shape, dtype = operand
     if tuple(dY.shape) == shape:
-        return dY
+        return as_dtype(dY, dtype)
     lead = dY.ndim - len(shape)
     axes = tuple(range(lead)) + tuple(
         lead + i for i, n in enumerate(shape) if n == 1 and dY.shape[lead + i] != 1
     )
-    return sum_axes(dY, axes).reshape(shape) if axes else dY.reshape(shape)
+    return as_dtype(sum_axes(dY, axes) if axes else dY, dtype).reshape(shape)
 
 
 def _operands(name: str, a: Array, b: Array) -> tuple[Array, Array]:
@@ -58,16 +67,15 @@ class _Binary(Function):
 
     def forward(self, *arrays: Array, **options: Any) -> Array:
         a, b = arrays
-        if a.dtype != b.dtype:
-            raise TypeError(f"{self.name.lower()}: dtypes {a.dtype.name} and {b.dtype.name} differ")
-        self.shapes = tuple(a.shape), tuple(b.shape)
+        met_dtype(self.name.lower(), arrays)
+        self.operands = _operand(a), _operand(b)
         self.keep(a, b)
         if self.in_place and b is not a and _share_memory(a, b):
             b = Tensor(b).device.copy(b)  # a part of a, which is written while b is read
         left, right = _operands(self.name.lower(), a, b)
         out = a if self.in_place else None
         if out is not None and left is not a:
-            raise ShapeError(f"{self.name.lower()}: {self.shapes[1]} does not fit into {a.shape}")
+            raise ShapeError(f"{self.name.lower()}: {tuple(b.shape)} does not fit into {a.shape}")
         return self.primitive(left, right, out=out)
 
     def keep(self, a: Array, b: Array) -> None:
@@ -79,8 +87,8 @@ class Add(_Binary):
 
     def backward(self, dY: Array) -> Any:
         return tuple(
-            sum_to(dY, shape) if needed else None
-            for shape, needed in zip(self.shapes, self.needs, strict=True)
+            sum_to(dY, operand) if needed else None
+            for operand, needed in zip(self.operands, self.needs, strict=True)
         )
 
 
@@ -93,8 +101,8 @@ class Subtract(_Binary):
 
     def backward(self, dY: Array) -> Any:
         return (
-            sum_to(dY, self.shapes[0]) if self.needs[0] else None,
-            ew.affine(sum_to(dY, self.shapes[1]), p=-1.0) if self.needs[1] else None,
+            sum_to(dY, self.operands[0]) if self.needs[0] else None,
+            ew.affine(sum_to(dY, self.operands[1]), p=-1.0) if self.needs[1] else None,
         )
 
 
@@ -107,9 +115,9 @@ class Multiply(_Binary):
     def backward(self, dY: Array) -> Any:
         a, b = self.saved
         return (
-            sum_to(ew.multiply(*_operands("multiply", dY, b)), self.shapes[0])
+            sum_to(ew.multiply(*_operands("multiply", dY, b)), self.operands[0])
             if self.needs[0] else None,
-            sum_to(ew.multiply(*_operands("multiply", dY, a)), self.shapes[1])
+            sum_to(ew.multiply(*_operands("multiply", dY, a)), self.operands[1])
             if self.needs[1] else None,
         )  # fmt: skip
 
@@ -126,7 +134,7 @@ class MultiplyInPlace(Multiply):
 
     def backward(self, dY: Array) -> Any:
         (b,) = self.saved
-        return ew.multiply(*_operands("multiply", dY, b)), None
+        return as_dtype(ew.multiply(*_operands("multiply", dY, b)), dY.dtype), None
 
 
 class Divide(_Binary):
@@ -142,9 +150,9 @@ class Divide(_Binary):
         if self.needs[1]:  # d(a/b)/db = -a/b^2
             quotient = ew.divide(*_operands("divide", da, b))
             db = sum_to(
-                ew.affine(ew.multiply(*_operands("divide", quotient, a)), p=-1.0), self.shapes[1]
+                ew.affine(ew.multiply(*_operands("divide", quotient, a)), p=-1.0), self.operands[1]
             )
-        return sum_to(da, self.shapes[0]) if self.needs[0] else None, db
+        return sum_to(da, self.operands[0]) if self.needs[0] else None, db
 
 
 class Affine(Function):
@@ -211,7 +219,7 @@ def _like(x: Tensor, value: Any) -> Tensor:
 
 
 def _floating(name: str, x: Tensor) -> None:
-    if x.dtype.kind != "f":
+    if not is_floating(x.dtype):
         raise TypeError(f"{name}: the tensor has dtype {x.dtype.name}; use .astype('float32')")
 
 

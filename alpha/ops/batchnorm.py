@@ -8,7 +8,15 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
-from alpha.ops.elementwise import need_float32, vector_width
+from alpha.numerics import FLOAT32
+from alpha.ops.dtypes import (
+    CUDA_TYPES,
+    as_dtype,
+    as_float32,
+    need_activations,
+    need_float32,
+    vector_width,
+)
 from alpha.ops.reduce import column_block, column_splits
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
@@ -22,7 +30,8 @@ def channel_moments(
 ) -> tuple[Array, Array]:
     """Mean and biased variance of each column; running += momentum (new - running), where there are running ones
 
-    X (R, C), running_mean, running_var (C,) -> mean, var (C,); the new running variance is unbiased
+    X (R, C), running_mean, running_var (C,) -> mean, var (C,), float32 where X is bfloat16; the new running variance
+    is unbiased
     """
 
 
@@ -52,6 +61,7 @@ def _grain(X: Array) -> int:
 def _(
     X: Array, running_mean: Array | None, running_var: Array | None, momentum: float
 ) -> tuple[Array, Array]:
+    X = as_float32(X)
     R, C = X.shape
     grain = _grain(X)
     chunks = -(-R // grain)
@@ -84,6 +94,7 @@ def _(
 
 @batch_norm_apply.impl("cpu")
 def _(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
+    dtype, X = X.dtype, as_float32(X)
     scale = weight / np.sqrt(var + X.dtype.type(eps))
     Y = cpu_empty(X.shape, X.dtype)
 
@@ -94,7 +105,7 @@ def _(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float)
         np.add(y, bias, out=y)
 
     workers.parallel_for(X.shape[0], _grain(X), chunk)
-    return Y
+    return as_dtype(Y, dtype)
 
 
 @batch_norm_gradients.impl("cpu")
@@ -102,8 +113,9 @@ def _(
     dY: Array, X: Array, mean: Array, var: Array, weight: Array, eps: float, batch: bool
 ) -> tuple[Array, Array, Array]:
     R, C = X.shape
+    dtype, X, dY = X.dtype, as_float32(X), as_float32(dY)
     if X.size == 0:
-        return np.zeros_like(X), np.zeros_like(weight), np.zeros_like(weight)
+        return np.zeros((R, C), dtype), np.zeros_like(weight), np.zeros_like(weight)
     rstd = 1 / np.sqrt(var + X.dtype.type(eps))
     grain = _grain(X)
     parts = np.empty((2, -(-R // grain), C))
@@ -134,18 +146,22 @@ def _(
             np.add(dx, through, out=dx)
 
     workers.parallel_for(R, grain, apply)
-    return dX, dw.astype(X.dtype), db.astype(X.dtype)
+    return as_dtype(dX, dtype), dw.astype(X.dtype), db.astype(X.dtype)
 
 
 MERGE = (32, 16)  # a block that joins segments: channels, lanes
 
 
-def _columns(X: Array, *others: Array) -> tuple[int, tuple[int, int], int, int]:
-    """(vector, block, tiles of channels, lanes) of the kernels that go through X (R, C)."""
+def _columns(X: Array, *others: Array, most: int = 8) -> tuple[int, tuple[int, int], int, int]:
+    """(vector, at most `most`, block, tiles of channels, lanes) of the kernels that go through X (R, C)."""
     R, C = X.shape
-    vector = vector_width(X, *others) if C % 4 == 0 else 1
+    vector = min(most, vector_width(X, *others, along=C))
     across, lanes, _ = column_block(1, R, C // vector)
     return vector, (across, lanes), -(-C // (vector * across)), lanes
+
+
+def _macros(X: Array, vector: int) -> dict[str, int | str]:
+    return {"TYPE": CUDA_TYPES[X.dtype], "VECTOR": vector}
 
 
 def _stream(X: Array, *others: Array) -> tuple[tuple[int, int], tuple[int, int], int, int]:
@@ -159,14 +175,15 @@ def _stream(X: Array, *others: Array) -> tuple[tuple[int, int], tuple[int, int],
 def _(
     X: Array, running_mean: Array | None, running_var: Array | None, momentum: float
 ) -> tuple[Array, Array]:
-    need_float32("batch_norm", X)
+    need_activations("batch_norm", X)
+    need_float32("batch_norm", *(a for a in (running_mean, running_var) if a is not None))
     R, C = X.shape
     device = X.device
     vector, block, tiles, lanes = _columns(X)
     splits, rows = column_splits(device, R, lanes, tiles)
-    part = device.empty((2, splits, C), np.float32)
-    mean, var = device.empty((C,), np.float32), device.empty((C,), np.float32)
-    macros = {"VECTOR": vector}
+    part = device.empty((2, splits, C), FLOAT32)
+    mean, var = device.empty((C,), FLOAT32), device.empty((C,), FLOAT32)
+    macros = _macros(X, vector)
     device.launch(
         "batchnorm/moments.cu", "moments", (tiles, splits), block, (part, X, R, C, rows), macros
     )
@@ -179,13 +196,14 @@ def _(
 
 @batch_norm_apply.impl("cuda")
 def _(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
-    need_float32("batch_norm", X, mean, var, weight, bias)
+    need_activations("batch_norm", X)
+    need_float32("batch_norm", mean, var, weight, bias)
     Y = X.device.empty(X.shape, X.dtype)
     if X.size:
         grid, block, rows, vector = _stream(X, Y, mean, var, weight, bias)
         X.device.launch(
             "batchnorm/apply.cu", "apply", grid, block,
-            (Y, X, mean, var, weight, bias, float(eps), *X.shape, rows), {"VECTOR": vector},
+            (Y, X, mean, var, weight, bias, float(eps), *X.shape, rows), _macros(X, vector),
         )  # fmt: skip
     return Y
 
@@ -194,17 +212,18 @@ def _(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float)
 def _(
     dY: Array, X: Array, mean: Array, var: Array, weight: Array, eps: float, batch: bool
 ) -> tuple[Array, Array, Array]:
-    need_float32("batch_norm", dY, X, mean, var, weight)
+    need_activations("batch_norm", dY, X)
+    need_float32("batch_norm", mean, var, weight)
     R, C = X.shape
     device = X.device
     if X.size == 0:
-        return device.zeros((R, C), X.dtype), *(device.zeros((C,), X.dtype) for _ in range(2))
+        return device.zeros((R, C), X.dtype), *(device.zeros((C,), FLOAT32) for _ in range(2))
     vector, block, tiles, lanes = _columns(X, dY, mean, var, weight)
     splits, segment = column_splits(device, R, lanes, tiles)
-    part = device.empty((2, splits, C), np.float32)
-    dw, db = device.empty((C,), np.float32), device.empty((C,), np.float32)
+    part = device.empty((2, splits, C), FLOAT32)
+    dw, db = device.empty((C,), FLOAT32), device.empty((C,), FLOAT32)
     dX = device.empty(X.shape, X.dtype)
-    macros = {"VECTOR": vector}
+    macros = _macros(X, vector)
     device.launch(
         "batchnorm/gradient_sums.cu", "gradient_sums", (tiles, splits), block,
         (part, dY, X, mean, R, C, segment), macros,
@@ -213,6 +232,9 @@ def _(
         "batchnorm/gradient_sums.cu", "merge_sums", -(-C // MERGE[0]), MERGE,
         (dw, db, part, var, float(eps), C, splits), macros,
     )  # fmt: skip
+    if vector > 4:  # wider packs of four numbers a column do not fit the registers
+        vector, block, tiles, lanes = _columns(X, dY, mean, var, weight, most=4)
+        macros = _macros(X, vector)
     rows = 8 * lanes
     device.launch(
         "batchnorm/input_gradient.cu", "input_gradient", (-(-R // rows), tiles), block,

@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha import rng
 from alpha.autograd import Function
-from alpha.ops.elementwise import BLOCK, CUDA_TYPES, vector_width
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, number, vector_width
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
 
@@ -22,9 +22,10 @@ def dropout_apply(X: Array, key: int, stream: int, p: float) -> Array:
 def _(X: Array, key: int, stream: int, p: float) -> Array:
     words = rng.philox(key, stream, -(-X.size // 4)).reshape(-1)[: X.size]
     kept = (words >= _threshold(p)).reshape(X.shape)
-    Y: Array = X * X.dtype.type(1.0 / (1.0 - p))
+    Y: Array = as_float32(X)
+    Y = Y * Y.dtype.type(1.0 / (1.0 - p))
     Y[~kept] = 0
-    return Y
+    return as_dtype(Y, X.dtype)
 
 
 @dropout_apply.impl("cuda")
@@ -34,8 +35,8 @@ def _(X: Array, key: int, stream: int, p: float) -> Array:
         X.device.launch(
             "dropout/dropout.cu", "dropout", -(-X.size // (4 * BLOCK)), BLOCK,
             (Y, X, np.int64(X.size), np.uint64(key), np.uint64(stream), _threshold(p),
-             X.dtype.type(1.0 / (1.0 - p))),
-            {"TYPE": CUDA_TYPES[X.dtype], "VECTOR": vector_width(X, Y)},
+             number(X.dtype)(1.0 / (1.0 - p))),
+            {"TYPE": CUDA_TYPES[X.dtype], "VECTOR": min(4, vector_width(X, Y))},
         )  # fmt: skip
     return Y
 

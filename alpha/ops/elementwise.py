@@ -2,55 +2,38 @@
 
     add = elementwise("add", "a + b", lambda y, a, b: np.add(a, b, out=y), inputs=2)
 
-makes a primitive on both devices. Operands `a`, `b`, `c` have the output's shape, or repeat along it (their shape is
+makes a primitive on both devices. bfloat16 and float32 operands may meet, and give bfloat16; what is computed with is
+float32. Operands `a`, `b`, `c` have the output's shape, or repeat along it (their shape is
 a suffix of the output's, as a bias's is); `p`, `q`, `r` are numbers. Broadcasting of other kinds is made
 by `broadcast_to` first.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from alpha.errors import ShapeError
+from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.dtypes import (
+    BLOCK,
+    CUDA_TYPES,
+    DType,
+    met_dtype,
+    moved_type,
+    number,
+    stream_grid,
+    vector_width,
+)
 from alpha.primitive import Array, Primitive, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
-BLOCK = 256  # threads a block of every one-dimensional kernel
-CUDA_TYPES: dict[np.dtype[Any], str] = {
-    np.dtype(np.float32): "float",
-    np.dtype(np.float64): "double",
-    np.dtype(np.int32): "int",
-    np.dtype(np.int64): "long long",
-    np.dtype(np.uint8): "unsigned char",
-    np.dtype(np.bool_): "bool",
-}
-_STEPS = {4: 2, 1: 4}  # packs a thread, by elements a pack: enough loads in flight
 _SCALARS = ("p", "q", "r")
-
-
-def vector_width(*arrays: Array) -> int:
-    """4 where packs of four neighbouring elements are aligned in every array, else 1."""
-    aligned = all(a.address % min(16, 4 * a.dtype.itemsize) == 0 for a in arrays)
-    return 4 if aligned else 1
-
-
-def stream_grid(size: int, vector: int) -> tuple[int, dict[str, int | str]]:
-    """Blocks, and macros, of a kernel that goes through `size` elements once."""
-    steps = _STEPS[vector]
-    index = "unsigned" if size < 2**31 else "unsigned long long"
-    macros: dict[str, int | str] = {"VECTOR": vector, "STEPS": steps, "INDEX": index}
-    return -(-size // (BLOCK * vector * steps)), macros
-
-
-def need_float32(operator: str, *arrays: Array) -> None:
-    """`TypeError` where an array is not float32, the type of the larger cuda kernels."""
-    for array in arrays:
-        if array.dtype != np.float32:
-            raise TypeError(f"{operator}: cuda computes in float32, not {array.dtype.name}")
 
 
 def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> Primitive:
@@ -58,7 +41,7 @@ def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> P
 
     Args:
         name: unique name of the primitive.
-        cuda: C++ expression of a, b, c (the operands) and p, q, r (the numbers), all of one floating type.
+        cuda: C++ expression of a, b, c (the operands) and p, q, r (the numbers), all of the floating type `Real`.
         cpu: `cpu(y, a, .., p, ..)` fills y from numpy chunks; y may be the memory of an operand.
         inputs: number of operands, 1 to 3.
     """
@@ -81,13 +64,13 @@ def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> P
         *arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None
     ) -> Array:
         values = {"p": p, "q": q, "r": r}
-        return _map_cpu(cpu, arrays, tuple(values[n] for n in numbers), out)
+        return _map_cpu(name, cpu, arrays, tuple(values[n] for n in numbers), out)
 
     @result.impl("cuda")
     def on_cuda(
         *arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None
     ) -> Array:
-        return _map_cuda(cuda, inputs, arrays, (p, q, r), out)
+        return _map_cuda(name, cuda, arrays, (p, q, r), out)
 
     return result
 
@@ -98,10 +81,21 @@ def _used_numbers(expression: str) -> tuple[str, ...]:
 
 
 def _map_cpu(
-    function: Callable[..., Any], arrays: tuple[Array, ...], numbers: tuple[float, ...], out: Any
+    name: str,
+    function: Callable[..., Any],
+    arrays: tuple[Array, ...],
+    numbers: tuple[float, ...],
+    out: Array | None,
 ) -> Array:
     first = arrays[0]
-    Y = cpu_empty(first.shape, first.dtype) if out is None else out
+    dtype = met_dtype(name, arrays)
+    if dtype == BFLOAT16:
+        wide = tuple(a.astype(FLOAT32) for a in arrays)
+        result = _map_cpu(name, function, wide, numbers, None)
+        Y = cpu_empty(first.shape, dtype) if out is None else out
+        Y[...] = result
+        return Y
+    Y = cpu_empty(first.shape, dtype) if out is None else out
     period = min(a.size for a in arrays)
     if period == 0:
         return Y
@@ -130,23 +124,24 @@ def _map_cpu(
 
 
 def _map_cuda(
+    name: str,
     expression: str,
-    inputs: int,
     arrays: tuple[Array, ...],
     numbers: tuple[float, float, float],
     out: Array | None,
 ) -> Array:
     first = arrays[0]
     device = first.device
-    Y = device.empty(first.shape, first.dtype) if out is None else out
+    dtype = met_dtype(name, arrays)
+    Y = device.empty(first.shape, dtype) if out is None else out
     size = first.size
     if size == 0:
         return Y
     periods = [a.size for a in arrays]
-    # a period that is no multiple of four would begin inside a pack
-    whole = all(n in (size, 1) or n % 4 == 0 for n in periods)
-    grid, macros = stream_grid(size, vector_width(Y, *arrays) if whole else 1)
-    absent = 3 - inputs
+    # a period that is no multiple of a pack would begin inside one
+    along = math.gcd(*(n for n in periods if n not in (size, 1)))
+    grid, macros = stream_grid(size, vector_width(Y, *arrays, along=along))
+    absent = 3 - len(arrays)
     device.launch(
         "elementwise/map.cu",
         "map",
@@ -155,16 +150,27 @@ def _map_cuda(
         (
             *(Y, *arrays, *[None] * absent),
             *(np.int64(n) for n in (*periods, *[1] * absent, size)),
-            *(first.dtype.type(n) for n in numbers),
+            *map(number(dtype), numbers),
         ),
-        {
-            "EXPRESSION": expression,
-            "INPUTS": inputs,
-            "TYPE": CUDA_TYPES[first.dtype],
-            **macros,
-        },
+        _macros(expression, tuple(macros.items()), Y.dtype, *[a.dtype for a in arrays]),
     )
     return Y
+
+
+@functools.lru_cache(maxsize=4096)
+def _macros(
+    expression: str, stream: tuple[tuple[str, int | str], ...], result: DType, *operands: DType
+) -> dict[str, int | str]:
+    types = [CUDA_TYPES[dtype] for dtype in operands]
+    absent = [CUDA_TYPES[result]] * (3 - len(operands))
+    letters = zip("ABC", types + absent, strict=True)
+    return {
+        "EXPRESSION": expression,
+        "INPUTS": len(operands),
+        "TYPE": CUDA_TYPES[result],
+        **{f"TYPE_{letter}": kind for letter, kind in letters},
+        **dict(stream),
+    }
 
 
 # -- primitives -----------------------------------------------------------------------------------
@@ -215,13 +221,12 @@ def _(X: Array, shape: tuple[int, ...]) -> Array:
     table["length"][: len(axes)] = [length for length, _ in axes]
     table["stride"][: len(axes)] = [stride for _, stride in axes]
     length, stride = axes[-1]
-    whole = length % 4 == 0 and (stride == 0 or vector_width(X) == 4)
-    vector = vector_width(Y) if whole else 1
+    vector = vector_width(Y, *([X] if stride else []), along=length)
     macros = stream_grid(Y.size, vector)[1]
     X.device.launch(
         "elementwise/broadcast.cu", "broadcast", -(-Y.size // (BLOCK * vector)), BLOCK,
         (Y, X, np.int64(Y.size), table[()]),
-        {"TYPE": CUDA_TYPES[X.dtype], "AXES": len(axes), "VECTOR": vector,
+        {"TYPE": moved_type(X.dtype), "AXES": len(axes), "VECTOR": vector,
          "INDEX": macros["INDEX"]},
     )  # fmt: skip
     return Y

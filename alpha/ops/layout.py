@@ -9,50 +9,11 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
-from alpha.ops.elementwise import BLOCK, CUDA_TYPES, stream_grid, vector_width
+from alpha.numerics import FLOAT32, is_floating
+from alpha.ops.dtypes import cast, moved_type
 from alpha.primitive import Array, primitive
-from alpha.runtime import Device, workers
-from alpha.runtime.cpu import empty as cpu_empty
+from alpha.runtime import Device
 from alpha.tensor import Tensor
-
-
-@primitive
-def cast(X: Array, dtype: np.dtype[Any], scale: float, shift: float) -> Array:
-    """Y = scale X + shift in another dtype   X (...) -> Y (...)"""
-
-
-@cast.impl("cpu")
-def _(X: Array, dtype: np.dtype[Any], scale: float, shift: float) -> Array:
-    Y = cpu_empty(X.shape, dtype)
-    x, y = X.reshape(-1), Y.reshape(-1)
-
-    def chunk(start: int, stop: int) -> None:
-        if scale == 1.0 and shift == 0.0:
-            y[start:stop] = x[start:stop]
-        else:
-            np.multiply(x[start:stop], dtype.type(scale), out=y[start:stop], dtype=dtype)
-            y[start:stop] += dtype.type(shift)
-
-    workers.parallel_for(X.size, workers.CHUNK_BYTES // dtype.itemsize, chunk)
-    return Y
-
-
-@cast.impl("cuda")
-def _(X: Array, dtype: np.dtype[Any], scale: float, shift: float) -> Array:
-    for kind in (X.dtype, dtype):
-        if kind not in CUDA_TYPES:
-            known = ", ".join(t.name for t in CUDA_TYPES)
-            raise TypeError(f"cast: cuda has no {kind.name} ({known})")
-    Y = X.device.empty(X.shape, dtype)
-    if X.size:
-        grid, macros = stream_grid(X.size, vector_width(X, Y))
-        X.device.launch(
-            "elementwise/cast.cu", "cast", grid, BLOCK,
-            (Y, X, np.int64(X.size), dtype.type(scale), dtype.type(shift)),
-            {"FROM": CUDA_TYPES[X.dtype], "TO": CUDA_TYPES[dtype],
-             "AFFINE": int((scale, shift) != (1.0, 0.0)), **macros},
-        )  # fmt: skip
-    return Y
 
 
 @primitive
@@ -72,7 +33,7 @@ def _(X: Array) -> Array:
     if X.size:
         X.device.launch(
             "elementwise/transpose.cu", "transpose", -(-N // 32) * -(-M // 32), (32, 8),
-            (Y, X, M, N), {"TYPE": CUDA_TYPES[X.dtype]},
+            (Y, X, M, N), {"TYPE": moved_type(X.dtype)},
         )  # fmt: skip
     return Y
 
@@ -145,7 +106,7 @@ class Cast(Function):
         return cast(arrays[0], options["dtype"], 1.0, 0.0)
 
     def backward(self, dY: Array) -> Any:
-        return cast(dY, self.dtype, 1.0, 0.0) if self.dtype.kind == "f" else None
+        return cast(dY, self.dtype, 1.0, 0.0) if is_floating(self.dtype) else None
 
 
 class ToDevice(Function):
@@ -220,4 +181,4 @@ def normalize_pixels(x: Tensor) -> Tensor:
     """uint8 pixels 0..255 to float32 in [-1, 1]   x (...) -> (...)"""
     if x.dtype != np.uint8:
         raise TypeError(f"normalize_pixels: uint8 pixels are needed, not {x.dtype.name}")
-    return Tensor(cast(x.array, np.dtype(np.float32), 2.0 / 255.0, -1.0))
+    return Tensor(cast(x.array, FLOAT32, 2.0 / 255.0, -1.0))

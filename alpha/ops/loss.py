@@ -8,8 +8,9 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
-from alpha.ops.elementwise import affine, broadcast_to, multiply, need_float32
-from alpha.ops.layout import cast
+from alpha.numerics import FLOAT32
+from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, cast, need_activations
+from alpha.ops.elementwise import affine, broadcast_to, multiply
 from alpha.ops.reduce import sum_axes
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
@@ -22,7 +23,8 @@ LONG = 2048  # classes
 def softmax_cross_entropy(X: Array, labels: Array, smoothing: float) -> tuple[Array, Array]:
     """L = -sum_c T_c log softmax(X)_c and dX = softmax(X) - T, with T = (1 - smoothing) onehot + smoothing / C
 
-    X (N, C), labels (N,) int32 -> L (N,), dX (N, C); a label outside [0, C) is an error on cpu, a NaN on cuda
+    X (N, C), labels (N,) int32 -> L (N,), dX (N, C); L is float32 where X is bfloat16. A label outside [0, C) is an
+    error on cpu, a NaN on cuda
     """
 
 
@@ -33,30 +35,32 @@ def _(X: Array, labels: Array, smoothing: float) -> tuple[Array, Array]:
         raise ShapeError(
             f"cross_entropy: labels {labels.min()}..{labels.max()} are not in [0, {C})  (x {X.shape})"
         )
-    shifted = X - X.max(axis=1, keepdims=True)
+    logits = as_float32(X)
+    real = logits.dtype.type
+    shifted = logits - logits.max(axis=1, keepdims=True)
     exponentials = np.exp(shifted)
     total = exponentials.sum(axis=1, keepdims=True)
     logarithms = shifted - np.log(total)
     at_label = np.arange(N), labels
-    L = -X.dtype.type(1.0 - smoothing) * logarithms[at_label]
+    L = -real(1.0 - smoothing) * logarithms[at_label]
     dX = exponentials / total
     if smoothing:  # else a masked logit of -inf must not meet a zero
-        share = X.dtype.type(smoothing / C)
+        share = real(smoothing / C)
         L -= share * logarithms.sum(axis=1)
         dX -= share
-    dX[at_label] -= X.dtype.type(1.0 - smoothing)
-    return L, dX
+    dX[at_label] -= real(1.0 - smoothing)
+    return L, as_dtype(dX, X.dtype)
 
 
 @softmax_cross_entropy.impl("cuda")
 def _(X: Array, labels: Array, smoothing: float) -> tuple[Array, Array]:
     N, C = X.shape
-    need_float32("cross_entropy", X)
-    L, dX = X.device.empty((N,), X.dtype), X.device.empty(X.shape, X.dtype)
+    need_activations("cross_entropy", X)
+    L, dX = X.device.empty((N,), FLOAT32), X.device.empty(X.shape, X.dtype)
     lanes, rows = (32, ROWS) if C < LONG else (256, 1)
     X.device.launch(
         "loss/softmax_cross_entropy.cu", "softmax_cross_entropy", -(-N // rows), (lanes, rows),
-        (L, dX, X, labels, N, C, float(smoothing)), {"LANES": lanes, "ROWS": rows},
+        (L, dX, X, labels, N, C, float(smoothing)), {"LANES": lanes, "ROWS": rows, "TYPE": CUDA_TYPES[X.dtype]},
     )  # fmt: skip
     return L, dX
 

@@ -9,93 +9,85 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
-from alpha.ops.elementwise import add, need_float32, vector_width
-from alpha.ops.reduce import sum_middle, sum_parts
+from alpha.numerics import get_precision
+from alpha.ops.dtypes import as_dtype, as_float32, factors
+from alpha.ops.elementwise import add
+from alpha.ops.matmul_cuda import Product, multiply
+from alpha.ops.reduce import sum_middle
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor
 
-LARGE, SMALL, DEPTH = (128, 64), (64, 64), 16  # a block's tile of Y, and its step along K
-THREADS = 256
-
 
 @primitive
-def matmul_batch(A: Array, B: Array, transpose_a: bool, transpose_b: bool) -> Array:
+def matmul_batch(
+    A: Array, B: Array, transpose_a: bool, transpose_b: bool, precision: str = "float32",
+    out_dtype: np.dtype[Any] | None = None,
+) -> Array:  # fmt: skip
     """Y = A B (or A^T B, A B^T, A^T B^T), a batch of products
 
-    A (D, M, K) or (D, K, M), B (D, K, N) or (D, N, K) -> Y (D, M, N); a B of D = 1 serves every A.
+    A (D, M, K) or (D, K, M), B (D, K, N) or (D, N, K) -> Y (D, M, N); a B of D = 1 serves every A. A and B have
+    one dtype, Y has it too, or `out_dtype`; products of bfloat16 are summed in float32.
     """
 
 
 @matmul_batch.impl("cpu")
-def _(A: Array, B: Array, transpose_a: bool, transpose_b: bool) -> Array:
+def _(
+    A: Array, B: Array, transpose_a: bool, transpose_b: bool, precision: str = "float32",
+    out_dtype: np.dtype[Any] | None = None,
+) -> Array:  # fmt: skip
+    out = out_dtype or A.dtype
+    A, B = as_float32(A), as_float32(B)
     a = A.transpose(0, 2, 1) if transpose_a else A
     b = B.transpose(0, 2, 1) if transpose_b else B
     D, M, N = a.shape[0], a.shape[1], b.shape[2]
     Y = cpu_empty((D, M, N), A.dtype)
     if D == 1:
         np.matmul(a[0], b[0], out=Y[0])
-        return Y
+        return as_dtype(Y, out)
 
     def chunk(start: int, stop: int) -> None:
         np.matmul(a[start:stop], b if len(b) == 1 else b[start:stop], out=Y[start:stop])
 
     workers.parallel_for(D, 1, chunk)
-    return Y
+    return as_dtype(Y, out)
 
 
 @matmul_batch.impl("cuda")
-def _(A: Array, B: Array, transpose_a: bool, transpose_b: bool) -> Array:
-    need_float32("matmul", A, B)
+def _(
+    A: Array, B: Array, transpose_a: bool, transpose_b: bool, precision: str = "float32",
+    out_dtype: np.dtype[Any] | None = None,
+) -> Array:  # fmt: skip
+    out = out_dtype or A.dtype
     D, (M, K) = A.shape[0], A.shape[1:][:: -1 if transpose_a else 1]
     N = B.shape[1] if transpose_b else B.shape[2]
-    device = A.device
     if D * M * N == 0 or K == 0:
-        return device.zeros((D, M, N), A.dtype)
-    whole = A.shape[2] % 4 == 0 and B.shape[2] % 4 == 0
-    vector = vector_width(A, B) if whole else 1
-    processors = device.properties.multiprocessors
-    # the large tile where it fills the device; its loads one by one would need too many registers
-    tile = LARGE if vector == 4 and _blocks(D, M, N, LARGE) >= processors else SMALL
-    blocks = _blocks(D, M, N, tile)
-    # a long K over few tiles is cut so that the blocks fill the device
-    steps = -(-K // DEPTH)
-    splits = max(1, min(2 * processors // blocks, steps // 8))
-    depth = -(-steps // splits) * DEPTH
-    splits = -(-K // depth)
-    part = device.empty((splits, D, M, N), A.dtype)
-    device.launch(
-        "matmul/matmul.cu", "matmul", blocks * splits, THREADS,
-        (part, A, B, M, N, K, D, depth, int(B.shape[0] == 1)),
-        {"TRANSPOSE_A": int(transpose_a), "TRANSPOSE_B": int(transpose_b),
-         "BM": tile[0], "BN": tile[1], "BK": DEPTH, "VECTOR": vector},
-    )  # fmt: skip
-    return part.reshape(D, M, N) if splits == 1 else sum_parts(part)
-
-
-def _blocks(D: int, M: int, N: int, tile: tuple[int, int]) -> int:
-    return D * -(-M // tile[0]) * -(-N // tile[1])
+        return A.device.zeros((D, M, N), out)
+    p = Product(D, M, N, K, transpose_a, transpose_b)
+    return as_dtype(multiply(p, A, B, precision), out)
 
 
 class Matmul(Function):
     """Y = A B   A (D, M, K), B (D, K, N) or (1, K, N) -> Y (D, M, N)"""
 
     def forward(self, *arrays: Array, **options: Any) -> Array:
-        self.save(*arrays)
-        return matmul_batch(*arrays, False, False)
+        self.precision = get_precision()
+        self.dtypes = tuple(X.dtype for X in arrays)
+        A, B = factors(self.precision, *arrays)
+        self.save(A, B)
+        return matmul_batch(A, B, False, False, self.precision)
 
     def backward(self, dY: Array) -> Any:
         A, B = self.saved
-        dA = matmul_batch(dY, B, False, True) if self.needs[0] else None
-        dB = None
+        dA = dB = None
+        if self.needs[0]:
+            dA = matmul_batch(dY, B, False, True, self.precision, self.dtypes[0])
         if self.needs[1]:
-            if B.shape[0] == A.shape[0]:
-                dB = matmul_batch(A, dY, True, False)
-            else:  # one B for all: the batch is part of the sum
+            if B.shape[0] != A.shape[0]:  # one B for all: the batch is part of the sum
                 rows = A.shape[0] * A.shape[1]
-                a, g = A.reshape(1, rows, A.shape[2]), dY.reshape(1, rows, dY.shape[2])
-                dB = matmul_batch(a, g, True, False)
+                A, dY = A.reshape(1, rows, A.shape[2]), dY.reshape(1, rows, dY.shape[2])
+            dB = matmul_batch(A, dY, True, False, self.precision, self.dtypes[1])
         return dA, dB
 
 
@@ -104,19 +96,24 @@ class Linear(Function):
 
     def forward(self, *arrays: Array, **options: Any) -> Array:
         X, W, b = arrays
+        self.precision = get_precision()
+        self.dtypes = X.dtype, W.dtype
+        X, W = factors(self.precision, X, W)
         self.save(X, W)
-        Y = matmul_batch(X.reshape(1, *X.shape), W.reshape(1, *W.shape), False, True)
+        Y = matmul_batch(
+            X.reshape(1, *X.shape), W.reshape(1, *W.shape), False, True, self.precision
+        )
         Y = Y.reshape(X.shape[0], W.shape[0])
         return Y if b is None else add(Y, b, out=Y)
 
     def backward(self, dY: Array) -> Any:
         X, W = self.saved
-        g = dY.reshape(1, *dY.shape)
+        x, w, g = (array.reshape(1, *array.shape) for array in (X, W, dY))
         dX = dW = db = None
         if self.needs[0]:
-            dX = matmul_batch(g, W.reshape(1, *W.shape), False, False).reshape(*X.shape)
+            dX = matmul_batch(g, w, False, False, self.precision, self.dtypes[0]).reshape(*X.shape)
         if self.needs[1]:
-            dW = matmul_batch(g, X.reshape(1, *X.shape), True, False).reshape(*W.shape)
+            dW = matmul_batch(g, x, True, False, self.precision, self.dtypes[1]).reshape(*W.shape)
         if self.needs[2]:
             db = sum_middle(g).reshape(W.shape[0])
         return dX, dW, db

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.ops.elementwise import need_float32
+from alpha.ops.dtypes import need_float32
 from alpha.primitive import Array, primitive
 from alpha.runtime import Device, workers
 

@@ -10,7 +10,7 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.ops.conv2d.shape import Pair, pair
-from alpha.ops.elementwise import BLOCK, CUDA_TYPES, stream_grid, vector_width
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, stream_grid, vector_width
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
@@ -100,6 +100,7 @@ def _tap(s: PoolShape, fh: int, fw: int) -> tuple[slice, slice, slice, slice] | 
 
 @max_pool2d_forward.impl("cpu")
 def _(X: Array, s: PoolShape) -> tuple[Array, Array]:
+    dtype, X = X.dtype, as_float32(X)
     Y = cpu_empty((s.N, s.OH, s.OW, s.C), X.dtype)
     I = cpu_empty(Y.shape, np.uint8)  # noqa: E741
 
@@ -117,11 +118,12 @@ def _(X: Array, s: PoolShape) -> tuple[Array, Array]:
             np.maximum(best, value, out=best)  # NaN wins, as in PyTorch
 
     _over_images(s.N, images)
-    return Y, I
+    return as_dtype(Y, dtype), I
 
 
 @max_pool2d_backward.impl("cpu")
 def _(dY: Array, I: Array, s: PoolShape) -> Array:  # noqa: E741
+    dtype, dY = dY.dtype, as_float32(dY)
     dX = cpu_empty((s.N, s.IH, s.IW, s.C), dY.dtype)
 
     def images(start: int, stop: int) -> None:
@@ -134,11 +136,12 @@ def _(dY: Array, I: Array, s: PoolShape) -> Array:  # noqa: E741
                 dx[:, ih, iw] += dy[:, oh, ow] * (index[:, oh, ow] == tap)
 
     _over_images(s.N, images)
-    return dX
+    return as_dtype(dX, dtype)
 
 
 @avg_pool2d_forward.impl("cpu")
 def _(X: Array, s: PoolShape) -> Array:
+    dtype, X = X.dtype, as_float32(X)
     Y = cpu_empty((s.N, s.OH, s.OW, s.C), X.dtype)
 
     def images(start: int, stop: int) -> None:
@@ -150,11 +153,12 @@ def _(X: Array, s: PoolShape) -> Array:
                 y[:, oh, ow] *= X.dtype.type(1.0 / divisor)
 
     _over_images(s.N, images)
-    return Y
+    return as_dtype(Y, dtype)
 
 
 @avg_pool2d_backward.impl("cpu")
 def _(dY: Array, s: PoolShape) -> Array:
+    dtype, dY = dY.dtype, as_float32(dY)
     dX = cpu_empty((s.N, s.IH, s.IW, s.C), dY.dtype)
 
     def images(start: int, stop: int) -> None:
@@ -167,12 +171,12 @@ def _(dY: Array, s: PoolShape) -> Array:
                 dx[:, h_s:h_e, w_s:w_e] += share[:, None, None]
 
     _over_images(s.N, images)
-    return dX
+    return as_dtype(dX, dtype)
 
 
 def _launch(kind: str, way: str, arrays: tuple[Array, ...], s: PoolShape) -> None:
     result = arrays[0]
-    vector = vector_width(*arrays) if s.C % 4 == 0 else 1
+    vector = vector_width(*arrays, along=s.C)
     macros = stream_grid(result.size, vector)[1]
     result.device.launch(
         f"pool2d/{kind}.cu", f"{kind}_{way}", -(-result.size // (BLOCK * vector)), BLOCK,

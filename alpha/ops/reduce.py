@@ -9,7 +9,9 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
-from alpha.ops.elementwise import CUDA_TYPES, affine, broadcast_to, vector_width
+from alpha.numerics import BFLOAT16, FLOAT32, is_floating
+from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, vector_width
+from alpha.ops.elementwise import affine, broadcast_to
 from alpha.primitive import Array, primitive
 from alpha.runtime import Device, workers
 from alpha.tensor import Tensor
@@ -17,11 +19,12 @@ from alpha.tensor import Tensor
 
 @primitive
 def sum_middle(X: Array) -> Array:
-    """Y = sum over the middle axis   X (A, R, B) -> Y (A, B)"""
+    """Y = sum over the middle axis, float32 where X is bfloat16   X (A, R, B) -> Y (A, B)"""
 
 
 @sum_middle.impl("cpu")
 def _(X: Array) -> Array:
+    X = as_float32(X)
     A, R, B = X.shape
     if B == 1:  # numpy adds a contiguous row pairwise
         return X.reshape(A, R).sum(axis=1, dtype=X.dtype).reshape(A, 1)
@@ -70,17 +73,18 @@ def _ceil_power(n: int) -> int:
 
 @sum_middle.impl("cuda")
 def _(X: Array) -> Array:
+    dtype = FLOAT32 if X.dtype == BFLOAT16 else X.dtype
     if X.size == 0:
-        return X.device.zeros((X.shape[0], X.shape[2]), X.dtype)
-    if X.dtype.kind != "f":
+        return X.device.zeros((X.shape[0], X.shape[2]), dtype)
+    if not is_floating(X.dtype):
         raise TypeError(f"sum: cuda sums floating numbers, not {X.dtype.name}")
     A, R, B = X.shape
     device = X.device
-    vector = vector_width(X) if B % 4 == 0 else 1
+    vector = vector_width(X, along=B)
     block = column_block(A, R, B // vector)
     tiles = -(-B // (vector * block[0])) * -(-A // block[2])
     splits, rows = column_splits(device, R, block[1], tiles)
-    Y = device.empty((splits, A, B), X.dtype)
+    Y = device.empty((splits, A, B), dtype)
     device.launch(
         "reduce/sum.cu", "sum_columns", (tiles, splits), block, (Y, X, A, R, B, rows),
         {"TYPE": CUDA_TYPES[X.dtype], "VECTOR": vector},
@@ -94,7 +98,7 @@ def sum_parts(part: Array) -> Array:
 
 
 def sum_axes(X: Array, axes: tuple[int, ...]) -> Array:
-    """Sum over axes, which stay as length 1   X (D0, .., Dk) -> Y with D = 1 at `axes`"""
+    """Sum over axes, which stay as length 1; float32 where X is bfloat16   X (D0, .., Dk) -> Y with D = 1 at `axes`"""
     shape = list(X.shape)
     runs: list[tuple[int, int]] = []  # neighbouring axes are one sum
     for axis in sorted(axes):
@@ -119,6 +123,7 @@ class Sum(Function):
         Y = sum_axes(X, axes)
         if self.scale != 1.0:
             Y = affine(Y, p=self.scale, out=Y)
+        Y = as_dtype(Y, X.dtype)
         self.kept = tuple(Y.shape)
         if options["keepdims"]:
             return Y
@@ -132,7 +137,7 @@ class Sum(Function):
 
 
 def _axes(name: str, x: Tensor, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    if x.dtype.kind != "f":
+    if not is_floating(x.dtype):
         raise TypeError(f"{name}: the tensor has dtype {x.dtype.name}; use .astype('float32')")
     wanted = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
     axes = tuple(a + x.ndim if a < 0 else a for a in wanted)

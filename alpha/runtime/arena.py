@@ -125,6 +125,12 @@ class Arena:
                 self._in_use, self._peak, self._reserved, self._limit, len(self._live)
             )
 
+    def reset_peak(self) -> None:
+        """The peak starts again from what is in use."""
+        with self._lock:
+            self._take_back()
+            self._peak = self._in_use
+
     def largest_live(self, count: int = LISTED_BLOCKS) -> list[tuple[int, str]]:
         """(bytes, label) of the largest live blocks."""
         with self._lock:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import mmap
 import os
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +35,7 @@ class CpuDevice(Device):
             nbytes *= size
         if nbytes < SMALL:
             return np.empty(sizes, kind)
-        return np.asarray(_Window(self.arena.allocate(nbytes), sizes, kind))
+        return np.asarray(_Window(self.arena.allocate(nbytes), nbytes)).view(kind).reshape(sizes)
 
     def zeros(self, shape: Shape | int, dtype: npt.DTypeLike) -> HostArray:
         array = self.empty(shape, dtype)
@@ -68,16 +67,19 @@ class CpuDevice(Device):
 
 
 class _Window:
-    """A block as numpy sees it; arrays and their views keep it, and so the block, alive."""
+    """A block's bytes as numpy sees them (the interface has no name for bfloat16).
+
+    Arrays and their views keep it, and so the block, alive.
+    """
 
     __slots__ = ("__array_interface__", "_block")
 
-    def __init__(self, block: Block, shape: Shape, dtype: np.dtype[Any]) -> None:
+    def __init__(self, block: Block, nbytes: int) -> None:
         self._block = block
         self.__array_interface__ = {
             "data": (block.address, False),
-            "shape": shape,
-            "typestr": dtype.str,
+            "shape": (nbytes,),
+            "typestr": "|u1",
             "version": 3,
         }
 

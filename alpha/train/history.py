@@ -12,13 +12,17 @@ from alpha.train.files import write_atomically
 
 @dataclass(frozen=True)
 class Result:
-    """Means over `images` images, the seconds they took, and the device's live bytes at the end."""
+    """Means over `images` images, the seconds they took, and the device's live bytes at the end.
+
+    `precision` is that of convolutions and matrix products.
+    """
 
     images: int
     loss: float
     accuracy: float
     seconds: float
     live_bytes: int
+    precision: str
 
     @property
     def images_per_second(self) -> float:
@@ -36,6 +40,7 @@ class Row:
     test_accuracy: float
     images_per_second: float
     live_mb: float
+    precision: str
 
     @classmethod
     def of(cls, epoch: int, trained: Result, tested: Result) -> Row:
@@ -47,13 +52,14 @@ class Row:
             tested.accuracy,
             trained.images_per_second,
             trained.live_bytes / 1e6,
+            trained.precision,
         )
 
     def __str__(self) -> str:
         return (
             f"{self.seconds:6.1f} s   loss {self.train_loss:.4f}   "
             f"train {self.train_accuracy:6.2%}   test {self.test_accuracy:6.2%}   "
-            f"{self.images_per_second:,.0f} images/s   {self.live_mb:,.0f} MB"
+            f"{self.images_per_second:,.0f} images/s   {self.live_mb:,.0f} MB   {self.precision}"
         )
 
 

@@ -32,6 +32,8 @@ class Trainer:
 
     Pixels are mapped to [-1, 1] on the device. Progress bars show on a terminal only.
     `epoch` and `step` count what was begun and done: `step` of epoch `epoch`, both from 1.
+    `precision` is "float32", "tf32" or "bf16" (see `alpha.set_precision`), by default the one in
+    force; `ValueError` for another.
     """
 
     def __init__(
@@ -41,7 +43,9 @@ class Trainer:
         device: Device,
         loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
         schedule: CosineAnnealing | None = None,
+        precision: str | None = None,
     ) -> None:
+        self.precision = alpha.precision(precision or alpha.get_precision()).name  # checked first
         self.model = model
         self.optimizer = optimizer
         self.device = device
@@ -70,12 +74,13 @@ class Trainer:
             self.step += 1
             return loss, logits
 
-        return self._run(train, loader, f"epoch {self.epoch}", steps)
+        with alpha.precision(self.precision):
+            return self._run(train, loader, f"epoch {self.epoch}", steps)
 
     def evaluate(self, loader: DataLoader) -> Result:
         """Loss and accuracy over every image of `loader`, each counted once."""
         self.model.eval()
-        with alpha.no_grad():
+        with alpha.no_grad(), alpha.precision(self.precision):
             return self._run(self._forward, loader, "evaluation", None)
 
     def _forward(
@@ -103,7 +108,13 @@ class Trainer:
             np.errstate(over="ignore", invalid="ignore"),  # `_Tally` reports what diverges, once
             interrupt_between_steps() as check,
             closing(iter(loader)) as batches,
-            tqdm(desc=name, total=total, unit="step", leave=False, disable=None) as bar,
+            tqdm(
+                desc=f"{name} ({self.precision})",
+                total=total,
+                unit="step",
+                leave=False,
+                disable=None,
+            ) as bar,
         ):
             for images, labels in islice(batches, total):
                 tally.add(*step(images, labels), labels)
@@ -118,7 +129,7 @@ class Trainer:
                     )
                 bar.update()
                 check()
-        return Result(tally.images, tally.loss, tally.accuracy, seconds, live)
+        return Result(tally.images, tally.loss, tally.accuracy, seconds, live, self.precision)
 
 
 class _Tally:

@@ -1,14 +1,15 @@
-// Y = weight (X - mean) / sqrt(var + eps) + bias, by columns   X, Y (R, C), the others (C,)
+// Y = weight (X - mean) / sqrt(var + eps) + bias, by columns   X, Y (R, C) of TYPE, the others (C,)
 //
 // Grid: (ceil(R / rows), ceil(C / (VECTOR tx))); a block takes `rows` rows. Block: (tx, ty), at most 512
 // threads. No shared memory: a thread keeps its columns' numbers.
-// Macros: VECTOR 4 needs C % 4 == 0 and aligned arrays.
+// Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs.
 #include "common/columns.cuh"
 
+using T = ALPHA_TYPE;
 constexpr int V = ALPHA_VECTOR;
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
-    apply(float* __restrict__ Y, const float* __restrict__ X, const float* __restrict__ mean,
+    apply(T* __restrict__ Y, const T* __restrict__ X, const float* __restrict__ mean,
           const float* __restrict__ var, const float* __restrict__ weight,
           const float* __restrict__ bias, float eps, int R, int C, int rows) {
   const int c = (blockIdx.y * blockDim.x + threadIdx.x) * V;

@@ -1,11 +1,11 @@
-// Sums over the rows that the gradients of batch normalisation need   dY, X (R, C), everything else (C,)
+// Sums over the rows that the gradients of batch normalisation need   dY, X (R, C) of TYPE, everything else (C,)
 //
 // gradient_sums: part[0, z, c], part[1, z, c] = sum of dY and of dY (X - mean) over segment z of the rows.
 //   Grid: (ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
 //   Shared memory: two packs a thread.
 // merge_sums: dbias = sum of dY; dweight = sum of dY (X - mean) / sqrt(var + eps).
 //   Grid: ceil(C / 32). Block: (32, 16).
-// Macros: VECTOR 4 needs C % 4 == 0 and aligned arrays.
+// Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs.
 #include "batchnorm/pair.cuh"
 
 template <int N>
@@ -19,7 +19,7 @@ __device__ __forceinline__ void operator+=(Sums<N>& a, const Sums<N>& b) {
 }
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
-    gradient_sums(float* __restrict__ part, const float* __restrict__ dY, const float* __restrict__ X,
+    gradient_sums(float* __restrict__ part, const T* __restrict__ dY, const T* __restrict__ X,
                   const float* __restrict__ mean, int R, int C, int rows) {
   __shared__ Sums<V> shared[COLUMN_THREADS];
   const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;

@@ -1,14 +1,14 @@
 // Input gradient of batch normalisation: dX = a dY with a = weight / sqrt(var + eps), and where mean and
 // var came from the batch   dX = a (dY - dbias / R - (X - mean) dweight / (R sqrt(var + eps))).
 //
-// dX, dY, X (R, C), everything else (C,).
+// dX, dY, X (R, C) of TYPE, everything else (C,).
 // Grid: (ceil(R / rows), ceil(C / (VECTOR tx))); a block takes `rows` rows. Block: (tx, ty), at most 512
 // threads. No shared memory: a thread keeps its columns' numbers.
-// Macros: VECTOR 4 needs C % 4 == 0 and aligned arrays.
+// Macros: TYPE float | bfloat16; VECTOR 1 | 4 divides C, arrays are aligned to packs.
 #include "batchnorm/pair.cuh"
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
-    input_gradient(float* __restrict__ dX, const float* __restrict__ dY, const float* __restrict__ X,
+    input_gradient(T* __restrict__ dX, const T* __restrict__ dY, const T* __restrict__ X,
                    const float* __restrict__ mean, const float* __restrict__ var,
                    const float* __restrict__ weight, const float* __restrict__ dweight,
                    const float* __restrict__ dbias, float eps, int R, int C, int rows, int batch) {

@@ -1,19 +1,20 @@
-// Mean and biased variance of each column of X (R, C), in two steps; running statistics move along.
+// Mean and biased variance of each column of X (R, C) of TYPE, in two steps; running statistics move along.
 //
 // moments: part[0, z, c], part[1, z, c] = mean and sum of squared deviations of column c over segment z,
 // the rows [z rows, (z + 1) rows). A lane sums about its own first value, so that nothing large cancels;
 // lanes meet by the pairwise update of Chan, Golub & LeVeque (1983).
 //   Grid: (ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
-//   Shared memory: two packs and a count a thread. Macros: VECTOR 4 needs C % 4 == 0.
+//   Shared memory: two packs and a count a thread. Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 divides C.
 // merge_moments: the segments' moments to mean and var (C,), and with running_mean not null
 //   running += momentum (new - running), the new variance unbiased.
 //   Grid: ceil(C / 32). Block: (32, 16).
 #include "batchnorm/moments.cuh"
 
+using T = ALPHA_TYPE;
 constexpr int V = ALPHA_VECTOR;
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
-    moments(float* __restrict__ part, const float* __restrict__ X, int R, int C, int rows) {
+    moments(float* __restrict__ part, const T* __restrict__ X, int R, int C, int rows) {
   __shared__ Moments<V> shared[COLUMN_THREADS];
   const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
   const Segment segment = segment_rows(blockIdx.y, rows, R);

@@ -22,8 +22,8 @@ __device__ __forceinline__ void operator+=(Moments<N>& a, const Moments<N>& b) {
 }
 
 // Of the rows r, r + step, .. below `stop` of X, whose rows are C apart.
-template <int N>
-__device__ __forceinline__ Moments<N> column_moments(const float* X, int C, int r, int stop, int step) {
+template <int N, typename T>
+__device__ __forceinline__ Moments<N> column_moments(const T* X, int C, int r, int stop, int step) {
   Moments<N> result = {};
   if (r >= stop) return result;
   const int count = (stop - r + step - 1) / step;

@@ -2,6 +2,7 @@
 #pragma once
 #include "common/columns.cuh"
 
+using T = ALPHA_TYPE;
 constexpr int V = ALPHA_VECTOR;
 
 struct Pair {

@@ -47,3 +47,12 @@ __device__ __forceinline__ void split_pair(float lower, float upper, uint32_t& h
   const float2 rounded = unpack_half(hi);
   lo = pack_half(lower - rounded.x, upper - rounded.y);
 }
+
+// The same in as many planes as wanted; one needs no lo.
+template <int planes>
+__device__ __forceinline__ void to_planes(float lower, float upper, uint32_t& hi, uint32_t& lo) {
+  if (planes == 2)
+    split_pair(lower, upper, hi, lo);
+  else
+    hi = pack_half(lower, upper);
+}

@@ -47,5 +47,5 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, unsigned parity)
   }
 }
 // Orders the thread's plain accesses to shared memory before the asynchronous ones (TMA, wgmma) that follow.
-__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #endif

@@ -5,11 +5,11 @@
 #include "conv2d/position_gemm.cuh"
 #include "conv2d/shape.cuh"
 
-extern "C" __global__ void __launch_bounds__(Tile::THREADS)
-    conv_v2(float* __restrict__ Y, const float* __restrict__ X, const float* __restrict__ W,
+extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::RESIDENT)
+    conv_v2(Element* __restrict__ Y, const Element* __restrict__ X, const Element* __restrict__ W,
             const int* __restrict__ order, ConvShape s) {
-  const PositionGemm p = {X, W, Y, s.N, s.IH * s.IW, s.IC, s.OH * s.OW, s.OC, (long)s.FH * s.FW * s.IC, s.IC};
-  run_position_block<Tile>(p, order, [&](int position) {
+  const PositionGemm<Element> p = {X, W, Y, s.N, s.IH * s.IW, s.IC, s.OH * s.OW, s.OC, (long)s.FH * s.FW * s.IC, s.IC};
+  run_position_block(p, order, [&](int position) {
     const int oh = position / s.OW, ow = position % s.OW;
     const Range fh = trimmed_taps(oh, s.IH, s.FH, s.sh, s.ph), fw = trimmed_taps(ow, s.IW, s.FW, s.sw, s.pw);
     const int ih = oh * s.sh - s.ph + fh.begin, iw = ow * s.sw - s.pw + fw.begin;

@@ -1,7 +1,7 @@
-// Filters as half-precision planes, ready for the copy engine: the B operand of position_wgmma.cuh.
+// Filters as half-precision planes, ready for the copy engine: the B operand of band_gemm.cuh.
 //
 // P (PLANES, FH FW, GN, Kp) of halves, Kp = K rounded up to 64 and filled with zeros. Within each 8 of K the order is
-// 0 4 1 5 2 6 3 7, which is how a thread of the other operand finds its floats (position_wgmma.cuh).
+// 0 4 1 5 2 6 3 7, which is how a thread of the other operand finds its floats (band_gemm.cuh).
 //   filter_planes        ConvV2: tap (fh, fw), GN = OC, K = IC
 //   kernel_split_planes  KS-deconv, stage 1 (Algorithm 2): split by residue, rotated, GN = IC, K = OC (kernel_split.cu)
 // Block: (32, 8). Grid: (Kp / 64, ceil(GN / 32), FH FW). Shared memory of the second: a 64 x 33 tile.

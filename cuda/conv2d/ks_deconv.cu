@@ -7,11 +7,11 @@
 #include "conv2d/position_gemm.cuh"
 #include "conv2d/shape.cuh"
 
-extern "C" __global__ void __launch_bounds__(Tile::THREADS)
-    ks_deconv(float* __restrict__ dX, const float* __restrict__ dY, const float* __restrict__ C,
+extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::RESIDENT)
+    ks_deconv(Element* __restrict__ dX, const Element* __restrict__ dY, const Element* __restrict__ C,
               const int* __restrict__ order, ConvShape s) {
-  const PositionGemm p = {dY, C, dX, s.N, s.OH * s.OW, s.OC, s.IH * s.IW, s.IC, s.OC, (long)s.IC * s.OC};
-  run_position_block<Tile>(p, order, [&](int position) {
+  const PositionGemm<Element> p = {dY, C, dX, s.N, s.OH * s.OW, s.OC, s.IH * s.IW, s.IC, s.OC, (long)s.IC * s.OC};
+  run_position_block(p, order, [&](int position) {
     const SplitPosition h = split_position(position / s.IW, s.OH, s.FH, s.sh, s.ph);
     const SplitPosition w = split_position(position % s.IW, s.OW, s.FW, s.sw, s.pw);
     const int before = split_before(h.residue, s.FH, s.sh) * s.FW + h.size * split_before(w.residue, s.FW, s.sw);

@@ -2,43 +2,48 @@
 //
 // An operand of `period` elements repeats along Y: a is A[i % a_period]. Y may be the memory of an operand.
 // Grid: ceil(size / (256 VECTOR STEPS)). Block: 256. No shared memory.
-// Needs: packs of VECTOR elements are aligned in Y and in every operand; with VECTOR 4 each period is
-// the size, 1, or a multiple of 4.
-// Macros: EXPRESSION; INPUTS 1..3; TYPE float | double; VECTOR 1 | 4; STEPS packs a thread;
-// INDEX an unsigned type that holds the size.
+// Needs: packs of VECTOR elements are aligned in Y and in every operand; each period is the size, 1, or a
+// multiple of VECTOR.
+// Macros: EXPRESSION of Real numbers; INPUTS 1..3; TYPE of Y, TYPE_A, TYPE_B, TYPE_C of the operands: float | double |
+// bfloat16, the first and the last may meet; VECTOR 1 | 4 | 8; STEPS packs a thread; INDEX an unsigned type that holds
+// the size.
 #include "common/cuda.h"
 #include "common/vector.cuh"
 #include "elementwise/functions.cuh"
 
 using T = ALPHA_TYPE;
+using Real = Number<T>;  // what is computed with
+using TypeA = ALPHA_TYPE_A;
+using TypeB = ALPHA_TYPE_B;
+using TypeC = ALPHA_TYPE_C;
 using Index = ALPHA_INDEX;
 constexpr int THREADS = 256, INPUTS = ALPHA_INPUTS, STEPS = ALPHA_STEPS, V = ALPHA_VECTOR;
 
-__device__ __forceinline__ T expression(T a, T b, T c, T p, T q, T r) { return ALPHA_EXPRESSION; }
+__device__ __forceinline__ Real expression(Real a, Real b, Real c, Real p, Real q, Real r) { return ALPHA_EXPRESSION; }
 
 // The branches are uniform over the grid; the modulo is the dearest of them.
-template <int N>
-__device__ __forceinline__ Pack<T, N> operand(const T* X, Index i, Index period, Index size) {
+template <int N, typename Operand>
+__device__ __forceinline__ Pack<Real, N> operand(const Operand* X, Index i, Index period, Index size) {
   if (period == size) return load_pack<N>(X + i);
-  if (period == 1) return splat<N>(X[0]);
+  if (period == 1) return splat<N>(load_pack<1>(X).v[0]);
   return load_pack<N>(X + i % period);
 }
 
 template <int N>
-__device__ __forceinline__ Pack<T, N> evaluate(const Pack<T, N>& a, const Pack<T, N>& b,
-                                               const Pack<T, N>& c, T p, T q, T r) {
-  Pack<T, N> y;
+__device__ __forceinline__ Pack<Real, N> evaluate(const Pack<Real, N>& a, const Pack<Real, N>& b,
+                                                  const Pack<Real, N>& c, Real p, Real q, Real r) {
+  Pack<Real, N> y;
 #pragma unroll
   for (int j = 0; j < N; j++) y.v[j] = expression(a.v[j], b.v[j], c.v[j], p, q, r);
   return y;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    map(T* Y, const T* A, const T* B, const T* C, long long a_period, long long b_period,
-        long long c_period, long long elements, T p, T q, T r) {
+    map(T* Y, const TypeA* A, const TypeB* B, const TypeC* C, long long a_period, long long b_period,
+        long long c_period, long long elements, Real p, Real q, Real r) {
   const Index size = elements, packs = size / V;
   const Index first = Index(blockIdx.x) * (THREADS * STEPS) + threadIdx.x;
-  Pack<T, V> a[STEPS], b[STEPS] = {}, c[STEPS] = {};
+  Pack<Real, V> a[STEPS], b[STEPS] = {}, c[STEPS] = {};
   // all loads before the first store: Y may be A, so the compiler may not reorder them
 #pragma unroll
   for (int s = 0; s < STEPS; s++) {
@@ -56,8 +61,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
   const Index tail = packs * V + first;  // what no whole pack covers
   if (V > 1 && first < V && tail < size) {
-    const Pack<T, 1> x = operand<1>(A, tail, a_period, size);
-    Pack<T, 1> y = {}, z = {};
+    const Pack<Real, 1> x = operand<1>(A, tail, a_period, size);
+    Pack<Real, 1> y = {}, z = {};
     if (INPUTS > 1) y = operand<1>(B, tail, b_period, size);
     if (INPUTS > 2) z = operand<1>(C, tail, c_period, size);
     store_pack(Y + tail, evaluate(x, y, z, p, q, r));

@@ -2,7 +2,7 @@
 //
 // Grid: ceil(N / 32) ceil(M / 32), tiles of one row of tiles next to each other. Block: (32, 8).
 // Shared memory: a tile of 32 x 33, so that a column of it lies in 32 different banks.
-// Macros: TYPE element type.
+// Macros: TYPE element type, or an integer of its size.
 #include "common/cuda.h"
 
 using T = ALPHA_TYPE;

@@ -1,10 +1,12 @@
 // L = -sum_c T_c log softmax(X)_c and dX = softmax(X) - T, T = (1 - smoothing) onehot + smoothing / C.
 //
-// X, dX (N, C), labels and L (N,). A label outside [0, C) makes its row's L and dX NaN.
+// X, dX (N, C) of TYPE, labels and L (N,). A label outside [0, C) makes its row's L and dX NaN.
 // Grid: ceil(N / ROWS). Block: (LANES, ROWS), a row of threads a row of X; ROWS = 1 where LANES > 32.
 // Shared memory: a number a warp.
-// Macros: LANES 32 | 256; ROWS.
-#include "common/cuda.h"
+// Macros: LANES 32 | 256; ROWS; TYPE float | bfloat16.
+#include "common/vector.cuh"
+
+using T = ALPHA_TYPE;
 
 constexpr int LANES = ALPHA_LANES, ROWS = ALPHA_ROWS, WARPS = LANES / 32;
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
@@ -36,27 +38,28 @@ __device__ __forceinline__ float reduce_row(float value) {
 }
 
 extern "C" __global__ void __launch_bounds__(LANES* ROWS)
-    softmax_cross_entropy(float* __restrict__ L, float* __restrict__ dX, const float* __restrict__ X,
+    softmax_cross_entropy(float* __restrict__ L, T* __restrict__ dX, const T* __restrict__ X,
                           const int* __restrict__ labels, int N, int C, float smoothing) {
   const int n = blockIdx.x * ROWS + threadIdx.y;
   if (n >= N) return;  // with its whole warp, and with ROWS 1 never
-  const float* x = X + size_t(n) * C;
-  float* dx = dX + size_t(n) * C;
+  const T* row = X + size_t(n) * C;
+  T* dx = dX + size_t(n) * C;
+  auto x = [&](int c) { return load_pack<1>(row + c).v[0]; };
   float top = -infinity();
-  for (int c = threadIdx.x; c < C; c += LANES) top = fmaxf(top, x[c]);
+  for (int c = threadIdx.x; c < C; c += LANES) top = fmaxf(top, x(c));
   top = reduce_row<Max>(top);
   float total = 0, linear = 0;  // of exp(x - top) and of x - top
-  for (int c = threadIdx.x; c < C; c += LANES) total += expf(x[c] - top), linear += x[c] - top;
+  for (int c = threadIdx.x; c < C; c += LANES) total += expf(x(c) - top), linear += x(c) - top;
   total = reduce_row<Sum>(total), linear = reduce_row<Sum>(linear);
   const int label = labels[n];
   const bool valid = label >= 0 && label < C;
   const float share = smoothing / C, hit = valid ? 1 - smoothing : infinity() - infinity(), logarithm = logf(total);
   for (int c = threadIdx.x; c < C; c += LANES) {
     const float target = share + (c == label || !valid ? hit : 0);
-    dx[c] = expf(x[c] - top) / total - target;
+    store_pack(dx + c, Pack<float, 1>{expf(x(c) - top) / total - target});
   }
   if (threadIdx.x == 0) {
-    const float found = hit * (x[valid ? label : 0] - top - logarithm);
+    const float found = hit * (x(valid ? label : 0) - top - logarithm);
     // a masked logit of -inf has no share without smoothing
     L[n] = -found - (smoothing > 0 ? share * (linear - C * logarithm) : 0);
   }

@@ -3,7 +3,7 @@
 // A thread makes a pack of VECTOR channels of the result; the gradient gathers from the outputs whose windows
 // hold its input, so that nothing is added atomically.
 // Grid: ceil(packs of the result / 256). Block: 256. No shared memory.
-// Macros: TYPE; VECTOR 4 needs C % 4 == 0 and aligned arrays; INDEX an unsigned type that holds the size; FH FW SH
+// Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs; INDEX an unsigned type that holds the size; FH FW SH
 // SW PH PW; ADAPTIVE (then those are not read, and IH OH and IW OW are below 2^31); COUNT_PADDING.
 #include "pool2d/pool2d.cuh"
 
@@ -13,12 +13,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, OH, OW, C);
   if (p.n >= N) return;
   const Span rows = window<FH, SH, PH>(p.h, IH, OH), columns = window<FW, SW, PW>(p.w, IW, OW);
-  Pack<T, V> sum = {};
+  Pack<Real, V> sum = {};
   for (int ih = rows.start; ih < rows.stop; ih++)
 #pragma unroll 4
     for (int iw = columns.start; iw < columns.stop; iw++)
       sum += load_pack<V>(X + offset(p.n, ih, iw, p.c, IH, IW, C));
-  const T share = T(1) / (rows.length * columns.length);
+  const Real share = Real(1) / (rows.length * columns.length);
 #pragma unroll
   for (int i = 0; i < V; i++) sum.v[i] *= share;
   store_pack(Y + offset(p.n, p.h, p.w, p.c, OH, OW, C), sum);
@@ -30,13 +30,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, IH, IW, C);
   if (p.n >= N) return;
   const Span rows = outputs<FH, SH, PH>(p.h, IH, OH), columns = outputs<FW, SW, PW>(p.w, IW, OW);
-  Pack<T, V> sum = {};
+  Pack<Real, V> sum = {};
   for (int oh = rows.start; oh < rows.stop; oh++)
     for (int ow = columns.start; ow < columns.stop; ow++) {
       const int area = window<FH, SH, PH>(oh, IH, OH).length * window<FW, SW, PW>(ow, IW, OW).length;
-      const Pack<T, V> g = load_pack<V>(dY + offset(p.n, oh, ow, p.c, OH, OW, C));
+      const Pack<Real, V> g = load_pack<V>(dY + offset(p.n, oh, ow, p.c, OH, OW, C));
 #pragma unroll
-      for (int i = 0; i < V; i++) sum.v[i] += g.v[i] * (T(1) / area);
+      for (int i = 0; i < V; i++) sum.v[i] += g.v[i] * (Real(1) / area);
     }
   store_pack(dX + offset(p.n, p.h, p.w, p.c, IH, IW, C), sum);
 }

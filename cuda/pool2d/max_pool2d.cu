@@ -3,7 +3,7 @@
 // A thread makes a pack of VECTOR channels of the result; the gradient gathers from the outputs whose windows
 // hold its input, so that nothing is added atomically. NaN is the largest number.
 // Grid: ceil(packs of the result / 256). Block: 256. No shared memory.
-// Macros: TYPE; VECTOR 4 needs C % 4 == 0 and aligned arrays; INDEX an unsigned type that holds the size; FH FW SH
+// Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs; INDEX an unsigned type that holds the size; FH FW SH
 // SW PH PW; ADAPTIVE 0; COUNT_PADDING (not read).
 #include "pool2d/pool2d.cuh"
 
@@ -12,14 +12,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
                        int IW, int C, int OH, int OW) {
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, OH, OW, C);
   if (p.n >= N) return;
-  const Pack<T, V> least = splat<V>(T(-__int_as_float(0x7f800000)));
-  Pack<T, V> best = least;
+  const Pack<Real, V> least = splat<V>(Real(-__int_as_float(0x7f800000)));
+  Pack<Real, V> best = least;
   Pack<uint8_t, V> taps = {};
   constexpr int BATCH = FW <= 4 ? FW : 1;  // loads of a row in flight before the first is looked at
   for (int tap = 0; tap < FH * FW; tap += BATCH) {
     const int ih = p.h * SH - PH + tap / FW, iw = p.w * SW - PW + tap % FW;
     if (ih < 0 || ih >= IH) continue;
-    Pack<T, V> x[BATCH];
+    Pack<Real, V> x[BATCH];
 #pragma unroll
     for (int j = 0; j < BATCH; j++) {
       x[j] = least;
@@ -44,15 +44,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, IH, IW, C);
   if (p.n >= N) return;
   const Span rows = outputs<FH, SH, PH>(p.h, IH, OH), columns = outputs<FW, SW, PW>(p.w, IW, OW);
-  Pack<T, V> sum = {};
+  Pack<Real, V> sum = {};
   for (int oh = rows.start; oh < rows.stop; oh++)
     for (int ow = columns.start; ow < columns.stop; ow++) {
       const int tap = (p.h + PH - oh * SH) * FW + p.w + PW - ow * SW;
       const size_t at = offset(p.n, oh, ow, p.c, OH, OW, C);
       const Pack<uint8_t, V> taps = load_pack<V>(I + at);
-      const Pack<T, V> g = load_pack<V>(dY + at);
+      const Pack<Real, V> g = load_pack<V>(dY + at);
 #pragma unroll
-      for (int i = 0; i < V; i++) sum.v[i] += taps.v[i] == tap ? g.v[i] : T(0);
+      for (int i = 0; i < V; i++) sum.v[i] += taps.v[i] == tap ? g.v[i] : Real(0);
     }
   store_pack(dX + offset(p.n, p.h, p.w, p.c, IH, IW, C), sum);
 }

@@ -4,6 +4,7 @@
 #include "common/vector.cuh"
 
 using T = ALPHA_TYPE;
+using Real = Number<T>;  // what is computed with
 using Index = ALPHA_INDEX;
 constexpr int THREADS = 256, V = ALPHA_VECTOR;
 constexpr bool ADAPTIVE = ALPHA_ADAPTIVE, COUNT_PADDING = ALPHA_COUNT_PADDING;

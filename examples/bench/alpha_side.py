@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 import alpha
+from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops import conv2d
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.shape import ConvShape
@@ -45,15 +47,21 @@ class AlphaSide:
         take = partial(self._take, operator.result)
         return [Contestant(name, call, self.clock, take) for name, call in calls.items()]
 
-    def arrays(self, operands: dict[str, Any]) -> dict[str, Array]:
-        """X, W and dY from numpy arrays or PyTorch tensors; on the GPU they do not leave it."""
-        return {name: self._array(operand) for name, operand in operands.items()}
+    def dtype(self, precision: str) -> np.dtype[Any]:
+        """In which a layer meets its operands: bfloat16 on a GPU that is asked for bf16."""
+        return BFLOAT16 if precision == "bf16" and self.device.name == "cuda" else FLOAT32
 
-    def _array(self, operand: Any) -> Array:
+    def arrays(self, operands: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Array]:
+        """X, W and dY from numpy arrays or PyTorch tensors; on the GPU they do not leave it."""
+        return {name: self._array(operand, dtype) for name, operand in operands.items()}
+
+    def _array(self, operand: Any, dtype: np.dtype[Any]) -> Array:
         if not getattr(operand, "is_cuda", False):
-            return self.device.upload(np.asarray(operand))
+            return self.device.upload(np.asarray(operand).astype(dtype))
         cuda: Any = self.device
-        array = cuda.empty(tuple(operand.shape), np.float32)
+        operand = operand.bfloat16() if dtype == BFLOAT16 else operand
+        array = cuda.empty(tuple(operand.shape), dtype)
+        sys.modules["torch"].cuda.synchronize()  # it has written them in a stream of its own
         cuda.driver.copy(array.address, operand.data_ptr(), array.nbytes)
         cuda.synchronize()
         return array

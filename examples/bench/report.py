@@ -91,7 +91,7 @@ def line(row: Row) -> str:
     """A row for the screen."""
     text = (
         f"{row.case.name:35} {row.operator.name:8} {row.precision:7}"
-        f"{_result(row, row.ours):64} skipped {row.skipped:4.0%}"
+        f"{_result(row, row.ours):74} skipped {row.skipped:4.0%}"
     )
     if row.peer is not None:
         text += f" | {_result(row, row.peer):58} | {row.ratio:5.2f}x"
@@ -100,7 +100,7 @@ def line(row: Row) -> str:
 
 def variant_line(row: Row, other: Result) -> str:
     """Another row of the variant table, below the line of the chosen one."""
-    return f"{'':52}{_result(row, other):64} {other.ms / row.ours.ms:.2f}x the chosen one's time"
+    return f"{'':52}{_result(row, other):74} {other.ms / row.ours.ms:.2f}x the chosen one's time"
 
 
 def _result(row: Row, result: Result) -> str:

@@ -24,6 +24,7 @@ def normal(*shape: int) -> Any:
 
 X, A, B = normal(384), normal(128, 160), normal(256, 160)
 P, Q = bf16(normal(96, 128)), bf16(normal(96, 256))
+HALVES = normal(128, 96).astype(np.float16), normal(96, 256).astype(np.float16)
 
 
 def run(
@@ -54,6 +55,12 @@ def bf16_by_ldmatrix(launch: Emulator) -> Any:
     return c
 
 
+def f16_by_ldmatrix(launch: Emulator) -> Any:
+    c = floats(128, 256)
+    launch("tiles.cu", "product_f16", (16, 8, 1), 32, *HALVES, c, 256, 96)
+    return c
+
+
 CASES: dict[str, Case] = {
     "shuffles": run("semantics.cu", "shuffles", 64, floats(6, 64), X[:64].copy()),
     "votes": run("semantics.cu", "votes", 64, np.zeros(64, np.uint32)),
@@ -65,6 +72,7 @@ CASES: dict[str, Case] = {
     "FFMA": lambda launch: product(launch, "ffma", A, B),
     "mma tf32": lambda launch: product(launch, "tf32", A, B),
     "mma bf16, ldmatrix": bf16_by_ldmatrix,
+    "mma f16, ldmatrix": f16_by_ldmatrix,
 }
 
 

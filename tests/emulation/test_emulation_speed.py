@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from alpha.errors import AlphaError
+from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, Variant
@@ -43,7 +44,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
 def test_convolutions(device: CudaDevice, row: Variant) -> None:
     s = DEEP if row.can(DEEP, cuda_target(device)) else STEM
     shapes = {FORWARD: (s.X, s.W), INPUT: (s.Y, s.W)}.get(row.operator, (s.X, s.Y))
-    first, second = (device.upload(np.ones(shape, np.float32)) for shape in shapes)
+    dtype = BFLOAT16 if row.precision == "bf16" else FLOAT32
+    first, second = (device.upload(np.ones(shape, dtype)) for shape in shapes)
     times = []
     for _ in range(3):  # the first one may compile
         start = time.perf_counter()

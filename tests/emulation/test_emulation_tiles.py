@@ -71,6 +71,15 @@ def test_bf16_product_through_ldmatrix(seeded: Emulator) -> None:
     np.testing.assert_allclose(c, widened(a) @ widened(b).T, atol=1e-4)
 
 
+def test_f16_product_through_ldmatrix(seeded: Emulator) -> None:
+    a, b = (x.astype(np.float16) for x in factors(32, 48, 64))
+    a[0, :4] = 6e-8, 3e-5, 6e4, -0.0  # subnormal, subnormal, near the largest
+    c = np.empty((32, 48), np.float32)
+    seeded(SOURCE, "product_f16", (3, 2, 1), 32, a, np.ascontiguousarray(b.T), c, 48, 64)
+    exact = a.astype(np.float64) @ b.T.astype(np.float64)
+    np.testing.assert_allclose(c, exact, atol=1e-4, rtol=1e-6)
+
+
 def test_copies_with_zero_fill(seeded: Emulator) -> None:
     x, y = np.arange(1, 385, dtype=np.float32), np.empty((3, 128), np.float32)
     seeded(SOURCE, "copies", 1, 128, x, y, 100)

@@ -207,7 +207,7 @@ def test_a_result_is_taken_from_either_device(room: Rooms, device: str) -> None:
     host = room("numpy_side").NumpySide()
     operands = host.draw(s)
     side = sides.AlphaSide(get_device(device))
-    arrays = side.arrays(operands)
+    arrays = side.arrays(operands, side.dtype("float32"))
     for operator in operators.OPERATORS.values():
         part = operator.part(s)
         exact = host.exact(operator, s, operands, part)

@@ -75,3 +75,19 @@ def test_compare_pytorch() -> None:
         )
         pytest.skip("needs PyTorch")
     assert re.search(r"Alpha is at \d+\.\d\dx of PyTorch (NCHW|channels_last)", result.stdout)
+    assert re.search(r"Alpha +fifth loss \d\.\d+  peak \d+ MB", result.stdout)
+
+
+@pytest.mark.torch
+def test_compare_pytorch_in_bf16() -> None:
+    result = run(
+        "compare_pytorch.py", "--device", "cpu", "--batch-size", "4", "--rounds", "1", "--steps", "1",
+        "--precision", "bf16",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    losses = re.findall(r"(\S+ bf16) +fifth loss (\d\.\d+)", result.stdout)
+    assert [name for name, _ in losses] == ["NCHW bf16", "channels_last bf16", "Alpha bf16"]
+    assert "Alpha bf16 is at " in result.stdout
+    bad = run("compare_pytorch.py", "--precision", "fp8")
+    assert bad.returncode == 2
+    assert bad.stderr.startswith("compare_pytorch: argument --precision: invalid choice: 'fp8'")

@@ -65,19 +65,24 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 
 def test_a_short_run(tmp_path: Path) -> None:
-    done = run(tmp_path, *SHORT, "--epochs", "1")
+    done = run(tmp_path, *SHORT, "--epochs", "1", "--precision", "tf32")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("resnet18 on cpu, CIFAR-10 sample, 5,000 + 1,000 images (as asked)")
+    assert lines[0].startswith(
+        "resnet18 on cpu in tf32, CIFAR-10 sample, 5,000 + 1,000 images (as asked)"
+    )
     assert lines[1].startswith("epoch  1/1 ")
+    assert lines[1].endswith(" MB   tf32")
     output = tmp_path / "runs" / "resnet18-sample"
     names = {path.name for path in output.iterdir()}
     assert names - {"curves.png"} == {"history.csv", "weights.safetensors"}
     (row,) = rows(output)
     assert row["epoch"] == "1"
     assert 0 <= float(row["test_accuracy"]) <= 1
-    assert load_metadata(output / "weights.safetensors")["step"] == "2"
+    assert row["precision"] == "tf32"
+    facts = load_metadata(output / "weights.safetensors")
+    assert (facts["step"], facts["precision"]) == ("2", "tf32")
     model = alpha.models.resnet18(num_classes=10)
     model.load_state_dict(load_weights(output / "weights.safetensors"))
 
@@ -108,6 +113,7 @@ def test_a_run_that_is_stopped_keeps_what_it_had(tmp_path: Path, number: str) ->
         (["--epochs", "0"], "argument --epochs: 0 is not 1 or more"),
         (["--lr", "-1"], "argument --lr: -1 is not a finite number above 0"),
         (["--model", "resnet19"], "argument --model: invalid choice: 'resnet19'"),
+        (["--precision", "fp8"], "argument --precision: invalid choice: 'fp8' (choose from"),
         (["--output", "file"], "file: cannot be used as output folder"),
         (["--lr", "1e30", "--batch-size", "8"], "epoch 1: the loss is"),
     ],

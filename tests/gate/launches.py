@@ -20,7 +20,8 @@ from recorder import Launch, RecordingDriver
 import alpha
 from alpha import models, nn
 from alpha.ops.conv2d import cuda_target
-from alpha.ops.conv2d.variants import VARIANTS
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.variants import VARIANTS, Variant
 from alpha.ops.pool2d import PoolShape
 from alpha.primitive import REGISTRY
 from alpha.runtime.cuda.device import CudaDevice
@@ -28,6 +29,7 @@ from alpha.runtime.cuda.driver_emulated import ARCHITECTURES
 
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS), str(TESTS / "ops")]
+import test_bfloat16  # noqa: E402
 import test_conv2d  # noqa: E402
 import test_primitives  # noqa: E402
 
@@ -52,7 +54,9 @@ def record(arch: str) -> dict[Launch, int]:
     for name, arguments in primitive_cases():
         test_primitives.run(REGISTRY[name], on, arguments)
     for network in networks():
-        train(network, on)
+        for precision in alpha.numerics.PRECISIONS:
+            with alpha.precision(precision):
+                train(network, on)
     budgets = {}
     by_rows = record_rows(arch)
     for launch in recorded(on).union(*by_rows.values()):
@@ -70,14 +74,21 @@ def record_rows(arch: str) -> dict[str, set[Launch]]:
     found = {}
     for row in VARIANTS:
         on = device(arch)
-        for s in test_conv2d.cuda_shapes() if row.device == "cuda" else ():
+        for _, s in test_conv2d.shapes_of(row) if row.device == "cuda" else ():
             if row.can(s, cuda_target(on)):
-                names = test_conv2d.OPERATORS[row.operator][1]
-                first, second = (on.empty(getattr(s, name), np.float32) for name in names)
-                row.run(first, second, s, row)
+                run_row(row, s, on)
         if recorded(on):
             found[row.name] = recorded(on)
     return found
+
+
+def run_row(row: Variant, s: ConvShape, on: CudaDevice) -> None:
+    names = test_conv2d.OPERATORS[row.operator][1]
+    first, second = (on.zeros(getattr(s, name), test_conv2d.arrays_of(row)) for name in names)
+    row.run(first, second, s, row)
+    if row.fuses and (s.FH, s.FW) == (3, 3):
+        channels = s.OC if row.operator == test_conv2d.FORWARD else s.IC
+        row.run(first, second, s, row, on.zeros((channels,), np.float32), 0.5)
 
 
 @functools.cache
@@ -97,6 +108,10 @@ def primitive_cases() -> Iterator[tuple[str, tuple[Any, ...]]]:
     for name, cases in test_primitives.CASES.items():
         for case in cases:
             yield name, case[:-1] if name in test_primitives.WITH_LENGTH else case
+    for name, arguments, _ in test_bfloat16.ALL:
+        yield name, arguments
+    for case in test_bfloat16.CASTS:
+        yield "cast", case
 
 
 def as_double(value: Any) -> Any:

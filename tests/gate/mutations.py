@@ -134,7 +134,7 @@ def subjects() -> dict[str, list[Run]]:
     found: dict[str, list[Run]] = defaultdict(list)
     seen: set[tuple[str, str]] = set()
     rows = [row for row in VARIANTS if row.name in launches.record_rows(ARCH)]
-    for row in sorted(rows, key=lambda row: math.prod(row.tile.values())):
+    for row in sorted(rows, key=_tile_size):
         new = {(x.source, x.entry) for x in launches.record_rows(ARCH)[row.name]} - seen
         for source in {source for source, _ in new}:
             found[source] += _row_runs(row)
@@ -152,14 +152,22 @@ def _primitive_run(name: str, arguments: tuple[Any, ...]) -> Run:
     return lambda device: launches.test_primitives.run(REGISTRY[name], device, arguments)
 
 
+def _tile_size(row: Variant) -> int:
+    return math.prod(row.tile.get(side, 1) for side in ("BM", "BN"))
+
+
 def _row_runs(row: Variant) -> list[Run]:
     target = cuda_target(launches.device(ARCH))
     shapes = [s for s in launches.test_conv2d.cuda_shapes() if row.can(s, target)]
 
     def run_of(s: Any) -> Run:
         def run(device: CudaDevice) -> list[np.ndarray]:
-            first, second = launches.test_conv2d.operands(row.operator, s, "float32")
-            return [device.download(row.run(device.upload(first), device.upload(second), s, row))]
+            dtype = launches.test_conv2d.arrays_of(row)
+            first, second = (
+                device.upload(a.astype(dtype))
+                for a in launches.test_conv2d.operands(row.operator, s, "float32")
+            )
+            return [device.download(row.run(first, second, s, row)).astype(np.float32)]
 
         return run
 

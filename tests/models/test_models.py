@@ -59,6 +59,17 @@ def test_ten_steps_lose_what_pytorch_loses(device: str, name: str) -> None:
     np.testing.assert_allclose(losses, GOLDEN[name], rtol=1e-3)
 
 
+@pytest.mark.parametrize("name", ["resnet18", "vgg16"])
+def test_bf16_loses_what_float32_loses(device: str, name: str) -> None:
+    """And what is kept of the model stays float32."""
+    model = small_nets.build(name)
+    with alpha.precision("bf16"):
+        losses = small_nets.train(model, device, steps=5)
+    np.testing.assert_allclose(losses, GOLDEN[name][:5], rtol=1e-2)
+    assert losses[-1] < losses[0]
+    assert all(values.dtype == np.float32 for values in model.state_dict().values())
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("name", small_nets.MAKE)
 def test_the_golden_losses_are_this_pytorchs(name: str) -> None:

@@ -86,7 +86,10 @@ def test_the_table() -> None:
         "conv1", "Conv2d", "(1,", "16,", "16,", "64)", "9,408", "4.8", "89.6%", "12.0",
     ]  # fmt: skip
     assert lines[-1].startswith("ResNet on (1, 32, 32, 3): 12,619,722 parameters, 0.31 GFLOP")
+    assert lines[-1].endswith(", precision float32")
     assert max(map(len, lines[:-1])) <= 100
+    with alpha.precision("tf32"):
+        assert alpha.models.resnet18().summary((1, 32, 32, 3)).endswith(", precision tf32")
 
 
 def test_shared_modules_and_other_outputs() -> None:

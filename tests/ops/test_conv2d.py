@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -121,6 +122,7 @@ def cuda_shapes() -> list[ConvShape]:
         (64, 128, 128),
         (7, 1, 70),
         (70, 72, 264),
+        (4, 3, 24),  # a first layer with whole 16 bytes of bfloat16
         (600, 1, 4),  # more images than blocks at a time
     ]
     result = []
@@ -129,6 +131,22 @@ def cuda_shapes() -> list[ConvShape]:
             continue  # a few large ones are enough on the emulated driver
         result.append(make(N, I, (IC, OC), F_, s, p))
     return result
+
+
+HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
+
+
+def shapes_of(row: Variant) -> list[tuple[int, ConvShape]]:
+    """(seed, shape) of what a row is tried on: Hopper's rows, which share kernels, take turns at what they can."""
+    shapes = list(enumerate(cuda_shapes()))
+    if "BLOCKS" not in row.tile:
+        return shapes
+    return [(i, s) for i, s in shapes if row.can(s, HOPPER)][VARIANTS.index(row) % 2 :: 2]
+
+
+def arrays_of(row: Variant) -> np.dtype:
+    """What the operands of a row are stored as."""
+    return np.dtype(ml_dtypes.bfloat16 if row.precision == "bf16" else np.float32)
 
 
 @functools.cache
@@ -147,9 +165,9 @@ def test_every_cuda_row_equals_the_formula(row: Variant) -> None:
     device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()
     # a row for newer GPUs than this one is left to the compile gate
     target = Target("cuda", device.properties.compute_capability, device.properties.multiprocessors)
-    limit = 1e-6 if row.precision == "float32" else 1e-3
+    limit = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[row.precision]
     tried = 0
-    for seed, s in enumerate(cuda_shapes()):
+    for seed, s in shapes_of(row):
         if not row.can(s, target):
             continue
         tried += 1
@@ -159,10 +177,11 @@ def test_every_cuda_row_equals_the_formula(row: Variant) -> None:
         first, second = (
             (first * scale, second) if row.operator == INPUT else (first, second * scale)
         )
-        exact = OPERATORS[row.operator][0](first, second, s)
+        first, second = (a.astype(arrays_of(row)) for a in (first, second))
+        exact = OPERATORS[row.operator][0](first.astype("float64"), second.astype("float64"), s)
         value = device.download(row.run(device.upload(first), device.upload(second), s, row))
         assert value.shape == exact.shape
-        assert relative_error(value, exact) < limit, f"{row.name} {s}"
+        assert relative_error(value.astype("float64"), exact) < limit, f"{row.name} {s}"
     assert tried >= 3, f"{row.name}: it can compute too few of the shapes"
 
 
@@ -175,17 +194,58 @@ def test_every_shape_has_a_row(operator: str, target: Target) -> None:
         assert choose(operator, s, target) in rows
 
 
+@pytest.mark.parametrize(
+    "row", [v for v in VARIANTS if v.fuses and v.tile["BN"] == 64], ids=lambda v: v.name
+)
+def test_bias_and_activation_with_the_product(row: Variant) -> None:
+    """As by operators of their own, also where a tile is wider than the channels."""
+    device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()
+    s = make(70, (5, 3), (40, 24), (3, 3), p=(1, 1))
+    first, second = (a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32"))
+    b = np.linspace(-2, 2, s.OC if row.operator == FORWARD else s.IC, dtype=np.float32)
+    on_device = device.upload(first), device.upload(second)
+    plain = device.download(row.run(*on_device, s, row)).astype(np.float32) + b
+    fused = device.download(row.run(*on_device, s, row, device.upload(b), 0.25))
+    expected = np.where(plain > 0, plain, 0.25 * plain)
+    assert relative_error(fused.astype("float64"), expected) < (
+        4e-3 if row.precision == "bf16" else 1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["conv_v2_bf16_256x128", "conv_v2_tf32_256x128", "ks_deconv_tf32_raw_256x128",
+     "ks_deconv_wgmma_128x128"],
+)  # fmt: skip
+def test_more_tiles_than_multiprocessors(name: str) -> None:
+    """Blocks that have a multiprocessor each go on to the next tile."""
+    row = next(v for v in VARIANTS if v.name == name)
+    device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()
+    s = make(264, (12, 12), (8, 8), (3, 3), p=(1, 1))
+    first, second = (a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32"))
+    exact = OPERATORS[row.operator][0](first.astype("float64"), second.astype("float64"), s)
+    value = device.download(row.run(device.upload(first), device.upload(second), s, row))
+    limit = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[row.precision]
+    assert relative_error(value.astype("float64"), exact) < limit
+
+
 def test_choice_of_the_paper_networks() -> None:
     h200 = Target("cuda", (9, 0), 132)
     stem, deep = (
         make(512, (32, 32), (3, 64), (7, 7), (2, 2), (3, 3)),
         make(512, (4, 4), (256, 256), (3, 3), p=(1, 1)),
     )
-    assert choose(FORWARD, stem, h200).name == "direct_stem"
+    assert choose(FORWARD, stem, h200).name == "direct_stem_mma"
     assert choose(FORWARD, deep, h200).name.startswith("conv_v2")
     assert choose(INPUT, deep, h200).name.startswith("ks_deconv")
     assert choose(WEIGHT, deep, h200).name.startswith("sk_dilated")
     assert choose(FORWARD, deep, Target("cuda", (7, 5), 40)).name == "implicit_gemm"
+    for precision in ("tf32", "bf16"):
+        for operator, algorithm in (
+            (FORWARD, "conv_v2"), (INPUT, "ks_deconv"), (WEIGHT, "sk_dilated"),
+        ):  # fmt: skip
+            name = choose(operator, deep, AMPERE, precision).name
+            assert name.startswith(f"{algorithm}_mma_{precision}_")
 
 
 def test_a_row_can_be_forced(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers import check_gradient
 
+import alpha
 import alpha.nn.functional as F
 
 # (x, weight, stride, padding)
@@ -32,3 +34,18 @@ def test_conv2d(case: tuple[Any, ...]) -> None:
 def test_conv_transpose2d(case: tuple[Any, ...]) -> None:
     x, w, *options = case
     check_gradient(lambda x, w, b: F.conv_transpose2d(x, w, b, *options), x, w, (w[3],))
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.25])
+def test_with_an_activation(slope: float) -> None:
+    x, w, *options = SHAPES[0]
+    check_gradient(lambda x, w, b: F.conv2d(x, w, b, *options, slope), x, w, (w[0],))
+    x, w, *options = TRANSPOSED[0]
+    check_gradient(lambda x, w, b: F.conv_transpose2d(x, w, b, *options, slope), x, w, (w[3],))
+
+
+@pytest.mark.parametrize("slope", [-0.1, 1.5, float("nan")])
+def test_a_slope_outside_0_to_1(slope: float) -> None:
+    x, w = (alpha.tensor(np.zeros(shape, np.float32)) for shape in SHAPES[0][:2])
+    with pytest.raises(ValueError, match="negative_slope"):
+        F.conv2d(x, w, negative_slope=slope)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from helpers import check_gradient, check_torch
@@ -9,6 +11,12 @@ from helpers import check_gradient, check_torch
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError
+from alpha.numerics import BFLOAT16
+from alpha.ops import matmul_cuda
+from alpha.ops.matmul import matmul_batch
+from alpha.ops.matmul_cuda import Product
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
 SHAPES = [
     ((3, 4), (4, 5)), ((1, 1), (1, 1)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 2, 3, 4), (2, 2, 4, 1)),
@@ -84,3 +92,124 @@ def test_errors(device: str) -> None:
             alpha.tensor(np.ones((2, 2)), device=device) @ alpha.tensor(
                 np.ones((2, 2)), device=device
             )
+
+
+# -- rows of the convolution table ------------------------------------------------------------------
+
+PRODUCTS = [
+    Product(1, M, N, K, a, b)
+    for M, N, K in ((136, 72, 200), (70, 37, 50))  # the last fits no row
+    for a, b in ((False, False), (False, True), (True, False), (True, True))
+]
+LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 1e-2}
+
+
+@functools.cache
+def gpu(arch: str) -> CudaDevice:
+    """The GPU where it is of that architecture, else the emulated driver as one."""
+    device = alpha.get_device("cuda")
+    if device.properties.arch.removesuffix("a") == arch.removesuffix("a"):
+        return device
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ALPHA_ARCH", arch)
+        return CudaDevice(EmulatedDriver())
+
+
+def operands_of(p: Product) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A and B as they are stored, and Y in float64."""
+    rng = np.random.default_rng(0)
+    A, B = (rng.standard_normal((1, *n), np.float32) for n in ((p.M, p.K), (p.K, p.N)))
+    exact = A.astype(np.float64) @ B
+    a, b = (X.transpose(0, 2, 1) if t else X for X, t in zip((A, B), p[4:], strict=True))
+    return np.ascontiguousarray(a), np.ascontiguousarray(b), exact
+
+
+def error(value: np.ndarray, exact: np.ndarray) -> float:
+    return float(np.linalg.norm(value.astype(np.float64) - exact) / np.linalg.norm(exact))
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("p", PRODUCTS, ids=str)
+def test_products_on_tensor_cores(
+    p: Product, arch: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every transpose by the row that the table chooses, as if it paid at any size."""
+    monkeypatch.setattr(matmul_cuda, "pays", lambda p, v, target: matmul_cuda.on_tensor_cores(v))
+    matmul_cuda._choose_row.cache_clear()
+    device = gpu(arch)
+    row = matmul_cuda.choose_row(p, device, precision)
+    fits = p.N % 8 == 0 and not (p.transpose_a and p.transpose_b)
+    assert (row is not None) == fits
+    A, B, exact = operands_of(p)
+    Y = matmul_batch(device.upload(A), device.upload(B), *p[4:], precision)
+    matmul_cuda._choose_row.cache_clear()
+    assert Y.dtype == np.float32
+    assert error(device.download(Y), exact) < LIMITS[precision]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("p", PRODUCTS, ids=str)
+def test_products_of_bfloat16(p: Product, arch: str) -> None:
+    """By a bf16 row or through float32; weight gradients keep what the sum has."""
+    device = gpu(arch)
+    A, B, _ = operands_of(p)
+    a, b = A.astype(BFLOAT16), B.astype(BFLOAT16)
+    x, y = (m.astype(np.float64)[0] for m in (a, b))
+    exact = ((x.T if p.transpose_a else x) @ (y.T if p.transpose_b else y))[None]
+    for out, limit in ((None, 5e-3), (np.dtype(np.float32), 1e-4 if p.transpose_a else 5e-3)):
+        for where in (device, alpha.get_device("cpu")):
+            Y = matmul_batch(where.upload(a), where.upload(b), *p[4:], "bf16", out)
+            assert Y.dtype == (out or BFLOAT16)
+            assert error(where.download(Y), exact) < limit
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+def test_linear_in_every_precision(device: str, precision: str) -> None:
+    """Activations and their gradients in bfloat16 on cuda, the parameters' gradients in float32."""
+    rng = np.random.default_rng(0)
+    X, W, b, g = (rng.standard_normal(n, np.float32) for n in ((70, 40), (24, 40), (24,), (70, 24)))
+    x, w, c = (alpha.tensor(v, requires_grad=True, device=device) for v in (X, W, b))
+    with alpha.precision(precision):
+        hidden = F.linear(x, w, c)
+        y = F.linear(hidden, alpha.tensor(np.eye(24, dtype=np.float32), device=device))
+    half = precision == "bf16" and device == "cuda"
+    assert y.dtype == (BFLOAT16 if half else np.float32)
+    y.backward(alpha.tensor(g.astype(y.dtype), device=device))
+    exact = X.astype(np.float64), W.astype(np.float64), g.astype(np.float64)
+    expected = (exact[2] @ exact[1], exact[2].T @ exact[0], exact[2].sum(axis=0))
+    limit = LIMITS[precision]
+    assert error(y.numpy(), exact[0] @ exact[1].T + b) < limit
+    for leaf, gradient in zip((x, w, c), expected, strict=True):
+        assert leaf.grad is not None
+        assert leaf.grad.dtype == np.float32
+        assert error(leaf.grad.numpy(), gradient) < limit
+
+
+def test_a_row_is_taken_where_it_pays(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ALPHA_DEBUG", "1")
+
+    def name(p: Product, arch: str = "sm_90a", precision: str = "float32") -> str:
+        row = matmul_cuda.choose_row(p, gpu(arch), precision)
+        return row.name if row else "FFMA"
+
+    large = Product(1, 4096, 4096, 4096, False, True)
+    assert name(large).startswith("conv_v2")
+    assert name(large._replace(transpose_b=False)).startswith("ks_deconv")
+    assert name(large._replace(transpose_a=True, transpose_b=False)).startswith("sk_dilated")
+    assert name(large._replace(transpose_a=True)) == "FFMA"
+    assert name(large._replace(D=2)) == "FFMA"
+    assert name(large, "sm_80").startswith("conv_v2")
+    for arch in ("sm_75", "sm_89"):
+        assert name(large, arch) == "FFMA"
+    assert name(Product(1, 512, 128, 512, False, True)) == "FFMA"  # small
+    few = Product(1, 256, 256, 1 << 16, False, True)  # two tiles, and a long K
+    assert name(few) == "FFMA"
+    assert name(few._replace(transpose_a=True, transpose_b=False)).startswith("sk_dilated")
+    assert (
+        "alpha: matmul A B^T D 1 M 256 N 256 K 65536 float32: matmul\n" in capsys.readouterr().err
+    )
+    monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_64x64")
+    assert name(few) == "conv_v2_64x64"

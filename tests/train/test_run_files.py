@@ -29,7 +29,7 @@ STATE = {
 
 
 def row(epoch: int) -> Row:
-    return Row(epoch, 1.5, 2.0 / epoch, 0.1 * epoch, 0.09 * epoch, 3333.3333333, 120.25)
+    return Row(epoch, 1.5, 2.0 / epoch, 0.1 * epoch, 0.09 * epoch, 3333.3333333, 120.25, "tf32")
 
 
 def names(folder: Path) -> list[str]:
@@ -155,6 +155,7 @@ def test_history_is_whole_after_every_row(tmp_path: Path) -> None:
         "test_accuracy": "0.18",
         "images_per_second": "3333.33",
         "live_mb": "120.25",
+        "precision": "tf32",
     }
 
 

@@ -16,7 +16,7 @@ from alpha.nn import functional as F
 from alpha.optim import SGD
 from alpha.runtime import Device, get_device
 from alpha.tensor import Tensor
-from alpha.train import Trainer
+from alpha.train import Row, Trainer
 
 
 def two_classes(count: int) -> ArrayDataset:
@@ -127,3 +127,29 @@ def test_two_runs_with_one_seed_agree_bit_for_bit() -> None:
         runs.append(subject.model.state_dict())
     for name, values in runs[0].items():
         np.testing.assert_array_equal(values, runs[1][name])
+
+
+def test_precision_holds_inside_and_is_reported() -> None:
+    seen: list[str] = []
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        seen.append(alpha.get_precision())
+        return F.cross_entropy(logits, labels)
+
+    subject = trainer()
+    loader = DataLoader(two_classes(16), 8)
+    for asked, used in ((None, "float32"), ("tf32", "tf32"), ("bf16", "bf16")):
+        run = Trainer(subject.model, subject.optimizer, subject.device, loss, precision=asked)
+        results = run.train_epoch(loader), run.evaluate(loader)
+        assert {result.precision for result in results} == {used}
+        assert str(Row.of(1, *results)).endswith(used)
+        assert set(seen) == {used}
+        assert alpha.get_precision() == "float32"
+        seen.clear()
+    with alpha.precision("tf32"):
+        assert trainer().precision == "tf32"
+
+
+def test_an_unknown_precision_is_named_at_once() -> None:
+    with pytest.raises(ValueError, match="precision 'fp8' is not one of float32, tf32, bf16"):
+        Trainer(None, None, None, precision="fp8")  # type: ignore[arg-type]

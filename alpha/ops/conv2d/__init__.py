@@ -5,20 +5,25 @@ Three operators (paper, equations 1-3), each with its variants in `variants.py`:
     conv2d_forward           ConvV2       Y  = X * W
     conv2d_backward_input    KS-deconv    dX = deconv(dY, W)
     conv2d_backward_weight   Sk-dilated   dW = dilated_conv(X, dY)
+
+On bfloat16 operands the first two give bfloat16, the last float32.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
-from alpha.numerics import get_precision
+from alpha.numerics import BFLOAT16, get_precision
+from alpha.ops.activation import leaky_relu_backward, leaky_relu_forward
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import ConvShape, Pair, conv_shape, pair
 from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT, Target
-from alpha.ops.elementwise import add, need_float32
+from alpha.ops.dtypes import as_dtype, as_float32, factors, need_activations
+from alpha.ops.elementwise import add
 from alpha.ops.reduce import sum_middle
 from alpha.primitive import Array, primitive
 from alpha.runtime import Device
@@ -28,13 +33,33 @@ __all__ = ["ConvShape", "conv2d", "conv_transpose2d"]
 
 
 @primitive
-def conv2d_forward(X: Array, W: Array, s: ConvShape, precision: str = "float32") -> Array:
-    """Y = X * W   X (N, IH, IW, IC), W (OC, FH, FW, IC) -> Y (N, OH, OW, OC)"""
+def conv2d_forward(
+    X: Array,
+    W: Array,
+    s: ConvShape,
+    precision: str = "float32",
+    b: Array | None = None,
+    slope: float = 1.0,
+) -> Array:
+    """Y = f(X * W + b), f(y) = y > 0 ? y : slope y
+
+    X (N, IH, IW, IC), W (OC, FH, FW, IC), b (OC,) or None -> Y (N, OH, OW, OC)
+    """
 
 
 @primitive
-def conv2d_backward_input(dY: Array, W: Array, s: ConvShape, precision: str = "float32") -> Array:
-    """dX = deconv(dY, W)   dY (N, OH, OW, OC), W (OC, FH, FW, IC) -> dX (N, IH, IW, IC)"""
+def conv2d_backward_input(
+    dY: Array,
+    W: Array,
+    s: ConvShape,
+    precision: str = "float32",
+    b: Array | None = None,
+    slope: float = 1.0,
+) -> Array:
+    """dX = deconv(dY, W); as a transposed convolution f(deconv(dY, W) + b), f as above
+
+    dY (N, OH, OW, OC), W (OC, FH, FW, IC), b (IC,) or None -> dX (N, IH, IW, IC)
+    """
 
 
 @primitive
@@ -53,95 +78,156 @@ def cuda_target(device: Device) -> Target:
         properties.compute_capability,
         properties.multiprocessors,
         properties.shared_bytes_per_block,
+        device,
     )
 
 
+def _run(
+    operator: str, first: Array, second: Array, s: ConvShape, target: Target, precision: str,
+    b: Array | None = None, slope: float = 1.0,
+) -> Array:  # fmt: skip
+    """The chosen row on its operands, all float32 or all bfloat16 (or, on cpu, float64)."""
+    if first.dtype == BFLOAT16:
+        variant = choose(operator, s, target, "bf16")
+        if variant.precision != "bf16":  # by a row that takes float32: tf32 keeps all their bits
+            wide = as_float32(first), as_float32(second)
+            result = _run(operator, *wide, s, target, "tf32", b, slope)
+            return result if operator == WEIGHT else as_dtype(result, BFLOAT16)
+    else:
+        variant = choose(operator, s, target, "tf32" if precision == "bf16" else precision)
+    if variant.fuses:
+        return variant.run(first, second, s, variant, b, slope)
+    Y = variant.run(first, second, s, variant)
+    Y = Y if b is None else add(Y, b, out=Y)
+    return Y if slope == 1 else leaky_relu_forward(Y, p=slope, out=Y)
+
+
 @conv2d_forward.impl("cpu")
-def _(X: Array, W: Array, s: ConvShape, precision: str = "float32") -> Array:
-    variant = choose(FORWARD, s, CPU, precision)
-    return variant.run(X, W, s, variant)
+def _(
+    X: Array,
+    W: Array,
+    s: ConvShape,
+    precision: str = "float32",
+    b: Array | None = None,
+    slope: float = 1.0,
+) -> Array:
+    return _run(FORWARD, X, W, s, CPU, precision, b, slope)
 
 
 @conv2d_forward.impl("cuda")
-def _(X: Array, W: Array, s: ConvShape, precision: str = "float32") -> Array:
-    need_float32("conv2d", X, W)
-    variant = choose(FORWARD, s, cuda_target(X.device), precision)
-    return variant.run(X, W, s, variant)
+def _(
+    X: Array,
+    W: Array,
+    s: ConvShape,
+    precision: str = "float32",
+    b: Array | None = None,
+    slope: float = 1.0,
+) -> Array:
+    need_activations("conv2d", X, W)
+    return _run(FORWARD, X, W, s, cuda_target(X.device), precision, b, slope)
 
 
 @conv2d_backward_input.impl("cpu")
-def _(dY: Array, W: Array, s: ConvShape, precision: str = "float32") -> Array:
-    variant = choose(INPUT, s, CPU, precision)
-    return variant.run(dY, W, s, variant)
+def _(
+    dY: Array,
+    W: Array,
+    s: ConvShape,
+    precision: str = "float32",
+    b: Array | None = None,
+    slope: float = 1.0,
+) -> Array:
+    return _run(INPUT, dY, W, s, CPU, precision, b, slope)
 
 
 @conv2d_backward_input.impl("cuda")
-def _(dY: Array, W: Array, s: ConvShape, precision: str = "float32") -> Array:
-    need_float32("conv2d", dY, W)
-    variant = choose(INPUT, s, cuda_target(dY.device), precision)
-    return variant.run(dY, W, s, variant)
+def _(
+    dY: Array,
+    W: Array,
+    s: ConvShape,
+    precision: str = "float32",
+    b: Array | None = None,
+    slope: float = 1.0,
+) -> Array:
+    need_activations("conv2d", dY, W)
+    return _run(INPUT, dY, W, s, cuda_target(dY.device), precision, b, slope)
 
 
 @conv2d_backward_weight.impl("cpu")
 def _(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
-    variant = choose(WEIGHT, s, CPU, precision)
-    return variant.run(X, dY, s, variant)
+    return _run(WEIGHT, X, dY, s, CPU, precision)
 
 
 @conv2d_backward_weight.impl("cuda")
 def _(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
-    need_float32("conv2d", X, dY)
-    variant = choose(WEIGHT, s, cuda_target(X.device), precision)
-    return variant.run(X, dY, s, variant)
+    need_activations("conv2d", X, dY)
+    return _run(WEIGHT, X, dY, s, cuda_target(X.device), precision)
 
 
 def _bias_gradient(dY: Array) -> Array:
-    """db = sum over images and positions   dY (N, H, W, C) -> db (C,)"""
+    """db = sum over images and positions, float32 where dY is bfloat16   dY (N, H, W, C) -> db (C,)"""
     C = dY.shape[-1]
     return sum_middle(dY.reshape(1, -1, C)).reshape(C)
 
 
-class Conv2d(Function):
-    """Y = X * W + b   X (N, IH, IW, IC), W (OC, FH, FW, IC), b (OC,) -> Y (N, OH, OW, OC)"""
+class _Convolution(Function):
+    """Y = f(product(X, W) + b), f a leaky ReLU of `negative_slope` (1: none), and the gradients of X, W and b."""
+
+    product: Callable[..., Array]
+    backward_x: Callable[..., Array]
+    backward_weight: Callable[..., Array]
 
     def forward(self, *arrays: Array, **options: Any) -> Array:
-        X, W, b = arrays
         self.s: ConvShape = options["shape"]
+        self.slope: float = options["negative_slope"]
         self.precision = get_precision()
-        self.save(X, W)
-        Y = conv2d_forward(X, W, self.s, self.precision)
-        return Y if b is None else add(Y, b, out=Y)
+        self.dtypes: list[Any] = [None if array is None else array.dtype for array in arrays]
+        X, W = factors(self.precision, *arrays[:2])
+        Y = self.product(X, W, self.s, self.precision, arrays[2], self.slope)
+        self.save(X, W) if self.slope == 1 else self.save(X, W, Y)
+        return Y
 
     def backward(self, dY: Array) -> Any:
-        X, W = self.saved
+        X, W = self.saved[:2]
+        if self.slope != 1:
+            dY = leaky_relu_backward(dY, self.saved[2], p=self.slope)
         return (
-            conv2d_backward_input(dY, W, self.s, self.precision) if self.needs[0] else None,
-            conv2d_backward_weight(X, dY, self.s, self.precision) if self.needs[1] else None,
-            _bias_gradient(dY) if self.needs[2] else None,
+            self._gradient(0, self.backward_x, dY, W),
+            self._gradient(1, self.backward_weight, X, dY),
+            as_dtype(_bias_gradient(dY), self.dtypes[2]) if self.needs[2] else None,
         )
 
+    def _gradient(self, index: int, rule: Callable[..., Array], *operands: Array) -> Array | None:
+        """Of input `index` where it is wanted, in its dtype."""
+        if not self.needs[index]:
+            return None
+        return as_dtype(rule(*operands, self.s, self.precision), self.dtypes[index])
 
-class ConvTranspose2d(Function):
+
+class Conv2d(_Convolution):
+    """Y = f(X * W + b)   X (N, IH, IW, IC), W (OC, FH, FW, IC), b (OC,) -> Y (N, OH, OW, OC)"""
+
+    product = staticmethod(conv2d_forward)
+    backward_x = staticmethod(conv2d_backward_input)
+    backward_weight = staticmethod(conv2d_backward_weight)
+
+
+class ConvTranspose2d(_Convolution):
     """The adjoint of Conv2d in X   X (N, OH, OW, OC), W (OC, FH, FW, IC), b (IC,) -> Y (N, IH, IW, IC)
 
     The shape is that of the convolution that it is the adjoint of: its output is our input.
     """
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        X, W, b = arrays
-        self.s: ConvShape = options["shape"]
-        self.precision = get_precision()
-        self.save(X, W)
-        Y = conv2d_backward_input(X, W, self.s, self.precision)
-        return Y if b is None else add(Y, b, out=Y)
+    product = staticmethod(conv2d_backward_input)
+    backward_x = staticmethod(conv2d_forward)
 
-    def backward(self, dY: Array) -> Any:
-        X, W = self.saved
-        return (
-            conv2d_forward(dY, W, self.s, self.precision) if self.needs[0] else None,
-            conv2d_backward_weight(dY, X, self.s, self.precision) if self.needs[1] else None,
-            _bias_gradient(dY) if self.needs[2] else None,
-        )
+    @staticmethod
+    def backward_weight(X: Array, dY: Array, s: ConvShape, precision: str) -> Array:
+        return conv2d_backward_weight(dY, X, s, precision)
+
+
+def _check_slope(operator: str, slope: float) -> None:
+    if not 0 <= slope <= 1:
+        raise ValueError(f"{operator}: negative_slope={slope} is not between 0 and 1")
 
 
 def _check_bias(operator: str, bias: Tensor | None, channels: int) -> None:
@@ -150,7 +236,12 @@ def _check_bias(operator: str, bias: Tensor | None, channels: int) -> None:
 
 
 def conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Pair = 1, padding: Pair = 0
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    negative_slope: float = 1.0,
 ) -> Tensor:
     """2-D convolution (cross-correlation), zeros skipped (C-K-S, section IV).
 
@@ -160,15 +251,19 @@ def conv2d(
     Args:
         stride: (sh, sw), or one number for both.
         padding: (ph, pw) zeros around the image, or one number for both; may exceed the filter.
+        negative_slope: of a leaky ReLU on the result, in the kernel that computes it where there is such
+            a one: 0 is ReLU, 1 (the default) none.
 
     Raises:
         ShapeError: channels differ, or the output would be empty.
+        ValueError: negative_slope is not between 0 and 1.
     """
+    _check_slope("conv2d", negative_slope)
     s = conv_shape(
         "conv2d", x.shape, weight.shape, pair("stride", stride), pair("padding", padding)
     )
     _check_bias("conv2d", bias, s.OC)
-    return Conv2d.apply(x, weight, bias, shape=s)
+    return Conv2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope)
 
 
 def conv_transpose2d(
@@ -178,15 +273,18 @@ def conv_transpose2d(
     stride: Pair = 1,
     padding: Pair = 0,
     output_padding: Pair = 0,
+    negative_slope: float = 1.0,
 ) -> Tensor:
     """Transposed 2-D convolution: the input gradient of `conv2d` as an operator (KS-deconv).
 
     x (N, IH, IW, IC), weight (IC, FH, FW, OC), bias (OC,) -> (N, OH, OW, OC) with
-    OH = (IH - 1) sh - 2 ph + FH + output_padding, OW likewise.
+    OH = (IH - 1) sh - 2 ph + FH + output_padding, OW likewise; negative_slope as in `conv2d`.
 
     Raises:
         ShapeError: channels differ, output_padding is not below the stride, or the output would be empty.
+        ValueError: negative_slope is not between 0 and 1.
     """
+    _check_slope("conv_transpose2d", negative_slope)
     (sh, sw), (ph, pw) = pair("stride", stride), pair("padding", padding)
     oph, opw = pair("output_padding", output_padding)
     if x.ndim != 4 or weight.ndim != 4 or x.shape[3] != weight.shape[0]:
@@ -204,4 +302,4 @@ def conv_transpose2d(
     # the convolution whose adjoint this is: its X is our output
     s = conv_shape("conv_transpose2d", output, weight.shape, (sh, sw), (ph, pw), (H, W))
     _check_bias("conv_transpose2d", bias, OC)
-    return ConvTranspose2d.apply(x, weight, bias, shape=s)
+    return ConvTranspose2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope)

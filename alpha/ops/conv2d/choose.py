@@ -6,8 +6,10 @@ import functools
 import sys
 
 from alpha import config
+from alpha.ops.conv2d import tune
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.variants import VARIANTS, Target, Variant
+from alpha.runtime import Device
 
 
 def applicable(
@@ -27,10 +29,14 @@ def applicable(
 def choose(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> Variant:
     """The row to run: the first that can and pays.
 
-    ALPHA_CONV_VARIANT forces a row by name where it can; ALPHA_DEBUG=1 prints each choice once.
+    ALPHA_CONV_VARIANT forces a row by name where it can; else ALPHA_TUNE=1 takes the fastest on the target's GPU.
+    ALPHA_DEBUG=1 prints each choice once.
     """
     forced, debug = config.CONV_VARIANT.get(), config.DEBUG.flag()
-    return _choose(operator, s, target, precision, forced, debug)
+    variant = _choose(operator, s, target, precision, forced, debug)
+    if target.gpu is None or variant.name == forced or not config.TUNE.flag():
+        return variant
+    return _fastest(operator, s, target, precision, target.gpu, config.CACHE_DIR.get())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -51,3 +57,13 @@ def _choose(
             file=sys.stderr,
         )
     return variant
+
+
+@functools.lru_cache(maxsize=4096)
+def _fastest(
+    operator: str, s: ConvShape, target: Target, precision: str, gpu: Device, cache: str
+) -> Variant:
+    """Measured once a shape, GPU and cache folder."""
+    rows = applicable(operator, s, target, precision)
+    default = next(v for v in rows if v.pays(s, target))
+    return tune.fastest(gpu, operator, s, precision, rows, default)

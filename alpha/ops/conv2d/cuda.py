@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha.ops.conv2d.shape import ConvShape, trimmed_taps
+from alpha.ops.dtypes import moved_type
 from alpha.ops.reduce import sum_parts
 from alpha.primitive import Array
 from alpha.runtime import Device
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.variants import Variant
+    from alpha.ops.conv2d.variant import Variant
 
 _FIELDS = ("N", "IH", "IW", "IC", "OC", "FH", "FW", "sh", "sw", "ph", "pw", "OH", "OW")
 _STRUCT = np.dtype([(name, np.int32) for name in _FIELDS], align=True)
-BK = 32  # depth of a step of the tensor-core tiles, in floats
+ROW_BYTES = 128  # of K, a step of the tensor-core tiles
 
 
 @functools.lru_cache(maxsize=4096)
@@ -35,8 +36,13 @@ def _tiles(*lengths: tuple[int, int]) -> int:
     return count
 
 
-def _threads(tile: Mapping[str, int]) -> int:
-    return 32 * (tile["BM"] // tile["WM"]) * (tile["BN"] // tile["WN"])
+def _threads(tile: Mapping[str, Any]) -> int:
+    return int(32 * (tile["BM"] // tile["WM"]) * (tile["BN"] // tile["WN"]))
+
+
+def tile_bytes(tile: Mapping[str, Any]) -> int:
+    """Shared memory of a tensor-core tile, its stages together."""
+    return int(tile["STAGES"] * (tile["BM"] + tile["BN"]) * ROW_BYTES)
 
 
 # -- the order of positions: most taps first, so that the last blocks of a grid are short ones ------
@@ -83,8 +89,7 @@ def conv_v2(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
 
 
 def _position_launch(source: str, entry: str, grid: int, v: Variant, args: tuple[Any, ...]) -> None:
-    shared = v.tile["STAGES"] * (v.tile["BM"] + v.tile["BN"]) * BK * 4
-    args[0].device.launch(source, entry, grid, _threads(v.tile), args, v.tile, shared)
+    args[0].device.launch(source, entry, grid, _threads(v.tile), args, v.tile, tile_bytes(v.tile))
 
 
 def implicit_gemm(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
@@ -96,44 +101,15 @@ def implicit_gemm(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
     return Y
 
 
-STEM_SHARED = 54 << 10  # with the static part below what every GPU has
-
-
-def stem_filters(s: ConvShape) -> int:
-    """Bytes of 64 filters in shared memory, each place of them padded to 68 channels."""
-    return 4 * s.FH * s.FW * s.IC * 68
-
-
-def stem_band(s: ConvShape) -> tuple[int, int]:
-    """(output rows a block of the first layer takes, bytes of the band of X that they read)"""
-
-    def band(rows: int) -> int:
-        return 4 * ((rows - 1) * s.sh + s.FH) * ((s.OW - 1) * s.sw + s.FW) * s.IC
-
-    rows = min(s.OH, max(1, 256 // s.OW))
-    while rows > 1 and stem_filters(s) + band(rows) > STEM_SHARED:
-        rows = -(-rows // 2)
-    return rows, band(rows)
-
-
-def direct_stem(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
-    """Few input channels: filters and a band of X in shared memory   X, W -> Y"""
-    Y = X.device.empty(s.Y, X.dtype)
-    rows, band = stem_band(s)
-    grid = (s.N * -(-s.OH // rows), _tiles((s.OC, 64)))
-    X.device.launch("conv2d/direct_stem.cu", "direct_stem", grid, 128,
-                    (Y, X, W, as_struct(s), rows), None, stem_filters(s) + band)  # fmt: skip
-    return Y
-
-
 # -- KS-deconv --------------------------------------------------------------------------------------
 
 
 def kernel_split(W: Array, s: ConvShape) -> Array:
-    """Stage 1: split by residue, rotated, OC contiguous   W -> C (FH FW, IC, OC); freed after the use"""
+    """Stage 1: split by residue, rotated, OC contiguous   W -> C (FH FW, IC, OC) of its dtype; freed after the use"""
     C = W.device.empty((s.FH * s.FW, s.IC, s.OC), W.dtype)
     grid = (_tiles((s.IC, 32)), _tiles((s.OC, 32)), s.FH * s.FW)
-    W.device.launch("conv2d/kernel_split.cu", "kernel_split", grid, (32, 8), (C, W, as_struct(s)))
+    W.device.launch("conv2d/kernel_split.cu", "kernel_split", grid, (32, 8), (C, W, as_struct(s)),
+                    {"TYPE": moved_type(W.dtype)})  # fmt: skip
     return C
 
 
@@ -172,22 +148,21 @@ def segments(blocks: int, steps: int, s: ConvShape, multiprocessors: int) -> int
 
 
 def with_partial_sums(X: Array, s: ConvShape, GZ: int, launch: Any) -> Array:
-    part = X.device.empty((GZ, *s.W), X.dtype)
+    part = X.device.empty((GZ, *s.W), np.float32)
     launch(part)
     return part.reshape(s.W) if GZ == 1 else sum_parts(part)
 
 
 def sk_dilated(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
-    """Algorithm 3B, a tap and a segment a block   X, dY -> dW"""
+    """Algorithm 3B, a tap and a segment a block   X, dY -> dW float32"""
     tiles = (_tiles((s.IC, v.tile["BN"])), _tiles((s.OC, v.tile["BM"])))
     taps = s.FH * s.FW
-    steps = s.OH * s.OW * -(-s.N // BK)
+    steps = s.OH * s.OW * -(-s.N // (ROW_BYTES // X.dtype.itemsize))
     GZ = segments(tiles[0] * tiles[1] * taps, steps, s, X.device.properties.multiprocessors)
-    shared = v.tile["STAGES"] * BK * (v.tile["BM"] + v.tile["BN"]) * 4
 
     def launch(part: Array) -> None:
         X.device.launch("conv2d/sk_dilated.cu", "sk_dilated", (*tiles, taps * GZ),
-                        _threads(v.tile), (part, X, dY, as_struct(s), GZ), v.tile, shared)  # fmt: skip
+                        _threads(v.tile), (part, X, dY, as_struct(s), GZ), v.tile, tile_bytes(v.tile))  # fmt: skip
 
     return with_partial_sums(X, s, GZ, launch)
 
@@ -203,19 +178,3 @@ def sk_dilated_ffma(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
                         (part, X, dY, as_struct(s)), v.tile)  # fmt: skip
 
     return with_partial_sums(X, s, GZ, launch)
-
-
-def direct_stem_weight(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
-    """Few input channels: bands of X in shared memory, partial sums by block and pixel group   X, dY -> dW"""
-    device, K = X.device, s.FH * s.FW * s.IC
-    KT = 7 if K <= 28 else 10
-    k_groups = -(-K // KT)
-    P = max(1, 16 // k_groups)
-    rows, band = stem_band(s)
-    blocks = min(s.N * -(-s.OH // rows), 4 * device.properties.multiprocessors)
-    part = device.empty((blocks * P, *s.W), X.dtype)
-    device.launch("conv2d/direct_stem_weight.cu", "direct_stem_weight",
-                  (blocks, _tiles((s.OC, 64))), -(-16 * k_groups * P // 32) * 32,
-                  (part, X, dY, as_struct(s), rows), {"KT": KT, "P": P},
-                  band)  # fmt: skip
-    return sum_parts(part)

@@ -5,53 +5,14 @@ Thresholds come from measurements (docs/benchmarks.md). The last row of each ope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from alpha.ops.conv2d import cpu, cuda, wgmma
+from alpha.ops.conv2d import cpu, cuda, hopper, stem
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.variant import FORWARD, INPUT, WEIGHT, Condition, Target, Variant
 
-FORWARD, INPUT, WEIGHT = "conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight"
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a choice depends on besides the shape."""
-
-    device: str  # "cpu" or "cuda"
-    compute_capability: tuple[int, int] = (0, 0)
-    multiprocessors: int = 0
-    # that a block may have: 64 KiB on sm_75, 99 on sm_86, 89 and 120, 163 on sm_80, 227 on sm_90 and 100
-    shared_bytes: int = 163 << 10
-
-
-Condition = Callable[[ConvShape, Target], bool]
-
-
-def _always(s: ConvShape, target: Target) -> bool:
-    return True
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way to compute one operator on one device.
-
-    `run(first, second, shape, variant)` takes the operator's arrays: (X, W), (dY, W) or (X, dY). `can` says whether it
-    computes a shape at all, `pays` whether it is worth it; `why` is the reason in words. No kernel of the row may need
-    more than `registers` a thread.
-    """
-
-    name: str
-    operator: str
-    device: str
-    run: Callable[..., Any]
-    why: str
-    can: Condition = _always
-    pays: Condition = _always
-    tile: Mapping[str, int] = field(default_factory=dict)
-    precision: str = "float32"
-    registers: int = 128
+__all__ = ["FORWARD", "INPUT", "VARIANTS", "WEIGHT", "Condition", "Target", "Variant"]
 
 
 def _large_products(s: ConvShape, target: Target) -> bool:
@@ -59,30 +20,20 @@ def _large_products(s: ConvShape, target: Target) -> bool:
     return s.N >= 32 and min(s.IC, s.OC) >= 64
 
 
-def _tensor_tiles(s: ConvShape, target: Target) -> bool:
-    """mma.sync and cp.async; rows of channels are loaded 16 bytes at a time."""
-    return target.compute_capability >= (8, 0) and s.IC % 4 == 0 and s.OC % 4 == 0
+def _tensor_tiles(item: int, tile: Mapping[str, int]) -> Condition:
+    """mma.sync and cp.async; rows of channels of `item` bytes are loaded 16 bytes at a time, the stages fit."""
 
+    def can(s: ConvShape, target: Target) -> bool:
+        aligned = s.IC * item % 16 == 0 and s.OC * item % 16 == 0
+        fits = target.shared_bytes >= cuda.tile_bytes(tile)
+        return target.compute_capability >= (8, 0) and aligned and fits
 
-def _large_tensor_tiles(s: ConvShape, target: Target) -> bool:
-    """Four stages of 128 x 128 tiles."""
-    return _tensor_tiles(s, target) and target.shared_bytes >= 128 << 10
-
-
-def _hopper_tiles(s: ConvShape, target: Target) -> bool:
-    """wgmma and the copy engine; rows of channels are whole 16 bytes, also of halves."""
-    aligned = s.IC % 8 == 0 and s.OC % 8 == 0
-    return target.compute_capability == (9, 0) and aligned and s.sw <= s.IW
+    return can
 
 
 def _images_fill_tiles(s: ConvShape, target: Target) -> bool:
     """A tile is 64 images or more, a step 32 channels."""
     return s.N >= 48 and min(s.IC, s.OC) >= 16
-
-
-def _fills_wgmma(s: ConvShape, target: Target) -> bool:
-    """Tiles of 128 rows (positions x images) and steps of 64 channels, 32 at the least."""
-    return s.N * s.OW >= 64 and min(s.IC, s.OC) >= 32
 
 
 def _many(rows: int, target: Target) -> bool:
@@ -92,7 +43,7 @@ def _many(rows: int, target: Target) -> bool:
 
 def _stem(s: ConvShape, target: Target) -> bool:
     """Few channels, and 64 filters with a band of the image fit the shared memory of any GPU."""
-    return s.IC <= 4 and cuda.stem_filters(s) + cuda.stem_band(s)[1] <= cuda.STEM_SHARED
+    return s.IC <= 4 and stem.ffma_filters(s) + stem.ffma_band(s)[1] <= stem.FFMA_SHARED
 
 
 def _stem_weight(s: ConvShape, target: Target) -> bool:
@@ -100,15 +51,49 @@ def _stem_weight(s: ConvShape, target: Target) -> bool:
     return _stem(s, target) and s.FH * s.FW * s.IC <= 160 and s.OC % 4 == 0
 
 
+def _stem_mma(planes: int) -> Condition:
+    """mma.sync; few channels, and 64 filters with a band of the image fit the shared memory."""
+
+    def can(s: ConvShape, target: Target) -> bool:
+        fits = stem.forward_band(s, planes)[1] <= stem.TENSOR_SHARED
+        return target.compute_capability >= (8, 0) and s.IC <= 4 and fits
+
+    return can
+
+
+def _stem_weight_mma(item: int) -> Condition:
+    """mma.sync; dW fits the registers, two bands the shared memory; a row of dY is loaded 16 bytes at a time."""
+
+    def can(s: ConvShape, target: Target) -> bool:
+        few = s.IC <= 4 and s.FH * s.FW * s.IC <= 160
+        fits = few and stem.weight_band(s, item)[1] <= stem.TENSOR_SHARED
+        return target.compute_capability >= (8, 0) and fits and s.OC * item % 16 == 0
+
+    return can
+
+
 TILE_128x64 = {"BM": 128, "BN": 64, "WM": 64, "WN": 32, "STAGES": 3}
 TILE_128x128 = {"BM": 128, "BN": 128, "WM": 64, "WN": 32, "STAGES": 4}
 TILE_64x64 = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 4}
 TILE_FFMA = {"BM": 64, "BN": 64, "BK": 16}
-WGMMA_64 = {"BN": 64, "PLANES": 2, "STAGES": 4}
-WGMMA_128 = {"BN": 128, "PLANES": 2, "STAGES": 3}
-TF32_64 = {"BN": 64, "PLANES": 1, "STAGES": 4}
-TF32_128 = {"BN": 128, "PLANES": 1, "STAGES": 4}
-TF32_256 = {"BN": 256, "PLANES": 1, "STAGES": 3}
+
+
+def _mma_rows(
+    algorithm: str, operator: str, run: Callable[..., Any], why: str, tile: Mapping[str, int],
+    pays: Condition,
+) -> Iterator[Variant]:  # fmt: skip
+    """One algorithm and tile on mma.sync, in each precision."""
+    for precision, operands, item in (
+        ("bf16", "Bf16", 2), ("tf32", "Tf32", 4), ("float32", "Tf32x3", 4),
+    ):  # fmt: skip
+        marker = "" if precision == "float32" else f"_mma_{precision}"
+        large = tile["BM"] * tile["BN"] > 64 * 64
+        yield Variant(
+            f"{algorithm}{marker}_{tile['BM']}x{tile['BN']}", operator, "cuda", run, why,
+            can=_tensor_tiles(item, tile), pays=pays, tile={**tile, "OPERANDS": operands},
+            precision=precision, registers=255 if large else 168,
+        )  # fmt: skip
+
 
 VARIANTS: tuple[Variant, ...] = (
     # -- numpy and BLAS
@@ -139,121 +124,78 @@ VARIANTS: tuple[Variant, ...] = (
         "sk_dilated_patches", WEIGHT, "cpu", lambda X, dY, s, v: cpu.sk_dilated_patches(X, dY, s),
         "any shape",
     ),
-    # -- CUDA: ConvV2 on Hopper (wgmma, halves), tf32 then float32
-    Variant(
-        "conv_v2_tf32_256", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 256 channels a tile",
-        can=_hopper_tiles, registers=168, tile=TF32_256, pays=lambda s, t: _fills_wgmma(s, t) and s.OC >= 256,
-        precision="tf32",
-    ),
-    Variant(
-        "conv_v2_tf32_128", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 128 channels a tile",
-        can=_hopper_tiles, registers=168, tile=TF32_128, pays=lambda s, t: _fills_wgmma(s, t) and s.OC > 64,
-        precision="tf32",
-    ),
-    Variant(
-        "conv_v2_tf32_64", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 64 channels a tile",
-        can=_hopper_tiles, registers=168, tile=TF32_64, pays=_fills_wgmma,
-        precision="tf32",
-    ),
-    Variant(
-        "conv_v2_wgmma_128", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 128 channels a tile",
-        can=_hopper_tiles, registers=168, tile=WGMMA_128, pays=lambda s, t: _fills_wgmma(s, t) and s.OC > 64,
-    ),
-    Variant(
-        "conv_v2_wgmma_64", FORWARD, "cuda", wgmma.conv_v2, "Hopper, trimmed; 64 channels a tile",
-        can=_hopper_tiles, registers=168, tile=WGMMA_64, pays=_fills_wgmma,
-    ),
+    *hopper.FORWARD_ROWS,
     # -- CUDA: ConvV2 on tensor cores (3xTF32), one position a tile; then any shape on FFMA
-    Variant(
-        "conv_v2_128x64", FORWARD, "cuda", cuda.conv_v2,
-        "trimmed, one position a tile; 64 output channels, many blocks",
-        can=_tensor_tiles, tile=TILE_128x64, registers=255,
-        pays=lambda s, t: _images_fill_tiles(s, t) and s.OC <= 64 and _many(s.OH * s.OW * s.N, t),
+    *_mma_rows(
+        "conv_v2", FORWARD, cuda.conv_v2,
+        "trimmed, one position a tile; 64 output channels, many blocks", TILE_128x64,
+        lambda s, t: _images_fill_tiles(s, t) and s.OC <= 64 and _many(s.OH * s.OW * s.N, t),
+    ),
+    *_mma_rows(
+        "conv_v2", FORWARD, cuda.conv_v2, "trimmed, one position a tile", TILE_64x64,
+        _images_fill_tiles,
     ),
     Variant(
-        "conv_v2_64x64", FORWARD, "cuda", cuda.conv_v2, "trimmed, one position a tile",
-        can=_tensor_tiles, pays=_images_fill_tiles, tile=TILE_64x64, registers=168,
+        "direct_stem_bf16", FORWARD, "cuda", stem.direct_stem_mma, "first layer: few input channels",
+        can=_stem_mma(1), registers=255, tile={"BF16": 1, "PLANES": 1}, precision="bf16",
     ),
     Variant(
-        "direct_stem", FORWARD, "cuda", cuda.direct_stem, "first layer: few input channels", can=_stem,
+        "direct_stem_tf32", FORWARD, "cuda", stem.direct_stem_mma, "first layer: few input channels",
+        can=_stem_mma(1), registers=255, tile={"BF16": 0, "PLANES": 1}, precision="tf32",
+    ),
+    Variant(
+        "direct_stem_mma", FORWARD, "cuda", stem.direct_stem_mma, "first layer: few input channels",
+        can=_stem_mma(2), registers=255, tile={"BF16": 0, "PLANES": 2},
+    ),
+    Variant(
+        "direct_stem", FORWARD, "cuda", stem.direct_stem, "first layer: few input channels", can=_stem,
         registers=168,
     ),
     Variant(
         "implicit_gemm", FORWARD, "cuda", cuda.implicit_gemm, "any shape", tile=TILE_FFMA,
     ),
     # -- CUDA: KS-deconv
-    Variant(
-        "ks_deconv_tf32_256", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 256 channels a tile",
-        can=_hopper_tiles, registers=168, tile=TF32_256, pays=lambda s, t: _fills_wgmma(s, t) and s.IC >= 256,
-        precision="tf32",
+    *hopper.INPUT_ROWS,
+    *_mma_rows(
+        "ks_deconv", INPUT, cuda.ks_deconv,
+        "split and trimmed, one position a tile; 64 input channels, many blocks", TILE_128x64,
+        lambda s, t: _images_fill_tiles(s, t) and s.IC <= 64 and _many(s.IH * s.IW * s.N, t),
     ),
-    Variant(
-        "ks_deconv_tf32_128", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 128 channels a tile",
-        can=_hopper_tiles, registers=168, tile=TF32_128, pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64,
-        precision="tf32",
-    ),
-    Variant(
-        "ks_deconv_tf32_64", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 64 channels a tile",
-        can=_hopper_tiles, registers=168, tile=TF32_64, pays=_fills_wgmma,
-        precision="tf32",
-    ),
-    Variant(
-        "ks_deconv_wgmma_128", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 128 channels a tile",
-        can=_hopper_tiles, registers=168, tile=WGMMA_128, pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64,
-    ),
-    Variant(
-        "ks_deconv_wgmma_64", INPUT, "cuda", wgmma.ks_deconv, "Hopper, split and trimmed; 64 channels a tile",
-        can=_hopper_tiles, registers=168, tile=WGMMA_64, pays=_fills_wgmma,
-    ),
-    Variant(
-        "ks_deconv_128x64", INPUT, "cuda", cuda.ks_deconv,
-        "split and trimmed, one position a tile; 64 input channels, many blocks",
-        can=_tensor_tiles, tile=TILE_128x64, registers=255,
-        pays=lambda s, t: _images_fill_tiles(s, t) and s.IC <= 64 and _many(s.IH * s.IW * s.N, t),
-    ),
-    Variant(
-        "ks_deconv_64x64", INPUT, "cuda", cuda.ks_deconv, "split and trimmed, one position a tile",
-        can=_tensor_tiles, pays=_images_fill_tiles, tile=TILE_64x64, registers=168,
+    *_mma_rows(
+        "ks_deconv", INPUT, cuda.ks_deconv, "split and trimmed, one position a tile", TILE_64x64,
+        _images_fill_tiles,
     ),
     Variant(
         "ks_deconv_ffma", INPUT, "cuda", cuda.ks_deconv_ffma, "any shape", tile=TILE_FFMA,
     ),
     # -- CUDA: Sk-dilated
-    Variant(
-        "sk_dilated_tf32_128", WEIGHT, "cuda", wgmma.sk_dilated, "Hopper, trimmed; 128 channels a tile",
-        can=_hopper_tiles, registers=168, tile=TF32_128,
-        pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64 and s.OH * s.OW > 4,
-        precision="tf32",
+    *hopper.WEIGHT_ROWS,
+    *_mma_rows(
+        "sk_dilated", WEIGHT, cuda.sk_dilated,
+        "trimmed, one tap and a segment of images and positions a block", TILE_128x128,
+        lambda s, t: _images_fill_tiles(s, t) and s.OC % 128 == 0 and s.IC % 128 == 0,
+    ),
+    *_mma_rows(
+        "sk_dilated", WEIGHT, cuda.sk_dilated,
+        "trimmed, one tap and a segment a block; fewer channels", TILE_64x64, _images_fill_tiles,
     ),
     Variant(
-        "sk_dilated_tf32_64", WEIGHT, "cuda", wgmma.sk_dilated, "Hopper, trimmed; 64 channels a tile",
-        can=_hopper_tiles, registers=168, tile=TF32_64,
-        pays=_fills_wgmma,
-        precision="tf32",
+        "direct_stem_weight_bf16", WEIGHT, "cuda", stem.direct_stem_weight_mma,
+        "first layer: few input channels", can=_stem_weight_mma(2),
+        tile={"BF16": 1, "PRODUCTS": 1}, precision="bf16",
     ),
     Variant(
-        "sk_dilated_wgmma_128", WEIGHT, "cuda", wgmma.sk_dilated, "Hopper, trimmed; 128 channels a tile",
-        can=_hopper_tiles, registers=168, tile=WGMMA_128,
-        pays=lambda s, t: _fills_wgmma(s, t) and s.IC > 64 and s.OH * s.OW > 4,
+        "direct_stem_weight_tf32", WEIGHT, "cuda", stem.direct_stem_weight_mma,
+        "first layer: few input channels", can=_stem_weight_mma(4),
+        registers=255, tile={"BF16": 0, "PRODUCTS": 1}, precision="tf32",
     ),
     Variant(
-        "sk_dilated_wgmma_64", WEIGHT, "cuda", wgmma.sk_dilated, "Hopper, trimmed; 64 channels a tile",
-        can=_hopper_tiles, registers=168, tile=WGMMA_64,
-        pays=_fills_wgmma,
+        "direct_stem_weight_mma", WEIGHT, "cuda", stem.direct_stem_weight_mma,
+        "first layer: few input channels", can=_stem_weight_mma(4),
+        registers=255, tile={"BF16": 0, "PRODUCTS": 3},
     ),
     Variant(
-        "sk_dilated_128x128", WEIGHT, "cuda", cuda.sk_dilated,
-        "trimmed, one tap and a segment of images and positions a block",
-        can=_large_tensor_tiles, tile=TILE_128x128, registers=255,
-        pays=lambda s, t: _images_fill_tiles(s, t) and s.OC % 128 == 0 and s.IC % 128 == 0,
-    ),
-    Variant(
-        "sk_dilated_64x64", WEIGHT, "cuda", cuda.sk_dilated,
-        "trimmed, one tap and a segment a block; fewer channels",
-        can=_tensor_tiles, pays=_images_fill_tiles, tile=TILE_64x64, registers=168,
-    ),
-    Variant(
-        "direct_stem_weight", WEIGHT, "cuda", cuda.direct_stem_weight,
+        "direct_stem_weight", WEIGHT, "cuda", stem.direct_stem_weight,
         "first layer: few input channels", can=_stem_weight,
     ),
     Variant(

@@ -1,7 +1,12 @@
-"""Launches of the Hopper kernels: wgmma fed by the copy engine, operands as scaled half-precision planes.
+"""Launches of the Hopper kernels: wgmma fed by the copy engine, bands of pixels shared by the taps of a filter row.
 
-float32 is two planes and three products (22 bits), tf32 one plane and one product (11 bits). The largest
-magnitude of each operand is found first, for the scale that keeps halves in range (cuda/common/half_pair.cuh).
+How the operands reach the tensor cores is the row's OPERANDS:
+
+    HALVES  scaled half-precision planes (cuda/common/half_pair.cuh): two are "float32", one has 11 bits. The largest
+            magnitude of each operand is found first, for the scale that keeps halves in range. Sk-dilated has X
+            made into planes first, or with FLOATS in the kernel itself.
+    TF32    floats, of which the tensor cores read 11 bits
+    BF16    bfloat16 arrays
 """
 
 from __future__ import annotations
@@ -12,18 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alpha.ops.conv2d.cuda import as_struct, segments, with_partial_sums
-from alpha.ops.conv2d.shape import ConvShape, split_segments, trimmed_taps
+from alpha.ops.conv2d import bands
+from alpha.ops.conv2d.bands import Tile
+from alpha.ops.conv2d.cuda import as_struct, kernel_split
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.reduce import sum_parts
 from alpha.primitive import Array
 from alpha.runtime import Device
 from alpha.runtime.cuda.device import TensorMap
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.variants import Variant
-
-THREADS = 384  # two consumer warpgroups and a producer
-BM, BK = 128, 64
-BOX = 128 * BM  # bytes of 32 floats a row
+    from alpha.ops.conv2d.variant import Variant
 
 
 def absmax(a: Array, b: Array) -> Array:
@@ -39,169 +43,180 @@ def absmax(a: Array, b: Array) -> Array:
     return out
 
 
-def neighbours(images: int, positions: int, rows: int) -> int:
-    """PW: how many positions of a map row share a tile of `rows` rows, so that a small batch fills it."""
-    PW = 1
-    while PW < 32 and images * PW < rows and positions > PW:
-        PW *= 2
-    return PW
+# -- tensor maps ------------------------------------------------------------------------------------
+
+Box = tuple[int, ...]
 
 
-def _padded(K: int) -> int:
-    return -(-K // BK) * BK
+def _element(A: Array) -> str:
+    return "float32" if A.dtype == np.float32 else "uint16"
 
 
-def _images(A: Array, step: int, box: tuple[int, ...], planes: int = 0) -> Any:
-    """Tensor maps of A (N, H, W, C) as (C, W / step, H, N), one for each phase of the columns.
+def _images(A: Array, step: int, phases: Box, boxes: tuple[Box, ...]) -> Any:
+    """Tensor maps of A ([planes,] N, H, W, C) as (C, N, W / step, H[, planes]), one for each phase of the columns.
 
-    With `planes`, of A (planes, N, H, W, C), the planes last.
+    Phase p has the columns p, p + step, ...
     """
 
     def maps() -> Iterator[TensorMap]:
         N, H, W, C = A.shape[-4:]
         item = A.dtype.itemsize
-        strides: tuple[int, ...] = (step * C * item, W * C * item, H * W * C * item)
-        last: tuple[int, ...] = (N,)
+        strides: Box = (H * W * C * item, step * C * item, W * C * item)
+        planes: Box = A.shape[:-4]
         if planes:
-            strides, last = (*strides, N * H * W * C * item), (N, planes)
-        for phase in range(step):
-            dims = (C, -(-(W - phase) // step), H, *last)
-            yield A.dtype.name, A.address + phase * C * item, dims, strides, box
+            strides = (*strides, N * H * W * C * item)
+        for phase, box in zip(phases, boxes, strict=True):
+            dims = (C, N, -(-(W - phase) // step), H, *planes)
+            yield _element(A), A.address + phase * C * item, dims, strides, box
 
-    return A.device.tensor_maps((A.address, A.shape, step, box, planes), maps)
+    return A.device.tensor_maps((A.address, A.dtype, A.shape, step, phases, boxes), maps)
 
 
-def _filters(P: Array, BN: int) -> Any:
-    """The tensor map of filter planes P (planes, taps, GN, Kp) of halves."""
+def _filters(P: Array, box: Box) -> Any:
+    """The tensor map of filters P (planes, taps, GN, K) as (K, taps, GN, planes)."""
 
     def maps() -> Iterator[TensorMap]:
-        planes, taps, GN, Kp = P.shape
-        strides = (Kp * 2, GN * Kp * 2, taps * GN * Kp * 2)
-        yield "uint16", P.address, (Kp, GN, taps, planes), strides, (BK, BN, 1, planes)
+        planes, taps, GN, K = P.shape
+        item = P.dtype.itemsize
+        strides = (GN * K * item, K * item, taps * GN * K * item)
+        yield _element(P), P.address, (K, taps, GN, planes), strides, box
 
-    return P.device.tensor_maps((P.address, P.shape, BN), maps)
+    return P.device.tensor_maps((P.address, P.dtype, P.shape, box), maps)
 
 
-# -- groups of positions, most taps first -----------------------------------------------------------
+def _raw_filters(W: Array, box: Box) -> Any:
+    """The tensor map of W (OC, FH, FW, IC) as (IC, taps, OC, 1)."""
+
+    def maps() -> Iterator[TensorMap]:
+        OC, FH, FW, IC = W.shape
+        item = W.dtype.itemsize
+        strides = (IC * item, FH * FW * IC * item, OC * FH * FW * IC * item)
+        yield _element(W), W.address, (IC, FH * FW, OC, 1), strides, box
+
+    return W.device.tensor_maps((W.address, W.dtype, W.shape, box), maps)
+
+
+# -- ConvV2 and KS-deconv ---------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=1024)
-def conv_v2_groups(device: Device, s: ConvShape, PW: int) -> Array:
-    """First positions of the groups of Y by falling number of taps   (groups,) int32"""
-    rows = [trimmed_taps(o, s.IH, s.FH, s.sh, s.ph) for o in range(s.OH)]
-    columns = [trimmed_taps(o, s.IW, s.FW, s.sw, s.pw) for o in range(s.OW)]
-    starts = range(0, s.OW, PW)
-    widths = [max(0, columns[o][1] - columns[min(o + PW, s.OW) - 1][0]) for o in starts]
-    return _order(device, [b - a for a, b in rows], list(starts), widths, s.OW)
+def _order(device: Device, groups: bands.Groups) -> Array:
+    return device.upload(np.array(groups.order(), np.int32))
 
 
-@functools.lru_cache(maxsize=1024)
-def ks_deconv_groups(device: Device, s: ConvShape, PW: int) -> Array:
-    """First positions of the groups of dX by falling number of taps   (groups,) int32"""
-    rows = _split_taps(s.OH, s.IH, s.FH, s.sh, s.ph)
-    columns = _split_taps(s.OW, s.IW, s.FW, s.sw, s.pw)
-    starts = [
-        first
-        for residue in range(min(s.sw, s.IW))
-        for first in range(residue, s.IW, PW * s.sw)
-    ]  # fmt: skip
-    widths = [max(columns[i : i + PW * s.sw : s.sw]) for i in starts]
-    return _order(device, rows, starts, widths, s.IW)
-
-
-def _split_taps(O: int, size: int, F: int, s: int, p: int) -> list[int]:  # noqa: E741
-    """Taps of each input position's trimmed split kernel."""
-    counts = [0] * size
-    for g in split_segments(O, size, F, s, p):
-        for i in range(g.length):
-            counts[g.start + i * s] = g.c_e - g.c_s
-    return counts
-
-
-def _order(
-    device: Device, rows: list[int], starts: list[int], widths: list[int], width: int
+def conv_v2(
+    X: Array, W: Array, s: ConvShape, v: Variant, bias: Array | None = None, slope: float = 1.0
 ) -> Array:
-    positions = np.add.outer(np.arange(len(rows)) * width, starts).reshape(-1)
-    taps = np.multiply.outer(rows, widths).reshape(-1)
-    return device.upload(positions[np.argsort(-taps, kind="stable")].astype(np.int32))
-
-
-# -- the three operators ----------------------------------------------------------------------------
-
-
-def conv_v2(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
-    """Algorithm 1, PW positions a tile   X, W -> Y"""
-    PW = neighbours(s.N, s.OW, BM)
+    """Algorithm 1, PW positions a tile; bias and activation in the same kernel   X, W -> Y"""
+    tile = Tile.of(v)
+    groups = bands.conv_v2_groups(s, tile)
     Y = X.device.empty(s.Y, X.dtype)
-    largest = absmax(X, W)
-    P = _planes("filter_planes", W, largest, s, v, s.OC, s.IC)
-    _position_launch(
-        "conv_v2_wgmma", v, PW, conv_v2_groups(X.device, s, PW), s.N, s.OC, s,
-        (Y, _images(X, s.sw, (32, PW, 1, BM // PW)), _filters(P, v.tile["BN"]), largest),
-    )  # fmt: skip
+    largest = P = None
+    if tile.operands == "HALVES":
+        largest = absmax(X, W)
+        P = _planes("filter_planes", W, largest, s, tile, s.OC, s.IC)
+        B = _filters(P, (64, 1, tile.BN, tile.planes))
+    else:
+        B = _raw_filters(W, (tile.BK, 1, tile.BN, 1))
+    residues = range(min(s.sw, s.FW))
+    phases = tuple((r - s.pw) % s.sw for r in residues)
+    A = _images(X, s.sw, phases, tuple(groups.box(r) for r in residues))
+    _launch("conv_v2_wgmma", tile, groups, s, Y, A, B, largest, s.OC, bias, slope)
     return Y
 
 
-def ks_deconv(dY: Array, W: Array, s: ConvShape, v: Variant) -> Array:
-    """Algorithm 2B, PW positions of a residue a tile   dY, W -> dX"""
-    PW = neighbours(s.N, -(-s.IW // s.sw), BM)
+def ks_deconv(
+    dY: Array, W: Array, s: ConvShape, v: Variant, bias: Array | None = None, slope: float = 1.0
+) -> Array:
+    """Algorithm 2B, PW positions of a residue a tile; bias and activation with it   dY, W -> dX"""
+    tile = Tile.of(v)
+    groups = bands.ks_deconv_groups(s, tile)
     dX = dY.device.empty(s.X, dY.dtype)
-    largest = absmax(dY, W)
-    C = _planes("kernel_split_planes", W, largest, s, v, s.IC, s.OC)
-    _position_launch(
-        "ks_deconv_wgmma", v, PW, ks_deconv_groups(dY.device, s, PW), s.N, s.IC, s,
-        (dX, _images(dY, 1, (32, PW, 1, BM // PW)), _filters(C, v.tile["BN"]), largest),
-    )  # fmt: skip
+    largest = P = None
+    if tile.operands == "HALVES":
+        largest = absmax(dY, W)
+        P = _planes("kernel_split_planes", W, largest, s, tile, s.IC, s.OC)
+        B = _filters(P, (64, 1, tile.BN, tile.planes))
+    elif tile.operands == "TF32":
+        P = kernel_split(W, s)
+        B = _filters(P.reshape(1, *P.shape), (tile.BK, 1, tile.BN, 1))
+    else:  # the tensor cores read W as it is, input channels contiguous
+        B = _raw_filters(W, (64, 1, 64, 1))
+    residues = range(s.sw)
+    A = _images(dY, 1, (0,) * s.sw, tuple(groups.box(r) for r in residues))
+    _launch("ks_deconv_wgmma", tile, groups, s, dX, A, B, largest, s.IC, bias, slope)
     return dX
 
 
 def _planes(
-    entry: str, W: Array, largest: Array, s: ConvShape, v: Variant, GN: int, K: int
+    entry: str, W: Array, largest: Array, s: ConvShape, tile: Tile, GN: int, K: int
 ) -> Array:
     """Filters as halves   W -> (planes, FH FW, GN, K padded to 64); freed after the use"""
-    Kp, planes = _padded(K), v.tile["PLANES"]
-    P = W.device.empty((planes, s.FH * s.FW, GN, Kp), np.uint16)
+    Kp = -(-K // 64) * 64
+    P = W.device.empty((tile.planes, s.FH * s.FW, GN, Kp), np.uint16)
     W.device.launch(
         "conv2d/filter_planes.cu", entry, (Kp // 64, -(-GN // 32), s.FH * s.FW), (32, 8),
-        (P, W, largest, as_struct(s), Kp), {"PLANES": planes},
+        (P, W, largest, as_struct(s), Kp), {"PLANES": tile.planes},
     )  # fmt: skip
     return P
 
 
-def _position_launch(
-    entry: str, v: Variant, PW: int, order: Array, N: int, GN: int, s: ConvShape,
-    args: tuple[Any, ...],
+def _launch(
+    entry: str, tile: Tile, groups: bands.Groups, s: ConvShape, C: Array, A: Any, B: Any,
+    largest: Array | None, GN: int, bias: Array | None, slope: float,
 ) -> None:  # fmt: skip
-    BN, planes, stages = v.tile["BN"], v.tile["PLANES"], v.tile["STAGES"]
-    grid = order.size * -(-N * PW // BM) * -(-GN // BN)
-    shared = 1024 + stages * (2 * BOX + planes * BN * 128)
-    macros = {"BN": BN, "PLANES": planes, "STAGES": stages, "PW": PW}
-    args[0].device.launch(
-        f"conv2d/{entry}.cu", entry, grid, THREADS, (*args, order, as_struct(s)), macros, shared
-    )
+    device = C.device
+    tiles = len(groups.order()) * -(-s.N * groups.PW // tile.BM) * -(-GN // tile.BN)
+    processors = device.properties.multiprocessors
+    if (
+        tiles <= processors
+    ):  # each has a multiprocessor, with all of its registers and shared memory
+        tile = tile._replace(blocks=1)
+    a_stages, b_stages = groups.stages(tile.blocks)
+    macros = {
+        "BM": tile.BM, "BN": tile.BN, "PLANES": tile.planes, "OPERANDS": tile.operands,
+        "BLOCKS": tile.blocks, "PW": groups.PW, "BAND": groups.band, "A_STAGES": a_stages,
+        "B_STAGES": b_stages, "B_MN": int(tile.operands == "BF16" and entry == "ks_deconv_wgmma"),
+        "FUSED": int(bias is not None or slope != 1.0),
+    }  # fmt: skip
+    # two blocks a multiprocessor hide each other's beginning and end, and are better balanced one tile each
+    grid, threads = (min(tiles, processors), 384) if tile.blocks == 1 else (tiles, 288)
+    device.launch(
+        f"conv2d/{entry}.cu", entry, grid, threads,
+        (C, A, B, largest, bias, float(slope), _order(device, groups), tiles, as_struct(s)), macros,
+        1024 + a_stages * groups.a_bytes + b_stages * tile.b_bytes,
+    )  # fmt: skip
+
+
+# -- Sk-dilated -------------------------------------------------------------------------------------
 
 
 def sk_dilated(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
-    """Algorithm 3B, a tap and a segment a block   X, dY -> dW"""
-    device, BN, planes, stages = X.device, v.tile["BN"], v.tile["PLANES"], v.tile["STAGES"]
-    PW = neighbours(s.N, s.OW, BK)
-    largest = absmax(X, dY)
-    P = device.empty((planes, *s.X), np.uint16)
-    device.launch(
-        "conv2d/pixel_planes.cu", "pixel_planes", -(-X.size // 1024), 256,
-        (P, X, largest, 0, np.int64(X.size // 4)), {"PLANES": planes},
-    )  # fmt: skip
-    tiles = (-(-s.IC // BN), -(-s.OC // BM))
-    steps = s.OH * -(-s.OW // PW) * -(-s.N * PW // BK)
-    GZ = segments(tiles[0] * tiles[1] * s.FH * s.FW, steps, s, device.properties.multiprocessors)
-    shared = 1024 + stages * (4 * BK * 128 + BN // 64 * planes * BK * 128)
-
-    def launch(part: Array) -> None:
+    """Algorithm 3B, taps of one filter row and a segment a block   X, dY -> dW"""
+    device, tile = X.device, Tile.of(v)
+    plan = bands.sk_dilated_plan(s, tile)
+    largest = None if tile.operands == "BF16" else absmax(X, dY)
+    source, x_channels = X, tile.a_channels
+    if tile.operands == "HALVES":
+        source, x_channels = device.empty((tile.planes, *s.X), np.uint16), 64
         device.launch(
-            "conv2d/sk_dilated_wgmma.cu", "sk_dilated_wgmma", (*tiles, s.FH * s.FW * GZ), THREADS,
-            (part, _images(P, s.sw, (64, PW, 1, BK // PW, planes), planes),
-             _images(dY, 1, (32, PW, 1, BK // PW)), largest, as_struct(s), GZ),
-            {"BN": BN, "PLANES": planes, "STAGES": stages, "PW": PW}, shared,
+            "conv2d/pixel_planes.cu", "pixel_planes", -(-X.size // 1024), 256,
+            (source, X, largest, 0, np.int64(X.size // 4)), {"PLANES": tile.planes},
         )  # fmt: skip
-
-    return with_partial_sums(X, s, GZ, launch)
+    grid = (-(-s.IC // tile.BN), -(-s.OC // tile.BM), s.FH * -(-s.FW // plan.taps))
+    blocks, weights = grid[0] * grid[1] * grid[2], s.OC * s.FH * s.FW * s.IC
+    GZ = bands.segments(plan, blocks, 4 * weights, device.properties.multiprocessors)
+    stages = plan.stages()
+    part = device.empty((GZ, *s.W), np.float32)
+    x_box = (x_channels, plan.images, plan.band, 1, 1)[: source.ndim]
+    phases = tuple(range(s.sw))
+    device.launch(
+        "conv2d/sk_dilated_wgmma.cu", "sk_dilated_wgmma", (*grid[:2], grid[2] * GZ), 384,
+        (part, _images(source, s.sw, phases, (x_box,) * s.sw),
+         _images(dY, 1, (0,), ((tile.a_channels, plan.images, plan.PW, 1),)),
+         largest, as_struct(s), GZ),
+        {"BM": tile.BM, "BN": tile.BN, "PLANES": tile.planes, "OPERANDS": tile.operands,
+         "TAPS": plan.taps, "PW": plan.PW, "BAND": plan.band, "BANDS": plan.bands, "STAGES": stages},
+        1024 + stages * plan.stage_bytes,
+    )  # fmt: skip
+    return part.reshape(s.W) if GZ == 1 else sum_parts(part)

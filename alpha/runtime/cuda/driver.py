@@ -26,6 +26,7 @@ class DeviceProperties:
     multiprocessors: int
     shared_bytes_per_block: int  # the largest dynamic + static shared memory a block may opt in to
     total_bytes: int
+    driver: str = ""  # the version of what runs the kernels, e.g. "CUDA 13.0"
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,7 @@ class EmulatedDriver:
             multiprocessors=multiprocessors,
             shared_bytes_per_block=shared,
             total_bytes=TOTAL_BYTES,
+            driver="emulated",
         )
         self.seed = config.EMULATED_SEED.integer()
         self._compiler = EmulatedCompiler(arch)

@@ -16,6 +16,9 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
+
+from alpha import config
 from alpha.errors import DeviceError
 from alpha.runtime.cuda.cache import compile_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
@@ -60,7 +63,6 @@ class PycudaDriver:
     """GPU number 0 (CUDA_VISIBLE_DEVICES chooses which one that is)."""
 
     name = "pycuda"
-    isolated_allocations = False
     encode_tiled_map = staticmethod(encode_tiled_map)
 
     def __init__(self) -> None:
@@ -69,6 +71,7 @@ class PycudaDriver:
         self._thread = threading.get_ident()
         self._process = os.getpid()
         self._usable = False
+        self.isolated_allocations = config.ISOLATE.flag()
         self._context: Any = None
         self._last_kernel = "none"
         self._allocations: dict[int, Any] = {}
@@ -117,7 +120,8 @@ class PycudaDriver:
 
     @_call
     def download(self, target: HostArray, address: int) -> None:
-        drv.memcpy_dtoh_async(target, address, self._stream)
+        # as bytes: a user dtype (bfloat16) has no buffer of its own
+        drv.memcpy_dtoh_async(target.reshape(-1).view(np.uint8), address, self._stream)
         self._stream.synchronize()
 
     @_call
@@ -233,6 +237,7 @@ class PycudaDriver:
 def _properties(device: Any) -> DeviceProperties:
     attribute = drv.device_attribute
     major, minor = device.compute_capability()
+    version = drv.get_driver_version()
     return DeviceProperties(
         name=device.name(),
         arch=f"sm_{major}{minor}",
@@ -240,4 +245,5 @@ def _properties(device: Any) -> DeviceProperties:
         multiprocessors=device.get_attribute(attribute.MULTIPROCESSOR_COUNT),
         shared_bytes_per_block=device.get_attribute(attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
         total_bytes=device.total_memory(),
+        driver=f"CUDA {version // 1000}.{version % 1000 // 10}",
     )

@@ -1,5 +1,6 @@
 // mma.sync: the last lane to arrive multiplies the whole tile out of all lanes' registers.
 #pragma once
+#include "common/emulation/half.h"
 #include "common/emulation/warp.h"
 
 namespace alpha_emulation {
@@ -17,6 +18,7 @@ struct MmaOperands {
 
 inline float tf32_value(uint32_t bits) { return bits_as<float>(bits & 0xffffe000u); }
 inline float bf16_value(uint32_t bits) { return bits_as<float>(bits << 16); }
+inline float f16_value(uint32_t bits) { return half_value(uint16_t(bits)); }
 
 template <int depth>
 void add_product(Warp& warp, const float (&a)[16][depth], const Row (&b)[depth], int column) {
@@ -50,15 +52,15 @@ inline const WarpOperation mma_tf32_operation = {"mma_m16n8k8_tf32", [](Warp& wa
 }};
 
 // A register holds two neighbours of K, the first in its lower half.
-inline const WarpOperation mma_bf16_operation = {"mma_m16n8k16_bf16", [](Warp& warp, unsigned lanes) {
-  need_whole_warp(warp, lanes, "mma_m16n8k16_bf16");
+template <float (*value)(uint32_t)>
+void multiply_16_bit(Warp& warp) {
   float a[16][16];
   for (int g = 0; g < 8; g++)
     for (int k = 0; k < 8; k++) {
       const uint32_t* from = operands_of<MmaOperands>(warp, 4 * g + k / 2).a;
       const int shift = k % 2 * 16;
-      a[g][k] = bf16_value(from[0] >> shift), a[g + 8][k] = bf16_value(from[1] >> shift);
-      a[g][k + 8] = bf16_value(from[2] >> shift), a[g + 8][k + 8] = bf16_value(from[3] >> shift);
+      a[g][k] = value(from[0] >> shift), a[g + 8][k] = value(from[1] >> shift);
+      a[g][k + 8] = value(from[2] >> shift), a[g + 8][k + 8] = value(from[3] >> shift);
     }
   for (int column = 0; column < operands_of<MmaOperands>(warp, 0).columns; column++) {
     Row b[16];
@@ -66,10 +68,20 @@ inline const WarpOperation mma_bf16_operation = {"mma_m16n8k16_bf16", [](Warp& w
       for (int k = 0; k < 8; k++) {
         const uint32_t* from = operands_of<MmaOperands>(warp, 4 * g + k / 2).b[column];
         const int shift = k % 2 * 16;
-        b[k][g] = bf16_value(from[0] >> shift), b[k + 8][g] = bf16_value(from[1] >> shift);
+        b[k][g] = value(from[0] >> shift), b[k + 8][g] = value(from[1] >> shift);
       }
     add_product(warp, a, b, column);
   }
+}
+
+inline const WarpOperation mma_bf16_operation = {"mma_m16n8k16_bf16", [](Warp& warp, unsigned lanes) {
+  need_whole_warp(warp, lanes, "mma_m16n8k16_bf16");
+  multiply_16_bit<bf16_value>(warp);
+}};
+
+inline const WarpOperation mma_f16_operation = {"mma_m16n8k16_f16", [](Warp& warp, unsigned lanes) {
+  need_whole_warp(warp, lanes, "mma_m16n8k16_f16");
+  multiply_16_bit<f16_value>(warp);
 }};
 
 inline void multiply(const WarpOperation& operation, float (*d)[4], const uint32_t* a, const uint32_t (*b)[2],

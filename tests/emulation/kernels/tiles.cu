@@ -88,12 +88,12 @@ extern "C" __global__ void __launch_bounds__(128) product_tf32(const float* __re
             make_float2(d[i][j][2 * h], d[i][j][2 * h + 1]);
 }
 
-// bf16: one warp and 16 x 16 outputs a block, K at most 256; B is given as (K, N), so its fragments come transposed.
+// bf16 and f16: one warp and 16 x 16 outputs a block, K at most 256; B is given as (K, N), so its fragments come transposed.
 // grid (N / 16, M / 16).
-extern "C" __global__ void __launch_bounds__(32) product_bf16(const __nv_bfloat16* __restrict__ A,
-                                                              const __nv_bfloat16* __restrict__ B, float* __restrict__ C,
-                                                              int N, int K) {
-  __shared__ __align__(16) __nv_bfloat16 a[16][256 + 8], b[256][16 + 8];
+template <bool bf16>
+__device__ __forceinline__ void product_16_bit(const uint16_t* __restrict__ A, const uint16_t* __restrict__ B,
+                                               float* __restrict__ C, int N, int K) {
+  __shared__ __align__(16) uint16_t a[16][256 + 8], b[256][16 + 8];
   const int m0 = blockIdx.y * 16, n0 = blockIdx.x * 16, lane = threadIdx.x;
   for (int i = lane; i < 16 * K / 8; i += 32)
     cp_async<16>(shared_address(&a[i / (K / 8)][i % (K / 8) * 8]), A + (m0 + i / (K / 8)) * K + i % (K / 8) * 8);
@@ -108,13 +108,24 @@ extern "C" __global__ void __launch_bounds__(32) product_bf16(const __nv_bfloat1
     ldmatrix_x4_trans(fb, shared_address(&b[k + lane % 16][lane / 16 * 8]));
     left[0] = fb[0], left[1] = fb[1];
     ldmatrix_x2_trans(right, shared_address(&b[k + lane % 16][8]));
-    mma_m16n8k16_bf16(d[0], fa, left);
-    mma_m16n8k16_bf16(d[1], fa, right);
+    if constexpr (bf16)
+      mma_m16n8k16_bf16(d[0], fa, left), mma_m16n8k16_bf16(d[1], fa, right);
+    else
+      mma_m16n8k16_f16(d[0], fa, left), mma_m16n8k16_f16(d[1], fa, right);
   }
   for (int j = 0; j < 2; j++)
     for (int h = 0; h < 2; h++)
       *reinterpret_cast<float2*>(C + (m0 + lane / 4 + h * 8) * N + n0 + j * 8 + lane % 4 * 2) =
           make_float2(d[j][2 * h], d[j][2 * h + 1]);
+}
+
+extern "C" __global__ void __launch_bounds__(32)
+    product_bf16(const uint16_t* __restrict__ A, const uint16_t* __restrict__ B, float* __restrict__ C, int N, int K) {
+  product_16_bit<true>(A, B, C, N, K);
+}
+extern "C" __global__ void __launch_bounds__(32)
+    product_f16(const uint16_t* __restrict__ A, const uint16_t* __restrict__ B, float* __restrict__ C, int N, int K) {
+  product_16_bit<false>(A, B, C, N, K);
 }
 
 // Words of 4, 8 and 16 bytes, some of them cut off and filled with zeros, in two groups.

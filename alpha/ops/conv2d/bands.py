@@ -1,0 +1,287 @@
+"""How the Hopper kernels cut a convolution into tiles: positions a tile, pixels a band, stages in shared memory.
+
+A tile is PW neighbouring positions of a map row x some images. More positions share more pixels (a *band* serves
+all taps of a filter row), fewer trim more exactly. Which is cheaper is reckoned from the clocks of the tensor cores and
+the bytes that a tile draws from the L2 cache.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from alpha.ops.conv2d.shape import ConvShape, split_segments, trimmed_taps, valid_outputs
+
+if TYPE_CHECKING:
+    from alpha.ops.conv2d.variant import Variant
+
+SHARED_BYTES = 232448 - 1024 - 256  # of a block: without the alignment of the tiles, and barriers
+L2_BYTES_A_CLOCK = 32  # of one multiprocessor, when all draw from it
+MAX_STAGES = 8
+BLOCK_CLOCKS = 4000  # of a block's beginning and end
+PARTIAL_BYTES_A_CLOCK = 2000  # that the whole GPU writes or reads
+MAX_PARTIAL_BYTES = 64 << 20
+MAKER_CLOCKS = {1: 6.0, 2: 9.0}  # of a row of 64 channels in so many planes, over the maker warps
+
+
+class Tile(NamedTuple):
+    """A block's tile and how operands reach the tensor cores (cuda/conv2d/band_gemm.cuh, sk_dilated_wgmma.cu)."""
+
+    BM: int
+    BN: int
+    operands: str  # HALVES, TF32 or BF16; Sk-dilated: FLOATS, HALVES or BF16
+    planes: int = 1
+    blocks: int = 1  # a multiprocessor
+
+    @classmethod
+    def of(cls, v: Variant) -> Tile:
+        return cls(
+            v.tile["BM"], v.tile["BN"], v.tile["OPERANDS"], v.tile["PLANES"], v.tile["BLOCKS"]
+        )
+
+    @property
+    def BK(self) -> int:
+        """Elements of K a step."""
+        return 32 if self.operands == "TF32" else 64
+
+    @property
+    def a_boxes(self) -> int:
+        """Boxes of 128 bytes a row of the activations' tile, for BK elements."""
+        return 2 if self.operands == "HALVES" else 1
+
+    @property
+    def a_channels(self) -> int:
+        """Channels in 128 bytes of an activation."""
+        return 64 if self.operands == "BF16" else 32
+
+    @property
+    def b_bytes(self) -> int:
+        return self.planes * self.BN * 128
+
+    @property
+    def clocks(self) -> float:
+        """Of the tensor cores for one step."""
+        products = 3 if self.planes == 2 else 1
+        return self.BM * self.BN * self.BK * products / (1024 if self.operands == "TF32" else 2048)
+
+
+def _shared_bytes(blocks: int) -> int:
+    """That each of so many blocks a multiprocessor may have for its stages."""
+    return SHARED_BYTES if blocks == 1 else (SHARED_BYTES + 1024) // blocks - 2048
+
+
+# -- ConvV2 and KS-deconv ---------------------------------------------------------------------------
+
+
+@dataclass(eq=False, frozen=True)
+class Groups:
+    """The groups of PW positions of a map that make tiles.
+
+    Attributes:
+        rows: taps of each map row.
+        starts, widths: first column of each group of a row, and taps of the filter rows it needs.
+        band: pixels of a band: PW, or more where taps share it.
+        counts: taps of a filter row that share a band, by residue.
+    """
+
+    tile: Tile
+    PW: int
+    band: int
+    rows: tuple[int, ...]
+    starts: tuple[int, ...]
+    widths: tuple[int, ...]
+    columns: int  # of the map
+    counts: tuple[int, ...]
+
+    @property
+    def images(self) -> int:
+        return self.tile.BM // self.PW
+
+    @property
+    def a_bytes(self) -> int:
+        return self.tile.a_boxes * self.band * self.images * 128
+
+    def box(self, residue: int) -> tuple[int, int, int, int]:
+        """Of the copy engine, for the band of a residue: channels, images, pixels, rows."""
+        pixels = self.PW + self.counts[residue] - 1 if self.band > self.PW else self.PW
+        return self.tile.a_channels, self.images, max(1, pixels), 1
+
+    def order(self) -> tuple[int, ...]:
+        """First positions of the groups, those with the most taps first, so that the last blocks are short."""
+        return self._order
+
+    @functools.cached_property
+    def _order(self) -> tuple[int, ...]:
+        taps = [
+            (-r * w, y * self.columns + x)
+            for y, r in enumerate(self.rows)
+            for x, w in zip(self.starts, self.widths, strict=True)
+        ]
+        return tuple(position for _, position in sorted(taps, key=lambda pair: pair[0]))
+
+    def stages(self, blocks: int) -> tuple[int, int]:
+        """Stages of bands and of filter tiles that fit the shared memory of a block; (0, 0) where too few do.
+
+        A band is given back when the products with the next have begun, so there are two at the least. A tap
+        that shares no band needs a band of its own.
+        """
+        room = _shared_bytes(blocks)
+        if self.band == self.PW:
+            both = min(MAX_STAGES, room // (self.a_bytes + self.tile.b_bytes))
+            return (both, both) if both >= 2 else (0, 0)
+        for a, enough in ((3, 4), (2, 2)):
+            b = min(MAX_STAGES, (room - a * self.a_bytes) // self.tile.b_bytes)
+            if b >= enough:
+                return a, b
+        return 0, 0
+
+    def cost(self, images: int, sw: int) -> float:
+        """Clocks of one map over all blocks: the slower of tensor cores and L2 cache, and some of the other."""
+        taps = sum(self.widths)
+        bands = sum(min(w, sw) for w in self.widths) if self.band > self.PW else taps
+        step = taps * self.tile.clocks
+        drawn = (bands * self.a_bytes + taps * self.tile.b_bytes) / L2_BYTES_A_CLOCK
+        both = max(step, drawn) + min(step, drawn) / 4
+        return both * -(-images * self.PW // self.tile.BM)
+
+
+def _cheapest(images: int, sw: int, candidates: list[Groups]) -> Groups:
+    fitting = [g for g in candidates if g.stages(g.tile.blocks)[0]]
+    return min(fitting, key=lambda g: g.cost(images, sw))
+
+
+def _positions(tile: Tile) -> list[int]:
+    """PW: images a tile are a multiple of 8 and at most a box."""
+    return [1 << i for i in range(6) if tile.BM >> i >= 8]
+
+
+@functools.lru_cache(maxsize=1024)
+def conv_v2_groups(s: ConvShape, tile: Tile) -> Groups:
+    """Positions (oh, ow) of Y: PW neighbours of a row and the union of their trimmed filters."""
+    rows = tuple(b - a for a, b in (trimmed_taps(o, s.IH, s.FH, s.sh, s.ph) for o in range(s.OH)))
+    columns = [trimmed_taps(o, s.IW, s.FW, s.sw, s.pw) for o in range(s.OW)]
+    counts = tuple(-(-(s.FW - r) // s.sw) for r in range(min(s.sw, s.FW)))
+    candidates = []
+    for PW in _positions(tile):
+        starts = tuple(range(0, s.OW, PW))
+        widths = tuple(max(0, columns[o][1] - columns[min(o + PW, s.OW) - 1][0]) for o in starts)
+        for band in {PW, PW + counts[0] - 1}:
+            candidates.append(Groups(tile, PW, band, rows, starts, widths, s.OW, counts))
+    return _cheapest(s.N, s.sw, candidates)
+
+
+@functools.lru_cache(maxsize=1024)
+def ks_deconv_groups(s: ConvShape, tile: Tile) -> Groups:
+    """Positions (ih, iw) of dX: PW of one residue, sw apart, and the union of their trimmed split kernels."""
+    rows = tuple(b - a for a, b in _split_taps(s.OH, s.IH, s.FH, s.sh, s.ph))
+    columns = _split_taps(s.OW, s.IW, s.FW, s.sw, s.pw)
+    counts = tuple(max(0, -(-(s.FW - r) // s.sw)) for r in range(s.sw))
+    candidates = []
+    for PW in _positions(tile):
+        starts = tuple(
+            first
+            for residue in range(min(s.sw, s.IW))
+            for first in range(residue, s.IW, PW * s.sw)
+        )  # fmt: skip
+        members = [columns[i : i + PW * s.sw : s.sw] for i in starts]
+        widths = tuple(max(0, m[0][1] - m[-1][0]) for m in members)
+        for band in {PW, PW + counts[0] - 1}:
+            candidates.append(Groups(tile, PW, band, rows, starts, widths, s.IW, counts))
+    return _cheapest(s.N, 1, candidates)
+
+
+def _split_taps(O: int, size: int, F: int, s: int, p: int) -> list[tuple[int, int]]:  # noqa: E741
+    """Taps [c_s, c_e) of each input position's trimmed split kernel."""
+    taps = [(0, 0)] * size
+    for g in split_segments(O, size, F, s, p):
+        for i in range(g.length):
+            taps[g.start + i * s] = g.c_s, g.c_e
+    return taps
+
+
+# -- Sk-dilated -------------------------------------------------------------------------------------
+
+ACCUMULATORS = 192  # registers of a thread for sums
+
+
+@dataclass(eq=False, frozen=True)
+class TapPlan:
+    """The steps of Sk-dilated: PW positions x images = 64 of K, the taps of a block, its bands."""
+
+    tile: Tile
+    PW: int
+    taps: int
+    band: int
+    bands: int
+    steps: int  # of the whole K of a tap
+
+    @property
+    def images(self) -> int:
+        return 64 // self.PW
+
+    @property
+    def stage_bytes(self) -> int:
+        planes = 2 if self.tile.operands == "FLOATS" else self.tile.planes
+        X = self.bands * self.band * self.images * self.tile.BN // 64 * planes
+        return (64 * self.tile.BM // self.tile.a_channels + X) * 128
+
+    def stages(self) -> int:
+        return min(MAX_STAGES, SHARED_BYTES // self.stage_bytes)
+
+    @property
+    def clocks(self) -> float:
+        """Of a step: the slowest of tensor cores, L2 cache and makers, or its way through the stages."""
+        products, drawn = self.taps * self.tile.clocks, self.stage_bytes / L2_BYTES_A_CLOCK
+        made = 0.0
+        if self.tile.operands == "FLOATS":
+            rows = self.tile.BN // 64 * self.bands * self.band * self.images
+            made = rows * MAKER_CLOCKS[self.tile.planes]
+        return max(products, drawn, made, (products + drawn + made) / self.stages())
+
+
+@functools.lru_cache(maxsize=4096)
+def segments(plan: TapPlan, blocks: int, partial_bytes: int, multiprocessors: int) -> int:
+    """GZ, into how many segments GK is split (paper, section IV.C): full waves of blocks, few partial sums."""
+    step = plan.clocks
+
+    def clocks(GZ: int) -> float:
+        waves = -(-blocks * GZ // multiprocessors)
+        partial = 2 * GZ * partial_bytes / PARTIAL_BYTES_A_CLOCK if GZ > 1 else 0
+        return waves * (-(-plan.steps // GZ) * step + BLOCK_CLOCKS) + partial
+
+    most = min(plan.steps // 8, 4 * multiprocessors // blocks, MAX_PARTIAL_BYTES // partial_bytes)
+    return min(range(1, max(1, most) + 1), key=clocks)
+
+
+@functools.lru_cache(maxsize=1024)
+def sk_dilated_plan(s: ConvShape, tile: Tile) -> TapPlan:
+    """Taps of one filter row share dY, and those of one residue X; as many as the registers hold."""
+    # a block of two planes is summed apart before it is added; the two sums of 64 rows take a few registers to join
+    spare = (tile.planes == 2) + (tile.planes == 2 and tile.BM == 64)
+    most = max(1, ACCUMULATORS // (tile.BN // 2) - spare)
+    plans = []
+    for taps in {1, -(-s.FW // -(-s.FW // most))}:
+        for PW in (1, 2, 4, 8):
+            bands = min(s.sw, taps)
+            plan = TapPlan(tile, PW, taps, PW + -(-taps // s.sw) - 1, bands, _steps(s, taps, PW))
+            if plan.stages() >= 2:
+                plans.append(plan)
+    return min(plans, key=lambda p: _cost(s, p))
+
+
+def _steps(s: ConvShape, taps: int, PW: int) -> int:
+    begin = valid_outputs(min(taps, s.FW) - 1, s.OW, s.IW, s.sw, s.pw)[0]
+    end = valid_outputs(0, s.OW, s.IW, s.sw, s.pw)[1]
+    return s.OH * -(-max(0, end - begin) // PW) * -(-s.N * PW // 64)
+
+
+def _cost(s: ConvShape, p: TapPlan) -> float:
+    """Clocks of a filter row over its blocks."""
+    total = 0.0
+    for first in range(0, s.FW, p.taps):
+        last = min(first + p.taps, s.FW) - 1
+        begin = valid_outputs(last, s.OW, s.IW, s.sw, s.pw)[0]
+        end = valid_outputs(first, s.OW, s.IW, s.sw, s.pw)[1]
+        total += -(-max(0, end - begin) // p.PW) * -(-s.N * p.PW // 64) * p.clocks
+    return total

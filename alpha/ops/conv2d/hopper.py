@@ -1,0 +1,147 @@
+"""Rows of the table for Hopper (wgmma, the copy engine): tiles by how many of them a shape has.
+
+A large tile draws fewer bytes from the L2 cache for its products, but must leave none of the multiprocessors idle.
+Thresholds are those of a sweep on an H200 (docs/benchmarks.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from alpha.ops.conv2d import wgmma
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.variant import FORWARD, INPUT, WEIGHT, Condition, Target, Variant
+
+REGISTERS = 168  # a thread of 384 at the launch; consumers then take 240
+
+
+def _can(s: ConvShape, target: Target) -> bool:
+    """wgmma and the copy engine; rows of channels are whole 16 bytes, also of halves."""
+    aligned = s.IC % 8 == 0 and s.OC % 8 == 0
+    return target.compute_capability == (9, 0) and aligned and s.sw <= s.IW
+
+
+def _fills(s: ConvShape, target: Target) -> bool:
+    """Tiles of 128 rows (positions x images) and steps of 64 channels, 32 at the least."""
+    return s.N * s.OW >= 64 and min(s.IC, s.OC) >= 32
+
+
+def _taps_a_position(s: ConvShape) -> float:
+    return s.FH * s.FW / (s.sh * s.sw)
+
+
+def _enough(operator: str, BM: int, BN: int) -> Condition:
+    """Channels fill the tile, and every multiprocessor has one; two where few taps make it short."""
+
+    def pays(s: ConvShape, target: Target) -> bool:
+        channels, positions = (s.OC, s.OH * s.OW) if operator == FORWARD else (s.IC, s.IH * s.IW)
+        tiles = -(-s.N * positions // BM) * -(-channels // BN)
+        wanted = 1.8 if operator == INPUT and _taps_a_position(s) < 4 else 0.9
+        filled = channels >= 0.8 * -(-channels // BN) * BN
+        return filled and tiles >= wanted * target.multiprocessors
+
+    return pays
+
+
+def _reused(operator: str) -> Condition:
+    """tf32: products a number of A repay finding the scale and making the planes of halves."""
+
+    def pays(s: ConvShape, target: Target) -> bool:
+        if operator == INPUT:
+            return s.IC > 64
+        reuse = _taps_a_position(s) * s.OC
+        return s.OC > 64 and ((s.IC >= 256 and reuse >= 500) or (reuse >= 1000 and s.flops >= 2e10))
+
+    return pays
+
+
+def _both(*conditions: Condition) -> Condition:
+    return lambda s, target: _fills(s, target) and all(c(s, target) for c in conditions)
+
+
+def _row(
+    operator: str, precision: str, BM: int, BN: int, operands: str, planes: int = 1, blocks: int = 1,
+    pays: Condition = _fills, why: str = "", suffix: str = "",
+) -> Variant:  # fmt: skip
+    algorithm, run = _ALGORITHMS[operator]
+    name = {"float32": "wgmma", "tf32": "tf32", "bf16": "bf16"}[precision]
+    raw = {"TF32": "_raw", "FLOATS": "_made"}.get(operands, "")
+    tile = {"BM": BM, "BN": BN, "OPERANDS": operands, "PLANES": planes, "BLOCKS": blocks}
+    return Variant(
+        f"{algorithm}_{name}{raw}_{BM}x{BN}{suffix}", operator, "cuda", run,
+        why or f"Hopper, trimmed; a tile of {BM} x {BN}", can=_can, pays=pays, tile=tile,
+        precision=precision, registers=REGISTERS, fuses=operator != WEIGHT,
+    )  # fmt: skip
+
+
+_ALGORITHMS: dict[str, tuple[str, Callable[..., Any]]] = {
+    FORWARD: ("conv_v2", wgmma.conv_v2),
+    INPUT: ("ks_deconv", wgmma.ks_deconv),
+    WEIGHT: ("sk_dilated", wgmma.sk_dilated),
+}
+
+
+def _position_rows(operator: str) -> tuple[Variant, ...]:
+    """Of ConvV2 and KS-deconv."""
+
+    def enough(BM: int, BN: int, *more: Condition) -> Condition:
+        return _both(_enough(operator, BM, BN), *more)
+
+    reused = _reused(operator)
+    return (
+        _row(operator, "bf16", 128, 256, "BF16", pays=enough(128, 256)),
+        _row(operator, "bf16", 256, 128, "BF16", pays=enough(256, 128)),
+        _row(operator, "bf16", 128, 128, "BF16", blocks=2, pays=enough(128, 128)),
+        _row(operator, "bf16", 256, 64, "BF16", blocks=2, pays=enough(256, 64, _narrow(operator))),
+        _row(operator, "bf16", 128, 64, "BF16", blocks=2),
+        _row(operator, "tf32", 128, 256, "HALVES", pays=enough(128, 256, reused)),
+        _row(operator, "tf32", 256, 128, "HALVES", pays=enough(256, 128, reused)),
+        _row(operator, "tf32", 128, 128, "HALVES", pays=enough(128, 128, reused)),
+        _row(operator, "tf32", 256, 128, "TF32", pays=enough(256, 128)),
+        _row(operator, "tf32", 128, 128, "TF32", blocks=2, pays=enough(128, 128)),
+        _row(operator, "tf32", 256, 64, "TF32", suffix="_alone", pays=enough(
+            256, 64, _narrow(operator), lambda s, t: operator == FORWARD and s.sw > 1)),
+        _row(operator, "tf32", 256, 64, "TF32", blocks=2, pays=enough(256, 64, _narrow(operator))),
+        _row(operator, "tf32", 128, 64, "HALVES", pays=_both(
+            lambda s, t: s.IC >= 256 and (operator == INPUT or s.sh * s.sw > 1))),
+        _row(operator, "tf32", 128, 64, "TF32", blocks=2),
+        _row(operator, "float32", 128, 128, "HALVES", planes=2, pays=enough(128, 128)),
+        _row(operator, "float32", 256, 64, "HALVES", planes=2,
+             pays=enough(256, 64, _narrow(operator))),
+        _row(operator, "float32", 128, 64, "HALVES", planes=2),
+    )  # fmt: skip
+
+
+def _narrow(operator: str) -> Condition:
+    return lambda s, target: (s.OC if operator == FORWARD else s.IC) <= 64
+
+
+FORWARD_ROWS = _position_rows(FORWARD)
+INPUT_ROWS = _position_rows(INPUT)
+
+_few_filters = _both(lambda s, t: s.OC <= 64)
+_TURNS = "Hopper, trimmed; 64 filters, the warpgroups in turns"
+
+
+def _from_memory(s: ConvShape, target: Target) -> bool:
+    """Many blocks read each pixel: planes of X made once, not in each."""
+    return s.OC >= 256 and 128 * s.sh * s.sw <= s.OC and (s.FW <= 3 or s.OW <= 8)
+
+
+WEIGHT_ROWS = (
+    _row(WEIGHT, "bf16", 64, 64, "BF16", pays=_few_filters, why=_TURNS),
+    _row(WEIGHT, "bf16", 128, 256, "BF16",
+         pays=_both(lambda s, t: s.IC >= 256 and (s.OH * s.OW > 4 or s.FW == 1 or s.sw > 1))),
+    _row(WEIGHT, "bf16", 128, 64, "BF16"),
+    _row(WEIGHT, "tf32", 64, 64, "FLOATS", pays=_few_filters, why=_TURNS),
+    _row(WEIGHT, "tf32", 128, 128, "HALVES",
+         pays=_both(_from_memory, lambda s, t: s.IC >= 256 and (s.OW >= 8 or s.FW == 1) and s.FW <= 3)),
+    _row(WEIGHT, "tf32", 128, 64, "HALVES", pays=_both(_from_memory)),
+    _row(WEIGHT, "tf32", 128, 64, "FLOATS"),
+    _row(WEIGHT, "float32", 64, 64, "FLOATS", planes=2, pays=_few_filters, why=_TURNS),
+    _row(WEIGHT, "float32", 128, 128, "HALVES", planes=2,
+         pays=_both(_from_memory, lambda s, t: s.IC >= 512 and s.OW <= 4)),
+    _row(WEIGHT, "float32", 128, 64, "HALVES", planes=2, pays=_both(_from_memory)),
+    _row(WEIGHT, "float32", 128, 64, "FLOATS", planes=2),
+)  # fmt: skip

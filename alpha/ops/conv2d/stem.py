@@ -1,0 +1,154 @@
+"""Launches of a network's first layer: few input channels, so that a band of the image fits shared memory.
+
+On tensor cores (mma.sync) from sm_80 on, for every precision; on FFMA for older GPUs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alpha.ops.conv2d.cuda import as_struct
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.reduce import sum_parts
+from alpha.primitive import Array
+
+if TYPE_CHECKING:
+    from alpha.ops.conv2d.variant import Variant
+
+CHANNELS = 64  # output channels of a block
+FFMA_SHARED = 54 << 10  # bytes; with the static part below what every GPU has
+TENSOR_SHARED = 96 << 10  # below what every GPU from sm_80 on has
+
+
+def _ceil(length: int, step: int) -> int:
+    return -(-length // step)
+
+
+def band_numbers(s: ConvShape, rows: int, columns: int) -> int:
+    """Numbers of the padded band of X that `rows` output rows of `columns` read."""
+    return ((rows - 1) * s.sh + s.FH) * ((columns - 1) * s.sw + s.FW) * s.IC
+
+
+# -- FFMA -------------------------------------------------------------------------------------------
+
+
+def ffma_filters(s: ConvShape) -> int:
+    """Bytes of 64 filters in shared memory, each place of them padded to 68 channels."""
+    return 4 * s.FH * s.FW * s.IC * (CHANNELS + 4)
+
+
+def ffma_band(s: ConvShape) -> tuple[int, int]:
+    """(output rows a block takes, bytes of the band of X that they read)"""
+
+    def band(rows: int) -> int:
+        return 4 * band_numbers(s, rows, s.OW)
+
+    rows = min(s.OH, max(1, 256 // s.OW))
+    while rows > 1 and ffma_filters(s) + band(rows) > FFMA_SHARED:
+        rows = _ceil(rows, 2)
+    return rows, band(rows)
+
+
+def direct_stem(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
+    """Filters and a band of X in shared memory   X, W -> Y"""
+    Y = X.device.empty(s.Y, X.dtype)
+    rows, band = ffma_band(s)
+    grid = (s.N * _ceil(s.OH, rows), _ceil(s.OC, CHANNELS))
+    X.device.launch("conv2d/direct_stem.cu", "direct_stem", grid, 128,
+                    (Y, X, W, as_struct(s), rows), None, ffma_filters(s) + band)  # fmt: skip
+    return Y
+
+
+def direct_stem_weight(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
+    """Bands of X in shared memory, partial sums by block and pixel group   X, dY -> dW"""
+    device, K = X.device, s.FH * s.FW * s.IC
+    KT = 7 if K <= 28 else 10
+    k_groups = _ceil(K, KT)
+    P = max(1, 16 // k_groups)
+    rows, band = ffma_band(s)
+    blocks = min(s.N * _ceil(s.OH, rows), 4 * device.properties.multiprocessors)
+    part = device.empty((blocks * P, *s.W), X.dtype)
+    device.launch("conv2d/direct_stem_weight.cu", "direct_stem_weight",
+                  (blocks, _ceil(s.OC, CHANNELS)), _ceil(16 * k_groups * P, 32) * 32,
+                  (part, X, dY, as_struct(s), rows), {"KT": KT, "P": P},
+                  band)  # fmt: skip
+    return sum_parts(part)
+
+
+# -- tensor cores -----------------------------------------------------------------------------------
+
+
+def depth_blocks(s: ConvShape) -> int:
+    """Blocks of 32 of K, filter rows padded to an even length."""
+    return _ceil(s.FH * (s.FW * s.IC + s.FW * s.IC % 2), 32)
+
+
+def forward_band(s: ConvShape, planes: int) -> tuple[int, int]:
+    """(output rows a block takes at a time, bytes of filters and band)
+
+    128 pixels, 256 where so many are left that the blocks still share them evenly.
+    """
+    filters = depth_blocks(s) * (4096 * planes + 64)
+
+    def shared(rows: int) -> int:
+        return filters + 4 * planes * band_numbers(s, rows, s.OW)
+
+    rows = min(s.OH, _ceil(128, s.OW))
+    if s.N * _ceil(s.OH, 2 * rows) >= 4096:
+        rows *= 2
+    while rows > 1 and shared(rows) > TENSOR_SHARED:
+        rows = _ceil(rows, 2)
+    return rows, shared(rows)
+
+
+def direct_stem_mma(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
+    """Filters as fragments, pairs of neighbours of X in shared memory   X, W -> Y"""
+    Y = X.device.empty(s.Y, X.dtype)
+    rows, shared = forward_band(s, v.tile["PLANES"])
+    depth = depth_blocks(s)
+    resident = (3 if depth == 1 else 2) * X.device.properties.multiprocessors
+    grid = (min(s.N * _ceil(s.OH, rows), resident), _ceil(s.OC, CHANNELS))
+    X.device.launch("conv2d/direct_stem_mma.cu", "direct_stem_mma", grid, 128,
+                    (Y, X, W, as_struct(s), rows), {**v.tile, "BLOCKS": depth}, shared)  # fmt: skip
+    return Y
+
+
+def weight_fragments(s: ConvShape) -> tuple[int, int]:
+    """(groups of warps, fragments of 8 a warp) that cover FH FW IC; more than 5 a warp do not fit."""
+    fragments = _ceil(s.FH * s.FW * s.IC, 8)
+    groups = next((n for n in (1, 2, 4) if fragments <= 5 * n), 4)
+    return groups, _ceil(fragments, groups)
+
+
+def weight_band(s: ConvShape, item: int) -> tuple[int, int]:
+    """(output rows a block takes at a time, bytes of the ring of dY, octets and two bands), dY of `item` bytes
+
+    256 pixels, fewer where there are few bands.
+    """
+    octets, chunk = _ceil(s.OW, 8), 16 if item == 2 and weight_fragments(s)[0] == 1 else 8
+
+    def shared(rows: int) -> int:
+        places = _ceil(rows * octets, chunk) * chunk
+        band = band_numbers(s, rows, 8 * octets)
+        return 3 * chunk * 8 * (CHANNELS + 8) * item + 8 * places + 2 * 4 * band
+
+    rows = min(s.OH, _ceil(32, octets))
+    while rows > 1 and (s.N * _ceil(s.OH, rows) < 512 or shared(rows) > TENSOR_SHARED):
+        rows = _ceil(rows, 2)
+    return rows, shared(rows)
+
+
+def direct_stem_weight_mma(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
+    """dY through a ring, bands of X beside it, partial sums by block   X, dY -> dW float32"""
+    device = X.device
+    rows, shared = weight_band(s, dY.dtype.itemsize)
+    WN, NF = weight_fragments(s)
+    resident = 1 if WN > 1 and dY.dtype.itemsize == 4 else 2
+    blocks = min(s.N * _ceil(s.OH, rows), resident * device.properties.multiprocessors)
+    part = device.empty((blocks, *s.W), np.float32)
+    device.launch("conv2d/direct_stem_weight_mma.cu", "direct_stem_weight_mma",
+                  (blocks, _ceil(s.OC, CHANNELS)), 256, (part, X, dY, as_struct(s), rows),
+                  {**v.tile, "WN": WN, "NF": NF}, shared)  # fmt: skip
+    return sum_parts(part)

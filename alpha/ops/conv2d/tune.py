@@ -1,0 +1,293 @@
+"""The autotuner: with ALPHA_TUNE=1 the rows that can compute a shape are timed once, and the fastest is kept.
+
+Winners are kept as JSON in the cache folder, one file for each GPU, driver, compiler and version of the kernels:
+another of these is another file. Files are replaced whole. Of two processes that write at once one may lose its newest
+entries, which are then timed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alpha import config
+from alpha.errors import CompileError, OutOfMemoryError
+from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.dtypes import as_float32
+from alpha.primitive import Array
+from alpha.runtime import Device
+from alpha.runtime.cuda.cache import source_root
+from alpha.runtime.cuda.compile import cuda_compiler, target
+
+if TYPE_CHECKING:
+    from alpha.ops.conv2d.variant import Variant
+
+Call = Callable[[], Any]
+Times = dict[str, float]  # name of a candidate -> median milliseconds
+
+BUDGET_S = 0.020  # of measurements, a candidate
+ROUNDS = 25  # at most
+MARGIN = 0.97  # of the table's time: only less than that displaces the table's row
+HOPELESS = 3.0  # times the fastest: not measured again after the first round
+FLUSH_BYTES, FLUSHES = 64 << 20, 4  # written before a measurement, see `_Clock`
+
+
+def fastest(
+    device: Device, operator: str, s: ConvShape, precision: str, rows: Sequence[Variant],
+    default: Variant,
+) -> Variant:  # fmt: skip
+    """The fastest of `rows` on `device`, by measurement in this run or an earlier one; `default` is the table's."""
+    key = (
+        f"{operator} X {s.X} W {s.W} Y {s.Y} stride {(s.sh, s.sw)} padding {(s.ph, s.pw)} "
+        f"{precision}"
+    )
+    by_name = {default.name: default, **{v.name: v for v in rows}}
+
+    def calls() -> dict[str, Call]:
+        dtype = BFLOAT16 if precision == "bf16" else FLOAT32
+        first, second = (scratch(device, getattr(s, name), dtype) for name in OPERANDS[operator])
+
+        def through_float32(v: Variant) -> Any:
+            return v.run(as_float32(first), as_float32(second), s, v)
+
+        return {
+            v.name: partial(v.run, first, second, s, v)
+            if dtype == FLOAT32 or v.precision == "bf16"
+            else partial(through_float32, v)
+            for v in by_name.values()
+        }
+
+    return by_name[winner(device, key, tuple(by_name), calls)]
+
+
+OPERANDS = {  # names of their shapes
+    "conv2d_forward": ("X", "W"),
+    "conv2d_backward_input": ("Y", "W"),
+    "conv2d_backward_weight": ("X", "Y"),
+}
+
+
+def winner(
+    device: Device, key: str, names: Sequence[str], calls: Callable[[], Mapping[str, Call]]
+) -> str:
+    """Which of `names` is fastest for the work `key`; the first is the default, which wins unless clearly slower.
+
+    `calls()` makes scratch operands and one call for each name; it is asked for only where no run has measured yet.
+    Where there is no memory for it the default is taken and nothing is kept.
+    """
+    if len(names) == 1:
+        return names[0]
+    book = _book(device, folder())
+    times = book.times(key, names)
+    if times is None:
+        try:
+            times = measure(device, calls())
+        except OutOfMemoryError as error:
+            _say(f"{key}: {names[0]}, not tuned: {error}")
+            return names[0]
+        book.add(key, times)
+    order = sorted(times, key=lambda name: times[name])
+    if times[order[0]] > MARGIN * times.get(names[0], float("inf")):
+        order.remove(names[0])
+        order.insert(0, names[0])
+    listed = [f"{name} ({times[name]:.4f} ms)" for name in order]
+    runner_up = f", runner-up {listed[1]}" if len(listed) > 1 else ""
+    _say(f"{key}: tuned: {listed[0]}{runner_up}")
+    return order[0]
+
+
+def _say(text: str) -> None:
+    if config.DEBUG.flag():
+        print(f"alpha: {text}", file=sys.stderr)
+
+
+# -- measuring --------------------------------------------------------------------------------------
+
+
+def scratch(device: Device, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array of normal numbers: zeros need less power, and the GPU would run faster on them."""
+    return device.upload(np.resize(_pattern(dtype), shape))
+
+
+@functools.cache
+def _pattern(dtype: np.dtype[Any]) -> Any:
+    return np.random.default_rng(0).standard_normal(1 << 16, np.float32).astype(dtype)
+
+
+def measure(device: Device, calls: Mapping[str, Call]) -> Times:
+    """Median milliseconds of each call, measured in turns so that a change of clock rate meets all.
+
+    A call that finds too little memory is left out; `OutOfMemoryError` where none is left.
+    """
+    clock = _Clock(device)
+    running: dict[str, Call] = {}
+    shortage: OutOfMemoryError | None = None
+    for name, call in calls.items():
+        try:
+            call()  # compiles, and fills the tables that are kept
+            running[name] = call
+        except OutOfMemoryError as error:
+            shortage = error
+    if not running:
+        raise shortage or ValueError("nothing to measure")
+    samples: dict[str, list[float]] = {name: [] for name in running}
+    until = time.perf_counter() + BUDGET_S * len(running)
+    for _ in range(ROUNDS):
+        for name, call in running.items():
+            samples[name].append(clock.milliseconds(call))
+        best = min(values[0] for values in samples.values())
+        running = {n: call for n, call in running.items() if samples[n][0] <= HOPELESS * best}
+        if time.perf_counter() > until:
+            break
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+class _Clock:
+    """Times what a call does on the device, not what the host needs to queue it.
+
+    Before each measurement the device gets enough to do that the call's launches are queued behind it; that also
+    takes the operands out of the L2 cache, where they are not in a training step either.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self._waste = device.empty((FLUSH_BYTES,), np.uint8)
+
+    def milliseconds(self, call: Call) -> float:
+        for _ in range(FLUSHES):
+            self.device.driver.fill(self._waste.address, 0, FLUSH_BYTES)
+        start = self.device.record_event()
+        call()
+        return float(self.device.elapsed_ms(start, self.device.record_event()))
+
+
+# -- the file ---------------------------------------------------------------------------------------
+
+
+class _Book:
+    """The measurements of one GPU, driver, compiler and version of the kernels, and their file."""
+
+    def __init__(self, path: Path, facts: Mapping[str, str]) -> None:
+        self.path, self.facts = path, facts
+        self._unwritable = False
+        self._known = self._read()
+
+    def times(self, key: str, names: Sequence[str]) -> Times | None:
+        """What was measured for `key`, if all of it is of candidates that there are."""
+        times = self._known.get(key)
+        return times if times and times.keys() <= set(names) else None
+
+    def add(self, key: str, times: Times) -> None:
+        """Keep it in the file, with what other processes have written meanwhile."""
+        self._known = {**self._read(), **self._known, key: times}
+        content = {"facts": self.facts, "milliseconds": self._known}
+        try:
+            _replace(self.path, json.dumps(content, indent=1))
+        except OSError as error:
+            if not self._unwritable:
+                self._unwritable = True
+                warnings.warn(
+                    f"{self.path}: what ALPHA_TUNE measured cannot be kept ({error.strerror}) and "
+                    f"is measured again in every process: set {config.CACHE_DIR.name} to a writable "
+                    "folder",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+
+    def _read(self) -> dict[str, Times]:
+        try:
+            text = self.path.read_bytes()
+        except OSError:  # mostly, that there is none yet; `add` says what is wrong with the folder
+            return {}
+        try:
+            content = json.loads(text)
+            return {
+                str(key): {str(name): float(ms) for name, ms in times.items()}
+                for key, times in content["milliseconds"].items()
+            }
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            aside = self.path.with_suffix(".damaged")
+            with contextlib.suppress(OSError):
+                self.path.replace(aside)
+            warnings.warn(
+                f"{self.path}: not a file of ALPHA_TUNE ({type(error).__name__}: {error}); it is kept as "
+                f"{aside.name} and its shapes are measured again",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return {}
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=".tuned-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def folder() -> Path:
+    """Where the files are."""
+    return config.cache_dir() / "tuned"
+
+
+@functools.cache
+def _book(device: Device, home: Path) -> _Book:
+    facts = facts_of(device)
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    gpu = "".join(c if c.isalnum() else "-" for c in facts["gpu"])
+    return _Book(home / f"{gpu}.{digest}.json", facts)
+
+
+def facts_of(device: Any) -> dict[str, str]:
+    """What a measurement holds for, besides the shape."""
+    properties = device.properties
+    major, minor = properties.compute_capability
+    try:
+        compiler = cuda_compiler(target((major, minor))).identity
+    except CompileError as error:  # the emulated driver needs none
+        compiler = str(error)
+    return {
+        "gpu": properties.name,
+        "compute capability": f"{major}.{minor}",
+        "driver": properties.driver,
+        "compiler": compiler,
+        "kernels": sources_digest(),
+    }
+
+
+@functools.cache
+def sources_digest() -> str:
+    """A hash of the kernels, and of the table and the launches, which are Python."""
+    digest = hashlib.sha256()
+    for path in _sources():
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _sources() -> Iterable[Path]:
+    package, root = Path(__file__).parent, source_root()
+    yield from sorted(package.glob("*.py"))
+    yield from sorted(package.parent.glob("matmul*.py"))
+    for family in ("common", "conv2d", "matmul", "reduce"):
+        yield from sorted(path for path in (root / family).iterdir() if path.is_file())

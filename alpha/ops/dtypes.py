@@ -1,0 +1,158 @@
+"""What the operators' dtypes mean to a launch: C++ types, packs a thread, checks, and the casts between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.primitive import Array, device_name, primitive
+from alpha.runtime import workers
+from alpha.runtime.cpu import empty as cpu_empty
+
+DType = np.dtype[Any]
+
+BLOCK = 256  # threads a block of every one-dimensional kernel
+CUDA_TYPES: dict[DType, str] = {
+    FLOAT32: "float",
+    BFLOAT16: "bfloat16",
+    np.dtype(np.float64): "double",
+    np.dtype(np.int32): "int",
+    np.dtype(np.int64): "long long",
+    np.dtype(np.uint8): "unsigned char",
+    np.dtype(np.bool_): "bool",
+}
+_STEPS = {8: 2, 4: 2, 1: 4}  # packs a thread, by elements a pack: enough loads in flight
+
+
+def moved_type(dtype: DType) -> str:
+    """The C++ type for kernels that move elements and compute nothing."""
+    return "unsigned short" if dtype == BFLOAT16 else CUDA_TYPES[dtype]
+
+
+def number(dtype: DType) -> Callable[[float], Any]:
+    """The numpy type in which a kernel on arrays of `dtype` takes its numbers."""
+    result: Callable[[float], Any] = np.float32 if dtype == BFLOAT16 else dtype.type
+    return result
+
+
+def vector_width(*arrays: Array, along: int = 0) -> int:
+    """Neighbouring elements that a thread takes together, of an axis `along` long: 8, 4 or 1.
+
+    Such packs are aligned in every array and divide the axis; 8, where one of the arrays is bfloat16: 16 bytes of it.
+    """
+    addresses, halves = 0, False
+    for array in arrays:
+        addresses |= array.address
+        halves |= array.dtype.itemsize == 2
+    for pack in (8, 4) if halves else (4,):
+        if along % pack == 0 and (
+            addresses % 16 == 0  # more than any needs, and nearly always so
+            or all(a.address % min(16, pack * a.dtype.itemsize) == 0 for a in arrays)
+        ):
+            return pack
+    return 1
+
+
+def stream_grid(size: int, vector: int) -> tuple[int, dict[str, int | str]]:
+    """Blocks, and macros, of a kernel that goes through `size` elements once."""
+    steps = _STEPS[vector]
+    index = "unsigned" if size < 2**31 else "unsigned long long"
+    macros: dict[str, int | str] = {"VECTOR": vector, "STEPS": steps, "INDEX": index}
+    return -(-size // (BLOCK * vector * steps)), macros
+
+
+def need_float32(operator: str, *arrays: Array) -> None:
+    """`TypeError` where an array is not float32, the type of the larger cuda kernels."""
+    for array in arrays:
+        if array.dtype != FLOAT32:
+            raise TypeError(f"{operator}: cuda computes in float32, not {array.dtype.name}")
+
+
+def need_activations(operator: str, *arrays: Array) -> None:
+    """`TypeError` where the arrays are not all float32 or all bfloat16."""
+    first = arrays[0].dtype
+    if first != BFLOAT16:
+        need_float32(operator, *arrays)
+    elif any(array.dtype != first for array in arrays):
+        names = ", ".join(array.dtype.name for array in arrays)
+        raise TypeError(f"{operator}: one dtype is needed, not {names}")
+
+
+def met_dtype(operator: str, arrays: Sequence[Array]) -> DType:
+    """The dtype of what is computed from the arrays: theirs, or bfloat16 where it meets float32; else `TypeError`."""
+    first: DType = arrays[0].dtype
+    for array in arrays[1:]:
+        if array.dtype != first:
+            return _mixed(operator, arrays)
+    return first
+
+
+def _mixed(operator: str, arrays: Sequence[Array]) -> DType:
+    if {array.dtype for array in arrays} == {FLOAT32, BFLOAT16}:
+        return BFLOAT16
+    names = " and ".join(array.dtype.name for array in arrays)
+    raise TypeError(f"{operator}: dtypes {names} differ; use .astype")
+
+
+@primitive
+def cast(X: Array, dtype: DType, scale: float, shift: float) -> Array:
+    """Y = scale X + shift in another dtype   X (...) -> Y (...)"""
+
+
+@cast.impl("cpu")
+def _(X: Array, dtype: DType, scale: float, shift: float) -> Array:
+    Y = cpu_empty(X.shape, dtype)
+    x, y = X.reshape(-1), Y.reshape(-1)
+
+    def chunk(start: int, stop: int) -> None:
+        if scale == 1.0 and shift == 0.0:
+            y[start:stop] = x[start:stop]
+        elif dtype == BFLOAT16:
+            y[start:stop] = x[start:stop].astype(FLOAT32) * np.float32(scale) + np.float32(shift)
+        else:
+            np.multiply(x[start:stop], dtype.type(scale), out=y[start:stop], dtype=dtype)
+            y[start:stop] += dtype.type(shift)
+
+    workers.parallel_for(X.size, workers.CHUNK_BYTES // dtype.itemsize, chunk)
+    return Y
+
+
+@cast.impl("cuda")
+def _(X: Array, dtype: DType, scale: float, shift: float) -> Array:
+    for kind in (X.dtype, dtype):
+        if kind not in CUDA_TYPES:
+            known = ", ".join(t.name for t in CUDA_TYPES)
+            raise TypeError(f"cast: cuda has no {kind.name} ({known})")
+    Y = X.device.empty(X.shape, dtype)
+    if X.size:
+        # no wider: neighbouring threads read and write neighbouring words of the larger type
+        grid, macros = stream_grid(X.size, min(4, vector_width(X, Y)))
+        X.device.launch(
+            "elementwise/cast.cu", "cast", grid, BLOCK,
+            (Y, X, np.int64(X.size), number(dtype)(scale), number(dtype)(shift)),
+            {"FROM": CUDA_TYPES[X.dtype], "TO": CUDA_TYPES[dtype],
+             "AFFINE": int((scale, shift) != (1.0, 0.0)), **macros},
+        )  # fmt: skip
+    return Y
+
+
+def as_dtype(X: Array, dtype: DType) -> Array:
+    """X itself where it has that dtype, else a copy in it."""
+    return X if X.dtype == dtype else cast(X, dtype, 1.0, 0.0)
+
+
+def as_float32(X: Array) -> Array:
+    """X, in float32 where it is bfloat16."""
+    return cast(X, FLOAT32, 1.0, 0.0) if X.dtype == BFLOAT16 else X
+
+
+def factors(precision: str, A: Array, B: Array) -> tuple[Array, Array]:
+    """The operands of a product in that precision: in bfloat16 with "bf16" on cuda, and where one of them is so."""
+    lower = precision == "bf16" and device_name(A) == "cuda"
+    met = met_dtype("product", (A, B))
+    if met == BFLOAT16 or (lower and met == FLOAT32):
+        return as_dtype(A, BFLOAT16), as_dtype(B, BFLOAT16)
+    return A, B

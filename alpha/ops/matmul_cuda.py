@@ -1,0 +1,206 @@
+"""Matrix products on CUDA: tensor-core rows of the convolution table where they pay, else FFMA.
+
+A product is a 1 x 1 convolution of a 1 x 1 map:
+
+    A B^T   A (M, K), B (N, K)   conv2d_forward          X = A (M, 1, 1, K), W = B (N, 1, 1, K)  -> Y  (M, 1, 1, N)
+    A B     A (M, K), B (K, N)   conv2d_backward_input   dY = A (M, 1, 1, K), W = B (K, 1, 1, N) -> dX (M, 1, 1, N)
+    A^T B   A (K, M), B (K, N)   conv2d_backward_weight  X = B (K, 1, 1, N), dY = A (K, 1, 1, M) -> dW (M, 1, 1, N)
+
+A^T B^T is none of them, and a batch is left to FFMA. So are rows on FFMA: cuda/matmul does the same, and cuts a long
+K in all of the products.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+from alpha import config
+from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.conv2d import cuda_target, tune
+from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT, Target, Variant
+from alpha.ops.dtypes import as_dtype, as_float32, need_activations
+from alpha.ops.reduce import sum_parts
+from alpha.primitive import Array
+from alpha.runtime import Device
+
+LARGE, SMALL, DEPTH = (128, 64), (64, 64), 16  # a block's tile of Y, and its step along K
+THREADS = 256
+FFMA = "matmul"  # cuda/matmul among the rows
+LEAST_LENGTH = 8  # of M, N and K on tensor cores
+
+# Tensor cores pay from so many operations on; twice that where passes prepare the operands (their scale and their
+# planes), which takes some 20 microseconds of a Hopper GPU. docs/benchmarks.md has both sides of it.
+LEAST_FLOPS = 1 << 29
+PREPARED = ("HALVES", "FLOATS")
+# The rate of a full grid of a float32 row over that of FFMA, by compute capability: half the ratio of the peaks, three
+# tensor-core products to one of FFMA; sm_100 runs sm_80's instructions. Elsewhere (sm_86, sm_89, sm_120) one tf32
+# product takes as long as FFMA's.
+GAIN = {(8, 0): 1.3, (9, 0): 2.5, (10, 0): 1.3}
+GAIN_ELSEWHERE = 0.3
+TF32 = 2.0  # of a row that multiplies once, over that
+
+
+class Product(NamedTuple):
+    """Y (D, M, N) = A B over K; A and B as they are stored or transposed."""
+
+    D: int
+    M: int
+    N: int
+    K: int
+    transpose_a: bool
+    transpose_b: bool
+
+    def as_convolution(self) -> tuple[str, ConvShape] | None:
+        """The operator and its shape, or None where it is no convolution."""
+        none = self.D > 1 or (self.transpose_a and self.transpose_b)
+        if none or min(self.M, self.N, self.K) < LEAST_LENGTH:
+            return None
+        if self.transpose_a:
+            return WEIGHT, _shape(self.K, self.N, self.M)
+        if self.transpose_b:
+            return FORWARD, _shape(self.M, self.K, self.N)
+        return INPUT, _shape(self.M, self.N, self.K)
+
+    def __str__(self) -> str:
+        a, b = ("^T" if transposed else "" for transposed in (self.transpose_a, self.transpose_b))
+        return f"matmul A{a} B{b} D {self.D} M {self.M} N {self.N} K {self.K}"
+
+
+def _shape(N: int, IC: int, OC: int) -> ConvShape:
+    return conv_shape("matmul", (N, 1, 1, IC), (OC, 1, 1, IC), (1, 1), (0, 0))
+
+
+def multiply(p: Product, A: Array, B: Array, precision: str) -> Array:
+    """A, B, both float32 or both bfloat16 -> Y (D, M, N), bfloat16 where its row gives that, or float32"""
+    need_activations("matmul", A, B)
+    if A.dtype == BFLOAT16:
+        v = choose_row(p, A.device, "bf16") if aligned(A, B) else None
+        if v is not None:
+            return run_row(p, v, A, B)
+        A, B = as_float32(A), as_float32(B)
+        precision = "bf16"
+    # tf32 keeps all bits of bfloat16, and of float32 more than bfloat16 would
+    precision = "tf32" if precision == "bf16" else precision
+    v = choose_row(p, A.device, precision) if aligned(A, B) else None
+    return ffma(p, A, B) if v is None else run_row(p, v, A, B)
+
+
+# -- rows of the convolution table ------------------------------------------------------------------
+
+
+def choose_row(p: Product, device: Device, precision: str) -> Variant | None:
+    """The row that computes it, or None where `ffma` does, or with "bf16" no row on bfloat16 operands.
+
+    ALPHA_CONV_VARIANT forces a row, ALPHA_TUNE=1 times the best row and `ffma`, ALPHA_DEBUG=1 prints each choice once.
+    """
+    return _choose_row(
+        p, device, precision, config.CONV_VARIANT.get(), config.TUNE.flag(), config.DEBUG.flag(),
+        config.CACHE_DIR.get(),
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def _choose_row(
+    p: Product, device: Device, precision: str, forced: str, tuned: bool, debug: bool, cache: str
+) -> Variant | None:
+    found = p.as_convolution()
+    if found is None:
+        return None
+    target = cuda_target(device)
+    v = choose(*found, target, precision)
+    if precision == "bf16" and v.precision != "bf16":
+        return None
+    wanted = v.name == forced or pays(p, v, target)
+    if tuned and v.name != forced and on_tensor_cores(v):
+        names = (v.name, FFMA) if wanted else (FFMA, v.name)
+        wanted = (
+            tune.winner(device, f"{p} {precision}", names, lambda: _calls(p, v, device)) == v.name
+        )
+    if debug:
+        print(f"alpha: {p} {precision}: {v.name if wanted else FFMA}", file=sys.stderr)
+    return v if wanted else None
+
+
+def on_tensor_cores(v: Variant) -> bool:
+    """Of the rows for eight channels or more, only FFMA's name the depth of a step."""
+    return "BK" not in v.tile
+
+
+def pays(p: Product, v: Variant, target: Target) -> bool:
+    """Whether the row beats `ffma`, which cuts K until its blocks fill the GPU. Of the rows only A^T B's do that.
+
+    The others leave multiprocessors idle where Y has few tiles; then the row must win with what is busy.
+    """
+    if v.precision == "bf16" or not on_tensor_cores(v):
+        return on_tensor_cores(v)  # `ffma` would need three casts
+    prepared = v.tile.get("OPERANDS") in PREPARED
+    if LEAST_FLOPS * (2 if prepared else 1) > 2 * p.M * p.N * p.K:
+        return False
+    gain = GAIN.get(target.compute_capability, GAIN_ELSEWHERE)
+    gain *= TF32 if v.precision == "tf32" else 1.0
+    tiles = -(-p.M // v.tile.get("BM", 128)) * -(-p.N // v.tile["BN"])
+    busy = 1.0 if p.transpose_a else min(1.0, tiles / target.multiprocessors)
+    return gain * busy > 1.0
+
+
+def run_row(p: Product, v: Variant, A: Array, B: Array) -> Array:
+    """A, B (1, ..), (1, ..) as stored -> Y (1, M, N) of the dtype that the row gives"""
+    found = p.as_convolution()
+    assert found is not None
+    a, b = (x.reshape(x.shape[1], 1, 1, x.shape[2]) for x in (A, B))
+    first, second = (b, a) if p.transpose_a else (a, b)
+    return v.run(first, second, found[1], v).reshape(1, p.M, p.N)
+
+
+def _calls(p: Product, v: Variant, device: Device) -> dict[str, Callable[[], Array]]:
+    """Calls for the autotuner, on scratch operands; of a bfloat16 product `ffma` is timed with its casts."""
+    a = (1, p.K, p.M) if p.transpose_a else (1, p.M, p.K)
+    b = (1, p.N, p.K) if p.transpose_b else (1, p.K, p.N)
+    dtype = BFLOAT16 if v.precision == "bf16" else FLOAT32
+    A, B = (tune.scratch(device, shape, dtype) for shape in (a, b))
+    return {
+        v.name: lambda: run_row(p, v, A, B),
+        FFMA: lambda: as_dtype(ffma(p, as_float32(A), as_float32(B)), A.dtype),
+    }
+
+
+# -- FFMA -------------------------------------------------------------------------------------------
+
+
+def ffma(p: Product, A: Array, B: Array) -> Array:
+    """A (D, M, K) or (D, K, M), B (D, K, N) or (D, N, K), float32 -> Y (D, M, N)"""
+    D, M, N, K = p[:4]
+    device = A.device
+    whole = A.shape[2] % 4 == 0 and B.shape[2] % 4 == 0
+    vector = 4 if whole and aligned(A, B) else 1
+    processors = device.properties.multiprocessors
+    # the large tile where it fills the device; its loads one by one would need too many registers
+    tile = LARGE if vector == 4 and _blocks(D, M, N, LARGE) >= processors else SMALL
+    blocks = _blocks(D, M, N, tile)
+    # a long K over few tiles is cut so that the blocks fill the device
+    steps = -(-K // DEPTH)
+    splits = max(1, min(2 * processors // blocks, steps // 8))
+    depth = -(-steps // splits) * DEPTH
+    splits = -(-K // depth)
+    part = device.empty((splits, D, M, N), A.dtype)
+    device.launch(
+        "matmul/matmul.cu", "matmul", blocks * splits, THREADS,
+        (part, A, B, M, N, K, D, depth, int(B.shape[0] == 1)),
+        {"TRANSPOSE_A": int(p.transpose_a), "TRANSPOSE_B": int(p.transpose_b),
+         "BM": tile[0], "BN": tile[1], "BK": DEPTH, "VECTOR": vector},
+    )  # fmt: skip
+    return part.reshape(D, M, N) if splits == 1 else sum_parts(part)
+
+
+def _blocks(D: int, M: int, N: int, tile: tuple[int, int]) -> int:
+    return D * -(-M // tile[0]) * -(-N // tile[1])
+
+
+def aligned(A: Array, B: Array) -> bool:
+    """Whether rows and columns can be loaded 16 bytes at a time, if their lengths allow it."""
+    return all(X.address % 16 == 0 for X in (A, B))

@@ -1,0 +1,175 @@
+// A warp's tile of a GEMM on tensor cores (mma.sync), K a step of 128 bytes at a time: 32 floats or 64 bfloat16.
+//
+// Operands, what the elements are and how their fragments are multiplied:
+//   Tf32x3  float, three products of tf32 parts; tensor cores truncate as they accumulate, so that the sum of each step
+//           is promoted to a float32 accumulator: as accurate as FFMA (docs/benchmarks.md)
+//   Tf32    float, one product: b rounded to tf32, a truncated (a systematic 3.5e-4; rounding a costs as much again)
+//   Bf16    bfloat16, one product, exact
+//
+// Operands lie in shared memory in one of two swizzled layouts, both free of bank conflicts:
+//   k-major   rows of 128 bytes (one row an m or n); 16-byte chunk c of row r at chunk c ^ (r & 7)
+//   mn-major  one row a k, of WIDTH elements; 16-byte chunk c of row k at chunk c ^ 2 (k & 3), of bfloat16 at c ^ (k & 7)
+#pragma once
+#include "common/bfloat16.cuh"
+#include "common/ldmatrix.cuh"
+#include "common/tf32x3.cuh"
+
+constexpr int ROW_BYTES = 128, CHUNK_BYTES = 16;
+constexpr int FRAGMENTS_K = ROW_BYTES / 32;  // of a step: 8 floats or 16 bfloat16 each
+
+struct Tf32x3 {
+  using Element = float;
+  static constexpr bool PROMOTED = true;
+
+  template <int MF, int NF>
+  static __device__ __forceinline__ void multiply(float (&d)[MF][NF][4], const uint32_t (&a)[MF][4],
+                                                  const uint32_t (&b)[NF][2]) {
+    multiply_tf32x3(d, a, b);
+  }
+};
+
+struct Tf32 {
+  using Element = float;
+  static constexpr bool PROMOTED = false;
+
+  template <int MF, int NF>
+  static __device__ __forceinline__ void multiply(float (&d)[MF][NF][4], const uint32_t (&a)[MF][4],
+                                                  const uint32_t (&b)[NF][2]) {
+    uint32_t rounded[NF][2];
+#pragma unroll
+    for (int n = 0; n < NF; n++) rounded[n][0] = nearest(b[n][0]), rounded[n][1] = nearest(b[n][1]);
+#pragma unroll
+    for (int m = 0; m < MF; m++) mma_m16n8k8_tf32(d[m], a[m], rounded);
+  }
+
+ private:
+  // As round_tf32, but for the 13 low bits, which the hardware ignores.
+  static __device__ __forceinline__ uint32_t nearest(uint32_t x) {
+    return fabsf(__uint_as_float(x)) < __uint_as_float(0x7f800000u) ? x + 0x1000u : x;
+  }
+};
+
+struct Bf16 {
+  using Element = bfloat16;
+  static constexpr bool PROMOTED = false;
+
+  template <int MF, int NF>
+  static __device__ __forceinline__ void multiply(float (&d)[MF][NF][4], const uint32_t (&a)[MF][4],
+                                                  const uint32_t (&b)[NF][2]) {
+#pragma unroll
+    for (int m = 0; m < MF; m++) mma_m16n8k16_bf16(d[m], a[m], b);
+  }
+};
+
+// MF x NF fragments of 16 x 8: a warp tile of 16 MF x 8 NF.
+template <class Operands, int MF, int NF>
+struct WarpTile {
+  using Element = typename Operands::Element;
+  static constexpr int TILE_K = ROW_BYTES / sizeof(Element), CHUNK = CHUNK_BYTES / sizeof(Element);
+  static_assert(NF % 2 == 0, "B fragments are loaded in pairs");
+  float acc[MF][NF][4] = {};
+
+  // Where the layouts have a chunk, in elements.
+  static __device__ __forceinline__ int k_major(int row, int chunk) { return row * TILE_K + (chunk ^ (row & 7)) * CHUNK; }
+  template <int WIDTH>
+  static __device__ __forceinline__ int mn_major(int k, int chunk) {
+    const int swizzle = sizeof(Element) == 2 ? k & 7 : (k & 3) << 1;
+    return k * WIDTH + (chunk ^ swizzle) * CHUNK;
+  }
+
+  // acc += A B over a step, both k-major: a, b are the shared addresses of the warp's first rows (multiples of 8).
+  __device__ __forceinline__ void multiply_k_major(uint32_t a, uint32_t b) {
+    const int lane = threadIdx.x & 31, matrix = lane >> 3, i = lane & 7;
+    const uint32_t a_row = a + ((matrix & 1) * 8 + i) * ROW_BYTES, b_row = b + ((matrix >> 1) * 8 + i) * ROW_BYTES;
+    step([&](int k, uint32_t(&af)[MF][4], uint32_t(&bf)[NF][2]) {
+      const uint32_t a_chunk = ((2 * k + (matrix >> 1)) ^ i) << 4, b_chunk = ((2 * k + (matrix & 1)) ^ i) << 4;
+#pragma unroll
+      for (int m = 0; m < MF; m++) ldmatrix_x4(af[m], a_row + m * 16 * ROW_BYTES + a_chunk);
+#pragma unroll
+      for (int n = 0; n < NF; n += 2) {
+        uint32_t two[4];
+        ldmatrix_x4(two, b_row + n * 8 * ROW_BYTES + b_chunk);
+        bf[n][0] = two[0], bf[n][1] = two[1], bf[n + 1][0] = two[2], bf[n + 1][1] = two[3];
+      }
+    });
+  }
+
+  // acc += A^T B over a step, both mn-major: As, Bs the tiles, m0 and n0 the warp's first column in each.
+  template <int WIDTH_A, int WIDTH_B>
+  __device__ __forceinline__ void multiply_mn_major(const float* As, const float* Bs, int m0, int n0) {
+    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    step([&](int k, uint32_t(&af)[MF][4], uint32_t(&bf)[NF][2]) {
+#pragma unroll
+      for (int m = 0; m < MF; m++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          const int column = m0 + m * 16 + (e & 1) * 8 + g;
+          af[m][e] = __float_as_uint(As[mn_major<WIDTH_A>(k * 8 + t + (e >> 1) * 4, column >> 2) + (column & 3)]);
+        }
+#pragma unroll
+      for (int n = 0; n < NF; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          const int column = n0 + n * 8 + g;
+          bf[n][e] = __float_as_uint(Bs[mn_major<WIDTH_B>(k * 8 + t + e * 4, column >> 2) + (column & 3)]);
+        }
+    });
+  }
+  template <int WIDTH_A, int WIDTH_B>
+  __device__ __forceinline__ void multiply_mn_major(const bfloat16* As, const bfloat16* Bs, int m0, int n0) {
+    const int lane = threadIdx.x & 31, matrix = lane >> 3, i = lane & 7;
+    const uint32_t a = shared_address(As), b = shared_address(Bs);
+    step([&](int k, uint32_t(&af)[MF][4], uint32_t(&bf)[NF][2]) {
+#pragma unroll
+      for (int m = 0; m < MF; m++)
+        ldmatrix_x4_trans(af[m], a + mn_major<WIDTH_A>(k * 16 + (matrix >> 1) * 8 + i, m0 / 8 + m * 2 + (matrix & 1)) * 2);
+#pragma unroll
+      for (int n = 0; n < NF; n += 2) {
+        uint32_t two[4];
+        ldmatrix_x4_trans(two, b + mn_major<WIDTH_B>(k * 16 + (matrix & 1) * 8 + i, n0 / 8 + n + (matrix >> 1)) * 2);
+        bf[n][0] = two[0], bf[n][1] = two[1], bf[n + 1][0] = two[2], bf[n + 1][1] = two[3];
+      }
+    });
+  }
+
+  // Calls store(m, n, v0, v1) for each pair of neighbouring columns, m and n within the warp tile.
+  template <class Store>
+  __device__ __forceinline__ void each_pair(Store store) const {
+    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int m = 0; m < MF; m++)
+#pragma unroll
+      for (int n = 0; n < NF; n++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+          store(m * 16 + h * 8 + g, n * 8 + t * 2, acc[m][n][h * 2], acc[m][n][h * 2 + 1]);
+  }
+
+ private:
+  // load(k, a, b) gives the k-th fragments of the step.
+  template <class Load>
+  __device__ __forceinline__ void step(Load load) {
+    if constexpr (Operands::PROMOTED) {
+      float block[MF][NF][4] = {};
+      products(block, load);
+#pragma unroll
+      for (int m = 0; m < MF; m++)
+#pragma unroll
+        for (int n = 0; n < NF; n++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) acc[m][n][e] += block[m][n][e];
+    } else {
+      products(acc, load);
+    }
+  }
+
+  template <class Load>
+  static __device__ __forceinline__ void products(float (&sum)[MF][NF][4], Load& load) {
+#pragma unroll
+    for (int k = 0; k < FRAGMENTS_K; k++) {
+      uint32_t a[MF][4], b[NF][2];
+      load(k, a, b);
+      Operands::multiply(sum, a, b);
+    }
+  }
+};

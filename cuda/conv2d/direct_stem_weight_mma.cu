@@ -1,0 +1,155 @@
+// Filter gradient of a network's first layer (few input channels), directly, on tensor cores (mma.sync).
+//
+// GEMM: GM = 64 of OC, GN = FH FW IC, GK = N OH OW pixels, eight neighbours of an output row (an octet) at a time.
+// A block walks over bands of output rows. dY comes by cp.async in chunks of PIXELS through a ring; the band of X with
+// its padding lies in shared memory twice, and a share of the next one is fetched beside each chunk. A warp multiplies
+// 32 channels x 8 NF places of the filter over 1 / WK of each chunk; blocks write partial dW apart, to be added in order.
+//   BF16 0, PRODUCTS 3   3xTF32, each 32 pixels summed apart and promoted to float32: "float32"
+//   BF16 0, PRODUCTS 1   operands rounded to tf32
+//   BF16 1, PRODUCTS 1   X, dY bfloat16; a word of the band is the pair of a number and the one of the next pixel
+// An infinity or NaN of dY reaches the dW of its output channel alone, one of X also that of its neighbours in the band.
+// Grid: (blocks, ceil(OC / 64)). Block: 256. part (blocks, OC, FH, FW, IC) float32.
+// Shared memory: 3 PIXELS 72 sizeof(dY) + 8 (octets of a band, to whole chunks) + 2 x 4 words of the band, which is
+// ((rows - 1) sh + FH) ((8 ceil(OW / 8) - 1) sw + FW) IC. Needs sm_80, rows of dY of whole 16 bytes.
+// Macros: BF16 0 | 1, PRODUCTS 1 | 3, WN 1 | 2 | 4 and NF <= 5: 8 NF WN >= FH FW IC.
+#include "common/cp_async.cuh"
+#include "conv2d/stem_octets.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    direct_stem_weight_mma(float* __restrict__ part, const Element* __restrict__ X, const Element* __restrict__ dY, ConvShape s,
+                           int most_rows) {
+  ALPHA_DYNAMIC_SHARED(Element, ring);  // [STAGES][PIXELS][ROW]
+  Octet* octets = reinterpret_cast<Octet*>(ring + STAGES * PIXELS * ROW);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, oc0 = blockIdx.y * CHANNELS;
+  const int wm = warp % WM, wn = warp / WM % WN, wk = warp / (WM * WN);
+  const int row_taps = s.FW * s.IC, K = s.FH * row_taps, step = s.sw * s.IC, row_octets = (s.OW + 7) / 8;
+  const int tasks = s.N * ((s.OH + most_rows - 1) / most_rows), chunks = (most_rows * row_octets + OCTETS - 1) / OCTETS;
+  const Task largest(s, 0, most_rows);
+  const int width = largest.band.width, words = largest.band.height * width;
+  uint32_t* bands = reinterpret_cast<uint32_t*>(octets + chunks * OCTETS);  // [2][words]
+  const unsigned reciprocal = 0xffffffffu / width + 1;                     // of the width by 2^32; exact within a band
+
+  for (int i = threadIdx.x; i < chunks * OCTETS; i += THREADS) {
+    const int row = i / row_octets, column = i % row_octets * 8;
+    const bool inside = row < most_rows;
+    octets[i] = {inside ? 4 * (row * s.sh * width + column * step) : 0,
+                 inside ? (row * s.OW + column) * 16 + min(8, s.OW - column) : 0};
+  }
+  int place[NF];  // of this lane's column of each fragment: bytes from the octet's corner
+#pragma unroll
+  for (int j = 0; j < NF; j++) {
+    const int k = (wn * NF + j) * 8 + g;
+    place[j] = 4 * ((k < K ? k / row_taps * width + k % row_taps : 0) + t * (BF16 ? 2 : 1) * step);
+  }
+
+  // The i-th word of the share that this thread brings beside `chunk`
+  const int share = (words + chunks * THREADS - 1) / (chunks * THREADS);
+  auto word_of = [&](int chunk, int i) { return (chunk * share + i) * THREADS + int(threadIdx.x); };
+  auto fetch = [&](const Task& task, int word) {
+    const int r = __umulhi(word, reciprocal);
+    return task.band.at(X + (long)task.image * s.IH * s.IW * s.IC, s, r, word - r * width);
+  };
+  if (int(blockIdx.x) < tasks)
+    for (int i = threadIdx.x; i < words; i += THREADS) put(bands, i, step, fetch(Task(s, blockIdx.x, most_rows), i));
+  __syncthreads();  // the octets are there
+
+  // Brings the next chunk: this thread 16 bytes of a pixel, of PER_ROUND octets a round.
+  constexpr int PER_ROUND = THREADS / (8 * PIECES), ROUNDS = OCTETS / PER_ROUND;
+  const int my_octet = threadIdx.x / (8 * PIECES), my_pixel = threadIdx.x / PIECES % 8;
+  const int my_channel = threadIdx.x % PIECES * PIECE;
+  const uint32_t target = shared_address(ring + (my_octet * 8 + my_pixel) * ROW + my_channel);
+  const int my_limit = oc0 + my_channel < s.OC ? my_pixel : 8;  // an octet of more pixels has this thread's
+  int ahead_task = blockIdx.x, ahead_chunk = 0, ahead_slot = 0, ahead_octets = 0;
+  const Element* ahead = dY;
+  auto bring = [&] {
+    if (ahead_task < tasks) {
+      if (ahead_chunk == 0) {
+        const Task task(s, ahead_task, most_rows);
+        ahead = dY + (((long)task.image * s.OH + task.band.oh0) * s.OW + my_pixel) * s.OC + oc0 + my_channel;
+        ahead_octets = task.band.rows * row_octets;
+      }
+#pragma unroll
+      for (int q = 0; q < ROUNDS; q++) {
+        const int o = ahead_chunk * OCTETS + q * PER_ROUND + my_octet, at = octets[o].pixel_and_count;
+        const bool inside = my_limit < (at & 15) && o < ahead_octets;
+        cp_async<16>(target + (ahead_slot * PIXELS + q * PER_ROUND * 8) * ROW * int(sizeof(Element)),
+                     ahead + (long)(at >> 4) * s.OC, inside ? 16 : 0);
+      }
+      ahead_slot = ahead_slot == STAGES - 1 ? 0 : ahead_slot + 1;
+      if (++ahead_chunk == chunks) ahead_chunk = 0, ahead_task += gridDim.x;
+    }
+    cp_async_commit();
+  };
+#pragma unroll
+  for (int i = 0; i < STAGES - 1; i++) bring();
+
+  float acc[MF][NF][4] = {};
+  int slot = 0;
+  uint32_t* band = bands;
+  for (int task = blockIdx.x; task < tasks; task += gridDim.x) {
+    uint32_t* next_band = band == bands ? bands + words : bands;
+    const bool has_next = task + int(gridDim.x) < tasks;
+    const Task next(s, task + gridDim.x, most_rows);
+    for (int chunk = 0; chunk < chunks; chunk++) {
+      cp_async_wait<STAGES - 2>();
+      __syncthreads();  // this chunk and this band are there, the chunk before is read
+      bring();
+      Element held[HELD];
+#pragma unroll
+      for (int i = 0; i < HELD; i++)
+        if (has_next && i < share && word_of(chunk, i) < words) held[i] = fetch(next, word_of(chunk, i));
+
+      const Element* d = ring + slot * PIXELS * ROW + wm * 16 * MF;
+#pragma unroll 1
+      for (int first = wk * SHARE; first < (wk + 1) * SHARE; first += TOGETHER) {
+        float sum[MF][NF][4] = {};
+#pragma unroll
+        for (int o = 0; o < TOGETHER; o += BF16 ? 2 : 1) {
+          const Octet* octet = octets + chunk * OCTETS + first + o;
+          const char* x = reinterpret_cast<const char*>(band) + octet->corner;
+          const char* x_next = BF16 ? reinterpret_cast<const char*>(band) + octet[1].corner : x + 16 * step;
+          multiply(sum, d, (first + o) * 8, x, x_next, place);
+        }
+#pragma unroll
+        for (int m = 0; m < MF; m++)
+#pragma unroll
+          for (int j = 0; j < NF; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) acc[m][j][e] += sum[m][j][e];
+      }
+
+#pragma unroll
+      for (int i = 0; i < HELD; i++)
+        if (has_next && i < share && word_of(chunk, i) < words) put(next_band, word_of(chunk, i), step, held[i]);
+      for (int i = HELD; i < share && has_next; i++)
+        if (word_of(chunk, i) < words) put(next_band, word_of(chunk, i), step, fetch(next, word_of(chunk, i)));
+      slot = slot == STAGES - 1 ? 0 : slot + 1;
+    }
+    band = next_band;
+  }
+  cp_async_wait<0>();
+
+  // The warps of the other pixels hand their sums over, one after the other
+  float* sums = reinterpret_cast<float*>(ring) + (wn * WM + wm) * MF * NF * 4 * 32 + lane;
+  for (int giver = 1; giver < WK; giver++) {
+    __syncthreads();
+    if (wk == giver)
+#pragma unroll
+      for (int r = 0; r < MF * NF * 4; r++) sums[r * 32] = acc[r / (NF * 4)][r / 4 % NF][r % 4];
+    __syncthreads();
+    if (wk == 0)
+#pragma unroll
+      for (int r = 0; r < MF * NF * 4; r++) acc[r / (NF * 4)][r / 4 % NF][r % 4] += sums[r * 32];
+  }
+  if (wk != 0) return;
+  float* dW = part + (long)blockIdx.x * s.OC * K;
+#pragma unroll
+  for (int m = 0; m < MF; m++)
+#pragma unroll
+    for (int j = 0; j < NF; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const int oc = oc0 + wm * 16 * MF + m * 16 + (e >> 1) * 8 + g, k = (wn * NF + j) * 8 + t * 2 + (e & 1);
+        if (oc < s.OC && k < K) dW[(long)oc * K + k] = acc[m][j][e];
+      }
+}

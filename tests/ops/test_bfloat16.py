@@ -1,0 +1,251 @@
+"""bfloat16 operators against the float32 ones on the same numbers, on both devices; and the dtypes of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import test_primitives
+from helpers import assert_close
+from test_primitives import CASES, WITH_LENGTH, normal, positive, run
+
+import alpha
+from alpha import Tensor, nn
+from alpha.nn import functional as F
+from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.pool2d import PoolShape
+from alpha.primitive import REGISTRY
+
+F32, BF16, U8 = "float32", "bfloat16", "uint8"
+STEP = 2.0**-8  # between neighbouring numbers, relative
+
+# arguments that are bfloat16 where the primitive computes on activations, and what comes out
+LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
+    **{name: ((0,), (BF16,)) for name in CASES if name.endswith("_forward")},
+    **{name: ((0, 1), (BF16,)) for name in CASES if name.endswith("_backward")},
+    **{name: ((0, 1), (BF16,)) for name in ("add", "subtract", "multiply", "divide", "matmul_batch")},
+    **{name: ((0,), (BF16,)) for name in (
+        "affine", "power", "exponential", "logarithm", "broadcast_to", "dropout_apply", "transpose_2d",
+        "scatter_rows", "batch_norm_apply", "avg_pool2d_backward", "max_pool2d_backward")},
+    "sum_middle": ((0,), (F32,)),
+    "channel_moments": ((0,), (F32, F32)),
+    "batch_norm_gradients": ((0, 1), (BF16, F32, F32)),
+    "conv2d_forward": ((0, 1), (BF16,)),
+    "conv2d_backward_input": ((0, 1), (BF16,)),
+    "conv2d_backward_weight": ((0, 1), (F32,)),
+    "softmax_cross_entropy": ((0,), (F32, BF16)),
+    "max_pool2d_forward": ((0,), (BF16, U8)),
+}  # fmt: skip
+ELSEWHERE = {"cast", "adam_update", "sgd_update"}  # updates have no bfloat16 form
+
+# packs of eight; what meets float32
+_wide = PoolShape(2, 7, 6, 16, 3, 3, 2, 2, 1, 1, 4, 3)
+MORE: dict[str, list[tuple[tuple[int, ...], tuple[Any, ...]]]] = {
+    "add": [((0,), (normal(6, 16), normal(16))), ((1,), (normal(6, 12), normal(12))),
+            ((0,), (normal(6, 7), normal(7))), ((0, 1), (normal(40, 64), normal(40, 64)))],
+    "multiply": [((0,), (normal(8, 10), normal(1)))],
+    "broadcast_to": [((0,), (normal(3, 1, 8), (3, 5, 8)))],
+    "batch_norm_apply": [((0,), (normal(90, 32), *(positive(32) for _ in range(4)), 1e-5))],
+    "channel_moments": [((0,), (normal(90, 32), normal(32), positive(32), 0.3, 90))],
+    "max_pool2d_forward": [((0,), (normal(2, 7, 6, 16), _wide))],
+    "max_pool2d_backward": [((0,), (*test_primitives.taps(_wide), _wide))],
+    "avg_pool2d_backward": [((0,), (normal(2, 4, 3, 16), _wide))],
+}  # fmt: skip
+
+
+def lower(values: Any) -> Any:
+    """Arrays of float32 as bfloat16, anything else as it is."""
+    is_float = isinstance(values, np.ndarray) and values.dtype == FLOAT32
+    return values.astype(BFLOAT16) if is_float else values
+
+
+def cases() -> Iterator[tuple[str, tuple[Any, ...], int]]:
+    """(primitive, its arguments with the bfloat16 ones, length of its sums)"""
+    for name, (lowered, _) in LOWERED.items():
+        usual = [(lowered, case) for case in CASES[name] if case[0].dtype == np.float32]
+        found = usual + MORE.get(name, [])
+        for indices, case in found:
+            *arguments, length = case if name in WITH_LENGTH else (*case, 1)
+            chosen = [lower(a) if i in indices else a for i, a in enumerate(arguments)]
+            yield name, tuple(chosen), length
+
+
+ALL = list(cases())
+CASTS = [
+    (np.arange(9).astype(source), np.dtype(target), 1.0, 0.0)
+    for other in ("float32", "float64", "uint8", "int32", "bool")
+    for source, target in ((other, BF16), (BF16, other))
+] + [(np.arange(250, dtype=np.uint8), BFLOAT16, 2 / 255, -1.0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "length"), ALL, ids=[f"{name}-{i}" for i, (name, *_) in enumerate(ALL)]
+)
+def test_within_a_rounding_of_float32(
+    device: str, name: str, arguments: tuple[Any, ...], length: int
+) -> None:
+    widened = tuple(
+        a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == BFLOAT16 else a
+        for a in arguments
+    )
+    expected, found = (
+        run(REGISTRY[name], on, values) for on, values in (("cpu", widened), (device, arguments))
+    )
+    for dtype, e, f in zip(LOWERED[name][1], expected, found, strict=False):
+        assert f.dtype.name == dtype
+        if dtype == U8:
+            np.testing.assert_array_equal(f, e)
+        elif dtype == F32 or e.dtype != np.float32:
+            assert_close(f, e, length, name)
+        else:
+            wide = f.astype(np.float32)
+            noise = 1e-6 * length**0.5 * max(1.0, float(np.abs(e).max(initial=0.0)))
+            np.testing.assert_allclose(wide, e, rtol=STEP, atol=noise, err_msg=name)
+
+
+def test_every_primitive_is_here() -> None:
+    assert set(LOWERED) | ELSEWHERE == set(CASES)
+
+
+@pytest.mark.parametrize("arguments", CASTS)
+def test_casts(device: str, arguments: tuple[Any, ...]) -> None:
+    values, dtype, scale, shift = arguments
+    (y, *_) = run(REGISTRY["cast"], device, arguments)
+    exact = (
+        values
+        if scale == 1.0
+        else values.astype(np.float32) * np.float32(scale) + np.float32(shift)
+    )
+    np.testing.assert_array_equal(y, exact.astype(dtype))
+
+
+def test_rounding_is_to_nearest_even(device: str) -> None:
+    ends = [np.inf, -np.inf, np.nan, 0.0, -0.0, 3.4e38, 1e-40, -3.0]
+    near = (1 + np.arange(64) * 2.0**-9).astype(np.float32)
+    values = np.concatenate([np.array(ends, np.float32), near])
+    x = alpha.tensor(values, device=device).astype("bfloat16")
+    np.testing.assert_array_equal(
+        x.numpy().astype(np.float32), values.astype(BFLOAT16).astype(np.float32)
+    )
+
+
+def test_devices_hold_it(device: str) -> None:
+    """Small arrays and those of the arena; filled, copied, uploaded, cut into rows."""
+    on = alpha.get_device(device)
+    for size in (3, 100_001):
+        array = on.empty((size,), BFLOAT16)
+        on.fill(array, 0.1)
+        assert array.dtype == BFLOAT16
+        np.testing.assert_array_equal(on.download(on.copy(array)), np.full(size, 0.1, BFLOAT16))
+        assert not on.download(on.zeros((size,), BFLOAT16)).astype(np.float32).any()
+    values = lower(normal(300, 101))
+    x = alpha.tensor(values, device=device)
+    np.testing.assert_array_equal(x.to("cpu").numpy(), values)
+    np.testing.assert_array_equal(x[7:9].numpy(), values[7:9])
+    assert x[0][1:2].item() == float(values[0, 1])
+    assert "bfloat16" in repr(x)
+
+
+def test_other_dtypes_do_not_meet_it(device: str) -> None:
+    x = alpha.tensor([1.0, 2.0], device=device, dtype="bfloat16")
+    with pytest.raises(TypeError, match="add: dtypes bfloat16 and float64 differ"):
+        x + alpha.tensor([1.0, 2.0], device=device, dtype="float64")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: x * w + w,
+        lambda x, w: w - x / w,
+        lambda x, w: (x * x).add_(w),
+        lambda x, w: (w * w).mul_(x.detach()),
+        lambda x, w: F.gelu(x * w).mean(axis=0) * 3.0,
+        lambda x, w: F.leaky_relu(x + w, in_place=True).reshape(3, 2, 8)[1:].sum(),
+    ],
+)
+def test_gradients_have_the_dtype_of_their_tensors(
+    device: str, function: Callable[[Tensor, Tensor], Tensor]
+) -> None:
+    values = positive(6, 8), positive(6, 8)
+
+    def gradients(dtype: str) -> list[np.ndarray]:
+        x = alpha.tensor(lower(values[0]).astype(dtype), requires_grad=True, device=device)
+        w = alpha.tensor(values[1], requires_grad=True, device=device)
+        y = function(x, w)
+        y.backward(alpha.tensor(np.ones(y.shape, y.dtype), device=device))
+        found = []
+        for leaf in (x, w):
+            if leaf.grad is not None:
+                assert leaf.grad.dtype == leaf.dtype
+                found.append(leaf.grad.numpy().astype(np.float32))
+        return found
+
+    for e, f in zip(gradients("float32"), gradients("bfloat16"), strict=True):
+        np.testing.assert_allclose(f, e, rtol=8 * STEP, atol=8 * STEP)
+
+
+def layers() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
+    alpha.manual_seed(0)
+    return {
+        "conv": (nn.Conv2d(8, 16, 3, 1, 1), (3, 6, 5, 8)),
+        "transposed": (nn.ConvTranspose2d(8, 4, 3, 2, 1), (3, 4, 5, 8)),
+        "linear": (nn.Linear(24, 10), (5, 24)),
+        "block": (
+            nn.Sequential(nn.Conv2d(8, 16, 3, bias=False), nn.BatchNorm2d(16), nn.GELU(), nn.AvgPool2d(2),
+                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)),
+            (16, 8, 8, 8),
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["conv", "transposed", "linear", "block"])
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_layers_take_and_give_bfloat16(device: str, name: str, dtype: str) -> None:
+    """On cuda with precision "bf16" and either input; on cpu where the input is so. Parameters stay float32."""
+    results = {}
+    for precision in ("float32", "bf16"):
+        layer, shape = layers()[name]
+        layer.to(device)
+        values = lower(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+        kind = dtype if precision == "bf16" else F32
+        x = alpha.tensor(values.astype(kind), requires_grad=True, device=device)
+        with alpha.precision(precision):
+            y = layer(x)
+        lowered = precision == "bf16" and BF16 in (dtype, "bfloat16" if device == "cuda" else "")
+        assert y.dtype.name == (BF16 if lowered else F32)
+        g = np.random.default_rng(1).standard_normal(y.shape).astype(y.dtype)
+        y.backward(alpha.tensor(g, device=device))
+        tensors = [x, *layer.parameters()]
+        assert all(t.grad is not None and t.grad.dtype == t.dtype for t in tensors)
+        assert all(p.dtype == np.float32 for p in layer.parameters())
+        results[precision] = [y.numpy(), *(t.grad.numpy() for t in tensors if t.grad is not None)]
+    for e, f in zip(results["float32"], results["bf16"], strict=True):
+        error = np.linalg.norm(f.astype(np.float64) - e) / np.linalg.norm(e)
+        assert error < 8 * STEP if name == "block" else error < 2 * STEP
+
+
+def test_loss_stays_float32(device: str) -> None:
+    values, labels = lower(normal(6, 10)), np.arange(6, dtype=np.int32)
+    losses = {}
+    for dtype in (F32, BF16):
+        x = alpha.tensor(values.astype(dtype), requires_grad=True, device=device)
+        loss = F.cross_entropy(x, alpha.tensor(labels, device=device))
+        loss.backward()
+        assert loss.dtype == np.float32
+        assert x.grad is not None
+        assert x.grad.dtype.name == dtype
+        losses[dtype] = loss.item(), x.grad.numpy().astype(np.float32)
+    assert losses[F32][0] == pytest.approx(losses[BF16][0], rel=1e-6)
+    np.testing.assert_allclose(losses[BF16][1], losses[F32][1], rtol=2 * STEP)
+
+
+def test_the_backward_pass_has_the_precision_of_the_forward_pass(device: str) -> None:
+    layer = nn.Conv2d(4, 8, 3).to(device)
+    x = alpha.tensor(normal(2, 5, 5, 4), requires_grad=True, device=device)
+    with alpha.precision("bf16"):
+        y = layer(x)
+    y.backward(alpha.tensor(np.ones(y.shape, y.dtype), device=device))
+    assert x.grad is not None
+    assert x.grad.dtype == np.float32

@@ -1,0 +1,213 @@
+"""The autotuner: what it takes, what it keeps, and what a bad file, folder or GPU does to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha.errors import OutOfMemoryError
+from alpha.ops import matmul_cuda
+from alpha.ops.conv2d import cuda_target, tune
+from alpha.ops.conv2d.choose import _choose, _fastest, applicable, choose
+from alpha.ops.conv2d.shape import conv_shape
+from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT
+from alpha.ops.matmul_cuda import Product
+from alpha.runtime import Device
+
+SHAPE = conv_shape("test", (64, 2, 2, 16), (16, 3, 3, 16), (1, 1), (1, 1))
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    """The cuda device, tuned, with a cache folder of its own: the kernels' are still where they were."""
+    device = alpha.get_device("cuda")
+    monkeypatch.setenv("ALPHA_TUNE", "1")
+    monkeypatch.setattr(tune, "folder", lambda: tmp_path / "tuned")
+    forget()
+    yield device
+    forget()
+
+
+def forget() -> None:
+    """As in a new process."""
+    for cached in (tune._book, _fastest, _choose, matmul_cuda._choose_row):
+        cached.cache_clear()
+
+
+def file_of(folder: Path) -> Path:
+    (path,) = (folder / "tuned").glob("*.json")
+    return path
+
+
+def measuring(monkeypatch: pytest.MonkeyPatch, times: Mapping[str, float]) -> list[set[str]]:
+    """Replaces the clock; which candidates it was asked for."""
+    asked: list[set[str]] = []
+
+    def measure(device: Device, calls: Mapping[str, tune.Call]) -> tune.Times:
+        asked.append(set(calls))
+        return {name: times.get(name, 9.0) for name in calls}
+
+    monkeypatch.setattr(tune, "measure", measure)
+    return asked
+
+
+def name(operator: str = FORWARD, precision: str = "float32") -> str:
+    return choose(operator, SHAPE, cuda_target(alpha.get_device("cuda")), precision).name
+
+
+def test_every_operator_is_timed_on_the_device(
+    gpu: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALPHA_DEBUG", "1")
+    chosen = {operator: name(operator) for operator in (FORWARD, INPUT, WEIGHT)}
+    kept = json.loads(file_of(tmp_path).read_text())
+    assert kept["facts"]["gpu"] == gpu.properties.name  # type: ignore[attr-defined]
+    target = cuda_target(gpu)
+    for (operator, row), (key, times) in zip(
+        chosen.items(), kept["milliseconds"].items(), strict=True
+    ):
+        assert key.startswith(operator)
+        assert key.endswith("float32")
+        assert set(times) == {v.name for v in applicable(operator, SHAPE, target)}
+        assert times[row] <= min(times.values()) / tune.MARGIN
+    printed = capsys.readouterr().err
+    assert printed.count(": tuned: ") == 3
+    assert f"tuned: {chosen[INPUT]} (" in printed
+    assert " ms), runner-up " in printed
+
+
+def test_a_later_run_reads_what_was_measured(
+    gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = measuring(monkeypatch, {"implicit_gemm": 1.0})
+    assert name() == "implicit_gemm"
+    assert name() == "implicit_gemm"
+    forget()
+    assert name() == "implicit_gemm"
+    assert len(asked) == 1
+    monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_64x64")
+    if any(v.name == "conv_v2_64x64" for v in applicable(FORWARD, SHAPE, cuda_target(gpu))):
+        assert name() == "conv_v2_64x64"
+    monkeypatch.delenv("ALPHA_CONV_VARIANT")
+    monkeypatch.delenv("ALPHA_TUNE")
+    file_of(tmp_path).write_text("{}")
+    assert name() != "implicit_gemm"
+    assert len(asked) == 1
+
+
+def test_the_table_keeps_its_row_unless_another_is_clearly_faster(
+    gpu: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for other, expected in ((0.98, "table's"), (0.96, "other")):
+        measuring(monkeypatch, {"table's": 1.0, "other": other})
+        calls = dict.fromkeys(("table's", "other"), lambda: None)
+        assert tune.winner(gpu, f"key {other}", tuple(calls), lambda c=calls: c) == expected  # type: ignore[misc]
+    assert tune.winner(gpu, "key", ("only",), dict) == "only"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"milliseconds": []}', '{"milliseconds": {"a": 1}}']
+)
+def test_a_damaged_file_is_put_aside(
+    gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    asked = measuring(monkeypatch, {"implicit_gemm": 1.0})
+    name()
+    path = file_of(tmp_path)
+    path.write_text(text)
+    forget()
+    with pytest.warns(RuntimeWarning, match=r"\.json: not a file of ALPHA_TUNE .*measured again"):
+        assert name() == "implicit_gemm"
+    assert len(asked) == 2
+    assert path.with_suffix(".damaged").read_text() == text
+    assert len(json.loads(path.read_text())["milliseconds"]) == 1
+
+
+def test_entries_of_rows_that_are_gone_are_measured_again(
+    gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = measuring(monkeypatch, {"implicit_gemm": 1.0})
+    name()
+    path = file_of(tmp_path)
+    path.write_text(path.read_text().replace("implicit_gemm", "an_older_row"))
+    forget()
+    assert name() == "implicit_gemm"
+    assert len(asked) == 2
+
+
+def test_processes_add_to_one_file(gpu: Device, tmp_path: Path) -> None:
+    books = [tune._Book(tmp_path / "tuned" / "a.json", {"gpu": "any"}) for _ in range(2)]
+    for number, book in enumerate(books):
+        book.add(f"shape {number}", {"row": 1.0})
+    assert tune._Book(books[0].path, {}).times("shape 0", ["row", "other"]) == {"row": 1.0}
+    assert tune._Book(books[0].path, {}).times("shape 1", ["row"]) == {"row": 1.0}
+    assert tune._Book(books[0].path, {}).times("shape 1", ["other"]) is None
+    assert [path.name for path in (tmp_path / "tuned").iterdir()] == ["a.json"]
+
+
+def test_a_folder_that_cannot_be_written_warns_once(
+    gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tuned").write_text("a file")
+    measuring(monkeypatch, {"implicit_gemm": 1.0, "ks_deconv_ffma": 1.0})
+    with pytest.warns(RuntimeWarning, match="set ALPHA_CACHE_DIR to a writable folder") as caught:
+        assert (name(), name(INPUT)) == ("implicit_gemm", "ks_deconv_ffma")
+    assert len(caught) == 1
+
+
+def test_without_memory_the_table_decides(
+    gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: object) -> None:
+        raise OutOfMemoryError("scratch operands")
+
+    tuned = name()
+    with monkeypatch.context() as patch:
+        patch.setattr(tune, "scratch", no_memory)
+        name(WEIGHT)
+    assert len(json.loads(file_of(tmp_path).read_text())["milliseconds"]) == 1
+    assert tuned == name()
+    fine = tune.measure(gpu, {"too large": no_memory, "fits": lambda: None})
+    assert list(fine) == ["fits"]
+    with pytest.raises(OutOfMemoryError, match="scratch operands"):
+        tune.measure(gpu, {"too large": no_memory})
+
+
+def test_another_gpu_compiler_or_kernel_is_another_file(
+    gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = tune.facts_of(gpu)
+    assert set(facts) == {"gpu", "compute capability", "driver", "compiler", "kernels"}
+    paths = {tune._book(gpu, tmp_path).path}
+    for fact in facts:
+        with monkeypatch.context() as patch:
+            patch.setattr(tune, "facts_of", lambda device, f=fact: {**facts, f: "another"})
+            tune._book.cache_clear()
+            paths.add(tune._book(gpu, tmp_path).path)
+    assert len(paths) == len(facts) + 1
+
+
+def test_a_product_is_timed_against_cuda_matmul(
+    gpu: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = Product(1, 64, 64, 64, False, True)
+    if cuda_target(gpu).compute_capability < (8, 0):
+        pytest.skip("a GPU without tensor cores")
+    A, B = (np.random.default_rng(0).standard_normal((1, 64, 64), np.float32) for _ in range(2))
+    for fastest in ("conv_v2_64x64", "matmul"):
+        forget()
+        for path in tune.folder().glob("*"):
+            path.unlink()
+        measuring(monkeypatch, {fastest: 1.0})
+        row = matmul_cuda.choose_row(p, gpu, "float32")
+        assert (row.name if row else "matmul") == fastest
+        Y = matmul_cuda.multiply(p, gpu.upload(A), gpu.upload(B), "float32")
+        np.testing.assert_allclose(gpu.download(Y)[0], A[0] @ B[0].T, atol=1e-4)
+    calls = matmul_cuda._calls(p, choose(*p.as_convolution(), cuda_target(gpu)), gpu)  # type: ignore[misc]
+    values = [gpu.download(call()) for call in calls.values()]
+    np.testing.assert_allclose(*values, atol=1e-4)

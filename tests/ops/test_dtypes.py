@@ -1,0 +1,79 @@
+"""Packs a thread takes, and dtypes that meet."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.dtypes import (
+    as_dtype,
+    as_float32,
+    factors,
+    met_dtype,
+    need_activations,
+    need_float32,
+    vector_width,
+)
+
+
+def array(dtype: Any, address: int = 512) -> Any:
+    return SimpleNamespace(dtype=np.dtype(dtype), address=address)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "along", "width"),
+    [
+        ([array(FLOAT32)], 0, 4),
+        ([array(FLOAT32, 516)], 0, 1),
+        ([array(FLOAT32)], 6, 1),
+        ([array(np.float64, 528)], 8, 4),
+        ([array(np.uint8, 516)], 0, 4),
+        ([array(BFLOAT16)], 0, 8),
+        ([array(BFLOAT16)], 24, 8),
+        ([array(BFLOAT16)], 12, 4),
+        ([array(BFLOAT16)], 6, 1),
+        ([array(BFLOAT16, 520)], 8, 4),  # packs of four are 8 bytes
+        ([array(BFLOAT16), array(FLOAT32)], 8, 8),
+        ([array(BFLOAT16), array(FLOAT32, 520)], 8, 1),
+        ([array(BFLOAT16), array(np.uint8, 516)], 8, 4),
+    ],
+)
+def test_packs_are_aligned_and_divide_the_axis(arrays: list[Any], along: int, width: int) -> None:
+    assert vector_width(*arrays, along=along) == width
+
+
+def test_bfloat16_wins_over_float32_and_meets_nothing_else() -> None:
+    assert met_dtype("add", [array(FLOAT32), array(BFLOAT16)]) == BFLOAT16
+    assert met_dtype("add", [array(np.int32)] * 3) == np.int32
+    with pytest.raises(TypeError, match=r"add: dtypes bfloat16 and int32 differ; use \.astype"):
+        met_dtype("add", [array(BFLOAT16), array(np.int32)])
+
+
+def test_what_kernels_refuse_is_named() -> None:
+    need_activations("pool", array(BFLOAT16), array(BFLOAT16))
+    with pytest.raises(TypeError, match="pool: cuda computes in float32, not float64"):
+        need_activations("pool", array(np.float64))
+    with pytest.raises(TypeError, match="pool: one dtype is needed, not bfloat16, float32"):
+        need_activations("pool", array(BFLOAT16), array(FLOAT32))
+    with pytest.raises(TypeError, match="norm: cuda computes in float32, not bfloat16"):
+        need_float32("norm", array(BFLOAT16))
+
+
+def test_factors_of_a_product() -> None:
+    X, W = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+    half = X.astype(BFLOAT16)
+    assert [a is b for a, b in zip(factors("bf16", X, W), (X, W), strict=True)] == [True, True]
+    assert {a.dtype for a in factors("float32", half, W)} == {BFLOAT16}
+    with pytest.raises(TypeError, match="product: dtypes bfloat16 and float64 differ"):
+        factors("bf16", half, W.astype(np.float64))
+
+
+def test_a_cast_to_its_own_dtype_is_the_array() -> None:
+    X = np.ones((2, 3), np.float32)
+    assert as_float32(X) is X
+    assert as_dtype(X, FLOAT32) is X
+    assert as_float32(X.astype(BFLOAT16)).dtype == FLOAT32

@@ -1,0 +1,51 @@
+"""The precision switch, and what counts as a floating dtype."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha.numerics import BFLOAT16, is_floating
+
+
+@pytest.fixture(autouse=True)
+def restored() -> object:
+    yield
+    alpha.set_precision("float32")
+
+
+@pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
+def test_precision_is_set_and_restored(name: str) -> None:
+    with alpha.precision(name):
+        assert alpha.get_precision() == name
+        with alpha.precision("float32"):
+            assert alpha.get_precision() == "float32"
+        assert alpha.get_precision() == name
+    assert alpha.get_precision() == "float32"
+    alpha.set_precision(name)
+    assert alpha.get_precision() == name
+
+
+def test_precision_is_the_thread_s_own() -> None:
+    found = []
+    with alpha.precision("bf16"):
+        thread = threading.Thread(target=lambda: found.append(alpha.get_precision()))
+        thread.start()
+        thread.join()
+    assert found == ["float32"]
+
+
+def test_unknown_precision_is_named() -> None:
+    for make in (alpha.set_precision, alpha.precision):
+        with pytest.raises(ValueError, match="'fp8' is not one of float32, tf32, bf16"):
+            make("fp8")
+
+
+def test_floating_dtypes() -> None:
+    assert np.dtype("bfloat16") == BFLOAT16
+    assert BFLOAT16.itemsize == 2
+    assert all(is_floating(np.dtype(name)) for name in ("float32", "float64", "bfloat16"))
+    assert not any(is_floating(np.dtype(name)) for name in ("int32", "uint8", "bool", "V2"))
