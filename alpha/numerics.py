@@ -30,7 +30,9 @@ def is_floating(dtype: np.dtype[Any]) -> bool:
 
 
 class _State(threading.local):
-    name = "float32"
+    def __init__(self) -> None:  # once a thread
+        self.name = "float32"
+        self.outer: list[str] = []  # to go back to, innermost last
 
 
 _state = _State()
@@ -55,12 +57,11 @@ class precision(contextlib.ContextDecorator):
         if name not in PRECISIONS:
             raise ValueError(f"precision {name!r} is not one of {', '.join(PRECISIONS)}")
         self.name = name
-        self._outer: list[str] = []
 
     def __enter__(self) -> precision:
-        self._outer.append(_state.name)
+        _state.outer.append(_state.name)
         _state.name = self.name
         return self
 
     def __exit__(self, *_: object) -> None:
-        _state.name = self._outer.pop()
+        _state.name = _state.outer.pop()

@@ -38,6 +38,27 @@ def test_precision_is_the_thread_s_own() -> None:
     assert found == ["float32"]
 
 
+def test_threads_that_share_one_context_get_their_own_precision_back() -> None:
+    shared, found = alpha.precision("tf32"), []
+    entered, left = threading.Event(), threading.Event()
+
+    def other() -> None:
+        alpha.set_precision("bf16")
+        with shared:
+            entered.set()
+            left.wait(10)
+        found.append(alpha.get_precision())
+
+    thread = threading.Thread(target=other)
+    with shared:
+        thread.start()
+        assert entered.wait(10)
+    found.append(alpha.get_precision())
+    left.set()
+    thread.join()
+    assert found == ["float32", "bf16"]
+
+
 def test_unknown_precision_is_named() -> None:
     for make in (alpha.set_precision, alpha.precision):
         with pytest.raises(ValueError, match="'fp8' is not one of float32, tf32, bf16"):

@@ -149,10 +149,10 @@ def as_float32(X: Array) -> Array:
     return cast(X, FLOAT32, 1.0, 0.0) if X.dtype == BFLOAT16 else X
 
 
-def factors(precision: str, A: Array, B: Array) -> tuple[Array, Array]:
+def factors(operator: str, precision: str, A: Array, B: Array) -> tuple[Array, Array]:
     """The operands of a product in that precision: in bfloat16 with "bf16" on cuda, and where one of them is so."""
     lower = precision == "bf16" and device_name(A) == "cuda"
-    met = met_dtype("product", (A, B))
+    met = met_dtype(operator, (A, B))
     if met == BFLOAT16 or (lower and met == FLOAT32):
         return as_dtype(A, BFLOAT16), as_dtype(B, BFLOAT16)
     return A, B

@@ -74,7 +74,7 @@ class Matmul(Function):
     def forward(self, *arrays: Array, **options: Any) -> Array:
         self.precision = get_precision()
         self.dtypes = tuple(X.dtype for X in arrays)
-        A, B = factors(self.precision, *arrays)
+        A, B = factors("matmul", self.precision, *arrays)
         self.save(A, B)
         return matmul_batch(A, B, False, False, self.precision)
 
@@ -98,7 +98,7 @@ class Linear(Function):
         X, W, b = arrays
         self.precision = get_precision()
         self.dtypes = X.dtype, W.dtype
-        X, W = factors(self.precision, X, W)
+        X, W = factors("linear", self.precision, X, W)
         self.save(X, W)
         Y = matmul_batch(
             X.reshape(1, *X.shape), W.reshape(1, *W.shape), False, True, self.precision

@@ -190,13 +190,16 @@ class Arena:
             if size:  # else it outlived close()
                 self._in_use -= size
                 self._fresh.setdefault(size, []).append(address)
-                if self._isolated:
-                    self._settle()
-                    self._release_free_segments()
+        if self._isolated and self._fresh:
+            self._coalesce_fresh()
+            self._release_free_segments()
 
     def _settle(self) -> None:
         """Put all returned blocks on the free lists, joined with their neighbours; the lock is held."""
         self._take_back()
+        self._coalesce_fresh()
+
+    def _coalesce_fresh(self) -> None:
         for size, addresses in self._fresh.items():
             for address in addresses:
                 self._coalesce(address, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -135,16 +136,14 @@ def _automatic() -> Device:
         return _devices["auto"]
 
 
-# a training step asks for the same shapes again and again
-_plain_shapes: dict[Shape, Shape] = {}
-
-
 def as_shape(shape: Shape | int) -> Shape:
     """A tuple of plain, non-negative integers."""
-    if type(shape) is tuple and shape in _plain_shapes:
-        return _plain_shapes[shape]
-    sizes = (shape,) if isinstance(shape, int | np.integer) else shape
-    plain = tuple(int(size) for size in sizes)
+    return _plain_shape((shape,) if isinstance(shape, int | np.integer) else tuple(shape))
+
+
+@functools.lru_cache(maxsize=4096)  # a training step asks for the same shapes again and again
+def _plain_shape(shape: Shape) -> Shape:
+    plain = tuple(int(size) for size in shape)
     if any(size < 0 for size in plain):
         raise ShapeError(f"a shape has no negative size: {plain}")
     return plain

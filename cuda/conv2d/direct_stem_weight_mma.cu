@@ -126,8 +126,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
       slot = slot == STAGES - 1 ? 0 : slot + 1;
     }
     band = next_band;
-  }
-  cp_async_wait<0>();
+  }  // every copy has been waited for: those after the last chunk are empty groups
 
   // The warps of the other pixels hand their sums over, one after the other
   float* sums = reinterpret_cast<float*>(ring) + (wn * WM + wm) * MF * NF * 4 * 32 + lane;

@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
   store_pack(Y + offset(p.n, p.h, p.w, p.c, OH, OW, C), sum);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4)
+extern "C" __global__ void __launch_bounds__(THREADS, V == 8 ? 3 : 4)
     avg_pool2d_backward(T* __restrict__ dX, const T* __restrict__ dY, int N, int IH, int IW, int C, int OH,
                         int OW) {
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, IH, IW, C);

@@ -57,15 +57,22 @@ def record(arch: str) -> dict[Launch, int]:
         for precision in alpha.numerics.PRECISIONS:
             with alpha.precision(precision):
                 train(network, on)
-    budgets = {}
+    return {
+        launch: budget(launch, arch) for launch in recorded(on).union(*record_rows(arch).values())
+    }
+
+
+def budget(launch: Launch, arch: str) -> int:
+    """The strictest row that launches this unit; a unit that only other shapes have goes by the rows of its kernel."""
     by_rows = record_rows(arch)
-    for launch in recorded(on).union(*by_rows.values()):
-        users = {
-            name for name, launches in by_rows.items() if launch.unit in {x.unit for x in launches}
-        }
-        allowed = [row.registers for row in VARIANTS if row.name in users]
-        budgets[launch] = min(allowed, default=REGISTERS)
-    return budgets
+    registers = {row.name: row.registers for row in VARIANTS}
+    exact = [registers[n] for n, all_ in by_rows.items() if launch.unit in {x.unit for x in all_}]
+    kernel = [
+        registers[name]
+        for name, all_ in by_rows.items()
+        if (launch.source, launch.entry) in {(x.source, x.entry) for x in all_}
+    ]
+    return min(exact) if exact else max(kernel, default=REGISTERS)
 
 
 @functools.cache

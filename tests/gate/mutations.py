@@ -130,13 +130,18 @@ def _files(path: Path, root: Path) -> list[Path]:
 
 @functools.cache
 def subjects() -> dict[str, list[Run]]:
-    """What launches a kernel file with barriers: the cases of its primitives, the shapes of its smallest tile."""
+    """What launches a kernel file with barriers: the cases of its primitives, the shapes of its smallest tile.
+
+    Of a kernel that takes its operands in several ways, the smallest tile for each.
+    """
     found: dict[str, list[Run]] = defaultdict(list)
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str, str]] = set()
     rows = [row for row in VARIANTS if row.name in launches.record_rows(ARCH)]
     for row in sorted(rows, key=_tile_size):
-        new = {(x.source, x.entry) for x in launches.record_rows(ARCH)[row.name]} - seen
-        for source in {source for source, _ in new}:
+        way = [row.tile.get(key) for key in ("OPERANDS", "PLANES")]
+        operands = f"{way} {row.tile.get('BM', 0) < 128}"  # smaller: the warpgroups take turns
+        new = {(x.source, x.entry, operands) for x in launches.record_rows(ARCH)[row.name]} - seen
+        for source in {source for source, _, _ in new}:
             found[source] += _row_runs(row)
         seen |= new
     for name, arguments in launches.primitive_cases():
@@ -158,7 +163,7 @@ def _tile_size(row: Variant) -> int:
 
 def _row_runs(row: Variant) -> list[Run]:
     target = cuda_target(launches.device(ARCH))
-    shapes = [s for s in launches.test_conv2d.cuda_shapes() if row.can(s, target)]
+    shapes = [s for _, s in launches.test_conv2d.shapes_of(row) if row.can(s, target)]
 
     def run_of(s: Any) -> Run:
         def run(device: CudaDevice) -> list[np.ndarray]:

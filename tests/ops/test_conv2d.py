@@ -229,6 +229,60 @@ def test_more_tiles_than_multiprocessors(name: str) -> None:
     assert relative_error(value.astype("float64"), exact) < limit
 
 
+def test_warpgroups_take_turns_at_two_stages() -> None:
+    """Where each held a step until its next has come, both would wait."""
+    s = make(320, (5, 6), (32, 32), (1, 6), (1, 5))
+    row = next(v for v in VARIANTS if v.name == "sk_dilated_bf16_64x64")
+    assert choose(WEIGHT, s, HOPPER, "bf16") is row
+    first, second = (a.astype(arrays_of(row)) for a in operands(WEIGHT, s, "float32"))
+    exact = reference.backward_weight(first.astype("float64"), second.astype("float64"), s)
+    device = hopper()
+    value = device.download(row.run(device.upload(first), device.upload(second), s, row))
+    assert relative_error(value.astype("float64"), exact) < 1e-6
+
+
+def test_what_is_not_finite_leaves_the_others_their_bits() -> None:
+    """The scale of halves is that of the finite numbers."""
+    s = make(64, (2, 2), (32, 32), (3, 3), p=(1, 1))
+    row = next(v for v in VARIANTS if v.name == "conv_v2_wgmma_128x64")
+    X, W = operands(FORWARD, s, "float32")
+    exact = reference.forward(X.astype("float64"), W.astype("float64"), s)[1:]
+    device = hopper()
+    for value in (np.nan, np.inf):
+        for scale in (np.float32(1e-6), np.float32(1e6)):
+            x = X * scale
+            x[0, 0, 0, 0] = value
+            Y = device.download(row.run(device.upload(x), device.upload(W), s, row))
+            assert not np.isfinite(Y[0]).any()
+            assert relative_error(Y[1:].astype("float64"), exact * scale) < 1e-6
+
+
+def test_parts_of_arrays_may_begin_anywhere() -> None:
+    """Kernels read 16 bytes at a time."""
+    for s in (make(3, (5, 5), (3, 8), (3, 3)), make(64, (2, 2), (32, 32), (3, 3), p=(1, 1))):
+        arrays = operands(FORWARD, s, "float32")
+        x, w = (
+            alpha.tensor(np.append(np.float32(0), a), device="cuda")[1:].reshape(*a.shape)
+            for a in arrays
+        )
+        y = F.conv2d(x, w, None, (s.sh, s.sw), (s.ph, s.pw))
+        np.testing.assert_allclose(y.numpy(), reference.forward(*arrays, s), atol=1e-4)
+
+
+def test_a_bias_of_another_dtype() -> None:
+    s = make(64, (2, 2), (32, 32), (3, 3), p=(1, 1))
+    device = hopper()
+    X, W = (device.upload(a) for a in operands(FORWARD, s, "float32"))
+    b = np.linspace(-2, 2, s.OC).astype("bfloat16")
+    run = alpha.primitive.REGISTRY["conv2d_forward"]
+    low, full = (
+        device.download(run(X, W, s, b=device.upload(a))) for a in (b, b.astype("float32"))
+    )
+    assert low.tobytes() == full.tobytes()
+    with pytest.raises(TypeError, match="conv2d: bias: cuda computes in float32, not float64"):
+        run(X, W, s, b=device.upload(b.astype("float64")))
+
+
 def test_choice_of_the_paper_networks() -> None:
     h200 = Target("cuda", (9, 0), 132)
     stem, deep = (

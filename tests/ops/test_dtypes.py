@@ -66,10 +66,12 @@ def test_what_kernels_refuse_is_named() -> None:
 def test_factors_of_a_product() -> None:
     X, W = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
     half = X.astype(BFLOAT16)
-    assert [a is b for a, b in zip(factors("bf16", X, W), (X, W), strict=True)] == [True, True]
-    assert {a.dtype for a in factors("float32", half, W)} == {BFLOAT16}
-    with pytest.raises(TypeError, match="product: dtypes bfloat16 and float64 differ"):
-        factors("bf16", half, W.astype(np.float64))
+    assert [a is b for a, b in zip(factors("linear", "bf16", X, W), (X, W), strict=True)] == [
+        True, True,
+    ]  # fmt: skip
+    assert {a.dtype for a in factors("linear", "float32", half, W)} == {BFLOAT16}
+    with pytest.raises(TypeError, match="linear: dtypes bfloat16 and float64 differ"):
+        factors("linear", "bf16", half, W.astype(np.float64))
 
 
 def test_a_cast_to_its_own_dtype_is_the_array() -> None:

@@ -221,3 +221,12 @@ class ArenaMachine(RuleBasedStateMachine):
 
 TestArenaMachine = ArenaMachine.TestCase
 TestArenaMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_many_isolated_blocks_return_at_once() -> None:
+    """One after the other, not one inside the other."""
+    driver = FakeDriver(1 << 20)
+    memory = Arena(driver.allocate, driver.free, lambda: 0, isolated=True)
+    blocks = [memory.allocate(100) for _ in range(3000)]
+    blocks.clear()
+    assert memory.stats().reserved == 0

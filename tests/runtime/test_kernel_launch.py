@@ -10,6 +10,7 @@ import pytest
 from fake_driver import FakeDriver
 
 from alpha.errors import CompileError, DeviceError
+from alpha.runtime.cuda import device
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.kernel import define_options, pack
 
@@ -21,6 +22,29 @@ def cuda():
     device = CudaDevice(FakeDriver())
     yield device
     device.close()
+
+
+def test_memory_of_tensor_maps_is_kept_from_others(
+    cuda: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy engine may still have an old map where a new one lies."""
+    monkeypatch.setattr(device, "MAX_TENSOR_MAPS", 4)
+    encoded: list[int] = []
+
+    def encode(dtype: str, address: int, *_: object) -> bytes:
+        encoded.append(address)
+        return address.to_bytes(128, "little")
+
+    monkeypatch.setattr(cuda.driver, "encode_tiled_map", encode, raising=False)
+    places: list[int] = []
+    for key in [*range(4), 0, *range(4, 12)]:
+        array = cuda.tensor_maps(key, lambda: [("float32", key, (), (), ())])  # noqa: B023
+        assert cuda.download(array).tobytes() == key.to_bytes(128, "little")
+        assert array.address not in places[-4:] or key == 0
+        places.append(array.address)
+    assert encoded == list(range(12))
+    assert cuda.memory_stats().allocations <= 8
+    cuda.tensor_maps(6, lambda: pytest.fail("it is kept"))
 
 
 def test_natural_alignment(cuda: CudaDevice) -> None:

@@ -22,7 +22,7 @@ from alpha.ops.activation import leaky_relu_backward, leaky_relu_forward
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import ConvShape, Pair, conv_shape, pair
 from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT, Target
-from alpha.ops.dtypes import as_dtype, as_float32, factors, need_activations
+from alpha.ops.dtypes import as_dtype, as_float32, factors, need_activations, need_float32
 from alpha.ops.elementwise import add
 from alpha.ops.reduce import sum_middle
 from alpha.primitive import Array, primitive
@@ -102,6 +102,24 @@ def _run(
     return Y if slope == 1 else leaky_relu_forward(Y, p=slope, out=Y)
 
 
+def _run_on_cuda(
+    operator: str, first: Array, second: Array, s: ConvShape, precision: str,
+    b: Array | None = None, slope: float = 1.0,
+) -> Array:  # fmt: skip
+    """What the kernels rely on: operands of one dtype at whole 16 bytes, a float32 bias."""
+    need_activations("conv2d", first, second)
+    first, second = _aligned(first), _aligned(second)
+    if b is not None:
+        b = as_float32(b)
+        need_float32("conv2d: bias", b)
+    return _run(operator, first, second, s, cuda_target(first.device), precision, b, slope)
+
+
+def _aligned(X: Array) -> Array:
+    """X, copied where it is a part of an array that begins between 16 bytes."""
+    return X if X.address % 16 == 0 else X.device.copy(X)
+
+
 @conv2d_forward.impl("cpu")
 def _(
     X: Array,
@@ -123,8 +141,7 @@ def _(
     b: Array | None = None,
     slope: float = 1.0,
 ) -> Array:
-    need_activations("conv2d", X, W)
-    return _run(FORWARD, X, W, s, cuda_target(X.device), precision, b, slope)
+    return _run_on_cuda(FORWARD, X, W, s, precision, b, slope)
 
 
 @conv2d_backward_input.impl("cpu")
@@ -148,8 +165,7 @@ def _(
     b: Array | None = None,
     slope: float = 1.0,
 ) -> Array:
-    need_activations("conv2d", dY, W)
-    return _run(INPUT, dY, W, s, cuda_target(dY.device), precision, b, slope)
+    return _run_on_cuda(INPUT, dY, W, s, precision, b, slope)
 
 
 @conv2d_backward_weight.impl("cpu")
@@ -159,8 +175,7 @@ def _(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
 
 @conv2d_backward_weight.impl("cuda")
 def _(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
-    need_activations("conv2d", X, dY)
-    return _run(WEIGHT, X, dY, s, cuda_target(X.device), precision)
+    return _run_on_cuda(WEIGHT, X, dY, s, precision)
 
 
 def _bias_gradient(dY: Array) -> Array:
@@ -181,7 +196,7 @@ class _Convolution(Function):
         self.slope: float = options["negative_slope"]
         self.precision = get_precision()
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in arrays]
-        X, W = factors(self.precision, *arrays[:2])
+        X, W = factors(self.name.lower(), self.precision, *arrays[:2])
         Y = self.product(X, W, self.s, self.precision, arrays[2], self.slope)
         self.save(X, W) if self.slope == 1 else self.save(X, W, Y)
         return Y

@@ -129,8 +129,14 @@ def _from_memory(s: ConvShape, target: Target) -> bool:
     return s.OC >= 256 and 128 * s.sh * s.sw <= s.OC and (s.FW <= 3 or s.OW <= 8)
 
 
+def _long_rows(s: ConvShape, target: Target) -> bool:
+    """bf16: K so long that a tile of three taps and 128 x 128 channels pays."""
+    return s.FW == 3 and s.sw == 1 and s.IC >= 128 and s.N * s.OH * s.OW * s.IC >= 1 << 26
+
+
 WEIGHT_ROWS = (
     _row(WEIGHT, "bf16", 64, 64, "BF16", pays=_few_filters, why=_TURNS),
+    _row(WEIGHT, "bf16", 128, 128, "BF16", pays=_both(_long_rows)),
     _row(WEIGHT, "bf16", 128, 256, "BF16",
          pays=_both(lambda s, t: s.IC >= 256 and (s.OH * s.OW > 4 or s.FW == 1 or s.sw > 1))),
     _row(WEIGHT, "bf16", 128, 64, "BF16"),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def absmax(a: Array, b: Array) -> Array:
-    """Bits of the largest magnitude of each array   a (...), b (...) -> (2,) uint32"""
+    """Bits of the largest finite magnitude of each array   a (...), b (...) -> (2,) uint32"""
     device = a.device
     out = device.zeros((2,), np.uint32)
     fit = 8 * device.properties.multiprocessors
@@ -69,7 +69,7 @@ def _images(A: Array, step: int, phases: Box, boxes: tuple[Box, ...]) -> Any:
             dims = (C, N, -(-(W - phase) // step), H, *planes)
             yield _element(A), A.address + phase * C * item, dims, strides, box
 
-    return A.device.tensor_maps((A.address, A.dtype, A.shape, step, phases, boxes), maps)
+    return A.device.tensor_maps(("images", A.address, A.dtype, A.shape, step, phases, boxes), maps)
 
 
 def _filters(P: Array, box: Box) -> Any:
@@ -81,7 +81,7 @@ def _filters(P: Array, box: Box) -> Any:
         strides = (GN * K * item, K * item, taps * GN * K * item)
         yield _element(P), P.address, (K, taps, GN, planes), strides, box
 
-    return P.device.tensor_maps((P.address, P.dtype, P.shape, box), maps)
+    return P.device.tensor_maps(("filters", P.address, P.dtype, P.shape, box), maps)
 
 
 def _raw_filters(W: Array, box: Box) -> Any:
@@ -93,7 +93,7 @@ def _raw_filters(W: Array, box: Box) -> Any:
         strides = (IC * item, FH * FW * IC * item, OC * FH * FW * IC * item)
         yield _element(W), W.address, (IC, FH * FW, OC, 1), strides, box
 
-    return W.device.tensor_maps((W.address, W.dtype, W.shape, box), maps)
+    return W.device.tensor_maps(("raw filters", W.address, W.dtype, W.shape, box), maps)
 
 
 # -- ConvV2 and KS-deconv ---------------------------------------------------------------------------
@@ -168,9 +168,7 @@ def _launch(
     device = C.device
     tiles = len(groups.order()) * -(-s.N * groups.PW // tile.BM) * -(-GN // tile.BN)
     processors = device.properties.multiprocessors
-    if (
-        tiles <= processors
-    ):  # each has a multiprocessor, with all of its registers and shared memory
+    if tiles <= processors:  # each has a multiprocessor to itself, all registers and shared memory
         tile = tile._replace(blocks=1)
     a_stages, b_stages = groups.stages(tile.blocks)
     macros = {

@@ -45,6 +45,7 @@ class CudaDevice(Device):
         )
         self._kernels = KernelTable(driver)
         self._maps: dict[Hashable, DeviceArray] = {}
+        self._older_maps: dict[Hashable, DeviceArray] = {}
         atexit.register(self.close)  # after the driver's own hook, hence run before it
 
     def empty(self, shape: Shape | int, dtype: npt.DTypeLike) -> DeviceArray:
@@ -136,14 +137,20 @@ class CudaDevice(Device):
         """Tensor maps of the copy engine, one after the other in device memory, made once a key.
 
         A map holds an address and no array: it says how to read whatever lies there at the launch. So the key names
-        the address, the shape and the box.
+        the layout, the address, the dtype, the shape and the box.
+
+        The copy engine caches maps by where they lie, and no kernel tells it that another lies there now. So the memory
+        of a map goes back only after MAX_TENSOR_MAPS others have been used since it was, more than any cache has.
         """
         held = self._maps.get(key)
         if held is None:
-            encoded = b"".join(self.driver.encode_tiled_map(*map_) for map_ in maps())
+            held = self._older_maps.get(key)
+            if held is None:
+                encoded = b"".join(self.driver.encode_tiled_map(*map_) for map_ in maps())
+                held = self.upload(np.frombuffer(encoded, np.uint8))
             if len(self._maps) >= MAX_TENSOR_MAPS:
-                self._maps.clear()
-            held = self._maps[key] = self.upload(np.frombuffer(encoded, np.uint8))
+                self._older_maps, self._maps = self._maps, {}
+            self._maps[key] = held
         return held
 
     def synchronize(self) -> None:
@@ -167,6 +174,7 @@ class CudaDevice(Device):
         """Give everything back; arrays of this device are dead afterwards. Safe to call twice."""
         atexit.unregister(self.close)
         self._maps.clear()
+        self._older_maps.clear()
         self.arena.close()
         self._kernels.clear()
         self.driver.close()

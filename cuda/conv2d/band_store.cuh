@@ -1,0 +1,44 @@
+// How a tile leaves the registers: scaled back, with bias and activation, as floats or bfloat16 (band_gemm.cuh).
+#pragma once
+#include "common/half_pair.cuh"
+#include "common/quad.cuh"
+#include "conv2d/band_tile.cuh"
+
+// Adds bias, activates and stores 64 rows of a warpgroup: row_of(row) is where row begins, or null; `columns` of it are inside.
+template <class RowOf>
+__device__ __forceinline__ void store_rows(const float (&sum)[R], const BandProblem& p, int j0, RowOf row_of) {
+  const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, columns = p.GN - j0;
+  float inverse_0 = 1.f, inverse_1 = 1.f;
+  if (OPERANDS == HALVES) inverse_0 = inverse_scale(half_scale(p.absmax[0])), inverse_1 = inverse_scale(half_scale(p.absmax[1]));
+  auto finish = [&](float v, int column) {
+    if (OPERANDS == HALVES) v = v * inverse_0 * inverse_1;
+    if (!ALPHA_FUSED) return v;
+    if (p.bias != nullptr && column < columns) v += p.bias[j0 + column];
+    return v > 0 ? v : p.slope * v;
+  };
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    Output* c = row_of(int(threadIdx.x % 128 / 32 * 16 + g + 8 * h));
+    if constexpr (OPERANDS == BF16) {
+#pragma unroll
+      for (int j = 0; j < BN / 8; j += 4) {  // four neighbours' pairs of one 8 columns become one thread's
+        uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          const int column = (j + i) * 8 + t * 2, e = (j + i) * 4 + h * 2;
+          v[i] = pack_bfloat16(finish(sum[e], column), finish(sum[e + 1], column + 1));
+        }
+        transpose_quad(v, t);
+        const int column = (j + t) * 8;
+        if (c != nullptr && column < columns) *reinterpret_cast<uint4*>(c + column) = make_uint4(v[0], v[1], v[2], v[3]);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < BN / 8; j++) {
+        const int column = j * 8 + t * 2, e = j * 4 + h * 2;
+        if (c != nullptr && column < columns)
+          *reinterpret_cast<float2*>(c + column) = make_float2(finish(sum[e], column), finish(sum[e + 1], column + 1));
+      }
+    }
+  }
+}
