@@ -116,7 +116,7 @@ def _choose_row(
     if precision == "bf16" and v.precision != "bf16":
         return None
     wanted = v.name == forced or pays(p, v, target)
-    if tuned and v.name != forced and on_tensor_cores(v):
+    if tuned and v.name != forced and not v.ffma:
         names = (v.name, FFMA) if wanted else (FFMA, v.name)
         wanted = (
             tune.winner(device, f"{p} {precision}", names, lambda: _calls(p, v, device)) == v.name
@@ -126,18 +126,13 @@ def _choose_row(
     return v if wanted else None
 
 
-def on_tensor_cores(v: Variant) -> bool:
-    """Of the rows for eight channels or more, only FFMA's name the depth of a step."""
-    return "BK" not in v.tile
-
-
 def pays(p: Product, v: Variant, target: Target) -> bool:
     """Whether the row beats `ffma`, which cuts K until its blocks fill the GPU. Of the rows only A^T B's do that.
 
     The others leave multiprocessors idle where Y has few tiles; then the row must win with what is busy.
     """
-    if v.precision == "bf16" or not on_tensor_cores(v):
-        return on_tensor_cores(v)  # `ffma` would need three casts
+    if v.precision == "bf16" or v.ffma:
+        return not v.ffma  # `ffma` would need three casts
     prepared = v.tile.get("OPERANDS") in PREPARED
     if LEAST_FLOPS * (2 if prepared else 1) > 2 * p.M * p.N * p.K:
         return False

@@ -2,12 +2,6 @@
 #pragma once
 #include "common/cuda.h"
 
-// Two floats as bfloat16, rounded to nearest even, in one register.
-__device__ __forceinline__ uint32_t pack_bfloat16(float lower, float upper) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(lower, upper);
-  return uint32_t(__bfloat16_as_ushort(pair.x)) | uint32_t(__bfloat16_as_ushort(pair.y)) << 16;
-}
-
 // Lane t's v[i] becomes lane i's v[t]. All lanes of a warp call it, t = lane % 4.
 __device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int t) {
 #pragma unroll

@@ -1,5 +1,6 @@
 // How a tile leaves the registers: scaled back, with bias and activation, as floats or bfloat16 (band_gemm.cuh).
 #pragma once
+#include "common/bfloat16.cuh"
 #include "common/half_pair.cuh"
 #include "common/quad.cuh"
 #include "conv2d/band_tile.cuh"
@@ -26,7 +27,7 @@ __device__ __forceinline__ void store_rows(const float (&sum)[R], const BandProb
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           const int column = (j + i) * 8 + t * 2, e = (j + i) * 4 + h * 2;
-          v[i] = pack_bfloat16(finish(sum[e], column), finish(sum[e + 1], column + 1));
+          v[i] = narrow_pair(finish(sum[e], column), finish(sum[e + 1], column + 1));
         }
         transpose_quad(v, t);
         const int column = (j + t) * 8;

@@ -1,6 +1,7 @@
 // What the first layer's forward kernel multiplies: neighbouring numbers as a word of 16-bit parts in one or two planes.
 // Macros: BF16 0 | 1 (the arrays are bfloat16), PLANES 1 | 2 (of scaled halves, see common/half_pair.cuh). Block: 128.
 #pragma once
+#include "common/bfloat16.cuh"
 #include "common/half_pair.cuh"
 #include "common/mma.cuh"
 #include "common/quad.cuh"
@@ -61,7 +62,7 @@ __device__ __forceinline__ void store_piece(Element* place, const Pack<float, PI
 #pragma unroll
   for (int i = 0; i < PIECE; i += 2) {
     if constexpr (BF16) {
-      const uint32_t word = pack_bfloat16(v.v[i], v.v[i + 1]);
+      const uint32_t word = narrow_pair(v.v[i], v.v[i + 1]);
       bits.v[i] = uint16_t(word), bits.v[i + 1] = uint16_t(word >> 16);
     } else {
       bits.v[i] = v.v[i], bits.v[i + 1] = v.v[i + 1];

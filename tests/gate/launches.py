@@ -21,7 +21,7 @@ import alpha
 from alpha import models, nn
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variants import VARIANTS, Variant
+from alpha.ops.conv2d.variants import VARIANTS, Target, Variant
 from alpha.ops.pool2d import PoolShape
 from alpha.primitive import REGISTRY
 from alpha.runtime.cuda.device import CudaDevice
@@ -34,6 +34,7 @@ import test_conv2d  # noqa: E402
 import test_primitives  # noqa: E402
 
 GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for as sm_90a
+HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
 REGISTERS = 128  # most a thread, where no variant row says otherwise
 
 
@@ -63,16 +64,29 @@ def record(arch: str) -> dict[Launch, int]:
 
 
 def budget(launch: Launch, arch: str) -> int:
-    """The strictest row that launches this unit; a unit that only other shapes have goes by the rows of its kernel."""
-    by_rows = record_rows(arch)
-    registers = {row.name: row.registers for row in VARIANTS}
-    exact = [registers[n] for n, all_ in by_rows.items() if launch.unit in {x.unit for x in all_}]
-    kernel = [
-        registers[name]
-        for name, all_ in by_rows.items()
-        if (launch.source, launch.entry) in {(x.source, x.entry) for x in all_}
+    """The strictest row whose kernel and tile this is; more than REGISTERS only by a row that says so."""
+    kernel, options = (launch.source, launch.entry), set(launch.options)
+    launched = record_rows(arch)
+    allowed = [
+        row.registers
+        for row in VARIANTS
+        if _tile(row) <= options
+        and kernel in {(x.source, x.entry) for x in launched.get(row.name, ())}
     ]
-    return min(exact) if exact else max(kernel, default=REGISTERS)
+    return min(allowed, default=REGISTERS)
+
+
+def _tile(row: Variant) -> set[str]:
+    """As options of the compiler, but for the blocks a multiprocessor, which a launch may lower."""
+    return {f"-DALPHA_{key}={value}" for key, value in row.tile.items() if key != "BLOCKS"}
+
+
+def shapes_of(row: Variant) -> list[ConvShape]:
+    """What a row is compiled for: Hopper's rows, of which many share a kernel, take turns at what they can."""
+    shapes = test_conv2d.cuda_shapes()
+    if "BLOCKS" not in row.tile:
+        return shapes
+    return [s for s in shapes if row.can(s, HOPPER)][VARIANTS.index(row) % 2 :: 2]
 
 
 @functools.cache
@@ -81,7 +95,7 @@ def record_rows(arch: str) -> dict[str, set[Launch]]:
     found = {}
     for row in VARIANTS:
         on = device(arch)
-        for _, s in test_conv2d.shapes_of(row) if row.device == "cuda" else ():
+        for s in shapes_of(row) if row.device == "cuda" else ():
             if row.can(s, cuda_target(on)):
                 run_row(row, s, on)
         if recorded(on):

@@ -163,7 +163,7 @@ def _tile_size(row: Variant) -> int:
 
 def _row_runs(row: Variant) -> list[Run]:
     target = cuda_target(launches.device(ARCH))
-    shapes = [s for _, s in launches.test_conv2d.shapes_of(row) if row.can(s, target)]
+    shapes = [s for s in launches.shapes_of(row) if row.can(s, target)]
 
     def run_of(s: Any) -> Run:
         def run(device: CudaDevice) -> list[np.ndarray]:

@@ -133,17 +133,6 @@ def cuda_shapes() -> list[ConvShape]:
     return result
 
 
-HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
-
-
-def shapes_of(row: Variant) -> list[tuple[int, ConvShape]]:
-    """(seed, shape) of what a row is tried on: Hopper's rows, which share kernels, take turns at what they can."""
-    shapes = list(enumerate(cuda_shapes()))
-    if "BLOCKS" not in row.tile:
-        return shapes
-    return [(i, s) for i, s in shapes if row.can(s, HOPPER)][VARIANTS.index(row) % 2 :: 2]
-
-
 def arrays_of(row: Variant) -> np.dtype:
     """What the operands of a row are stored as."""
     return np.dtype(ml_dtypes.bfloat16 if row.precision == "bf16" else np.float32)
@@ -167,7 +156,7 @@ def test_every_cuda_row_equals_the_formula(row: Variant) -> None:
     target = Target("cuda", device.properties.compute_capability, device.properties.multiprocessors)
     limit = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[row.precision]
     tried = 0
-    for seed, s in shapes_of(row):
+    for seed, s in enumerate(cuda_shapes()):
         if not row.can(s, target):
             continue
         tried += 1
@@ -233,7 +222,7 @@ def test_warpgroups_take_turns_at_two_stages() -> None:
     """Where each held a step until its next has come, both would wait."""
     s = make(320, (5, 6), (32, 32), (1, 6), (1, 5))
     row = next(v for v in VARIANTS if v.name == "sk_dilated_bf16_64x64")
-    assert choose(WEIGHT, s, HOPPER, "bf16") is row
+    assert choose(WEIGHT, s, Target("cuda", (9, 0), 132, 227 << 10), "bf16") is row
     first, second = (a.astype(arrays_of(row)) for a in operands(WEIGHT, s, "float32"))
     exact = reference.backward_weight(first.astype("float64"), second.astype("float64"), s)
     device = hopper()

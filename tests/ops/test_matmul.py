@@ -135,7 +135,7 @@ def test_products_on_tensor_cores(
     p: Product, arch: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every transpose by the row that the table chooses, as if it paid at any size."""
-    monkeypatch.setattr(matmul_cuda, "pays", lambda p, v, target: matmul_cuda.on_tensor_cores(v))
+    monkeypatch.setattr(matmul_cuda, "pays", lambda p, v, target: not v.ffma)
     matmul_cuda._choose_row.cache_clear()
     device = gpu(arch)
     row = matmul_cuda.choose_row(p, device, precision)

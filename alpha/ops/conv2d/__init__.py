@@ -15,6 +15,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, get_precision
@@ -83,15 +85,35 @@ def cuda_target(device: Device) -> Target:
 
 
 def _run(
-    operator: str, first: Array, second: Array, s: ConvShape, target: Target, precision: str,
+    operator: str, first: Array, second: Array, s: ConvShape, precision: str,
     b: Array | None = None, slope: float = 1.0,
+) -> Array:  # fmt: skip
+    """The row that the table has for the operands' device, and on cuda what its kernels rely on."""
+    if isinstance(first, np.ndarray):
+        return _run_row(operator, first, second, s, CPU, precision, b, slope)
+    need_activations("conv2d", first, second)
+    first, second = _aligned(first), _aligned(second)
+    if b is not None:
+        b = as_float32(b)
+        need_float32("conv2d: bias", b)
+    return _run_row(operator, first, second, s, cuda_target(first.device), precision, b, slope)
+
+
+def _aligned(X: Array) -> Array:
+    """X, copied where it is a part of an array that begins between 16 bytes."""
+    return X if X.address % 16 == 0 else X.device.copy(X)
+
+
+def _run_row(
+    operator: str, first: Array, second: Array, s: ConvShape, target: Target, precision: str,
+    b: Array | None, slope: float,
 ) -> Array:  # fmt: skip
     """The chosen row on its operands, all float32 or all bfloat16 (or, on cpu, float64)."""
     if first.dtype == BFLOAT16:
         variant = choose(operator, s, target, "bf16")
         if variant.precision != "bf16":  # by a row that takes float32: tf32 keeps all their bits
             wide = as_float32(first), as_float32(second)
-            result = _run(operator, *wide, s, target, "tf32", b, slope)
+            result = _run_row(operator, *wide, s, target, "tf32", b, slope)
             return result if operator == WEIGHT else as_dtype(result, BFLOAT16)
     else:
         variant = choose(operator, s, target, "tf32" if precision == "bf16" else precision)
@@ -102,80 +124,29 @@ def _run(
     return Y if slope == 1 else leaky_relu_forward(Y, p=slope, out=Y)
 
 
-def _run_on_cuda(
-    operator: str, first: Array, second: Array, s: ConvShape, precision: str,
-    b: Array | None = None, slope: float = 1.0,
-) -> Array:  # fmt: skip
-    """What the kernels rely on: operands of one dtype at whole 16 bytes, a float32 bias."""
-    need_activations("conv2d", first, second)
-    first, second = _aligned(first), _aligned(second)
-    if b is not None:
-        b = as_float32(b)
-        need_float32("conv2d: bias", b)
-    return _run(operator, first, second, s, cuda_target(first.device), precision, b, slope)
-
-
-def _aligned(X: Array) -> Array:
-    """X, copied where it is a part of an array that begins between 16 bytes."""
-    return X if X.address % 16 == 0 else X.device.copy(X)
+# one implementation for both devices: which kernel runs on which is in the table
 
 
 @conv2d_forward.impl("cpu")
-def _(
-    X: Array,
-    W: Array,
-    s: ConvShape,
-    precision: str = "float32",
-    b: Array | None = None,
-    slope: float = 1.0,
-) -> Array:
-    return _run(FORWARD, X, W, s, CPU, precision, b, slope)
-
-
 @conv2d_forward.impl("cuda")
 def _(
-    X: Array,
-    W: Array,
-    s: ConvShape,
-    precision: str = "float32",
-    b: Array | None = None,
-    slope: float = 1.0,
-) -> Array:
-    return _run_on_cuda(FORWARD, X, W, s, precision, b, slope)
+    X: Array, W: Array, s: ConvShape, precision: str = "float32", b: Array | None = None, slope: float = 1.0
+) -> Array:  # fmt: skip
+    return _run(FORWARD, X, W, s, precision, b, slope)
 
 
 @conv2d_backward_input.impl("cpu")
-def _(
-    dY: Array,
-    W: Array,
-    s: ConvShape,
-    precision: str = "float32",
-    b: Array | None = None,
-    slope: float = 1.0,
-) -> Array:
-    return _run(INPUT, dY, W, s, CPU, precision, b, slope)
-
-
 @conv2d_backward_input.impl("cuda")
 def _(
-    dY: Array,
-    W: Array,
-    s: ConvShape,
-    precision: str = "float32",
-    b: Array | None = None,
-    slope: float = 1.0,
-) -> Array:
-    return _run_on_cuda(INPUT, dY, W, s, precision, b, slope)
+    dY: Array, W: Array, s: ConvShape, precision: str = "float32", b: Array | None = None, slope: float = 1.0
+) -> Array:  # fmt: skip
+    return _run(INPUT, dY, W, s, precision, b, slope)
 
 
 @conv2d_backward_weight.impl("cpu")
-def _(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
-    return _run(WEIGHT, X, dY, s, CPU, precision)
-
-
 @conv2d_backward_weight.impl("cuda")
 def _(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
-    return _run_on_cuda(WEIGHT, X, dY, s, precision)
+    return _run(WEIGHT, X, dY, s, precision)
 
 
 def _bias_gradient(dY: Array) -> Array:

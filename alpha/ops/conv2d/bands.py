@@ -107,12 +107,9 @@ class Groups:
         pixels = self.PW + self.counts[residue] - 1 if self.band > self.PW else self.PW
         return self.tile.a_channels, self.images, max(1, pixels), 1
 
+    @functools.cached_property
     def order(self) -> tuple[int, ...]:
         """First positions of the groups, those with the most taps first, so that the last blocks are short."""
-        return self._order
-
-    @functools.cached_property
-    def _order(self) -> tuple[int, ...]:
         taps = [
             (-r * w, y * self.columns + x)
             for y, r in enumerate(self.rows)

@@ -56,7 +56,8 @@ def _reused(operator: str) -> Condition:
     return pays
 
 
-def _both(*conditions: Condition) -> Condition:
+def _all_of(*conditions: Condition) -> Condition:
+    """These conditions, and that there is work for a tile."""
     return lambda s, target: _fills(s, target) and all(c(s, target) for c in conditions)
 
 
@@ -86,7 +87,7 @@ def _position_rows(operator: str) -> tuple[Variant, ...]:
     """Of ConvV2 and KS-deconv."""
 
     def enough(BM: int, BN: int, *more: Condition) -> Condition:
-        return _both(_enough(operator, BM, BN), *more)
+        return _all_of(_enough(operator, BM, BN), *more)
 
     reused = _reused(operator)
     return (
@@ -103,7 +104,7 @@ def _position_rows(operator: str) -> tuple[Variant, ...]:
         _row(operator, "tf32", 256, 64, "TF32", suffix="_alone", pays=enough(
             256, 64, _narrow(operator), lambda s, t: operator == FORWARD and s.sw > 1)),
         _row(operator, "tf32", 256, 64, "TF32", blocks=2, pays=enough(256, 64, _narrow(operator))),
-        _row(operator, "tf32", 128, 64, "HALVES", pays=_both(
+        _row(operator, "tf32", 128, 64, "HALVES", pays=_all_of(
             lambda s, t: s.IC >= 256 and (operator == INPUT or s.sh * s.sw > 1))),
         _row(operator, "tf32", 128, 64, "TF32", blocks=2),
         _row(operator, "float32", 128, 128, "HALVES", planes=2, pays=enough(128, 128)),
@@ -120,7 +121,7 @@ def _narrow(operator: str) -> Condition:
 FORWARD_ROWS = _position_rows(FORWARD)
 INPUT_ROWS = _position_rows(INPUT)
 
-_few_filters = _both(lambda s, t: s.OC <= 64)
+_few_filters = _all_of(lambda s, t: s.OC <= 64)
 _TURNS = "Hopper, trimmed; 64 filters, the warpgroups in turns"
 
 
@@ -136,18 +137,18 @@ def _long_rows(s: ConvShape, target: Target) -> bool:
 
 WEIGHT_ROWS = (
     _row(WEIGHT, "bf16", 64, 64, "BF16", pays=_few_filters, why=_TURNS),
-    _row(WEIGHT, "bf16", 128, 128, "BF16", pays=_both(_long_rows)),
+    _row(WEIGHT, "bf16", 128, 128, "BF16", pays=_all_of(_long_rows)),
     _row(WEIGHT, "bf16", 128, 256, "BF16",
-         pays=_both(lambda s, t: s.IC >= 256 and (s.OH * s.OW > 4 or s.FW == 1 or s.sw > 1))),
+         pays=_all_of(lambda s, t: s.IC >= 256 and (s.OH * s.OW > 4 or s.FW == 1 or s.sw > 1))),
     _row(WEIGHT, "bf16", 128, 64, "BF16"),
     _row(WEIGHT, "tf32", 64, 64, "FLOATS", pays=_few_filters, why=_TURNS),
     _row(WEIGHT, "tf32", 128, 128, "HALVES",
-         pays=_both(_from_memory, lambda s, t: s.IC >= 256 and (s.OW >= 8 or s.FW == 1) and s.FW <= 3)),
-    _row(WEIGHT, "tf32", 128, 64, "HALVES", pays=_both(_from_memory)),
+         pays=_all_of(_from_memory, lambda s, t: s.IC >= 256 and (s.OW >= 8 or s.FW == 1) and s.FW <= 3)),
+    _row(WEIGHT, "tf32", 128, 64, "HALVES", pays=_all_of(_from_memory)),
     _row(WEIGHT, "tf32", 128, 64, "FLOATS"),
     _row(WEIGHT, "float32", 64, 64, "FLOATS", planes=2, pays=_few_filters, why=_TURNS),
     _row(WEIGHT, "float32", 128, 128, "HALVES", planes=2,
-         pays=_both(_from_memory, lambda s, t: s.IC >= 512 and s.OW <= 4)),
-    _row(WEIGHT, "float32", 128, 64, "HALVES", planes=2, pays=_both(_from_memory)),
+         pays=_all_of(_from_memory, lambda s, t: s.IC >= 512 and s.OW <= 4)),
+    _row(WEIGHT, "float32", 128, 64, "HALVES", planes=2, pays=_all_of(_from_memory)),
     _row(WEIGHT, "float32", 128, 64, "FLOATS", planes=2),
 )  # fmt: skip

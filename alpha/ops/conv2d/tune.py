@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,14 +28,12 @@ from alpha import config
 from alpha.errors import CompileError, OutOfMemoryError
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.variant import FORWARD, INPUT, WEIGHT, Variant
 from alpha.ops.dtypes import as_float32
 from alpha.primitive import Array
 from alpha.runtime import Device
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.compile import cuda_compiler, target
-
-if TYPE_CHECKING:
-    from alpha.ops.conv2d.variant import Variant
 
 Call = Callable[[], Any]
 Times = dict[str, float]  # name of a candidate -> median milliseconds
@@ -76,9 +74,9 @@ def fastest(
 
 
 OPERANDS = {  # names of their shapes
-    "conv2d_forward": ("X", "W"),
-    "conv2d_backward_input": ("Y", "W"),
-    "conv2d_backward_weight": ("X", "Y"),
+    FORWARD: ("X", "W"),
+    INPUT: ("Y", "W"),
+    WEIGHT: ("X", "Y"),
 }
 
 

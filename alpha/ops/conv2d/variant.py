@@ -38,7 +38,7 @@ class Variant:
     `run(first, second, shape, variant)` takes the operator's arrays: (X, W), (dY, W) or (X, dY). `can` says whether it
     computes a shape at all, `pays` whether it is worth it; `why` is the reason in words. No kernel of the row may need
     more than `registers` a thread. A row that `fuses` takes a bias and the slope of an activation, too:
-    `run(first, second, shape, variant, bias, slope)`.
+    `run(first, second, shape, variant, bias, slope)`. `ffma`: a CUDA row without tensor cores.
     """
 
     name: str
@@ -52,3 +52,4 @@ class Variant:
     precision: str = "float32"
     registers: int = 128
     fuses: bool = False
+    ffma: bool = False

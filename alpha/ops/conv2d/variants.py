@@ -149,10 +149,10 @@ VARIANTS: tuple[Variant, ...] = (
     ),
     Variant(
         "direct_stem", FORWARD, "cuda", stem.direct_stem, "first layer: few input channels", can=_stem,
-        registers=168,
+        registers=168, ffma=True,
     ),
     Variant(
-        "implicit_gemm", FORWARD, "cuda", cuda.implicit_gemm, "any shape", tile=TILE_FFMA,
+        "implicit_gemm", FORWARD, "cuda", cuda.implicit_gemm, "any shape", tile=TILE_FFMA, ffma=True,
     ),
     # -- CUDA: KS-deconv
     *hopper.INPUT_ROWS,
@@ -166,7 +166,7 @@ VARIANTS: tuple[Variant, ...] = (
         _images_fill_tiles,
     ),
     Variant(
-        "ks_deconv_ffma", INPUT, "cuda", cuda.ks_deconv_ffma, "any shape", tile=TILE_FFMA,
+        "ks_deconv_ffma", INPUT, "cuda", cuda.ks_deconv_ffma, "any shape", tile=TILE_FFMA, ffma=True,
     ),
     # -- CUDA: Sk-dilated
     *hopper.WEIGHT_ROWS,
@@ -196,9 +196,9 @@ VARIANTS: tuple[Variant, ...] = (
     ),
     Variant(
         "direct_stem_weight", WEIGHT, "cuda", stem.direct_stem_weight,
-        "first layer: few input channels", can=_stem_weight,
+        "first layer: few input channels", can=_stem_weight, ffma=True,
     ),
     Variant(
-        "sk_dilated_ffma", WEIGHT, "cuda", cuda.sk_dilated_ffma, "any shape", tile=TILE_FFMA,
+        "sk_dilated_ffma", WEIGHT, "cuda", cuda.sk_dilated_ffma, "any shape", tile=TILE_FFMA, ffma=True,
     ),
 )  # fmt: skip

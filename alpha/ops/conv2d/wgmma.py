@@ -101,7 +101,7 @@ def _raw_filters(W: Array, box: Box) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _order(device: Device, groups: bands.Groups) -> Array:
-    return device.upload(np.array(groups.order(), np.int32))
+    return device.upload(np.array(groups.order, np.int32))
 
 
 def conv_v2(
@@ -166,7 +166,7 @@ def _launch(
     largest: Array | None, GN: int, bias: Array | None, slope: float,
 ) -> None:  # fmt: skip
     device = C.device
-    tiles = len(groups.order()) * -(-s.N * groups.PW // tile.BM) * -(-GN // tile.BN)
+    tiles = len(groups.order) * -(-s.N * groups.PW // tile.BM) * -(-GN // tile.BN)
     processors = device.properties.multiprocessors
     if tiles <= processors:  # each has a multiprocessor to itself, all registers and shared memory
         tile = tile._replace(blocks=1)
