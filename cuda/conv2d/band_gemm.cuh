@@ -10,7 +10,7 @@
 // position needs for PW = 1, the paper's tile); what lies outside the map is zeros of the copy engine.
 //
 // Macros: BM 128 | 256, BN 64 | 128 | 256, PW, BAND (pixels a band: PW, or PW + the taps of a filter row that share it - 1),
-// A_STAGES, B_STAGES, BLOCKS (a multiprocessor, 1 | 2), FUSED, and OPERANDS:
+// A_STAGES, B_STAGES, BLOCKS (a multiprocessor, 1 | 2), FUSED, CUT (1: some products in segments), and OPERANDS:
 //   HALVES  A floats, split in registers into scaled half-precision planes; B as PLANES 1 | 2 planes (filter_planes.cu)
 //           PLANES 2: hi hi + hi lo + lo hi, 22 bits, each 64 of K summed apart and promoted: "float32"
 //           PLANES 1: hi hi, 11 bits
@@ -20,69 +20,70 @@
 // Shared memory: 1024 + A_STAGES A_BOXES BAND IMAGES 128 + B_STAGES B_BYTES. Needs sm_90a; rows of A, B and C of whole 16 bytes.
 #pragma once
 #include "conv2d/band_products.cuh"
+#include "conv2d/band_segments.cuh"
 #include "conv2d/band_store.cuh"
 
-// One thread fills the rings for a tile: for each filter row, band and BK of K the band, then B tap by tap. a and b count on.
-__device__ __forceinline__ void produce(const BandProblem& p, const BlockTaps& taps, const RingA& As, const RingB& Bs, int n0,
-                                        int j0, int& a, int& b) {
-  for (int r = 0; r < taps.rows; r++)
-    for (int c = 0; c < taps.bands(); c++) {
-      const int column = taps.column + c, phase = (column % taps.step + taps.step) % taps.step;
-      const int x = (column - phase) / taps.step, residue = taps.map + (taps.residue + c) % taps.step;
-      const int pixels = SHARED_BAND ? PW + split_size(residue, p.FW, p.sw) - 1 : PW;
-      for (int k = 0; k < p.K; k += BK, a++) {
-        const uint32_t band = As.begin(a, A_BOXES * pixels * IMAGES * 128);
+// One thread fills the rings: for each BK of K the band, then B tap by tap. a and b count on.
+__device__ __forceinline__ void produce(const BandProblem& p, const BlockTaps& taps, const Work& work, const RingA& As,
+                                        const RingB& Bs, int n0, int j0, int& a, int& b) {
+  each_band(taps, work, p.K, [&](int row, int c, int from, int to) {
+    const int r = rotated_row(taps, row), column = taps.column + c, phase = (column % taps.step + taps.step) % taps.step;
+    const int x = (column - phase) / taps.step, residue = taps.map + (taps.residue + c) % taps.step;
+    const int pixels = SHARED_BAND ? PW + split_size(residue, p.FW, p.sw) - 1 : PW;
+    const int count = taps.taps(c), first_tap = taps.tap + r * taps.tap_row + c * taps.tap_column;
+    for (int k = from; k < to; k += BK, a++) {
+      const uint32_t band = As.begin(a, A_BOXES * pixels * IMAGES * 128);
 #pragma unroll
-        for (int box = 0; box < A_BOXES; box++)
-          tma_load(band + box * A_BOX, p.A + residue, As.full_at(a), k + box * 32, n0, x, taps.row + r);
-        for (int t = 0; t < taps.taps(c); t++, b++) {
-          const int tap = taps.tap + r * taps.tap_row + (c + t * taps.step) * taps.tap_column;
-          const uint32_t tile = Bs.begin(b, B_BYTES);
-          if (B_MN) {
+      for (int box = 0; box < A_BOXES; box++)
+        tma_load(band + box * A_BOX, p.A + residue, As.full_at(a), k + box * 32, n0, x, taps.row + r);
+      for (int t = 0; t < count; t++, b++) {
+        const int tap = first_tap + t * taps.step * taps.tap_column;
+        const uint32_t tile = Bs.begin(b, B_BYTES);
+        if (B_MN) {
 #pragma unroll
-            for (int j = 0; j < BN; j += 64) tma_load(tile + j * 128, p.B, Bs.full_at(b), j0 + j, tap, k, 0);
-          } else {
-            tma_load(tile, p.B, Bs.full_at(b), k, tap, j0, 0);
-          }
+          for (int j = 0; j < BN; j += 64) tma_load(tile + j * 128, p.B, Bs.full_at(b), j0 + j, tap, k, 0);
+        } else {
+          tma_load(tile, p.B, Bs.full_at(b), k, tap, j0, 0);
         }
       }
     }
+  });
 }
 
-__device__ __forceinline__ void consume(const BandProblem& p, const BlockTaps& taps, const RingA& As, const RingB& Bs,
-                                        float (&sum)[MI][R], int& a, int& b) {
+__device__ __forceinline__ void consume(const BandProblem& p, const BlockTaps& taps, const Work& work, const RingA& As,
+                                        const RingB& Bs, float (&sum)[MI][R], int& a, int& b) {
   const uint32_t first_row = threadIdx.x / 128 * MI * 64;
   const float scale = OPERANDS == HALVES ? half_scale(p.absmax[0]) : 1.f;
   const int first_b = b;
-  for (int r = 0; r < taps.rows; r++)
-    for (int c = 0; c < taps.bands(); c++)
-      for (int k = 0; k < p.K; k += BK, a++) {
-        const uint32_t band = As.wait(a);
-        for (int t = 0; t < taps.taps(c); t++, b++) {
-          const uint32_t rows = band + (t * IMAGES + first_row) * 128, tile = Bs.wait(b);
-          if (OPERANDS == HALVES) {
+  each_band(taps, work, p.K, [&](int, int c, int from, int to) {
+    for (int k = from; k < to; k += BK, a++) {
+      const uint32_t band = As.wait(a);
+      for (int t = 0; t < taps.taps(c); t++, b++) {
+        const uint32_t rows = band + (t * IMAGES + first_row) * 128, tile = Bs.wait(b);
+        if (OPERANDS == HALVES) {
 #pragma unroll
-            for (int m = 0; m < MI; m++) multiply_halves(sum[m], rows + m * 64 * 128, tile, scale);
-            Bs.release(b);
-          } else {
-            start_products(sum, rows, tile);
-            wgmma_wait<1>();  // the products of the tap before are done
-            if (b == first_b) continue;
-            Bs.release(b - 1);
-            if (t == 0) As.release(a - 1);
-          }
+          for (int m = 0; m < MI; m++) multiply_halves(sum[m], rows + m * 64 * 128, tile, scale);
+          Bs.release(b);
+        } else {
+          start_products(sum, rows, tile);
+          wgmma_wait<1>();  // the products of the tap before are done
+          if (b == first_b) continue;
+          Bs.release(b - 1);
+          if (t == 0) As.release(a - 1);
         }
-        if (OPERANDS == HALVES) As.release(a);
       }
+      if (OPERANDS == HALVES) As.release(a);
+    }
+  });
   wgmma_wait<0>();
   if (OPERANDS != HALVES && b > first_b) As.release(a - 1), Bs.release(b - 1);
 }
 
-// The tiles of a block: every gridDim.x-th of `tiles`, so that the producer fetches the next while this one is stored; where
-// blocks share a multiprocessor, the grid has a block for each tile. Tiles in order: output channels fastest, then
-// images, then groups of positions, those with the most taps first (`order`).
+// The tiles of a block: every gridDim.x-th of all, so that the producer fetches the next while this one is stored; where
+// blocks share a multiprocessor, the grid has a block for each tile. Tiles in order: output channels fastest, then images,
+// then `works`, which come longest first; with `works_first` all works of some images, which share rows of A, then the next.
 template <class Taps>
-__device__ __forceinline__ void run_band_block(const BandProblem& p, const int* order, int tiles, Taps taps_of) {
+__device__ __forceinline__ void run_band_block(const BandProblem& p, const Work* works, Taps taps_of) {
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   __shared__ __align__(8) uint64_t barriers[2 * (ALPHA_A_STAGES + ALPHA_B_STAGES)];
   const uint32_t base = (shared_address(smem) + 1023) & ~1023u;
@@ -91,31 +92,38 @@ __device__ __forceinline__ void run_band_block(const BandProblem& p, const int* 
   __syncthreads();
   const int tiles_j = (p.GN + BN - 1) / BN, tiles_n = (p.N + IMAGES - 1) / IMAGES;
   int a = 0, b = 0;
-  auto each_tile = [&](auto work) {
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+  auto each_tile = [&](auto run) {
+    for (int tile = blockIdx.x; tile < p.works * tiles_n * tiles_j; tile += gridDim.x) {
+      const int i = tile / tiles_j, fastest = p.works_first ? p.works : tiles_n, q = i / fastest, r = i - q * fastest;
+      const Work work = works[p.works_first ? r : q];
       BlockTaps taps;
       BlockPositions to;
-      taps_of(order[tile / (tiles_j * tiles_n)], taps, to);
-      work(taps, to, tile / tiles_j % tiles_n * IMAGES, tile % tiles_j * BN);
+      taps_of(work.position, taps, to);
+      run(work, taps, to, (p.works_first ? q : r) * IMAGES, (tile - i * tiles_j) * BN);
     }
   };
   if (threadIdx.x >= GROUPS * 128) {
     if (MOVE_REGISTERS) setmaxnreg_decrease<24>();
     if (threadIdx.x > GROUPS * 128) return;
-    each_tile([&](const BlockTaps& taps, const BlockPositions&, int n0, int j0) { produce(p, taps, As, Bs, n0, j0, a, b); });
+    each_tile([&](const Work& work, const BlockTaps& taps, const BlockPositions&, int n0, int j0) {
+      produce(p, taps, work, As, Bs, n0, j0, a, b);
+    });
     return;
   }
   if (MOVE_REGISTERS) setmaxnreg_increase<240>();
-  each_tile([&](const BlockTaps& taps, const BlockPositions& to, int n0, int j0) {
+  each_tile([&](const Work& work, const BlockTaps& taps, const BlockPositions& to, int n0, int j0) {
     float sum[MI][R] = {};
-    consume(p, taps, As, Bs, sum, a, b);
+    consume(p, taps, work, As, Bs, sum, a, b);
+    const int tile = n0 / IMAGES * tiles_j + j0 / BN;
+    if (!CUT || work.segments == 1 || join_segments(sum, p, work, tile, tiles_n * tiles_j)) {
 #pragma unroll
-    for (int m = 0; m < MI; m++)
-      store_rows(sum[m], p, j0, [&](int row) -> Output* {
-        row += (threadIdx.x / 128 * MI + m) * 64;
-        const int n = n0 + row % IMAGES, position = row / IMAGES;
-        if (n >= p.N || position >= to.count) return nullptr;
-        return p.C + ((long)n * p.positions + to.first + position * to.step) * p.GN + j0;
-      });
+      for (int m = 0; m < MI; m++)
+        store_rows(sum[m], p, j0, [&](int row) -> Output* {
+          row += (threadIdx.x / 128 * MI + m) * 64;
+          const int n = n0 + row % IMAGES, position = row / IMAGES;
+          if (n >= p.N || position >= to.count) return nullptr;
+          return p.C + ((long)n * p.positions + to.first + position * to.step) * p.GN + j0;
+        });
+    }
   });
 }

@@ -7,7 +7,7 @@
 enum Operands { HALVES, TF32, BF16 };
 constexpr Operands OPERANDS = ALPHA_OPERANDS;
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, PLANES = ALPHA_PLANES, PW = ALPHA_PW, BAND = ALPHA_BAND;
-constexpr bool SHARED_BAND = BAND > PW, B_MN = ALPHA_B_MN;
+constexpr bool SHARED_BAND = BAND > PW, B_MN = ALPHA_B_MN, CUT = ALPHA_CUT;
 constexpr int GROUPS = 2, MI = BM / (64 * GROUPS), R = BN / 2, IMAGES = BM / PW;
 // One block a multiprocessor has a warpgroup for a producer, so that registers can be moved from it to the consumers; of two
 // blocks each has a warp, and 96 registers a thread.
@@ -42,6 +42,34 @@ struct BlockTaps {
   __device__ __forceinline__ int taps(int c) const { return SHARED_BAND ? (columns - c + step - 1) / step : 1; }
 };
 
+// What a block takes up for some images and output channels: a group of positions, by its first, or with CUT 1 one of the
+// segments into which its products are cut (the paper's GZ, section IV.C). `slot` is the first of the group's, among
+// those of all groups that are cut.
+struct Work {
+  int position, segment, segments, slot;
+};
+
+// Calls run(row, band, from, to) for each band of a piece of work, and that part of K which is the work's.
+template <class Run>
+__device__ __forceinline__ void each_band(const BlockTaps& taps, const Work& work, int K, Run run) {
+  const int across = (K + BK - 1) / BK, all = taps.rows * taps.bands() * across;
+  const int begin = all * work.segment / work.segments, end = all * (work.segment + 1) / work.segments;
+  int i = 0;
+  for (int row = 0; row < taps.rows; row++)
+    for (int band = 0; band < taps.bands(); band++, i += across)
+      if (!CUT)
+        run(row, band, 0, K);
+      else if (begin < i + across && i < end)
+        run(row, band, max(begin - i, 0) * BK, min((end - i) * BK, K));
+}
+
+// Filter rows begin with the one whose map row is a multiple of their number: neighbouring groups, which run at the same
+// time, read a row of A that they share at the same time, and it comes from memory once.
+__device__ __forceinline__ int rotated_row(const BlockTaps& taps, int row) {
+  const int r = (row - taps.row) % taps.rows;
+  return r < 0 ? r + taps.rows : r;
+}
+
 // Where a block's rows go: first + i step for its i-th position, of which `count` are inside.
 struct BlockPositions {
   int first, step, count;
@@ -53,5 +81,10 @@ struct BandProblem {
   const float* bias;       // (GN,) or null
   float slope;
   Output* C;
+  float* parts;       // sums of segments, BM x BN for each slot and tile of images and output channels, or null
+  unsigned* arrived;  // of each of these tiles at the group's first slot: segments that came, and that left their sums; zeros
+                      // before and after
   int N, K, positions, GN, FW, sw;
+  int works;         // in all
+  int works_first;   // 0 | 1, the order of tiles
 };

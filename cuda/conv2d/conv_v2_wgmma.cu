@@ -1,16 +1,17 @@
 // ConvV2 on Hopper: forward convolution with trimmed filters (Algorithm 1), PW positions (oh, ow) of one row a block.
 //
 // Y[n, oh, ow, oc] = sum over fh in [fh_s, fh_e), fw in [fw_s, fw_e), ic of X[n, ih_s + fh, iw_s + fw, ic] W[oc, fh, fw, ic]
-// `order` lists the first position of each group. A is X, a map (IC, N, IW / sw, IH) for each residue of fw by sw; B is W.
-// `tiles` = groups ceil(N PW / BM) ceil(OC / BN). Grid: as many or fewer. Block, shared memory, macros and needs: band_gemm.cuh, K = IC, GN = OC.
+// `works` are segments of the products of each group of positions. A is X, a map (IC, N, IW / sw, IH) for each residue of fw by sw; B is W.
+// `tiles` = works ceil(N PW / BM) ceil(OC / BN). Grid: as many or fewer. Block, shared memory, macros and needs: band_gemm.cuh, K = IC, GN = OC.
 #include "conv2d/band_gemm.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
     conv_v2_wgmma(Output* __restrict__ Y, const TensorMap* __restrict__ X, const TensorMap* __restrict__ W,
                   const unsigned* __restrict__ absmax, const float* __restrict__ bias, float slope,
-                  const int* __restrict__ order, int tiles, ConvShape s) {
-  const BandProblem p = {X, W, absmax, bias, slope, Y, s.N, s.IC, s.OH * s.OW, s.OC, s.FW, s.sw};
-  run_band_block(p, order, tiles, [&](int position, BlockTaps& taps, BlockPositions& to) {
+                  const Work* __restrict__ works, int count, int works_first, float* parts, unsigned* arrived,
+                  ConvShape s) {
+  const BandProblem p = {X, W, absmax, bias, slope, Y, parts, arrived, s.N, s.IC, s.OH * s.OW, s.OC, s.FW, s.sw, count, works_first};
+  run_band_block(p, works, [&](int position, BlockTaps& taps, BlockPositions& to) {
     const int oh = position / s.OW, ow = position % s.OW, last = min(ow + PW, s.OW) - 1;
     const Range fh = trimmed_taps(oh, s.IH, s.FH, s.sh, s.ph);
     const int fw_s = trimmed_taps(last, s.IW, s.FW, s.sw, s.pw).begin, fw_e = trimmed_taps(ow, s.IW, s.FW, s.sw, s.pw).end;

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import alpha
 import alpha.nn.functional as F
 from alpha.errors import ShapeError
-from alpha.ops.conv2d import cpu, cuda, reference
+from alpha.ops.conv2d import bands, cpu, cuda, reference
+from alpha.ops.conv2d.bands import Tile
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Target, Variant
@@ -216,6 +217,44 @@ def test_more_tiles_than_multiprocessors(name: str) -> None:
     value = device.download(row.run(device.upload(first), device.upload(second), s, row))
     limit = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[row.precision]
     assert relative_error(value.astype("float64"), exact) < limit
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["conv_v2_bf16_128x64", "conv_v2_tf32_raw_256x128", "conv_v2_wgmma_128x64",
+     "ks_deconv_bf16_128x256", "ks_deconv_tf32_128x128", "ks_deconv_wgmma_128x64"],
+)  # fmt: skip
+def test_products_cut_into_segments(name: str) -> None:
+    """Few tiles, a long K: several blocks share a tile, and add their sums in the same order whoever is last."""
+    row = next(v for v in VARIANTS if v.name == name)
+    channels = (768, 64) if row.operator == FORWARD else (64, 768)
+    s = make(24, (3, 3), channels, (3, 3), (2, 2), (1, 1))
+    groups_of = bands.conv_v2_groups if row.operator == FORWARD else bands.ks_deconv_groups
+    cut = {work.segments for work in bands.works(groups_of(s, Tile.of(row)), 768, 1, 132)}
+    assert max(cut) > 1
+    arrays = [a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32")]
+    exact = OPERATORS[row.operator][0](*(a.astype("float64") for a in arrays), s)
+    device = hopper()
+    first, second = (device.upload(a) for a in arrays)
+    value = device.download(row.run(first, second, s, row))
+    limit = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[row.precision]
+    assert relative_error(value.astype("float64"), exact) < limit
+    assert device.download(row.run(first, second, s, row)).tobytes() == value.tobytes()
+
+
+def test_segments_of_a_tile() -> None:
+    """Every step of every group is in one segment; more of them the more products a group has."""
+    s = make(512, (4, 4), (512, 512), (3, 3), (2, 2), (1, 1))
+    groups = bands.conv_v2_groups(s, Tile(128, 128, "HALVES"))
+    works = bands.works(groups, 512, 16, 132)
+    by_position = {w.position: w.segments for w in works}
+    assert by_position == {0: 1, 1: 2, 2: 2, 3: 3}  # of 4, 6, 6 and 9 taps
+    assert sorted(w.segment for w in works if w.position == 3) == [0, 1, 2]
+    slots = {w.slot + w.segment for w in works if w.segments > 1}
+    assert slots == set(range(7))
+    large = make(512, (32, 32), (64, 64), (3, 3), (1, 1), (1, 1))
+    whole = bands.works(bands.conv_v2_groups(large, Tile(256, 64, "HALVES")), 64, 16, 132)
+    assert {w.segments for w in whole} == {1}
 
 
 def test_warpgroups_take_turns_at_two_stages() -> None:

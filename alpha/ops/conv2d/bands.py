@@ -8,6 +8,9 @@ the bytes that a tile draws from the L2 cache.
 from __future__ import annotations
 
 import functools
+import heapq
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +23,12 @@ SHARED_BYTES = 232448 - 1024 - 256  # of a block: without the alignment of the t
 L2_BYTES_A_CLOCK = 32  # of one multiprocessor, when all draw from it
 MAX_STAGES = 8
 BLOCK_CLOCKS = 4000  # of a block's beginning and end
+MAX_SEGMENTS = 4  # of the products of a tile
+JOIN_CLOCKS = 2000  # of the way to memory and back when segments meet
+WRITTEN_BYTES_A_CLOCK = 12  # of one multiprocessor, when all write
+MAX_WAVES = (
+    6  # tiles a multiprocessor, above which none are cut and images come one after the other
+)
 PARTIAL_BYTES_A_CLOCK = 2000  # that the whole GPU writes or reads
 MAX_PARTIAL_BYTES = 64 << 20
 MAKER_CLOCKS = {1: 6.0, 2: 9.0}  # of a row of 64 channels in so many planes, over the maker warps
@@ -83,6 +92,7 @@ class Groups:
         starts, widths: first column of each group of a row, and taps of the filter rows it needs.
         band: pixels of a band: PW, or more where taps share it.
         counts: taps of a filter row that share a band, by residue.
+        step: bands of a filter row, where taps share them.
     """
 
     tile: Tile
@@ -93,6 +103,7 @@ class Groups:
     widths: tuple[int, ...]
     columns: int  # of the map
     counts: tuple[int, ...]
+    step: int = 1
 
     @property
     def images(self) -> int:
@@ -107,15 +118,15 @@ class Groups:
         pixels = self.PW + self.counts[residue] - 1 if self.band > self.PW else self.PW
         return self.tile.a_channels, self.images, max(1, pixels), 1
 
-    @functools.cached_property
-    def order(self) -> tuple[int, ...]:
-        """First positions of the groups, those with the most taps first, so that the last blocks are short."""
-        taps = [
-            (-r * w, y * self.columns + x)
-            for y, r in enumerate(self.rows)
-            for x, w in zip(self.starts, self.widths, strict=True)
-        ]
-        return tuple(position for _, position in sorted(taps, key=lambda pair: pair[0]))
+    def bands(self, width: int) -> int:
+        """Of a filter row of which `width` taps are needed."""
+        return min(width, self.step) if self.band > self.PW else width
+
+    def clocks(self, taps: int, bands: int) -> float:
+        """Of one BK of K of a tile: the slower of tensor cores and L2 cache, and some of the other."""
+        products = taps * self.tile.clocks
+        drawn = (bands * self.a_bytes + taps * self.tile.b_bytes) / L2_BYTES_A_CLOCK
+        return max(products, drawn) + min(products, drawn) / 4
 
     def stages(self, blocks: int) -> tuple[int, int]:
         """Stages of bands and of filter tiles that fit the shared memory of a block; (0, 0) where too few do.
@@ -133,19 +144,91 @@ class Groups:
                 return a, b
         return 0, 0
 
-    def cost(self, images: int, sw: int) -> float:
-        """Clocks of one map over all blocks: the slower of tensor cores and L2 cache, and some of the other."""
-        taps = sum(self.widths)
-        bands = sum(min(w, sw) for w in self.widths) if self.band > self.PW else taps
-        step = taps * self.tile.clocks
-        drawn = (bands * self.a_bytes + taps * self.tile.b_bytes) / L2_BYTES_A_CLOCK
-        both = max(step, drawn) + min(step, drawn) / 4
-        return both * -(-images * self.PW // self.tile.BM)
+    def cost(self, images: int) -> float:
+        """Clocks of one filter row of a map over all blocks, for one BK of K."""
+        clocks = self.clocks(sum(self.widths), sum(map(self.bands, self.widths)))
+        return clocks * -(-images * self.PW // self.tile.BM)
 
 
-def _cheapest(images: int, sw: int, candidates: list[Groups]) -> Groups:
+def _cheapest(images: int, candidates: list[Groups]) -> Groups:
     fitting = [g for g in candidates if g.stages(g.tile.blocks)[0]]
-    return min(fitting, key=lambda g: g.cost(images, sw))
+    return min(fitting, key=lambda g: g.cost(images))
+
+
+class Work(NamedTuple):
+    """What a block takes up for some images and output channels (cuda/conv2d/band_tile.cuh)."""
+
+    position: int  # the first of the group
+    segment: int
+    segments: int
+    slot: int  # of the group's first segment, among those of all groups that are cut
+
+
+@functools.lru_cache(maxsize=1024)
+def works(groups: Groups, K: int, tiles: int, multiprocessors: int) -> tuple[Work, ...]:
+    """The groups and their segments, those with the most products first, so that the last blocks are short.
+
+    Args:
+        tiles: of images and output channels a group.
+    """
+    across = -(-K // groups.tile.BK)
+    found = []  # clocks, steps, first position of each group
+    for y, rows in enumerate(groups.rows):
+        for x, width in zip(groups.starts, groups.widths, strict=True):
+            bands = rows * groups.bands(width)
+            clocks = groups.clocks(rows * width, bands) * across
+            found.append((clocks, bands * across, y * groups.columns + x))
+    found.sort(key=lambda group: -group[0])
+    result, slot = [], 0
+    counts = _segments([g[:2] for g in found], groups.tile, tiles, multiprocessors)
+    for (clocks, _, position), segments in zip(found, counts, strict=True):
+        for i in range(segments):
+            result.append((clocks / segments, Work(position, i, segments, slot)))
+        slot += segments if segments > 1 else 0
+    result.sort(key=lambda work: -work[0])
+    return tuple(work for _, work in result)
+
+
+def _segments(
+    groups: list[tuple[float, int]], tile: Tile, tiles: int, multiprocessors: int
+) -> list[int]:
+    """Into how many segments the products of each group (clocks, steps) are cut, so that all multiprocessors have work.
+
+    Tiles that fill the GPU several times over are not cut.
+    """
+    whole = [1] * len(groups)
+    if tiles * len(groups) > MAX_WAVES * multiprocessors:
+        return whole
+    sums = tile.BM * tile.BN * 4
+    leave = JOIN_CLOCKS + sums / WRITTEN_BYTES_A_CLOCK
+
+    def end(counts: list[int]) -> float:
+        """When the last multiprocessor is done, each taking the longest work that is left."""
+        pieces = []
+        for (clocks, _), n in zip(groups, counts, strict=True):
+            add = JOIN_CLOCKS + (n - 1) * sums / L2_BYTES_A_CLOCK if n > 1 else 0
+            each = clocks / n + BLOCK_CLOCKS
+            pieces += [each + leave] * ((n - 1) * tiles) + [each + add] * tiles
+        pieces.sort(reverse=True)
+        ends = [0.0] * multiprocessors
+        for clocks in pieces:
+            heapq.heapreplace(ends, ends[0] + clocks)
+        return max(ends)
+
+    def cut(into: Iterable[int]) -> list[int]:
+        return [max(1, min(n, g[1] // 2, MAX_SEGMENTS)) for n, g in zip(into, groups, strict=True)]
+
+    candidates = [whole]
+    longest = max(clocks for clocks, _ in groups)
+    for eighths in range(1, 8 * MAX_SEGMENTS):  # none longer than a limit
+        limit = longest * 8 / (8 + eighths) * (1 + 1e-9)
+        counts = cut(math.ceil(clocks / limit) for clocks, _ in groups)
+        if counts != candidates[-1]:
+            candidates.append(counts)
+    uncut = len(groups) * tiles // multiprocessors * multiprocessors // tiles
+    for n in range(2, MAX_SEGMENTS + 1):  # those that do not fill all multiprocessors
+        candidates.append(cut([1] * uncut + [n] * (len(groups) - uncut)))
+    return min(candidates, key=end)
 
 
 def _positions(tile: Tile) -> list[int]:
@@ -164,8 +247,8 @@ def conv_v2_groups(s: ConvShape, tile: Tile) -> Groups:
         starts = tuple(range(0, s.OW, PW))
         widths = tuple(max(0, columns[o][1] - columns[min(o + PW, s.OW) - 1][0]) for o in starts)
         for band in {PW, PW + counts[0] - 1}:
-            candidates.append(Groups(tile, PW, band, rows, starts, widths, s.OW, counts))
-    return _cheapest(s.N, s.sw, candidates)
+            candidates.append(Groups(tile, PW, band, rows, starts, widths, s.OW, counts, s.sw))
+    return _cheapest(s.N, candidates)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -185,7 +268,7 @@ def ks_deconv_groups(s: ConvShape, tile: Tile) -> Groups:
         widths = tuple(max(0, m[0][1] - m[-1][0]) for m in members)
         for band in {PW, PW + counts[0] - 1}:
             candidates.append(Groups(tile, PW, band, rows, starts, widths, s.IW, counts))
-    return _cheapest(s.N, 1, candidates)
+    return _cheapest(s.N, candidates)
 
 
 def _split_taps(O: int, size: int, F: int, s: int, p: int) -> list[tuple[int, int]]:  # noqa: E741

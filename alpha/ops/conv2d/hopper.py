@@ -31,17 +31,44 @@ def _taps_a_position(s: ConvShape) -> float:
     return s.FH * s.FW / (s.sh * s.sw)
 
 
+def _tiles(operator: str, s: ConvShape, BM: int, BN: int) -> int:
+    channels, positions = (s.OC, s.OH * s.OW) if operator == FORWARD else (s.IC, s.IH * s.IW)
+    return -(-s.N * positions // BM) * -(-channels // BN)
+
+
 def _enough(operator: str, BM: int, BN: int) -> Condition:
     """Channels fill the tile, and every multiprocessor has one; two where few taps make it short."""
 
     def pays(s: ConvShape, target: Target) -> bool:
-        channels, positions = (s.OC, s.OH * s.OW) if operator == FORWARD else (s.IC, s.IH * s.IW)
-        tiles = -(-s.N * positions // BM) * -(-channels // BN)
         wanted = 1.8 if operator == INPUT and _taps_a_position(s) < 4 else 0.9
-        filled = channels >= 0.8 * -(-channels // BN) * BN
-        return filled and tiles >= wanted * target.multiprocessors
+        enough = _tiles(operator, s, BM, BN) >= wanted * target.multiprocessors
+        return _filled(operator, s, BN) and enough
 
     return pays
+
+
+def _enough_cut(operator: str, BM: int, BN: int, steps: int) -> Condition:
+    """Or the products of fewer tiles are so many steps of 64 channels in all that cutting them into segments pays."""
+    enough = _enough(operator, BM, BN)
+
+    def pays(s: ConvShape, target: Target) -> bool:
+        if enough(s, target):
+            return True
+        depth = s.FH * s.FW * s.useful * s.IC / 64
+        cut = operator == FORWARD and _tiles(operator, s, BM, BN) * depth >= steps
+        return cut and _filled(operator, s, BN)
+
+    return pays
+
+
+def _filled(operator: str, s: ConvShape, BN: int) -> bool:
+    channels = s.OC if operator == FORWARD else s.IC
+    return channels >= 0.8 * -(-channels // BN) * BN
+
+
+def _uneven(s: ConvShape, target: Target) -> bool:
+    """Some positions have many more taps than others, by the stride: whole tiles end at different times."""
+    return s.sh * s.sw > 1
 
 
 def _reused(operator: str) -> Condition:
@@ -50,8 +77,7 @@ def _reused(operator: str) -> Condition:
     def pays(s: ConvShape, target: Target) -> bool:
         if operator == INPUT:
             return s.IC > 64
-        reuse = _taps_a_position(s) * s.OC
-        return s.OC > 64 and ((s.IC >= 256 and reuse >= 500) or (reuse >= 1000 and s.flops >= 2e10))
+        return s.OC > 64 and _taps_a_position(s) * s.OC >= 1000 and s.flops >= 2e10
 
     return pays
 
@@ -89,27 +115,31 @@ def _position_rows(operator: str) -> tuple[Variant, ...]:
     def enough(BM: int, BN: int, *more: Condition) -> Condition:
         return _all_of(_enough(operator, BM, BN), *more)
 
-    reused = _reused(operator)
+    def cut(BM: int, BN: int, steps: int, *more: Condition) -> Condition:
+        return _all_of(_enough_cut(operator, BM, BN, steps), *more)
+
+    reused, narrow = _reused(operator), _narrow(operator)
     return (
-        _row(operator, "bf16", 128, 256, "BF16", pays=enough(128, 256)),
+        _row(operator, "bf16", 128, 256, "BF16", pays=cut(128, 256, 3000)),
         _row(operator, "bf16", 256, 128, "BF16", pays=enough(256, 128)),
         _row(operator, "bf16", 128, 128, "BF16", blocks=2, pays=enough(128, 128)),
-        _row(operator, "bf16", 256, 64, "BF16", blocks=2, pays=enough(256, 64, _narrow(operator))),
+        _row(operator, "bf16", 128, 128, "BF16", blocks=2, suffix="_cut", pays=cut(128, 128, 1500, _uneven)),
+        _row(operator, "bf16", 256, 64, "BF16", blocks=2, pays=enough(256, 64, narrow)),
         _row(operator, "bf16", 128, 64, "BF16", blocks=2),
         _row(operator, "tf32", 128, 256, "HALVES", pays=enough(128, 256, reused)),
         _row(operator, "tf32", 256, 128, "HALVES", pays=enough(256, 128, reused)),
         _row(operator, "tf32", 128, 128, "HALVES", pays=enough(128, 128, reused)),
+        _row(operator, "tf32", 128, 256, "TF32", pays=cut(128, 256, 3000)),
         _row(operator, "tf32", 256, 128, "TF32", pays=enough(256, 128)),
-        _row(operator, "tf32", 128, 128, "TF32", blocks=2, pays=enough(128, 128)),
+        _row(operator, "tf32", 128, 128, "TF32", blocks=2, pays=cut(128, 128, 1500)),
         _row(operator, "tf32", 256, 64, "TF32", suffix="_alone", pays=enough(
-            256, 64, _narrow(operator), lambda s, t: operator == FORWARD and s.sw > 1)),
-        _row(operator, "tf32", 256, 64, "TF32", blocks=2, pays=enough(256, 64, _narrow(operator))),
+            256, 64, narrow, lambda s, t: operator == FORWARD and s.sw > 1)),
+        _row(operator, "tf32", 256, 64, "TF32", blocks=2, pays=enough(256, 64, narrow)),
         _row(operator, "tf32", 128, 64, "HALVES", pays=_all_of(
             lambda s, t: s.IC >= 256 and (operator == INPUT or s.sh * s.sw > 1))),
         _row(operator, "tf32", 128, 64, "TF32", blocks=2),
-        _row(operator, "float32", 128, 128, "HALVES", planes=2, pays=enough(128, 128)),
-        _row(operator, "float32", 256, 64, "HALVES", planes=2,
-             pays=enough(256, 64, _narrow(operator))),
+        _row(operator, "float32", 128, 128, "HALVES", planes=2, pays=cut(128, 128, 1500)),
+        _row(operator, "float32", 256, 64, "HALVES", planes=2, pays=enough(256, 64, narrow)),
         _row(operator, "float32", 128, 64, "HALVES", planes=2),
     )  # fmt: skip
 

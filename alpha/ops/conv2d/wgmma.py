@@ -23,8 +23,7 @@ from alpha.ops.conv2d.cuda import as_struct, kernel_split
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.reduce import sum_parts
 from alpha.primitive import Array
-from alpha.runtime import Device
-from alpha.runtime.cuda.device import TensorMap
+from alpha.runtime.cuda.device import CudaDevice, TensorMap
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.variant import Variant
@@ -100,8 +99,15 @@ def _raw_filters(W: Array, box: Box) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
-def _order(device: Device, groups: bands.Groups) -> Array:
-    return device.upload(np.array(groups.order, np.int32))
+def _works(device: CudaDevice, works: tuple[bands.Work, ...]) -> Array:
+    return device.upload(np.array(works, np.int32))
+
+
+@functools.lru_cache(maxsize=8)
+def _arrived(device: CudaDevice) -> Array:
+    """Zeros, and each kernel leaves them zero: two counts for every tile that is cut."""
+    tiles = bands.MAX_WAVES * device.properties.multiprocessors
+    return device.zeros((2 * tiles * bands.MAX_SEGMENTS,), np.uint32)
 
 
 def conv_v2(
@@ -161,27 +167,44 @@ def _planes(
     return P
 
 
+def _memory_bound(tile: Tile, s: ConvShape) -> bool:
+    """Few products an element that is read."""
+    return tile.BN == 64 or s.sh * s.sw > 1
+
+
 def _launch(
     entry: str, tile: Tile, groups: bands.Groups, s: ConvShape, C: Array, A: Any, B: Any,
     largest: Array | None, GN: int, bias: Array | None, slope: float,
 ) -> None:  # fmt: skip
     device = C.device
-    tiles = len(groups.order) * -(-s.N * groups.PW // tile.BM) * -(-GN // tile.BN)
     processors = device.properties.multiprocessors
-    if tiles <= processors:  # each has a multiprocessor to itself, all registers and shared memory
+    tiles_of_work = -(-s.N * groups.PW // tile.BM) * -(-GN // tile.BN)
+    K = s.IC if entry == "conv_v2_wgmma" else s.OC
+    works = bands.works(groups, K, tiles_of_work, processors)
+    tiles, slots = len(works) * tiles_of_work, sum(work.segments > 1 for work in works)
+    parts = arrived = None
+    if slots:
+        parts = device.empty((slots * tiles_of_work, tile.BM, tile.BN), np.float32)
+        arrived = _arrived(device)
+    if slots or tiles <= processors:  # a multiprocessor to itself, all registers and shared memory
         tile = tile._replace(blocks=1)
     a_stages, b_stages = groups.stages(tile.blocks)
     macros = {
         "BM": tile.BM, "BN": tile.BN, "PLANES": tile.planes, "OPERANDS": tile.operands,
         "BLOCKS": tile.blocks, "PW": groups.PW, "BAND": groups.band, "A_STAGES": a_stages,
         "B_STAGES": b_stages, "B_MN": int(tile.operands == "BF16" and entry == "ks_deconv_wgmma"),
-        "FUSED": int(bias is not None or slope != 1.0),
+        "FUSED": int(bias is not None or slope != 1.0), "CUT": int(slots > 0),
     }  # fmt: skip
+    # all positions of some images at the same time share what they read; blocks that take tiles in a fixed order need
+    # alike ones for that, and the split kernels of a stride are not
+    alike = tile.blocks == 2 or entry == "conv_v2_wgmma"
+    works_first = int(tiles > bands.MAX_WAVES * processors and alike and _memory_bound(tile, s))
     # two blocks a multiprocessor hide each other's beginning and end, and are better balanced one tile each
     grid, threads = (min(tiles, processors), 384) if tile.blocks == 1 else (tiles, 288)
     device.launch(
         f"conv2d/{entry}.cu", entry, grid, threads,
-        (C, A, B, largest, bias, float(slope), _order(device, groups), tiles, as_struct(s)), macros,
+        (C, A, B, largest, bias, float(slope), _works(device, works), len(works), works_first, parts,
+         arrived, as_struct(s)), macros,
         1024 + a_stages * groups.a_bytes + b_stages * tile.b_bytes,
     )  # fmt: skip
 

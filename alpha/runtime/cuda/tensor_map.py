@@ -15,7 +15,7 @@ from alpha.errors import DeviceError
 MAP_BYTES = 128
 _TYPES = {"uint8": 0, "uint16": 1, "int32": 3, "float16": 6, "float32": 7, "float64": 8}
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-_L2_256B, _ZEROS, _NO_INTERLEAVE = 3, 0, 0
+_L2_128B, _ZEROS, _NO_INTERLEAVE = 2, 0, 0
 
 
 @functools.cache
@@ -63,7 +63,7 @@ def encode_tiled_map(
         (ctypes.c_uint32 * rank)(*[1] * rank),
         ctypes.c_int(_NO_INTERLEAVE),
         ctypes.c_int(_SWIZZLES[swizzle]),
-        ctypes.c_int(_L2_256B),
+        ctypes.c_int(_L2_128B),
         ctypes.c_int(_ZEROS),
     )
     if status:
