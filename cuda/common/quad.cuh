@@ -17,3 +17,16 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int t) {
         v[i + bit] = received;
     }
 }
+
+// Pairs of columns of two fragments of 8 become four contiguous columns: lane t has 4 (t % 2) and on of fragment t / 2. All
+// lanes of a warp call it.
+__device__ __forceinline__ float4 gather_quad(float2 first, float2 second, int t) {
+  const bool high = t & 2, odd = t & 1;
+  auto exchange = [](float2 v, int lanes) {
+    return make_float2(__shfl_xor_sync(0xffffffffu, v.x, lanes), __shfl_xor_sync(0xffffffffu, v.y, lanes));
+  };
+  const float2 other = exchange(high ? first : second, 2);  // the same fragment's, four columns on or back
+  const float2 low = high ? other : first, up = high ? second : other;
+  const float2 neighbour = exchange(odd ? low : up, 1);
+  return odd ? make_float4(neighbour.x, neighbour.y, up.x, up.y) : make_float4(low.x, low.y, neighbour.x, neighbour.y);
+}

@@ -35,10 +35,13 @@ __device__ __forceinline__ void store_rows(const float (&sum)[R], const BandProb
       }
     } else {
 #pragma unroll
-      for (int j = 0; j < BN / 8; j++) {
+      for (int j = 0; j < BN / 8; j += 2) {  // and of floats, four contiguous ones
         const int column = j * 8 + t * 2, e = j * 4 + h * 2;
-        if (c != nullptr && column < columns)
-          *reinterpret_cast<float2*>(c + column) = make_float2(finish(sum[e], column), finish(sum[e + 1], column + 1));
+        const float2 first = make_float2(finish(sum[e], column), finish(sum[e + 1], column + 1));
+        const float2 second = make_float2(finish(sum[e + 4], column + 8), finish(sum[e + 5], column + 9));
+        const float4 v = gather_quad(first, second, t);
+        const int place = j * 8 + t * 4;
+        if (c != nullptr && place < columns) *reinterpret_cast<float4*>(c + place) = v;
       }
     }
   }

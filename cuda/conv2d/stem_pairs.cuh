@@ -48,6 +48,14 @@ __device__ __forceinline__ unsigned magnitude(uint16_t) { return 0; }  // needs 
 __device__ __forceinline__ float of_right_lane(float x) { return __shfl_down_sync(0xffffffffu, x, 1); }
 __device__ __forceinline__ uint16_t of_right_lane(uint16_t x) { return uint16_t(__shfl_down_sync(0xffffffffu, int(x), 1)); }
 
+// The i-th element of a piece, in the word that holds it.
+__device__ __forceinline__ Element element_of(uint32_t word, int i) {
+  if constexpr (BF16)
+    return uint16_t(word >> i % 2 * 16);
+  else
+    return __uint_as_float(word);
+}
+
 template <int N>
 __device__ __forceinline__ void multiply(float (&d)[N][4], const uint32_t (&a)[4], const uint32_t (&b)[N][2]) {
   if constexpr (BF16)
@@ -58,20 +66,14 @@ __device__ __forceinline__ void multiply(float (&d)[N][4], const uint32_t (&a)[4
 
 // Channels of a pixel: all of the piece in one store where they are there and the rows aligned.
 __device__ __forceinline__ void store_piece(Element* place, const Pack<float, PIECE>& v, int channels, bool aligned) {
-  Pack<Element, PIECE> bits;
+  Pack<uint32_t, 4> words;
 #pragma unroll
-  for (int i = 0; i < PIECE; i += 2) {
-    if constexpr (BF16) {
-      const uint32_t word = narrow_pair(v.v[i], v.v[i + 1]);
-      bits.v[i] = uint16_t(word), bits.v[i + 1] = uint16_t(word >> 16);
-    } else {
-      bits.v[i] = v.v[i], bits.v[i + 1] = v.v[i + 1];
-    }
+  for (int i = 0; i < 4; i++) words.v[i] = BF16 ? narrow_pair(v.v[i * 2 % PIECE], v.v[(i * 2 + 1) % PIECE]) : __float_as_uint(v.v[i]);
+  if (aligned && channels >= PIECE) {
+    store_pack(reinterpret_cast<uint32_t*>(place), words);
+    return;
   }
-  if (aligned && channels >= PIECE)
-    store_pack(place, bits);
-  else
 #pragma unroll
-    for (int i = 0; i < PIECE; i++)
-      if (i < channels) place[i] = bits.v[i];
+  for (int i = 0; i < PIECE; i++)
+    if (i < channels) place[i] = element_of(words.v[i * 4 / PIECE], i);
 }

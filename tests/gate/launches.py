@@ -86,7 +86,8 @@ def shapes_of(row: Variant) -> list[ConvShape]:
     shapes = test_conv2d.cuda_shapes()
     if "BLOCKS" not in row.tile:
         return shapes
-    return [s for s in shapes if row.can(s, HOPPER)][VARIANTS.index(row) % 2 :: 2]
+    turn = [s for s in shapes if row.can(s, HOPPER)][VARIANTS.index(row) % 2 :: 2]
+    return list(dict.fromkeys((*turn, test_conv2d.LONG)))
 
 
 @functools.cache

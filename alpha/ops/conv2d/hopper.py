@@ -71,6 +71,16 @@ def _uneven(s: ConvShape, target: Target) -> bool:
     return s.sh * s.sw > 1
 
 
+def _alike(operator: str) -> Condition:
+    """Tiles take the same time, and there are many: a multiprocessor may take them in a fixed order."""
+
+    def pays(s: ConvShape, target: Target) -> bool:
+        many = _tiles(operator, s, 256, 64) >= 6 * target.multiprocessors
+        return operator == FORWARD or (s.sh * s.sw == 1 and many)
+
+    return pays
+
+
 def _reused(operator: str) -> Condition:
     """tf32: products a number of A repay finding the scale and making the planes of halves."""
 
@@ -132,8 +142,7 @@ def _position_rows(operator: str) -> tuple[Variant, ...]:
         _row(operator, "tf32", 128, 256, "TF32", pays=cut(128, 256, 3000)),
         _row(operator, "tf32", 256, 128, "TF32", pays=enough(256, 128)),
         _row(operator, "tf32", 128, 128, "TF32", blocks=2, pays=cut(128, 128, 1500)),
-        _row(operator, "tf32", 256, 64, "TF32", suffix="_alone", pays=enough(
-            256, 64, narrow, lambda s, t: operator == FORWARD and s.sw > 1)),
+        _row(operator, "tf32", 256, 64, "TF32", suffix="_alone", pays=enough(256, 64, narrow, _alike(operator))),
         _row(operator, "tf32", 256, 64, "TF32", blocks=2, pays=enough(256, 64, narrow)),
         _row(operator, "tf32", 128, 64, "HALVES", pays=_all_of(
             lambda s, t: s.IC >= 256 and (operator == INPUT or s.sh * s.sw > 1))),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CHANNELS = 64  # output channels of a block
 FFMA_SHARED = 54 << 10  # bytes; with the static part below what every GPU has
+WARPS = 4  # of a block of direct_stem_mma
 TENSOR_SHARED = 96 << 10  # below what every GPU from sm_80 on has
 
 
@@ -100,6 +101,13 @@ def forward_band(s: ConvShape, planes: int) -> tuple[int, int]:
         rows *= 2
     while rows > 1 and shared(rows) > TENSOR_SHARED:
         rows = _ceil(rows, 2)
+    # where a few rows less let a warp have its part of a band, 31 pairs a load, in registers at once
+    loads_a_row = _ceil(((s.OW - 1) * s.sw + s.FW) * s.IC, 31)
+    most = WARPS * (16 if depth_blocks(s) == 1 else 24) // loads_a_row
+    fitting = (most - s.FH) // s.sh + 1
+    if 4 * fitting >= 3 * rows:
+        rows = min(rows, fitting)
+    rows = _ceil(s.OH, _ceil(s.OH, rows))
     return rows, shared(rows)
 
 

@@ -195,15 +195,16 @@ def _launch(
         "B_STAGES": b_stages, "B_MN": int(tile.operands == "BF16" and entry == "ks_deconv_wgmma"),
         "FUSED": int(bias is not None or slope != 1.0), "CUT": int(slots > 0),
     }  # fmt: skip
-    # all positions of some images at the same time share what they read; blocks that take tiles in a fixed order need
-    # alike ones for that, and the split kernels of a stride are not
-    alike = tile.blocks == 2 or entry == "conv_v2_wgmma"
-    works_first = int(tiles > bands.MAX_WAVES * processors and alike and _memory_bound(tile, s))
+    waves = tiles / processors
+    if entry == "conv_v2_wgmma":
+        works_first = not slots and waves > 2 and _memory_bound(tile, s)
+    else:  # blocks that take tiles in a fixed order need alike ones, and the split kernels of a stride are not
+        works_first = waves > bands.MAX_WAVES and tile.blocks == 2 and _memory_bound(tile, s)
     # two blocks a multiprocessor hide each other's beginning and end, and are better balanced one tile each
     grid, threads = (min(tiles, processors), 384) if tile.blocks == 1 else (tiles, 288)
     device.launch(
         f"conv2d/{entry}.cu", entry, grid, threads,
-        (C, A, B, largest, bias, float(slope), _works(device, works), len(works), works_first, parts,
+        (C, A, B, largest, bias, float(slope), _works(device, works), len(works), int(works_first), parts,
          arrived, as_struct(s)), macros,
         1024 + a_stages * groups.a_bytes + b_stages * tile.b_bytes,
     )  # fmt: skip
