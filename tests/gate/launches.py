@@ -34,6 +34,7 @@ import test_conv2d  # noqa: E402
 import test_primitives  # noqa: E402
 
 GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for as sm_90a
+TURNS = ("sm_86", "sm_89", "sm_100")  # they run what sm_80 runs, by the same code
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
 REGISTERS = 128  # most a thread, where no variant row says otherwise
 
@@ -63,6 +64,16 @@ def record(arch: str) -> dict[Launch, int]:
     }
 
 
+def in_turn(arch: str) -> dict[Launch, int]:
+    """What is compiled for an architecture: of what TURNS share with sm_80 a third for each, else all."""
+    found = record(arch)
+    if arch not in TURNS:
+        return found
+    shared = sorted({launch.unit for launch in found} & {launch.unit for launch in record("sm_80")})
+    left = set(shared) - set(shared[TURNS.index(arch) :: len(TURNS)])
+    return {launch: registers for launch, registers in found.items() if launch.unit not in left}
+
+
 def budget(launch: Launch, arch: str) -> int:
     """The strictest row whose kernel and tile this is; more than REGISTERS only by a row that says so."""
     kernel, options = (launch.source, launch.entry), set(launch.options)
@@ -86,7 +97,7 @@ def shapes_of(row: Variant) -> list[ConvShape]:
     shapes = test_conv2d.cuda_shapes()
     if "BLOCKS" not in row.tile:
         return shapes
-    turn = [s for s in shapes if row.can(s, HOPPER)][VARIANTS.index(row) % 2 :: 2]
+    turn = [s for s in shapes if row.can(s, HOPPER)][VARIANTS.index(row) % 4 :: 4]
     return list(dict.fromkeys((*turn, test_conv2d.LONG)))
 
 
