@@ -164,7 +164,6 @@ class Work(NamedTuple):
     slot: int  # of the group's first segment, among those of all groups that are cut
 
 
-@functools.lru_cache(maxsize=1024)
 def works(groups: Groups, K: int, tiles: int, multiprocessors: int) -> tuple[Work, ...]:
     """The groups and their segments, those with the most products first, so that the last blocks are short.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -98,9 +98,20 @@ def _raw_filters(W: Array, box: Box) -> Any:
 # -- ConvV2 and KS-deconv ---------------------------------------------------------------------------
 
 
+class Works(NamedTuple):
+    """What the blocks of a launch take up, in device memory."""
+
+    array: Array
+    total: int
+    slots: int  # of the sums of those that are cut
+
+
 @functools.lru_cache(maxsize=1024)
-def _works(device: CudaDevice, works: tuple[bands.Work, ...]) -> Array:
-    return device.upload(np.array(works, np.int32))
+def _works(device: CudaDevice, groups: bands.Groups, K: int, tiles: int) -> Works:
+    """`tiles` of images and output channels a group."""
+    works = bands.works(groups, K, tiles, device.properties.multiprocessors)
+    array = device.upload(np.array(works, np.int32))
+    return Works(array, len(works), sum(work.segments > 1 for work in works))
 
 
 @functools.lru_cache(maxsize=8)
@@ -180,31 +191,33 @@ def _launch(
     processors = device.properties.multiprocessors
     tiles_of_work = -(-s.N * groups.PW // tile.BM) * -(-GN // tile.BN)
     K = s.IC if entry == "conv_v2_wgmma" else s.OC
-    works = bands.works(groups, K, tiles_of_work, processors)
-    tiles, slots = len(works) * tiles_of_work, sum(work.segments > 1 for work in works)
+    works = _works(device, groups, K, tiles_of_work)
+    tiles = works.total * tiles_of_work
     parts = arrived = None
-    if slots:
-        parts = device.empty((slots * tiles_of_work, tile.BM, tile.BN), np.float32)
+    if works.slots:
+        parts = device.empty((works.slots * tiles_of_work, tile.BM, tile.BN), np.float32)
         arrived = _arrived(device)
-    if slots or tiles <= processors:  # a multiprocessor to itself, all registers and shared memory
+    if (
+        works.slots or tiles <= processors
+    ):  # a multiprocessor to itself, all registers and shared memory
         tile = tile._replace(blocks=1)
     a_stages, b_stages = groups.stages(tile.blocks)
     macros = {
         "BM": tile.BM, "BN": tile.BN, "PLANES": tile.planes, "OPERANDS": tile.operands,
         "BLOCKS": tile.blocks, "PW": groups.PW, "BAND": groups.band, "A_STAGES": a_stages,
         "B_STAGES": b_stages, "B_MN": int(tile.operands == "BF16" and entry == "ks_deconv_wgmma"),
-        "FUSED": int(bias is not None or slope != 1.0), "CUT": int(slots > 0),
+        "FUSED": int(bias is not None or slope != 1.0), "CUT": int(works.slots > 0),
     }  # fmt: skip
     waves = tiles / processors
     if entry == "conv_v2_wgmma":
-        works_first = not slots and waves > 2 and _memory_bound(tile, s)
+        works_first = not works.slots and waves > 2 and _memory_bound(tile, s)
     else:  # blocks that take tiles in a fixed order need alike ones, and the split kernels of a stride are not
         works_first = waves > bands.MAX_WAVES and tile.blocks == 2 and _memory_bound(tile, s)
     # two blocks a multiprocessor hide each other's beginning and end, and are better balanced one tile each
     grid, threads = (min(tiles, processors), 384) if tile.blocks == 1 else (tiles, 288)
     device.launch(
         f"conv2d/{entry}.cu", entry, grid, threads,
-        (C, A, B, largest, bias, float(slope), _works(device, works), len(works), int(works_first), parts,
+        (C, A, B, largest, bias, float(slope), works.array, works.total, int(works_first), parts,
          arrived, as_struct(s)), macros,
         1024 + a_stages * groups.a_bytes + b_stages * tile.b_bytes,
     )  # fmt: skip
