@@ -197,9 +197,7 @@ def _launch(
     if works.slots:
         parts = device.empty((works.slots * tiles_of_work, tile.BM, tile.BN), np.float32)
         arrived = _arrived(device)
-    if (
-        works.slots or tiles <= processors
-    ):  # a multiprocessor to itself, all registers and shared memory
+    if works.slots or tiles <= processors:  # each may have all registers and shared memory
         tile = tile._replace(blocks=1)
     a_stages, b_stages = groups.stages(tile.blocks)
     macros = {
