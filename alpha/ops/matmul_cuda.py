@@ -129,7 +129,8 @@ def _choose_row(
 def pays(p: Product, v: Variant, target: Target) -> bool:
     """Whether the row beats `ffma`, which cuts K until its blocks fill the GPU. Of the rows only A^T B's do that.
 
-    The others leave multiprocessors idle where Y has few tiles; then the row must win with what is busy.
+    The others leave multiprocessors idle where Y has few tiles; then the row must win with what is busy. (Hopper's cut
+    their tiles into a few segments, which is not reckoned with.)
     """
     if v.precision == "bf16" or v.ffma:
         return not v.ffma  # `ffma` would need three casts

@@ -26,9 +26,7 @@ BLOCK_CLOCKS = 4000  # of a block's beginning and end
 MAX_SEGMENTS = 4  # of the products of a tile
 JOIN_CLOCKS = 2000  # of the way to memory and back when segments meet
 WRITTEN_BYTES_A_CLOCK = 12  # of one multiprocessor, when all write
-MAX_WAVES = (
-    6  # tiles a multiprocessor, above which none are cut and images come one after the other
-)
+MAX_WAVES = 6  # tiles a multiprocessor, above which none are cut
 PARTIAL_BYTES_A_CLOCK = 2000  # that the whole GPU writes or reads
 MAX_PARTIAL_BYTES = 64 << 20
 MAKER_CLOCKS = {1: 6.0, 2: 9.0}  # of a row of 64 channels in so many planes, over the maker warps
