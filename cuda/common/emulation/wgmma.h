@@ -166,6 +166,7 @@ inline void perform_products(ProductQueue* queues, unsigned pending) {
     queues[0].products[done].perform(queues, done);
   }
   activity = nullptr;
+  if (done == 0) return;  // a warpgroup that has multiplied nothing yet has no memory for products
   for (unsigned i = 0; i < kWarpgroup; i++) {
     queues[i].end -= done;
     memmove(queues[i].products, queues[i].products + done, queues[i].end * sizeof(Product));
