@@ -85,6 +85,5 @@ struct BandProblem {
   unsigned* arrived;  // of each of these tiles at the group's first slot: segments that came, and that left their sums; zeros
                       // before and after
   int N, K, positions, GN, FW, sw;
-  int works;         // in all
-  int works_first;   // 0 | 1, the order of tiles
+  int works, works_first;  // how many in all; 0 | 1, the order of tiles (run_band_block)
 };

@@ -1,8 +1,9 @@
 // ConvV2 on Hopper: forward convolution with trimmed filters (Algorithm 1), PW positions (oh, ow) of one row a block.
 //
 // Y[n, oh, ow, oc] = sum over fh in [fh_s, fh_e), fw in [fw_s, fw_e), ic of X[n, ih_s + fh, iw_s + fw, ic] W[oc, fh, fw, ic]
-// `works` are segments of the products of each group of positions. A is X, a map (IC, N, IW / sw, IH) for each residue of fw by sw; B is W.
-// `tiles` = works ceil(N PW / BM) ceil(OC / BN). Grid: as many or fewer. Block, shared memory, macros and needs: band_gemm.cuh, K = IC, GN = OC.
+// `works`: the groups of positions or segments of their products, `count` of them. A is X, a map (IC, N, IW / sw, IH) for each
+// residue of fw by sw; B is W. `parts`, `arrived`, `works_first`: BandProblem. K = IC, GN = OC.
+// Grid: count ceil(N PW / BM) ceil(OC / BN), or fewer. Block, shared memory, macros and needs: band_gemm.cuh.
 #include "conv2d/band_gemm.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
@@ -10,7 +11,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                   const unsigned* __restrict__ absmax, const float* __restrict__ bias, float slope,
                   const Work* __restrict__ works, int count, int works_first, float* parts, unsigned* arrived,
                   ConvShape s) {
-  const BandProblem p = {X, W, absmax, bias, slope, Y, parts, arrived, s.N, s.IC, s.OH * s.OW, s.OC, s.FW, s.sw, count, works_first};
+  const BandProblem p = {X, W, absmax, bias, slope, Y, parts, arrived, s.N, s.IC, s.OH * s.OW, s.OC, s.FW, s.sw,
+                         count, works_first};
   run_band_block(p, works, [&](int position, BlockTaps& taps, BlockPositions& to) {
     const int oh = position / s.OW, ow = position % s.OW, last = min(ow + PW, s.OW) - 1;
     const Range fh = trimmed_taps(oh, s.IH, s.FH, s.sh, s.ph);

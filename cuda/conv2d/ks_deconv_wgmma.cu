@@ -2,18 +2,20 @@
 //
 // dX[n, ih, iw, ic] = sum over ch in [ch_s, ch_e), cw in [cw_s, cw_e), oc of
 //                     dY[n, oh_s + ch, ow_s + cw, oc] C[y, x][ch, cw][ic, oc],   (y, x) the residue of (ih, iw)
-// Positions of one residue are sw apart and read neighbours of dY, in unit steps. `works` are segments of the
-// products of each group. A is dY, a map (OC, N, OW, OH) for each residue x. B is stage 1's C, or with B_MN the filters W themselves,
-// whose split is then only in the order in which their taps are read. The composition of stage 3 is the store.
-// `tiles` = works ceil(N PW / BM) ceil(IC / BN). Grid: as many or fewer. Block, shared memory, macros and needs: band_gemm.cuh, K = OC, GN = IC.
+// Positions of one residue are sw apart and read neighbours of dY, in unit steps. `works`: the groups of positions or
+// segments of their products, `count` of them. A is dY, a map (OC, N, OW, OH) for each residue x. B is stage 1's C, or with
+// B_MN the filters W themselves, whose split is then only in the order in which their taps are read. The composition of
+// stage 3 is the store. `parts`, `arrived`, `works_first`: BandProblem. K = OC, GN = IC.
+// Grid: count ceil(N PW / BM) ceil(IC / BN), or fewer. Block, shared memory, macros and needs: band_gemm.cuh.
 #include "conv2d/band_gemm.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
     ks_deconv_wgmma(Output* __restrict__ dX, const TensorMap* __restrict__ dY, const TensorMap* __restrict__ C,
                     const unsigned* __restrict__ absmax, const float* __restrict__ bias, float slope,
                     const Work* __restrict__ works, int count, int works_first, float* parts, unsigned* arrived,
-                  ConvShape s) {
-  const BandProblem p = {dY, C, absmax, bias, slope, dX, parts, arrived, s.N, s.OC, s.IH * s.IW, s.IC, s.FW, s.sw, count, works_first};
+                    ConvShape s) {
+  const BandProblem p = {dY, C, absmax, bias, slope, dX, parts, arrived, s.N, s.OC, s.IH * s.IW, s.IC, s.FW, s.sw,
+                         count, works_first};
   run_band_block(p, works, [&](int position, BlockTaps& taps, BlockPositions& to) {
     const int iw = position % s.IW, count = min(PW, (s.IW - iw + s.sw - 1) / s.sw);
     const SplitPosition h = split_position(position / s.IW, s.OH, s.FH, s.sh, s.ph);

@@ -43,9 +43,8 @@ def make(N: int, I: tuple[int, int], C: tuple[int, int], F: tuple[int, int],  # 
 
 
 SIMPLE = make(64, (4, 4), (4, 64), (3, 3), p=(1, 1))
-LONG = make(
-    24, (3, 3), (384, 384), (3, 3), (2, 2), (1, 1)
-)  # few tiles, and so much of K that they are cut
+# few tiles, and so much of K that they are cut
+LONG = make(24, (3, 3), (384, 384), (3, 3), (2, 2), (1, 1))
 
 
 @st.composite

@@ -48,7 +48,7 @@ def _enough(operator: str, BM: int, BN: int) -> Condition:
 
 
 def _enough_cut(operator: str, BM: int, BN: int, steps: int) -> Condition:
-    """Or the products of fewer tiles are so many steps of 64 channels in all that cutting them into segments pays."""
+    """Or the products of fewer tiles are so many `steps` in all, of 64 channels of a tap, that cutting pays."""
     enough = _enough(operator, BM, BN)
 
     def pays(s: ConvShape, target: Target) -> bool:

@@ -101,7 +101,7 @@ def forward_band(s: ConvShape, planes: int) -> tuple[int, int]:
         rows *= 2
     while rows > 1 and shared(rows) > TENSOR_SHARED:
         rows = _ceil(rows, 2)
-    # where a few rows less let a warp have its part of a band, 31 pairs a load, in registers at once
+    # where a few rows less let a warp have its part of a band, 31 pairs a load, in registers at once (AT_ONCE)
     loads_a_row = _ceil(((s.OW - 1) * s.sw + s.FW) * s.IC, 31)
     most = WARPS * (16 if depth_blocks(s) == 1 else 24) // loads_a_row
     fitting = (most - s.FH) // s.sh + 1
