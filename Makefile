@@ -5,6 +5,8 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# processes that share the tests: one a core, but a GPU is used by one alone
+WORKERS ?= $(if $(shell command -v nvidia-smi),0,auto)
 
 .DEFAULT_GOAL := help
 .PHONY: train test sanitize clean help
@@ -15,7 +17,7 @@ train: $(VENV)/train.stamp  ## train ResNet18 on CIFAR-10; options: make train A
 test: $(VENV)/test.stamp  ## ruff, mypy and every test that this machine can run; ARGS go to pytest
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 sanitize: $(VENV)/test.stamp  ## every kernel on the CPU under AddressSanitizer and UBSan
 	$(BIN)/python -m pytest -m sanitize $(ARGS)

@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -100,20 +99,12 @@ def test_correct_kernels_are_silent() -> None:
 def test_operators_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every primitive, and every row of the variant table, on the architecture that has them all."""
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
-    tests = {
-        "test_primitives.py": "test_cuda_equals_cpu",
-        "test_conv2d.py": "test_every_cuda_row_equals_the_formula",
-    }
-
-    def run_tests(file: str) -> subprocess.CompletedProcess[str]:
-        options = ["-q", "-p", "no:cacheprovider", "-k", tests[file]]
-        return sanitized("-m", "pytest", *options, str(HERE.parent / "ops" / file))
-
-    with ThreadPoolExecutor(len(tests)) as pool:
-        results = list(pool.map(run_tests, tests))
-    for result in results:
-        assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
-        assert " passed" in result.stdout
+    names = "test_cuda_equals_cpu or test_every_cuda_row_equals_the_formula"
+    files = (str(HERE.parent / "ops" / name) for name in ("test_primitives.py", "test_conv2d.py"))
+    options = ("-q", "-p", "no:cacheprovider", "--numprocesses", "auto", "--dist", "worksteal")
+    result = sanitized("-m", "pytest", *options, "-k", names, *files)
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+    assert " passed" in result.stdout
 
 
 def test_without_the_library_the_error_says_how() -> None:

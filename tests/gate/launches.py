@@ -34,7 +34,7 @@ import test_conv2d  # noqa: E402
 import test_primitives  # noqa: E402
 
 GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for as sm_90a
-TURNS = ("sm_86", "sm_89", "sm_100")  # they run what sm_80 runs, by the same code
+TURNS = ("sm_86", "sm_89", "sm_100", "sm_120")  # they run what sm_80 runs, by the same code
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
 REGISTERS = 128  # most a thread, where no variant row says otherwise
 
@@ -65,7 +65,7 @@ def record(arch: str) -> dict[Launch, int]:
 
 
 def in_turn(arch: str) -> dict[Launch, int]:
-    """What is compiled for an architecture: of what TURNS share with sm_80 a third for each, else all."""
+    """What is compiled for an architecture: of what TURNS share with sm_80 a part for each, else all."""
     found = record(arch)
     if arch not in TURNS:
         return found

@@ -26,8 +26,9 @@ def needs_a_compiler(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatc
         EmulatedDriver().close()
     except AlphaError as error:
         pytest.skip(str(error))
-    if pytestconfig.cache is not None:  # mutants are no kernels to keep with the others
-        monkeypatch.setenv("ALPHA_CACHE_DIR", str(pytestconfig.cache.mkdir("mutants")))
+    cache = getattr(pytestconfig, "cache", None)  # none with -p no:cacheprovider
+    if cache is not None:  # mutants are no kernels to keep with the others
+        monkeypatch.setenv("ALPHA_CACHE_DIR", str(cache.mkdir("mutants")))
 
 
 @pytest.mark.slow
