@@ -1,17 +1,25 @@
-"""Checks that the operator tests share: gradients by central difference, and comparison with PyTorch."""
+"""What the operator tests share: gradients by central difference, comparison with PyTorch, kernels compiled quickly."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 import alpha
 from alpha import Tensor
+from alpha.runtime.cuda import emulated_compiler
 
 Spec = Any  # a shape (standard normal numbers) or the array itself
+
+
+def compiled_quickly() -> AbstractContextManager[object]:
+    """Emulated drivers made within compile kernels in half the time; for tests that run hundreds of them once."""
+    return patch.object(emulated_compiler, "FAST", ("-O1", "-g1"))
 
 
 def values(specs: Sequence[Spec], seed: int = 0) -> list[np.ndarray]:

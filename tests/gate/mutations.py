@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 import launches
 import numpy as np
+from helpers import compiled_quickly
 
 from alpha.errors import DeviceError
 from alpha.ops.conv2d import cuda_target
@@ -96,7 +97,8 @@ def _expected(source: str, number: int) -> list[np.ndarray]:
 
 class SeededDriver(EmulatedDriver):
     def __init__(self, seed: int) -> None:
-        with patch.dict(os.environ, ALPHA_ARCH=ARCH, ALPHA_EMULATED_SEED=str(seed)):
+        variables = patch.dict(os.environ, ALPHA_ARCH=ARCH, ALPHA_EMULATED_SEED=str(seed))
+        with compiled_quickly(), variables:
             super().__init__()
 
 

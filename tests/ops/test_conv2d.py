@@ -8,6 +8,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
+from helpers import compiled_quickly
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -143,11 +144,11 @@ def arrays_of(row: Variant) -> np.dtype:
 
 @functools.cache
 def hopper() -> CudaDevice:
-    """The GPU where it is a Hopper one, else the emulated driver as one."""
+    """The GPU where it is a Hopper one, else the emulated driver as one, its hundreds of kernels compiled quickly."""
     device = alpha.get_device("cuda")
     if device.properties.compute_capability == (9, 0):
         return device
-    with pytest.MonkeyPatch.context() as patch:
+    with compiled_quickly(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALPHA_ARCH", "sm_90a")
         return CudaDevice(EmulatedDriver())
 
