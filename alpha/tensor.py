@@ -37,7 +37,9 @@ class Tensor:
         grad: the accumulated gradient (a Tensor of the same shape) or None.
     """
 
-    __slots__ = ("__weakref__", "_hooks", "_node", "_version", "array", "grad", "requires_grad")
+    __slots__ = (
+        "__weakref__", "_hooks", "_moments", "_node", "_version", "array", "grad", "requires_grad",
+    )  # fmt: skip
     __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
 
     def __init__(self, array: Array, requires_grad: bool = False) -> None:
@@ -49,6 +51,7 @@ class Tensor:
         self._node: Function | None = None
         self._version = Version()
         self._hooks: list[Hook] = []
+        self._moments: Any = None  # of its channels, and the version that they are of
 
     # -- what it is ---------------------------------------------------------------------------
 

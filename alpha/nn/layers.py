@@ -22,6 +22,8 @@ class Conv2d(Module):
         kernel_size, stride, padding: a number, or a pair (height, width).
         bias: add a number to each output channel.
         negative_slope: of a leaky ReLU computed with the convolution: 0 is ReLU, 1 (the default) none.
+        moments: in training, where the kernel can, find each channel's mean and variance with the convolution, for a
+            BatchNorm2d that comes next and then reads the result once less.
 
     Attributes:
         weight: (out_channels, FH, FW, in_channels), kaiming uniform.
@@ -37,8 +39,9 @@ class Conv2d(Module):
         padding: Pair = 0,
         bias: bool = True,
         negative_slope: float = 1.0,
+        moments: bool = False,
     ) -> None:
-        self.negative_slope = negative_slope
+        self.negative_slope, self.moments = negative_slope, moments
         FH, FW = pair("kernel_size", kernel_size)
         sh, sw = self.stride = pair("stride", stride)
         self.padding = pair("padding", padding)
@@ -51,14 +54,18 @@ class Conv2d(Module):
             self.bias = Parameter(init.bias_uniform((out_channels,), FH * FW * in_channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.negative_slope)
+        return F.conv2d(
+            x, self.weight, self.bias, self.stride, self.padding, self.negative_slope,
+            self.moments and self.training,
+        )  # fmt: skip
 
     def extra_repr(self) -> str:
         OC, FH, FW, IC = self.weight.shape
         slope = f", negative_slope={self.negative_slope}" if self.negative_slope != 1 else ""
+        moments = ", moments=True" if self.moments else ""
         return (
             f"{IC}, {OC}, kernel_size=({FH}, {FW}), stride={self.stride}, "
-            f"padding={self.padding}, bias={self.bias is not None}{slope}"
+            f"padding={self.padding}, bias={self.bias is not None}{slope}{moments}"
         )
 
 

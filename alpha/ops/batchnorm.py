@@ -26,12 +26,13 @@ from alpha.tensor import Tensor
 
 @primitive
 def channel_moments(
-    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float
-) -> tuple[Array, Array]:
+    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float,
+    moments: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
     """Mean and biased variance of each column; running += momentum (new - running), where there are running ones
 
     X (R, C), running_mean, running_var (C,) -> mean, var (C,), float32 where X is bfloat16; the new running variance
-    is unbiased
+    is unbiased. `moments`: of parts of X (`ChannelMoments`), where the convolution that made it found them
     """
 
 
@@ -59,8 +60,9 @@ def _grain(X: Array) -> int:
 
 @channel_moments.impl("cpu")
 def _(
-    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float
-) -> tuple[Array, Array]:
+    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float,
+    moments: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
     X = as_float32(X)
     R, C = X.shape
     grain = _grain(X)
@@ -149,7 +151,7 @@ def _(
     return as_dtype(dX, dtype), dw.astype(X.dtype), db.astype(X.dtype)
 
 
-MERGE = (32, 16)  # a block that joins segments: channels, lanes
+MERGE, MERGE_MANY = (32, 16), (8, 64)  # blocks that join segments, or thousands: channels, lanes
 
 
 def _columns(X: Array, *others: Array, most: int = 8) -> tuple[int, tuple[int, int], int, int]:
@@ -173,17 +175,25 @@ def _stream(X: Array, *others: Array) -> tuple[tuple[int, int], tuple[int, int],
 
 @channel_moments.impl("cuda")
 def _(
-    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float
-) -> tuple[Array, Array]:
+    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float,
+    moments: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
     need_activations("batch_norm", X)
     need_float32("batch_norm", *(a for a in (running_mean, running_var) if a is not None))
     R, C = X.shape
     device = X.device
+    mean, var = device.empty((C,), FLOAT32), device.empty((C,), FLOAT32)
     vector, block, tiles, lanes = _columns(X)
+    macros = _macros(X, vector)
+    if moments is not None:
+        device.launch(
+            "batchnorm/moments.cu", "merge_counted_moments", -(-C // MERGE_MANY[0]), MERGE_MANY,
+            (mean, var, moments.part, moments.counts, running_mean, running_var, float(momentum), C,
+             moments.part.shape[1]), macros,
+        )  # fmt: skip
+        return mean, var
     splits, rows = column_splits(device, R, lanes, tiles)
     part = device.empty((2, splits, C), FLOAT32)
-    mean, var = device.empty((C,), FLOAT32), device.empty((C,), FLOAT32)
-    macros = _macros(X, vector)
     device.launch(
         "batchnorm/moments.cu", "moments", (tiles, splits), block, (part, X, R, C, rows), macros
     )
@@ -254,7 +264,7 @@ class BatchNorm(Function):
         running = options["running"]
         if self.batch:
             kept = (None, None) if running is None else tuple(t.array for t in running)
-            mean, var = channel_moments(x, *kept, options["momentum"])
+            mean, var = channel_moments(x, *kept, options["momentum"], options.get("moments"))
             for old in running or ():
                 old._version.bump("batch_norm")
         else:
@@ -274,6 +284,12 @@ class BatchNorm(Function):
             self.batch,
         )
         return dX.reshape(tuple(X.shape)), dw, db
+
+
+def _moments_of(x: Tensor) -> Any:
+    """That its convolution left, if nothing was written to it since."""
+    moments, version = x._moments or (None, 0)
+    return moments if version == x._version.value else None
 
 
 def batch_norm(
@@ -316,5 +332,6 @@ def batch_norm(
     elif not training:
         raise ShapeError("batch_norm: evaluation needs running_mean and running_var")
     return BatchNorm.apply(
-        x, weight, bias, running=running, training=training, momentum=momentum, eps=eps
-    )
+        x, weight, bias, running=running, training=training, momentum=momentum, eps=eps,
+        moments=_moments_of(x) if training else None,
+    )  # fmt: skip

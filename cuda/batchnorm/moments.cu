@@ -8,6 +8,8 @@
 // merge_moments: the segments' moments to mean and var (C,), and with running_mean not null
 //   running += momentum (new - running), the new variance unbiased.
 //   Grid: ceil(C / 32). Block: (32, 16).
+// merge_counted_moments: likewise, of the thousands of parts that a convolution left (conv2d/band_moments.cuh), of
+//   counts[z] rows each. Grid: ceil(C / 8). Block: (8, 64).
 #include "batchnorm/moments.cuh"
 
 using T = ALPHA_TYPE;
@@ -28,26 +30,43 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   }
 }
 
-extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
-    merge_moments(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
-                  float* running_mean, float* running_var, float momentum, int R, int C, int rows,
-                  int splits) {
+// The moments of `splits` parts of count(z) rows each become those of all rows; a block takes blockDim.x columns.
+template <class Count>
+__device__ __forceinline__ void merge(float* mean, float* var, const float* part, float* running_mean, float* running_var,
+                                      float momentum, int C, int splits, Count count) {
   __shared__ Moments<1> shared[COLUMN_THREADS];
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   Moments<1> found = {};
   if (c < C)
-    for (int z = threadIdx.y; z < splits; z += blockDim.y) {
-      const Segment segment = segment_rows(z, rows, R);
-      const float* source = part + size_t(z) * C + c;
-      found += Moments<1>{float(segment.stop - segment.start), load_pack<1>(source),
-                          load_pack<1>(source + size_t(splits) * C)};
-    }
+    visit_rows(threadIdx.y, splits, blockDim.y,
+               [&](int z) {
+                 const float* source = part + size_t(z) * C + c;
+                 return Moments<1>{count(z), load_pack<1>(source), load_pack<1>(source + size_t(splits) * C)};
+               },
+               [&](int, const Moments<1>& m) { found += m; });
   reduce_lanes(found, shared);
   if (c >= C || threadIdx.y > 0) return;
-  const float m = found.mean.v[0], squares = found.squares.v[0];
+  const float m = found.mean.v[0], squares = found.squares.v[0], R = found.count;
   mean[c] = m;
   var[c] = squares / R;
   if (!running_mean) return;
   running_mean[c] += momentum * (m - running_mean[c]);
   running_var[c] += momentum * (squares / (R > 1 ? R - 1 : 1) - running_var[c]);
+}
+
+extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
+    merge_moments(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
+                  float* running_mean, float* running_var, float momentum, int R, int C, int rows,
+                  int splits) {
+  merge(mean, var, part, running_mean, running_var, momentum, C, splits, [=](int z) {
+    const Segment segment = segment_rows(z, rows, R);
+    return float(segment.stop - segment.start);
+  });
+}
+
+extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
+    merge_counted_moments(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
+                          const float* __restrict__ counts, float* running_mean, float* running_var, float momentum,
+                          int C, int splits) {
+  merge(mean, var, part, running_mean, running_var, momentum, C, splits, [=](int z) { return counts[z]; });
 }

@@ -1,25 +1,7 @@
-// Count, mean and sum of squared deviations of some rows, a pack of columns wide; `+=` joins two sets of rows.
+// The moments of columns of a matrix, about a value of their own.
 #pragma once
 #include "common/columns.cuh"
-
-template <int N>
-struct Moments {
-  float count;
-  Pack<float, N> mean, squares;
-};
-
-template <int N>
-__device__ __forceinline__ void operator+=(Moments<N>& a, const Moments<N>& b) {
-  if (b.count == 0) return;
-  const float count = a.count + b.count, share = b.count / count;
-#pragma unroll
-  for (int i = 0; i < N; i++) {
-    const float distance = b.mean.v[i] - a.mean.v[i];
-    a.squares.v[i] += b.squares.v[i] + distance * distance * a.count * share;
-    a.mean.v[i] += distance * share;
-  }
-  a.count = count;
-}
+#include "common/moments.cuh"
 
 // Of the rows r, r + step, .. below `stop` of X, whose rows are C apart.
 template <int N, typename T>

@@ -10,7 +10,8 @@
 // position needs for PW = 1, the paper's tile); what lies outside the map is zeros of the copy engine.
 //
 // Macros: BM 128 | 256, BN 64 | 128 | 256, PW, BAND (pixels a band: PW, or PW + the taps of a filter row that share it - 1),
-// A_STAGES, B_STAGES, BLOCKS (a multiprocessor, 1 | 2), FUSED, CUT (1: some products in segments), and OPERANDS:
+// A_STAGES, B_STAGES, BLOCKS (a multiprocessor, 1 | 2), FUSED, CUT (1: some products in segments), MOMENTS (1: of the columns
+// of C, too), and OPERANDS:
 //   HALVES  A floats, split in registers into scaled half-precision planes; B as PLANES 1 | 2 planes (filter_planes.cu)
 //           PLANES 2: hi hi + hi lo + lo hi, 22 bits, each 64 of K summed apart and promoted: "float32"
 //           PLANES 1: hi hi, 11 bits
@@ -19,6 +20,7 @@
 // Block: two consumer warpgroups of BM / 2 rows and a producer, of which one thread works.
 // Shared memory: 1024 + A_STAGES A_BOXES BAND IMAGES 128 + B_STAGES B_BYTES. Needs sm_90a; rows of A, B and C of whole 16 bytes.
 #pragma once
+#include "conv2d/band_moments.cuh"
 #include "conv2d/band_products.cuh"
 #include "conv2d/band_segments.cuh"
 #include "conv2d/band_store.cuh"
@@ -116,14 +118,18 @@ __device__ __forceinline__ void run_band_block(const BandProblem& p, const Work*
     consume(p, taps, work, As, Bs, sum, a, b);
     const int tile = n0 / IMAGES * tiles_j + j0 / BN;
     if (!CUT || work.segments == 1 || join_segments(sum, p, work, tile, tiles_n * tiles_j)) {
+      auto place_of = [&](int row) -> Output* {
+        const int n = n0 + row % IMAGES, position = row / IMAGES;
+        if (n >= p.N || position >= to.count) return nullptr;
+        return p.C + ((long)n * p.positions + to.first + position * to.step) * p.GN + j0;
+      };
 #pragma unroll
       for (int m = 0; m < MI; m++)
-        store_rows(sum[m], p, j0, [&](int row) -> Output* {
-          row += (threadIdx.x / 128 * MI + m) * 64;
-          const int n = n0 + row % IMAGES, position = row / IMAGES;
-          if (n >= p.N || position >= to.count) return nullptr;
-          return p.C + ((long)n * p.positions + to.first + position * to.step) * p.GN + j0;
-        });
+        store_rows(sum[m], p, j0, [&](int row) { return place_of(row + (threadIdx.x / 128 * MI + m) * 64); });
+      if (MOMENTS) {
+        const int row = to.first / p.columns, group = row * ((p.columns + PW - 1) / PW) + (to.first - row * p.columns) / PW;
+        leave_moments(sum, p, j0, group * tiles_n + n0 / IMAGES, [&](int row) { return place_of(row) != nullptr; });
+      }
     }
   });
 }

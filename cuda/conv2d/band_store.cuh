@@ -5,18 +5,28 @@
 #include "common/quad.cuh"
 #include "conv2d/band_tile.cuh"
 
-// Adds bias, activates and stores 64 rows of a warpgroup: row_of(row) is where row begins, or null; `columns` of it are inside.
-template <class RowOf>
-__device__ __forceinline__ void store_rows(const float (&sum)[R], const BandProblem& p, int j0, RowOf row_of) {
-  const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, columns = p.GN - j0;
+// A sum scaled back, with bias and activation: what is stored.
+struct Finish {
+  const BandProblem& p;
+  int j0, columns;
   float inverse_0 = 1.f, inverse_1 = 1.f;
-  if (OPERANDS == HALVES) inverse_0 = inverse_scale(half_scale(p.absmax[0])), inverse_1 = inverse_scale(half_scale(p.absmax[1]));
-  auto finish = [&](float v, int column) {
+
+  __device__ __forceinline__ Finish(const BandProblem& p, int j0) : p(p), j0(j0), columns(p.GN - j0) {
+    if (OPERANDS == HALVES) inverse_0 = inverse_scale(half_scale(p.absmax[0])), inverse_1 = inverse_scale(half_scale(p.absmax[1]));
+  }
+  __device__ __forceinline__ float operator()(float v, int column) const {
     if (OPERANDS == HALVES) v = v * inverse_0 * inverse_1;
     if (!ALPHA_FUSED) return v;
     if (p.bias != nullptr && column < columns) v += p.bias[j0 + column];
     return v > 0 ? v : p.slope * v;
-  };
+  }
+};
+
+// Adds bias, activates and stores 64 rows of a warpgroup: row_of(row) is where row begins, or null; `columns` of it are inside.
+template <class RowOf>
+__device__ __forceinline__ void store_rows(const float (&sum)[R], const BandProblem& p, int j0, RowOf row_of) {
+  const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, columns = p.GN - j0;
+  const Finish finish(p, j0);
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     Output* c = row_of(int(threadIdx.x % 128 / 32 * 16 + g + 8 * h));

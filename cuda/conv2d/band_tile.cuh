@@ -7,7 +7,7 @@
 enum Operands { HALVES, TF32, BF16 };
 constexpr Operands OPERANDS = ALPHA_OPERANDS;
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, PLANES = ALPHA_PLANES, PW = ALPHA_PW, BAND = ALPHA_BAND;
-constexpr bool SHARED_BAND = BAND > PW, B_MN = ALPHA_B_MN, CUT = ALPHA_CUT;
+constexpr bool SHARED_BAND = BAND > PW, B_MN = ALPHA_B_MN, CUT = ALPHA_CUT, MOMENTS = ALPHA_MOMENTS;
 constexpr int GROUPS = 2, MI = BM / (64 * GROUPS), R = BN / 2, IMAGES = BM / PW;
 // One block a multiprocessor has a warpgroup for a producer, so that registers can be moved from it to the consumers; of two
 // blocks each has a warp, and 96 registers a thread.
@@ -86,4 +86,6 @@ struct BandProblem {
                       // before and after
   int N, K, positions, GN, FW, sw;
   int works, works_first;  // how many in all; 0 | 1, the order of tiles (run_band_block)
+  float *moments, *moment_counts;  // with MOMENTS 1 (2, moment_parts, GN) and (moment_parts,): a part a group and tile of images
+  int moment_parts, columns;       // of the map of C
 };

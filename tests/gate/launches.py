@@ -21,6 +21,7 @@ import alpha
 from alpha import models, nn
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import VARIANTS, Target, Variant
 from alpha.ops.pool2d import PoolShape
 from alpha.primitive import REGISTRY
@@ -122,6 +123,8 @@ def run_row(row: Variant, s: ConvShape, on: CudaDevice) -> None:
     if row.fuses and (s.FH, s.FW) == (3, 3):
         channels = s.OC if row.operator == test_conv2d.FORWARD else s.IC
         row.run(first, second, s, row, on.zeros((channels,), np.float32), 0.5)
+        if row.finds_moments:
+            row.run(first, second, s, row, None, 1.0, ChannelMoments())
 
 
 @functools.cache
@@ -179,7 +182,11 @@ def run_large(on: CudaDevice) -> None:
 
 @functools.cache
 def networks() -> tuple[nn.Module, ...]:
-    return models.resnet18(), models.vgg16()
+    moments = nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1), nn.Conv2d(64, 64, 3, 2, 1, bias=False, moments=True),
+        nn.BatchNorm2d(64), nn.Flatten(), nn.Linear(64 * 16 * 16, 10),
+    )  # fmt: skip
+    return models.resnet18(), models.vgg16(), moments
 
 
 def train(network: nn.Module, on: CudaDevice) -> None:

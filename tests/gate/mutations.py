@@ -22,6 +22,7 @@ from helpers import compiled_quickly
 
 from alpha.errors import DeviceError
 from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import VARIANTS, Variant
 from alpha.primitive import REGISTRY
 from alpha.runtime.cuda import emulated_compiler
@@ -166,6 +167,8 @@ def _tile_size(row: Variant) -> int:
 def _row_runs(row: Variant) -> list[Run]:
     target = cuda_target(launches.device(ARCH))
     shapes = [s for s in launches.shapes_of(row) if row.can(s, target)]
+    if row.finds_moments:  # the next tile's moments take their place
+        shapes.append(launches.test_conv2d.MANY)
 
     def run_of(s: Any) -> Run:
         def run(device: CudaDevice) -> list[np.ndarray]:
@@ -174,7 +177,10 @@ def _row_runs(row: Variant) -> list[Run]:
                 device.upload(a.astype(dtype))
                 for a in launches.test_conv2d.operands(row.operator, s, "float32")
             )
-            return [device.download(row.run(first, second, s, row)).astype(np.float32)]
+            found = ChannelMoments()
+            more = (None, 1.0, found) if row.finds_moments else ()
+            arrays = [row.run(first, second, s, row, *more), found.part, found.counts]
+            return [device.download(a).astype(np.float32) for a in arrays if a is not None]
 
         return run
 

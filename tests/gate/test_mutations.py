@@ -17,6 +17,7 @@ EXPLAINED = {
     ("batchnorm/input_gradient.cu", "common/columns.cuh"): "it adds no lanes up",
     ("conv2d/conv_v2_wgmma.cu", "conv2d/band_segments.cuh"): ONE_AFTER_THE_OTHER,
     ("conv2d/ks_deconv_wgmma.cu", "conv2d/band_segments.cuh"): ONE_AFTER_THE_OTHER,
+    ("conv2d/ks_deconv_wgmma.cu", "conv2d/band_moments.cuh"): "it finds no moments",
 }
 
 

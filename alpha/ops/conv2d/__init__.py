@@ -23,6 +23,7 @@ from alpha.numerics import BFLOAT16, get_precision
 from alpha.ops.activation import leaky_relu_backward, leaky_relu_forward
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import ConvShape, Pair, conv_shape, pair
+from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.dtypes import as_dtype, as_float32, factors, need_activations, need_float32
 from alpha.ops.elementwise import add
@@ -42,8 +43,9 @@ def conv2d_forward(
     precision: str = "float32",
     b: Array | None = None,
     slope: float = 1.0,
+    moments: ChannelMoments | None = None,
 ) -> Array:
-    """Y = f(X * W + b), f(y) = y > 0 ? y : slope y
+    """Y = f(X * W + b), f(y) = y > 0 ? y : slope y; fills `moments` of Y where the kernel finds them
 
     X (N, IH, IW, IC), W (OC, FH, FW, IC), b (OC,) or None -> Y (N, OH, OW, OC)
     """
@@ -86,17 +88,19 @@ def cuda_target(device: Device) -> Target:
 
 def _run(
     operator: str, first: Array, second: Array, s: ConvShape, precision: str,
-    b: Array | None = None, slope: float = 1.0,
+    b: Array | None = None, slope: float = 1.0, moments: ChannelMoments | None = None,
 ) -> Array:  # fmt: skip
     """The row that the table has for the operands' device, and on cuda what its kernels rely on."""
     if isinstance(first, np.ndarray):
-        return _run_row(operator, first, second, s, CPU, precision, b, slope)
+        return _run_row(operator, first, second, s, CPU, precision, b, slope, None)
     need_activations("conv2d", first, second)
     first, second = _aligned(first), _aligned(second)
     if b is not None:
         b = as_float32(b)
         need_float32("conv2d: bias", b)
-    return _run_row(operator, first, second, s, cuda_target(first.device), precision, b, slope)
+    return _run_row(
+        operator, first, second, s, cuda_target(first.device), precision, b, slope, moments
+    )
 
 
 def _aligned(X: Array) -> Array:
@@ -106,17 +110,19 @@ def _aligned(X: Array) -> Array:
 
 def _run_row(
     operator: str, first: Array, second: Array, s: ConvShape, target: Target, precision: str,
-    b: Array | None, slope: float,
+    b: Array | None, slope: float, moments: ChannelMoments | None,
 ) -> Array:  # fmt: skip
     """The chosen row on its operands, all float32 or all bfloat16 (or, on cpu, float64)."""
     if first.dtype == BFLOAT16:
         variant = choose(operator, s, target, "bf16")
         if variant.precision != "bf16":  # by a row that takes float32: tf32 keeps all their bits
             wide = as_float32(first), as_float32(second)
-            result = _run_row(operator, *wide, s, target, "tf32", b, slope)
+            result = _run_row(operator, *wide, s, target, "tf32", b, slope, None)
             return result if operator == WEIGHT else as_dtype(result, BFLOAT16)
     else:
         variant = choose(operator, s, target, "tf32" if precision == "bf16" else precision)
+    if variant.finds_moments and moments is not None:
+        return variant.run(first, second, s, variant, b, slope, moments)
     if variant.fuses:
         return variant.run(first, second, s, variant, b, slope)
     Y = variant.run(first, second, s, variant)
@@ -130,9 +136,10 @@ def _run_row(
 @conv2d_forward.impl("cpu")
 @conv2d_forward.impl("cuda")
 def _(
-    X: Array, W: Array, s: ConvShape, precision: str = "float32", b: Array | None = None, slope: float = 1.0
+    X: Array, W: Array, s: ConvShape, precision: str = "float32", b: Array | None = None, slope: float = 1.0,
+    moments: ChannelMoments | None = None,
 ) -> Array:  # fmt: skip
-    return _run(FORWARD, X, W, s, precision, b, slope)
+    return _run(FORWARD, X, W, s, precision, b, slope, moments)
 
 
 @conv2d_backward_input.impl("cpu")
@@ -168,7 +175,8 @@ class _Convolution(Function):
         self.precision = get_precision()
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in arrays]
         X, W = factors(self.name.lower(), self.precision, *arrays[:2])
-        Y = self.product(X, W, self.s, self.precision, arrays[2], self.slope)
+        its_own = options.get("product_options", {})
+        Y = self.product(X, W, self.s, self.precision, arrays[2], self.slope, **its_own)
         self.save(X, W) if self.slope == 1 else self.save(X, W, Y)
         return Y
 
@@ -228,6 +236,7 @@ def conv2d(
     stride: Pair = 1,
     padding: Pair = 0,
     negative_slope: float = 1.0,
+    moments: bool = False,
 ) -> Tensor:
     """2-D convolution (cross-correlation), zeros skipped (C-K-S, section IV).
 
@@ -239,6 +248,8 @@ def conv2d(
         padding: (ph, pw) zeros around the image, or one number for both; may exceed the filter.
         negative_slope: of a leaky ReLU on the result, in the kernel that computes it where there is such
             a one: 0 is ReLU, 1 (the default) none.
+        moments: find the mean and variance of each channel of the result, too, for a `batch_norm` of it in training,
+            where the kernel can; that one then reads the result once less.
 
     Raises:
         ShapeError: channels differ, or the output would be empty.
@@ -249,7 +260,13 @@ def conv2d(
         "conv2d", x.shape, weight.shape, pair("stride", stride), pair("padding", padding)
     )
     _check_bias("conv2d", bias, s.OC)
-    return Conv2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope)
+    found = ChannelMoments() if moments else None
+    y = Conv2d.apply(
+        x, weight, bias, shape=s, negative_slope=negative_slope, product_options={"moments": found}
+    )
+    if found is not None and found.part is not None:
+        y._moments = found, y._version.value
+    return y
 
 
 def conv_transpose2d(

@@ -126,13 +126,13 @@ class Groups:
         drawn = (bands * self.a_bytes + taps * self.tile.b_bytes) / L2_BYTES_A_CLOCK
         return max(products, drawn) + min(products, drawn) / 4
 
-    def stages(self, blocks: int) -> tuple[int, int]:
+    def stages(self, blocks: int, reserved: int = 0) -> tuple[int, int]:
         """Stages of bands and of filter tiles that fit the shared memory of a block; (0, 0) where too few do.
 
         A band is given back when the products with the next have begun, so there are two at the least. A tap
-        that shares no band needs a band of its own.
+        that shares no band needs a band of its own. `reserved`: bytes for other things.
         """
-        room = _shared_bytes(blocks)
+        room = _shared_bytes(blocks) - reserved
         if self.band == self.PW:
             both = min(MAX_STAGES, room // (self.a_bytes + self.tile.b_bytes))
             return (both, both) if both >= 2 else (0, 0)

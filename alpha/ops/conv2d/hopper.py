@@ -108,7 +108,7 @@ def _row(
     return Variant(
         f"{algorithm}_{name}{raw}_{BM}x{BN}{suffix}", operator, "cuda", run,
         why or f"Hopper, trimmed; a tile of {BM} x {BN}", can=_can, pays=pays, tile=tile,
-        precision=precision, registers=REGISTERS, fuses=operator != WEIGHT,
+        precision=precision, registers=REGISTERS, fuses=operator != WEIGHT, finds_moments=operator == FORWARD,
     )  # fmt: skip
 
 

@@ -27,6 +27,17 @@ class Target:
 Condition = Callable[[ConvShape, Target], bool]
 
 
+@dataclass
+class ChannelMoments:
+    """Moments of the channels of a result, for the batch normalisation that comes next, where a row finds them.
+
+    part (2, parts, C): mean and sum of squared deviations over some rows; counts (parts,): how many.
+    """
+
+    part: Any = None
+    counts: Any = None
+
+
 def always(s: ConvShape, target: Target) -> bool:
     return True
 
@@ -38,7 +49,8 @@ class Variant:
     `run(first, second, shape, variant)` takes the operator's arrays: (X, W), (dY, W) or (X, dY). `can` says whether it
     computes a shape at all, `pays` whether it is worth it; `why` is the reason in words. No kernel of the row may need
     more than `registers` a thread. A row that `fuses` takes a bias and the slope of an activation, too:
-    `run(first, second, shape, variant, bias, slope)`. `ffma`: a CUDA row without tensor cores.
+    `run(first, second, shape, variant, bias, slope)`. One that `finds_moments` takes `ChannelMoments`, too,
+    and fills them. `ffma`: a CUDA row without tensor cores.
     """
 
     name: str
@@ -52,4 +64,5 @@ class Variant:
     precision: str = "float32"
     registers: int = 128
     fuses: bool = False
+    finds_moments: bool = False
     ffma: bool = False

@@ -26,7 +26,7 @@ from alpha.primitive import Array
 from alpha.runtime.cuda.device import CudaDevice, TensorMap
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.variant import Variant
+    from alpha.ops.conv2d.variant import ChannelMoments, Variant
 
 
 def absmax(a: Array, b: Array) -> Array:
@@ -98,6 +98,9 @@ def _raw_filters(W: Array, box: Box) -> Any:
 # -- ConvV2 and KS-deconv ---------------------------------------------------------------------------
 
 
+MOMENT_BYTES = 2 * 8 * 4 + 4  # of shared memory a column: eight warps' moments, and their counts
+
+
 class Works(NamedTuple):
     """What the blocks of a launch take up, in device memory."""
 
@@ -122,9 +125,10 @@ def _arrived(device: CudaDevice) -> Array:
 
 
 def conv_v2(
-    X: Array, W: Array, s: ConvShape, v: Variant, bias: Array | None = None, slope: float = 1.0
-) -> Array:
-    """Algorithm 1, PW positions a tile; bias and activation in the same kernel   X, W -> Y"""
+    X: Array, W: Array, s: ConvShape, v: Variant, bias: Array | None = None, slope: float = 1.0,
+    moments: ChannelMoments | None = None,
+) -> Array:  # fmt: skip
+    """Algorithm 1, PW positions a tile; bias, activation and moments of Y in the same kernel   X, W -> Y"""
     tile = Tile.of(v)
     groups = bands.conv_v2_groups(s, tile)
     Y = X.device.empty(s.Y, X.dtype)
@@ -138,7 +142,7 @@ def conv_v2(
     residues = range(min(s.sw, s.FW))
     phases = tuple((r - s.pw) % s.sw for r in residues)
     A = _images(X, s.sw, phases, tuple(groups.box(r) for r in residues))
-    _launch("conv_v2_wgmma", tile, groups, s, Y, A, B, largest, s.OC, bias, slope)
+    _launch("conv_v2_wgmma", tile, groups, s, Y, A, B, largest, s.OC, bias, slope, moments)
     return Y
 
 
@@ -183,9 +187,28 @@ def _memory_bound(tile: Tile, s: ConvShape) -> bool:
     return tile.BN == 64 or s.sh * s.sw > 1
 
 
+def _moments_beside(tile: Tile, groups: bands.Groups) -> bool:
+    """Whether a block that finds moments leaves room for a second: registers (32 sums a thread), shared memory."""
+    fits = groups.stages(2, MOMENT_BYTES * tile.BN)[0] > 0
+    return fits and tile.BM * tile.BN <= 128 * 64
+
+
+def _moment_parts(
+    moments: ChannelMoments | None, groups: bands.Groups, s: ConvShape, device: CudaDevice
+) -> tuple[Any, Any, int]:
+    """(moments, their counts, how many parts), as conv_v2_wgmma takes them: a part a group and tile of images."""
+    if moments is None:
+        return None, None, 0
+    count = len(groups.rows) * len(groups.starts) * -(-s.N // groups.images)
+    moments.part = device.empty((2, count, s.OC), np.float32)
+    moments.counts = device.empty((count,), np.float32)
+    return moments.part, moments.counts, count
+
+
 def _launch(
     entry: str, tile: Tile, groups: bands.Groups, s: ConvShape, C: Array, A: Any, B: Any,
     largest: Array | None, GN: int, bias: Array | None, slope: float,
+    moments: ChannelMoments | None = None,
 ) -> None:  # fmt: skip
     device = C.device
     processors = device.properties.multiprocessors
@@ -197,15 +220,25 @@ def _launch(
     if works.slots:
         parts = device.empty((works.slots * tiles_of_work, tile.BM, tile.BN), np.float32)
         arrived = _arrived(device)
-    if works.slots or tiles <= processors:  # each may have all registers and shared memory
+    reserved = MOMENT_BYTES * tile.BN
+    if moments is not None and not groups.stages(1, reserved)[0]:
+        moments = None  # no room: batch normalisation finds them itself
+    if moments is None:
+        reserved = 0
+    # a block may have all registers and shared memory where it is the only one, or needs them
+    if works.slots or tiles <= processors or (reserved and not _moments_beside(tile, groups)):
         tile = tile._replace(blocks=1)
-    a_stages, b_stages = groups.stages(tile.blocks)
+    a_stages, b_stages = groups.stages(tile.blocks, reserved)
     macros = {
         "BM": tile.BM, "BN": tile.BN, "PLANES": tile.planes, "OPERANDS": tile.operands,
         "BLOCKS": tile.blocks, "PW": groups.PW, "BAND": groups.band, "A_STAGES": a_stages,
         "B_STAGES": b_stages, "B_MN": int(tile.operands == "BF16" and entry == "ks_deconv_wgmma"),
         "FUSED": int(bias is not None or slope != 1.0), "CUT": int(works.slots > 0),
+        "MOMENTS": int(moments is not None),
     }  # fmt: skip
+    of_moments: tuple[Any, ...] = ()
+    if entry == "conv_v2_wgmma":
+        of_moments = _moment_parts(moments, groups, s, device)
     waves = tiles / processors
     if entry == "conv_v2_wgmma":
         works_first = not works.slots and waves > 2 and _memory_bound(tile, s)
@@ -216,7 +249,7 @@ def _launch(
     device.launch(
         f"conv2d/{entry}.cu", entry, grid, threads,
         (C, A, B, largest, bias, float(slope), works.array, works.total, int(works_first), parts,
-         arrived, as_struct(s)), macros,
+         arrived, *of_moments, as_struct(s)), macros,
         1024 + a_stages * groups.a_bytes + b_stages * tile.b_bytes,
     )  # fmt: skip
 
