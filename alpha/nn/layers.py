@@ -23,7 +23,7 @@ class Conv2d(Module):
         bias: add a number to each output channel.
         negative_slope: of a leaky ReLU computed with the convolution: 0 is ReLU, 1 (the default) none.
         moments: in training, where the kernel can, find each channel's mean and variance with the convolution, for a
-            BatchNorm2d that comes next and then reads the result once less.
+            BatchNorm2d that is given the very tensor that comes out; it then reads that once less.
 
     Attributes:
         weight: (out_channels, FH, FW, in_channels), kaiming uniform.

@@ -18,7 +18,8 @@
 //   TF32    A and B floats, of which the tensor cores read 11 bits
 //   BF16    A, B and C bfloat16; B_MN 1: B has the output channels contiguous
 // Block: two consumer warpgroups of BM / 2 rows and a producer, of which one thread works.
-// Shared memory: 1024 + A_STAGES A_BOXES BAND IMAGES 128 + B_STAGES B_BYTES. Needs sm_90a; rows of A, B and C of whole 16 bytes.
+// Shared memory: 1024 + A_STAGES A_BOXES BAND IMAGES 128 + B_STAGES B_BYTES, with MOMENTS a static 64 BN + 32, too.
+// Needs sm_90a; rows of A, B and C of whole 16 bytes.
 #pragma once
 #include "conv2d/band_moments.cuh"
 #include "conv2d/band_products.cuh"
@@ -94,31 +95,39 @@ __device__ __forceinline__ void run_band_block(const BandProblem& p, const Work*
   __syncthreads();
   const int tiles_j = (p.GN + BN - 1) / BN, tiles_n = (p.N + IMAGES - 1) / IMAGES;
   int a = 0, b = 0;
-  auto each_tile = [&](auto run) {
-    for (int tile = blockIdx.x; tile < p.works * tiles_n * tiles_j; tile += gridDim.x) {
-      const int i = tile / tiles_j, fastest = p.works_first ? p.works : tiles_n, q = i / fastest, r = i - q * fastest;
-      const Work work = works[p.works_first ? r : q];
-      BlockTaps taps;
-      BlockPositions to;
-      taps_of(work.position, taps, to);
-      run(work, taps, to, (p.works_first ? q : r) * IMAGES, (tile - i * tiles_j) * BN);
-    }
+  struct Task {
+    Work work;
+    BlockTaps taps;
+    BlockPositions to;
+    int n0, j0;
   };
+  auto task_of = [&](int tile) {
+    const int i = tile / tiles_j, fastest = p.works_first ? p.works : tiles_n, q = i / fastest, r = i - q * fastest;
+    Task task;
+    task.work = works[p.works_first ? r : q];
+    task.n0 = (p.works_first ? q : r) * IMAGES, task.j0 = (tile - i * tiles_j) * BN;
+    taps_of(task.work.position, task.taps, task.to);
+    return task;
+  };
+  const int tiles = p.works * tiles_n * tiles_j;
   if (threadIdx.x >= GROUPS * 128) {
     if (MOVE_REGISTERS) setmaxnreg_decrease<24>();
     if (threadIdx.x > GROUPS * 128) return;
-    each_tile([&](const Work& work, const BlockTaps& taps, const BlockPositions&, int n0, int j0) {
-      produce(p, taps, work, As, Bs, n0, j0, a, b);
-    });
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+      const Task task = task_of(tile);
+      produce(p, task.taps, task.work, As, Bs, task.n0, task.j0, a, b);
+    }
     return;
   }
   if (MOVE_REGISTERS) setmaxnreg_increase<240>();
-  each_tile([&](const Work& work, const BlockTaps& taps, const BlockPositions& to, int n0, int j0) {
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     float sum[MI][R] = {};
-    consume(p, taps, work, As, Bs, sum, a, b);
-    const int tile = n0 / IMAGES * tiles_j + j0 / BN;
-    if (!CUT || work.segments == 1 || join_segments(sum, p, work, tile, tiles_n * tiles_j)) {
-      auto place_of = [&](int row) -> Output* {
+    const Task first = task_of(tile);
+    consume(p, first.taps, first.work, As, Bs, sum, a, b);
+    // with 96 registers a thread the task is found again, so that none holds it through the products
+    const auto [work, taps, to, n0, j0] = MOVE_REGISTERS ? first : task_of(opaque(tile));
+    if (!CUT || work.segments == 1 || join_segments(sum, p, work, n0 / IMAGES * tiles_j + j0 / BN, tiles_n * tiles_j)) {
+      auto place_of = [&, n0 = n0, j0 = j0, to = to](int row) -> Output* {
         const int n = n0 + row % IMAGES, position = row / IMAGES;
         if (n >= p.N || position >= to.count) return nullptr;
         return p.C + ((long)n * p.positions + to.first + position * to.step) * p.GN + j0;
@@ -131,5 +140,5 @@ __device__ __forceinline__ void run_band_block(const BandProblem& p, const Work*
         leave_moments(sum, p, j0, group * tiles_n + n0 / IMAGES, [&](int row) { return place_of(row) != nullptr; });
       }
     }
-  });
+  }
 }

@@ -24,6 +24,11 @@ __device__ __forceinline__ float add_rows(float (&v)[8], int g) {
   return v[0];
 }
 
+// A result as it lies in memory.
+__device__ __forceinline__ float as_stored(float y) {
+  return OPERANDS == BF16 ? __uint_as_float(narrow_pair(0.f, y)) : y;
+}
+
 // Writes part[0, z, j] = mean, part[1, z, j] = squared deviations and counts[z] = rows, of those rows that inside(row) says
 // are inside. A warp takes the deviations from its own mean, so that nothing large cancels; warps meet by the
 // pairwise update of Chan, Golub & LeVeque (1983), in their order. All consumers call it.
@@ -51,7 +56,7 @@ __device__ __forceinline__ void leave_moments(const float (&sum)[MI][R], const B
 #pragma unroll
         for (int i = 0; i < 2 * MI; i++)
           if (valid >> i & 1)
-            run(c, finish(sum[i / 2][(j + c / 2) * 4 + i % 2 * 2 + c % 2], (j + c / 2) * 8 + t * 2 + c % 2));
+            run(c, as_stored(finish(sum[i / 2][(j + c / 2) * 4 + i % 2 * 2 + c % 2], (j + c / 2) * 8 + t * 2 + c % 2)));
     };
     each([&](int c, float y) { v[c] += y; });
     const float mean = add_rows(v, g) * share;

@@ -5,7 +5,7 @@
 #include "common/quad.cuh"
 #include "conv2d/band_tile.cuh"
 
-// A sum scaled back, with bias and activation: what is stored.
+// A sum scaled back, with bias and activation: what is stored, before it is rounded to bfloat16.
 struct Finish {
   const BandProblem& p;
   int j0, columns;
@@ -17,7 +17,8 @@ struct Finish {
   __device__ __forceinline__ float operator()(float v, int column) const {
     if (OPERANDS == HALVES) v = v * inverse_0 * inverse_1;
     if (!ALPHA_FUSED) return v;
-    if (p.bias != nullptr && column < columns) v += p.bias[j0 + column];
+    // of 96 registers none holds it ahead of its use
+    if (p.bias != nullptr && column < columns) v += p.bias[MOVE_REGISTERS ? j0 + column : opaque(j0 + column)];
     return v > 0 ? v : p.slope * v;
   }
 };
@@ -43,7 +44,7 @@ __device__ __forceinline__ void store_rows(const float (&sum)[R], const BandProb
         const int column = (j + t) * 8;
         if (c != nullptr && column < columns) *reinterpret_cast<uint4*>(c + column) = make_uint4(v[0], v[1], v[2], v[3]);
       }
-    } else {
+    } else if constexpr (MOVE_REGISTERS || MI * R <= 32) {
 #pragma unroll
       for (int j = 0; j < BN / 8; j += 2) {  // and of floats, four contiguous ones
         const int column = j * 8 + t * 2, e = j * 4 + h * 2;
@@ -52,6 +53,13 @@ __device__ __forceinline__ void store_rows(const float (&sum)[R], const BandProb
         const float4 v = gather_quad(first, second, t);
         const int place = j * 8 + t * 4;
         if (c != nullptr && place < columns) *reinterpret_cast<float4*>(c + place) = v;
+      }
+    } else {  // 96 registers do not do for that
+#pragma unroll
+      for (int j = 0; j < BN / 8; j++) {
+        const int column = j * 8 + t * 2, e = j * 4 + h * 2;
+        const float2 v = make_float2(finish(sum[e], column), finish(sum[e + 1], column + 1));
+        if (c != nullptr && column < columns) *reinterpret_cast<float2*>(c + column) = v;
       }
     }
   }

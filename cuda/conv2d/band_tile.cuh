@@ -31,6 +31,12 @@ using Output = OutputOf<OPERANDS>::Type;
 using RingA = Ring<A_BOXES * A_BOX, ALPHA_A_STAGES, GROUPS>;
 using RingB = Ring<B_BYTES, ALPHA_B_STAGES, GROUPS>;
 
+// x, of which the compiler knows no more: what follows from it is found again, not held in registers.
+__device__ __forceinline__ int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // The taps of a block: `rows` x `columns`. A is read at (row + r, column + c), column counting input columns, which may be
 // negative; B at tap + r tap_row + c tap_column. Input columns `step` apart are neighbours in one map of A;
 // the map of tap column c is map + (residue + c) % step.

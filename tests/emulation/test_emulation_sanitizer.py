@@ -99,8 +99,11 @@ def test_correct_kernels_are_silent() -> None:
 def test_operators_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every primitive, and every row of the variant table, on the architecture that has them all."""
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
-    names = "test_cuda_equals_cpu or test_every_cuda_row_equals_the_formula"
-    files = (str(HERE.parent / "ops" / name) for name in ("test_primitives.py", "test_conv2d.py"))
+    names = "test_cuda_equals_cpu or test_every_cuda_row_equals_the_formula or test_moments"
+    files = [
+        str(HERE.parent / "ops" / name)
+        for name in ("test_primitives.py", "test_conv2d.py", "test_conv2d_moments.py")
+    ]
     options = ("-q", "-p", "no:cacheprovider", "--numprocesses", "auto", "--dist", "worksteal")
     result = sanitized("-m", "pytest", *options, "-k", names, *files)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]

@@ -99,6 +99,8 @@ def shapes_of(row: Variant) -> list[ConvShape]:
     if "BLOCKS" not in row.tile:
         return shapes
     turn = [s for s in shapes if row.can(s, HOPPER)][VARIANTS.index(row) % 4 :: 4]
+    if row.tile["BLOCKS"] == 2:  # of few tiles, each has a multiprocessor
+        turn.append(test_conv2d.MANY)
     return list(dict.fromkeys((*turn, test_conv2d.LONG)))
 
 
@@ -125,6 +127,9 @@ def run_row(row: Variant, s: ConvShape, on: CudaDevice) -> None:
         row.run(first, second, s, row, on.zeros((channels,), np.float32), 0.5)
         if row.finds_moments:
             row.run(first, second, s, row, None, 1.0, ChannelMoments())
+            if s in (test_conv2d.LONG, test_conv2d.MANY):
+                bias = on.zeros((channels,), np.float32)
+                row.run(first, second, s, row, bias, 0.5, ChannelMoments())
 
 
 @functools.cache

@@ -177,10 +177,12 @@ def _row_runs(row: Variant) -> list[Run]:
                 device.upload(a.astype(dtype))
                 for a in launches.test_conv2d.operands(row.operator, s, "float32")
             )
-            found = ChannelMoments()
-            more = (None, 1.0, found) if row.finds_moments else ()
-            arrays = [row.run(first, second, s, row, *more), found.part, found.counts]
-            return [device.download(a).astype(np.float32) for a in arrays if a is not None]
+            arrays = [row.run(first, second, s, row)]
+            if row.finds_moments:
+                found = ChannelMoments()
+                arrays += [row.run(first, second, s, row, None, 1.0, found)]
+                arrays += [found.part, found.counts] if found.part is not None else []
+            return [device.download(a).astype(np.float32) for a in arrays]
 
         return run
 

@@ -15,12 +15,10 @@ from hypothesis import strategies as st
 import alpha
 import alpha.nn.functional as F
 from alpha.errors import ShapeError
-from alpha.ops import batchnorm
 from alpha.ops.conv2d import bands, cpu, cuda, reference
 from alpha.ops.conv2d.bands import Tile
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Target, Variant
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
@@ -262,58 +260,6 @@ def test_segments_of_a_tile() -> None:
     large = make(512, (32, 32), (64, 64), (3, 3), (1, 1), (1, 1))
     whole = bands.works(bands.conv_v2_groups(large, Tile(256, 64, "HALVES")), 64, 16, 132)
     assert {w.segments for w in whole} == {1}
-
-
-@pytest.mark.parametrize("row", [v for v in VARIANTS if v.finds_moments], ids=lambda v: v.name)
-def test_moments_of_the_result(row: Variant) -> None:
-    """Of what is stored, also where a tile has rows that are not there, a large mean, and products in segments."""
-    device = hopper()
-    for s in (make(70, (5, 3), (40, 72), (3, 3), p=(1, 1)), LONG, MANY):
-        arrays = [a.astype(arrays_of(row)) for a in operands(FORWARD, s, "float32")]
-        b = np.linspace(-20, 20, s.OC, dtype=np.float32)
-        moments = ChannelMoments()
-        on_device = [device.upload(a) for a in arrays]
-        Y = device.download(row.run(*on_device, s, row, device.upload(b), 0.25, moments))
-        rows = Y.astype("float64").reshape(-1, s.OC)
-        if moments.part is None:  # no shared memory is left
-            assert (row.tile["BM"], row.tile["OPERANDS"]) == (256, "HALVES")
-            continue
-        counts = device.download(moments.counts).astype("float64")[:, None]
-        means, squares = device.download(moments.part).astype("float64")
-        assert counts.sum() == len(rows)
-        mean = (counts * means).sum(axis=0) / len(rows)
-        var = (squares + counts * (means - mean) ** 2).sum(axis=0) / len(rows)
-        # of bfloat16, Y is rounded, the moments are not
-        tolerance = 5e-3 if row.precision == "bf16" else 1e-5
-        np.testing.assert_allclose(mean, rows.mean(axis=0), atol=tolerance * 20)
-        np.testing.assert_allclose(var, rows.var(axis=0), rtol=tolerance)
-
-
-def test_batch_norm_takes_the_moments_of_its_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_wgmma_128x64")
-    device = hopper()
-    X, W = (
-        alpha.tensor(a, device=device)
-        for a in operands(FORWARD, make(40, (3, 3), (32, 64), (3, 3), p=(1, 1)), "float32")
-    )
-    one, zero = (alpha.tensor(np.full(64, value, np.float32), device=device) for value in (1, 0))
-    seen = []
-    run = batchnorm.channel_moments.implementations["cuda"]
-    monkeypatch.setitem(
-        batchnorm.channel_moments.implementations, "cuda", lambda *a: seen.append(a[4]) or run(*a)
-    )
-
-    def normalised(moments: bool, add: float = 0.0) -> np.ndarray:
-        y = F.conv2d(X, W, None, 1, 1, moments=moments)
-        if add:
-            y.add_(add)
-        return F.batch_norm(y, None, None, one, zero, training=True).numpy()
-
-    plain = normalised(False)
-    np.testing.assert_allclose(normalised(True), plain, atol=2e-6)
-    np.testing.assert_allclose(normalised(True, 3.0), plain, atol=2e-6)
-    # the third was written to since: not its moments
-    assert [m is not None for m in seen] == [False, True, False]
 
 
 def test_warpgroups_take_turns_at_two_stages() -> None:

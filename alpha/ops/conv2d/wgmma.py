@@ -98,7 +98,8 @@ def _raw_filters(W: Array, box: Box) -> Any:
 # -- ConvV2 and KS-deconv ---------------------------------------------------------------------------
 
 
-MOMENT_BYTES = 2 * 8 * 4 + 4  # of shared memory a column: eight warps' moments, and their counts
+# of shared memory a column: eight warps' moments, and more than their counts
+MOMENT_BYTES = 2 * 8 * 4 + 4
 
 
 class Works(NamedTuple):
@@ -187,10 +188,11 @@ def _memory_bound(tile: Tile, s: ConvShape) -> bool:
     return tile.BN == 64 or s.sh * s.sw > 1
 
 
-def _moments_beside(tile: Tile, groups: bands.Groups) -> bool:
-    """Whether a block that finds moments leaves room for a second: registers (32 sums a thread), shared memory."""
-    fits = groups.stages(2, MOMENT_BYTES * tile.BN)[0] > 0
-    return fits and tile.BM * tile.BN <= 128 * 64
+def _crowded(entry: str, tile: Tile, groups: bands.Groups, fused: bool, reserved: int) -> bool:
+    """Whether two blocks a multiprocessor lack registers (96 a thread) or shared memory (`reserved` for moments)."""
+    if reserved:
+        return tile.BM * tile.BN > 128 * 64 or not groups.stages(2, reserved)[0]
+    return fused and entry == "ks_deconv_wgmma" and tile.BM == 256
 
 
 def _moment_parts(
@@ -220,20 +222,21 @@ def _launch(
     if works.slots:
         parts = device.empty((works.slots * tiles_of_work, tile.BM, tile.BN), np.float32)
         arrived = _arrived(device)
+    fused = bias is not None or slope != 1.0
     reserved = MOMENT_BYTES * tile.BN
-    if moments is not None and not groups.stages(1, reserved)[0]:
-        moments = None  # no room: batch normalisation finds them itself
+    if not groups.stages(1, reserved)[0] or (fused and tile.BM * tile.BN > 128 * 128):
+        moments = None  # no shared memory or no registers: batch normalisation finds them itself
     if moments is None:
         reserved = 0
     # a block may have all registers and shared memory where it is the only one, or needs them
-    if works.slots or tiles <= processors or (reserved and not _moments_beside(tile, groups)):
+    if works.slots or tiles <= processors or _crowded(entry, tile, groups, fused, reserved):
         tile = tile._replace(blocks=1)
     a_stages, b_stages = groups.stages(tile.blocks, reserved)
     macros = {
         "BM": tile.BM, "BN": tile.BN, "PLANES": tile.planes, "OPERANDS": tile.operands,
         "BLOCKS": tile.blocks, "PW": groups.PW, "BAND": groups.band, "A_STAGES": a_stages,
         "B_STAGES": b_stages, "B_MN": int(tile.operands == "BF16" and entry == "ks_deconv_wgmma"),
-        "FUSED": int(bias is not None or slope != 1.0), "CUT": int(works.slots > 0),
+        "FUSED": int(fused), "CUT": int(works.slots > 0),
         "MOMENTS": int(moments is not None),
     }  # fmt: skip
     of_moments: tuple[Any, ...] = ()

@@ -1,0 +1,113 @@
+"""Moments of a convolution's channels, found with it, for the batch normalisation that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from test_conv2d import LONG, MANY, arrays_of, hopper, make, operands
+
+import alpha
+import alpha.nn.functional as F
+from alpha import Tensor, nn
+from alpha.ops import batchnorm
+from alpha.ops.conv2d import bands, wgmma
+from alpha.ops.conv2d.bands import Tile
+from alpha.ops.conv2d.variant import ChannelMoments
+from alpha.ops.conv2d.variants import FORWARD, VARIANTS, Variant
+
+
+@pytest.mark.parametrize("row", [v for v in VARIANTS if v.finds_moments], ids=lambda v: v.name)
+def test_moments_of_the_result(row: Variant) -> None:
+    """Of what is stored: where a tile has rows that are not there, of a large mean, of products in segments."""
+    device, tile = hopper(), Tile.of(row)
+    for s in (make(70, (5, 3), (40, 72), (3, 3), p=(1, 1)), LONG, MANY):
+        X, W = (device.upload(a.astype(arrays_of(row))) for a in operands(FORWARD, s, "float32"))
+        b, slope = device.upload(np.linspace(1e3, 1e4, s.OC, dtype=np.float32)), 0.25
+        if tile.BM * tile.BN > 128 * 128:  # no registers are left for both
+            row.run(X, W, s, row, b, slope, nothing := ChannelMoments())
+            assert nothing.part is None
+            b, slope = None, 1.0
+        moments, again = ChannelMoments(), ChannelMoments()
+        Y = device.download(row.run(X, W, s, row, b, slope, moments))
+        room = bands.conv_v2_groups(s, tile).stages(1, wgmma.MOMENT_BYTES * tile.BN)[0]
+        assert (moments.part is not None) == (room > 0), s
+        if not room:
+            continue
+        rows = Y.astype("float64").reshape(-1, s.OC)
+        counts = device.download(moments.counts).astype("float64")[:, None]
+        means, squares = device.download(moments.part).astype("float64")
+        assert counts.sum() == len(rows)
+        mean = (counts * means).sum(axis=0) / len(rows)
+        var = (squares + counts * (means - mean) ** 2).sum(axis=0) / len(rows)
+        np.testing.assert_allclose(mean, rows.mean(axis=0), rtol=1e-6, atol=1e-5)
+        np.testing.assert_allclose(var, rows.var(axis=0), rtol=1e-4)
+        row.run(X, W, s, row, b, slope, again)
+        assert device.download(again.part).tobytes() == device.download(moments.part).tobytes()
+
+
+def test_batch_norm_takes_the_moments_of_its_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_wgmma_128x64")
+    device = hopper()
+    X, W = (
+        alpha.tensor(a, device=device)
+        for a in operands(FORWARD, make(40, (3, 3), (32, 64), (3, 3), p=(1, 1)), "float32")
+    )
+    one, zero, b = (
+        alpha.tensor(np.full(64, value, np.float32), device=device) for value in (1, 0, -2)
+    )
+    seen: list[ChannelMoments | None] = []
+    run = batchnorm.channel_moments.implementations["cuda"]
+    monkeypatch.setitem(
+        batchnorm.channel_moments.implementations, "cuda", lambda *a: seen.append(a[4]) or run(*a)
+    )
+
+    def normalised(moments: bool, write: Callable[[Tensor], object] = lambda y: None) -> np.ndarray:
+        y = F.conv2d(X, W, b, 1, 1, moments=moments)
+        write(y)
+        return F.batch_norm(y, None, None, one, zero, training=True).numpy()
+
+    plain = normalised(False)
+    np.testing.assert_allclose(normalised(True), plain, atol=2e-6)
+    assert [m is not None for m in seen] == [False, True]
+    for write in (lambda y: y.add_(3.0), lambda y: y.detach().add_(3.0)):
+        seen.clear()
+        np.testing.assert_allclose(normalised(True, write), plain, atol=2e-6)
+        assert seen == [None]  # written to since: not its moments
+
+
+def test_layers_find_moments_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_wgmma_128x64")
+    layers = nn.Sequential(nn.Conv2d(32, 64, 3, padding=1, moments=True), nn.BatchNorm2d(64))
+    x = alpha.tensor(operands(FORWARD, make(40, (3, 3), (32, 64), (3, 3)), "float32")[0])
+    on_cpu = layers(x).numpy()
+    assert layers[0](x)._moments is None
+    statistics = layers[1].running_var.numpy()
+    layers.to(hopper())
+    x = x.to(hopper())
+    np.testing.assert_allclose(layers(x).numpy(), on_cpu, atol=5e-6)
+    assert layers[0](x)._moments is not None
+    layers.eval()
+    assert layers[0](x)._moments is None
+    assert (layers[1].running_var.numpy() != statistics).any()
+
+
+def test_thousands_of_parts_merge(rng: np.random.Generator) -> None:
+    """As the moments of all rows, running statistics too; some parts are empty."""
+    device, C = hopper(), 20
+    counts = rng.integers(0, 17, 1500)
+    rows = (100 + rng.standard_normal((counts.sum(), C))).astype(np.float32)
+    parts = np.split(rows.astype(np.float64), np.cumsum(counts)[:-1])
+    means = np.stack([p.mean(axis=0) if len(p) else np.zeros(C) for p in parts])
+    squares = np.stack([((p - m) ** 2).sum(axis=0) for p, m in zip(parts, means, strict=True)])
+    found = ChannelMoments(
+        device.upload(np.stack([means, squares]).astype(np.float32)),
+        device.upload(counts.astype(np.float32)),
+    )
+    ours = [device.upload(np.full(C, v, np.float32)) for v in (90, 2)]
+    theirs = [np.full(C, v, np.float32) for v in (90, 2)]
+    expected = batchnorm.channel_moments(rows, *theirs, 0.3)
+    results = batchnorm.channel_moments(device.upload(rows), *ours, 0.3, found)
+    for result, exact in zip((*results, *ours), (*expected, *theirs), strict=True):
+        np.testing.assert_allclose(device.download(result), exact, rtol=2e-5)
