@@ -92,6 +92,6 @@ struct BandProblem {
                       // before and after
   int N, K, positions, GN, FW, sw;
   int works, works_first;  // how many in all; 0 | 1, the order of tiles (run_band_block)
-  float *moments, *moment_counts;  // with MOMENTS 1 (2, moment_parts, GN) and (moment_parts,): a part a group and tile of images
+  float *moments, *moment_counts;  // with MOMENTS 1 (2, moment_parts, GN), (moment_parts,): a part a group and tile of images
   int moment_parts, columns;       // of the map of C
 };

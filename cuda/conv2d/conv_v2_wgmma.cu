@@ -2,7 +2,7 @@
 //
 // Y[n, oh, ow, oc] = sum over fh in [fh_s, fh_e), fw in [fw_s, fw_e), ic of X[n, ih_s + fh, iw_s + fw, ic] W[oc, fh, fw, ic]
 // `works`: the groups of positions or segments of their products, `count` of them. A is X, a map (IC, N, IW / sw, IH) for each
-// residue of fw by sw; B is W. `parts`, `arrived`, `works_first`: BandProblem. K = IC, GN = OC.
+// residue of fw by sw; B is W. `parts`, `arrived`, `works_first`, `moments`: BandProblem. K = IC, GN = OC.
 // Grid: count ceil(N PW / BM) ceil(OC / BN), or fewer. Block, shared memory, macros and needs: band_gemm.cuh.
 #include "conv2d/band_gemm.cuh"
 
