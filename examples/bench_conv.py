@@ -77,6 +77,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help=f"some of {','.join(OPERATORS)} (default: all)",
     )
     add("--variants", action="store_true", help="time every row of the variant table that can")
+    add(
+        "--moments",
+        action="store_true",
+        help="time forward with the moments of its channels, for batch normalisation, too: "
+        "by a pass of their own, and found with the convolution",
+    )
     add("--alone", action="store_true", help="without PyTorch's times")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
     add(
@@ -157,7 +163,7 @@ class Bench:
         exact: np.ndarray | None,
     ) -> Row:
         s = case.shape
-        ours = self.ours.contestants(operator, s, arrays, self.args.variants)
+        ours = self.ours.contestants(operator, s, arrays, self.args.variants, self.args.moments)
         theirs = self.peer.contestants(operator, s, operands, name) if self.peer else []
         times = measure([*ours, *theirs], self.args.budget_ms)
 

@@ -8,6 +8,11 @@ from alpha.tensor import Tensor
 IMAGE_SIZES = (32, 128)  # CIFAR-10 and the paper's reduced ILSVRC2012
 
 
+def _conv3x3(in_channels: int, channels: int, stride: int) -> nn.Conv2d:
+    """A convolution that a BN follows."""
+    return nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False, moments=True)
+
+
 class BasicBlock(nn.Module):
     """conv 3x3 (stride s), BN, act, conv 3x3, BN, plus the shortcut, act.
 
@@ -15,16 +20,15 @@ class BasicBlock(nn.Module):
     """
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
-        self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
+        self.conv1 = _conv3x3(in_channels, channels, stride)
         self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.conv2 = _conv3x3(channels, channels, 1)
         self.bn2 = nn.BatchNorm2d(channels)
         self.act = nn.LeakyReLU(inplace=True)
         self.downsample: nn.Sequential | None = None
         if stride != 1 or in_channels != channels:
             self.downsample = nn.Sequential(
-                nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False),
-                nn.BatchNorm2d(channels),
+                _conv3x3(in_channels, channels, stride), nn.BatchNorm2d(channels)
             )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -151,7 +151,7 @@ def _(
     return as_dtype(dX, dtype), dw.astype(X.dtype), db.astype(X.dtype)
 
 
-MERGE, MERGE_MANY = (32, 16), (8, 64)  # blocks that join segments, or thousands: channels, lanes
+MERGE, MERGE_MANY = (32, 16), (2, 256)  # blocks that join segments, or thousands: channels, lanes
 
 
 def _columns(X: Array, *others: Array, most: int = 8) -> tuple[int, tuple[int, int], int, int]:

@@ -8,8 +8,8 @@
 // merge_moments: the segments' moments to mean and var (C,), and with running_mean not null
 //   running += momentum (new - running), the new variance unbiased.
 //   Grid: ceil(C / 32). Block: (32, 16).
-// merge_counted_moments: likewise, of the thousands of parts that a convolution left (conv2d/band_moments.cuh), of
-//   counts[z] rows each. Grid: ceil(C / 8). Block: (8, 64).
+// merge_counted_moments: likewise, of the hundreds or thousands of parts that a convolution left
+//   (conv2d/band_moments.cuh), of counts[z] rows each. Grid: ceil(C / 2). Block: (2, 256).
 #include "batchnorm/moments.cuh"
 
 using T = ALPHA_TYPE;

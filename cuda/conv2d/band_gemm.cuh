@@ -18,7 +18,7 @@
 //   TF32    A and B floats, of which the tensor cores read 11 bits
 //   BF16    A, B and C bfloat16; B_MN 1: B has the output channels contiguous
 // Block: two consumer warpgroups of BM / 2 rows and a producer, of which one thread works.
-// Shared memory: 1024 + A_STAGES A_BOXES BAND IMAGES 128 + B_STAGES B_BYTES, with MOMENTS a static 64 BN + 32, too.
+// Shared memory: 1024 + A_STAGES A_BOXES BAND IMAGES 128 + B_STAGES B_BYTES, with MOMENTS a static 68 BN + 1024, too.
 // Needs sm_90a; rows of A, B and C of whole 16 bytes.
 #pragma once
 #include "conv2d/band_moments.cuh"
@@ -85,6 +85,7 @@ __device__ __forceinline__ void consume(const BandProblem& p, const BlockTaps& t
 // The tiles of a block: every gridDim.x-th of all, so that the producer fetches the next while this one is stored; where
 // blocks share a multiprocessor, the grid has a block for each tile. Tiles in order: output channels fastest, then images,
 // then `works`, which come longest first; with `works_first` all works of some images, which share rows of A, then the next.
+// With MOMENTS 1, but not CUT, the grid is a multiple of the tiles of output channels: a block keeps to its channels.
 template <class Taps>
 __device__ __forceinline__ void run_band_block(const BandProblem& p, const Work* works, Taps taps_of) {
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
@@ -92,7 +93,6 @@ __device__ __forceinline__ void run_band_block(const BandProblem& p, const Work*
   const uint32_t base = (shared_address(smem) + 1023) & ~1023u;
   const RingA As(base, barriers);
   const RingB Bs(base + RingA::SHARED, barriers + 2 * ALPHA_A_STAGES);
-  __syncthreads();
   const int tiles_j = (p.GN + BN - 1) / BN, tiles_n = (p.N + IMAGES - 1) / IMAGES;
   int a = 0, b = 0;
   struct Task {
@@ -110,22 +110,28 @@ __device__ __forceinline__ void run_band_block(const BandProblem& p, const Work*
     return task;
   };
   const int tiles = p.works * tiles_n * tiles_j;
+  const int next = MOVE_REGISTERS ? int(gridDim.x) : tiles;
+  // with 96 registers a thread none holds the task, which is the only one, through the products
+  __shared__ Task only;
+  if (!MOVE_REGISTERS && threadIdx.x == 0) only = task_of(blockIdx.x);
+  __syncthreads();
   if (threadIdx.x >= GROUPS * 128) {
     if (MOVE_REGISTERS) setmaxnreg_decrease<24>();
     if (threadIdx.x > GROUPS * 128) return;
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      const Task task = task_of(tile);
+    for (int tile = blockIdx.x; tile < tiles; tile += next) {
+      const Task task = MOVE_REGISTERS ? task_of(tile) : only;
       produce(p, task.taps, task.work, As, Bs, task.n0, task.j0, a, b);
     }
     return;
   }
   if (MOVE_REGISTERS) setmaxnreg_increase<240>();
-  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+  __shared__ BlockMoments moments;
+  int rows = 0;  // whose moments are in there
+  for (int tile = blockIdx.x; tile < tiles; tile += next) {
     float sum[MI][R] = {};
-    const Task first = task_of(tile);
-    consume(p, first.taps, first.work, As, Bs, sum, a, b);
-    // with 96 registers a thread the task is found again, so that none holds it through the products
-    const auto [work, taps, to, n0, j0] = MOVE_REGISTERS ? first : task_of(opaque(tile));
+    const Task task = MOVE_REGISTERS ? task_of(tile) : only;
+    consume(p, task.taps, task.work, As, Bs, sum, a, b);
+    const auto [work, taps, to, n0, j0] = MOVE_REGISTERS ? task : only;
     if (!CUT || work.segments == 1 || join_segments(sum, p, work, n0 / IMAGES * tiles_j + j0 / BN, tiles_n * tiles_j)) {
       auto place_of = [&, n0 = n0, j0 = j0, to = to](int row) -> Output* {
         const int n = n0 + row % IMAGES, position = row / IMAGES;
@@ -134,11 +140,17 @@ __device__ __forceinline__ void run_band_block(const BandProblem& p, const Work*
       };
 #pragma unroll
       for (int m = 0; m < MI; m++)
-        store_rows(sum[m], p, j0, [&](int row) { return place_of(row + (threadIdx.x / 128 * MI + m) * 64); });
+        store_rows(sum[m], p, j0, [&](int row) { return place_of(row + (late(threadIdx.x) / 128 * MI + m) * 64); });
       if (MOMENTS) {
-        const int row = to.first / p.columns, group = row * ((p.columns + PW - 1) / PW) + (to.first - row * p.columns) / PW;
-        leave_moments(sum, p, j0, group * tiles_n + n0 / IMAGES, [&](int row) { return place_of(row) != nullptr; });
+        add_moments(moments, sum, rows == 0, [&](int row) { return place_of(row) != nullptr; });
+        rows += min(IMAGES, p.N - n0) * to.count;
+        if (CUT) {  // which block finishes a tile differs from run to run
+          const int row = to.first / p.columns, group = row * ((p.columns + PW - 1) / PW) + (to.first - row * p.columns) / PW;
+          leave_moments(moments, p, j0, group * tiles_n + n0 / IMAGES, rows);
+          rows = 0;
+        }
       }
     }
   }
+  if (MOMENTS && !CUT) leave_moments(moments, p, blockIdx.x % tiles_j * BN, blockIdx.x / tiles_j, rows);
 }

@@ -1,15 +1,15 @@
-// Mean and sum of squared deviations of each output channel over the rows of a tile, for a batch normalisation that follows
-// (band_gemm.cuh with MOMENTS 1): so it need not read the result once more.
+// Mean and sum of squared deviations of each output channel over the rows that a block computes, for a batch normalisation
+// that follows (band_gemm.cuh with MOMENTS 1): so it need not read the result once more.
 #pragma once
 #include "common/barrier.cuh"
-#include "common/moments.cuh"
-#include "conv2d/band_store.cuh"
+#include "conv2d/band_tile.cuh"
 
 constexpr int MOMENT_WARPS = 4 * GROUPS;
 
-// What the warps leave for each other.
-struct WarpMoments {
-  float mean[MOMENT_WARPS][BN], squares[MOMENT_WARPS][BN], count[MOMENT_WARPS];
+// Sums of deviations and of their squares, a warp's apart. They are taken from a result of the block's own, its first row, so
+// that nothing large cancels. 16 columns of padding: a warp adds to both sums at once.
+struct BlockMoments {
+  float origin[BN], sums[MOMENT_WARPS][2][BN + 16];
 };
 
 // Adds up v[c] of the eight lanes 4 g + t that hold the same columns; lane g is left with the sum of c = g.
@@ -24,58 +24,58 @@ __device__ __forceinline__ float add_rows(float (&v)[8], int g) {
   return v[0];
 }
 
-// A result as it lies in memory.
-__device__ __forceinline__ float as_stored(float y) {
-  return OPERANDS == BF16 ? __uint_as_float(narrow_pair(0.f, y)) : y;
+// Adds a tile's rows, those of which inside(row) says so; the others are overwritten. `first` of the block: begins with it,
+// whose first row is inside. All consumers call it.
+template <class Inside>
+__device__ __forceinline__ void add_moments(BlockMoments& block, float (&sum)[MI][R], bool first, Inside inside) {
+  constexpr int CONSUMERS = 128 * GROUPS, BARRIER = 2;
+  const int thread = late(threadIdx.x), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+  if (first) {
+    if (thread < 4)
+#pragma unroll
+      for (int e = 0; e < R; e += 4)
+        *reinterpret_cast<float2*>(&block.origin[e * 2 + t * 2]) = make_float2(sum[0][e], sum[0][e + 1]);
+    named_barrier_sync(BARRIER, CONSUMERS);
+  }
+#pragma unroll
+  for (int i = 0; i < 2 * MI; i++)
+    if (!inside((warp / 4 * MI + i / 2) * 64 + warp % 4 * 16 + g + i % 2 * 8))
+#pragma unroll
+      for (int c = 0; c < BN / 4; c++)  // it deviates by nothing
+        sum[i / 2][c / 2 * 4 + i % 2 * 2 + c % 2] = block.origin[c / 2 * 8 + t * 2 + c % 2];
+#pragma unroll
+  for (int j = 0; j < BN / 8; j += 2) {
+    float v[8] = {};  // of columns 8 (j + c / 2) + 2 t + c % 2 the sums c, and then the squares
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+      const float origin = block.origin[(j + c / 2) * 8 + t * 2 + c % 2];
+#pragma unroll
+      for (int i = 0; i < 2 * MI; i++) {
+        const float deviation = sum[i / 2][(j + c / 2) * 4 + i % 2 * 2 + c % 2] - origin;
+        v[c] += deviation, v[4 + c] += deviation * deviation;
+      }
+    }
+    float& place = block.sums[warp][g / 4][(j + g % 4 / 2) * 8 + t * 2 + g % 2];
+    const float tile = add_rows(v, g);
+    place = first ? tile : place + tile;
+  }
 }
 
-// Writes part[0, z, j] = mean, part[1, z, j] = squared deviations and counts[z] = rows, of those rows that inside(row) says
-// are inside. A warp takes the deviations from its own mean, so that nothing large cancels; warps meet by the
-// pairwise update of Chan, Golub & LeVeque (1983), in their order. All consumers call it.
-template <class Inside>
-__device__ __forceinline__ void leave_moments(const float (&sum)[MI][R], const BandProblem& p, int j0, int z, Inside inside) {
+// Writes part[0, z, j] = mean and part[1, z, j] = squared deviations of the `count` rows that were added, and counts[z] = count.
+// All consumers call it; what is added afterwards is a first tile's.
+__device__ __forceinline__ void leave_moments(const BlockMoments& block, const BandProblem& p, int j0, int z, int count) {
   constexpr int CONSUMERS = 128 * GROUPS, BARRIER = 2;
-  __shared__ WarpMoments shared;
-  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;
-  const Finish finish(p, j0);
-  unsigned valid = 0;  // a bit each of the rows of a lane
-  int rows = 0;
-#pragma unroll
-  for (int i = 0; i < 2 * MI; i++) {
-    const bool is_inside = inside(int((threadIdx.x / 128 * MI + i / 2) * 64 + warp % 4 * 16 + g + i % 2 * 8));
-    valid |= unsigned(is_inside) << i;
-    rows += __popc(__ballot_sync(0xffffffffu, is_inside)) / 4;
-  }
-  const float share = rows ? 1.f / rows : 0.f;
-#pragma unroll
-  for (int j = 0; j < BN / 8; j += 4) {
-    float v[8] = {}, squares[8] = {};  // of columns 8 (j + c / 2) + 2 t + c % 2
-    auto each = [&](auto run) {
-#pragma unroll
-      for (int c = 0; c < 8; c++)
-#pragma unroll
-        for (int i = 0; i < 2 * MI; i++)
-          if (valid >> i & 1)
-            run(c, as_stored(finish(sum[i / 2][(j + c / 2) * 4 + i % 2 * 2 + c % 2], (j + c / 2) * 8 + t * 2 + c % 2)));
-    };
-    each([&](int c, float y) { v[c] += y; });
-    const float mean = add_rows(v, g) * share;
-#pragma unroll
-    for (int c = 0; c < 8; c++) v[c] = __shfl_sync(0xffffffffu, mean, 4 * c + t);
-    each([&](int c, float y) { squares[c] += (y - v[c]) * (y - v[c]); });
-    const int column = (j + g / 2) * 8 + t * 2 + g % 2;
-    shared.mean[warp][column] = mean, shared.squares[warp][column] = add_rows(squares, g);
-  }
-  if (lane == 0) shared.count[warp] = rows;
+  const int column = threadIdx.x;
+  // read before the others may begin the next tile; its first sums come after a barrier
+  const float origin = column < BN ? block.origin[column] : 0.f;
   named_barrier_sync(BARRIER, CONSUMERS);
-  if (threadIdx.x < BN && j0 + int(threadIdx.x) < p.GN) {
-    Moments<1> all = {};
+  if (column < BN && j0 + column < p.GN) {
+    float sum = 0, squares = 0;
 #pragma unroll
-    for (int w = 0; w < MOMENT_WARPS; w++)
-      all += Moments<1>{shared.count[w], {shared.mean[w][threadIdx.x]}, {shared.squares[w][threadIdx.x]}};
-    float* place = p.moments + (long)z * p.GN + j0 + threadIdx.x;
-    place[0] = all.mean.v[0], place[(long)p.moment_parts * p.GN] = all.squares.v[0];
-    if (j0 + threadIdx.x == 0) p.moment_counts[z] = all.count;
+    for (int w = 0; w < MOMENT_WARPS; w++) sum += block.sums[w][0][column], squares += block.sums[w][1][column];
+    const float mean = sum / count, rest = squares - sum * mean;
+    float* place = p.moments + (long)z * p.GN + j0 + column;
+    place[0] = origin + mean, place[(long)p.moment_parts * p.GN] = rest < 0 ? 0 : rest;
+    if (j0 + column == 0) p.moment_counts[z] = count;
   }
-  named_barrier_sync(BARRIER, CONSUMERS);  // and the next tile may write
 }

@@ -31,9 +31,9 @@ using Output = OutputOf<OPERANDS>::Type;
 using RingA = Ring<A_BOXES * A_BOX, ALPHA_A_STAGES, GROUPS>;
 using RingB = Ring<B_BYTES, ALPHA_B_STAGES, GROUPS>;
 
-// x, of which the compiler knows no more: what follows from it is found again, not held in registers.
-__device__ __forceinline__ int opaque(int x) {
-  asm volatile("" : "+r"(x));
+// x; of 96 registers a thread none holds what follows from it from before this call, through the products.
+__device__ __forceinline__ int late(int x) {
+  if (!MOVE_REGISTERS) asm volatile("" : "+r"(x));
   return x;
 }
 
@@ -92,6 +92,8 @@ struct BandProblem {
                       // before and after
   int N, K, positions, GN, FW, sw;
   int works, works_first;  // how many in all; 0 | 1, the order of tiles (run_band_block)
-  float *moments, *moment_counts;  // with MOMENTS 1 (2, moment_parts, GN), (moment_parts,): a part a group and tile of images
-  int moment_parts, columns;       // of the map of C
+  // with MOMENTS 1 (2, moment_parts, GN), (moment_parts,): a part a block, of those that share output channels; with CUT 1 a
+  // group and tile of images
+  float *moments, *moment_counts;
+  int moment_parts, columns;  // of the map of C
 };

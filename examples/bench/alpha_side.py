@@ -11,8 +11,10 @@ import numpy as np
 import alpha
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops import conv2d
+from alpha.ops.batchnorm import channel_moments
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.primitive import Array
 from alpha.runtime import Device, DeviceArray
 from bench.operators import Operator, Part
@@ -33,9 +35,14 @@ class AlphaSide:
         self.clock: Clock = event_clock(device, FILL_BYTES) if on_gpu(device) else WallClock()
 
     def contestants(
-        self, operator: Operator, s: ConvShape, arrays: dict[str, Array], every_variant: bool
+        self,
+        operator: Operator,
+        s: ConvShape,
+        arrays: dict[str, Array],
+        every_variant: bool,
+        moments: bool = False,
     ) -> list[Contestant]:
-        """The row that is chosen, under its name; after it the others that can, if wanted."""
+        """The row that is chosen, under its name; if wanted the others that can, and Y with its moments."""
         target = conv2d.CPU if self.device.name == "cpu" else conv2d.cuda_target(self.device)
         first, second = (arrays[name] for name in operator.operands)
         precision = alpha.get_precision()
@@ -44,6 +51,9 @@ class AlphaSide:
         if every_variant:
             for variant in applicable(operator.key, s, target, precision):
                 calls.setdefault(variant.name, partial(variant.run, first, second, s, variant))
+        if moments and operator.result == "Y":
+            for name, found in (("then moments", None), ("with moments", ChannelMoments)):
+                calls[name] = partial(_with_moments, first, second, s, precision, found)
         take = partial(self._take, operator.result)
         return [Contestant(name, call, self.clock, take) for name, call in calls.items()]
 
@@ -74,6 +84,17 @@ class AlphaSide:
         else:
             host = self.device.download(result)
         return np.asarray(part.of(name, host))
+
+
+def _with_moments(
+    X: Array, W: Array, s: ConvShape, precision: str, make: type[ChannelMoments] | None
+) -> Array:
+    """Y, and its channels' mean and variance: with it where the kernel can, without `make` by a pass of their own."""
+    moments = make() if make else None
+    Y = conv2d.conv2d_forward(X, W, s, precision, moments=moments)
+    found = moments if moments is not None and moments.part is not None else None
+    channel_moments(Y.reshape(-1, s.OC), None, None, 0.1, found)
+    return Y
 
 
 def event_clock(device: Device, fill_bytes: int) -> EventClock:

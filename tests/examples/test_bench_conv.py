@@ -51,9 +51,10 @@ def table(folder: Path) -> list[dict[str, str]]:
 def test_alone(device: str, tmp_path: Path) -> None:
     result = run(
         "--device", device, "--alone", "--cases", "4,8,16,6,3,2", "3,16,8,48,3,1",
-        "--precision", "float32", "--budget-ms", "1", "--output", str(tmp_path),
+        "--precision", "float32", "--budget-ms", "1", "--output", str(tmp_path), "--moments",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
+    assert len(re.findall(r"error \d\S+  (?:then|with) moments", result.stdout)) == 4
     rows = table(tmp_path)
     assert [row["operator"] for row in rows] == 2 * ["forward", "dX", "dW"]
     for row in rows:

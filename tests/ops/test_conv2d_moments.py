@@ -12,29 +12,35 @@ import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
 from alpha.ops import batchnorm
-from alpha.ops.conv2d import bands, wgmma
+from alpha.ops.conv2d import bands, reference, wgmma
 from alpha.ops.conv2d.bands import Tile
 from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import FORWARD, VARIANTS, Variant
 
+# tiles of 64 channels that do not divide the multiprocessors, several a block
+WIDE = make(64, (8, 8), (32, 5 * 64), (1, 1))
+
 
 @pytest.mark.parametrize("row", [v for v in VARIANTS if v.finds_moments], ids=lambda v: v.name)
 def test_moments_of_the_result(row: Variant) -> None:
-    """Of what is stored: where a tile has rows that are not there, of a large mean, of products in segments."""
+    """Where a tile has rows that are not there, of a large mean, of products in segments, of many tiles a block.
+
+    Of bfloat16 they are of the results before these are rounded.
+    """
     device, tile = hopper(), Tile.of(row)
-    for s in (make(70, (5, 3), (40, 72), (3, 3), p=(1, 1)), LONG, MANY):
+    for s in (make(70, (5, 3), (40, 72), (3, 3), p=(1, 1)), LONG, MANY, WIDE):
         X, W = (device.upload(a.astype(arrays_of(row))) for a in operands(FORWARD, s, "float32"))
         b, slope = device.upload(np.linspace(1e3, 1e4, s.OC, dtype=np.float32)), 0.25
-        if tile.BM * tile.BN > 128 * 128:  # no registers are left for both
-            row.run(X, W, s, row, b, slope, nothing := ChannelMoments())
-            assert nothing.part is None
-            b, slope = None, 1.0
         moments, again = ChannelMoments(), ChannelMoments()
         Y = device.download(row.run(X, W, s, row, b, slope, moments))
-        room = bands.conv_v2_groups(s, tile).stages(1, wgmma.MOMENT_BYTES * tile.BN)[0]
+        room = bands.conv_v2_groups(s, tile).stages(1, wgmma.moment_bytes(tile))[0]
         assert (moments.part is not None) == (room > 0), s
         if not room:
             continue
+        if row.precision == "bf16":
+            Y = reference.forward(*(device.download(a).astype("float64") for a in (X, W)), s)
+            Y += device.download(b)
+            Y = np.where(Y > 0, Y, slope * Y)
         rows = Y.astype("float64").reshape(-1, s.OC)
         counts = device.download(moments.counts).astype("float64")[:, None]
         means, squares = device.download(moments.part).astype("float64")

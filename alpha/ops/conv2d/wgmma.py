@@ -98,8 +98,12 @@ def _raw_filters(W: Array, box: Box) -> Any:
 # -- ConvV2 and KS-deconv ---------------------------------------------------------------------------
 
 
-# of shared memory a column: eight warps' moments, and more than their counts
-MOMENT_BYTES = 2 * 8 * 4 + 4
+MOMENT_WARPS, MOMENT_PADDING = 8, 16
+
+
+def moment_bytes(tile: Tile) -> int:
+    """Of shared memory, for the moments of a tile's columns (BlockMoments of cuda/conv2d/band_moments.cuh)."""
+    return 4 * (tile.BN + 2 * MOMENT_WARPS * (tile.BN + MOMENT_PADDING))
 
 
 class Works(NamedTuple):
@@ -183,25 +187,22 @@ def _planes(
     return P
 
 
-def _memory_bound(tile: Tile, s: ConvShape) -> bool:
-    """Few products an element that is read."""
-    return tile.BN == 64 or s.sh * s.sw > 1
-
-
-def _crowded(entry: str, tile: Tile, groups: bands.Groups, fused: bool, reserved: int) -> bool:
-    """Whether two blocks a multiprocessor lack registers (96 a thread) or shared memory (`reserved` for moments)."""
-    if reserved:
-        return tile.BM * tile.BN > 128 * 64 or not groups.stages(2, reserved)[0]
-    return fused and entry == "ks_deconv_wgmma" and tile.BM == 256
+def _works_first(entry: str, tile: Tile, s: ConvShape, waves: float, cut: bool) -> bool:
+    """Whether few products an element that is read make it pay that all works of some images come before the next."""
+    if tile.BN > 64 and s.sh * s.sw == 1:
+        return False
+    if entry == "conv_v2_wgmma":
+        return waves > 2 and not cut
+    # blocks that take tiles in a fixed order need alike ones, and the split kernels of a stride are not
+    return waves > bands.MAX_WAVES and tile.blocks == 2
 
 
 def _moment_parts(
-    moments: ChannelMoments | None, groups: bands.Groups, s: ConvShape, device: CudaDevice
+    moments: ChannelMoments | None, count: int, s: ConvShape, device: CudaDevice
 ) -> tuple[Any, Any, int]:
-    """(moments, their counts, how many parts), as conv_v2_wgmma takes them: a part a group and tile of images."""
+    """(moments, their counts, how many parts), as conv_v2_wgmma takes them."""
     if moments is None:
         return None, None, 0
-    count = len(groups.rows) * len(groups.starts) * -(-s.N // groups.images)
     moments.part = device.empty((2, count, s.OC), np.float32)
     moments.counts = device.empty((count,), np.float32)
     return moments.part, moments.counts, count
@@ -214,7 +215,8 @@ def _launch(
 ) -> None:  # fmt: skip
     device = C.device
     processors = device.properties.multiprocessors
-    tiles_of_work = -(-s.N * groups.PW // tile.BM) * -(-GN // tile.BN)
+    across = -(-GN // tile.BN)  # tiles of output channels
+    tiles_of_work = -(-s.N * groups.PW // tile.BM) * across
     K = s.IC if entry == "conv_v2_wgmma" else s.OC
     works = _works(device, groups, K, tiles_of_work)
     tiles = works.total * tiles_of_work
@@ -222,33 +224,31 @@ def _launch(
     if works.slots:
         parts = device.empty((works.slots * tiles_of_work, tile.BM, tile.BN), np.float32)
         arrived = _arrived(device)
-    fused = bias is not None or slope != 1.0
-    reserved = MOMENT_BYTES * tile.BN
-    if not groups.stages(1, reserved)[0] or (fused and tile.BM * tile.BN > 128 * 128):
-        moments = None  # no shared memory or no registers: batch normalisation finds them itself
-    if moments is None:
-        reserved = 0
+    if not groups.stages(1, moment_bytes(tile))[0] or across > processors:
+        moments = None  # batch normalisation finds them itself
+    reserved = 0 if moments is None else moment_bytes(tile)
     # a block may have all registers and shared memory where it is the only one, or needs them
-    if works.slots or tiles <= processors or _crowded(entry, tile, groups, fused, reserved):
+    if works.slots or tiles <= processors or not groups.stages(tile.blocks, reserved)[0]:
         tile = tile._replace(blocks=1)
     a_stages, b_stages = groups.stages(tile.blocks, reserved)
     macros = {
         "BM": tile.BM, "BN": tile.BN, "PLANES": tile.planes, "OPERANDS": tile.operands,
         "BLOCKS": tile.blocks, "PW": groups.PW, "BAND": groups.band, "A_STAGES": a_stages,
         "B_STAGES": b_stages, "B_MN": int(tile.operands == "BF16" and entry == "ks_deconv_wgmma"),
-        "FUSED": int(fused), "CUT": int(works.slots > 0),
-        "MOMENTS": int(moments is not None),
+        "FUSED": int(bias is not None or slope != 1.0), "CUT": int(works.slots > 0),
+        "MOMENTS": int(reserved > 0),
     }  # fmt: skip
-    of_moments: tuple[Any, ...] = ()
-    if entry == "conv_v2_wgmma":
-        of_moments = _moment_parts(moments, groups, s, device)
-    waves = tiles / processors
-    if entry == "conv_v2_wgmma":
-        works_first = not works.slots and waves > 2 and _memory_bound(tile, s)
-    else:  # blocks that take tiles in a fixed order need alike ones, and the split kernels of a stride are not
-        works_first = waves > bands.MAX_WAVES and tile.blocks == 2 and _memory_bound(tile, s)
+    works_first = _works_first(entry, tile, s, tiles / processors, works.slots > 0)
     # two blocks a multiprocessor hide each other's beginning and end, and are better balanced one tile each
     grid, threads = (min(tiles, processors), 384) if tile.blocks == 1 else (tiles, 288)
+    of_moments: tuple[Any, ...] = ()
+    if entry == "conv_v2_wgmma":
+        if works.slots:  # a part a tile
+            count = len(groups.rows) * len(groups.starts) * tiles_of_work // across
+        else:  # a part a block, which keeps to its channels
+            grid -= grid % across if reserved else 0
+            count = grid // across
+        of_moments = _moment_parts(moments, count, s, device)
     device.launch(
         f"conv2d/{entry}.cu", entry, grid, threads,
         (C, A, B, largest, bias, float(slope), works.array, works.total, int(works_first), parts,
