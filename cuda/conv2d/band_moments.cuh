@@ -8,7 +8,7 @@ constexpr int MOMENT_WARPS = 4 * GROUPS;
 
 // Sums of deviations and of their squares, a warp's apart. They are taken from a result of the block's own, its first row, so
 // that nothing large cancels. 16 columns of padding: a warp adds to both sums at once.
-struct BlockMoments {
+struct alignas(8) BlockMoments {
   float origin[BN], sums[MOMENT_WARPS][2][BN + 16];
 };
 

@@ -98,7 +98,8 @@ def shapes_of(row: Variant) -> list[ConvShape]:
     shapes = test_conv2d.cuda_shapes()
     if "BLOCKS" not in row.tile:
         return shapes
-    turn = [s for s in shapes if row.can(s, HOPPER)][VARIANTS.index(row) % 4 :: 4]
+    rows = [v for v in VARIANTS if v.operator == row.operator and "BLOCKS" in v.tile]
+    turn = [s for s in shapes if row.can(s, HOPPER)][rows.index(row) % 4 :: 4]
     if row.tile["BLOCKS"] == 2:  # of few tiles, each has a multiprocessor
         turn.append(test_conv2d.MANY)
     return list(dict.fromkeys((*turn, test_conv2d.LONG)))

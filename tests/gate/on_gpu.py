@@ -34,7 +34,10 @@ def works(on: alpha.runtime.Device) -> Iterator[Work]:
         yield name, lambda n=name, a=arguments: launches.test_primitives.run(REGISTRY[n], on, a)
     target = cuda_target(on)
     for row in VARIANTS:
-        for s in launches.test_conv2d.cuda_shapes() if row.device == "cuda" else ():
+        shapes = launches.test_conv2d.cuda_shapes() if row.device == "cuda" else []
+        if "BLOCKS" in row.tile:  # several tiles a block, or two blocks a multiprocessor
+            shapes = [*shapes, launches.test_conv2d.MANY]
+        for s in shapes:
             if row.can(s, target):
                 yield row.name, lambda r=row, s=s: launches.run_row(r, s, on)
     for precision in alpha.numerics.PRECISIONS:

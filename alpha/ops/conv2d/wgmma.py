@@ -224,8 +224,8 @@ def _launch(
     if works.slots:
         parts = device.empty((works.slots * tiles_of_work, tile.BM, tile.BN), np.float32)
         arrived = _arrived(device)
-    if not groups.stages(1, moment_bytes(tile))[0] or across > processors:
-        moments = None  # batch normalisation finds them itself
+    if not groups.stages(1, moment_bytes(tile))[0] or processors % across > processors // 8:
+        moments = None  # no room, or, as a block keeps to its channels, too many of them idle
     reserved = 0 if moments is None else moment_bytes(tile)
     # a block may have all registers and shared memory where it is the only one, or needs them
     if works.slots or tiles <= processors or not groups.stages(tile.blocks, reserved)[0]:
@@ -245,7 +245,7 @@ def _launch(
     if entry == "conv_v2_wgmma":
         if works.slots:  # a part a tile
             count = len(groups.rows) * len(groups.starts) * tiles_of_work // across
-        else:  # a part a block, which keeps to its channels
+        else:  # a part a block
             grid -= grid % across if reserved else 0
             count = grid // across
         of_moments = _moment_parts(moments, count, s, device)
