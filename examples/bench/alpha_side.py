@@ -52,8 +52,8 @@ class AlphaSide:
             for variant in applicable(operator.key, s, target, precision):
                 calls.setdefault(variant.name, partial(variant.run, first, second, s, variant))
         if moments and operator.result == "Y":
-            for name, found in (("then moments", None), ("with moments", ChannelMoments)):
-                calls[name] = partial(_with_moments, first, second, s, precision, found)
+            calls["then moments"] = partial(_with_moments, first, second, s, precision, True)
+            calls["with moments"] = partial(_with_moments, first, second, s, precision, False)
         take = partial(self._take, operator.result)
         return [Contestant(name, call, self.clock, take) for name, call in calls.items()]
 
@@ -86,13 +86,11 @@ class AlphaSide:
         return np.asarray(part.of(name, host))
 
 
-def _with_moments(
-    X: Array, W: Array, s: ConvShape, precision: str, make: type[ChannelMoments] | None
-) -> Array:
-    """Y, and its channels' mean and variance: with it where the kernel can, without `make` by a pass of their own."""
-    moments = make() if make else None
-    Y = conv2d.conv2d_forward(X, W, s, precision, moments=moments)
-    found = moments if moments is not None and moments.part is not None else None
+def _with_moments(X: Array, W: Array, s: ConvShape, precision: str, own_pass: bool) -> Array:
+    """Y, and its channels' mean and variance: by a pass of their own, or with Y where the kernel can."""
+    moments = ChannelMoments()
+    Y = conv2d.conv2d_forward(X, W, s, precision, moments=None if own_pass else moments)
+    found = None if moments.part is None else moments
     channel_moments(Y.reshape(-1, s.OC), None, None, 0.1, found)
     return Y
 
