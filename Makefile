@@ -16,6 +16,8 @@ train: $(VENV)/train.stamp  ## train ResNet18 on CIFAR-10; options: make train A
 
 test: $(VENV)/test.stamp  ## ruff, mypy and every test that this machine can run; ARGS go to pytest
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+	git ls-files 'cuda/*' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 

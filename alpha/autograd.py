@@ -131,9 +131,7 @@ class Function:
         node = cls()
         tensors = [tensor for tensor in inputs if tensor is not None]
         _same_device(node.name, tensors)
-        node.needs = tuple(
-            _state.enabled and tensor is not None and tensor.requires_grad for tensor in inputs
-        )
+        node.needs = tuple(_state.enabled and tensor is not None and tensor.requires_grad for tensor in inputs)
         recording = any(node.needs)
         _check_views(node.name, tensors)
         if cls.in_place:
@@ -171,8 +169,7 @@ def _same_device(name: str, tensors: Sequence[Tensor]) -> None:
     for tensor in tensors[1:]:
         if tensor.device is not first:
             raise DeviceError(
-                f"{name}: tensors on {first.name} and on {tensor.device.name}; "
-                "move them together with .to(device)"
+                f"{name}: tensors on {first.name} and on {tensor.device.name}; move them together with .to(device)"
             )
 
 
@@ -255,14 +252,10 @@ class _Gradient:
         self.owned = True
 
 
-def _fresh(
-    node: Function, grads: Sequence[Array | None], dY: Array
-) -> Iterator[tuple[Any, Array, bool]]:
+def _fresh(node: Function, grads: Sequence[Array | None], dY: Array) -> Iterator[tuple[Any, Array, bool]]:
     """(edge, gradient, whether nobody else holds its memory) for each wanted input."""
     if len(grads) != len(node.edges):
-        raise GradientError(
-            f"{node.name}: backward returned {len(grads)} gradients for {len(node.edges)} inputs"
-        )
+        raise GradientError(f"{node.name}: backward returned {len(grads)} gradients for {len(node.edges)} inputs")
     seen = [dY]
     for edge, dX in zip(node.edges, grads, strict=True):
         if edge is None or dX is None:

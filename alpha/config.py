@@ -33,29 +33,17 @@ class Variable:
 
 DEBUG = Variable("ALPHA_DEBUG", "0", "1: print each convolution variant once as it is chosen")
 CONV_VARIANT = Variable("ALPHA_CONV_VARIANT", "", "force this row of the convolution variant table")
-TUNE = Variable(
-    "ALPHA_TUNE", "0", "1: time the convolution variants of each shape once, and take the fastest"
-)
-CUDA_DRIVER = Variable(
-    "ALPHA_CUDA_DRIVER", "pycuda", "pycuda: the GPU; emulated: the same kernels run by the CPU"
-)
-ISOLATE = Variable(
-    "ALPHA_ISOLATE", "0", "1: each GPU array is an allocation of its own, for compute-sanitizer"
-)
-CACHE_DIR = Variable(
-    "ALPHA_CACHE_DIR", "", "where compiled kernels are kept (default ~/.cache/alpha)"
-)
+TUNE = Variable("ALPHA_TUNE", "0", "1: time the convolution variants of each shape once, and take the fastest")
+CUDA_DRIVER = Variable("ALPHA_CUDA_DRIVER", "pycuda", "pycuda: the GPU; emulated: the same kernels run by the CPU")
+ISOLATE = Variable("ALPHA_ISOLATE", "0", "1: each GPU array is an allocation of its own, for compute-sanitizer")
+CACHE_DIR = Variable("ALPHA_CACHE_DIR", "", "where compiled kernels are kept (default ~/.cache/alpha)")
 COMPILER = Variable("ALPHA_COMPILER", "", "nvcc or nvrtc; default: nvcc where it is found")
 ARCH = Variable("ALPHA_ARCH", "", "compile for this architecture, e.g. sm_80 (default: the GPU's)")
-EMULATED_SEED = Variable(
-    "ALPHA_EMULATED_SEED", "0", "emulated driver: order of blocks and threads; 0 is ascending"
-)
+EMULATED_SEED = Variable("ALPHA_EMULATED_SEED", "0", "emulated driver: order of blocks and threads; 0 is ascending")
 EMULATED_SANITIZE = Variable(
     "ALPHA_EMULATED_SANITIZE", "", "emulated driver: build kernels with e.g. address,undefined"
 )
-EMULATED_DEBUG = Variable(
-    "ALPHA_EMULATED_DEBUG", "0", "1: emulated driver: build kernels for a debugger"
-)
+EMULATED_DEBUG = Variable("ALPHA_EMULATED_DEBUG", "0", "1: emulated driver: build kernels for a debugger")
 CPU_THREADS = Variable("ALPHA_CPU_THREADS", "0", "workers of the cpu operators; 0: one a core")
 DATA_DIR = Variable("ALPHA_DATA_DIR", "", "where datasets are kept (default: datasets/)")
 

@@ -46,8 +46,7 @@ class Primitive:
             names = tuple(inspect.signature(function).parameters)
             if names != self.parameters:
                 raise TypeError(
-                    f"{self.name}: the {device} implementation takes {names}, "
-                    f"the contract says {self.parameters}"
+                    f"{self.name}: the {device} implementation takes {names}, the contract says {self.parameters}"
                 )
             self.implementations[device] = function
             return function

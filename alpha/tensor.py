@@ -37,9 +37,7 @@ class Tensor:
         grad: the accumulated gradient (a Tensor of the same shape) or None.
     """
 
-    __slots__ = (
-        "__weakref__", "_hooks", "_moments", "_node", "_version", "array", "grad", "requires_grad",
-    )  # fmt: skip
+    __slots__ = ("__weakref__", "_hooks", "_moments", "_node", "_version", "array", "grad", "requires_grad")
     __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
 
     def __init__(self, array: Array, requires_grad: bool = False) -> None:
@@ -152,8 +150,7 @@ class Tensor:
         if grad is None:
             if self.size != 1:
                 raise GradientError(
-                    f"backward: grad is needed for a tensor of {self.size} elements "
-                    f"(shape {self.shape})"
+                    f"backward: grad is needed for a tensor of {self.size} elements (shape {self.shape})"
                 )
             seed = self.device.upload(np.ones(self.shape, self.dtype))
         else:
@@ -239,10 +236,7 @@ def _lengths(shape: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def tensor(
-    array: Any,
-    requires_grad: bool = False,
-    device: str | Device | None = None,
-    dtype: DTypeLike = None,
+    array: Any, requires_grad: bool = False, device: str | Device | None = None, dtype: DTypeLike = None
 ) -> Tensor:
     """Copy values into a new tensor.
 

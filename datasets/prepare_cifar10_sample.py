@@ -28,9 +28,7 @@ HERE = Path(__file__).resolve().parent
 
 def write_split(archive: zipfile.ZipFile, dataset: ArrayDataset, split: Split) -> None:
     """Adds the first `split.per_class` images of every class; prints their checksum."""
-    first = [
-        np.flatnonzero(dataset.labels == label)[: split.per_class] for label in range(len(CLASSES))
-    ]
+    first = [np.flatnonzero(dataset.labels == label)[: split.per_class] for label in range(len(CLASSES))]
     chosen = np.sort(np.concatenate(first))
     images, labels = dataset.images[chosen], dataset.labels[chosen].astype(np.uint8)
     write_member(archive, f"{split.name}/labels", labels.tobytes())

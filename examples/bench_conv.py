@@ -64,12 +64,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="paper (default), networks, all, or convolutions H,IC,OC,N,K,S (padding K // 2)",
     )
     offered = PRECISIONS
-    add(
-        "--precision",
-        type=names(offered),
-        default=list(offered),
-        help=f"some of {','.join(offered)} (default: all)",
-    )
+    add("--precision", type=names(offered), default=list(offered), help=f"some of {','.join(offered)} (default: all)")
     add(
         "--operators",
         type=names(tuple(OPERATORS)),
@@ -140,10 +135,7 @@ class Bench:
         for operator in self.operators(case):
             exact = self.source.exact(operator, s, operands, operator.part(s))
             for name in self.args.precision:
-                with (
-                    alpha.precision(name),
-                    self.peer.precision(name) if self.peer else nullcontext(),
-                ):
+                with alpha.precision(name), self.peer.precision(name) if self.peer else nullcontext():
                     row = self.row(case, operator, name, operands, arrays[dtypes[name]], exact)
                 yield row
         del operands, arrays

@@ -41,9 +41,7 @@ Batch = tuple[np.ndarray, np.ndarray]  # pixels (N, 32, 32, 3) in [-1, 1], label
 class AlphaSide:
     """Alpha's ResNet18 with the weights of `model`."""
 
-    def __init__(
-        self, model: nn.Module, device: Device, dtype: str = "float32", precision: str = "float32"
-    ) -> None:
+    def __init__(self, model: nn.Module, device: Device, dtype: str = "float32", precision: str = "float32") -> None:
         self.device, self.dtype, self.precision = device, dtype, precision
         self.others = device.memory_stats().live  # bytes before there is anything of this side
         self.model = models.resnet18()
@@ -116,9 +114,7 @@ class TorchSide:
     def step(self, batch: Any) -> Any:
         x, y = batch
         self._set_backends()
-        with self.torch.autocast(
-            self.device, self.torch.bfloat16, enabled=self.precision == "bf16"
-        ):
+        with self.torch.autocast(self.device, self.torch.bfloat16, enabled=self.precision == "bf16"):
             loss = self.torch.nn.functional.cross_entropy(self.model(x), y)
         self.optimizer.zero_grad()
         loss.backward()
@@ -184,14 +180,16 @@ def torch_resnet18(torch: Any) -> Any:
             self.conv1, self.bn1 = conv(3, 64, 7, 2), nn.BatchNorm2d(64)
             self.act = nn.LeakyReLU(inplace=True)
             widths = [(64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)]
-            self.blocks = nn.Sequential(
-                *(block for i, o, s in widths for block in (Block(i, o, s), Block(o, o, 1)))
-            )
+            self.blocks = nn.Sequential(*(block for i, o, s in widths for block in (Block(i, o, s), Block(o, o, 1))))
             self.pool = nn.AdaptiveAvgPool2d(1)
             self.fc = nn.Sequential(
-                nn.Flatten(), nn.Dropout(0.1), nn.Linear(512, 128), nn.LeakyReLU(inplace=True),
-                nn.Dropout(0.1), nn.Linear(128, 10),
-            )  # fmt: skip
+                nn.Flatten(),
+                nn.Dropout(0.1),
+                nn.Linear(512, 128),
+                nn.LeakyReLU(inplace=True),
+                nn.Dropout(0.1),
+                nn.Linear(128, 10),
+            )
 
         def forward(self, x: Any) -> Any:
             return self.fc(self.pool(self.blocks(self.act(self.bn1(self.conv1(x))))))
@@ -238,9 +236,7 @@ def measure(makes: dict[str, Make], batch: Batch, rounds: int, length: int) -> N
         if isinstance(side, AlphaSide) and peers:
             best = max(peers, key=lambda name: medians[name])
             less = f", with {peaks[own] / peaks[best]:.2f}x of its memory" if peaks[best] else ""
-            print(
-                f"{own} is at {medians[own] / medians[best]:.2f}x of {best}, PyTorch's faster layout{less}"
-            )
+            print(f"{own} is at {medians[own] / medians[best]:.2f}x of {best}, PyTorch's faster layout{less}")
 
 
 def compare_losses(makes: dict[str, Make], batches: list[Batch]) -> None:
@@ -264,16 +260,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
     add("--batch-size", type=positive_int, help="default: 512 on a GPU, 128 on a CPU")
-    add(
-        "--precision",
-        choices=[*PRECISIONS, "all"],
-        help="default: all on a GPU, float32 on a CPU and with --losses",
-    )
+    add("--precision", choices=[*PRECISIONS, "all"], help="default: all on a GPU, float32 on a CPU and with --losses")
     add("--rounds", type=positive_int, default=5)
     add("--steps", type=positive_int, help="of each in a round (default: 20 on a GPU, 3 on a CPU)")
-    add(
-        "--losses", action="store_true", help="ten steps' losses in place of speed, without dropout"
-    )
+    add("--losses", action="store_true", help="ten steps' losses in place of speed, without dropout")
     return parser.parse_args(arguments)
 
 
@@ -287,9 +277,7 @@ def compare(args: argparse.Namespace, torch: Any) -> None:
     )
     if not gpu:
         torch.set_num_threads(len(os.sched_getaffinity(0)))
-        if (
-            load := os.getloadavg()[0]
-        ) > 0.5:  # PyTorch's threads wait by spinning, and suffer most
+        if (load := os.getloadavg()[0]) > 0.5:  # PyTorch's threads wait by spinning, and suffer most
             print(f"the machine is busy (load average {load:.1f}): speeds are not comparable")
     alpha.manual_seed(0)
     model = models.resnet18()

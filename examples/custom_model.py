@@ -30,10 +30,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 # dY and `b` is X; numpy functions fill their first argument.
 swish = activation(
     "swish",
-    forward=(
-        "a / (1 + exp(-a))",
-        lambda y, a: np.multiply(a, sigmoid(a), out=y),
-    ),
+    forward=("a / (1 + exp(-a))", lambda y, a: np.multiply(a, sigmoid(a), out=y)),
     gradient=(
         "a / (1 + exp(-b)) * (1 + b / (1 + exp(b)))",
         lambda dx, a, b: np.multiply(a, sigmoid(b) * (1 + b * sigmoid(-b)), out=dx),

@@ -96,10 +96,7 @@ def train(args: argparse.Namespace) -> int:
         save_weights(weights, model.state_dict(), facts)
 
     def finish() -> None:
-        title = (
-            f"{args.model} on CIFAR-10 ({source.name}), batch {batch_size}, lr {args.lr:g}, "
-            f"{args.precision}"
-        )
+        title = f"{args.model} on CIFAR-10 ({source.name}), batch {batch_size}, lr {args.lr:g}, {args.precision}"
         curves = save_curves(output / "curves.png", history.rows, title)
         print(f"saved in {output}: {weights.name}, {history.path.name}, {curves}")
 

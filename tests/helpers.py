@@ -55,14 +55,11 @@ def check_gradient(function: Callable[..., Tensor], *specs: Spec, step: float = 
         assert leaf.grad.shape == leaf.shape
         ours += float((leaf.grad.numpy() * v).sum())
     ends = [
-        function(*(alpha.tensor(a + s * v) for a, v in zip(arrays, directions, strict=True)))
-        for s in (step, -step)
+        function(*(alpha.tensor(a + s * v) for a, v in zip(arrays, directions, strict=True))) for s in (step, -step)
     ]
     difference = float(((ends[0].numpy() - ends[1].numpy()) * g).sum()) / (2 * step)
     scale = max(abs(ours), abs(difference), 1e-3)
-    assert abs(ours - difference) <= 1e-6 * scale, (
-        f"gradient {ours:.12g}, central difference {difference:.12g}"
-    )
+    assert abs(ours - difference) <= 1e-6 * scale, f"gradient {ours:.12g}, central difference {difference:.12g}"
 
 
 def assert_close(value: np.ndarray, exact: np.ndarray, length: int = 1, what: str = "") -> None:
@@ -77,11 +74,7 @@ def assert_close(value: np.ndarray, exact: np.ndarray, length: int = 1, what: st
 
 
 def check_torch(
-    function: Callable[..., Tensor],
-    torch_function: Callable[..., Any],
-    *specs: Spec,
-    device: str,
-    length: int = 64,
+    function: Callable[..., Tensor], torch_function: Callable[..., Any], *specs: Spec, device: str, length: int = 64
 ) -> None:
     """Value and gradients in float32 on `device` against PyTorch's in float64."""
     torch = pytest.importorskip("torch")

@@ -28,10 +28,7 @@ MAKE: dict[str, Callable[[], nn.Module]] = {
         name: lambda options=options: ResNet(num_classes=CLASSES, dropout=0.0, **options)
         for name, options in RESNET.items()
     },
-    **{
-        name: lambda options=options: VGG(dropout=0.0, **options, **VGG_SHAPE)
-        for name, options in VGGS.items()
-    },
+    **{name: lambda options=options: VGG(dropout=0.0, **options, **VGG_SHAPE) for name, options in VGGS.items()},
 }
 
 

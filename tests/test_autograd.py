@@ -125,9 +125,7 @@ def test_an_in_place_write_of_a_saved_tensor_names_both_operators(device: str) -
     y = x * 1.0
     loss = (y * y).sum()
     y.add_(1.0)
-    with pytest.raises(
-        GradientError, match=r"Multiply: .* written in place by AffineInPlace \(version 1,"
-    ):
+    with pytest.raises(GradientError, match=r"Multiply: .* written in place by AffineInPlace \(version 1,"):
         loss.backward()
 
 

@@ -38,9 +38,7 @@ def _run(page: str) -> dict[str, Any]:
     return names
 
 
-def _case(
-    shape: tuple[Any, ...], IC: int = 3
-) -> tuple[ConvShape, np.ndarray, np.ndarray, np.ndarray]:
+def _case(shape: tuple[Any, ...], IC: int = 3) -> tuple[ConvShape, np.ndarray, np.ndarray, np.ndarray]:
     """A shape and X, W, dY for it."""
     H, W, FH, FW, stride, padding = shape
     s = conv_shape("conv2d", (4, H, W, IC), (5, FH, FW, IC), stride, padding)
@@ -78,9 +76,7 @@ def test_ks_deconv(shape: tuple[Any, ...]) -> None:
     page = _run("ks_deconv")
     s, _, W, dY = _case(shape)
     dX, step = reference.backward_input(dY, W, s), (s.sh, s.sw, s.ph, s.pw)
-    assert sum(C.shape[1] * C.shape[2] for C in page["kernel_split"](W, s.sh, s.sw).values()) == (
-        s.FH * s.FW
-    )
+    assert sum(C.shape[1] * C.shape[2] for C in page["kernel_split"](W, s.sh, s.sw).values()) == (s.FH * s.FW)
     np.testing.assert_allclose(page["ks_deconv"](dY, W, s.IH, s.IW, *step), dX, atol=1e-12)
 
     left = (s.IH + 2 * s.ph - s.FH) % s.sh, (s.IW + 2 * s.pw - s.FW) % s.sw
@@ -102,13 +98,10 @@ def test_first_layers(shape: tuple[Any, ...]) -> None:
     page = _run("first_layers")
     s, X, W, dY = _case(shape)
     step = s.sh, s.sw, s.ph, s.pw
+    np.testing.assert_allclose(page["direct_stem"](X, W, *step), reference.forward(X, W, s), atol=1e-12)
     np.testing.assert_allclose(
-        page["direct_stem"](X, W, *step), reference.forward(X, W, s), atol=1e-12
+        page["direct_stem_weight"](X, dY, s.FH, s.FW, *step), reference.backward_weight(X, dY, s), atol=1e-12
     )
-    np.testing.assert_allclose(
-        page["direct_stem_weight"](X, dY, s.FH, s.FW, *step),
-        reference.backward_weight(X, dY, s), atol=1e-12,
-    )  # fmt: skip
 
 
 def test_halves() -> None:

@@ -86,9 +86,7 @@ def test_imports_point_downwards(path: Path) -> None:
     module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     own = layer_of(module)
     wrong = [
-        target
-        for target, now in imports(path)
-        if layer_of(target) > own and (now or (name, target) not in UPWARD)
+        target for target, now in imports(path) if layer_of(target) > own and (now or (name, target) not in UPWARD)
     ]
     assert not wrong, f"{name} (layer {own}) imports {wrong} from above"
 
@@ -116,9 +114,7 @@ def test_only_the_runtime_knows_the_gpu_packages(package: str) -> None:
 
 def test_importing_alpha_is_light() -> None:
     code = "import sys, alpha, alpha.train, alpha.data; print(*sorted(sys.modules))"
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     heavy = {"pycuda", "torch", "matplotlib", "pynvml", "cuda"} & set(run.stdout.split())
     assert not heavy
 
@@ -127,11 +123,7 @@ def test_every_variable_is_in_the_table() -> None:
     table = {variable.name for variable in config.VARIABLES}
     kernels = " ".join(path.read_text() for path in ROOT.glob("cuda/**/*.*"))
     texts = [*SOURCES, ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "Makefile"]
-    used = {
-        name
-        for path in texts
-        for name in re.findall(r"\bALPHA_[A-Z][A-Z_]*[A-Z]\b", path.read_text())
-    }
+    used = {name for path in texts for name in re.findall(r"\bALPHA_[A-Z][A-Z_]*[A-Z]\b", path.read_text())}
     unknown = {name for name in used - table if name not in kernels}  # those are macros
     assert not unknown
 

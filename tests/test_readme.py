@@ -23,9 +23,13 @@ def test_the_readmes_example_runs_as_printed(tmp_path: Path) -> None:
     script.write_text(code.replace('get_device("auto")', 'get_device("cpu")'))
     run = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert run.returncode == 0, run.stderr
     loss = re.match(r"loss (\d\.\d\d)\n", run.stdout)
     assert loss is not None, run.stdout
@@ -46,6 +50,4 @@ def test_make_lists_its_targets() -> None:
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
     run = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert [line.split()[1] for line in run.stdout.splitlines()] == [
-        "train", "test", "sanitize", "clean", "help",
-    ]  # fmt: skip
+    assert [line.split()[1] for line in run.stdout.splitlines()] == ["train", "test", "sanitize", "clean", "help"]

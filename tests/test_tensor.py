@@ -20,9 +20,7 @@ def test_dtype_follows_the_source() -> None:
     assert alpha.tensor(alpha.tensor([1], dtype="uint8")).dtype == np.uint8
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool"]
-)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool"])
 def test_every_dtype_goes_there_and_back(device: str, dtype: str) -> None:
     values = np.arange(6).reshape(2, 3).astype(dtype)
     x = alpha.tensor(values, device=device)

@@ -22,8 +22,7 @@ class Block(nn.Module):
         self.downsample = None
         if stride != 1 or in_channels != channels:
             self.downsample = nn.Sequential(
-                nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False),
-                nn.BatchNorm2d(channels),
+                nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False), nn.BatchNorm2d(channels)
             )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -44,9 +43,7 @@ class TorchResNet(nn.Module):
                 blocks.append(Block(channels, width << stage, stride))
                 channels = width << stage
         self.blocks = nn.Sequential(*blocks)
-        self.fc = nn.ModuleDict(
-            {"2": nn.Linear(channels, hidden), "5": nn.Linear(hidden, num_classes)}
-        )
+        self.fc = nn.ModuleDict({"2": nn.Linear(channels, hidden), "5": nn.Linear(hidden, num_classes)})
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.blocks(F.leaky_relu(self.bn1(self.conv1(x)))).mean((2, 3))

@@ -6,13 +6,4 @@ from alpha.data.loader import DataLoader
 from alpha.data.sample import Cifar10Sample
 from alpha.data.source import Source, resolve
 
-__all__ = [
-    "ArrayDataset",
-    "Cifar10",
-    "Cifar10Sample",
-    "DataLoader",
-    "Dataset",
-    "Source",
-    "fetch_cifar10",
-    "resolve",
-]
+__all__ = ["ArrayDataset", "Cifar10", "Cifar10Sample", "DataLoader", "Dataset", "Source", "fetch_cifar10", "resolve"]

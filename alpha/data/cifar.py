@@ -96,9 +96,7 @@ def _read(path: Path, md5: str) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read: {error.strerror}; get it from {ARCHIVE.url}"
-        ) from error
+        raise DataError(f"{path}: cannot be read: {error.strerror}; get it from {ARCHIVE.url}") from error
     if len(data) != _FILE_SIZE:
         raise DataError(f"{path}: {len(data):,} bytes, expected {_FILE_SIZE:,}; {remedy}")
     found = hashlib.md5(data, usedforsecurity=False).hexdigest()

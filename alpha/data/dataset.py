@@ -28,13 +28,10 @@ class ArrayDataset:
     `classes` names the labels, in order. Raises DataError when the arrays do not fit each other.
     """
 
-    def __init__(
-        self, images: NDArray[np.uint8], labels: NDArray[np.int32], classes: tuple[str, ...]
-    ) -> None:
+    def __init__(self, images: NDArray[np.uint8], labels: NDArray[np.int32], classes: tuple[str, ...]) -> None:
         if images.ndim != 4 or labels.shape != images.shape[:1]:
             raise DataError(
-                "dataset: expected images (N, H, W, C) and labels (N,)  "
-                f"(images {images.shape}, labels {labels.shape})"
+                f"dataset: expected images (N, H, W, C) and labels (N,)  (images {images.shape}, labels {labels.shape})"
             )
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(classes):
             raise DataError(

@@ -46,10 +46,7 @@ def download(remote: Remote, path: Path) -> None:
     found = _sha256(part)
     if found != remote.sha256:
         part.unlink()
-        raise DataError(
-            f"{remote.url}: sha256 is {found}, expected {remote.sha256}; "
-            f"{part} was removed, run again"
-        )
+        raise DataError(f"{remote.url}: sha256 is {found}, expected {remote.sha256}; {part} was removed, run again")
     part.replace(path)
 
 
@@ -71,20 +68,10 @@ def _transfer(remote: Remote, part: Path, have: int) -> None:
             have = 0  # a server without Range sends the file from its start
         length = response.headers.get("Content-Length")
         if length is not None and have + int(length) != remote.size:
-            raise DataError(
-                f"{remote.url}: the server offers {have + int(length):,} bytes, "
-                f"expected {remote.size:,}"
-            )
+            raise DataError(f"{remote.url}: the server offers {have + int(length):,} bytes, expected {remote.size:,}")
         with (
             part.open("ab" if have else "wb") as file,
-            tqdm(
-                desc=part.stem,
-                total=remote.size,
-                initial=have,
-                unit="B",
-                unit_scale=True,
-                disable=None,
-            ) as bar,
+            tqdm(desc=part.stem, total=remote.size, initial=have, unit="B", unit_scale=True, disable=None) as bar,
         ):
             while have < remote.size and (chunk := _read(response, remote.size - have)):
                 file.write(chunk)

@@ -34,11 +34,7 @@ class DataLoader:
         drop_last: bool = False,
         prefetch: int = 2,
     ) -> None:
-        for name, value, least in (
-            ("batch_size", batch_size, 1),
-            ("seed", seed, 0),
-            ("prefetch", prefetch, 0),
-        ):
+        for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0), ("prefetch", prefetch, 0)):
             if value < least:
                 raise DataError(f"DataLoader: {name} is {value}, expected {least} or more")
         self.dataset = dataset

@@ -29,9 +29,7 @@ def prefetched(items: Iterable[T], depth: int) -> Generator[T, None, None]:
         return
     queue: Queue[T | _End[T]] = Queue(maxsize=depth)
     stopped = threading.Event()
-    thread = threading.Thread(
-        target=_produce, args=(items, queue, stopped), name="alpha-prefetch", daemon=True
-    )
+    thread = threading.Thread(target=_produce, args=(items, queue, stopped), name="alpha-prefetch", daemon=True)
     thread.start()
     try:
         while True:

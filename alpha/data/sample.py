@@ -71,10 +71,7 @@ def digest(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> str:
 def _decode(path: Path, split: Split) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     with zipfile.ZipFile(path) as archive:
         labels = np.frombuffer(archive.read(f"{split.name}/labels"), np.uint8)
-        strips = [
-            archive.read(f"{split.name}/{index:03d}.webp")
-            for index in range(-(-len(labels) // STRIP))
-        ]
+        strips = [archive.read(f"{split.name}/{index:03d}.webp") for index in range(-(-len(labels) // STRIP))]
     with ThreadPoolExecutor() as pool:  # Pillow decodes outside the interpreter's lock
         pixels = list(pool.map(_pixels, strips))
     return np.concatenate(pixels).reshape(len(labels), 32, 32, 3), labels

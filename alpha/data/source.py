@@ -41,9 +41,7 @@ def data_dir() -> Path:
     return (_REPOSITORY if checkout else config.cache_dir()) / "datasets"
 
 
-def resolve(
-    spec: str | None, has_gpu: bool, fetch: Callable[[Path], None] = fetch_cifar10
-) -> Source:
+def resolve(spec: str | None, has_gpu: bool, fetch: Callable[[Path], None] = fetch_cifar10) -> Source:
     """What `--data` names: "sample", "full" (fetched where it is missing) or a folder's path.
 
     None takes the full set where there is a GPU and the set is there or can be fetched, else the

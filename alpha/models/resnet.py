@@ -27,9 +27,7 @@ class BasicBlock(nn.Module):
         self.act = nn.LeakyReLU(inplace=True)
         self.downsample: nn.Sequential | None = None
         if stride != 1 or in_channels != channels:
-            self.downsample = nn.Sequential(
-                _conv3x3(in_channels, channels, stride), nn.BatchNorm2d(channels)
-            )
+            self.downsample = nn.Sequential(_conv3x3(in_channels, channels, stride), nn.BatchNorm2d(channels))
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.bn2(self.conv2(self.act(self.bn1(self.conv1(x)))))

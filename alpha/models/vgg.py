@@ -36,10 +36,7 @@ class VGG(nn.Module):
         in_channels = 3
         for stage, (width, count) in enumerate(zip(channels, convolutions, strict=True)):
             for index in range(count):
-                layers += [
-                    nn.Conv2d(in_channels, width, 3, 1, 1, bias=False),
-                    nn.LeakyReLU(inplace=True),
-                ]
+                layers += [nn.Conv2d(in_channels, width, 3, 1, 1, bias=False), nn.LeakyReLU(inplace=True)]
                 if index == 1 and stage < normalised:
                     layers.append(nn.BatchNorm2d(width))
                 in_channels = width

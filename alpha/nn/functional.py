@@ -1,14 +1,6 @@
 """Every operator as a function on tensors, under PyTorch's names; images are NHWC."""
 
-from alpha.ops.activation import (
-    elu,
-    gelu,
-    leaky_relu,
-    relu,
-    sigmoid,
-    softplus,
-    tanh,
-)
+from alpha.ops.activation import elu, gelu, leaky_relu, relu, sigmoid, softplus, tanh
 from alpha.ops.arithmetic import add, mul
 from alpha.ops.batchnorm import batch_norm
 from alpha.ops.conv2d import conv2d, conv_transpose2d

@@ -35,17 +35,13 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     return taps * shape[-1], taps * shape[0]
 
 
-def kaiming_uniform(
-    shape: tuple[int, ...], slope: float = math.sqrt(5.0), nonlinearity: str = "leaky_relu"
-) -> Values:
+def kaiming_uniform(shape: tuple[int, ...], slope: float = math.sqrt(5.0), nonlinearity: str = "leaky_relu") -> Values:
     """U(-b, b) with b = gain sqrt(3 / fan_in); by default 1 / sqrt(fan_in), as PyTorch's layers."""
     bound = gain(nonlinearity, slope) * math.sqrt(3.0 / fans(shape)[0])
     return rng.uniform(shape, -bound, bound)
 
 
-def kaiming_normal(
-    shape: tuple[int, ...], slope: float = 0.0, nonlinearity: str = "leaky_relu"
-) -> Values:
+def kaiming_normal(shape: tuple[int, ...], slope: float = 0.0, nonlinearity: str = "leaky_relu") -> Values:
     """N(0, std) with std = gain / sqrt(fan_in)."""
     return rng.normal(shape, 0.0, gain(nonlinearity, slope) / math.sqrt(fans(shape)[0]))
 

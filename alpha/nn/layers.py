@@ -45,9 +45,7 @@ class Conv2d(Module):
         FH, FW = pair("kernel_size", kernel_size)
         sh, sw = self.stride = pair("stride", stride)
         self.padding = pair("padding", padding)
-        _positive(
-            "Conv2d", in_channels=in_channels, out_channels=out_channels, FH=FH, FW=FW, sh=sh, sw=sw
-        )
+        _positive("Conv2d", in_channels=in_channels, out_channels=out_channels, FH=FH, FW=FW, sh=sh, sw=sw)
         self.weight = Parameter(init.kaiming_uniform((out_channels, FH, FW, in_channels)))
         self.bias: Parameter | None = None
         if bias:
@@ -55,9 +53,8 @@ class Conv2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.conv2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.negative_slope,
-            self.moments and self.training,
-        )  # fmt: skip
+            x, self.weight, self.bias, self.stride, self.padding, self.negative_slope, self.moments and self.training
+        )
 
     def extra_repr(self) -> str:
         OC, FH, FW, IC = self.weight.shape
@@ -92,10 +89,7 @@ class ConvTranspose2d(Module):
         FH, FW = pair("kernel_size", kernel_size)
         sh, sw = self.stride = pair("stride", stride)
         self.padding = pair("padding", padding)
-        _positive(
-            "ConvTranspose2d",
-            in_channels=in_channels, out_channels=out_channels, FH=FH, FW=FW, sh=sh, sw=sw,
-        )  # fmt: skip
+        _positive("ConvTranspose2d", in_channels=in_channels, out_channels=out_channels, FH=FH, FW=FW, sh=sh, sw=sw)
         self.output_padding = pair("output_padding", output_padding)
         self.weight = Parameter(init.kaiming_uniform((in_channels, FH, FW, out_channels)))
         self.bias: Parameter | None = None
@@ -103,9 +97,7 @@ class ConvTranspose2d(Module):
             self.bias = Parameter(init.bias_uniform((out_channels,), FH * FW * out_channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.conv_transpose2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.output_padding
-        )
+        return F.conv_transpose2d(x, self.weight, self.bias, self.stride, self.padding, self.output_padding)
 
     def extra_repr(self) -> str:
         IC, FH, FW, OC = self.weight.shape
@@ -131,7 +123,7 @@ class Linear(Module):
         return F.linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        O, I = self.weight.shape  # noqa: E741
+        O, I = self.weight.shape
         return f"{I}, {O}, bias={self.bias is not None}"
 
 
@@ -153,9 +145,8 @@ class BatchNorm2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias,
-            self.training, self.momentum, self.eps,
-        )  # fmt: skip
+            x, self.running_mean, self.running_var, self.weight, self.bias, self.training, self.momentum, self.eps
+        )
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}"
@@ -194,11 +185,7 @@ class AvgPool2d(Module):
     """Mean over windows   (N, IH, IW, C) -> (N, OH, OW, C); stride None is kernel_size"""
 
     def __init__(
-        self,
-        kernel_size: Pair,
-        stride: Pair | None = None,
-        padding: Pair = 0,
-        count_include_pad: bool = True,
+        self, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0, count_include_pad: bool = True
     ) -> None:
         self.kernel_size, self.padding = kernel_size, padding
         self.stride = kernel_size if stride is None else stride

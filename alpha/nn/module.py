@@ -182,8 +182,7 @@ class Module:
         target = as_dtype(dtype)
         if target == BFLOAT16:
             raise TypeError(
-                "Module.astype: parameters stay float32; under alpha.precision('bf16') the "
-                "activations are bfloat16"
+                "Module.astype: parameters stay float32; under alpha.precision('bf16') the activations are bfloat16"
             )
         if target.kind != "f":
             raise TypeError(f"Module.astype: {target.name} is not a floating dtype")
@@ -222,10 +221,7 @@ class Module:
             problems += [f"unexpected  {n}" for n in state if n not in own]
         if problems:
             count = "1 mismatch" if len(problems) == 1 else f"{len(problems)} mismatches"
-            raise CheckpointError(
-                f"{count} between the weights and {type(self).__name__}:\n  "
-                + "\n  ".join(problems)
-            )
+            raise CheckpointError(f"{count} between the weights and {type(self).__name__}:\n  " + "\n  ".join(problems))
         for name, value in values.items():
             target = own[name]
             target.array = target.device.upload(np.ascontiguousarray(value, target.dtype))
@@ -248,10 +244,7 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        lines = [
-            f"  ({name}): " + repr(child).replace("\n", "\n  ")
-            for name, child in self.named_children()
-        ]
+        lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
         inside = self.extra_repr() + ("\n" + "\n".join(lines) + "\n" if lines else "")
         return f"{type(self).__name__}({inside})"
 
@@ -263,7 +256,5 @@ def _mismatches(own: Mapping[str, Tensor], values: Mapping[str, npt.NDArray[Any]
         if value.dtype.kind not in "iub" and not is_floating(value.dtype):
             problems.append(f"dtype       {name}: {value.dtype} is not a number")
         elif value.shape != own[name].shape:
-            problems.append(
-                f"shape       {name}: the weights have {value.shape}, the model {own[name].shape}"
-            )
+            problems.append(f"shape       {name}: the weights have {value.shape}, the model {own[name].shape}")
     return problems

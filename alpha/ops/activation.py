@@ -22,9 +22,7 @@ from alpha.ops.elementwise import elementwise
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
-Rule = tuple[
-    str, Callable[..., Any]
-]  # (CUDA expression, numpy function filling its first argument)
+Rule = tuple[str, Callable[..., Any]]  # (CUDA expression, numpy function filling its first argument)
 
 
 class Activation:
@@ -59,9 +57,7 @@ class Activation:
         if not is_floating(x.dtype):
             raise TypeError(f"{self.name}: dtype {x.dtype.name}; use .astype('float32')")
         if in_place and self.holds == "X":
-            raise TypeError(
-                f"{self.name}: its gradient reads the input, so it has no in-place form"
-            )
+            raise TypeError(f"{self.name}: its gradient reads the input, so it has no in-place form")
         return (self._step_in_place if in_place else self._step).apply(x, p=p)
 
 
@@ -116,10 +112,7 @@ _RELU = activation(
     holds="Y",
 )
 _LEAKY = activation(
-    "leaky_relu",
-    ("a > 0 ? a : p * a", _leaky_cpu),
-    ("b > 0 ? a : p * a", _leaky_gradient_cpu),
-    holds="Y",
+    "leaky_relu", ("a > 0 ? a : p * a", _leaky_cpu), ("b > 0 ? a : p * a", _leaky_gradient_cpu), holds="Y"
 )
 leaky_relu_forward, leaky_relu_backward = _LEAKY.forward, _LEAKY.backward
 _ELU = activation(
@@ -127,7 +120,7 @@ _ELU = activation(
     ("a > 0 ? a : p * expm1(a)", _elu_cpu),
     ("b > 0 ? a : a * (b + p)", lambda dx, a, b, p: np.multiply(a, np.where(b > 0, 1, b + p), out=dx)),
     holds="Y",
-)  # fmt: skip
+)
 _SIGMOID = activation(
     "sigmoid",
     ("1 / (1 + exp(-a))", _sigmoid_cpu),
@@ -150,9 +143,7 @@ _GELU = activation(
     "gelu",
     (
         "a * (Real)0.5 * (1 + tanh((Real)0.7978845608028654 * (a + (Real)0.044715 * a * a * a)))",
-        lambda y, a: np.multiply(
-            0.5 * a, 1 + np.tanh(0.7978845608028654 * (a + 0.044715 * a**3)), out=y
-        ),
+        lambda y, a: np.multiply(0.5 * a, 1 + np.tanh(0.7978845608028654 * (a + 0.044715 * a**3)), out=y),
     ),
     ("a * gelu_slope(b)", lambda dx, a, b: np.multiply(a, _gelu_slope(b), out=dx)),
     holds="X",

@@ -30,9 +30,7 @@ def sum_to(dY: Array, operand: Operand) -> Array:
     if tuple(dY.shape) == shape:
         return as_dtype(dY, dtype)
     lead = dY.ndim - len(shape)
-    axes = tuple(range(lead)) + tuple(
-        lead + i for i, n in enumerate(shape) if n == 1 and dY.shape[lead + i] != 1
-    )
+    axes = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(shape) if n == 1 and dY.shape[lead + i] != 1)
     return as_dtype(sum_axes(dY, axes) if axes else dY, dtype).reshape(shape)
 
 
@@ -43,9 +41,7 @@ def _operands(name: str, a: Array, b: Array) -> tuple[Array, Array]:
     try:
         shape = np.broadcast_shapes(a.shape, b.shape)
     except ValueError:
-        raise ShapeError(
-            f"{name}: shapes {tuple(a.shape)} and {tuple(b.shape)} do not broadcast"
-        ) from None
+        raise ShapeError(f"{name}: shapes {tuple(a.shape)} and {tuple(b.shape)} do not broadcast") from None
     return _repeatable(a, shape, True), _repeatable(b, shape, False)
 
 
@@ -87,8 +83,7 @@ class Add(_Binary):
 
     def backward(self, dY: Array) -> Any:
         return tuple(
-            sum_to(dY, operand) if needed else None
-            for operand, needed in zip(self.operands, self.needs, strict=True)
+            sum_to(dY, operand) if needed else None for operand, needed in zip(self.operands, self.needs, strict=True)
         )
 
 
@@ -115,11 +110,9 @@ class Multiply(_Binary):
     def backward(self, dY: Array) -> Any:
         a, b = self.saved
         return (
-            sum_to(ew.multiply(*_operands("multiply", dY, b)), self.operands[0])
-            if self.needs[0] else None,
-            sum_to(ew.multiply(*_operands("multiply", dY, a)), self.operands[1])
-            if self.needs[1] else None,
-        )  # fmt: skip
+            sum_to(ew.multiply(*_operands("multiply", dY, b)), self.operands[0]) if self.needs[0] else None,
+            sum_to(ew.multiply(*_operands("multiply", dY, a)), self.operands[1]) if self.needs[1] else None,
+        )
 
 
 class MultiplyInPlace(Multiply):
@@ -149,9 +142,7 @@ class Divide(_Binary):
         db = None
         if self.needs[1]:  # d(a/b)/db = -a/b^2
             quotient = ew.divide(*_operands("divide", da, b))
-            db = sum_to(
-                ew.affine(ew.multiply(*_operands("divide", quotient, a)), p=-1.0), self.operands[1]
-            )
+            db = sum_to(ew.affine(ew.multiply(*_operands("divide", quotient, a)), p=-1.0), self.operands[1])
         return sum_to(da, self.operands[0]) if self.needs[0] else None, db
 
 
@@ -226,8 +217,9 @@ def _floating(name: str, x: Tensor) -> None:
 def install(cls: type[Tensor]) -> None:
     """The arithmetic operators of Tensor, in one place."""
 
-    def operator(name: str, numeric: Callable[[Tensor, float], Tensor], function: type[Function],
-                 swap: bool = False) -> None:  # fmt: skip
+    def operator(
+        name: str, numeric: Callable[[Tensor, float], Tensor], function: type[Function], swap: bool = False
+    ) -> None:
         def method(self: Tensor, other: Any) -> Any:
             _floating(name, self)
             if _is_number(other):

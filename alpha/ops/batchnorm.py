@@ -9,14 +9,7 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import FLOAT32
-from alpha.ops.dtypes import (
-    CUDA_TYPES,
-    as_dtype,
-    as_float32,
-    need_activations,
-    need_float32,
-    vector_width,
-)
+from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, need_activations, need_float32, vector_width
 from alpha.ops.reduce import column_block, column_splits
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
@@ -26,9 +19,8 @@ from alpha.tensor import Tensor
 
 @primitive
 def channel_moments(
-    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float,
-    moments: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float, moments: Any = None
+) -> tuple[Array, Array]:
     """Mean and biased variance of each column; running += momentum (new - running), where there are running ones
 
     X (R, C), running_mean, running_var (C,) -> mean, var (C,), float32 where X is bfloat16; the new running variance
@@ -37,9 +29,7 @@ def channel_moments(
 
 
 @primitive
-def batch_norm_apply(
-    X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float
-) -> Array:
+def batch_norm_apply(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
     """Y = weight (X - mean) / sqrt(var + eps) + bias   X (R, C), the others (C,) -> Y (R, C)"""
 
 
@@ -60,9 +50,8 @@ def _grain(X: Array) -> int:
 
 @channel_moments.impl("cpu")
 def _(
-    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float,
-    moments: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float, moments: Any = None
+) -> tuple[Array, Array]:
     X = as_float32(X)
     R, C = X.shape
     grain = _grain(X)
@@ -175,9 +164,8 @@ def _stream(X: Array, *others: Array) -> tuple[tuple[int, int], tuple[int, int],
 
 @channel_moments.impl("cuda")
 def _(
-    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float,
-    moments: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float, moments: Any = None
+) -> tuple[Array, Array]:
     need_activations("batch_norm", X)
     need_float32("batch_norm", *(a for a in (running_mean, running_var) if a is not None))
     R, C = X.shape
@@ -187,20 +175,35 @@ def _(
     macros = _macros(X, vector)
     if moments is not None:
         device.launch(
-            "batchnorm/moments.cu", "merge_counted_moments", -(-C // MERGE_MANY[0]), MERGE_MANY,
-            (mean, var, moments.part, moments.counts, running_mean, running_var, float(momentum), C,
-             moments.part.shape[1]), macros,
-        )  # fmt: skip
+            "batchnorm/moments.cu",
+            "merge_counted_moments",
+            -(-C // MERGE_MANY[0]),
+            MERGE_MANY,
+            (
+                mean,
+                var,
+                moments.part,
+                moments.counts,
+                running_mean,
+                running_var,
+                float(momentum),
+                C,
+                moments.part.shape[1],
+            ),
+            macros,
+        )
         return mean, var
     splits, rows = column_splits(device, R, lanes, tiles)
     part = device.empty((2, splits, C), FLOAT32)
+    device.launch("batchnorm/moments.cu", "moments", (tiles, splits), block, (part, X, R, C, rows), macros)
     device.launch(
-        "batchnorm/moments.cu", "moments", (tiles, splits), block, (part, X, R, C, rows), macros
+        "batchnorm/moments.cu",
+        "merge_moments",
+        -(-C // MERGE[0]),
+        MERGE,
+        (mean, var, part, running_mean, running_var, float(momentum), R, C, rows, splits),
+        macros,
     )
-    device.launch(
-        "batchnorm/moments.cu", "merge_moments", -(-C // MERGE[0]), MERGE,
-        (mean, var, part, running_mean, running_var, float(momentum), R, C, rows, splits), macros,
-    )  # fmt: skip
     return mean, var
 
 
@@ -212,9 +215,13 @@ def _(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float)
     if X.size:
         grid, block, rows, vector = _stream(X, Y, mean, var, weight, bias)
         X.device.launch(
-            "batchnorm/apply.cu", "apply", grid, block,
-            (Y, X, mean, var, weight, bias, float(eps), *X.shape, rows), _macros(X, vector),
-        )  # fmt: skip
+            "batchnorm/apply.cu",
+            "apply",
+            grid,
+            block,
+            (Y, X, mean, var, weight, bias, float(eps), *X.shape, rows),
+            _macros(X, vector),
+        )
     return Y
 
 
@@ -235,21 +242,33 @@ def _(
     dX = device.empty(X.shape, X.dtype)
     macros = _macros(X, vector)
     device.launch(
-        "batchnorm/gradient_sums.cu", "gradient_sums", (tiles, splits), block,
-        (part, dY, X, mean, R, C, segment), macros,
-    )  # fmt: skip
+        "batchnorm/gradient_sums.cu",
+        "gradient_sums",
+        (tiles, splits),
+        block,
+        (part, dY, X, mean, R, C, segment),
+        macros,
+    )
     device.launch(
-        "batchnorm/gradient_sums.cu", "merge_sums", -(-C // MERGE[0]), MERGE,
-        (dw, db, part, var, float(eps), C, splits), macros,
-    )  # fmt: skip
+        "batchnorm/gradient_sums.cu",
+        "merge_sums",
+        -(-C // MERGE[0]),
+        MERGE,
+        (dw, db, part, var, float(eps), C, splits),
+        macros,
+    )
     if vector > 4:  # wider packs of four numbers a column do not fit the registers
         vector, block, tiles, lanes = _columns(X, dY, mean, var, weight, most=4)
         macros = _macros(X, vector)
     rows = 8 * lanes
     device.launch(
-        "batchnorm/input_gradient.cu", "input_gradient", (-(-R // rows), tiles), block,
-        (dX, dY, X, mean, var, weight, dw, db, float(eps), R, C, rows, int(batch)), macros,
-    )  # fmt: skip
+        "batchnorm/input_gradient.cu",
+        "input_gradient",
+        (-(-R // rows), tiles),
+        block,
+        (dX, dY, X, mean, var, weight, dw, db, float(eps), R, C, rows, int(batch)),
+        macros,
+    )
     return dX, dw, db
 
 
@@ -276,12 +295,7 @@ class BatchNorm(Function):
     def backward(self, dY: Array) -> Any:
         X, weight = self.saved
         dX, dw, db = batch_norm_gradients(
-            dY.reshape(self.rows),
-            X.reshape(self.rows),
-            *self.statistics,
-            weight,
-            self.eps,
-            self.batch,
+            dY.reshape(self.rows), X.reshape(self.rows), *self.statistics, weight, self.eps, self.batch
         )
         return dX.reshape(tuple(X.shape)), dw, db
 
@@ -311,27 +325,24 @@ def batch_norm(
         ShapeError: a parameter is not (C,), the batch has one row in training, or running statistics are missing.
     """
     C = x.shape[-1] if x.ndim else 0
-    named = {
-        "running_mean": running_mean,
-        "running_var": running_var,
-        "weight": weight,
-        "bias": bias,
-    }
+    named = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
     for name, value in named.items():
         if value is not None and value.shape != (C,):
-            raise ShapeError(
-                f"batch_norm: {name} has shape {value.shape}, x {x.shape} needs ({C},)"
-            )
+            raise ShapeError(f"batch_norm: {name} has shape {value.shape}, x {x.shape} needs ({C},)")
     if training and x.size <= C:
-        raise ShapeError(
-            f"batch_norm: one row a channel has no variance to train on  (x {x.shape})"
-        )
+        raise ShapeError(f"batch_norm: one row a channel has no variance to train on  (x {x.shape})")
     running = None
     if running_mean is not None and running_var is not None:
         running = (running_mean, running_var)
     elif not training:
         raise ShapeError("batch_norm: evaluation needs running_mean and running_var")
     return BatchNorm.apply(
-        x, weight, bias, running=running, training=training, momentum=momentum, eps=eps,
+        x,
+        weight,
+        bias,
+        running=running,
+        training=training,
+        momentum=momentum,
+        eps=eps,
         moments=_moments_of(x) if training else None,
-    )  # fmt: skip
+    )

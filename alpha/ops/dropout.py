@@ -33,11 +33,21 @@ def _(X: Array, key: int, stream: int, p: float) -> Array:
     Y = X.device.empty(X.shape, X.dtype)
     if X.size:
         X.device.launch(
-            "dropout/dropout.cu", "dropout", -(-X.size // (4 * BLOCK)), BLOCK,
-            (Y, X, np.int64(X.size), np.uint64(key), np.uint64(stream), _threshold(p),
-             number(X.dtype)(1.0 / (1.0 - p))),
+            "dropout/dropout.cu",
+            "dropout",
+            -(-X.size // (4 * BLOCK)),
+            BLOCK,
+            (
+                Y,
+                X,
+                np.int64(X.size),
+                np.uint64(key),
+                np.uint64(stream),
+                _threshold(p),
+                number(X.dtype)(1.0 / (1.0 - p)),
+            ),
             {"TYPE": CUDA_TYPES[X.dtype], "VECTOR": min(4, vector_width(X, Y))},
-        )  # fmt: skip
+        )
     return Y
 
 

@@ -131,11 +131,18 @@ def _(X: Array, dtype: DType, scale: float, shift: float) -> Array:
         # no wider: neighbouring threads read and write neighbouring words of the larger type
         grid, macros = stream_grid(X.size, min(4, vector_width(X, Y)))
         X.device.launch(
-            "elementwise/cast.cu", "cast", grid, BLOCK,
+            "elementwise/cast.cu",
+            "cast",
+            grid,
+            BLOCK,
             (Y, X, np.int64(X.size), number(dtype)(scale), number(dtype)(shift)),
-            {"FROM": CUDA_TYPES[X.dtype], "TO": CUDA_TYPES[dtype],
-             "AFFINE": int((scale, shift) != (1.0, 0.0)), **macros},
-        )  # fmt: skip
+            {
+                "FROM": CUDA_TYPES[X.dtype],
+                "TO": CUDA_TYPES[dtype],
+                "AFFINE": int((scale, shift) != (1.0, 0.0)),
+                **macros,
+            },
+        )
     return Y
 
 

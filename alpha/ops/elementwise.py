@@ -19,16 +19,7 @@ import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.dtypes import (
-    BLOCK,
-    CUDA_TYPES,
-    DType,
-    met_dtype,
-    moved_type,
-    number,
-    stream_grid,
-    vector_width,
-)
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, met_dtype, moved_type, number, stream_grid, vector_width
 from alpha.primitive import Array, Primitive, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
@@ -46,13 +37,7 @@ def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> P
         inputs: number of operands, 1 to 3.
     """
 
-    def contract(
-        *arrays: Array,
-        p: float = 0.0,
-        q: float = 0.0,
-        r: float = 0.0,
-        out: Array | None = None,
-    ) -> Array: ...
+    def contract(*arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None) -> Array: ...
 
     contract.__name__ = name
     contract.__doc__ = f"Y = {cuda}, elementwise  (...) -> (...)"
@@ -60,16 +45,12 @@ def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> P
     numbers = _used_numbers(cuda)
 
     @result.impl("cpu")
-    def on_cpu(
-        *arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None
-    ) -> Array:
+    def on_cpu(*arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None) -> Array:
         values = {"p": p, "q": q, "r": r}
         return _map_cpu(name, cpu, arrays, tuple(values[n] for n in numbers), out)
 
     @result.impl("cuda")
-    def on_cuda(
-        *arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None
-    ) -> Array:
+    def on_cuda(*arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None) -> Array:
         return _map_cuda(name, cuda, arrays, (p, q, r), out)
 
     return result
@@ -81,11 +62,7 @@ def _used_numbers(expression: str) -> tuple[str, ...]:
 
 
 def _map_cpu(
-    name: str,
-    function: Callable[..., Any],
-    arrays: tuple[Array, ...],
-    numbers: tuple[float, ...],
-    out: Array | None,
+    name: str, function: Callable[..., Any], arrays: tuple[Array, ...], numbers: tuple[float, ...], out: Array | None
 ) -> Array:
     first = arrays[0]
     dtype = met_dtype(name, arrays)
@@ -124,11 +101,7 @@ def _map_cpu(
 
 
 def _map_cuda(
-    name: str,
-    expression: str,
-    arrays: tuple[Array, ...],
-    numbers: tuple[float, float, float],
-    out: Array | None,
+    name: str, expression: str, arrays: tuple[Array, ...], numbers: tuple[float, float, float], out: Array | None
 ) -> Array:
     first = arrays[0]
     device = first.device
@@ -224,11 +197,13 @@ def _(X: Array, shape: tuple[int, ...]) -> Array:
     vector = vector_width(Y, *([X] if stride else []), along=length)
     macros = stream_grid(Y.size, vector)[1]
     X.device.launch(
-        "elementwise/broadcast.cu", "broadcast", -(-Y.size // (BLOCK * vector)), BLOCK,
+        "elementwise/broadcast.cu",
+        "broadcast",
+        -(-Y.size // (BLOCK * vector)),
+        BLOCK,
         (Y, X, np.int64(Y.size), table[()]),
-        {"TYPE": moved_type(X.dtype), "AXES": len(axes), "VECTOR": vector,
-         "INDEX": macros["INDEX"]},
-    )  # fmt: skip
+        {"TYPE": moved_type(X.dtype), "AXES": len(axes), "VECTOR": vector, "INDEX": macros["INDEX"]},
+    )
     return Y
 
 

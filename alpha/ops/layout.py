@@ -32,9 +32,13 @@ def _(X: Array) -> Array:
     Y = X.device.empty((N, M), X.dtype)
     if X.size:
         X.device.launch(
-            "elementwise/transpose.cu", "transpose", -(-N // 32) * -(-M // 32), (32, 8),
-            (Y, X, M, N), {"TYPE": moved_type(X.dtype)},
-        )  # fmt: skip
+            "elementwise/transpose.cu",
+            "transpose",
+            -(-N // 32) * -(-M // 32),
+            (32, 8),
+            (Y, X, M, N),
+            {"TYPE": moved_type(X.dtype)},
+        )
     return Y
 
 
@@ -137,10 +141,7 @@ def _view(x: Tensor, function: type[Function], **options: Any) -> Tensor:
 def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A view of the same memory, C order; one length may be -1   x (...) -> shape"""
     known = math.prod(n for n in shape if n != -1)
-    fits = (
-        known > 0 and x.size % known == 0 if shape.count(-1) == 1
-        else -1 not in shape and known == x.size
-    )  # fmt: skip
+    fits = known > 0 and x.size % known == 0 if shape.count(-1) == 1 else -1 not in shape and known == x.size
     if not fits or any(n < -1 for n in shape):
         raise ShapeError(f"reshape: {x.size} elements of shape {x.shape} do not fit {shape}")
     return _view(x, Reshape, shape=shape)

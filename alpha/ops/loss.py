@@ -32,9 +32,7 @@ def softmax_cross_entropy(X: Array, labels: Array, smoothing: float) -> tuple[Ar
 def _(X: Array, labels: Array, smoothing: float) -> tuple[Array, Array]:
     N, C = X.shape
     if N and not (labels.min() >= 0 and labels.max() < C):
-        raise ShapeError(
-            f"cross_entropy: labels {labels.min()}..{labels.max()} are not in [0, {C})  (x {X.shape})"
-        )
+        raise ShapeError(f"cross_entropy: labels {labels.min()}..{labels.max()} are not in [0, {C})  (x {X.shape})")
     logits = as_float32(X)
     real = logits.dtype.type
     shifted = logits - logits.max(axis=1, keepdims=True)
@@ -59,9 +57,13 @@ def _(X: Array, labels: Array, smoothing: float) -> tuple[Array, Array]:
     L, dX = X.device.empty((N,), FLOAT32), X.device.empty(X.shape, X.dtype)
     lanes, rows = (32, ROWS) if C < LONG else (256, 1)
     X.device.launch(
-        "loss/softmax_cross_entropy.cu", "softmax_cross_entropy", -(-N // rows), (lanes, rows),
-        (L, dX, X, labels, N, C, float(smoothing)), {"LANES": lanes, "ROWS": rows, "TYPE": CUDA_TYPES[X.dtype]},
-    )  # fmt: skip
+        "loss/softmax_cross_entropy.cu",
+        "softmax_cross_entropy",
+        -(-N // rows),
+        (lanes, rows),
+        (L, dX, X, labels, N, C, float(smoothing)),
+        {"LANES": lanes, "ROWS": rows, "TYPE": CUDA_TYPES[X.dtype]},
+    )
     return L, dX
 
 
@@ -86,9 +88,7 @@ class CrossEntropy(Function):
         return multiply(dX, affine(dY, p=self.scale))
 
 
-def cross_entropy(
-    x: Tensor, labels: Tensor, reduction: str = "mean", label_smoothing: float = 0.0
-) -> Tensor:
+def cross_entropy(x: Tensor, labels: Tensor, reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:
     """Softmax cross-entropy of logits   x (N, C), labels (N,) of integers in [0, C) -> () or (N,)
 
     Args:
@@ -99,13 +99,9 @@ def cross_entropy(
         ShapeError: the shapes do not fit, or (on cpu) a label is outside [0, C); on cuda its loss is NaN.
     """
     if x.ndim != 2 or labels.shape != x.shape[:1] or x.size == 0:
-        raise ShapeError(
-            f"cross_entropy: x (N, C) and labels (N,) are needed  (x {x.shape}, labels {labels.shape})"
-        )
+        raise ShapeError(f"cross_entropy: x (N, C) and labels (N,) are needed  (x {x.shape}, labels {labels.shape})")
     if labels.dtype.kind not in "iu":
-        raise TypeError(
-            f"cross_entropy: labels have dtype {labels.dtype.name}, integers are needed"
-        )
+        raise TypeError(f"cross_entropy: labels have dtype {labels.dtype.name}, integers are needed")
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"cross_entropy: reduction={reduction!r} is not mean, sum or none")
     if not 0 <= label_smoothing < 1:
@@ -113,6 +109,4 @@ def cross_entropy(
     integers = labels.array
     if labels.dtype != np.int32:
         integers = cast(integers, np.dtype(np.int32), 1.0, 0.0)
-    return CrossEntropy.apply(
-        x, labels=integers, reduction=reduction, smoothing=float(label_smoothing)
-    )
+    return CrossEntropy.apply(x, labels=integers, reduction=reduction, smoothing=float(label_smoothing))

@@ -22,9 +22,13 @@ from alpha.tensor import Tensor
 
 @primitive
 def matmul_batch(
-    A: Array, B: Array, transpose_a: bool, transpose_b: bool, precision: str = "float32",
+    A: Array,
+    B: Array,
+    transpose_a: bool,
+    transpose_b: bool,
+    precision: str = "float32",
     out_dtype: np.dtype[Any] | None = None,
-) -> Array:  # fmt: skip
+) -> Array:
     """Y = A B (or A^T B, A B^T, A^T B^T), a batch of products
 
     A (D, M, K) or (D, K, M), B (D, K, N) or (D, N, K) -> Y (D, M, N); a B of D = 1 serves every A. A and B have
@@ -34,9 +38,13 @@ def matmul_batch(
 
 @matmul_batch.impl("cpu")
 def _(
-    A: Array, B: Array, transpose_a: bool, transpose_b: bool, precision: str = "float32",
+    A: Array,
+    B: Array,
+    transpose_a: bool,
+    transpose_b: bool,
+    precision: str = "float32",
     out_dtype: np.dtype[Any] | None = None,
-) -> Array:  # fmt: skip
+) -> Array:
     out = out_dtype or A.dtype
     A, B = as_float32(A), as_float32(B)
     a = A.transpose(0, 2, 1) if transpose_a else A
@@ -56,9 +64,13 @@ def _(
 
 @matmul_batch.impl("cuda")
 def _(
-    A: Array, B: Array, transpose_a: bool, transpose_b: bool, precision: str = "float32",
+    A: Array,
+    B: Array,
+    transpose_a: bool,
+    transpose_b: bool,
+    precision: str = "float32",
     out_dtype: np.dtype[Any] | None = None,
-) -> Array:  # fmt: skip
+) -> Array:
     out = out_dtype or A.dtype
     D, (M, K) = A.shape[0], A.shape[1:][:: -1 if transpose_a else 1]
     N = B.shape[1] if transpose_b else B.shape[2]
@@ -100,9 +112,7 @@ class Linear(Function):
         self.dtypes = X.dtype, W.dtype
         X, W = factors("linear", self.precision, X, W)
         self.save(X, W)
-        Y = matmul_batch(
-            X.reshape(1, *X.shape), W.reshape(1, *W.shape), False, True, self.precision
-        )
+        Y = matmul_batch(X.reshape(1, *X.shape), W.reshape(1, *W.shape), False, True, self.precision)
         Y = Y.reshape(X.shape[0], W.shape[0])
         return Y if b is None else add(Y, b, out=Y)
 
@@ -126,9 +136,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         ShapeError: the inner lengths differ, or the batch axes differ.
     """
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
-        raise ShapeError(
-            f"matmul: a (..., M, K) and b (..., K, N) are needed  (a {a.shape}, b {b.shape})"
-        )
+        raise ShapeError(f"matmul: a (..., M, K) and b (..., K, N) are needed  (a {a.shape}, b {b.shape})")
     if b.ndim > 2 and b.shape[:-2] != a.shape[:-2]:
         raise ShapeError(f"matmul: the batch axes differ  (a {a.shape}, b {b.shape})")
     M, K = a.shape[-2:]
@@ -152,7 +160,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             f"linear: x has {x.shape[-1] if x.shape else 0} features but weight expects "
             f"{weight.shape[-1] if weight.shape else 0}  (x {x.shape}, weight {weight.shape})"
         )
-    O, I = weight.shape  # noqa: E741
+    O, I = weight.shape
     if bias is not None and bias.shape != (O,):
         raise ShapeError(f"linear: bias has shape {bias.shape}, weight {weight.shape} needs ({O},)")
     if x.ndim == 2:

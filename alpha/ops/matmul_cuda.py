@@ -99,9 +99,8 @@ def choose_row(p: Product, device: Device, precision: str) -> Variant | None:
     ALPHA_CONV_VARIANT forces a row, ALPHA_TUNE=1 times the best row and `ffma`, ALPHA_DEBUG=1 prints each choice once.
     """
     return _choose_row(
-        p, device, precision, config.CONV_VARIANT.get(), config.TUNE.flag(), config.DEBUG.flag(),
-        config.CACHE_DIR.get(),
-    )  # fmt: skip
+        p, device, precision, config.CONV_VARIANT.get(), config.TUNE.flag(), config.DEBUG.flag(), config.CACHE_DIR.get()
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -118,9 +117,7 @@ def _choose_row(
     wanted = v.name == forced or pays(p, v, target)
     if tuned and v.name != forced and not v.ffma:
         names = (v.name, FFMA) if wanted else (FFMA, v.name)
-        wanted = (
-            tune.winner(device, f"{p} {precision}", names, lambda: _calls(p, v, device)) == v.name
-        )
+        wanted = tune.winner(device, f"{p} {precision}", names, lambda: _calls(p, v, device)) == v.name
     if debug:
         print(f"alpha: {p} {precision}: {v.name if wanted else FFMA}", file=sys.stderr)
     return v if wanted else None
@@ -159,10 +156,7 @@ def _calls(p: Product, v: Variant, device: Device) -> dict[str, Callable[[], Arr
     b = (1, p.N, p.K) if p.transpose_b else (1, p.K, p.N)
     dtype = BFLOAT16 if v.precision == "bf16" else FLOAT32
     A, B = (tune.scratch(device, shape, dtype) for shape in (a, b))
-    return {
-        v.name: lambda: run_row(p, v, A, B),
-        FFMA: lambda: as_dtype(ffma(p, as_float32(A), as_float32(B)), A.dtype),
-    }
+    return {v.name: lambda: run_row(p, v, A, B), FFMA: lambda: as_dtype(ffma(p, as_float32(A), as_float32(B)), A.dtype)}
 
 
 # -- FFMA -------------------------------------------------------------------------------------------
@@ -185,11 +179,20 @@ def ffma(p: Product, A: Array, B: Array) -> Array:
     splits = -(-K // depth)
     part = device.empty((splits, D, M, N), A.dtype)
     device.launch(
-        "matmul/matmul.cu", "matmul", blocks * splits, THREADS,
+        "matmul/matmul.cu",
+        "matmul",
+        blocks * splits,
+        THREADS,
         (part, A, B, M, N, K, D, depth, int(B.shape[0] == 1)),
-        {"TRANSPOSE_A": int(p.transpose_a), "TRANSPOSE_B": int(p.transpose_b),
-         "BM": tile[0], "BN": tile[1], "BK": DEPTH, "VECTOR": vector},
-    )  # fmt: skip
+        {
+            "TRANSPOSE_A": int(p.transpose_a),
+            "TRANSPOSE_B": int(p.transpose_b),
+            "BM": tile[0],
+            "BN": tile[1],
+            "BK": DEPTH,
+            "VECTOR": vector,
+        },
+    )
     return part.reshape(D, M, N) if splits == 1 else sum_parts(part)
 
 

@@ -33,7 +33,7 @@ def adam_update(
 
     m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
     W -= lr m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
-    """  # fmt: skip
+    """
 
 
 @primitive
@@ -69,9 +69,18 @@ def _chunked(arrays: list[list[Array]], update: Callable[..., None]) -> None:
 
 @adam_update.impl("cpu")
 def _(
-    parameters: list[Array], gradients: list[Array], first: list[Array], second: list[Array],
-    lr: float, beta1: float, beta2: float, eps: float, decay: float, decoupled: bool, step: int,
-) -> None:  # fmt: skip
+    parameters: list[Array],
+    gradients: list[Array],
+    first: list[Array],
+    second: list[Array],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    decay: float,
+    decoupled: bool,
+    step: int,
+) -> None:
     rate = lr / (1 - beta1**step)
     root = 1.0 / np.sqrt(1 - beta2**step)
 
@@ -101,9 +110,14 @@ def _(
 
 @sgd_update.impl("cpu")
 def _(
-    parameters: list[Array], gradients: list[Array], velocities: list[Array],
-    lr: float, momentum: float, nesterov: bool, decay: float,
-) -> None:  # fmt: skip
+    parameters: list[Array],
+    gradients: list[Array],
+    velocities: list[Array],
+    lr: float,
+    momentum: float,
+    nesterov: bool,
+    decay: float,
+) -> None:
     def update(w: Array, g: Array, *velocity: Array) -> None:
         t = w.dtype.type
         if decay:
@@ -128,9 +142,7 @@ def _table(arrays: list[list[Array]]) -> tuple[Array, int]:
 
 # The arena hands out the same addresses step after step, so the table is mostly there already.
 @functools.lru_cache(maxsize=16)
-def _device_table(
-    device: Device, addresses: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]
-) -> tuple[Array, int]:
+def _device_table(device: Device, addresses: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]) -> tuple[Array, int]:
     counts = -(-np.array(sizes, np.int64) // CHUNK)
     tensor = np.repeat(np.arange(len(sizes)), counts)
     chunk = np.arange(len(tensor)) - np.repeat(counts.cumsum() - counts, counts)
@@ -150,30 +162,39 @@ def _rule(fields: str, integers: str, values: tuple[float, ...]) -> Any:
 
 @adam_update.impl("cuda")
 def _(
-    parameters: list[Array], gradients: list[Array], first: list[Array], second: list[Array],
-    lr: float, beta1: float, beta2: float, eps: float, decay: float, decoupled: bool, step: int,
-) -> None:  # fmt: skip
+    parameters: list[Array],
+    gradients: list[Array],
+    first: list[Array],
+    second: list[Array],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    decay: float,
+    decoupled: bool,
+    step: int,
+) -> None:
     table, chunks = _table([parameters, gradients, first, second])
     rule = _rule(
         "lr rate root gain1 gain2 eps decay",
         "decoupled",
-        (lr, lr / (1 - beta1**step), 1 / np.sqrt(1 - beta2**step), 1 - beta1, 1 - beta2, eps, decay,
-         decoupled),
-    )  # fmt: skip
+        (lr, lr / (1 - beta1**step), 1 / np.sqrt(1 - beta2**step), 1 - beta1, 1 - beta2, eps, decay, decoupled),
+    )
     if chunks:
         table.device.launch("optimizer/adam.cu", "adam", chunks, 256, (table, rule))
 
 
 @sgd_update.impl("cuda")
 def _(
-    parameters: list[Array], gradients: list[Array], velocities: list[Array],
-    lr: float, momentum: float, nesterov: bool, decay: float,
-) -> None:  # fmt: skip
+    parameters: list[Array],
+    gradients: list[Array],
+    velocities: list[Array],
+    lr: float,
+    momentum: float,
+    nesterov: bool,
+    decay: float,
+) -> None:
     table, chunks = _table([parameters, gradients, velocities or gradients])
-    rule = _rule(
-        "lr momentum decay",
-        "nesterov velocities",
-        (lr, momentum, decay, nesterov, bool(velocities)),
-    )
+    rule = _rule("lr momentum decay", "nesterov velocities", (lr, momentum, decay, nesterov, bool(velocities)))
     if chunks:
         table.device.launch("optimizer/sgd.cu", "sgd", chunks, 256, (table, rule))

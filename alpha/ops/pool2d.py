@@ -57,9 +57,16 @@ class PoolShape:
 
     def macros(self) -> dict[str, int]:
         """What the kernels are compiled for."""
-        return {"FH": self.FH, "FW": self.FW, "SH": self.sh, "SW": self.sw, "PH": self.ph,
-                "PW": self.pw, "ADAPTIVE": int(self.adaptive),
-                "COUNT_PADDING": int(self.count_padding)}  # fmt: skip
+        return {
+            "FH": self.FH,
+            "FW": self.FW,
+            "SH": self.sh,
+            "SW": self.sw,
+            "PH": self.ph,
+            "PW": self.pw,
+            "ADAPTIVE": int(self.adaptive),
+            "COUNT_PADDING": int(self.count_padding),
+        }
 
 
 @primitive
@@ -68,7 +75,7 @@ def max_pool2d_forward(X: Array, s: PoolShape) -> tuple[Array, Array]:
 
 
 @primitive
-def max_pool2d_backward(dY: Array, I: Array, s: PoolShape) -> Array:  # noqa: E741
+def max_pool2d_backward(dY: Array, I: Array, s: PoolShape) -> Array:
     """dX: each dY to the tap that was the maximum   dY, I (N, OH, OW, C) -> dX (N, IH, IW, C)"""
 
 
@@ -102,7 +109,7 @@ def _tap(s: PoolShape, fh: int, fw: int) -> tuple[slice, slice, slice, slice] | 
 def _(X: Array, s: PoolShape) -> tuple[Array, Array]:
     dtype, X = X.dtype, as_float32(X)
     Y = cpu_empty((s.N, s.OH, s.OW, s.C), X.dtype)
-    I = cpu_empty(Y.shape, np.uint8)  # noqa: E741
+    I = cpu_empty(Y.shape, np.uint8)
 
     def images(start: int, stop: int) -> None:
         x, y, index = X[start:stop], Y[start:stop], I[start:stop]
@@ -122,7 +129,7 @@ def _(X: Array, s: PoolShape) -> tuple[Array, Array]:
 
 
 @max_pool2d_backward.impl("cpu")
-def _(dY: Array, I: Array, s: PoolShape) -> Array:  # noqa: E741
+def _(dY: Array, I: Array, s: PoolShape) -> Array:
     dtype, dY = dY.dtype, as_float32(dY)
     dX = cpu_empty((s.N, s.IH, s.IW, s.C), dY.dtype)
 
@@ -179,23 +186,25 @@ def _launch(kind: str, way: str, arrays: tuple[Array, ...], s: PoolShape) -> Non
     vector = vector_width(*arrays, along=s.C)
     macros = stream_grid(result.size, vector)[1]
     result.device.launch(
-        f"pool2d/{kind}.cu", f"{kind}_{way}", -(-result.size // (BLOCK * vector)), BLOCK,
+        f"pool2d/{kind}.cu",
+        f"{kind}_{way}",
+        -(-result.size // (BLOCK * vector)),
+        BLOCK,
         (*arrays, s.N, s.IH, s.IW, s.C, s.OH, s.OW),
-        {"TYPE": CUDA_TYPES[result.dtype], "VECTOR": vector, "INDEX": macros["INDEX"],
-         **s.macros()},
-    )  # fmt: skip
+        {"TYPE": CUDA_TYPES[result.dtype], "VECTOR": vector, "INDEX": macros["INDEX"], **s.macros()},
+    )
 
 
 @max_pool2d_forward.impl("cuda")
 def _(X: Array, s: PoolShape) -> tuple[Array, Array]:
     Y = X.device.empty((s.N, s.OH, s.OW, s.C), X.dtype)
-    I = X.device.empty(Y.shape, np.uint8)  # noqa: E741
+    I = X.device.empty(Y.shape, np.uint8)
     _launch("max_pool2d", "forward", (Y, I, X), s)
     return Y, I
 
 
 @max_pool2d_backward.impl("cuda")
-def _(dY: Array, I: Array, s: PoolShape) -> Array:  # noqa: E741
+def _(dY: Array, I: Array, s: PoolShape) -> Array:
     dX = dY.device.empty((s.N, s.IH, s.IW, s.C), dY.dtype)
     _launch("max_pool2d", "backward", (dX, dY, I), s)
     return dX
@@ -239,9 +248,7 @@ class AvgPool2d(Function):
         return avg_pool2d_backward(dY, self.s)
 
 
-def _shape(
-    operator: str, x: Tensor, kernel_size: Pair, stride: Pair | None, padding: Pair, **more: bool
-) -> PoolShape:
+def _shape(operator: str, x: Tensor, kernel_size: Pair, stride: Pair | None, padding: Pair, **more: bool) -> PoolShape:
     FH, FW = pair("kernel_size", kernel_size)
     sh, sw = (FH, FW) if stride is None else pair("stride", stride)
     ph, pw = pair("padding", padding)
@@ -262,9 +269,7 @@ def _shape(
     return PoolShape(N, IH, IW, C, FH, FW, sh, sw, ph, pw, OH, OW, **more)
 
 
-def max_pool2d(
-    x: Tensor, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0
-) -> Tensor:
+def max_pool2d(x: Tensor, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0) -> Tensor:
     """Maximum over windows; the stride is the window's size by default.
 
     x (N, IH, IW, C) -> (N, OH, OW, C) with OH = (IH + 2 ph - FH) // sh + 1
@@ -279,11 +284,7 @@ def max_pool2d(
 
 
 def avg_pool2d(
-    x: Tensor,
-    kernel_size: Pair,
-    stride: Pair | None = None,
-    padding: Pair = 0,
-    count_include_pad: bool = True,
+    x: Tensor, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0, count_include_pad: bool = True
 ) -> Tensor:
     """Mean over windows; the stride is the window's size by default.
 

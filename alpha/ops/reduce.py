@@ -86,9 +86,13 @@ def _(X: Array) -> Array:
     splits, rows = column_splits(device, R, block[1], tiles)
     Y = device.empty((splits, A, B), dtype)
     device.launch(
-        "reduce/sum.cu", "sum_columns", (tiles, splits), block, (Y, X, A, R, B, rows),
+        "reduce/sum.cu",
+        "sum_columns",
+        (tiles, splits),
+        block,
+        (Y, X, A, R, B, rows),
         {"TYPE": CUDA_TYPES[X.dtype], "VECTOR": vector},
-    )  # fmt: skip
+    )
     return Y.reshape(A, B) if splits == 1 else sum_parts(Y)
 
 

@@ -40,11 +40,17 @@ class Adam(Optimizer):
 
     def _update(self, group: Group, ready: list[Tensor], gradients: list[Array], step: int) -> None:
         adam_update(
-            [p.array for p in ready], gradients,
-            self._slots("first", ready), self._slots("second", ready),
-            group["lr"], *group["betas"], group["eps"], group["weight_decay"],
-            self.decoupled, step,
-        )  # fmt: skip
+            [p.array for p in ready],
+            gradients,
+            self._slots("first", ready),
+            self._slots("second", ready),
+            group["lr"],
+            *group["betas"],
+            group["eps"],
+            group["weight_decay"],
+            self.decoupled,
+            step,
+        )
 
 
 class AdamW(Adam):

@@ -119,15 +119,11 @@ class Optimizer:
         return {
             "state": {
                 index[parameter]: {
-                    name: value if isinstance(value, int) else _on_host(value)
-                    for name, value in slots.items()
+                    name: value if isinstance(value, int) else _on_host(value) for name, value in slots.items()
                 }
                 for parameter, slots in self.state.items()
             },
-            "param_groups": [
-                {**group, "params": [index[p] for p in group["params"]]}
-                for group in self.param_groups
-            ],
+            "param_groups": [{**group, "params": [index[p] for p in group["params"]]} for group in self.param_groups],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -153,13 +149,13 @@ class Optimizer:
             group.update({name: value for name, value in other.items() if name != "params"})
         self.state = {
             parameters[i]: {
-                name: value if name == "step" else parameters[i].device.upload(
-                    np.ascontiguousarray(value, parameters[i].dtype)
-                )
+                name: value
+                if name == "step"
+                else parameters[i].device.upload(np.ascontiguousarray(value, parameters[i].dtype))
                 for name, value in arrays.items()
             }
             for i, arrays in slots.items()
-        }  # fmt: skip
+        }
 
 
 def _on_host(array: Array) -> Array:

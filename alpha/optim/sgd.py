@@ -26,21 +26,22 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
-        super().__init__(
-            params, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov
-        )
+        super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
 
     def _check(self, group: Group) -> None:
         super()._check(group)
         if group["momentum"] < 0 or (group["nesterov"] and group["momentum"] == 0):
-            raise ValueError(
-                f"SGD: momentum={group['momentum']} must be >= 0, and > 0 with nesterov"
-            )
+            raise ValueError(f"SGD: momentum={group['momentum']} must be >= 0, and > 0 with nesterov")
 
     def _update(self, group: Group, ready: list[Tensor], gradients: list[Array], step: int) -> None:
         # zeros are a right first velocity: momentum 0 + g = g
         velocities = self._slots("velocity", ready) if group["momentum"] else []
         sgd_update(
-            [p.array for p in ready], gradients, velocities,
-            group["lr"], group["momentum"], group["nesterov"], group["weight_decay"],
-        )  # fmt: skip
+            [p.array for p in ready],
+            gradients,
+            velocities,
+            group["lr"],
+            group["momentum"],
+            group["nesterov"],
+            group["weight_decay"],
+        )

@@ -63,9 +63,7 @@ class Arena:
         self._min_segment = 0 if isolated else self._round_up(min_segment)
         self._limit: int | None = None
         self._segments: dict[int, int] = {}  # start -> size
-        self._by_size: list[
-            tuple[int, int]
-        ] = []  # (size, address) of the free blocks, sorted: best fit
+        self._by_size: list[tuple[int, int]] = []  # (size, address) of the free blocks, sorted: best fit
         self._by_start: dict[int, int] = {}  # free block: address -> size
         self._by_end: dict[int, int] = {}  # free block: end -> address
         self._fresh: dict[int, list[int]] = {}  # size -> returned blocks that are not joined yet
@@ -107,9 +105,7 @@ class Arena:
             if limit is not None and self._reserved > limit:
                 self._release_free_segments()
             if limit is not None and self._reserved > limit:
-                raise OutOfMemoryError(
-                    f"a memory limit of {_mib(limit)} is below what is in use: {self._meters()}"
-                )
+                raise OutOfMemoryError(f"a memory limit of {_mib(limit)} is below what is in use: {self._meters()}")
             self._limit = limit
 
     def trim(self) -> int:
@@ -121,9 +117,7 @@ class Arena:
     def stats(self) -> MemoryStats:
         with self._lock:
             self._take_back()
-            return MemoryStats(
-                self._in_use, self._peak, self._reserved, self._limit, len(self._live)
-            )
+            return MemoryStats(self._in_use, self._peak, self._reserved, self._limit, len(self._live))
 
     def reset_peak(self) -> None:
         """The peak starts again from what is in use."""

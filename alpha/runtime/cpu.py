@@ -76,12 +76,7 @@ class _Window:
 
     def __init__(self, block: Block, nbytes: int) -> None:
         self._block = block
-        self.__array_interface__ = {
-            "data": (block.address, False),
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "version": 3,
-        }
+        self.__array_interface__ = {"data": (block.address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
 
 
 class _Pages:

@@ -15,9 +15,7 @@ from alpha import config
 from alpha.errors import DeviceError, ShapeError
 
 HostArray: TypeAlias = npt.NDArray[Any]
-Array: TypeAlias = (
-    Any  # np.ndarray on the cpu, DeviceArray on cuda: code is written for one of them
-)
+Array: TypeAlias = Any  # np.ndarray on the cpu, DeviceArray on cuda: code is written for one of them
 Shape: TypeAlias = tuple[int, ...]
 
 MIB = 2**20

@@ -16,9 +16,7 @@ from alpha.train.files import write_atomically
 
 
 def save_weights(
-    path: str | Path,
-    state_dict: Mapping[str, NDArray[Any]],
-    metadata: Mapping[str, object] | None = None,
+    path: str | Path, state_dict: Mapping[str, NDArray[Any]], metadata: Mapping[str, object] | None = None
 ) -> None:
     """Writes a model's `state_dict()` to `path`, with `metadata` as text beside it.
 

@@ -36,13 +36,7 @@ def save_curves(path: str | Path, rows: Sequence[Row], title: str) -> str:
     def line(axes: Axes, values: list[float], label: str, color: str, last: str) -> None:
         marker = "o" if len(rows) <= 12 else ""
         axes.plot(
-            epochs,
-            values,
-            color=color,
-            linewidth=2,
-            marker=marker or None,
-            markersize=4.5,
-            label=f"{label}  {last}",
+            epochs, values, color=color, linewidth=2, marker=marker or None, markersize=4.5, label=f"{label}  {last}"
         )
 
     loss, accuracy = figure.subplots(1, 2)

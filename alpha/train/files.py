@@ -48,9 +48,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         _sync_folder(path.parent)
     except OSError as error:
         state = "the old file is intact" if path.exists() else "nothing was written"
-        raise CheckpointError(
-            f"{path}: {len(data):,} bytes cannot be written: {error.strerror}; {state}"
-        ) from error
+        raise CheckpointError(f"{path}: {len(data):,} bytes cannot be written: {error.strerror}; {state}") from error
 
 
 def _temporary(path: Path) -> Path:

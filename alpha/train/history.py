@@ -83,7 +83,6 @@ class History:
         table = csv.writer(text, lineterminator="\n")
         table.writerow(field.name for field in fields(Row))
         table.writerows(
-            [f"{value:.6g}" if isinstance(value, float) else value for value in astuple(row)]
-            for row in self.rows
+            [f"{value:.6g}" if isinstance(value, float) else value for value in astuple(row)] for row in self.rows
         )
         write_atomically(self.path, text.getvalue().encode())

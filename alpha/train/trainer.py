@@ -83,9 +83,7 @@ class Trainer:
         with alpha.no_grad(), alpha.precision(self.precision):
             return self._run(self._forward, loader, "evaluation", None)
 
-    def _forward(
-        self, images: NDArray[np.uint8], labels: NDArray[np.int32]
-    ) -> tuple[Tensor, Tensor]:
+    def _forward(self, images: NDArray[np.uint8], labels: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
         pixels = F.normalize_pixels(alpha.tensor(images, device=self.device))
         logits = self.model(pixels)
         return self.loss(logits, alpha.tensor(labels, device=self.device)), logits
@@ -99,22 +97,14 @@ class Trainer:
     ) -> Result:
         total = len(loader) if steps is None else min(steps, len(loader))
         if total < 1:
-            raise DataError(
-                f"{name}: no batches of {loader.batch_size} in {len(loader.dataset)} images"
-            )
+            raise DataError(f"{name}: no batches of {loader.batch_size} in {len(loader.dataset)} images")
         tally = _Tally(name)
         start = time.perf_counter()
         with (
             np.errstate(over="ignore", invalid="ignore"),  # `_Tally` reports what diverges, once
             interrupt_between_steps() as check,
             closing(iter(loader)) as batches,
-            tqdm(
-                desc=f"{name} ({self.precision})",
-                total=total,
-                unit="step",
-                leave=False,
-                disable=None,
-            ) as bar,
+            tqdm(desc=f"{name} ({self.precision})", total=total, unit="step", leave=False, disable=None) as bar,
         ):
             for images, labels in islice(batches, total):
                 tally.add(*step(images, labels), labels)
@@ -159,9 +149,7 @@ class _Tally:
         for step, loss, logits, labels in self._unread:
             value = loss.item()
             if not math.isfinite(value):
-                raise TrainingError(
-                    f"{self.name}: the loss is {value} at step {step}; a lower --lr usually helps"
-                )
+                raise TrainingError(f"{self.name}: the loss is {value} at step {step}; a lower --lr usually helps")
             self._loss_sum += value * len(labels)
             self._hits += int((logits.numpy().argmax(axis=1) == labels).sum())
             self.images += len(labels)

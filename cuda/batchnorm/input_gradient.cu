@@ -9,9 +9,9 @@
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     input_gradient(T* __restrict__ dX, const T* __restrict__ dY, const T* __restrict__ X,
-                   const float* __restrict__ mean, const float* __restrict__ var,
-                   const float* __restrict__ weight, const float* __restrict__ dweight,
-                   const float* __restrict__ dbias, float eps, int R, int C, int rows, int batch) {
+                   const float* __restrict__ mean, const float* __restrict__ var, const float* __restrict__ weight,
+                   const float* __restrict__ dweight, const float* __restrict__ dbias, float eps, int R, int C,
+                   int rows, int batch) {
   const int c = (blockIdx.y * blockDim.x + threadIdx.x) * V;
   if (c >= C) return;
   const Pack<float, V> m = load_pack<V>(mean + c);
@@ -32,8 +32,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   };
   visit_rows(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int r, Pair p) {
 #pragma unroll
-    for (int i = 0; i < V; i++)
-      p.g.v[i] = a.v[i] * p.g.v[i] + ((p.x.v[i] - m.v[i]) * slope.v[i] + shift.v[i]);
+    for (int i = 0; i < V; i++) p.g.v[i] = a.v[i] * p.g.v[i] + ((p.x.v[i] - m.v[i]) * slope.v[i] + shift.v[i]);
     store_pack(dX + size_t(r) * C + c, p.g);
   });
 }

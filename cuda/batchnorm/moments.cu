@@ -32,18 +32,19 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
 
 // The moments of `splits` parts of count(z) rows each become those of all rows; a block takes blockDim.x columns.
 template <class Count>
-__device__ __forceinline__ void merge(float* mean, float* var, const float* part, float* running_mean, float* running_var,
-                                      float momentum, int C, int splits, Count count) {
+__device__ __forceinline__ void merge(float* mean, float* var, const float* part, float* running_mean,
+                                      float* running_var, float momentum, int C, int splits, Count count) {
   __shared__ Moments<1> shared[COLUMN_THREADS];
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   Moments<1> found = {};
   if (c < C)
-    visit_rows(threadIdx.y, splits, blockDim.y,
-               [&](int z) {
-                 const float* source = part + size_t(z) * C + c;
-                 return Moments<1>{count(z), load_pack<1>(source), load_pack<1>(source + size_t(splits) * C)};
-               },
-               [&](int, const Moments<1>& m) { found += m; });
+    visit_rows(
+        threadIdx.y, splits, blockDim.y,
+        [&](int z) {
+          const float* source = part + size_t(z) * C + c;
+          return Moments<1>{count(z), load_pack<1>(source), load_pack<1>(source + size_t(splits) * C)};
+        },
+        [&](int, const Moments<1>& m) { found += m; });
   reduce_lanes(found, shared);
   if (c >= C || threadIdx.y > 0) return;
   const float m = found.mean.v[0], squares = found.squares.v[0], R = found.count;
@@ -56,8 +57,7 @@ __device__ __forceinline__ void merge(float* mean, float* var, const float* part
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     merge_moments(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
-                  float* running_mean, float* running_var, float momentum, int R, int C, int rows,
-                  int splits) {
+                  float* running_mean, float* running_var, float momentum, int R, int C, int rows, int splits) {
   merge(mean, var, part, running_mean, running_var, momentum, C, splits, [=](int z) {
     const Segment segment = segment_rows(z, rows, R);
     return float(segment.stop - segment.start);

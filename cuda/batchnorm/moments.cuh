@@ -11,14 +11,15 @@ __device__ __forceinline__ Moments<N> column_moments(const T* X, int C, int r, i
   const int count = (stop - r + step - 1) / step;
   const Pack<float, N> origin = load_pack<N>(X + size_t(r) * C);
   Pack<float, N> sum = {}, squares = {};
-  visit_rows(r, stop, step, [&](int row) { return load_pack<N>(X + size_t(row) * C); },
-             [&](int, const Pack<float, N>& value) {
+  visit_rows(
+      r, stop, step, [&](int row) { return load_pack<N>(X + size_t(row) * C); },
+      [&](int, const Pack<float, N>& value) {
 #pragma unroll
-               for (int i = 0; i < N; i++) {
-                 const float d = value.v[i] - origin.v[i];
-                 sum.v[i] += d, squares.v[i] += d * d;
-               }
-             });
+        for (int i = 0; i < N; i++) {
+          const float d = value.v[i] - origin.v[i];
+          sum.v[i] += d, squares.v[i] += d * d;
+        }
+      });
   result.count = count;
 #pragma unroll
   for (int i = 0; i < N; i++) {

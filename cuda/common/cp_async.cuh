@@ -15,10 +15,12 @@ __device__ __forceinline__ void cp_async(uint32_t target, const void* source, in
   alpha_emulation::start_copy(target, source, bytes, valid_bytes);
 #else
   if constexpr (bytes == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(valid_bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(valid_bytes)
+                 : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(target), "l"(source), "n"(bytes),
-                 "r"(valid_bytes) : "memory");
+                 "r"(valid_bytes)
+                 : "memory");
 #endif
 }
 

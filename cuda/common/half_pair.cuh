@@ -25,7 +25,8 @@ __device__ __forceinline__ uint32_t pack_half(float lower, float upper) {
 __device__ __forceinline__ float2 unpack_half(uint32_t pair) {
   float2 values;
   asm("{ .reg .b16 l, u; mov.b32 {l, u}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, u; }"
-      : "=f"(values.x), "=f"(values.y) : "r"(pair));
+      : "=f"(values.x), "=f"(values.y)
+      : "r"(pair));
   return values;
 }
 #endif

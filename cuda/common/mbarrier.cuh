@@ -10,7 +10,9 @@
 inline void mbarrier_init(uint32_t barrier, unsigned count) { alpha_emulation::init_mbarrier(barrier, count); }
 inline void mbarrier_fence_init() {}
 inline void mbarrier_arrive(uint32_t barrier) { alpha_emulation::arrive_mbarrier(barrier, 0); }
-inline void mbarrier_arrive_expect(uint32_t barrier, unsigned bytes) { alpha_emulation::arrive_mbarrier(barrier, bytes); }
+inline void mbarrier_arrive_expect(uint32_t barrier, unsigned bytes) {
+  alpha_emulation::arrive_mbarrier(barrier, bytes);
+}
 inline bool mbarrier_try_wait(uint32_t barrier, unsigned parity, ALPHA_CALLER) {
   alpha_emulation::wait_mbarrier(barrier, parity, {file, line});  // to the end: trying again would find nothing new
   return true;
@@ -37,9 +39,10 @@ __device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, unsigne
 // Waits for a time of the hardware's choosing; whether the phase has ended.
 __device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, unsigned parity) {
   uint32_t ended;
-  asm volatile(
-      "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-      : "=r"(ended) : "r"(barrier), "r"(parity) : "memory");
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(ended)
+               : "r"(barrier), "r"(parity)
+               : "memory");
   return ended;
 }
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, unsigned parity) {

@@ -3,8 +3,7 @@
 #include "common/cuda.h"
 
 // The four words of block `index` of a stream under a key.
-__device__ __forceinline__ uint4 philox(unsigned long long key, unsigned long long stream,
-                                        unsigned long long index) {
+__device__ __forceinline__ uint4 philox(unsigned long long key, unsigned long long stream, unsigned long long index) {
   uint4 c = make_uint4(uint32_t(index), uint32_t(index >> 32), uint32_t(stream), uint32_t(stream >> 32));
   uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
 #pragma unroll

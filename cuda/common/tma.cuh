@@ -19,15 +19,14 @@ void tma_load(uint32_t target, const TensorMap* map, uint32_t barrier, int x, in
   alpha_emulation::load_box(target, map->bytes, barrier, coordinates, 2 + sizeof...(more));
 }
 #else
-#define ALPHA_TMA_LOAD(rank) \
-  "cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+#define ALPHA_TMA_LOAD(rank) "cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
 __device__ __forceinline__ void tma_load(uint32_t target, const TensorMap* map, uint32_t barrier, int x, int y) {
   asm volatile(ALPHA_TMA_LOAD(2) "[%0], [%1, {%3, %4}], [%2];" ::"r"(target), "l"(map), "r"(barrier), "r"(x), "r"(y)
                : "memory");
 }
 __device__ __forceinline__ void tma_load(uint32_t target, const TensorMap* map, uint32_t barrier, int x, int y, int z) {
-  asm volatile(ALPHA_TMA_LOAD(3) "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(target), "l"(map), "r"(barrier), "r"(x), "r"(y),
-               "r"(z)
+  asm volatile(ALPHA_TMA_LOAD(3) "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(target), "l"(map), "r"(barrier), "r"(x),
+               "r"(y), "r"(z)
                : "memory");
 }
 __device__ __forceinline__ void tma_load(uint32_t target, const TensorMap* map, uint32_t barrier, int x, int y, int z,
@@ -38,8 +37,8 @@ __device__ __forceinline__ void tma_load(uint32_t target, const TensorMap* map, 
 }
 __device__ __forceinline__ void tma_load(uint32_t target, const TensorMap* map, uint32_t barrier, int x, int y, int z,
                                          int u, int v) {
-  asm volatile(ALPHA_TMA_LOAD(5) "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(target), "l"(map), "r"(barrier), "r"(x),
-               "r"(y), "r"(z), "r"(u), "r"(v)
+  asm volatile(ALPHA_TMA_LOAD(5) "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(target), "l"(map), "r"(barrier),
+               "r"(x), "r"(y), "r"(z), "r"(u), "r"(v)
                : "memory");
 }
 #undef ALPHA_TMA_LOAD

@@ -70,7 +70,9 @@ struct WarpTile {
   float acc[MF][NF][4] = {};
 
   // Where the layouts have a chunk, in elements.
-  static __device__ __forceinline__ int k_major(int row, int chunk) { return row * TILE_K + (chunk ^ (row & 7)) * CHUNK; }
+  static __device__ __forceinline__ int k_major(int row, int chunk) {
+    return row * TILE_K + (chunk ^ (row & 7)) * CHUNK;
+  }
   template <int WIDTH>
   static __device__ __forceinline__ int mn_major(int k, int chunk) {
     const int swizzle = sizeof(Element) == 2 ? k & 7 : (k & 3) << 1;
@@ -81,7 +83,7 @@ struct WarpTile {
   __device__ __forceinline__ void multiply_k_major(uint32_t a, uint32_t b) {
     const int lane = threadIdx.x & 31, matrix = lane >> 3, i = lane & 7;
     const uint32_t a_row = a + ((matrix & 1) * 8 + i) * ROW_BYTES, b_row = b + ((matrix >> 1) * 8 + i) * ROW_BYTES;
-    step([&](int k, uint32_t(&af)[MF][4], uint32_t(&bf)[NF][2]) {
+    step([&](int k, uint32_t (&af)[MF][4], uint32_t (&bf)[NF][2]) {
       const uint32_t a_chunk = ((2 * k + (matrix >> 1)) ^ i) << 4, b_chunk = ((2 * k + (matrix & 1)) ^ i) << 4;
 #pragma unroll
       for (int m = 0; m < MF; m++) ldmatrix_x4(af[m], a_row + m * 16 * ROW_BYTES + a_chunk);
@@ -98,7 +100,7 @@ struct WarpTile {
   template <int WIDTH_A, int WIDTH_B>
   __device__ __forceinline__ void multiply_mn_major(const float* As, const float* Bs, int m0, int n0) {
     const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    step([&](int k, uint32_t(&af)[MF][4], uint32_t(&bf)[NF][2]) {
+    step([&](int k, uint32_t (&af)[MF][4], uint32_t (&bf)[NF][2]) {
 #pragma unroll
       for (int m = 0; m < MF; m++)
 #pragma unroll
@@ -119,10 +121,11 @@ struct WarpTile {
   __device__ __forceinline__ void multiply_mn_major(const bfloat16* As, const bfloat16* Bs, int m0, int n0) {
     const int lane = threadIdx.x & 31, matrix = lane >> 3, i = lane & 7;
     const uint32_t a = shared_address(As), b = shared_address(Bs);
-    step([&](int k, uint32_t(&af)[MF][4], uint32_t(&bf)[NF][2]) {
+    step([&](int k, uint32_t (&af)[MF][4], uint32_t (&bf)[NF][2]) {
 #pragma unroll
       for (int m = 0; m < MF; m++)
-        ldmatrix_x4_trans(af[m], a + mn_major<WIDTH_A>(k * 16 + (matrix >> 1) * 8 + i, m0 / 8 + m * 2 + (matrix & 1)) * 2);
+        ldmatrix_x4_trans(af[m],
+                          a + mn_major<WIDTH_A>(k * 16 + (matrix >> 1) * 8 + i, m0 / 8 + m * 2 + (matrix & 1)) * 2);
 #pragma unroll
       for (int n = 0; n < NF; n += 2) {
         uint32_t two[4];
@@ -141,8 +144,7 @@ struct WarpTile {
 #pragma unroll
       for (int n = 0; n < NF; n++)
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-          store(m * 16 + h * 8 + g, n * 8 + t * 2, acc[m][n][h * 2], acc[m][n][h * 2 + 1]);
+        for (int h = 0; h < 2; h++) store(m * 16 + h * 8 + g, n * 8 + t * 2, acc[m][n][h * 2], acc[m][n][h * 2 + 1]);
   }
 
  private:

@@ -71,6 +71,7 @@ __device__ __forceinline__ void setmaxnreg_decrease() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
 }
 
+// clang-format off: a table
 // The register lists of N / 2 accumulators, in the instruction's text and as operands.
 #define ALPHA_D16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define ALPHA_D32 ALPHA_D16 ", " "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -93,34 +94,40 @@ __device__ __forceinline__ void setmaxnreg_decrease() {
 #define ALPHA_WGMMA_TEXT(shape, types, R, operands, scale, suffix)                                                     \
   "{ .reg .pred p; setp.ne.b32 p, %" #scale ", 0; wgmma.mma_async.sync.aligned." shape "." types " {" ALPHA_D##R "}, " \
   operands ", p, 1, 1" suffix "; }"
+// clang-format on
 
 // All products of one width. R = N / 2 accumulators are operands 0 to R - 1; the numbers R to R + 6 follow them.
-#define ALPHA_WGMMA(N, R, p0, p1, p2, p3, p4, p5, p6)                                                                  \
-  __device__ __forceinline__ void wgmma_tf32(float (&d)[R], uint64_t a, uint64_t b, int scale) {                       \
-    asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k8", "f32.tf32.tf32", R, "%" #p0 ", %" #p1, p2, "")                       \
-                 : ALPHA_O##R : "l"(a), "l"(b), "r"(scale));                                                           \
-  }                                                                                                                    \
-  __device__ __forceinline__ void wgmma_tf32(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {           \
-    asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k8", "f32.tf32.tf32", R,                                                  \
-                                  "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4, p5, "")                           \
-                 : ALPHA_O##R : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale));                       \
-  }                                                                                                                    \
-  template <int a_transposed, int b_transposed>                                                                        \
-  __device__ __forceinline__ void wgmma_bf16(float (&d)[R], uint64_t a, uint64_t b, int scale) {                       \
-    asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k16", "f32.bf16.bf16", R, "%" #p0 ", %" #p1, p2, ", %" #p3 ", %" #p4)     \
-                 : ALPHA_O##R : "l"(a), "l"(b), "r"(scale), "n"(a_transposed), "n"(b_transposed));                     \
-  }                                                                                                                    \
-  template <int b_transposed>                                                                                          \
-  __device__ __forceinline__ void wgmma_bf16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {           \
-    asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k16", "f32.bf16.bf16", R,                                                 \
-                                  "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4, p5, ", %" #p6)                    \
-                 : ALPHA_O##R : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale), "n"(b_transposed));    \
-  }                                                                                                                    \
-  template <int b_transposed>                                                                                          \
-  __device__ __forceinline__ void wgmma_f16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {            \
-    asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k16", "f32.f16.f16", R,                                                   \
-                                  "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4, p5, ", %" #p6)                    \
-                 : ALPHA_O##R : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale), "n"(b_transposed));    \
+#define ALPHA_WGMMA(N, R, p0, p1, p2, p3, p4, p5, p6)                                                              \
+  __device__ __forceinline__ void wgmma_tf32(float (&d)[R], uint64_t a, uint64_t b, int scale) {                   \
+    asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k8", "f32.tf32.tf32", R, "%" #p0 ", %" #p1, p2, "")                   \
+                 : ALPHA_O##R                                                                                      \
+                 : "l"(a), "l"(b), "r"(scale));                                                                    \
+  }                                                                                                                \
+  __device__ __forceinline__ void wgmma_tf32(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {       \
+    asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k8", "f32.tf32.tf32", R,                                              \
+                                  "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4, p5, "")                       \
+                 : ALPHA_O##R                                                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale));                                \
+  }                                                                                                                \
+  template <int a_transposed, int b_transposed>                                                                    \
+  __device__ __forceinline__ void wgmma_bf16(float (&d)[R], uint64_t a, uint64_t b, int scale) {                   \
+    asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k16", "f32.bf16.bf16", R, "%" #p0 ", %" #p1, p2, ", %" #p3 ", %" #p4) \
+                 : ALPHA_O##R                                                                                      \
+                 : "l"(a), "l"(b), "r"(scale), "n"(a_transposed), "n"(b_transposed));                              \
+  }                                                                                                                \
+  template <int b_transposed>                                                                                      \
+  __device__ __forceinline__ void wgmma_bf16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {       \
+    asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k16", "f32.bf16.bf16", R,                                             \
+                                  "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4, p5, ", %" #p6)                \
+                 : ALPHA_O##R                                                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale), "n"(b_transposed));             \
+  }                                                                                                                \
+  template <int b_transposed>                                                                                      \
+  __device__ __forceinline__ void wgmma_f16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {        \
+    asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k16", "f32.f16.f16", R,                                               \
+                                  "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4, p5, ", %" #p6)                \
+                 : ALPHA_O##R                                                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale), "n"(b_transposed));             \
   }
 
 ALPHA_WGMMA(64, 32, 32, 33, 34, 35, 36, 37, 38)

@@ -30,7 +30,8 @@
 __device__ __forceinline__ void produce(const BandProblem& p, const BlockTaps& taps, const Work& work, const RingA& As,
                                         const RingB& Bs, int n0, int j0, int& a, int& b) {
   each_band(taps, work, p.K, [&](int row, int c, int from, int to) {
-    const int r = rotated_row(taps, row), column = taps.column + c, phase = (column % taps.step + taps.step) % taps.step;
+    const int r = rotated_row(taps, row), column = taps.column + c,
+              phase = (column % taps.step + taps.step) % taps.step;
     const int x = (column - phase) / taps.step, residue = taps.map + (taps.residue + c) % taps.step;
     const int pixels = SHARED_BAND ? PW + split_size(residue, p.FW, p.sw) - 1 : PW;
     const int count = taps.taps(c), first_tap = taps.tap + r * taps.tap_row + c * taps.tap_column;
@@ -145,7 +146,8 @@ __device__ __forceinline__ void run_band_block(const BandProblem& p, const Work*
         add_moments(moments, sum, rows == 0, [&](int row) { return place_of(row) != nullptr; });
         rows += min(IMAGES, p.N - n0) * to.count;
         if (CUT) {  // which block finishes a tile differs from run to run
-          const int row = to.first / p.columns, group = row * ((p.columns + PW - 1) / PW) + (to.first - row * p.columns) / PW;
+          const int row = to.first / p.columns,
+                    group = row * ((p.columns + PW - 1) / PW) + (to.first - row * p.columns) / PW;
           leave_moments(moments, p, j0, group * tiles_n + n0 / IMAGES, rows);
           rows = 0;
         }

@@ -63,7 +63,8 @@ __device__ __forceinline__ void add_moments(BlockMoments& block, float (&sum)[MI
 
 // Writes part[0, z, j] = mean and part[1, z, j] = squared deviations of the `count` rows that were added, and counts[z] = count.
 // All consumers call it; what is added afterwards is a first tile's.
-__device__ __forceinline__ void leave_moments(const BlockMoments& block, const BandProblem& p, int j0, int z, int count) {
+__device__ __forceinline__ void leave_moments(const BlockMoments& block, const BandProblem& p, int j0, int z,
+                                              int count) {
   constexpr int CONSUMERS = 128 * GROUPS, BARRIER = 2;
   const int column = threadIdx.x;
   // read before the others may begin the next tile; its first sums come after a barrier

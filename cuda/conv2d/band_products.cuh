@@ -16,7 +16,8 @@ __device__ __forceinline__ void load_halves(uint32_t rows, int k, float scale, u
     ldmatrix_x4(v, box + (((k % 2 * 4 + half * 2 + (matrix >> 1)) ^ i) << 4));
 #pragma unroll
     for (int e = 0; e < 2; e++)
-      to_planes<PLANES>(__uint_as_float(v[e]) * scale, __uint_as_float(v[e + 2]) * scale, hi[half * 2 + e], lo[half * 2 + e]);
+      to_planes<PLANES>(__uint_as_float(v[e]) * scale, __uint_as_float(v[e + 2]) * scale, hi[half * 2 + e],
+                        lo[half * 2 + e]);
   }
 }
 
@@ -56,7 +57,8 @@ __device__ __forceinline__ void start_products(float (&sum)[MI][R], uint32_t row
       if (OPERANDS == TF32)
         wgmma_tf32(sum[m], a_tile, wgmma_k_major(b + k * 32), 1);
       else
-        wgmma_bf16<0, B_MN>(sum[m], a_tile, B_MN ? wgmma_mn_major(b + k * 2048, 64 * 128) : wgmma_k_major(b + k * 32), 1);
+        wgmma_bf16<0, B_MN>(sum[m], a_tile, B_MN ? wgmma_mn_major(b + k * 2048, 64 * 128) : wgmma_k_major(b + k * 32),
+                            1);
     }
   wgmma_commit();
 }

@@ -12,7 +12,8 @@ struct Finish {
   float inverse_0 = 1.f, inverse_1 = 1.f;
 
   __device__ __forceinline__ Finish(const BandProblem& p, int j0) : p(p), j0(j0), columns(p.GN - j0) {
-    if (OPERANDS == HALVES) inverse_0 = inverse_scale(half_scale(p.absmax[0])), inverse_1 = inverse_scale(half_scale(p.absmax[1]));
+    if (OPERANDS == HALVES)
+      inverse_0 = inverse_scale(half_scale(p.absmax[0])), inverse_1 = inverse_scale(half_scale(p.absmax[1]));
   }
   // In place, of a column of the tile and of the next.
   __device__ __forceinline__ float2 operator()(float* sum, int column) const {
@@ -47,7 +48,8 @@ __device__ __forceinline__ void store_rows(float (&sum)[R], const BandProblem& p
         }
         transpose_quad(v, t);
         const int column = (j + t) * 8;
-        if (c != nullptr && column < columns) *reinterpret_cast<uint4*>(c + column) = make_uint4(v[0], v[1], v[2], v[3]);
+        if (c != nullptr && column < columns)
+          *reinterpret_cast<uint4*>(c + column) = make_uint4(v[0], v[1], v[2], v[3]);
       }
     } else {
 #pragma unroll

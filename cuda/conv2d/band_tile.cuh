@@ -14,7 +14,8 @@ constexpr int GROUPS = 2, MI = BM / (64 * GROUPS), R = BN / 2, IMAGES = BM / PW;
 constexpr bool MOVE_REGISTERS = ALPHA_BLOCKS == 1;
 constexpr int THREADS = 128 * GROUPS + (MOVE_REGISTERS ? 128 : 32);
 constexpr int BK = OPERANDS == TF32 ? 32 : 64, STEPS = OPERANDS == TF32 ? 4 : BK / 16;  // of K a tile, products for it
-constexpr int A_BOXES = OPERANDS == HALVES ? 2 : 1, A_BOX = BAND * IMAGES * 128, PLANE = BN * 128, B_BYTES = PLANES * PLANE;
+constexpr int A_BOXES = OPERANDS == HALVES ? 2 : 1, A_BOX = BAND * IMAGES * 128, PLANE = BN * 128,
+              B_BYTES = PLANES * PLANE;
 static_assert(BM % PW == 0 && IMAGES % 8 == 0, "a band's pixels are whole groups of 8 rows");
 static_assert(BAND * IMAGES >= BM, "a tap reads BM rows");
 static_assert(OPERANDS == HALVES || PLANES == 1, "only halves come in planes");
@@ -87,9 +88,10 @@ struct BandProblem {
   const float* bias;       // (GN,) or null
   float slope;
   Output* C;
-  float* parts;       // sums of segments, BM x BN for each slot and tile of images and output channels, or null
-  unsigned* arrived;  // of each of these tiles at the group's first slot: segments that came, and that left their sums; zeros
-                      // before and after
+  float* parts;  // sums of segments, BM x BN for each slot and tile of images and output channels, or null
+  unsigned*
+      arrived;  // of each of these tiles at the group's first slot: segments that came, and that left their sums; zeros
+                // before and after
   int N, K, positions, GN, FW, sw;
   int works, works_first;  // how many in all; 0 | 1, the order of tiles (run_band_block)
   // with MOMENTS 1 (2, moment_parts, GN), (moment_parts,): a part a block, of those that share output channels; with CUT 1 a

@@ -11,14 +11,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                   const unsigned* __restrict__ absmax, const float* __restrict__ bias, float slope,
                   const Work* __restrict__ works, int count, int works_first, float* parts, unsigned* arrived,
                   float* moments, float* moment_counts, int moment_parts, ConvShape s) {
-  const BandProblem p = {X, W, absmax, bias, slope, Y, parts, arrived, s.N, s.IC, s.OH * s.OW, s.OC, s.FW, s.sw,
-                         count, works_first, moments, moment_counts, moment_parts, s.OW};
+  const BandProblem p = {X,       W,           absmax,  bias,          slope,        Y,    parts,
+                         arrived, s.N,         s.IC,    s.OH * s.OW,   s.OC,         s.FW, s.sw,
+                         count,   works_first, moments, moment_counts, moment_parts, s.OW};
   run_band_block(p, works, [&](int position, BlockTaps& taps, BlockPositions& to) {
     const int oh = position / s.OW, ow = position % s.OW, last = min(ow + PW, s.OW) - 1;
     const Range fh = trimmed_taps(oh, s.IH, s.FH, s.sh, s.ph);
-    const int fw_s = trimmed_taps(last, s.IW, s.FW, s.sw, s.pw).begin, fw_e = trimmed_taps(ow, s.IW, s.FW, s.sw, s.pw).end;
-    taps = {fh.size(), max(fw_e - fw_s, 0), oh * s.sh - s.ph + fh.begin, ow * s.sw - s.pw + fw_s,
-            fh.begin * s.FW + fw_s, s.FW, 1, s.sw, fw_s % s.sw, 0};
+    const int fw_s = trimmed_taps(last, s.IW, s.FW, s.sw, s.pw).begin,
+              fw_e = trimmed_taps(ow, s.IW, s.FW, s.sw, s.pw).end;
+    taps = {fh.size(),
+            max(fw_e - fw_s, 0),
+            oh * s.sh - s.ph + fh.begin,
+            ow * s.sw - s.pw + fw_s,
+            fh.begin * s.FW + fw_s,
+            s.FW,
+            1,
+            s.sw,
+            fw_s % s.sw,
+            0};
     to = {position, 1, last - ow + 1};
   });
 }

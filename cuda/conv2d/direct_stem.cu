@@ -10,8 +10,8 @@
 
 constexpr int CHANNELS = 64, FILTER_ROW = CHANNELS + 4, GROUP = 16, PIXELS = 4, THREADS = 128;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    direct_stem(float* __restrict__ Y, const float* __restrict__ X, const float* __restrict__ W, ConvShape s, int rows) {
+extern "C" __global__ void __launch_bounds__(THREADS) direct_stem(float* __restrict__ Y, const float* __restrict__ X,
+                                                                  const float* __restrict__ W, ConvShape s, int rows) {
   ALPHA_DYNAMIC_SHARED(float, filters);
   __shared__ __align__(16) float staged[32][FILTER_ROW];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, oc0 = blockIdx.y * CHANNELS;
@@ -19,7 +19,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   float* band = filters + K * FILTER_ROW;
 
   for (int oc = warp; oc < CHANNELS; oc += THREADS / 32)
-    for (int k = lane; k < K; k += 32) filters[k * FILTER_ROW + oc] = oc0 + oc < s.OC ? W[(long)(oc0 + oc) * K + k] : 0.f;
+    for (int k = lane; k < K; k += 32)
+      filters[k * FILTER_ROW + oc] = oc0 + oc < s.OC ? W[(long)(oc0 + oc) * K + k] : 0.f;
   const int bands = (s.OH + rows - 1) / rows, n = blockIdx.x / bands;
   const StemBand b(s, blockIdx.x % bands * rows, rows);
   b.load(band, X + (long)n * s.IH * s.IW * s.IC, s);

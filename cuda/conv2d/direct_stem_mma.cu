@@ -24,8 +24,8 @@ constexpr int AT_ONCE = BLOCKS == 1 ? 16 : 24;  // loads of a thread under way
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     direct_stem_mma(Element* __restrict__ Y, const Element* __restrict__ X, const Element* __restrict__ W, ConvShape s,
                     int most_rows) {
-  ALPHA_DYNAMIC_SHARED(FilterPairs, filters);  // [STEPS][NF][32]
-  int* places = reinterpret_cast<int*>(filters + STEPS * NF * 32);  // of each pair of K: bytes from the pixel's corner
+  ALPHA_DYNAMIC_SHARED(FilterPairs, filters);                        // [STEPS][NF][32]
+  int* places = reinterpret_cast<int*>(filters + STEPS * NF * 32);   // of each pair of K: bytes from the pixel's corner
   uint32_t* band = reinterpret_cast<uint32_t*>(places + STEPS * 8);  // [PLANES][plane]
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, oc0 = blockIdx.y * CHANNELS;
   const int row_taps = s.FW * s.IC, even_taps = (row_taps + 1) & ~1, K = s.FH * row_taps;
@@ -58,7 +58,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         const int oc = channel(warp + i * WARPS, g);
         const Element* w = filter + oc * K + fh * row_taps + c;
         const bool inside = oc < channels && fh < s.FH;
-        const Pair pair = make_pair(inside ? w[0] : Element(0), inside && c + 1 < row_taps ? w[1] : Element(0), filter_scale);
+        const Pair pair =
+            make_pair(inside ? w[0] : Element(0), inside && c + 1 < row_taps ? w[1] : Element(0), filter_scale);
 #pragma unroll
         for (int p = 0; p < PLANES; p++) pairs[i].v[2 * p + r] = pair.v[p];
       }
@@ -101,7 +102,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     Element x[AT_ONCE];
     auto fetch = [&](int first) {
 #pragma unroll
-      for (int i = 0, r, c; i < AT_ONCE; i++) x[i] = place_of(first + i * WARPS, r, c) ? in.at(image, s, r, c) : Element(0);
+      for (int i = 0, r, c; i < AT_ONCE; i++)
+        x[i] = place_of(first + i * WARPS, r, c) ? in.at(image, s, r, c) : Element(0);
     };
     if (!BF16)
       for (int first = warp; first < parts; first += WARPS * AT_ONCE) {
@@ -170,7 +172,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 #pragma unroll
             for (int j = 0; j < NJ; j++)
 #pragma unroll
-              for (int e = 0; e < 4; e++) acc[m][j0 + j][e] = BLOCKS == 1 ? sum[m][j][e] : acc[m][j0 + j][e] + sum[m][j][e];
+              for (int e = 0; e < 4; e++)
+                acc[m][j0 + j][e] = BLOCKS == 1 ? sum[m][j][e] : acc[m][j0 + j][e] + sum[m][j][e];
         }
       }
 #pragma unroll

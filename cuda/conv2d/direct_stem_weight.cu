@@ -15,7 +15,8 @@ extern "C" __global__ void __launch_bounds__(256, 2)
                        int most_rows) {
   ALPHA_DYNAMIC_SHARED(float, band);
   const int row_taps = s.FW * s.IC, K = s.FH * row_taps, KG = (K + KT - 1) / KT;
-  const int oc = blockIdx.y * CHANNELS + threadIdx.x % 16 * 4, k0 = threadIdx.x / 16 % KG * KT, group = threadIdx.x / (16 * KG);
+  const int oc = blockIdx.y * CHANNELS + threadIdx.x % 16 * 4, k0 = threadIdx.x / 16 % KG * KT,
+            group = threadIdx.x / (16 * KG);
   const bool works = group < P && oc < s.OC;
   const int bands = (s.OH + most_rows - 1) / most_rows;
   const int width = ((s.OW - 1) * s.sw + s.FW) * s.IC;
@@ -34,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     if (!works) continue;
     const float* gradient = dY + ((long)(task / bands) * s.OH + b.oh0) * s.OW * s.OC + oc;
     const int pixels = b.rows * s.OW;
-    auto fetch = [&](int first, float4 (&g)[AHEAD]) {
+    auto fetch = [&](int first, float4(&g)[AHEAD]) {
 #pragma unroll
       for (int i = 0; i < AHEAD; i++)
         if (first + i * P < pixels) g[i] = *reinterpret_cast<const float4*>(gradient + (long)(first + i * P) * s.OC);

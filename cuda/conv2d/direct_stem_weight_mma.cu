@@ -16,8 +16,8 @@
 #include "conv2d/stem_octets.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-    direct_stem_weight_mma(float* __restrict__ part, const Element* __restrict__ X, const Element* __restrict__ dY, ConvShape s,
-                           int most_rows) {
+    direct_stem_weight_mma(float* __restrict__ part, const Element* __restrict__ X, const Element* __restrict__ dY,
+                           ConvShape s, int most_rows) {
   ALPHA_DYNAMIC_SHARED(Element, ring);  // [STAGES][PIXELS][ROW]
   Octet* octets = reinterpret_cast<Octet*>(ring + STAGES * PIXELS * ROW);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, oc0 = blockIdx.y * CHANNELS;
@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const Task largest(s, 0, most_rows);
   const int width = largest.band.width, words = largest.band.height * width;
   uint32_t* bands = reinterpret_cast<uint32_t*>(octets + chunks * OCTETS);  // [2][words]
-  const unsigned reciprocal = 0xffffffffu / width + 1;                     // of the width by 2^32; exact within a band
+  const unsigned reciprocal = 0xffffffffu / width + 1;                      // of the width by 2^32; exact within a band
 
   for (int i = threadIdx.x; i < chunks * OCTETS; i += THREADS) {
     const int row = i / row_octets, column = i % row_octets * 8;

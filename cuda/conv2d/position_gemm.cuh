@@ -98,6 +98,7 @@ using Element = Tile::T;
 template <class Taps>
 __device__ __forceinline__ void run_position_block(const PositionGemm<Element>& p, const int* order, Taps taps_of) {
   const int tiles_j = (p.GN + ALPHA_BN - 1) / ALPHA_BN, tiles_n = (p.N + ALPHA_BM - 1) / ALPHA_BM;
-  const int j = blockIdx.x % tiles_j, n = blockIdx.x / tiles_j % tiles_n, position = order[blockIdx.x / (tiles_j * tiles_n)];
+  const int j = blockIdx.x % tiles_j, n = blockIdx.x / tiles_j % tiles_n,
+            position = order[blockIdx.x / (tiles_j * tiles_n)];
   Tile::run(p, taps_of(position), position, n * ALPHA_BM, j * ALPHA_BN);
 }

@@ -17,7 +17,8 @@
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, WM = ALPHA_WM, WN = ALPHA_WN, STAGES = ALPHA_STAGES;
 using Warp = WarpTile<ALPHA_OPERANDS, WM / 16, WN / 8>;
 using Element = Warp::Element;
-constexpr int BK = Warp::TILE_K, CHUNK = Warp::CHUNK, THREADS = BM / WM * (BN / WN) * 32, STAGE_ELEMENTS = BK * (BM + BN);
+constexpr int BK = Warp::TILE_K, CHUNK = Warp::CHUNK, THREADS = BM / WM * (BN / WN) * 32,
+              STAGE_ELEMENTS = BK * (BM + BN);
 static_assert(BK * BM / CHUNK % THREADS == 0 && BK * BN / CHUNK % THREADS == 0, "every pass of the loader is whole");
 
 // Thread's share of a tile of BK images x WIDTH channels at one pixel: 16-byte copies, zeros beyond N and C.
@@ -38,19 +39,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                int GZ) {
   ALPHA_DYNAMIC_SHARED(Element, smem);
   const int warp = threadIdx.x / 32, wm = warp % (BM / WM) * WM, wn = warp / (BM / WM) * WN;
-  const int taps = s.FH * s.FW, tap = blockIdx.z % taps, z = blockIdx.z / taps, ic0 = blockIdx.x * BN, oc0 = blockIdx.y * BM;
+  const int taps = s.FH * s.FW, tap = blockIdx.z % taps, z = blockIdx.z / taps, ic0 = blockIdx.x * BN,
+            oc0 = blockIdx.y * BM;
   const int fh = tap / s.FW, fw = tap % s.FW;
   const Range oh = valid_outputs(fh, s.OH, s.IH, s.sh, s.ph), ow = valid_outputs(fw, s.OW, s.IW, s.sw, s.pw);
   const int chunks = (s.N + BK - 1) / BK, total = oh.size() * ow.size() * chunks;
   const int lo = (int)((long)total * z / GZ), steps = (int)((long)total * (z + 1) / GZ) - lo;
 
-  int chunk = lo % chunks, column = ow.size() ? lo / chunks % ow.size() : 0, row = ow.size() ? lo / chunks / ow.size() : 0;
+  int chunk = lo % chunks, column = ow.size() ? lo / chunks % ow.size() : 0,
+      row = ow.size() ? lo / chunks / ow.size() : 0;
   auto load = [&](int stage) {
     const int h = oh.begin + row, w = ow.begin + column, ih = h * s.sh + fh - s.ph, iw = w * s.sw + fw - s.pw;
     const uint32_t target = shared_address(smem + stage * STAGE_ELEMENTS);
     load_images<BM>(target, dY + (long)(h * s.OW + w) * s.OC, (long)s.OH * s.OW * s.OC, chunk * BK, s.N, oc0, s.OC);
-    load_images<BN>(target + BM * ROW_BYTES, X + (long)(ih * s.IW + iw) * s.IC, (long)s.IH * s.IW * s.IC, chunk * BK, s.N,
-                    ic0, s.IC);
+    load_images<BN>(target + BM * ROW_BYTES, X + (long)(ih * s.IW + iw) * s.IC, (long)s.IH * s.IW * s.IC, chunk * BK,
+                    s.N, ic0, s.IC);
     if (++chunk == chunks) {
       chunk = 0;
       if (++column == ow.size()) column = 0, row++;

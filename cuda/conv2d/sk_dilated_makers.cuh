@@ -6,7 +6,8 @@
 // 4 of 8 rows, 64 channels: where two boxes of 32 floats lay, two planes of 64 halves (or one) will lie. A thread takes 8
 // channels of a row, by shared addresses: `from` and `from ^ 16` its floats, `to` its halves.
 __device__ __forceinline__ void make_planes(unsigned char* base, uint32_t from, uint32_t to, float scale) {
-  const float4 u = *reinterpret_cast<const float4*>(base + from), v = *reinterpret_cast<const float4*>(base + (from ^ 16));
+  const float4 u = *reinterpret_cast<const float4*>(base + from),
+               v = *reinterpret_cast<const float4*>(base + (from ^ 16));
   uint32_t hi[4], lo[4];
   to_planes<PLANES>(u.x * scale, u.y * scale, hi[0], lo[0]);
   to_planes<PLANES>(u.z * scale, u.w * scale, hi[1], lo[1]);

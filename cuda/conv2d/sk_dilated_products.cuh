@@ -6,8 +6,8 @@
 
 // The A fragment of 16 of K: rows are output channels, so K runs down the rows of the tile. A thread takes
 // (channel g or g + 8, k = 2t, 2t + 1, 2t + 8, 2t + 9); the swizzle keeps these reads off each other's banks.
-__device__ __forceinline__ void load_turned(const unsigned char* box, int channel, int k0, float scale, uint32_t (&hi)[4],
-                                            uint32_t (&lo)[4]) {
+__device__ __forceinline__ void load_turned(const unsigned char* box, int channel, int k0, float scale,
+                                            uint32_t (&hi)[4], uint32_t (&lo)[4]) {
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   auto at = [&](int c, int k) {
     return *reinterpret_cast<const float*>(box + k * 128 + (((c >> 2) ^ (k & 7)) << 4) + (c & 3) * 4) * scale;
@@ -25,8 +25,8 @@ __device__ __forceinline__ uint64_t tap_tile(uint32_t x, int tap, int plane, int
 }
 
 // All taps' products of a step, dY split in registers: done when it returns.
-__device__ __forceinline__ void multiply_halves(float (&sum)[TAPS][R], const unsigned char* base, uint32_t tile, int channel,
-                                                float scale) {
+__device__ __forceinline__ void multiply_halves(float (&sum)[TAPS][R], const unsigned char* base, uint32_t tile,
+                                                int channel, float scale) {
   const unsigned char* box = base + tile + channel / 32 * A_BOX;
   uint32_t hi[STEPS][4], lo[STEPS][4];
   float block[R];

@@ -15,7 +15,8 @@ constexpr int A_BOX = BK * 128, A_BYTES = BM / CHANNELS * A_BOX;  // dY
 constexpr int B_BOX = BAND * IMAGES * 128, BLOCK = BANDS * B_BOX, PLANE = BN / 64 * BLOCK;
 constexpr int STAGE = A_BYTES + (OPERANDS == FLOATS ? 2 : PLANES) * PLANE;
 // Splitting in two takes makers of more than 24 registers; 3 x 168 are there for the three warpgroups.
-constexpr int MAKERS = 3, CONSUMER_REGISTERS = OPERANDS == FLOATS && PLANES == 2 ? 232 : 240, OTHER_REGISTERS = 3 * 168 - 2 * CONSUMER_REGISTERS;
+constexpr int MAKERS = 3, CONSUMER_REGISTERS = OPERANDS == FLOATS && PLANES == 2 ? 232 : 240,
+              OTHER_REGISTERS = 3 * 168 - 2 * CONSUMER_REGISTERS;
 static_assert(ALPHA_STAGES >= 2, "a warpgroup holds a step until its next, or the other's, has begun");
 static_assert(TURNS == 1 || ALPHA_STAGES * STAGE >= TAPS * R * 128 * 4, "a warpgroup's sums fit the tiles");
 static_assert(IMAGES % 8 == 0, "a band's pixels are whole groups of 8 rows");

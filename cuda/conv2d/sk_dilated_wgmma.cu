@@ -126,7 +126,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   }
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   float inverse_0 = 1.f, inverse_1 = 1.f;
-  if (OPERANDS != BF16) inverse_0 = inverse_scale(half_scale(absmax[0])), inverse_1 = inverse_scale(half_scale(absmax[1]));
+  if (OPERANDS != BF16)
+    inverse_0 = inverse_scale(half_scale(absmax[0])), inverse_1 = inverse_scale(half_scale(absmax[1]));
   float* dW = part + (long)z * s.OC * s.FH * s.FW * s.IC;
 #pragma unroll
   for (int h = 0; h < 2; h++) {

@@ -8,7 +8,9 @@ struct StemBand {
 
   // `columns` of each output row are read, at least OW; what lies beyond the image is zeros.
   __device__ __forceinline__ StemBand(const ConvShape& s, int oh0, int most_rows, int columns)
-      : oh0(oh0), rows(min(most_rows, s.OH - oh0)), height((rows - 1) * s.sh + s.FH),
+      : oh0(oh0),
+        rows(min(most_rows, s.OH - oh0)),
+        height((rows - 1) * s.sh + s.FH),
         width(((columns - 1) * s.sw + s.FW) * s.IC) {}
 
   __device__ __forceinline__ StemBand(const ConvShape& s, int oh0, int most_rows) : StemBand(s, oh0, most_rows, s.OW) {}

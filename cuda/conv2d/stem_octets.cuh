@@ -12,8 +12,8 @@ constexpr int CHANNELS = 64, WARPS = 8, THREADS = 32 * WARPS, MF = 2, WM = CHANN
 constexpr int PIXELS = BF16 && WN == 1 ? 128 : 64, OCTETS = PIXELS / 8, SHARE = OCTETS / WK;
 constexpr int TOGETHER = BF16 && WN == 4 ? 2 : SHARE < 4 ? SHARE : 4;  // octets summed apart, as registers allow
 constexpr int RESIDENT = WN > 1 && !BF16 ? 1 : 2;  // blocks that the registers of a multiprocessor hold
-constexpr int STAGES = 3, ROW = CHANNELS + 8;  // of numbers a pixel: rows of fragments meet no bank twice
-constexpr int HELD = RESIDENT == 1 ? 6 : 2;    // numbers of the next band that a thread fetches ahead
+constexpr int STAGES = 3, ROW = CHANNELS + 8;      // of numbers a pixel: rows of fragments meet no bank twice
+constexpr int HELD = RESIDENT == 1 ? 6 : 2;        // numbers of the next band that a thread fetches ahead
 static_assert(WM * WN * WK == WARPS && SHARE % 2 == 0 && SHARE % TOGETHER == 0, "warps share the pixels evenly");
 using Element = StemElement<BF16>::Type;
 constexpr int PIECE = 16 / sizeof(Element), PIECES = CHANNELS / PIECE;
@@ -44,8 +44,8 @@ __device__ __forceinline__ void put(uint32_t* band, int word, int step, uint16_t
 
 // sum += the products of pixels [pixel, pixel + 8) by the words of X at x + place, and of the four pixels on from there
 // x_next; of bfloat16 x_next is for the next 8 pixels. d: of dY, the chunk's first pixel and the warp's first channel.
-__device__ __forceinline__ void multiply(float (&sum)[MF][NF][4], const float* d, int pixel, const char* x, const char* x_next,
-                                         const int (&place)[NF]) {
+__device__ __forceinline__ void multiply(float (&sum)[MF][NF][4], const float* d, int pixel, const char* x,
+                                         const char* x_next, const int (&place)[NF]) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   uint32_t b[NF][2], a[MF][4];
 #pragma unroll

@@ -46,7 +46,9 @@ __device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(
 __device__ __forceinline__ unsigned magnitude(uint16_t) { return 0; }  // needs no scale
 
 __device__ __forceinline__ float of_right_lane(float x) { return __shfl_down_sync(0xffffffffu, x, 1); }
-__device__ __forceinline__ uint16_t of_right_lane(uint16_t x) { return uint16_t(__shfl_down_sync(0xffffffffu, int(x), 1)); }
+__device__ __forceinline__ uint16_t of_right_lane(uint16_t x) {
+  return uint16_t(__shfl_down_sync(0xffffffffu, int(x), 1));
+}
 
 // The i-th element of a piece, in the word that holds it.
 __device__ __forceinline__ Element element_of(uint32_t word, int i) {
@@ -68,7 +70,8 @@ __device__ __forceinline__ void multiply(float (&d)[N][4], const uint32_t (&a)[4
 __device__ __forceinline__ void store_piece(Element* place, const Pack<float, PIECE>& v, int channels, bool aligned) {
   Pack<uint32_t, 4> words;
 #pragma unroll
-  for (int i = 0; i < 4; i++) words.v[i] = BF16 ? narrow_pair(v.v[i * 2 % PIECE], v.v[(i * 2 + 1) % PIECE]) : __float_as_uint(v.v[i]);
+  for (int i = 0; i < 4; i++)
+    words.v[i] = BF16 ? narrow_pair(v.v[i * 2 % PIECE], v.v[(i * 2 + 1) % PIECE]) : __float_as_uint(v.v[i]);
   if (aligned && channels >= PIECE) {
     store_pack(reinterpret_cast<uint32_t*>(place), words);
     return;

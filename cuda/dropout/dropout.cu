@@ -15,8 +15,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             unsigned long long stream, unsigned threshold, Real scale) {
   const long long block = (long long)blockIdx.x * THREADS + threadIdx.x, first = 4 * block;
   const uint4 words = philox(key, stream, block);
-  const bool kept[4] = {words.x >= threshold, words.y >= threshold, words.z >= threshold,
-                        words.w >= threshold};
+  const bool kept[4] = {words.x >= threshold, words.y >= threshold, words.z >= threshold, words.w >= threshold};
   if (ALPHA_VECTOR == 4 && first + 4 <= size) {
     Pack<Real, 4> x = load_pack<4>(X + first);
 #pragma unroll

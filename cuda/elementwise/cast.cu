@@ -15,7 +15,9 @@ constexpr int THREADS = 256, STEPS = ALPHA_STEPS, V = ALPHA_VECTOR;
 
 // Rounded before the shift is added, as numpy does: pixels are the same numbers on every device.
 template <typename Real>
-__device__ __forceinline__ Real product(Real a, Real b) { return a * b; }
+__device__ __forceinline__ Real product(Real a, Real b) {
+  return a * b;
+}
 __device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }
 
 __device__ __forceinline__ Result convert(Number<From> x, Result scale, Result shift) {
@@ -32,8 +34,7 @@ __device__ __forceinline__ void convert_pack(To* Y, const From* X, Result scale,
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    cast(To* __restrict__ Y, const From* __restrict__ X, long long elements, Result scale,
-         Result shift) {
+    cast(To* __restrict__ Y, const From* __restrict__ X, long long elements, Result scale, Result shift) {
   const Index size = elements, packs = size / V;
   const Index first = Index(blockIdx.x) * (THREADS * STEPS) + threadIdx.x;
 #pragma unroll

@@ -24,8 +24,7 @@ struct Sum {
 template <typename Operation>
 __device__ __forceinline__ float reduce_row(float value) {
 #pragma unroll
-  for (int bits = 16; bits > 0; bits /= 2)
-    value = Operation::join(value, __shfl_xor_sync(~0u, value, bits));
+  for (int bits = 16; bits > 0; bits /= 2) value = Operation::join(value, __shfl_xor_sync(~0u, value, bits));
   if (WARPS == 1) return value;
   __shared__ float shared[WARPS];
   __syncthreads();  // an earlier reduction's numbers are read

@@ -8,7 +8,7 @@
 #include "common/vector.cuh"
 
 constexpr int THREADS = 256, SIDE = 16;  // 16 x 16 threads
-constexpr int PAD = 4;  // keeps rows of shared memory 16-byte aligned and off each other's banks
+constexpr int PAD = 4;                   // keeps rows of shared memory 16-byte aligned and off each other's banks
 
 // One operand's tile: BK deep along K, EXTENT wide along M or N. K_INNER: K is the contiguous axis in memory.
 template <int EXTENT, int BK, bool K_INNER, int V>

@@ -8,16 +8,14 @@
 #include "pool2d/pool2d.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
-    avg_pool2d_forward(T* __restrict__ Y, const T* __restrict__ X, int N, int IH, int IW, int C, int OH,
-                       int OW) {
+    avg_pool2d_forward(T* __restrict__ Y, const T* __restrict__ X, int N, int IH, int IW, int C, int OH, int OW) {
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, OH, OW, C);
   if (p.n >= N) return;
   const Span rows = window<FH, SH, PH>(p.h, IH, OH), columns = window<FW, SW, PW>(p.w, IW, OW);
   Pack<Real, V> sum = {};
   for (int ih = rows.start; ih < rows.stop; ih++)
 #pragma unroll 4
-    for (int iw = columns.start; iw < columns.stop; iw++)
-      sum += load_pack<V>(X + offset(p.n, ih, iw, p.c, IH, IW, C));
+    for (int iw = columns.start; iw < columns.stop; iw++) sum += load_pack<V>(X + offset(p.n, ih, iw, p.c, IH, IW, C));
   const Real share = Real(1) / (rows.length * columns.length);
 #pragma unroll
   for (int i = 0; i < V; i++) sum.v[i] *= share;
@@ -25,8 +23,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, V == 8 ? 3 : 4)
-    avg_pool2d_backward(T* __restrict__ dX, const T* __restrict__ dY, int N, int IH, int IW, int C, int OH,
-                        int OW) {
+    avg_pool2d_backward(T* __restrict__ dX, const T* __restrict__ dY, int N, int IH, int IW, int C, int OH, int OW) {
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, IH, IW, C);
   if (p.n >= N) return;
   const Span rows = outputs<FH, SH, PH>(p.h, IH, OH), columns = outputs<FW, SW, PW>(p.w, IW, OW);

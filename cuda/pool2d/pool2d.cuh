@@ -44,8 +44,7 @@ __device__ __forceinline__ Span window(int o, int I, int O) {
 // The outputs [start, stop) whose windows hold input i of an axis.
 template <int F, int S, int P>
 __device__ __forceinline__ Span outputs(int i, int I, int O) {
-  if (ADAPTIVE)
-    return {int(unsigned(i * O) / I), int(unsigned((i + 1) * O - 1) / I) + 1, 0};
+  if (ADAPTIVE) return {int(unsigned(i * O) / I), int(unsigned((i + 1) * O - 1) / I) + 1, 0};
   const int start = i + P - F + 1 > 0 ? (i + P - F + S) / S : 0;
   return {start, min((i + P) / S + 1, O), 0};
 }

@@ -9,8 +9,8 @@
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    absmax(unsigned* __restrict__ out, const float* __restrict__ a, const float* __restrict__ b, long long n_a, long long n_b,
-           int blocks_a) {
+    absmax(unsigned* __restrict__ out, const float* __restrict__ a, const float* __restrict__ b, long long n_a,
+           long long n_b, int blocks_a) {
   __shared__ unsigned warps[THREADS / 32];
   const bool second = int(blockIdx.x) >= blocks_a;
   const float* x = second ? b : a;

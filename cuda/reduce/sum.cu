@@ -21,11 +21,10 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   Pack<Sum, V> sum = {};
   if (a < A && b < B) {
     const T* x = X + size_t(a) * R * B + b;
-    visit_rows(segment.start + threadIdx.y, segment.stop, blockDim.y,
-               [&](int r) { return load_pack<V>(x + size_t(r) * B); },
-               [&](int, const Pack<Sum, V>& value) { sum += value; });
+    visit_rows(
+        segment.start + threadIdx.y, segment.stop, blockDim.y, [&](int r) { return load_pack<V>(x + size_t(r) * B); },
+        [&](int, const Pack<Sum, V>& value) { sum += value; });
   }
   reduce_lanes(sum, shared);
-  if (a < A && b < B && threadIdx.y == 0)
-    store_pack(Y + (size_t(blockIdx.y) * A + a) * B + b, sum);
+  if (a < A && b < B && threadIdx.y == 0) store_pack(Y + (size_t(blockIdx.y) * A + a) * B + b, sum);
 }

@@ -35,12 +35,7 @@ class AlphaSide:
         self.clock: Clock = event_clock(device, FILL_BYTES) if on_gpu(device) else WallClock()
 
     def contestants(
-        self,
-        operator: Operator,
-        s: ConvShape,
-        arrays: dict[str, Array],
-        every_variant: bool,
-        moments: bool = False,
+        self, operator: Operator, s: ConvShape, arrays: dict[str, Array], every_variant: bool, moments: bool = False
     ) -> list[Contestant]:
         """The row that is chosen, under its name; if wanted the others that can, and Y with its moments."""
         target = conv2d.CPU if self.device.name == "cpu" else conv2d.cuda_target(self.device)
@@ -99,8 +94,4 @@ def event_clock(device: Device, fill_bytes: int) -> EventClock:
     """The clock of Alpha's stream."""
     cuda: Any = device
     scratch = cuda.empty(fill_bytes, np.uint8)
-    return EventClock(
-        cuda.record_event,
-        cuda.elapsed_ms,
-        lambda: cuda.driver.fill(scratch.address, 0, scratch.nbytes),
-    )
+    return EventClock(cuda.record_event, cuda.elapsed_ms, lambda: cuda.driver.fill(scratch.address, 0, scratch.nbytes))

@@ -16,9 +16,15 @@ from alpha.ops.conv2d.shape import ConvShape, conv_shape
 
 # H, C, N of the paper's figures: maps shrink while channels and batch grow
 PAPER_SIZES = (
-    (128, 64, 32), (96, 64, 64), (64, 128, 64), (48, 128, 128),
-    (32, 256, 128), (16, 256, 256), (8, 512, 256), (4, 512, 512),
-)  # fmt: skip
+    (128, 64, 32),
+    (96, 64, 64),
+    (64, 128, 64),
+    (48, 128, 128),
+    (32, 256, 128),
+    (16, 256, 256),
+    (8, 512, 256),
+    (4, 512, 512),
+)
 PAPER_FILTERS = (3, 5)
 STRIDES = (1, 2)
 
@@ -86,9 +92,7 @@ def convolutions(model: nn.Module, batch: int, image_size: int) -> list[ConvShap
     def note(layer: nn.Module, args: tuple[Any, ...]) -> None:
         assert isinstance(layer, nn.Conv2d)
         image = args[0].shape[1:]
-        found.append(
-            conv_shape("conv2d", (batch, *image), layer.weight.shape, layer.stride, layer.padding)
-        )
+        found.append(conv_shape("conv2d", (batch, *image), layer.weight.shape, layer.stride, layer.padding))
 
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):

@@ -46,18 +46,14 @@ def _save_chart(path: Path, rows: Sequence[Row], peer: str | None) -> None:
     FigureCanvasAgg(figure)
     first = rows[0]
     s = first.case.shape
-    figure.suptitle(
-        f"{first.operator.title}: filter {s.FH}x{s.FW}, padding {s.ph}", fontsize=13, color=INK
-    )
+    figure.suptitle(f"{first.operator.title}: filter {s.FH}x{s.FW}, padding {s.ph}", fontsize=13, color=INK)
     panels = figure.subplots(1, len(by_stride), squeeze=False, width_ratios=widths)[0]
     for axes, (stride, panel) in zip(panels, by_stride.items(), strict=True):
         _draw(axes, panel, peer)
         axes.set_title(f"stride {stride}", loc="left", fontsize=11, color=INK)
     panels[0].set_ylabel("TFLOP/s (nominal, Table III)", color=INK)
     lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}
-    figure.legend(
-        lines.values(), lines.keys(), loc="outside lower center", ncols=6, frameon=False, fontsize=9
-    )
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=6, frameon=False, fontsize=9)
     figure.savefig(path, format="png")
 
 

@@ -27,9 +27,7 @@ class NumpySide:
         operands["W"] /= np.float32((s.FH * s.FW * s.IC) ** 0.5)
         return operands
 
-    def exact(
-        self, operator: Operator, s: ConvShape, operands: dict[str, np.ndarray], part: Part
-    ) -> np.ndarray | None:
+    def exact(self, operator: Operator, s: ConvShape, operands: dict[str, np.ndarray], part: Part) -> np.ndarray | None:
         """That part of the result in float64; None where it would take too long."""
         arrays = {name: part.of(name, array) for name, array in operands.items()}
         N, OC, IC = len(arrays["X"]), len(arrays["W"]), arrays["W"].shape[3]

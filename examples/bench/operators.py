@@ -102,16 +102,34 @@ OPERATORS = {
     operator.name: operator
     for operator in (
         Operator(
-            "forward", FORWARD, conv2d.conv2d_forward, ("X", "W"), "Y",
-            reference.forward, convolution, "Convolution (forward)",
+            "forward",
+            FORWARD,
+            conv2d.conv2d_forward,
+            ("X", "W"),
+            "Y",
+            reference.forward,
+            convolution,
+            "Convolution (forward)",
         ),
         Operator(
-            "dX", INPUT, conv2d.conv2d_backward_input, ("dY", "W"), "dX",
-            reference.backward_input, deconvolution, "Deconvolution (dX)",
+            "dX",
+            INPUT,
+            conv2d.conv2d_backward_input,
+            ("dY", "W"),
+            "dX",
+            reference.backward_input,
+            deconvolution,
+            "Deconvolution (dX)",
         ),
         Operator(
-            "dW", WEIGHT, conv2d.conv2d_backward_weight, ("X", "dY"), "dW",
-            reference.backward_weight, dilated_convolution, "Dilated convolution (dW)",
+            "dW",
+            WEIGHT,
+            conv2d.conv2d_backward_weight,
+            ("X", "dY"),
+            "dW",
+            reference.backward_weight,
+            dilated_convolution,
+            "Dilated convolution (dW)",
         ),
     )
-}  # fmt: skip
+}

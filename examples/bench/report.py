@@ -55,10 +55,31 @@ class Row:
 
 
 COLUMNS = (
-    "operator", "precision", "case", "H", "W", "IC", "OC", "N", "K", "stride", "padding", "sources",
-    "gflop", "skipped", "variant", "ms", "tflops", "useful_tflops", "error",
-    "peer", "peer_ms", "peer_tflops", "peer_error", "ratio",
-)  # fmt: skip
+    "operator",
+    "precision",
+    "case",
+    "H",
+    "W",
+    "IC",
+    "OC",
+    "N",
+    "K",
+    "stride",
+    "padding",
+    "sources",
+    "gflop",
+    "skipped",
+    "variant",
+    "ms",
+    "tflops",
+    "useful_tflops",
+    "error",
+    "peer",
+    "peer_ms",
+    "peer_tflops",
+    "peer_error",
+    "ratio",
+)
 
 
 class CsvFile:
@@ -72,12 +93,30 @@ class CsvFile:
     def add(self, row: Row) -> None:
         s, tflops, peer = row.case.shape, row.tflops(row.ours), row.peer
         theirs = [peer.name, peer.ms, row.tflops(peer), peer.error, row.ratio] if peer else []
-        self._write((
-            row.operator.name, row.precision, row.case.name,
-            s.IH, s.IW, s.IC, s.OC, s.N, s.FH, s.sh, s.ph, " ".join(row.case.sources),
-            row.operator.nominal(s) / 1e9, row.skipped,
-            row.ours.name, row.ours.ms, tflops, tflops * (1 - row.skipped), row.ours.error, *theirs,
-        ))  # fmt: skip
+        self._write(
+            (
+                row.operator.name,
+                row.precision,
+                row.case.name,
+                s.IH,
+                s.IW,
+                s.IC,
+                s.OC,
+                s.N,
+                s.FH,
+                s.sh,
+                s.ph,
+                " ".join(row.case.sources),
+                row.operator.nominal(s) / 1e9,
+                row.skipped,
+                row.ours.name,
+                row.ours.ms,
+                tflops,
+                tflops * (1 - row.skipped),
+                row.ours.error,
+                *theirs,
+            )
+        )
 
     def close(self) -> None:
         self._file.close()
@@ -104,10 +143,7 @@ def variant_line(row: Row, other: Result) -> str:
 
 
 def _result(row: Row, result: Result) -> str:
-    return (
-        f"{result.ms:9.3f} ms {_speed(row, result):>7} TFLOP/s "
-        f"error {_error(result.error):>7}  {result.name}"
-    )
+    return f"{result.ms:9.3f} ms {_speed(row, result):>7} TFLOP/s error {_error(result.error):>7}  {result.name}"
 
 
 def _speed(row: Row, result: Result) -> str:
@@ -140,25 +176,35 @@ def page(rows: Sequence[Row], heading: Sequence[str], peer: str | None) -> str:
 def summary(rows: Sequence[Row], peer: str) -> str:
     """A line an operator and precision: geometric means, worst cases, errors."""
     header = (
-        "operator", "precision", "cases", "geometric mean", "of stride 2", "worst",
-        "worst 3x3 of the CIFAR networks", "largest error", f"{peer}'s", "less accurate",
-    )  # fmt: skip
+        "operator",
+        "precision",
+        "cases",
+        "geometric mean",
+        "of stride 2",
+        "worst",
+        "worst 3x3 of the CIFAR networks",
+        "largest error",
+        f"{peer}'s",
+        "less accurate",
+    )
     body = []
     for group in _groups(rows):
         by_ratio = sorted((row for row in group if row.ratio is not None), key=_ratio)
         layers = [r for r in by_ratio if r.case.in_cifar_network and r.case.shape.FH == 3]
-        body.append((
-            group[0].operator.name,
-            group[0].precision,
-            str(len(group)),
-            _mean(by_ratio),
-            _mean([row for row in by_ratio if row.case.shape.sh == 2]),
-            _worst(by_ratio),
-            _worst(layers),
-            _largest(row.ours for row in group),
-            _largest(row.peer for row in group),
-            str(sum(row.less_accurate for row in group)),
-        ))  # fmt: skip
+        body.append(
+            (
+                group[0].operator.name,
+                group[0].precision,
+                str(len(group)),
+                _mean(by_ratio),
+                _mean([row for row in by_ratio if row.case.shape.sh == 2]),
+                _worst(by_ratio),
+                _worst(layers),
+                _largest(row.ours for row in group),
+                _largest(row.peer for row in group),
+                str(sum(row.less_accurate for row in group)),
+            )
+        )
     return _markdown(header, body)
 
 

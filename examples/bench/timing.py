@@ -48,10 +48,7 @@ class EventClock:
     """For a GPU: `record` makes an event, `fill` queues a fill of FILL_BYTES."""
 
     def __init__(
-        self,
-        record: Callable[[], Any],
-        elapsed: Callable[[Any, Any], float],
-        fill: Callable[[], Any],
+        self, record: Callable[[], Any], elapsed: Callable[[Any, Any], float], fill: Callable[[], Any]
     ) -> None:
         self.mark, self.elapsed_ms, self._fill = record, elapsed, fill
         fill()

@@ -58,21 +58,13 @@ class TorchSide:
         found = []
         for name, memory_format in LAYOUTS.items():
             layout = getattr(self.torch, memory_format)
-            images = {
-                key: nchw(tensor).to(dtype).contiguous(memory_format=layout)
-                for key, tensor in operands.items()
-            }
+            images = {key: nchw(tensor).to(dtype).contiguous(memory_format=layout) for key, tensor in operands.items()}
             found.append(Contestant(name, self._call(operator, s, images), self.clock, take))
         return found
 
-    def exact(
-        self, operator: Operator, s: ConvShape, operands: dict[str, Any], part: Part
-    ) -> np.ndarray:
+    def exact(self, operator: Operator, s: ConvShape, operands: dict[str, Any], part: Part) -> np.ndarray:
         """That part of the result in float64, not by cuDNN."""
-        double = {
-            name: nchw(part.of(name, tensor)).double().contiguous()
-            for name, tensor in operands.items()
-        }
+        double = {name: nchw(part.of(name, tensor)).double().contiguous() for name, tensor in operands.items()}
         with self._flags(enabled=False):
             return _host(nhwc(self._call(operator, s, double)()))
 
@@ -89,9 +81,8 @@ class TorchSide:
             return partial(self.torch.nn.functional.conv2d, X, W, None, stride, padding)
         wanted = [operator.result == "dX", operator.result == "dW", False]
         backward = partial(
-            self.torch.ops.aten.convolution_backward,
-            dY, X, W, None, stride, padding, [1, 1], False, [0, 0], 1, wanted,
-        )  # fmt: skip
+            self.torch.ops.aten.convolution_backward, dY, X, W, None, stride, padding, [1, 1], False, [0, 0], 1, wanted
+        )
         return lambda: backward()[wanted.index(True)]
 
     def _take(self, name: str, result: Any, part: Part) -> np.ndarray:

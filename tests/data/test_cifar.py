@@ -56,9 +56,7 @@ def test_a_truncated_file_is_named_with_both_sizes(folder: Path) -> None:
     path = folder / "data_batch_3.bin"
     path.write_bytes(path.read_bytes()[:-5])
     size = RECORDS * 3073
-    with pytest.raises(
-        DataError, match=rf"data_batch_3.bin: {size - 5:,} bytes, expected {size:,}"
-    ):
+    with pytest.raises(DataError, match=rf"data_batch_3.bin: {size - 5:,} bytes, expected {size:,}"):
         Cifar10(folder)
 
 
@@ -68,9 +66,7 @@ def test_an_altered_file_is_named_with_both_sums(folder: Path) -> None:
     data[100] ^= 1
     path.write_bytes(data)
     expected = cifar.TEST_FILES["test_batch.bin"]
-    with pytest.raises(
-        DataError, match=rf"test_batch.bin: md5 is [0-9a-f]{{32}}, expected {expected}"
-    ):
+    with pytest.raises(DataError, match=rf"test_batch.bin: md5 is [0-9a-f]{{32}}, expected {expected}"):
         Cifar10(folder, train=False)
 
 
@@ -122,9 +118,7 @@ def unreachable(root: Path) -> None:
     raise DataError(f"no network for {root.name}")
 
 
-def test_the_default_without_a_gpu_is_the_sample(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_default_without_a_gpu_is_the_sample(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ALPHA_DATA_DIR", str(tmp_path))
     choice = resolve(None, has_gpu=False, fetch=unreachable)
     assert (choice.name, choice.path) == ("sample", SAMPLE)
@@ -151,9 +145,7 @@ def test_the_default_with_a_gpu_is_the_full_set_where_it_can_be_had(
     assert fetched == [folder]
 
 
-def test_full_says_what_to_do_where_it_cannot_be_had(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_full_says_what_to_do_where_it_cannot_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ALPHA_DATA_DIR", str(tmp_path))
     with pytest.raises(DataError, match=r"no network .*or --data sample"):
         resolve("full", has_gpu=False, fetch=unreachable)

@@ -41,9 +41,7 @@ def prefetch_threads() -> list[threading.Thread]:
         (0, 4, False, []),
     ],
 )
-def test_batches(
-    prefetch: int, count: int, batch_size: int, drop_last: bool, sizes: list[int]
-) -> None:
+def test_batches(prefetch: int, count: int, batch_size: int, drop_last: bool, sizes: list[int]) -> None:
     loader = DataLoader(dataset(count), batch_size, drop_last=drop_last, prefetch=prefetch)
     batches = list(loader)
     assert [len(labels) for _, labels in batches] == sizes

@@ -138,9 +138,7 @@ def test_fetch_unpacks_the_six_files_and_nothing_else(server: Server, tmp_path: 
     server.content = archive(files | {"../escaped": b"!", "cifar-10-batches-bin/readme.html": b""})
     root = tmp_path / "data" / "cifar-10-batches-bin"
     fetch_cifar10(root, server.remote(server.content))
-    assert {path.name: path.read_bytes() for path in root.iterdir()} == {
-        name: name.encode() for name in names
-    }
+    assert {path.name: path.read_bytes() for path in root.iterdir()} == {name: name.encode() for name in names}
     assert [path.name for path in root.parent.iterdir()] == [root.name]
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 

@@ -27,9 +27,7 @@ P, Q = bf16(normal(96, 128)), bf16(normal(96, 256))
 HALVES = normal(128, 96).astype(np.float16), normal(96, 256).astype(np.float16)
 
 
-def run(
-    source: str, entry: str, threads: int, out: Any, *args: Any, grid: int = 1, **more: Any
-) -> Case:
+def run(source: str, entry: str, threads: int, out: Any, *args: Any, grid: int = 1, **more: Any) -> Case:
     def case(launch: Emulator) -> Any:
         result = np.zeros_like(out)
         launch(source, entry, grid, threads, *args, result, **more)
@@ -136,9 +134,7 @@ def test_same_as_the_gpu(name: str, gpu: Emulator, emulator: Emulator) -> None:
 
 
 @pytest.mark.parametrize("name", HOPPER)
-def test_same_as_a_hopper_gpu(
-    name: str, gpu: Emulator, emulator_for: Callable[..., Emulator]
-) -> None:
+def test_same_as_a_hopper_gpu(name: str, gpu: Emulator, emulator_for: Callable[..., Emulator]) -> None:
     if gpu.driver.properties.compute_capability != (9, 0):
         pytest.skip("wgmma needs compute capability 9.0")
     if not hasattr(gpu.driver, "encode_tiled_map"):

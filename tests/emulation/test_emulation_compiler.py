@@ -24,11 +24,7 @@ template <int N> __device__ int helper(int n) { return n; }
 
 
 def test_entries_and_their_launch_bounds() -> None:
-    assert entries(SOURCE) == [
-        ("plain", "1024"),
-        ("tiled", "Tile<64, 32>::THREADS"),
-        ("bounded", "(4 * 32)"),
-    ]
+    assert entries(SOURCE) == [("plain", "1024"), ("tiled", "Tile<64, 32>::THREADS"), ("bounded", "(4 * 32)")]
 
 
 @pytest.mark.parametrize(("arch", "number"), [("sm_75", 750), ("sm_90a", 900), ("sm_120", 1200)])
@@ -39,7 +35,5 @@ def test_architecture_macro(arch: str, number: int) -> None:
 def test_error_names_the_line(tmp_path: Path) -> None:
     source = tmp_path / "broken.cu"
     source.write_text('#include "common/cuda.h"\nextern "C" __global__ void f() { nonsense; }\n')
-    with pytest.raises(
-        CompileError, match=r"(?s)broken.cu does not compile.*broken.cu:2:.*nonsense"
-    ):
+    with pytest.raises(CompileError, match=r"(?s)broken.cu does not compile.*broken.cu:2:.*nonsense"):
         EmulatedDriver().compile(source, [])

@@ -59,12 +59,8 @@ def normal(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
-@pytest.mark.parametrize(
-    ("N", "size", "IC", "OC"), [(64, 4, 64, 64), (64, 2, 128, 128), (5, 7, 3, 20)]
-)
-def test_convolutions(
-    bits: Callable[[str, Run], list[Bits]], arch: str, N: int, size: int, IC: int, OC: int
-) -> None:
+@pytest.mark.parametrize(("N", "size", "IC", "OC"), [(64, 4, 64, 64), (64, 2, 128, 128), (5, 7, 3, 20)])
+def test_convolutions(bits: Callable[[str, Run], list[Bits]], arch: str, N: int, size: int, IC: int, OC: int) -> None:
     s = conv_shape("test", (N, size, size, IC), (OC, 3, 3, IC), (1, 1), (1, 1))
 
     def run(on: CudaDevice) -> Bits:

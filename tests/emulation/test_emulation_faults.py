@@ -27,81 +27,124 @@ FIRST = r"\(first \(0, 0, 0\)\)"
 # (kernel, grid, block, arguments, what the message says, piece by piece)
 STOPPED: list[tuple[str, int, int, tuple[Any, ...], tuple[str, ...]]] = [
     (
-        "read_beside", 2, 64, (floats(128), floats(128), np.int64(64)),
-        ("read_beside<<<", "memory access out of bounds, ",
-         r"in block \(1, 0, 0\) thread \(\d+, 0, 0\), faults.cu:{line: read}: 0x",
-         r"\d+ bytes past the end of an allocation of 512 bytes"),
+        "read_beside",
+        2,
+        64,
+        (floats(128), floats(128), np.int64(64)),
+        (
+            "read_beside<<<",
+            "memory access out of bounds, ",
+            r"in block \(1, 0, 0\) thread \(\d+, 0, 0\), faults.cu:{line: read}: 0x",
+            r"\d+ bytes past the end of an allocation of 512 bytes",
+        ),
     ),
     (
-        "read_beside", 1, 32, (floats(1024), floats(1024), np.int64(-1)),
-        ("memory access out of bounds, in block", r"thread \(0, 0, 0\)",
-         "4 bytes before the start of an allocation of 4096 bytes"),
+        "read_beside",
+        1,
+        32,
+        (floats(1024), floats(1024), np.int64(-1)),
+        (
+            "memory access out of bounds, in block",
+            r"thread \(0, 0, 0\)",
+            "4 bytes before the start of an allocation of 4096 bytes",
+        ),
     ),
     (
-        "write_beside", 2, 64, (floats(128), floats(128), np.int64(1)),
-        ("write_beside<<<", "memory access out of bounds, ",
-         r"block \(1, 0, 0\) thread \(63, 0, 0\)",
-         "0 bytes past the end of an allocation of 512 bytes"),
+        "write_beside",
+        2,
+        64,
+        (floats(128), floats(128), np.int64(1)),
+        (
+            "write_beside<<<",
+            "memory access out of bounds, ",
+            r"block \(1, 0, 0\) thread \(63, 0, 0\)",
+            "0 bytes past the end of an allocation of 512 bytes",
+        ),
     ),
     (
-        "write_beside", 1, 60, (floats(60), floats(60), np.int64(3)),
-        ("write_beside<<<", "write out of bounds",
-         "0 bytes past the end of an allocation of 240 bytes"),
+        "write_beside",
+        1,
+        60,
+        (floats(60), floats(60), np.int64(3)),
+        ("write_beside<<<", "write out of bounds", "0 bytes past the end of an allocation of 240 bytes"),
     ),
     (
-        "write_beside", 1, 60, (floats(60), floats(60), np.int64(-2)),
-        ("write_beside<<<", "write out of bounds",
-         "8 bytes before the start of an allocation of 240 bytes"),
+        "write_beside",
+        1,
+        60,
+        (floats(60), floats(60), np.int64(-2)),
+        ("write_beside<<<", "write out of bounds", "8 bytes before the start of an allocation of 240 bytes"),
     ),
     (
-        "shared_overrun", 1, 64, (floats(64),),
-        ("shared_overrun<<<", "write outside the 256 bytes of dynamic shared memory, ",
-         r"in block \(0, 0, 0\)"),
+        "shared_overrun",
+        1,
+        64,
+        (floats(64),),
+        ("shared_overrun<<<", "write outside the 256 bytes of dynamic shared memory, ", r"in block \(0, 0, 0\)"),
     ),
     (
-        "early_exit", 3, 64, (floats(192),),
-        ("early_exit<<<", r"divergent __syncthreads in block \(2, 0, 0\); 40 threads ", FIRST,
-         " wait at __syncthreads, faults.cu:{barrier: early exit}; 24 threads ",
-         r"\(first \(40, 0, 0\)\) have exited"),
+        "early_exit",
+        3,
+        64,
+        (floats(192),),
+        (
+            "early_exit<<<",
+            r"divergent __syncthreads in block \(2, 0, 0\); 40 threads ",
+            FIRST,
+            " wait at __syncthreads, faults.cu:{barrier: early exit}; 24 threads ",
+            r"\(first \(40, 0, 0\)\) have exited",
+        ),
     ),
     (
-        "two_barriers", 1, 64, (floats(64),),
-        ("two_barriers<<<", r"divergent __syncthreads in block \(0, 0, 0\); 10 threads ", FIRST,
-         " wait at __syncthreads, faults.cu:{barrier: the few}; 54 threads ",
-         r"\(first \(10, 0, 0\)\)",
-         " wait at __syncthreads, faults.cu:{barrier: the many}"),
+        "two_barriers",
+        1,
+        64,
+        (floats(64),),
+        (
+            "two_barriers<<<",
+            r"divergent __syncthreads in block \(0, 0, 0\); 10 threads ",
+            FIRST,
+            " wait at __syncthreads, faults.cu:{barrier: the few}; 54 threads ",
+            r"\(first \(10, 0, 0\)\)",
+            " wait at __syncthreads, faults.cu:{barrier: the many}",
+        ),
     ),
     (
-        "barrier_in_branch", 1, 64, (floats(64),),
-        ("barrier_in_branch<<<", r"divergent __syncthreads in block \(0, 0, 0\); 32 threads ",
-         FIRST, " wait at __syncthreads", r"; 32 threads \(first \(32, 0, 0\)\) have exited"),
+        "barrier_in_branch",
+        1,
+        64,
+        (floats(64),),
+        (
+            "barrier_in_branch<<<",
+            r"divergent __syncthreads in block \(0, 0, 0\); 32 threads ",
+            FIRST,
+            " wait at __syncthreads",
+            r"; 32 threads \(first \(32, 0, 0\)\) have exited",
+        ),
     ),
     (
-        "different_collectives", 1, 32, (floats(32),),
+        "different_collectives",
+        1,
+        32,
+        (floats(32),),
         ("lanes of warp 0 meet at different operations: ", r"lane \d+ at a (shuffle|vote)"),
     ),
+    ("half_a_warp_multiplies", 1, 32, (floats(32),), ("mma_m16n8k8_tf32: only lanes 0xffff of warp 0 are there",)),
     (
-        "half_a_warp_multiplies", 1, 32, (floats(32),),
-        ("mma_m16n8k8_tf32: only lanes 0xffff of warp 0 are there",),
+        "lonely_named_barrier",
+        1,
+        64,
+        (floats(64),),
+        (
+            r"deadlock in block \(0, 0, 0\); 32 threads ",
+            FIRST,
+            " wait at named barrier 3 where 32 of 64 threads have arrived",
+        ),
     ),
-    (
-        "lonely_named_barrier", 1, 64, (floats(64),),
-        (r"deadlock in block \(0, 0, 0\); 32 threads ", FIRST,
-         " wait at named barrier 3 where 32 of 64 threads have arrived"),
-    ),
-    (
-        "misaligned_copy", 1, 64, (floats(128), floats(64)),
-        ("cp.async of 16 bytes from .*: not aligned", ANY_THREAD),
-    ),
-    (
-        "endless_stack", 1, 32, (floats(32), 10**6),
-        ("endless_stack<<<", "the thread's stack overflowed", ANY_THREAD),
-    ),
-    (
-        "null_pointer", 1, 32, (None, floats(32)),
-        ("null_pointer<<<", "access through a null pointer", ANY_THREAD),
-    ),
-]  # fmt: skip
+    ("misaligned_copy", 1, 64, (floats(128), floats(64)), ("cp.async of 16 bytes from .*: not aligned", ANY_THREAD)),
+    ("endless_stack", 1, 32, (floats(32), 10**6), ("endless_stack<<<", "the thread's stack overflowed", ANY_THREAD)),
+    ("null_pointer", 1, 32, (None, floats(32)), ("null_pointer<<<", "access through a null pointer", ANY_THREAD)),
+]
 
 
 def shared_bytes(kernel: str) -> int:
@@ -109,17 +152,9 @@ def shared_bytes(kernel: str) -> int:
 
 
 @pytest.mark.parametrize("seed", [0, 5])
-@pytest.mark.parametrize(
-    ("kernel", "grid", "block", "args", "pieces"), STOPPED, ids=[row[0] for row in STOPPED]
-)
+@pytest.mark.parametrize(("kernel", "grid", "block", "args", "pieces"), STOPPED, ids=[row[0] for row in STOPPED])
 def test_fault_that_stops_the_launch(
-    kernel: str,
-    grid: int,
-    block: int,
-    args: Any,
-    pieces: tuple[str, ...],
-    seed: int,
-    emulator_for: Maker,
+    kernel: str, grid: int, block: int, args: Any, pieces: tuple[str, ...], seed: int, emulator_for: Maker
 ) -> None:
     launch = emulator_for(ALPHA_EMULATED_SEED=seed)
     message = ".*".join(pieces)
@@ -148,9 +183,7 @@ SPOILED: list[tuple[str, int, int, tuple[Any, ...], Any]] = [
 
 
 @pytest.mark.parametrize("seed", [0, 5])
-@pytest.mark.parametrize(
-    ("kernel", "grid", "block", "args", "expected"), SPOILED, ids=[row[0] for row in SPOILED]
-)
+@pytest.mark.parametrize(("kernel", "grid", "block", "args", "expected"), SPOILED, ids=[row[0] for row in SPOILED])
 def test_fault_that_spoils_the_result(
     kernel: str, grid: int, block: int, args: Any, expected: Any, seed: int, emulator_for: Maker
 ) -> None:
@@ -216,9 +249,7 @@ def test_arguments_that_do_not_fit(emulator: Emulator) -> None:
         emulator(SOURCE, "nobody", 1, 64)
     with pytest.raises(DeviceError, match=r"early_exit.*the grid or the block is too large"):
         emulator(SOURCE, "early_exit", 1, 1025, x)
-    with pytest.raises(
-        DeviceError, match=r"early_exit: 200000 bytes of dynamic .* the limit is 166912"
-    ):
+    with pytest.raises(DeviceError, match=r"early_exit: 200000 bytes of dynamic .* the limit is 166912"):
         emulator(SOURCE, "early_exit", 1, 64, x, shared_bytes=200_000)
 
 

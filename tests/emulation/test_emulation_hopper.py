@@ -134,11 +134,7 @@ def test_bf16_product_of_transposed_operands(seeded: Emulator, registers: int) -
     np.testing.assert_allclose(c, widened(a).T @ widened(b), atol=1e-4)
 
 
-MISTAKES = {
-    "no wait for the tiles": 1,
-    "no wait for an empty stage": 2,
-    "no wait for the products": 4,
-}
+MISTAKES = {"no wait for the tiles": 1, "no wait for an empty stage": 2, "no wait for the products": 4}
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -19,10 +19,7 @@ ROWS = [
     ("tiles.cu", "sm_80", {}),
     ("tiles.cu", "sm_120", {}),
     ("faults.cu", "sm_80", {"CORRECT": 1}),
-    *(
-        ("hopper.cu", "sm_90a", {"N": n, "A_REGISTERS": n // 32 % 2})
-        for n in (64, 96, 128, 160, 192, 224, 256)
-    ),
+    *(("hopper.cu", "sm_90a", {"N": n, "A_REGISTERS": n // 32 % 2}) for n in (64, 96, 128, 160, 192, 224, 256)),
 ]
 
 

@@ -46,12 +46,7 @@ def sanitized(*arguments: str, preload: bool = True) -> subprocess.CompletedProc
     }
     if preload:
         variables["LD_PRELOAD"] = str(LIBRARY)
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **variables},
-    )
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env={**os.environ, **variables})
 
 
 def run(script: str, preload: bool = True) -> subprocess.CompletedProcess[str]:
@@ -101,8 +96,7 @@ def test_operators_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
     names = "test_cuda_equals_cpu or test_every_cuda_row_equals_the_formula or test_moments"
     files = [
-        str(HERE.parent / "ops" / name)
-        for name in ("test_primitives.py", "test_conv2d.py", "test_conv2d_moments.py")
+        str(HERE.parent / "ops" / name) for name in ("test_primitives.py", "test_conv2d.py", "test_conv2d_moments.py")
     ]
     options = ("-q", "-p", "no:cacheprovider", "--numprocesses", "auto", "--dist", "worksteal")
     result = sanitized("-m", "pytest", *options, "-k", names, *files)

@@ -40,9 +40,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     on.close()
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in VARIANTS if row.device == "cuda"], ids=lambda row: row.name
-)
+@pytest.mark.parametrize("row", [row for row in VARIANTS if row.device == "cuda"], ids=lambda row: row.name)
 def test_convolutions(device: CudaDevice, row: Variant) -> None:
     s = DEEP if row.can(DEEP, cuda_target(device)) else STEM
     shapes = {FORWARD: (s.X, s.W), INPUT: (s.Y, s.W)}.get(row.operator, (s.X, s.Y))
@@ -60,9 +58,7 @@ def test_convolutions(device: CudaDevice, row: Variant) -> None:
 
 
 @pytest.mark.parametrize("name", ["conv_v2", "ks_deconv", "sk_dilated", "implicit_gemm"])
-def test_compilation(
-    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
+def test_compilation(device: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     row = next(row for row in VARIANTS if row.name in (name, f"{name}_64x64"))
     options = [f"-DALPHA_{key}={value}" for key, value in row.tile.items()]
     monkeypatch.setenv("ALPHA_CACHE_DIR", str(tmp_path))

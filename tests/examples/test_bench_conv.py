@@ -50,9 +50,20 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 def test_alone(device: str, tmp_path: Path) -> None:
     result = run(
-        "--device", device, "--alone", "--cases", "4,8,16,6,3,2", "3,16,8,48,3,1",
-        "--precision", "float32", "--budget-ms", "1", "--output", str(tmp_path), "--moments",
-    )  # fmt: skip
+        "--device",
+        device,
+        "--alone",
+        "--cases",
+        "4,8,16,6,3,2",
+        "3,16,8,48,3,1",
+        "--precision",
+        "float32",
+        "--budget-ms",
+        "1",
+        "--output",
+        str(tmp_path),
+        "--moments",
+    )
     assert result.returncode == 0, result.stderr
     assert len(re.findall(r"error \d\S+  (?:then|with) moments", result.stdout)) == 4
     rows = table(tmp_path)
@@ -72,9 +83,21 @@ def test_alone(device: str, tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_against_pytorch(tmp_path: Path) -> None:
     result = run(
-        "--device", "cpu", "--cases", "6,8,8,12,3,2", "6,8,8,12,3,1", "--operators", "dX",
-        "--precision", "float32", "--variants", "--budget-ms", "1", "--output", str(tmp_path),
-    )  # fmt: skip
+        "--device",
+        "cpu",
+        "--cases",
+        "6,8,8,12,3,2",
+        "6,8,8,12,3,1",
+        "--operators",
+        "dX",
+        "--precision",
+        "float32",
+        "--variants",
+        "--budget-ms",
+        "1",
+        "--output",
+        str(tmp_path),
+    )
     assert result.returncode == 0, result.stderr
     rows = table(tmp_path)
     assert [row["operator"] for row in rows] == ["dX", "dX"]
@@ -100,9 +123,18 @@ def test_without_pytorch_and_matplotlib(tmp_path: Path) -> None:
     for name in ("torch", "matplotlib"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('not installed')\n")
     result = run(
-        "--device", "cpu", "--cases", "4,8,8,4,3,1", "--precision", "float32", "--budget-ms", "1",
-        "--output", str(tmp_path / "out"), PYTHONPATH=f"{tmp_path}:{ROOT}",
-    )  # fmt: skip
+        "--device",
+        "cpu",
+        "--cases",
+        "4,8,8,4,3,1",
+        "--precision",
+        "float32",
+        "--budget-ms",
+        "1",
+        "--output",
+        str(tmp_path / "out"),
+        PYTHONPATH=f"{tmp_path}:{ROOT}",
+    )
     assert result.returncode == 0, result.stderr
     assert "no charts: pip install matplotlib" in result.stdout
     assert all(float(row["error"]) < 1e-6 for row in table(tmp_path / "out"))
@@ -153,11 +185,7 @@ def test_operations_of_table_iii(room: Rooms) -> None:
     s = room("cases").square(8, 3, 5, 2, 3, 2)  # 4x4 outputs, 7x7 with inserted zeros
     taps = 3 * 3 * 3 * 5
     nominal = {name: operator.nominal(s) for name, operator in operators.items()}
-    assert nominal == {
-        "forward": 2 * 2 * 4 * 4 * taps,
-        "dX": 2 * 2 * 8 * 8 * taps,
-        "dW": 2 * 2 * 7 * 7 * taps,
-    }
+    assert nominal == {"forward": 2 * 2 * 4 * 4 * taps, "dX": 2 * 2 * 8 * 8 * taps, "dW": 2 * 2 * 7 * 7 * taps}
     useful = 11 * 11 / (12 * 12)  # of three taps at four outputs, the first lies in the padding
     assert operators["forward"].skipped(s) == pytest.approx(1 - useful)
     assert operators["dX"].skipped(s) == pytest.approx(1 - useful / 4)

@@ -70,9 +70,7 @@ def test_compare_pytorch() -> None:
     result = run("compare_pytorch.py", "--batch-size", "4", "--rounds", "1", "--steps", "1")
     assert result.returncode == 0, result.stderr
     if importlib.util.find_spec("torch") is None:
-        assert result.stdout == (
-            "compare_pytorch: skipped, PyTorch is not installed (pip install torch)\n"
-        )
+        assert result.stdout == ("compare_pytorch: skipped, PyTorch is not installed (pip install torch)\n")
         pytest.skip("needs PyTorch")
     assert re.search(r"Alpha is at \d+\.\d\dx of PyTorch (NCHW|channels_last)", result.stdout)
     assert re.search(r"Alpha +fifth loss \d\.\d+  peak \d+ MB", result.stdout)
@@ -81,9 +79,18 @@ def test_compare_pytorch() -> None:
 @pytest.mark.torch
 def test_compare_pytorch_in_bf16() -> None:
     result = run(
-        "compare_pytorch.py", "--device", "cpu", "--batch-size", "4", "--rounds", "1", "--steps", "1",
-        "--precision", "bf16",
-    )  # fmt: skip
+        "compare_pytorch.py",
+        "--device",
+        "cpu",
+        "--batch-size",
+        "4",
+        "--rounds",
+        "1",
+        "--steps",
+        "1",
+        "--precision",
+        "bf16",
+    )
     assert result.returncode == 0, result.stderr
     losses = re.findall(r"(\S+ bf16) +fifth loss (\d\.\d+)", result.stdout)
     assert [name for name, _ in losses] == ["NCHW bf16", "channels_last bf16", "Alpha bf16"]

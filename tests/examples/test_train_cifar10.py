@@ -30,13 +30,7 @@ def environment() -> dict[str, str]:
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+        command(*arguments), cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -69,9 +63,7 @@ def test_a_short_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
-    assert lines[0].startswith(
-        "resnet18 on cpu in tf32, CIFAR-10 sample, 5,000 + 1,000 images (as asked)"
-    )
+    assert lines[0].startswith("resnet18 on cpu in tf32, CIFAR-10 sample, 5,000 + 1,000 images (as asked)")
     assert lines[1].startswith("epoch  1/1 ")
     assert lines[1].endswith(" MB   tf32")
     output = tmp_path / "runs" / "resnet18-sample"

@@ -60,9 +60,7 @@ def record(arch: str) -> dict[Launch, int]:
         for precision in alpha.numerics.PRECISIONS:
             with alpha.precision(precision):
                 train(network, on)
-    return {
-        launch: budget(launch, arch) for launch in recorded(on).union(*record_rows(arch).values())
-    }
+    return {launch: budget(launch, arch) for launch in recorded(on).union(*record_rows(arch).values())}
 
 
 def in_turn(arch: str) -> dict[Launch, int]:
@@ -82,8 +80,7 @@ def budget(launch: Launch, arch: str) -> int:
     allowed = [
         row.registers
         for row in VARIANTS
-        if _tile(row) <= options
-        and kernel in {(x.source, x.entry) for x in launched.get(row.name, ())}
+        if _tile(row) <= options and kernel in {(x.source, x.entry) for x in launched.get(row.name, ())}
     ]
     return min(allowed, default=REGISTERS)
 
@@ -189,9 +186,12 @@ def run_large(on: CudaDevice) -> None:
 @functools.cache
 def networks() -> tuple[nn.Module, ...]:
     moments = nn.Sequential(
-        nn.Conv2d(3, 64, 3, padding=1), nn.Conv2d(64, 64, 3, 2, 1, bias=False, moments=True),
-        nn.BatchNorm2d(64), nn.Flatten(), nn.Linear(64 * 16 * 16, 10),
-    )  # fmt: skip
+        nn.Conv2d(3, 64, 3, padding=1),
+        nn.Conv2d(64, 64, 3, 2, 1, bias=False, moments=True),
+        nn.BatchNorm2d(64),
+        nn.Flatten(),
+        nn.Linear(64 * 16 * 16, 10),
+    )
     return models.resnet18(), models.vgg16(), moments
 
 

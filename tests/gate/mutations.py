@@ -176,8 +176,7 @@ def _row_runs(row: Variant) -> list[Run]:
         def run(device: CudaDevice) -> list[np.ndarray]:
             dtype = launches.test_conv2d.arrays_of(row)
             first, second = (
-                device.upload(a.astype(dtype))
-                for a in launches.test_conv2d.operands(row.operator, s, "float32")
+                device.upload(a.astype(dtype)) for a in launches.test_conv2d.operands(row.operator, s, "float32")
             )
             arrays = [row.run(first, second, s, row)]
             if row.finds_moments:

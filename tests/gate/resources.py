@@ -126,14 +126,8 @@ def page() -> str:
             family = folder
             lines += ["", f"## {family}", "", _HEAD, "|---|---|---|" + "---|---|" * len(SHOWN)]
         threads, shared = next(cells[key][:2] for cells in tables.values() if key in cells)
-        macros = ", ".join(
-            option.removeprefix("-DALPHA_").replace("ALPHA_", "") for option in options
-        )
-        cells = [
-            f"`{entry}`" + (f"<br>{_code(macros)}" if macros else ""),
-            str(threads),
-            str(shared),
-        ]
+        macros = ", ".join(option.removeprefix("-DALPHA_").replace("ALPHA_", "") for option in options)
+        cells = [f"`{entry}`" + (f"<br>{_code(macros)}" if macros else ""), str(threads), str(shared)]
         for arch in SHOWN:
             cells += tables[arch].get(key, (0, 0, "", ""))[2:]
         lines.append("| " + " | ".join(cells) + " |")
@@ -152,9 +146,7 @@ Every kernel as the operators launch it, compiled by nvcc {nvcc}. `{command}` wr
 is stale. No kernel spills or has a stack frame. Shared memory is static and dynamic together, of the launch that needs
 the most. Occupancy is how many blocks, and warps, a multiprocessor runs at a time; an empty field: the architecture
 runs another kernel."""
-_HEAD = "| kernel | threads | shared, bytes |" + "".join(
-    f" {arch}: registers | blocks (warps) |" for arch in SHOWN
-)
+_HEAD = "| kernel | threads | shared, bytes |" + "".join(f" {arch}: registers | blocks (warps) |" for arch in SHOWN)
 
 
 def _code(text: str) -> str:

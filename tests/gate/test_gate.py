@@ -39,8 +39,7 @@ def problems(arch: str, budgets: dict[Launch, int]) -> list[str]:
             f"a stack of {has.stack_bytes} bytes": has.stack_bytes > 0,
             f"{has.registers} registers a thread, {budget} are allowed": has.registers > budget,
             f"{shared} bytes of shared memory, a block may have {limit}": shared > limit,
-            f"{launch.threads} threads do not fit a multiprocessor": blocks == 0
-            and shared <= limit,
+            f"{launch.threads} threads do not fit a multiprocessor": blocks == 0 and shared <= limit,
             f"{blocks} blocks fit a multiprocessor, {wanted_blocks(launch)} are meant to": 0
             < blocks
             < wanted_blocks(launch),
@@ -162,8 +161,5 @@ def test_report_of_the_assembler() -> None:
         "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async is serialized in 'g'\n"
     )
     report = resources.read_report(log)
-    assert report.entries == {
-        "f": resources.Resources(40, 4224, 8, 16),
-        "g": resources.Resources(8, 0, 0, 0),
-    }
+    assert report.entries == {"f": resources.Resources(40, 4224, 8, 16), "g": resources.Resources(8, 0, 0, 0)}
     assert len(report.warnings) == 1

@@ -8,9 +8,7 @@ import pytest
 from alpha.errors import AlphaError
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
-ONE_AFTER_THE_OTHER = (
-    "for blocks that run at the same time, and the emulator's come one after the other"
-)
+ONE_AFTER_THE_OTHER = "for blocks that run at the same time, and the emulator's come one after the other"
 # (kernel, file of the wait): why nothing changes without it
 EXPLAINED = {
     ("batchnorm/apply.cu", "common/columns.cuh"): "it adds no lanes up",

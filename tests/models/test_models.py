@@ -28,9 +28,7 @@ PARAMETERS = [
 
 
 @pytest.mark.parametrize(("name", "classes", "size", "count"), PARAMETERS)
-def test_parameter_counts(
-    monkeypatch: pytest.MonkeyPatch, name: str, classes: int, size: int, count: int
-) -> None:
+def test_parameter_counts(monkeypatch: pytest.MonkeyPatch, name: str, classes: int, size: int, count: int) -> None:
     # drawing 60 million numbers is not what is tested
     monkeypatch.setattr(alpha.rng, "uniform", lambda shape, *_: np.zeros(shape, np.float32))
     model = getattr(models, name)(classes, size)

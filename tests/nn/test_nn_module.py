@@ -32,9 +32,16 @@ class Net(nn.Module):
 
 
 NAMES = [
-    "scale", "count", "body.0.weight", "body.0.bias", "body.2.weight",
-    "heads.0.weight", "heads.0.bias", "heads.1.weight", "heads.1.bias",
-]  # fmt: skip
+    "scale",
+    "count",
+    "body.0.weight",
+    "body.0.bias",
+    "body.2.weight",
+    "heads.0.weight",
+    "heads.0.bias",
+    "heads.1.weight",
+    "heads.1.bias",
+]
 
 
 def test_names_come_in_order_of_assignment() -> None:
@@ -200,9 +207,7 @@ def test_sequential_and_module_list() -> None:
         assert list(part.state_dict()) == ["1.weight", "1.bias"]
         container[1] = nn.Tanh()
         container.append(nn.ReLU()).extend([nn.ReLU()])
-        assert [type(m).__name__ for m in container] == [
-            "Linear", "Tanh", "Linear", "Flatten", "ReLU", "ReLU",
-        ]  # fmt: skip
+        assert [type(m).__name__ for m in container] == ["Linear", "Tanh", "Linear", "Flatten", "ReLU", "ReLU"]
         with pytest.raises(IndexError):
             container[6]
         with pytest.raises(TypeError, match="holds modules, not function"):
@@ -222,10 +227,7 @@ def test_apply_returns_the_module() -> None:
 
 def test_repr_shows_the_tree() -> None:
     assert repr(nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(0.2, inplace=True))) == (
-        "Sequential(\n"
-        "  (0): Linear(3, 4, bias=True)\n"
-        "  (1): LeakyReLU(negative_slope=0.2, inplace=True)\n"
-        ")"
+        "Sequential(\n  (0): Linear(3, 4, bias=True)\n  (1): LeakyReLU(negative_slope=0.2, inplace=True)\n)"
     )
 
 

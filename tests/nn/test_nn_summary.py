@@ -41,9 +41,7 @@ def test_counts_by_hand(device: str) -> None:
     assert rows["fc"].cost.flops == 2 * 2 * 128 * 10
     assert rows["(model)"].cost.flops == 2 * map_size * 8  # the product in its own forward
     assert [row.parameters for row in rows.values()] == [216, 16, 0, 1290, 64]
-    assert [row.shape for row in rows.values()] == [
-        (2, 4, 4, 8), (2, 4, 4, 8), (2, 4, 4, 8), (2, 10), (2, 10),
-    ]  # fmt: skip
+    assert [row.shape for row in rows.values()] == [(2, 4, 4, 8), (2, 4, 4, 8), (2, 4, 4, 8), (2, 10), (2, 10)]
 
 
 def test_a_frozen_part_keeps_nothing() -> None:
@@ -79,12 +77,8 @@ def test_the_module_is_left_as_it_was() -> None:
 def test_the_table() -> None:
     text = alpha.models.resnet18().summary((1, 32, 32, 3))
     lines = text.splitlines()
-    assert lines[0].split() == [
-        "layer", "type", "output", "parameters", "MFLOP", "useful", "kept", "KiB",
-    ]  # fmt: skip
-    assert lines[2].split() == [
-        "conv1", "Conv2d", "(1,", "16,", "16,", "64)", "9,408", "4.8", "89.6%", "12.0",
-    ]  # fmt: skip
+    assert lines[0].split() == ["layer", "type", "output", "parameters", "MFLOP", "useful", "kept", "KiB"]
+    assert lines[2].split() == ["conv1", "Conv2d", "(1,", "16,", "16,", "64)", "9,408", "4.8", "89.6%", "12.0"]
     assert lines[-1].startswith("ResNet on (1, 32, 32, 3): 12,619,722 parameters, 0.31 GFLOP")
     assert lines[-1].endswith(", precision float32")
     assert max(map(len, lines[:-1])) <= 100

@@ -70,13 +70,7 @@ def test_extreme_values(device: str, name: str) -> None:
     y = ACTIVATIONS[name](alpha.tensor(x, device=device)).numpy()
     assert np.isfinite(y[:-1]).all()
     assert np.isnan(y[-1])
-    limits = {
-        "sigmoid": (0, 1),
-        "tanh": (-1, 1),
-        "softplus": (0, 1e4),
-        "relu": (0, 1e4),
-        "gelu": (0, 1e4),
-    }
+    limits = {"sigmoid": (0, 1), "tanh": (-1, 1), "softplus": (0, 1e4), "relu": (0, 1e4), "gelu": (0, 1e4)}
     if name in limits:
         assert (y[0], y[6]) == limits[name]
 

@@ -13,9 +13,18 @@ import alpha.nn.functional as F
 from alpha import GradientError, ShapeError, Tensor
 
 BROADCASTS = [
-    ((2, 3), (2, 3)), ((4, 3), (3,)), ((3,), (4, 3)), ((2, 1, 3), (5, 1)), ((2, 3), ()), ((), (2, 3)),
-    ((1,), (1, 1)), ((2, 3, 4), (3, 1)), ((3, 1), (1, 4)), ((2, 3, 4), (1, 3, 4)), ((1, 5), (4, 1)),
-]  # fmt: skip
+    ((2, 3), (2, 3)),
+    ((4, 3), (3,)),
+    ((3,), (4, 3)),
+    ((2, 1, 3), (5, 1)),
+    ((2, 3), ()),
+    ((), (2, 3)),
+    ((1,), (1, 1)),
+    ((2, 3, 4), (3, 1)),
+    ((3, 1), (1, 4)),
+    ((2, 3, 4), (1, 3, 4)),
+    ((1, 5), (4, 1)),
+]
 BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
@@ -116,9 +125,7 @@ def test_rows_off_every_alignment(device: str) -> None:
     np.testing.assert_array_equal((x[1:6] * 2.0 + x[2:7]).numpy(), values[1:6] * 2 + values[2:7])
     np.testing.assert_array_equal((x[3] + x[4]).numpy(), values[3] + values[4])
     np.testing.assert_array_equal(x[1:5].sum(0).numpy(), values[1:5].sum(0))
-    np.testing.assert_array_equal(
-        (x[2:4] @ F.transpose(x[1:3])).numpy(), values[2:4] @ values[1:3].T
-    )
+    np.testing.assert_array_equal((x[2:4] @ F.transpose(x[1:3])).numpy(), values[2:4] @ values[1:3].T)
 
 
 def test_errors(device: str) -> None:

@@ -23,9 +23,7 @@ def statistics(C: int, device: str, dtype: Any = np.float32) -> list[alpha.Tenso
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_gradients(shape: tuple[int, ...]) -> None:
     C = shape[-1]
-    check_gradient(
-        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), shape, (C,), (C,)
-    )
+    check_gradient(lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), shape, (C,), (C,))
     mean, var = statistics(C, "cpu", np.float64)
     check_gradient(lambda x, w, b: F.batch_norm(x, mean, var, w, b), shape, (C,), (C,))
 
@@ -46,8 +44,13 @@ def test_as_in_pytorch(device: str, shape: tuple[int, ...], training: bool) -> N
 
     check_torch(
         lambda x, w, b: F.batch_norm(x, *ours, w, b, training=training, momentum=0.3, eps=1e-4),
-        twin, shape, positive(C), (C,), device=device, length=1000,
-    )  # fmt: skip
+        twin,
+        shape,
+        positive(C),
+        (C,),
+        device=device,
+        length=1000,
+    )
     for mine, his in zip(ours, theirs, strict=True):
         assert_close(mine.numpy(), his.numpy(), 64, "running statistics")
 
@@ -87,13 +90,9 @@ def test_empty_in_evaluation(device: str) -> None:
 def test_errors(device: str) -> None:
     x, w = (alpha.tensor(np.ones(s, np.float32), device=device) for s in ((2, 3), (4,)))
     three = alpha.tensor(np.ones(3, np.float32), device=device)
-    with pytest.raises(
-        ShapeError, match=r"batch_norm: weight has shape \(4,\), x \(2, 3\) needs \(3,\)"
-    ):
+    with pytest.raises(ShapeError, match=r"batch_norm: weight has shape \(4,\), x \(2, 3\) needs \(3,\)"):
         F.batch_norm(x, None, None, w, three, training=True)
-    with pytest.raises(
-        ShapeError, match=r"one row a channel has no variance to train on  \(x \(1, 3\)\)"
-    ):
+    with pytest.raises(ShapeError, match=r"one row a channel has no variance to train on  \(x \(1, 3\)\)"):
         F.batch_norm(x[:1], None, None, three, three, training=True)
     with pytest.raises(ShapeError, match="evaluation needs running_mean and running_var"):
         F.batch_norm(x, None, None, three, three)

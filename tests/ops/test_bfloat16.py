@@ -26,9 +26,22 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     **{name: ((0,), (BF16,)) for name in CASES if name.endswith("_forward")},
     **{name: ((0, 1), (BF16,)) for name in CASES if name.endswith("_backward")},
     **{name: ((0, 1), (BF16,)) for name in ("add", "subtract", "multiply", "divide", "matmul_batch")},
-    **{name: ((0,), (BF16,)) for name in (
-        "affine", "power", "exponential", "logarithm", "broadcast_to", "dropout_apply", "transpose_2d",
-        "scatter_rows", "batch_norm_apply", "avg_pool2d_backward", "max_pool2d_backward")},
+    **{
+        name: ((0,), (BF16,))
+        for name in (
+            "affine",
+            "power",
+            "exponential",
+            "logarithm",
+            "broadcast_to",
+            "dropout_apply",
+            "transpose_2d",
+            "scatter_rows",
+            "batch_norm_apply",
+            "avg_pool2d_backward",
+            "max_pool2d_backward",
+        )
+    },
     "sum_middle": ((0,), (F32,)),
     "channel_moments": ((0,), (F32, F32)),
     "batch_norm_gradients": ((0, 1), (BF16, F32, F32)),
@@ -37,14 +50,18 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "conv2d_backward_weight": ((0, 1), (F32,)),
     "softmax_cross_entropy": ((0,), (F32, BF16)),
     "max_pool2d_forward": ((0,), (BF16, U8)),
-}  # fmt: skip
+}
 ELSEWHERE = {"cast", "adam_update", "sgd_update"}  # updates have no bfloat16 form
 
 # packs of eight; what meets float32
 _wide = PoolShape(2, 7, 6, 16, 3, 3, 2, 2, 1, 1, 4, 3)
 MORE: dict[str, list[tuple[tuple[int, ...], tuple[Any, ...]]]] = {
-    "add": [((0,), (normal(6, 16), normal(16))), ((1,), (normal(6, 12), normal(12))),
-            ((0,), (normal(6, 7), normal(7))), ((0, 1), (normal(40, 64), normal(40, 64)))],
+    "add": [
+        ((0,), (normal(6, 16), normal(16))),
+        ((1,), (normal(6, 12), normal(12))),
+        ((0,), (normal(6, 7), normal(7))),
+        ((0, 1), (normal(40, 64), normal(40, 64))),
+    ],
     "multiply": [((0,), (normal(8, 10), normal(1)))],
     "broadcast_to": [((0,), (normal(3, 1, 8), (3, 5, 8)))],
     "batch_norm_apply": [((0,), (normal(90, 32), *(positive(32) for _ in range(4)), 1e-5))],
@@ -52,7 +69,7 @@ MORE: dict[str, list[tuple[tuple[int, ...], tuple[Any, ...]]]] = {
     "max_pool2d_forward": [((0,), (normal(2, 7, 6, 16), _wide))],
     "max_pool2d_backward": [((0,), (*test_primitives.taps(_wide), _wide))],
     "avg_pool2d_backward": [((0,), (normal(2, 4, 3, 16), _wide))],
-}  # fmt: skip
+}
 
 
 def lower(values: Any) -> Any:
@@ -80,19 +97,10 @@ CASTS = [
 ] + [(np.arange(250, dtype=np.uint8), BFLOAT16, 2 / 255, -1.0)]
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "length"), ALL, ids=[f"{name}-{i}" for i, (name, *_) in enumerate(ALL)]
-)
-def test_within_a_rounding_of_float32(
-    device: str, name: str, arguments: tuple[Any, ...], length: int
-) -> None:
-    widened = tuple(
-        a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == BFLOAT16 else a
-        for a in arguments
-    )
-    expected, found = (
-        run(REGISTRY[name], on, values) for on, values in (("cpu", widened), (device, arguments))
-    )
+@pytest.mark.parametrize(("name", "arguments", "length"), ALL, ids=[f"{name}-{i}" for i, (name, *_) in enumerate(ALL)])
+def test_within_a_rounding_of_float32(device: str, name: str, arguments: tuple[Any, ...], length: int) -> None:
+    widened = tuple(a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == BFLOAT16 else a for a in arguments)
+    expected, found = (run(REGISTRY[name], on, values) for on, values in (("cpu", widened), (device, arguments)))
     for dtype, e, f in zip(LOWERED[name][1], expected, found, strict=False):
         assert f.dtype.name == dtype
         if dtype == U8:
@@ -113,11 +121,7 @@ def test_every_primitive_is_here() -> None:
 def test_casts(device: str, arguments: tuple[Any, ...]) -> None:
     values, dtype, scale, shift = arguments
     (y, *_) = run(REGISTRY["cast"], device, arguments)
-    exact = (
-        values
-        if scale == 1.0
-        else values.astype(np.float32) * np.float32(scale) + np.float32(shift)
-    )
+    exact = values if scale == 1.0 else values.astype(np.float32) * np.float32(scale) + np.float32(shift)
     np.testing.assert_array_equal(y, exact.astype(dtype))
 
 
@@ -126,9 +130,7 @@ def test_rounding_is_to_nearest_even(device: str) -> None:
     near = (1 + np.arange(64) * 2.0**-9).astype(np.float32)
     values = np.concatenate([np.array(ends, np.float32), near])
     x = alpha.tensor(values, device=device).astype("bfloat16")
-    np.testing.assert_array_equal(
-        x.numpy().astype(np.float32), values.astype(BFLOAT16).astype(np.float32)
-    )
+    np.testing.assert_array_equal(x.numpy().astype(np.float32), values.astype(BFLOAT16).astype(np.float32))
 
 
 def test_devices_hold_it(device: str) -> None:
@@ -165,9 +167,7 @@ def test_other_dtypes_do_not_meet_it(device: str) -> None:
         lambda x, w: F.leaky_relu(x + w, in_place=True).reshape(3, 2, 8)[1:].sum(),
     ],
 )
-def test_gradients_have_the_dtype_of_their_tensors(
-    device: str, function: Callable[[Tensor, Tensor], Tensor]
-) -> None:
+def test_gradients_have_the_dtype_of_their_tensors(device: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
     values = positive(6, 8), positive(6, 8)
 
     def gradients(dtype: str) -> list[np.ndarray]:
@@ -193,11 +193,18 @@ def layers() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
         "transposed": (nn.ConvTranspose2d(8, 4, 3, 2, 1), (3, 4, 5, 8)),
         "linear": (nn.Linear(24, 10), (5, 24)),
         "block": (
-            nn.Sequential(nn.Conv2d(8, 16, 3, bias=False), nn.BatchNorm2d(16), nn.GELU(), nn.AvgPool2d(2),
-                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)),
+            nn.Sequential(
+                nn.Conv2d(8, 16, 3, bias=False),
+                nn.BatchNorm2d(16),
+                nn.GELU(),
+                nn.AvgPool2d(2),
+                nn.AdaptiveAvgPool2d(1),
+                nn.Flatten(),
+                nn.Linear(16, 4),
+            ),
             (16, 8, 8, 8),
         ),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("name", ["conv", "transposed", "linear", "block"])

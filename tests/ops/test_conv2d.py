@@ -28,18 +28,19 @@ OPERATORS = {
     INPUT: (reference.backward_input, ("Y", "W")),
     WEIGHT: (reference.backward_weight, ("X", "Y")),
 }
-TARGETS = (
-    Target("cpu"),
-    Target("cuda", (7, 5), 40),
-    Target("cuda", (8, 0), 108),
-    Target("cuda", (9, 0), 132),
-)
+TARGETS = (Target("cpu"), Target("cuda", (7, 5), 40), Target("cuda", (8, 0), 108), Target("cuda", (9, 0), 132))
 AMPERE = Target("cuda", (8, 0), 108)
 CUDA_ROWS = [v for v in VARIANTS if v.device == "cuda"]
 
 
-def make(N: int, I: tuple[int, int], C: tuple[int, int], F: tuple[int, int],  # noqa: E741
-         s: tuple[int, int] = (1, 1), p: tuple[int, int] = (0, 0)) -> ConvShape:  # fmt: skip
+def make(
+    N: int,
+    I: tuple[int, int],
+    C: tuple[int, int],
+    F: tuple[int, int],
+    s: tuple[int, int] = (1, 1),
+    p: tuple[int, int] = (0, 0),
+) -> ConvShape:
     return conv_shape("test", (N, *I, C[0]), (C[1], *F, C[0]), s, p)
 
 
@@ -51,9 +52,7 @@ MANY = make(264, (12, 12), (8, 8), (3, 3), p=(1, 1))
 
 
 @st.composite
-def shapes(
-    draw: st.DrawFn, images: int = 4, channels: st.SearchStrategy[int] | None = None
-) -> ConvShape:
+def shapes(draw: st.DrawFn, images: int = 4, channels: st.SearchStrategy[int] | None = None) -> ConvShape:
     """Strides 1-4 and unequal, even and asymmetric filters, padding >= filter, IH < FH, sizes that nothing divides."""
     several = st.integers(1, 6) if channels is None else channels
     number = st.integers
@@ -71,13 +70,9 @@ def shapes(
         raise
 
 
-def operands(
-    operator: str, s: ConvShape, dtype: str, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+def operands(operator: str, s: ConvShape, dtype: str, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    first, second = (
-        rng.standard_normal(getattr(s, n)).astype(dtype) for n in OPERATORS[operator][1]
-    )
+    first, second = (rng.standard_normal(getattr(s, n)).astype(dtype) for n in OPERATORS[operator][1])
     return first, second
 
 
@@ -86,10 +81,13 @@ def relative_error(value: np.ndarray, exact: np.ndarray) -> float:
 
 
 CPU_FORMS = [
-    (FORWARD, cpu.conv_v2_patches), (FORWARD, cpu.conv_v2_positions),
-    (INPUT, cpu.ks_deconv_patches), (INPUT, cpu.ks_deconv_positions),
-    (WEIGHT, cpu.sk_dilated_patches), (WEIGHT, cpu.sk_dilated_taps),
-]  # fmt: skip
+    (FORWARD, cpu.conv_v2_patches),
+    (FORWARD, cpu.conv_v2_positions),
+    (INPUT, cpu.ks_deconv_patches),
+    (INPUT, cpu.ks_deconv_positions),
+    (WEIGHT, cpu.sk_dilated_patches),
+    (WEIGHT, cpu.sk_dilated_taps),
+]
 
 
 @given(s=shapes())
@@ -116,10 +114,15 @@ def test_adjoint_identity(s: ConvShape) -> None:
 
 def cuda_shapes() -> list[ConvShape]:
     """Small shapes at the edges of the tiles."""
-    maps = [((4, 4), (3, 3), (1, 1), (1, 1)), ((5, 3), (2, 4), (2, 1), (1, 3)),
-            ((6, 6), (3, 3), (2, 2), (1, 1)), ((2, 2), (3, 3), (1, 1), (1, 1)),
-            ((3, 7), (1, 1), (3, 2), (0, 0)), ((2, 3), (5, 4), (1, 2), (4, 2)),
-            ((5, 5), (2, 2), (4, 3), (3, 2))]  # fmt: skip
+    maps = [
+        ((4, 4), (3, 3), (1, 1), (1, 1)),
+        ((5, 3), (2, 4), (2, 1), (1, 3)),
+        ((6, 6), (3, 3), (2, 2), (1, 1)),
+        ((2, 2), (3, 3), (1, 1), (1, 1)),
+        ((3, 7), (1, 1), (3, 2), (0, 0)),
+        ((2, 3), (5, 4), (1, 2), (4, 2)),
+        ((5, 5), (2, 2), (4, 3), (3, 2)),
+    ]
     sizes = [
         (3, 3, 20),
         (2, 8, 5),
@@ -132,7 +135,7 @@ def cuda_shapes() -> list[ConvShape]:
         (600, 1, 4),  # more images than blocks at a time
     ]
     result = []
-    for (I, F_, s, p), (N, IC, OC) in itertools.product(maps, sizes):  # noqa: E741
+    for (I, F_, s, p), (N, IC, OC) in itertools.product(maps, sizes):
         if N > 60 and I not in ((2, 2), (5, 3)):
             continue  # a few large ones are enough on the emulated driver
         result.append(make(N, I, (IC, OC), F_, s, p))
@@ -169,9 +172,7 @@ def test_every_cuda_row_equals_the_formula(row: Variant) -> None:
         first, second = operands(row.operator, s, "float32", seed)
         # gradients are small, activations are not
         scale = np.float32(1e-6 if row.operator != FORWARD else 1e3)
-        first, second = (
-            (first * scale, second) if row.operator == INPUT else (first, second * scale)
-        )
+        first, second = (first * scale, second) if row.operator == INPUT else (first, second * scale)
         first, second = (a.astype(arrays_of(row)) for a in (first, second))
         exact = OPERATORS[row.operator][0](first.astype("float64"), second.astype("float64"), s)
         value = device.download(row.run(device.upload(first), device.upload(second), s, row))
@@ -189,9 +190,7 @@ def test_every_shape_has_a_row(operator: str, target: Target) -> None:
         assert choose(operator, s, target) in rows
 
 
-@pytest.mark.parametrize(
-    "row", [v for v in VARIANTS if v.fuses and v.tile["BN"] == 64], ids=lambda v: v.name
-)
+@pytest.mark.parametrize("row", [v for v in VARIANTS if v.fuses and v.tile["BN"] == 64], ids=lambda v: v.name)
 def test_bias_and_activation_with_the_product(row: Variant) -> None:
     """As by operators of their own, also where a tile is wider than the channels."""
     device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()
@@ -202,16 +201,12 @@ def test_bias_and_activation_with_the_product(row: Variant) -> None:
     plain = device.download(row.run(*on_device, s, row)).astype(np.float32) + b
     fused = device.download(row.run(*on_device, s, row, device.upload(b), 0.25))
     expected = np.where(plain > 0, plain, 0.25 * plain)
-    assert relative_error(fused.astype("float64"), expected) < (
-        4e-3 if row.precision == "bf16" else 1e-6
-    )
+    assert relative_error(fused.astype("float64"), expected) < (4e-3 if row.precision == "bf16" else 1e-6)
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["conv_v2_bf16_256x128", "conv_v2_tf32_256x128", "ks_deconv_tf32_raw_256x128",
-     "ks_deconv_wgmma_128x128"],
-)  # fmt: skip
+    "name", ["conv_v2_bf16_256x128", "conv_v2_tf32_256x128", "ks_deconv_tf32_raw_256x128", "ks_deconv_wgmma_128x128"]
+)
 def test_more_tiles_than_multiprocessors(name: str) -> None:
     """Blocks that have a multiprocessor each go on to the next tile."""
     row = next(v for v in VARIANTS if v.name == name)
@@ -226,9 +221,15 @@ def test_more_tiles_than_multiprocessors(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["conv_v2_bf16_128x64", "conv_v2_tf32_raw_256x128", "conv_v2_wgmma_128x64",
-     "ks_deconv_bf16_128x256", "ks_deconv_tf32_128x128", "ks_deconv_wgmma_128x64"],
-)  # fmt: skip
+    [
+        "conv_v2_bf16_128x64",
+        "conv_v2_tf32_raw_256x128",
+        "conv_v2_wgmma_128x64",
+        "ks_deconv_bf16_128x256",
+        "ks_deconv_tf32_128x128",
+        "ks_deconv_wgmma_128x64",
+    ],
+)
 def test_products_cut_into_segments(name: str) -> None:
     """Few tiles, a long K: several blocks share a tile, and add their sums in the same order whoever is last."""
     row = next(v for v in VARIANTS if v.name == name)
@@ -294,10 +295,7 @@ def test_parts_of_arrays_may_begin_anywhere() -> None:
     """Kernels read 16 bytes at a time."""
     for s in (make(3, (5, 5), (3, 8), (3, 3)), make(64, (2, 2), (32, 32), (3, 3), p=(1, 1))):
         arrays = operands(FORWARD, s, "float32")
-        x, w = (
-            alpha.tensor(np.append(np.float32(0), a), device="cuda")[1:].reshape(*a.shape)
-            for a in arrays
-        )
+        x, w = (alpha.tensor(np.append(np.float32(0), a), device="cuda")[1:].reshape(*a.shape) for a in arrays)
         y = F.conv2d(x, w, None, (s.sh, s.sw), (s.ph, s.pw))
         np.testing.assert_allclose(y.numpy(), reference.forward(*arrays, s), atol=1e-4)
 
@@ -308,9 +306,7 @@ def test_a_bias_of_another_dtype() -> None:
     X, W = (device.upload(a) for a in operands(FORWARD, s, "float32"))
     b = np.linspace(-2, 2, s.OC).astype("bfloat16")
     run = alpha.primitive.REGISTRY["conv2d_forward"]
-    low, full = (
-        device.download(run(X, W, s, b=device.upload(a))) for a in (b, b.astype("float32"))
-    )
+    low, full = (device.download(run(X, W, s, b=device.upload(a))) for a in (b, b.astype("float32")))
     assert low.tobytes() == full.tobytes()
     with pytest.raises(TypeError, match="conv2d: bias: cuda computes in float32, not float64"):
         run(X, W, s, b=device.upload(b.astype("float64")))
@@ -318,26 +314,19 @@ def test_a_bias_of_another_dtype() -> None:
 
 def test_choice_of_the_paper_networks() -> None:
     h200 = Target("cuda", (9, 0), 132)
-    stem, deep = (
-        make(512, (32, 32), (3, 64), (7, 7), (2, 2), (3, 3)),
-        make(512, (4, 4), (256, 256), (3, 3), p=(1, 1)),
-    )
+    stem, deep = (make(512, (32, 32), (3, 64), (7, 7), (2, 2), (3, 3)), make(512, (4, 4), (256, 256), (3, 3), p=(1, 1)))
     assert choose(FORWARD, stem, h200).name == "direct_stem_mma"
     assert choose(FORWARD, deep, h200).name.startswith("conv_v2")
     assert choose(INPUT, deep, h200).name.startswith("ks_deconv")
     assert choose(WEIGHT, deep, h200).name.startswith("sk_dilated")
     assert choose(FORWARD, deep, Target("cuda", (7, 5), 40)).name == "implicit_gemm"
     for precision in ("tf32", "bf16"):
-        for operator, algorithm in (
-            (FORWARD, "conv_v2"), (INPUT, "ks_deconv"), (WEIGHT, "sk_dilated"),
-        ):  # fmt: skip
+        for operator, algorithm in ((FORWARD, "conv_v2"), (INPUT, "ks_deconv"), (WEIGHT, "sk_dilated")):
             name = choose(operator, deep, AMPERE, precision).name
             assert name.startswith(f"{algorithm}_mma_{precision}_")
 
 
-def test_a_row_can_be_forced(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_can_be_forced(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     s = make(64, (4, 4), (64, 64), (3, 3), p=(1, 1))
     monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_patches")
     monkeypatch.setenv("ALPHA_DEBUG", "1")
@@ -351,15 +340,11 @@ def test_a_row_can_be_forced(
 def test_useful_share() -> None:
     """The shares of the design: 3x3, padding 1."""
     for size, share in ((32, 0.959), (16, 0.918), (8, 0.840), (4, 0.694), (2, 0.444)):
-        assert make(1, (size, size), (1, 1), (3, 3), p=(1, 1)).useful == pytest.approx(
-            share, abs=1e-3
-        )
+        assert make(1, (size, size), (1, 1), (3, 3), p=(1, 1)).useful == pytest.approx(share, abs=1e-3)
 
 
 @given(s=shapes(images=2, channels=st.integers(1, 3)))
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_operator_and_gradients(device: str, s: ConvShape) -> None:
     rng = np.random.default_rng(0)
     x = alpha.tensor(rng.standard_normal(s.X).astype("f"), requires_grad=True, device=device)
@@ -372,15 +357,9 @@ def test_operator_and_gradients(device: str, s: ConvShape) -> None:
     assert w.grad is not None
     assert b.grad is not None
     tolerance = {"atol": 1e-4, "rtol": 1e-4}
-    np.testing.assert_allclose(
-        y.numpy(), reference.forward(x.numpy(), w.numpy(), s) + b.numpy(), **tolerance
-    )
-    np.testing.assert_allclose(
-        x.grad.numpy(), reference.backward_input(dY, w.numpy(), s), **tolerance
-    )
-    np.testing.assert_allclose(
-        w.grad.numpy(), reference.backward_weight(x.numpy(), dY, s), **tolerance
-    )
+    np.testing.assert_allclose(y.numpy(), reference.forward(x.numpy(), w.numpy(), s) + b.numpy(), **tolerance)
+    np.testing.assert_allclose(x.grad.numpy(), reference.backward_input(dY, w.numpy(), s), **tolerance)
+    np.testing.assert_allclose(w.grad.numpy(), reference.backward_weight(x.numpy(), dY, s), **tolerance)
     np.testing.assert_allclose(b.grad.numpy(), dY.sum(axis=(0, 1, 2)), **tolerance)
 
 
@@ -389,41 +368,33 @@ def test_transposed_convolution_is_the_adjoint(device: str) -> None:
     s = make(2, (7, 6), (3, 4), (3, 2), (2, 3), (1, 0))  # the convolution; its input is our output
     x = alpha.tensor(rng.standard_normal(s.Y).astype("f"), requires_grad=True, device=device)
     w = alpha.tensor(rng.standard_normal(s.W).astype("f"), requires_grad=True, device=device)
-    rest = (
-        s.IH - ((s.OH - 1) * s.sh - 2 * s.ph + s.FH),
-        s.IW - ((s.OW - 1) * s.sw - 2 * s.pw + s.FW),
-    )
+    rest = (s.IH - ((s.OH - 1) * s.sh - 2 * s.ph + s.FH), s.IW - ((s.OW - 1) * s.sw - 2 * s.pw + s.FW))
     y = F.conv_transpose2d(x, w, None, (s.sh, s.sw), (s.ph, s.pw), rest)
     assert y.shape == s.X
-    np.testing.assert_allclose(
-        y.numpy(), reference.backward_input(x.numpy(), w.numpy(), s), atol=1e-5
-    )
+    np.testing.assert_allclose(y.numpy(), reference.backward_input(x.numpy(), w.numpy(), s), atol=1e-5)
     dY = rng.standard_normal(s.X).astype("f")
     y.backward(alpha.tensor(dY, device=device))
     assert x.grad is not None
     assert w.grad is not None
     np.testing.assert_allclose(x.grad.numpy(), reference.forward(dY, w.numpy(), s), atol=1e-5)
-    np.testing.assert_allclose(
-        w.grad.numpy(), reference.backward_weight(dY, x.numpy(), s), atol=1e-4
-    )
+    np.testing.assert_allclose(w.grad.numpy(), reference.backward_weight(dY, x.numpy(), s), atol=1e-4)
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    ("stride", "padding", "output_padding"), [(1, 0, 0), (2, 1, 1), ((3, 2), (0, 2), (2, 0))]
-)
+@pytest.mark.parametrize(("stride", "padding", "output_padding"), [(1, 0, 0), (2, 1, 1), ((3, 2), (0, 2), (2, 0))])
 def test_transposed_convolution_equals_pytorch(stride, padding, output_padding) -> None:  # type: ignore[no-untyped-def]
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
-    x, w = (
-        rng.standard_normal((2, 5, 4, 3)).astype("f"),
-        rng.standard_normal((3, 3, 2, 6)).astype("f"),
-    )
+    x, w = (rng.standard_normal((2, 5, 4, 3)).astype("f"), rng.standard_normal((3, 3, 2, 6)).astype("f"))
     y = F.conv_transpose2d(alpha.tensor(x), alpha.tensor(w), None, stride, padding, output_padding)
     expected = torch.nn.functional.conv_transpose2d(
-        torch.tensor(x.transpose(0, 3, 1, 2)), torch.tensor(w.transpose(0, 3, 1, 2)),
-        None, stride, padding, output_padding,
-    )  # fmt: skip
+        torch.tensor(x.transpose(0, 3, 1, 2)),
+        torch.tensor(w.transpose(0, 3, 1, 2)),
+        None,
+        stride,
+        padding,
+        output_padding,
+    )
     np.testing.assert_allclose(y.numpy(), expected.numpy().transpose(0, 2, 3, 1), atol=1e-5)
 
 
@@ -443,22 +414,14 @@ def test_two_runs_agree_bit_for_bit(device: str) -> None:
 
 def test_forward_order_lists_every_position_once() -> None:
     device, s = alpha.get_device("cuda"), make(1, (5, 4), (1, 1), (3, 3), (2, 1), (1, 1))
-    for order, count in (
-        (cuda.conv_v2_order(device, s), s.OH * s.OW),
-        (cuda.ks_deconv_order(device, s), s.IH * s.IW),
-    ):
+    for order, count in ((cuda.conv_v2_order(device, s), s.OH * s.OW), (cuda.ks_deconv_order(device, s), s.IH * s.IW)):
         assert sorted(device.download(order)) == list(range(count))
 
 
 @pytest.mark.parametrize(
     ("x", "w", "options", "message"),
     [
-        (
-            (8, 32, 32, 3),
-            (64, 3, 3, 4),
-            {},
-            r"conv2d: X has IC=3 channels but W expects 4  \(X \(8, 32, 32, 3\)",
-        ),
+        ((8, 32, 32, 3), (64, 3, 3, 4), {}, r"conv2d: X has IC=3 channels but W expects 4  \(X \(8, 32, 32, 3\)"),
         ((1, 2, 2, 1), (1, 3, 3, 1), {}, r"the output would be \(1, 0, 0, 1\), which is empty"),
         ((0, 4, 4, 1), (1, 3, 3, 1), {}, "empty"),
         ((4, 4, 1), (1, 3, 3, 1), {}, r"X \(N, H, W, C\)"),

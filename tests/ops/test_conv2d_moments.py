@@ -60,14 +60,10 @@ def test_batch_norm_takes_the_moments_of_its_convolution(monkeypatch: pytest.Mon
         alpha.tensor(a, device=device)
         for a in operands(FORWARD, make(40, (3, 3), (32, 64), (3, 3), p=(1, 1)), "float32")
     )
-    one, zero, b = (
-        alpha.tensor(np.full(64, value, np.float32), device=device) for value in (1, 0, -2)
-    )
+    one, zero, b = (alpha.tensor(np.full(64, value, np.float32), device=device) for value in (1, 0, -2))
     seen: list[ChannelMoments | None] = []
     run = batchnorm.channel_moments.implementations["cuda"]
-    monkeypatch.setitem(
-        batchnorm.channel_moments.implementations, "cuda", lambda *a: seen.append(a[4]) or run(*a)
-    )
+    monkeypatch.setitem(batchnorm.channel_moments.implementations, "cuda", lambda *a: seen.append(a[4]) or run(*a))
 
     def normalised(moments: bool, write: Callable[[Tensor], object] = lambda y: None) -> np.ndarray:
         y = F.conv2d(X, W, b, 1, 1, moments=moments)
@@ -108,8 +104,7 @@ def test_thousands_of_parts_merge(rng: np.random.Generator) -> None:
     means = np.stack([p.mean(axis=0) if len(p) else np.zeros(C) for p in parts])
     squares = np.stack([((p - m) ** 2).sum(axis=0) for p, m in zip(parts, means, strict=True)])
     found = ChannelMoments(
-        device.upload(np.stack([means, squares]).astype(np.float32)),
-        device.upload(counts.astype(np.float32)),
+        device.upload(np.stack([means, squares]).astype(np.float32)), device.upload(counts.astype(np.float32))
     )
     ours = [device.upload(np.full(C, v, np.float32)) for v in (90, 2)]
     theirs = [np.full(C, v, np.float32) for v in (90, 2)]

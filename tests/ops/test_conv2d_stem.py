@@ -17,8 +17,14 @@ LIMITS = {"float32": 1e-6, "tf32": 5e-4, "bf16": 4e-3}  # bf16: Y is rounded to 
 ANY_AMPERE = Target("cuda", (8, 0), 108)
 
 
-def stem(N: int, size: tuple[int, int], C: tuple[int, int], filter_: tuple[int, int],
-         stride: tuple[int, int] = (1, 1), padding: tuple[int, int] = (0, 0)) -> ConvShape:  # fmt: skip
+def stem(
+    N: int,
+    size: tuple[int, int],
+    C: tuple[int, int],
+    filter_: tuple[int, int],
+    stride: tuple[int, int] = (1, 1),
+    padding: tuple[int, int] = (0, 0),
+) -> ConvShape:
     return conv_shape("test", (N, *size, C[0]), (C[1], *filter_, C[0]), stride, padding)
 
 
@@ -27,9 +33,7 @@ SHAPES = {
     "cifar, 7x7 in steps of 2": stem(3, (32, 32), (3, 64), (7, 7), (2, 2), (3, 3)),
     "odd widths": stem(2, (13, 11), (3, 24), (3, 3), padding=(1, 1)),
     "one channel": stem(3, (28, 28), (1, 32), (5, 5)),
-    "two channels, more than a block of filters": stem(
-        1, (9, 17), (2, 136), (3, 5), (1, 2), (2, 1)
-    ),
+    "two channels, more than a block of filters": stem(1, (9, 17), (2, 136), (3, 5), (1, 2), (2, 1)),
     "four channels, half a block of K": stem(1, (10, 10), (4, 72), (5, 5), (2, 3), (2, 2)),
     "padding beyond the filter": stem(2, (3, 2), (3, 8), (2, 2), padding=(4, 5)),
     "one column": stem(2, (40, 1), (3, 16), (3, 1), padding=(1, 0)),

@@ -68,9 +68,7 @@ def test_every_operator_is_timed_on_the_device(
     kept = json.loads(file_of(tmp_path).read_text())
     assert kept["facts"]["gpu"] == gpu.properties.name  # type: ignore[attr-defined]
     target = cuda_target(gpu)
-    for (operator, row), (key, times) in zip(
-        chosen.items(), kept["milliseconds"].items(), strict=True
-    ):
+    for (operator, row), (key, times) in zip(chosen.items(), kept["milliseconds"].items(), strict=True):
         assert key.startswith(operator)
         assert key.endswith("float32")
         assert set(times) == {v.name for v in applicable(operator, SHAPE, target)}
@@ -81,9 +79,7 @@ def test_every_operator_is_timed_on_the_device(
     assert " ms), runner-up " in printed
 
 
-def test_a_later_run_reads_what_was_measured(
-    gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_later_run_reads_what_was_measured(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = measuring(monkeypatch, {"implicit_gemm": 1.0})
     assert name() == "implicit_gemm"
     assert name() == "implicit_gemm"
@@ -100,9 +96,7 @@ def test_a_later_run_reads_what_was_measured(
     assert len(asked) == 1
 
 
-def test_the_table_keeps_its_row_unless_another_is_clearly_faster(
-    gpu: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_table_keeps_its_row_unless_another_is_clearly_faster(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     for other, expected in ((0.98, "table's"), (0.96, "other")):
         measuring(monkeypatch, {"table's": 1.0, "other": other})
         calls = dict.fromkeys(("table's", "other"), lambda: None)
@@ -110,12 +104,8 @@ def test_the_table_keeps_its_row_unless_another_is_clearly_faster(
     assert tune.winner(gpu, "key", ("only",), dict) == "only"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"milliseconds": []}', '{"milliseconds": {"a": 1}}']
-)
-def test_a_damaged_file_is_put_aside(
-    gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"milliseconds": []}', '{"milliseconds": {"a": 1}}'])
+def test_a_damaged_file_is_put_aside(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     asked = measuring(monkeypatch, {"implicit_gemm": 1.0})
     name()
     path = file_of(tmp_path)
@@ -160,9 +150,7 @@ def test_a_folder_that_cannot_be_written_warns_once(
     assert len(caught) == 1
 
 
-def test_without_memory_the_table_decides(
-    gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_memory_the_table_decides(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_memory(*_: object) -> None:
         raise OutOfMemoryError("scratch operands")
 
@@ -192,9 +180,7 @@ def test_another_gpu_compiler_or_kernel_is_another_file(
     assert len(paths) == len(facts) + 1
 
 
-def test_a_product_is_timed_against_cuda_matmul(
-    gpu: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_product_is_timed_against_cuda_matmul(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     p = Product(1, 64, 64, 64, False, True)
     if cuda_target(gpu).compute_capability < (8, 0):
         pytest.skip("a GPU without tensor cores")

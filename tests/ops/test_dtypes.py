@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.dtypes import (
-    as_dtype,
-    as_float32,
-    factors,
-    met_dtype,
-    need_activations,
-    need_float32,
-    vector_width,
-)
+from alpha.ops.dtypes import as_dtype, as_float32, factors, met_dtype, need_activations, need_float32, vector_width
 
 
 def array(dtype: Any, address: int = 512) -> Any:
@@ -66,9 +58,7 @@ def test_what_kernels_refuse_is_named() -> None:
 def test_factors_of_a_product() -> None:
     X, W = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
     half = X.astype(BFLOAT16)
-    assert [a is b for a, b in zip(factors("linear", "bf16", X, W), (X, W), strict=True)] == [
-        True, True,
-    ]  # fmt: skip
+    assert [a is b for a, b in zip(factors("linear", "bf16", X, W), (X, W), strict=True)] == [True, True]
     assert {a.dtype for a in factors("linear", "float32", half, W)} == {BFLOAT16}
     with pytest.raises(TypeError, match="linear: dtypes bfloat16 and float64 differ"):
         factors("linear", "bf16", half, W.astype(np.float64))

@@ -11,9 +11,7 @@ import alpha.nn.functional as F
 from alpha import ShapeError
 
 LABELS = np.array([2, 0, 1, 4, 4, 3])
-CASES = [
-    (reduction, smoothing) for reduction in ("mean", "sum", "none") for smoothing in (0.0, 0.1)
-]
+CASES = [(reduction, smoothing) for reduction in ("mean", "sum", "none") for smoothing in (0.0, 0.1)]
 
 
 @pytest.mark.parametrize(("reduction", "smoothing"), CASES)
@@ -32,17 +30,16 @@ def test_as_in_pytorch(device: str, reduction: str, smoothing: float, classes: i
         lambda x: torch.nn.functional.cross_entropy(
             x, torch.tensor(LABELS), reduction=reduction, label_smoothing=smoothing
         ),
-        (6, classes), device=device, length=classes,
-    )  # fmt: skip
+        (6, classes),
+        device=device,
+        length=classes,
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
 def test_labels_of_any_integer_type(device: str, dtype: type) -> None:
     x = alpha.tensor(np.eye(6, 5, dtype=np.float32), device=device)
-    losses = [
-        F.cross_entropy(x, alpha.tensor(LABELS.astype(t), device=device)).item()
-        for t in (dtype, np.int64)
-    ]
+    losses = [F.cross_entropy(x, alpha.tensor(LABELS.astype(t), device=device)).item() for t in (dtype, np.int64)]
     assert losses[0] == losses[1]
 
 

@@ -19,15 +19,16 @@ from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
 SHAPES = [
-    ((3, 4), (4, 5)), ((1, 1), (1, 1)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 2, 3, 4), (2, 2, 4, 1)),
-    ((2, 2, 3, 4), (4, 3)), ((1, 7), (7, 1)), ((1, 3, 4), (1, 4, 2)),
-]  # fmt: skip
-LINEAR = [
-    ((5, 3), (4, 3), (4,)),
-    ((2, 3, 6), (2, 6), (2,)),
-    ((7,), (3, 7), (3,)),
-    ((130, 36), (65, 36), (65,)),
+    ((3, 4), (4, 5)),
+    ((1, 1), (1, 1)),
+    ((2, 3, 4), (4, 5)),
+    ((2, 3, 4), (2, 4, 5)),
+    ((2, 2, 3, 4), (2, 2, 4, 1)),
+    ((2, 2, 3, 4), (4, 3)),
+    ((1, 7), (7, 1)),
+    ((1, 3, 4), (1, 4, 2)),
 ]
+LINEAR = [((5, 3), (4, 3), (4,)), ((2, 3, 6), (2, 6), (2,)), ((7,), (3, 7), (3,)), ((130, 36), (65, 36), (65,))]
 
 
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
@@ -42,9 +43,7 @@ def test_linear_gradients(shapes: tuple[tuple[int, ...], ...]) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    "shapes", [*SHAPES, ((300, 70), (70, 130)), ((5, 2000), (2000, 6))], ids=str
-)
+@pytest.mark.parametrize("shapes", [*SHAPES, ((300, 70), (70, 130)), ((5, 2000), (2000, 6))], ids=str)
 def test_matmul_as_in_pytorch(device: str, shapes: tuple[tuple[int, ...], ...]) -> None:
     check_torch(lambda a, b: a @ b, lambda a, b: a @ b, *shapes, device=device, length=2000)
 
@@ -57,9 +56,7 @@ def test_linear_as_in_pytorch(device: str, shapes: tuple[tuple[int, ...], ...]) 
     check_torch(F.linear, torch.nn.functional.linear, *shapes[:2], device=device)
 
 
-@pytest.mark.parametrize(
-    ("a", "b"), [((0, 4), (4, 5)), ((3, 0), (0, 5)), ((3, 4), (4, 0)), ((0, 3, 4), (4, 2))]
-)
+@pytest.mark.parametrize(("a", "b"), [((0, 4), (4, 5)), ((3, 0), (0, 5)), ((3, 4), (4, 0)), ((0, 3, 4), (4, 2))])
 def test_empty(device: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
     x, y = (alpha.tensor(np.ones(s, np.float32), requires_grad=True, device=device) for s in (a, b))
     z = x @ y
@@ -77,21 +74,15 @@ def test_errors(device: str) -> None:
 
     with pytest.raises(ShapeError, match=r"matmul: .*  \(a \(2, 3\), b \(4, 5\)\)"):
         ones(2, 3) @ ones(4, 5)
-    with pytest.raises(
-        ShapeError, match=r"matmul: the batch axes differ  \(a \(2, 3, 4\), b \(3, 4, 5\)\)"
-    ):
+    with pytest.raises(ShapeError, match=r"matmul: the batch axes differ  \(a \(2, 3, 4\), b \(3, 4, 5\)\)"):
         ones(2, 3, 4) @ ones(3, 4, 5)
     with pytest.raises(ShapeError, match="linear: x has 3 features but weight expects 4"):
         F.linear(ones(2, 3), ones(5, 4))
-    with pytest.raises(
-        ShapeError, match=r"linear: bias has shape \(4,\), weight \(5, 3\) needs \(5,\)"
-    ):
+    with pytest.raises(ShapeError, match=r"linear: bias has shape \(4,\), weight \(5, 3\) needs \(5,\)"):
         F.linear(ones(2, 3), ones(5, 3), ones(4))
     if device == "cuda":
         with pytest.raises(TypeError, match="matmul: cuda computes in float32, not float64"):
-            alpha.tensor(np.ones((2, 2)), device=device) @ alpha.tensor(
-                np.ones((2, 2)), device=device
-            )
+            alpha.tensor(np.ones((2, 2)), device=device) @ alpha.tensor(np.ones((2, 2)), device=device)
 
 
 # -- rows of the convolution table ------------------------------------------------------------------
@@ -131,9 +122,7 @@ def error(value: np.ndarray, exact: np.ndarray) -> float:
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("p", PRODUCTS, ids=str)
-def test_products_on_tensor_cores(
-    p: Product, arch: str, precision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_on_tensor_cores(p: Product, arch: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every transpose by the row that the table chooses, as if it paid at any size."""
     monkeypatch.setattr(matmul_cuda, "pays", lambda p, v, target: not v.ffma)
     matmul_cuda._choose_row.cache_clear()
@@ -186,9 +175,7 @@ def test_linear_in_every_precision(device: str, precision: str) -> None:
         assert error(leaf.grad.numpy(), gradient) < limit
 
 
-def test_a_row_is_taken_where_it_pays(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_is_taken_where_it_pays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("ALPHA_DEBUG", "1")
 
     def name(p: Product, arch: str = "sm_90a", precision: str = "float32") -> str:
@@ -208,8 +195,6 @@ def test_a_row_is_taken_where_it_pays(
     few = Product(1, 256, 256, 1 << 16, False, True)  # two tiles, and a long K
     assert name(few) == "FFMA"
     assert name(few._replace(transpose_a=True, transpose_b=False)).startswith("sk_dilated")
-    assert (
-        "alpha: matmul A B^T D 1 M 256 N 256 K 65536 float32: matmul\n" in capsys.readouterr().err
-    )
+    assert "alpha: matmul A B^T D 1 M 256 N 256 K 65536 float32: matmul\n" in capsys.readouterr().err
     monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_64x64")
     assert name(few) == "conv_v2_64x64"

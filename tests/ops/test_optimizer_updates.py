@@ -50,13 +50,9 @@ def test_adam_as_in_pytorch(device: str, decay: float, decoupled: bool) -> None:
     first, second = (upload(device, [np.zeros_like(v) for v in arrays(0)]) for _ in range(2))
     for step in range(STEPS):
         gradients = upload(device, arrays(10 + step))
-        adam_update(
-            parameters, gradients, first, second, 0.01, 0.8, 0.95, 1e-6, decay, decoupled, step + 1
-        )
+        adam_update(parameters, gradients, first, second, 0.01, 0.8, 0.95, 1e-6, decay, decoupled, step + 1)
     name = "AdamW" if decoupled else "Adam"
-    compare(device, parameters, torch_steps(
-        lambda optim, ps: getattr(optim, name)(ps, 0.01, (0.8, 0.95), 1e-6, decay)
-    ))  # fmt: skip
+    compare(device, parameters, torch_steps(lambda optim, ps: getattr(optim, name)(ps, 0.01, (0.8, 0.95), 1e-6, decay)))
 
 
 @pytest.mark.torch
@@ -67,9 +63,7 @@ def test_sgd_as_in_pytorch(device: str, momentum: float, nesterov: bool, decay: 
     for step in range(STEPS):
         gradients = upload(device, arrays(10 + step))
         sgd_update(parameters, gradients, velocities, 0.05, momentum, nesterov, decay)
-    compare(device, parameters, torch_steps(
-        lambda optim, ps: optim.SGD(ps, 0.05, momentum, 0, decay, nesterov)
-    ))  # fmt: skip
+    compare(device, parameters, torch_steps(lambda optim, ps: optim.SGD(ps, 0.05, momentum, 0, decay, nesterov)))
 
 
 def test_views_off_every_alignment(device: str) -> None:
@@ -97,9 +91,10 @@ def test_the_table_of_chunks_is_kept() -> None:
     table, count = _device_table(device, addresses, sizes)
     assert _device_table(device, addresses, sizes)[0] is table
     assert count == 4
-    np.testing.assert_array_equal(device.download(table), [
-        [1024, 3072, 0, 5], [4096, 6144, 0, CHUNK], [4096, 6144, CHUNK, CHUNK], [4096, 6144, 2 * CHUNK, 1],
-    ])  # fmt: skip
+    np.testing.assert_array_equal(
+        device.download(table),
+        [[1024, 3072, 0, 5], [4096, 6144, 0, CHUNK], [4096, 6144, CHUNK, CHUNK], [4096, 6144, 2 * CHUNK, 1]],
+    )
 
 
 def test_other_dtypes_are_refused_on_cuda() -> None:

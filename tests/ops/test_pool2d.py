@@ -14,15 +14,14 @@ from alpha import ShapeError
 
 # (x, kernel_size, stride, padding)
 WINDOWS = [
-    ((2, 6, 6, 4), 2, None, 0), ((2, 7, 6, 3), 3, 2, 1), ((2, 5, 7, 3), (2, 3), 2, 1),
-    ((2, 9, 4, 8), (3, 2), (4, 3), (0, 1)), ((1, 1, 1, 1), 1, 1, 0), ((3, 5, 5, 2), 5, 1, 2),
-]  # fmt: skip
-ADAPTIVE = [
-    ((2, 7, 5, 4), 1),
-    ((2, 7, 5, 3), (3, 2)),
-    ((1, 2, 3, 4), (4, 5)),
-    ((2, 6, 6, 8), (6, 3)),
+    ((2, 6, 6, 4), 2, None, 0),
+    ((2, 7, 6, 3), 3, 2, 1),
+    ((2, 5, 7, 3), (2, 3), 2, 1),
+    ((2, 9, 4, 8), (3, 2), (4, 3), (0, 1)),
+    ((1, 1, 1, 1), 1, 1, 0),
+    ((3, 5, 5, 2), 5, 1, 2),
 ]
+ADAPTIVE = [((2, 7, 5, 4), 1), ((2, 7, 5, 3), (3, 2)), ((1, 2, 3, 4), (4, 5)), ((2, 6, 6, 8), (6, 3))]
 
 
 @pytest.mark.parametrize("case", WINDOWS, ids=str)
@@ -83,9 +82,7 @@ def test_nan_is_the_maximum(device: str, position: int) -> None:
 
 def test_errors(device: str) -> None:
     x = alpha.tensor(np.zeros((1, 4, 4, 3), np.float32), device=device)
-    with pytest.raises(
-        ShapeError, match=r"max_pool2d: the output would be \(1, 0, 0, 3\), which is empty"
-    ):
+    with pytest.raises(ShapeError, match=r"max_pool2d: the output would be \(1, 0, 0, 3\), which is empty"):
         F.max_pool2d(x, 5)
     with pytest.raises(ShapeError, match=r"padding \(2, 2\) at most half the kernel"):
         F.avg_pool2d(x, 3, 1, 2)

@@ -32,8 +32,7 @@ def far(*shape: int) -> np.ndarray:
     return (1000 + _rng.standard_normal(shape)).astype(np.float32)
 
 
-def pool(N: int, I: tuple[int, int], C: int, F: tuple[int, int], s: int, p: int,  # noqa: E741
-         **more: bool) -> PoolShape:  # fmt: skip
+def pool(N: int, I: tuple[int, int], C: int, F: tuple[int, int], s: int, p: int, **more: bool) -> PoolShape:
     OH, OW = ((i + 2 * p - f) // s + 1 for i, f in zip(I, F, strict=True))
     return PoolShape(N, *I, C, *F, s, s, p, p, OH, OW, **more)
 
@@ -76,11 +75,17 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "exponential": one,
     "logarithm": [(positive(7, 9),)],
     "broadcast_to": [
-        (normal(3, 1, 4), (2, 3, 5, 4)), (normal(3, 1), (3, 7)), (normal(1), (5, 8)),
-        (normal(2, 1, 3, 1, 2, 1), (2, 2, 3, 2, 2, 5)), (normal(4, 3), (4, 3)),
+        (normal(3, 1, 4), (2, 3, 5, 4)),
+        (normal(3, 1), (3, 7)),
+        (normal(1), (5, 8)),
+        (normal(2, 1, 3, 1, 2, 1), (2, 2, 3, 2, 2, 5)),
+        (normal(4, 3), (4, 3)),
     ],
-    **{f"{name}_{way}": one if way == "forward" else two
-       for name in ("relu", "sigmoid", "tanh", "gelu") for way in ("forward", "backward")},
+    **{
+        f"{name}_{way}": one if way == "forward" else two
+        for name in ("relu", "sigmoid", "tanh", "gelu")
+        for way in ("forward", "backward")
+    },
     "leaky_relu_forward": [(normal(7, 9), {"p": 0.1})],
     "leaky_relu_backward": [(*two[0], {"p": 0.1})],
     "elu_forward": [(normal(7, 9), {"p": 1.5})],
@@ -89,13 +94,21 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "softplus_backward": [(normal(7, 9), positive(7, 9))],
     # one row and many, columns on and off a vector, long and short sums, several slabs
     "sum_middle": [
-        (normal(1, 700, 64), 700), (normal(1, 5000, 10), 5000), (normal(3, 33, 7), 33), (normal(300, 5, 1), 5),
-        (normal(2, 9000, 1), 9000), (normal(1, 40000, 4), 40000), (normal(2, 3, 130), 3), (normal(1, 1, 5), 1),
+        (normal(1, 700, 64), 700),
+        (normal(1, 5000, 10), 5000),
+        (normal(3, 33, 7), 33),
+        (normal(300, 5, 1), 5),
+        (normal(2, 9000, 1), 9000),
+        (normal(1, 40000, 4), 40000),
+        (normal(2, 3, 130), 3),
+        (normal(1, 1, 5), 1),
         (normal(6, 16, 36), 16),
     ],
     "channel_moments": [
-        (normal(40, 8), None, None, 0.1, 40), (normal(1000, 64), None, None, 0.1, 1000),
-        (far(3000, 5), None, None, 0.1, 3000), (normal(2, 3), normal(3), positive(3), 0.1, 2),
+        (normal(40, 8), None, None, 0.1, 40),
+        (normal(1000, 64), None, None, 0.1, 1000),
+        (far(3000, 5), None, None, 0.1, 3000),
+        (normal(2, 3), normal(3), positive(3), 0.1, 2),
         (normal(70, 20), normal(20), positive(20), 0.3, 70),
     ],
     "batch_norm_apply": [
@@ -109,23 +122,33 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "conv2d_backward_input": [(normal(*CONV.Y), normal(*CONV.W), CONV, 72)],
     "conv2d_backward_weight": [(normal(*CONV.X), normal(*CONV.Y), CONV, 45)],
     "dropout_apply": [
-        (normal(7, 9), 12345678901234, 5, 0.3), (normal(4, 8), 2**64 - 1, 2**40 + 1, 0.9), (normal(3), 0, 0, 0.5),
+        (normal(7, 9), 12345678901234, 5, 0.3),
+        (normal(4, 8), 2**64 - 1, 2**40 + 1, 0.9),
+        (normal(3), 0, 0, 0.5),
     ],
     "cast": [
-        (np.arange(250, dtype=np.uint8), f32, 2 / 255, -1.0), (normal(5, 7) * 9, i32, 1.0, 0.0),
-        (np.arange(9) + 2**40, np.dtype(np.int64), 1.0, 0.0), (normal(6), np.dtype(np.float64), 1.0, 0.0),
+        (np.arange(250, dtype=np.uint8), f32, 2 / 255, -1.0),
+        (normal(5, 7) * 9, i32, 1.0, 0.0),
+        (np.arange(9) + 2**40, np.dtype(np.int64), 1.0, 0.0),
+        (normal(6), np.dtype(np.float64), 1.0, 0.0),
         (np.array([0.0, 2.0, -1.0], f32), np.dtype(bool), 1.0, 0.0),
         (np.array([True, False, True]), f32, 1.0, 0.0),
     ],
     "transpose_2d": [(normal(5, 70),), (normal(33, 32).astype(np.float64),), (normal(1, 3),)],
     "scatter_rows": [(normal(2, 3), 1, 5), (normal(0, 3), 0, 2)],
     "softmax_cross_entropy": [
-        (normal(5, 7) * 9, labels, 0.0, 7), (normal(5, 40), labels, 0.1, 40), (normal(5, 2100), labels, 0.2, 2100),
+        (normal(5, 7) * 9, labels, 0.0, 7),
+        (normal(5, 40), labels, 0.1, 40),
+        (normal(5, 2100), labels, 0.2, 2100),
     ],
     # every transpose on and off a vector, a long K, a batch, one B for a batch
     "matmul_batch": [
-        *((normal(1, *((K, M) if a else (M, K))), normal(1, *((N, K) if b else (K, N))), a, b, K)
-          for M, N, K in ((20, 36, 24), (70, 5, 33)) for a in (False, True) for b in (False, True)),
+        *(
+            (normal(1, *((K, M) if a else (M, K))), normal(1, *((N, K) if b else (K, N))), a, b, K)
+            for M, N, K in ((20, 36, 24), (70, 5, 33))
+            for a in (False, True)
+            for b in (False, True)
+        ),
         (normal(1, 3, 1000), normal(1, 1000, 5), False, False, 1000),
         (normal(3, 9, 8), normal(3, 8, 12), False, False, 8),
         (normal(3, 9, 8), normal(1, 8, 12), False, False, 8),
@@ -136,14 +159,15 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         for decay, decoupled in ((0.0, False), (0.1, False), (0.1, True))
     ],
     "sgd_update": [
-        (*tensors(1, 2, 3), 0.1, 0.9, False, 0.01), (*tensors(1, 2, 3), 0.1, 0.9, True, 0.0),
+        (*tensors(1, 2, 3), 0.1, 0.9, False, 0.01),
+        (*tensors(1, 2, 3), 0.1, 0.9, True, 0.0),
         (*tensors(1, 2), [], 0.1, 0.0, False, 0.0),
     ],
     "max_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (MAX, ODD)],
     "max_pool2d_backward": [(*taps(s), s) for s in (MAX, ODD)],
     "avg_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (AVERAGE, INSIDE, ADAPTIVE)],
     "avg_pool2d_backward": [(normal(s.N, s.OH, s.OW, s.C), s) for s in (AVERAGE, INSIDE, ADAPTIVE)],
-}  # fmt: skip
+}
 
 
 def run(function: Primitive, device: str, arguments: tuple[Any, ...]) -> list[np.ndarray]:
@@ -188,9 +212,15 @@ def test_cuda_equals_cpu(name: str, index: int) -> None:
 
 
 WITH_LENGTH = {
-    "sum_middle", "channel_moments", "batch_norm_gradients", "softmax_cross_entropy", "matmul_batch",
-    "conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight",
-}  # fmt: skip
+    "sum_middle",
+    "channel_moments",
+    "batch_norm_gradients",
+    "softmax_cross_entropy",
+    "matmul_batch",
+    "conv2d_forward",
+    "conv2d_backward_input",
+    "conv2d_backward_weight",
+}
 
 
 def test_every_primitive_has_both_devices_and_a_case() -> None:

@@ -13,20 +13,7 @@ import alpha.nn.functional as F
 from alpha import ShapeError
 from alpha.ops.reduce import COLUMN_THREADS, column_block
 
-AXES: list[Any] = [
-    None,
-    0,
-    1,
-    -1,
-    (0, 1),
-    (1, 2),
-    (0, 2),
-    (0, 1, 2),
-    (0, 1, 2, 3),
-    (1, 3),
-    (2, 0),
-    (),
-]
+AXES: list[Any] = [None, 0, 1, -1, (0, 1), (1, 2), (0, 2), (0, 1, 2), (0, 1, 2, 3), (1, 3), (2, 0), ()]
 
 
 @pytest.mark.parametrize("keepdims", [False, True])
@@ -45,9 +32,7 @@ def test_as_in_pytorch(device: str, axis: Any) -> None:
     check_torch(lambda x: F.sum(x, axis) + F.mean(x, axis), twin, (3, 4, 5, 6), device=device)
 
 
-@pytest.mark.parametrize(
-    "shape", [(1, 1), (1, 5000), (5000, 1), (257, 33), (3, 4096), (70001,), (2, 3, 1)], ids=str
-)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5000), (5000, 1), (257, 33), (3, 4096), (70001,), (2, 3, 1)], ids=str)
 def test_sums_of_any_length(device: str, shape: tuple[int, ...], rng: np.random.Generator) -> None:
     x = rng.standard_normal(shape).astype(np.float32)
     for axis in (*range(len(shape)), None):
@@ -75,9 +60,7 @@ def test_empty(device: str) -> None:
 def test_errors(device: str) -> None:
     x = alpha.tensor(np.zeros((2, 3), np.float32), device=device)
     for axis in (2, -3, (0, 0), (0, -2)):
-        with pytest.raises(
-            ShapeError, match=r"sum: axis=.* are not distinct axes of shape \(2, 3\)"
-        ):
+        with pytest.raises(ShapeError, match=r"sum: axis=.* are not distinct axes of shape \(2, 3\)"):
             F.sum(x, axis)
     with pytest.raises(TypeError, match="sum: the tensor has dtype int64"):
         F.sum(alpha.tensor([1, 2], device=device))

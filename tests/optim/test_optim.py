@@ -146,9 +146,7 @@ def test_parameters_may_move_after_the_optimizer_was_made(device: str) -> None:
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("Adam", {"lr": 0.01}), ("SGD", {"lr": 0.1, "momentum": 0.9})]
-)
+@pytest.mark.parametrize(("name", "options"), [("Adam", {"lr": 0.01}), ("SGD", {"lr": 0.1, "momentum": 0.9})])
 def test_resumed_is_uninterrupted(device: str, name: str, options: dict[str, Any]) -> None:
     whole, half = parameters(device), parameters(device)
     run(getattr(optim, name)(whole, **options), 1, 7)

@@ -10,12 +10,7 @@ import sys
 def test_doctor_without_a_gpu() -> None:
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "ALPHA_CUDA_DRIVER": "pycuda"}
     result = subprocess.run(
-        [sys.executable, "-m", "alpha.doctor"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=environment,
+        [sys.executable, "-m", "alpha.doctor"], capture_output=True, text=True, timeout=60, check=False, env=environment
     )
     assert result.returncode == 0, result.stderr
     assert "cpu   works" in result.stdout

@@ -13,13 +13,7 @@ import pytest
 from alpha.errors import CompileError
 from alpha.runtime.cuda import cache
 from alpha.runtime.cuda.cache import CommandCompiler, Compiler, compile_cached, read_log
-from alpha.runtime.cuda.compile import (
-    NvrtcCompiler,
-    cuda_compiler,
-    find_nvcc,
-    nvcc_compiler,
-    target,
-)
+from alpha.runtime.cuda.compile import NvrtcCompiler, cuda_compiler, find_nvcc, nvcc_compiler, target
 
 KERNEL = 'extern "C" __global__ void k(float* Y) { Y[threadIdx.x] = ALPHA_A; }\n'
 
@@ -155,9 +149,7 @@ def test_processes_that_race_end_with_one_artefact(folder: Path, damaged: bool) 
     def racers(count: int) -> list[str]:
         start = time.time() + 0.5
         command = [sys.executable, "-c", RACER, str(folder), str(start)]
-        processes = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)
-        ]
+        processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
         outputs = [process.communicate(timeout=60)[0] for process in processes]
         assert [process.returncode for process in processes] == [0] * count
         return outputs
@@ -172,9 +164,7 @@ def test_processes_that_race_end_with_one_artefact(folder: Path, damaged: bool) 
     assert len(list(entry.glob("kernel.*.bin"))) == 1
 
 
-def test_a_cache_that_cannot_be_written_warns_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_warns_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = folder / "file"
     blocked.write_text("not a directory")
     monkeypatch.setenv("ALPHA_CACHE_DIR", str(blocked))
@@ -187,9 +177,7 @@ def test_a_cache_that_cannot_be_written_warns_once(
     assert compiler.builds == 2
 
 
-def test_a_full_disk_leaves_nothing_half_written(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_nothing_half_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.write_bytes
 
     def full(path: Path, data: bytes) -> int:
@@ -210,12 +198,7 @@ def test_a_failing_command_shows_command_options_and_text(folder: Path) -> None:
     with pytest.raises(CompileError) as info:
         build(folder, compiler, "-DALPHA_A=1")
     message = str(info.value)
-    for part in (
-        "a.cu does not compile (exit 2)",
-        "options: -DALPHA_A=1",
-        "line 3: no",
-        "sys.exit",
-    ):
+    for part in ("a.cu does not compile (exit 2)", "options: -DALPHA_A=1", "line 3: no", "sys.exit"):
         assert part in message
     assert not (folder / "cache").exists()
 

@@ -24,9 +24,7 @@ def cuda():
     device.close()
 
 
-def test_memory_of_tensor_maps_is_kept_from_others(
-    cuda: CudaDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_of_tensor_maps_is_kept_from_others(cuda: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy engine may still have an old map where a new one lies."""
     monkeypatch.setattr(device, "MAX_TENSOR_MAPS", 4)
     encoded: list[int] = []
@@ -119,12 +117,8 @@ def test_missing_source(cuda: CudaDevice) -> None:
         cuda.launch("runtime/none.cu", "k", 1, 1, ())
 
 
-@pytest.mark.parametrize(
-    ("grid", "block", "shared"), [(0, 32, 0), (1, 1025, 0), ((1, 2, 3), (32, 2), 300_000)]
-)
-def test_launch_errors_name_the_launch(
-    cuda: CudaDevice, grid: object, block: object, shared: int
-) -> None:
+@pytest.mark.parametrize(("grid", "block", "shared"), [(0, 32, 0), (1, 1025, 0), ((1, 2, 3), (32, 2), 300_000)])
+def test_launch_errors_name_the_launch(cuda: CudaDevice, grid: object, block: object, shared: int) -> None:
     with pytest.raises(DeviceError) as info:
         cuda.launch("runtime/fill.cu", "fill_32", grid, block, (), shared_bytes=shared)  # type: ignore[arg-type]
     message = str(info.value)

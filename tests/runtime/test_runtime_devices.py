@@ -179,9 +179,7 @@ def test_memory_limit_and_summary(cuda: CudaDevice) -> None:
     held = cuda.empty(2**20, np.float32)
     assert isinstance(held, DeviceArray)
     assert cuda.memory_stats().live == 4 * 2**20
-    assert cuda.memory_summary() == (
-        "cuda: in use 4.0 MiB, peak 4.0 MiB, reserved 64.0 MiB, limit 100.0 MiB"
-    )
+    assert cuda.memory_summary() == ("cuda: in use 4.0 MiB, peak 4.0 MiB, reserved 64.0 MiB, limit 100.0 MiB")
 
 
 def test_closing_twice_and_late_arrays() -> None:

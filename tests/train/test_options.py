@@ -20,9 +20,7 @@ from alpha.train.options import Parser, natural_int, positive_float, positive_in
         (["--speed", "9"], "unrecognized arguments: --speed 9"),
     ],
 )
-def test_a_mistake_is_one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     parser = Parser(prog="program")
     parser.add_argument("--epochs", type=positive_int)
     parser.add_argument("--seed", type=natural_int)

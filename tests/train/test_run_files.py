@@ -12,20 +12,9 @@ import numpy as np
 import pytest
 
 from alpha.errors import CheckpointError
-from alpha.train import (
-    History,
-    Row,
-    load_metadata,
-    load_weights,
-    make_folder,
-    save_curves,
-    save_weights,
-)
+from alpha.train import History, Row, load_metadata, load_weights, make_folder, save_curves, save_weights
 
-STATE = {
-    "conv.weight": np.arange(24, dtype=np.float32).reshape(2, 3, 4),
-    "bn.steps": np.array(7, dtype=np.int64),
-}
+STATE = {"conv.weight": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "bn.steps": np.array(7, dtype=np.int64)}
 
 
 def row(epoch: int) -> Row:
@@ -68,9 +57,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     save_weights(path, STATE, {"epoch": 1})
     with monkeypatch.context() as patch:
         fail_with(errno.ENOSPC, patch)
-        with pytest.raises(
-            CheckpointError, match=r"w.safetensors: .* No space left on device; the old"
-        ):
+        with pytest.raises(CheckpointError, match=r"w.safetensors: .* No space left on device; the old"):
             save_weights(path, STATE, {"epoch": 2})
         with pytest.raises(CheckpointError, match="nothing was written"):
             save_weights(tmp_path / "new", STATE)
@@ -95,9 +82,7 @@ def test_a_write_cut_short_leaves_the_old_file(tmp_path: Path) -> None:
     assert names(tmp_path) == ["w.safetensors"]
 
 
-def test_an_interrupt_while_writing_leaves_no_temporary_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_while_writing_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fsync(_: int) -> None:
         raise KeyboardInterrupt
 
@@ -180,9 +165,7 @@ def test_curves_are_a_png_and_touch_no_global_state(tmp_path: Path, epochs: int)
     assert "matplotlib.pyplot" not in sys.modules
 
 
-def test_nothing_to_draw_and_nothing_to_draw_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_to_draw_and_nothing_to_draw_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     assert "no epoch" in save_curves(tmp_path / "c.png", [], "empty")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

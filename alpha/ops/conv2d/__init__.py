@@ -53,12 +53,7 @@ def conv2d_forward(
 
 @primitive
 def conv2d_backward_input(
-    dY: Array,
-    W: Array,
-    s: ConvShape,
-    precision: str = "float32",
-    b: Array | None = None,
-    slope: float = 1.0,
+    dY: Array, W: Array, s: ConvShape, precision: str = "float32", b: Array | None = None, slope: float = 1.0
 ) -> Array:
     """dX = deconv(dY, W); as a transposed convolution f(deconv(dY, W) + b), f as above
 
@@ -78,18 +73,20 @@ CPU = Target("cpu")
 def cuda_target(device: Device) -> Target:
     properties = device.properties  # type: ignore[attr-defined]
     return Target(
-        "cuda",
-        properties.compute_capability,
-        properties.multiprocessors,
-        properties.shared_bytes_per_block,
-        device,
+        "cuda", properties.compute_capability, properties.multiprocessors, properties.shared_bytes_per_block, device
     )
 
 
 def _run(
-    operator: str, first: Array, second: Array, s: ConvShape, precision: str,
-    b: Array | None = None, slope: float = 1.0, moments: ChannelMoments | None = None,
-) -> Array:  # fmt: skip
+    operator: str,
+    first: Array,
+    second: Array,
+    s: ConvShape,
+    precision: str,
+    b: Array | None = None,
+    slope: float = 1.0,
+    moments: ChannelMoments | None = None,
+) -> Array:
     """The row that the table has for the operands' device, and on cuda what its kernels rely on."""
     if isinstance(first, np.ndarray):
         return _run_row(operator, first, second, s, CPU, precision, b, slope, None)
@@ -98,9 +95,7 @@ def _run(
     if b is not None:
         b = as_float32(b)
         need_float32("conv2d: bias", b)
-    return _run_row(
-        operator, first, second, s, cuda_target(first.device), precision, b, slope, moments
-    )
+    return _run_row(operator, first, second, s, cuda_target(first.device), precision, b, slope, moments)
 
 
 def _aligned(X: Array) -> Array:
@@ -109,9 +104,16 @@ def _aligned(X: Array) -> Array:
 
 
 def _run_row(
-    operator: str, first: Array, second: Array, s: ConvShape, target: Target, precision: str,
-    b: Array | None, slope: float, moments: ChannelMoments | None,
-) -> Array:  # fmt: skip
+    operator: str,
+    first: Array,
+    second: Array,
+    s: ConvShape,
+    target: Target,
+    precision: str,
+    b: Array | None,
+    slope: float,
+    moments: ChannelMoments | None,
+) -> Array:
     """The chosen row on its operands, all float32 or all bfloat16 (or, on cpu, float64)."""
     if first.dtype == BFLOAT16:
         variant = choose(operator, s, target, "bf16")
@@ -136,9 +138,14 @@ def _run_row(
 @conv2d_forward.impl("cpu")
 @conv2d_forward.impl("cuda")
 def _(
-    X: Array, W: Array, s: ConvShape, precision: str = "float32", b: Array | None = None, slope: float = 1.0,
+    X: Array,
+    W: Array,
+    s: ConvShape,
+    precision: str = "float32",
+    b: Array | None = None,
+    slope: float = 1.0,
     moments: ChannelMoments | None = None,
-) -> Array:  # fmt: skip
+) -> Array:
     return _run(FORWARD, X, W, s, precision, b, slope, moments)
 
 
@@ -146,7 +153,7 @@ def _(
 @conv2d_backward_input.impl("cuda")
 def _(
     dY: Array, W: Array, s: ConvShape, precision: str = "float32", b: Array | None = None, slope: float = 1.0
-) -> Array:  # fmt: skip
+) -> Array:
     return _run(INPUT, dY, W, s, precision, b, slope)
 
 
@@ -256,14 +263,10 @@ def conv2d(
         ValueError: negative_slope is not between 0 and 1.
     """
     _check_slope("conv2d", negative_slope)
-    s = conv_shape(
-        "conv2d", x.shape, weight.shape, pair("stride", stride), pair("padding", padding)
-    )
+    s = conv_shape("conv2d", x.shape, weight.shape, pair("stride", stride), pair("padding", padding))
     _check_bias("conv2d", bias, s.OC)
     found = ChannelMoments() if moments else None
-    y = Conv2d.apply(
-        x, weight, bias, shape=s, negative_slope=negative_slope, product_options={"moments": found}
-    )
+    y = Conv2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope, product_options={"moments": found})
     if found is not None and found.part is not None:
         y._moments = found, y._version.value
     return y
@@ -296,9 +299,7 @@ def conv_transpose2d(
             f"(x {x.shape}, weight {weight.shape})"
         )
     if not (0 <= oph < sh and 0 <= opw < sw):
-        raise ShapeError(
-            f"conv_transpose2d: output_padding ({oph}, {opw}) must be below stride ({sh}, {sw})"
-        )
+        raise ShapeError(f"conv_transpose2d: output_padding ({oph}, {opw}) must be below stride ({sh}, {sw})")
     N, H, W, _ = x.shape
     OC, FH, FW = weight.shape[3], weight.shape[1], weight.shape[2]
     output = (N, (H - 1) * sh - 2 * ph + FH + oph, (W - 1) * sw - 2 * pw + FW + opw, OC)

@@ -43,9 +43,7 @@ class Tile(NamedTuple):
 
     @classmethod
     def of(cls, v: Variant) -> Tile:
-        return cls(
-            v.tile["BM"], v.tile["BN"], v.tile["OPERANDS"], v.tile["PLANES"], v.tile["BLOCKS"]
-        )
+        return cls(v.tile["BM"], v.tile["BN"], v.tile["OPERANDS"], v.tile["PLANES"], v.tile["BLOCKS"])
 
     @property
     def BK(self) -> int:
@@ -186,9 +184,7 @@ def works(groups: Groups, K: int, tiles: int, multiprocessors: int) -> tuple[Wor
     return tuple(work for _, work in result)
 
 
-def _segments(
-    groups: list[tuple[float, int]], tile: Tile, tiles: int, multiprocessors: int
-) -> list[int]:
+def _segments(groups: list[tuple[float, int]], tile: Tile, tiles: int, multiprocessors: int) -> list[int]:
     """Into how many segments the products of each group (clocks, steps) are cut, so that all multiprocessors have work.
 
     Tiles that fill the GPU several times over are not cut.
@@ -256,11 +252,7 @@ def ks_deconv_groups(s: ConvShape, tile: Tile) -> Groups:
     counts = tuple(max(0, -(-(s.FW - r) // s.sw)) for r in range(s.sw))
     candidates = []
     for PW in _positions(tile):
-        starts = tuple(
-            first
-            for residue in range(min(s.sw, s.IW))
-            for first in range(residue, s.IW, PW * s.sw)
-        )  # fmt: skip
+        starts = tuple(first for residue in range(min(s.sw, s.IW)) for first in range(residue, s.IW, PW * s.sw))
         members = [columns[i : i + PW * s.sw : s.sw] for i in starts]
         widths = tuple(max(0, m[0][1] - m[-1][0]) for m in members)
         for band in {PW, PW + counts[0] - 1}:
@@ -268,7 +260,7 @@ def ks_deconv_groups(s: ConvShape, tile: Tile) -> Groups:
     return _cheapest(s.N, candidates)
 
 
-def _split_taps(O: int, size: int, F: int, s: int, p: int) -> list[tuple[int, int]]:  # noqa: E741
+def _split_taps(O: int, size: int, F: int, s: int, p: int) -> list[tuple[int, int]]:
     """Taps [c_s, c_e) of each input position's trimmed split kernel."""
     taps = [(0, 0)] * size
     for g in split_segments(O, size, F, s, p):

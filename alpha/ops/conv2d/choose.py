@@ -12,9 +12,7 @@ from alpha.ops.conv2d.variants import VARIANTS, Target, Variant
 from alpha.runtime import Device
 
 
-def applicable(
-    operator: str, s: ConvShape, target: Target, precision: str = "float32"
-) -> list[Variant]:
+def applicable(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> list[Variant]:
     """The rows that can compute it with this precision or better, in the order of the table."""
     return [
         v
@@ -40,9 +38,7 @@ def choose(operator: str, s: ConvShape, target: Target, precision: str = "float3
 
 
 @functools.lru_cache(maxsize=4096)
-def _choose(
-    operator: str, s: ConvShape, target: Target, precision: str, forced: str, debug: bool
-) -> Variant:
+def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced: str, debug: bool) -> Variant:
     rows = applicable(operator, s, target, precision)
     variant = next((v for v in rows if v.name == forced), None)
     why = "forced"
@@ -60,9 +56,7 @@ def _choose(
 
 
 @functools.lru_cache(maxsize=4096)
-def _fastest(
-    operator: str, s: ConvShape, target: Target, precision: str, gpu: Device, cache: str
-) -> Variant:
+def _fastest(operator: str, s: ConvShape, target: Target, precision: str, gpu: Device, cache: str) -> Variant:
     """Measured once a shape, GPU and cache folder."""
     rows = applicable(operator, s, target, precision)
     default = next(v for v in rows if v.pays(s, target))

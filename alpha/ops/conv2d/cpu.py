@@ -48,9 +48,7 @@ def gather(A: Array, row: int, column: int, shape: tuple[int, ...], step: tuple[
     n, rows, columns, h, w = shape
     C, s = A.shape[3], A.strides
     patches = as_strided(
-        A[:, row:, column:],
-        (n, rows, columns, h, w * C),
-        (s[0], step[0] * s[1], step[1] * s[2], s[1], s[3]),
+        A[:, row:, column:], (n, rows, columns, h, w * C), (s[0], step[0] * s[1], step[1] * s[2], s[1], s[3])
     )
     matrix = scratch("patches", patches.shape, A.dtype)
     np.copyto(matrix, patches)
@@ -122,9 +120,7 @@ def _taps(axis: tuple[Segment, ...], o: int) -> range:
     return next(range(g.f_s, g.f_e) for g in axis if g.start <= o < g.stop)
 
 
-def _sum_of_products(
-    pairs: list[tuple[Array, Array]], shape: tuple[int, int], dtype: np.dtype[Any]
-) -> Array | float:
+def _sum_of_products(pairs: list[tuple[Array, Array]], shape: tuple[int, int], dtype: np.dtype[Any]) -> Array | float:
     """Sum of A B over the pairs, in this worker's scratch."""
     if not pairs:
         return 0.0
@@ -185,12 +181,10 @@ def ks_deconv_positions(dY: Array, W: Array, s: ConvShape) -> Array:
     """dX at each position, over the taps of its residue that land inside dY   dY, W -> dX"""
     dX = cpu_empty(s.X, dY.dtype)
 
-    def hits(i: int, p: int, stride: int, F: int, O: int) -> list[tuple[int, int]]:  # noqa: E741
+    def hits(i: int, p: int, stride: int, F: int, O: int) -> list[tuple[int, int]]:
         """(f, o) of the taps that input position i meets."""
         return [
-            (f, (i + p - f) // stride)
-            for f in range((i + p) % stride, F, stride)
-            if 0 <= (i + p - f) // stride < O
+            (f, (i + p - f) // stride) for f in range((i + p) % stride, F, stride) if 0 <= (i + p - f) // stride < O
         ]
 
     def task(position: int) -> None:

@@ -83,8 +83,7 @@ def conv_v2(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
     """Algorithm 1, a tile of images and output channels a position   X, W -> Y"""
     Y = X.device.empty(s.Y, X.dtype)
     grid = s.OH * s.OW * _tiles((s.N, v.tile["BM"]), (s.OC, v.tile["BN"]))
-    _position_launch("conv2d/conv_v2.cu", "conv_v2", grid, v,
-                     (Y, X, W, conv_v2_order(X.device, s), as_struct(s)))  # fmt: skip
+    _position_launch("conv2d/conv_v2.cu", "conv_v2", grid, v, (Y, X, W, conv_v2_order(X.device, s), as_struct(s)))
     return Y
 
 
@@ -96,8 +95,7 @@ def implicit_gemm(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
     """Any shape: output pixels times patches   X, W -> Y"""
     Y = X.device.empty(s.Y, X.dtype)
     grid = (_tiles((s.N * s.OH * s.OW, v.tile["BM"])), _tiles((s.OC, v.tile["BN"])))
-    X.device.launch("conv2d/implicit_gemm.cu", "implicit_gemm", grid, 256,
-                    (Y, X, W, as_struct(s)), v.tile)  # fmt: skip
+    X.device.launch("conv2d/implicit_gemm.cu", "implicit_gemm", grid, 256, (Y, X, W, as_struct(s)), v.tile)
     return Y
 
 
@@ -108,8 +106,9 @@ def kernel_split(W: Array, s: ConvShape) -> Array:
     """Stage 1: split by residue, rotated, OC contiguous   W -> C (FH FW, IC, OC) of its dtype; freed after the use"""
     C = W.device.empty((s.FH * s.FW, s.IC, s.OC), W.dtype)
     grid = (_tiles((s.IC, 32)), _tiles((s.OC, 32)), s.FH * s.FW)
-    W.device.launch("conv2d/kernel_split.cu", "kernel_split", grid, (32, 8), (C, W, as_struct(s)),
-                    {"TYPE": moved_type(W.dtype)})  # fmt: skip
+    W.device.launch(
+        "conv2d/kernel_split.cu", "kernel_split", grid, (32, 8), (C, W, as_struct(s)), {"TYPE": moved_type(W.dtype)}
+    )
     return C
 
 
@@ -118,8 +117,9 @@ def ks_deconv(dY: Array, W: Array, s: ConvShape, v: Variant) -> Array:
     C = kernel_split(W, s)
     dX = dY.device.empty(s.X, dY.dtype)
     grid = s.IH * s.IW * _tiles((s.N, v.tile["BM"]), (s.IC, v.tile["BN"]))
-    _position_launch("conv2d/ks_deconv.cu", "ks_deconv", grid, v,
-                     (dX, dY, C, ks_deconv_order(dY.device, s), as_struct(s)))  # fmt: skip
+    _position_launch(
+        "conv2d/ks_deconv.cu", "ks_deconv", grid, v, (dX, dY, C, ks_deconv_order(dY.device, s), as_struct(s))
+    )
     return dX
 
 
@@ -129,8 +129,7 @@ def ks_deconv_ffma(dY: Array, W: Array, s: ConvShape, v: Variant) -> Array:
     dX = dY.device.empty(s.X, dY.dtype)
     positions = s.N * -(-s.IH // s.sh) * -(-s.IW // s.sw)
     grid = (_tiles((positions, v.tile["BM"])), _tiles((s.IC, v.tile["BN"])), s.sh * s.sw)
-    dY.device.launch("conv2d/ks_deconv_ffma.cu", "ks_deconv_ffma", grid, 256,
-                     (dX, dY, C, as_struct(s)), v.tile)  # fmt: skip
+    dY.device.launch("conv2d/ks_deconv_ffma.cu", "ks_deconv_ffma", grid, 256, (dX, dY, C, as_struct(s)), v.tile)
     return dX
 
 
@@ -161,8 +160,15 @@ def sk_dilated(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
     GZ = segments(tiles[0] * tiles[1] * taps, steps, s, X.device.properties.multiprocessors)
 
     def launch(part: Array) -> None:
-        X.device.launch("conv2d/sk_dilated.cu", "sk_dilated", (*tiles, taps * GZ),
-                        _threads(v.tile), (part, X, dY, as_struct(s), GZ), v.tile, tile_bytes(v.tile))  # fmt: skip
+        X.device.launch(
+            "conv2d/sk_dilated.cu",
+            "sk_dilated",
+            (*tiles, taps * GZ),
+            _threads(v.tile),
+            (part, X, dY, as_struct(s), GZ),
+            v.tile,
+            tile_bytes(v.tile),
+        )
 
     return with_partial_sums(X, s, GZ, launch)
 
@@ -174,7 +180,8 @@ def sk_dilated_ffma(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
     GZ = segments(tiles[0] * tiles[1], steps, s, 2 * X.device.properties.multiprocessors)
 
     def launch(part: Array) -> None:
-        X.device.launch("conv2d/sk_dilated_ffma.cu", "sk_dilated_ffma", (*tiles, GZ), 256,
-                        (part, X, dY, as_struct(s)), v.tile)  # fmt: skip
+        X.device.launch(
+            "conv2d/sk_dilated_ffma.cu", "sk_dilated_ffma", (*tiles, GZ), 256, (part, X, dY, as_struct(s)), v.tile
+        )
 
     return with_partial_sums(X, s, GZ, launch)

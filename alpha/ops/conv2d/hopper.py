@@ -88,18 +88,35 @@ def _all_of(*conditions: Condition) -> Condition:
 
 
 def _row(
-    operator: str, precision: str, BM: int, BN: int, operands: str, planes: int = 1, blocks: int = 1,
-    pays: Condition = _fills, why: str = "", suffix: str = "",
-) -> Variant:  # fmt: skip
+    operator: str,
+    precision: str,
+    BM: int,
+    BN: int,
+    operands: str,
+    planes: int = 1,
+    blocks: int = 1,
+    pays: Condition = _fills,
+    why: str = "",
+    suffix: str = "",
+) -> Variant:
     algorithm, run = _ALGORITHMS[operator]
     name = {"float32": "wgmma", "tf32": "tf32", "bf16": "bf16"}[precision]
     raw = {"TF32": "_raw", "FLOATS": "_made"}.get(operands, "")
     tile = {"BM": BM, "BN": BN, "OPERANDS": operands, "PLANES": planes, "BLOCKS": blocks}
     return Variant(
-        f"{algorithm}_{name}{raw}_{BM}x{BN}{suffix}", operator, "cuda", run,
-        why or f"Hopper, trimmed; a tile of {BM} x {BN}", can=_can, pays=pays, tile=tile,
-        precision=precision, registers=REGISTERS, fuses=operator != WEIGHT, finds_moments=operator == FORWARD,
-    )  # fmt: skip
+        f"{algorithm}_{name}{raw}_{BM}x{BN}{suffix}",
+        operator,
+        "cuda",
+        run,
+        why or f"Hopper, trimmed; a tile of {BM} x {BN}",
+        can=_can,
+        pays=pays,
+        tile=tile,
+        precision=precision,
+        registers=REGISTERS,
+        fuses=operator != WEIGHT,
+        finds_moments=operator == FORWARD,
+    )
 
 
 _ALGORITHMS: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -135,13 +152,19 @@ def _position_rows(operator: str) -> tuple[Variant, ...]:
         _row(operator, "tf32", 256, 128, "TF32", pays=enough(256, 128)),
         _row(operator, "tf32", 128, 128, "TF32", pays=cut(128, 128, 1500)),
         _row(operator, "tf32", 256, 64, "TF32", blocks=blocks, pays=enough(256, 64, narrow)),
-        _row(operator, "tf32", 128, 64, "HALVES", pays=_all_of(
-            lambda s, t: s.IC >= 256 and (operator == INPUT or s.sh * s.sw > 1))),
+        _row(
+            operator,
+            "tf32",
+            128,
+            64,
+            "HALVES",
+            pays=_all_of(lambda s, t: s.IC >= 256 and (operator == INPUT or s.sh * s.sw > 1)),
+        ),
         _row(operator, "tf32", 128, 64, "TF32", blocks=2),
         _row(operator, "float32", 128, 128, "HALVES", planes=2, pays=cut(128, 128, 1500)),
         _row(operator, "float32", 256, 64, "HALVES", planes=2, pays=enough(256, 64, narrow)),
         _row(operator, "float32", 128, 64, "HALVES", planes=2),
-    )  # fmt: skip
+    )
 
 
 def _narrow(operator: str) -> Condition:
@@ -168,17 +191,36 @@ def _long_rows(s: ConvShape, target: Target) -> bool:
 WEIGHT_ROWS = (
     _row(WEIGHT, "bf16", 64, 64, "BF16", pays=_few_filters, why=_TURNS),
     _row(WEIGHT, "bf16", 128, 128, "BF16", pays=_all_of(_long_rows)),
-    _row(WEIGHT, "bf16", 128, 256, "BF16",
-         pays=_all_of(lambda s, t: s.IC >= 256 and (s.OH * s.OW > 4 or s.FW == 1 or s.sw > 1))),
+    _row(
+        WEIGHT,
+        "bf16",
+        128,
+        256,
+        "BF16",
+        pays=_all_of(lambda s, t: s.IC >= 256 and (s.OH * s.OW > 4 or s.FW == 1 or s.sw > 1)),
+    ),
     _row(WEIGHT, "bf16", 128, 64, "BF16"),
     _row(WEIGHT, "tf32", 64, 64, "FLOATS", pays=_few_filters, why=_TURNS),
-    _row(WEIGHT, "tf32", 128, 128, "HALVES",
-         pays=_all_of(_from_memory, lambda s, t: s.IC >= 256 and (s.OW >= 8 or s.FW == 1) and s.FW <= 3)),
+    _row(
+        WEIGHT,
+        "tf32",
+        128,
+        128,
+        "HALVES",
+        pays=_all_of(_from_memory, lambda s, t: s.IC >= 256 and (s.OW >= 8 or s.FW == 1) and s.FW <= 3),
+    ),
     _row(WEIGHT, "tf32", 128, 64, "HALVES", pays=_all_of(_from_memory)),
     _row(WEIGHT, "tf32", 128, 64, "FLOATS"),
     _row(WEIGHT, "float32", 64, 64, "FLOATS", planes=2, pays=_few_filters, why=_TURNS),
-    _row(WEIGHT, "float32", 128, 128, "HALVES", planes=2,
-         pays=_all_of(_from_memory, lambda s, t: s.IC >= 512 and s.OW <= 4)),
+    _row(
+        WEIGHT,
+        "float32",
+        128,
+        128,
+        "HALVES",
+        planes=2,
+        pays=_all_of(_from_memory, lambda s, t: s.IC >= 512 and s.OW <= 4),
+    ),
     _row(WEIGHT, "float32", 128, 64, "HALVES", planes=2, pays=_all_of(_from_memory)),
     _row(WEIGHT, "float32", 128, 64, "FLOATS", planes=2),
-)  # fmt: skip
+)

@@ -124,7 +124,7 @@ def trimmed_taps(o: int, size: int, F: int, s: int, p: int) -> tuple[int, int]:
     return f_s, max(f_s, min(size - i_s, F))
 
 
-def segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[Segment]:  # noqa: E741
+def segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[Segment]:
     """The output axis cut where the trimmed filter changes."""
     start = 0
     for o in range(1, O + 1):
@@ -134,7 +134,7 @@ def segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[Segment]:  #
             start = o
 
 
-def split_segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[SplitSegment]:  # noqa: E741
+def split_segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[SplitSegment]:
     """The input axis by residue, cut where the trimmed split kernel changes (Algorithm 2B).
 
     Residue y holds the positions i with (i + p - y) % s == 0. Its split kernel has C = ceil((F - y) / s) taps, tap
@@ -157,7 +157,7 @@ def split_segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[SplitS
             yield run
 
 
-def valid_outputs(f: int, O: int, size: int, s: int, p: int) -> tuple[int, int]:  # noqa: E741
+def valid_outputs(f: int, O: int, size: int, s: int, p: int) -> tuple[int, int]:
     """[o_s, o_e): the outputs whose tap f meets the input (Algorithm 3B)."""
     i_s = f - p
     o_s = max(-(i_s // s), 0)
@@ -179,21 +179,14 @@ def conv_shape(
         ShapeError: X or W have not 4 axes, channels differ, stride < 1, padding < 0, or Y would be empty.
     """
     if len(X) != 4 or len(W) != 4:
-        raise ShapeError(
-            f"{operator}: X (N, H, W, C) and W (OC, FH, FW, IC) are needed  (X {X}, W {W})"
-        )
+        raise ShapeError(f"{operator}: X (N, H, W, C) and W (OC, FH, FW, IC) are needed  (X {X}, W {W})")
     if X[3] != W[3]:
-        raise ShapeError(
-            f"{operator}: X has IC={X[3]} channels but W expects {W[3]}  (X {X}, W {W})"
-        )
+        raise ShapeError(f"{operator}: X has IC={X[3]} channels but W expects {W[3]}  (X {X}, W {W})")
     if min(stride) < 1 or min(padding) < 0:
         raise ShapeError(f"{operator}: stride {stride} must be >= 1 and padding {padding} >= 0")
     N, IH, IW, IC = X
     OC, FH, FW, _ = W
-    OH, OW = output or (
-        (IH + 2 * padding[0] - FH) // stride[0] + 1,
-        (IW + 2 * padding[1] - FW) // stride[1] + 1,
-    )
+    OH, OW = output or ((IH + 2 * padding[0] - FH) // stride[0] + 1, (IW + 2 * padding[1] - FW) // stride[1] + 1)
     if min(N, IH, IW, IC, OC, FH, FW, OH, OW) < 1:
         raise ShapeError(
             f"{operator}: the output would be ({N}, {OH}, {OW}, {OC}), which is empty  "

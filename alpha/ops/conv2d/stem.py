@@ -57,8 +57,9 @@ def direct_stem(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
     Y = X.device.empty(s.Y, X.dtype)
     rows, band = ffma_band(s)
     grid = (s.N * _ceil(s.OH, rows), _ceil(s.OC, CHANNELS))
-    X.device.launch("conv2d/direct_stem.cu", "direct_stem", grid, 128,
-                    (Y, X, W, as_struct(s), rows), None, ffma_filters(s) + band)  # fmt: skip
+    X.device.launch(
+        "conv2d/direct_stem.cu", "direct_stem", grid, 128, (Y, X, W, as_struct(s), rows), None, ffma_filters(s) + band
+    )
     return Y
 
 
@@ -71,10 +72,15 @@ def direct_stem_weight(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
     rows, band = ffma_band(s)
     blocks = min(s.N * _ceil(s.OH, rows), 4 * device.properties.multiprocessors)
     part = device.empty((blocks * P, *s.W), X.dtype)
-    device.launch("conv2d/direct_stem_weight.cu", "direct_stem_weight",
-                  (blocks, _ceil(s.OC, CHANNELS)), _ceil(16 * k_groups * P, 32) * 32,
-                  (part, X, dY, as_struct(s), rows), {"KT": KT, "P": P},
-                  band)  # fmt: skip
+    device.launch(
+        "conv2d/direct_stem_weight.cu",
+        "direct_stem_weight",
+        (blocks, _ceil(s.OC, CHANNELS)),
+        _ceil(16 * k_groups * P, 32) * 32,
+        (part, X, dY, as_struct(s), rows),
+        {"KT": KT, "P": P},
+        band,
+    )
     return sum_parts(part)
 
 
@@ -118,8 +124,15 @@ def direct_stem_mma(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
     depth = depth_blocks(s)
     resident = (3 if depth == 1 else 2) * X.device.properties.multiprocessors
     grid = (min(s.N * _ceil(s.OH, rows), resident), _ceil(s.OC, CHANNELS))
-    X.device.launch("conv2d/direct_stem_mma.cu", "direct_stem_mma", grid, 128,
-                    (Y, X, W, as_struct(s), rows), {**v.tile, "BLOCKS": depth}, shared)  # fmt: skip
+    X.device.launch(
+        "conv2d/direct_stem_mma.cu",
+        "direct_stem_mma",
+        grid,
+        128,
+        (Y, X, W, as_struct(s), rows),
+        {**v.tile, "BLOCKS": depth},
+        shared,
+    )
     return Y
 
 
@@ -156,7 +169,13 @@ def direct_stem_weight_mma(X: Array, dY: Array, s: ConvShape, v: Variant) -> Arr
     resident = 1 if WN > 1 and dY.dtype.itemsize == 4 else 2
     blocks = min(s.N * _ceil(s.OH, rows), resident * device.properties.multiprocessors)
     part = device.empty((blocks, *s.W), np.float32)
-    device.launch("conv2d/direct_stem_weight_mma.cu", "direct_stem_weight_mma",
-                  (blocks, _ceil(s.OC, CHANNELS)), 256, (part, X, dY, as_struct(s), rows),
-                  {**v.tile, "WN": WN, "NF": NF}, shared)  # fmt: skip
+    device.launch(
+        "conv2d/direct_stem_weight_mma.cu",
+        "direct_stem_weight_mma",
+        (blocks, _ceil(s.OC, CHANNELS)),
+        256,
+        (part, X, dY, as_struct(s), rows),
+        {**v.tile, "WN": WN, "NF": NF},
+        shared,
+    )
     return sum_parts(part)

@@ -46,14 +46,10 @@ FLUSH_BYTES, FLUSHES = 64 << 20, 4  # written before a measurement, see `_Clock`
 
 
 def fastest(
-    device: Device, operator: str, s: ConvShape, precision: str, rows: Sequence[Variant],
-    default: Variant,
-) -> Variant:  # fmt: skip
+    device: Device, operator: str, s: ConvShape, precision: str, rows: Sequence[Variant], default: Variant
+) -> Variant:
     """The fastest of `rows` on `device`, by measurement in this run or an earlier one; `default` is the table's."""
-    key = (
-        f"{operator} X {s.X} W {s.W} Y {s.Y} stride {(s.sh, s.sw)} padding {(s.ph, s.pw)} "
-        f"{precision}"
-    )
+    key = f"{operator} X {s.X} W {s.W} Y {s.Y} stride {(s.sh, s.sw)} padding {(s.ph, s.pw)} {precision}"
     by_name = {default.name: default, **{v.name: v for v in rows}}
 
     def calls() -> dict[str, Call]:
@@ -80,9 +76,7 @@ OPERANDS = {  # names of their shapes
 }
 
 
-def winner(
-    device: Device, key: str, names: Sequence[str], calls: Callable[[], Mapping[str, Call]]
-) -> str:
+def winner(device: Device, key: str, names: Sequence[str], calls: Callable[[], Mapping[str, Call]]) -> str:
     """Which of `names` is fastest for the work `key`; the first is the default, which wins unless clearly slower.
 
     `calls()` makes scratch operands and one call for each name; it is asked for only where no run has measured yet.

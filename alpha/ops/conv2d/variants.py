@@ -79,126 +79,180 @@ TILE_FFMA = {"BM": 64, "BN": 64, "BK": 16}
 
 
 def _mma_rows(
-    algorithm: str, operator: str, run: Callable[..., Any], why: str, tile: Mapping[str, int],
-    pays: Condition,
-) -> Iterator[Variant]:  # fmt: skip
+    algorithm: str, operator: str, run: Callable[..., Any], why: str, tile: Mapping[str, int], pays: Condition
+) -> Iterator[Variant]:
     """One algorithm and tile on mma.sync, in each precision."""
-    for precision, operands, item in (
-        ("bf16", "Bf16", 2), ("tf32", "Tf32", 4), ("float32", "Tf32x3", 4),
-    ):  # fmt: skip
+    for precision, operands, item in (("bf16", "Bf16", 2), ("tf32", "Tf32", 4), ("float32", "Tf32x3", 4)):
         marker = "" if precision == "float32" else f"_mma_{precision}"
         large = tile["BM"] * tile["BN"] > 64 * 64
         yield Variant(
-            f"{algorithm}{marker}_{tile['BM']}x{tile['BN']}", operator, "cuda", run, why,
-            can=_tensor_tiles(item, tile), pays=pays, tile={**tile, "OPERANDS": operands},
-            precision=precision, registers=255 if large else 168,
-        )  # fmt: skip
+            f"{algorithm}{marker}_{tile['BM']}x{tile['BN']}",
+            operator,
+            "cuda",
+            run,
+            why,
+            can=_tensor_tiles(item, tile),
+            pays=pays,
+            tile={**tile, "OPERANDS": operands},
+            precision=precision,
+            registers=255 if large else 168,
+        )
 
 
 VARIANTS: tuple[Variant, ...] = (
     # -- numpy and BLAS
     Variant(
-        "conv_v2_positions", FORWARD, "cpu", lambda X, W, s, v: cpu.conv_v2_positions(X, W, s),
+        "conv_v2_positions",
+        FORWARD,
+        "cpu",
+        lambda X, W, s, v: cpu.conv_v2_positions(X, W, s),
         "few positions, a large product each: no gathering",
         pays=lambda s, t: _large_products(s, t) and s.OH * s.OW <= 16,
     ),
+    Variant("conv_v2_patches", FORWARD, "cpu", lambda X, W, s, v: cpu.conv_v2_patches(X, W, s), "any shape"),
     Variant(
-        "conv_v2_patches", FORWARD, "cpu", lambda X, W, s, v: cpu.conv_v2_patches(X, W, s),
-        "any shape",
-    ),
-    Variant(
-        "ks_deconv_positions", INPUT, "cpu", lambda dY, W, s, v: cpu.ks_deconv_positions(dY, W, s),
+        "ks_deconv_positions",
+        INPUT,
+        "cpu",
+        lambda dY, W, s, v: cpu.ks_deconv_positions(dY, W, s),
         "few positions, a large product each: no gathering",
         pays=lambda s, t: _large_products(s, t) and s.IH * s.IW <= 16,
     ),
+    Variant("ks_deconv_patches", INPUT, "cpu", lambda dY, W, s, v: cpu.ks_deconv_patches(dY, W, s), "any shape"),
     Variant(
-        "ks_deconv_patches", INPUT, "cpu", lambda dY, W, s, v: cpu.ks_deconv_patches(dY, W, s),
-        "any shape",
-    ),
-    Variant(
-        "sk_dilated_taps", WEIGHT, "cpu", lambda X, dY, s, v: cpu.sk_dilated_taps(X, dY, s),
+        "sk_dilated_taps",
+        WEIGHT,
+        "cpu",
+        lambda X, dY, s, v: cpu.sk_dilated_taps(X, dY, s),
         "few positions: one long product a tap",
         pays=lambda s, t: _large_products(s, t) and s.OH * s.OW <= 16,
     ),
-    Variant(
-        "sk_dilated_patches", WEIGHT, "cpu", lambda X, dY, s, v: cpu.sk_dilated_patches(X, dY, s),
-        "any shape",
-    ),
+    Variant("sk_dilated_patches", WEIGHT, "cpu", lambda X, dY, s, v: cpu.sk_dilated_patches(X, dY, s), "any shape"),
     *hopper.FORWARD_ROWS,
     # -- CUDA: ConvV2 on tensor cores (3xTF32), one position a tile; then any shape on FFMA
     *_mma_rows(
-        "conv_v2", FORWARD, cuda.conv_v2,
-        "trimmed, one position a tile; 64 output channels, many blocks", TILE_128x64,
+        "conv_v2",
+        FORWARD,
+        cuda.conv_v2,
+        "trimmed, one position a tile; 64 output channels, many blocks",
+        TILE_128x64,
         lambda s, t: _images_fill_tiles(s, t) and s.OC <= 64 and _many(s.OH * s.OW * s.N, t),
     ),
-    *_mma_rows(
-        "conv_v2", FORWARD, cuda.conv_v2, "trimmed, one position a tile", TILE_64x64,
-        _images_fill_tiles,
+    *_mma_rows("conv_v2", FORWARD, cuda.conv_v2, "trimmed, one position a tile", TILE_64x64, _images_fill_tiles),
+    Variant(
+        "direct_stem_bf16",
+        FORWARD,
+        "cuda",
+        stem.direct_stem_mma,
+        "first layer: few input channels",
+        can=_stem_mma(1),
+        registers=255,
+        tile={"BF16": 1, "PLANES": 1},
+        precision="bf16",
     ),
     Variant(
-        "direct_stem_bf16", FORWARD, "cuda", stem.direct_stem_mma, "first layer: few input channels",
-        can=_stem_mma(1), registers=255, tile={"BF16": 1, "PLANES": 1}, precision="bf16",
+        "direct_stem_tf32",
+        FORWARD,
+        "cuda",
+        stem.direct_stem_mma,
+        "first layer: few input channels",
+        can=_stem_mma(1),
+        registers=255,
+        tile={"BF16": 0, "PLANES": 1},
+        precision="tf32",
     ),
     Variant(
-        "direct_stem_tf32", FORWARD, "cuda", stem.direct_stem_mma, "first layer: few input channels",
-        can=_stem_mma(1), registers=255, tile={"BF16": 0, "PLANES": 1}, precision="tf32",
+        "direct_stem_mma",
+        FORWARD,
+        "cuda",
+        stem.direct_stem_mma,
+        "first layer: few input channels",
+        can=_stem_mma(2),
+        registers=255,
+        tile={"BF16": 0, "PLANES": 2},
     ),
     Variant(
-        "direct_stem_mma", FORWARD, "cuda", stem.direct_stem_mma, "first layer: few input channels",
-        can=_stem_mma(2), registers=255, tile={"BF16": 0, "PLANES": 2},
+        "direct_stem",
+        FORWARD,
+        "cuda",
+        stem.direct_stem,
+        "first layer: few input channels",
+        can=_stem,
+        registers=168,
+        ffma=True,
     ),
-    Variant(
-        "direct_stem", FORWARD, "cuda", stem.direct_stem, "first layer: few input channels", can=_stem,
-        registers=168, ffma=True,
-    ),
-    Variant(
-        "implicit_gemm", FORWARD, "cuda", cuda.implicit_gemm, "any shape", tile=TILE_FFMA, ffma=True,
-    ),
+    Variant("implicit_gemm", FORWARD, "cuda", cuda.implicit_gemm, "any shape", tile=TILE_FFMA, ffma=True),
     # -- CUDA: KS-deconv
     *hopper.INPUT_ROWS,
     *_mma_rows(
-        "ks_deconv", INPUT, cuda.ks_deconv,
-        "split and trimmed, one position a tile; 64 input channels, many blocks", TILE_128x64,
+        "ks_deconv",
+        INPUT,
+        cuda.ks_deconv,
+        "split and trimmed, one position a tile; 64 input channels, many blocks",
+        TILE_128x64,
         lambda s, t: _images_fill_tiles(s, t) and s.IC <= 64 and _many(s.IH * s.IW * s.N, t),
     ),
     *_mma_rows(
-        "ks_deconv", INPUT, cuda.ks_deconv, "split and trimmed, one position a tile", TILE_64x64,
-        _images_fill_tiles,
+        "ks_deconv", INPUT, cuda.ks_deconv, "split and trimmed, one position a tile", TILE_64x64, _images_fill_tiles
     ),
-    Variant(
-        "ks_deconv_ffma", INPUT, "cuda", cuda.ks_deconv_ffma, "any shape", tile=TILE_FFMA, ffma=True,
-    ),
+    Variant("ks_deconv_ffma", INPUT, "cuda", cuda.ks_deconv_ffma, "any shape", tile=TILE_FFMA, ffma=True),
     # -- CUDA: Sk-dilated
     *hopper.WEIGHT_ROWS,
     *_mma_rows(
-        "sk_dilated", WEIGHT, cuda.sk_dilated,
-        "trimmed, one tap and a segment of images and positions a block", TILE_128x128,
+        "sk_dilated",
+        WEIGHT,
+        cuda.sk_dilated,
+        "trimmed, one tap and a segment of images and positions a block",
+        TILE_128x128,
         lambda s, t: _images_fill_tiles(s, t) and s.OC % 128 == 0 and s.IC % 128 == 0,
     ),
     *_mma_rows(
-        "sk_dilated", WEIGHT, cuda.sk_dilated,
-        "trimmed, one tap and a segment a block; fewer channels", TILE_64x64, _images_fill_tiles,
+        "sk_dilated",
+        WEIGHT,
+        cuda.sk_dilated,
+        "trimmed, one tap and a segment a block; fewer channels",
+        TILE_64x64,
+        _images_fill_tiles,
     ),
     Variant(
-        "direct_stem_weight_bf16", WEIGHT, "cuda", stem.direct_stem_weight_mma,
-        "first layer: few input channels", can=_stem_weight_mma(2),
-        tile={"BF16": 1, "PRODUCTS": 1}, precision="bf16",
+        "direct_stem_weight_bf16",
+        WEIGHT,
+        "cuda",
+        stem.direct_stem_weight_mma,
+        "first layer: few input channels",
+        can=_stem_weight_mma(2),
+        tile={"BF16": 1, "PRODUCTS": 1},
+        precision="bf16",
     ),
     Variant(
-        "direct_stem_weight_tf32", WEIGHT, "cuda", stem.direct_stem_weight_mma,
-        "first layer: few input channels", can=_stem_weight_mma(4),
-        registers=255, tile={"BF16": 0, "PRODUCTS": 1}, precision="tf32",
+        "direct_stem_weight_tf32",
+        WEIGHT,
+        "cuda",
+        stem.direct_stem_weight_mma,
+        "first layer: few input channels",
+        can=_stem_weight_mma(4),
+        registers=255,
+        tile={"BF16": 0, "PRODUCTS": 1},
+        precision="tf32",
     ),
     Variant(
-        "direct_stem_weight_mma", WEIGHT, "cuda", stem.direct_stem_weight_mma,
-        "first layer: few input channels", can=_stem_weight_mma(4),
-        registers=255, tile={"BF16": 0, "PRODUCTS": 3},
+        "direct_stem_weight_mma",
+        WEIGHT,
+        "cuda",
+        stem.direct_stem_weight_mma,
+        "first layer: few input channels",
+        can=_stem_weight_mma(4),
+        registers=255,
+        tile={"BF16": 0, "PRODUCTS": 3},
     ),
     Variant(
-        "direct_stem_weight", WEIGHT, "cuda", stem.direct_stem_weight,
-        "first layer: few input channels", can=_stem_weight, ffma=True,
+        "direct_stem_weight",
+        WEIGHT,
+        "cuda",
+        stem.direct_stem_weight,
+        "first layer: few input channels",
+        can=_stem_weight,
+        ffma=True,
     ),
-    Variant(
-        "sk_dilated_ffma", WEIGHT, "cuda", cuda.sk_dilated_ffma, "any shape", tile=TILE_FFMA, ffma=True,
-    ),
-)  # fmt: skip
+    Variant("sk_dilated_ffma", WEIGHT, "cuda", cuda.sk_dilated_ffma, "any shape", tile=TILE_FFMA, ffma=True),
+)

@@ -36,9 +36,8 @@ def absmax(a: Array, b: Array) -> Array:
     fit = 8 * device.properties.multiprocessors
     blocks = [max(1, min(fit, -(-x.size // 4096))) for x in (a, b)]
     device.launch(
-        "reduce/absmax.cu", "absmax", sum(blocks), 256,
-        (out, a, b, np.int64(a.size), np.int64(b.size), blocks[0]),
-    )  # fmt: skip
+        "reduce/absmax.cu", "absmax", sum(blocks), 256, (out, a, b, np.int64(a.size), np.int64(b.size), blocks[0])
+    )
     return out
 
 
@@ -130,9 +129,14 @@ def _arrived(device: CudaDevice) -> Array:
 
 
 def conv_v2(
-    X: Array, W: Array, s: ConvShape, v: Variant, bias: Array | None = None, slope: float = 1.0,
+    X: Array,
+    W: Array,
+    s: ConvShape,
+    v: Variant,
+    bias: Array | None = None,
+    slope: float = 1.0,
     moments: ChannelMoments | None = None,
-) -> Array:  # fmt: skip
+) -> Array:
     """Algorithm 1, PW positions a tile; bias, activation and moments of Y in the same kernel   X, W -> Y"""
     tile = Tile.of(v)
     groups = bands.conv_v2_groups(s, tile)
@@ -151,9 +155,7 @@ def conv_v2(
     return Y
 
 
-def ks_deconv(
-    dY: Array, W: Array, s: ConvShape, v: Variant, bias: Array | None = None, slope: float = 1.0
-) -> Array:
+def ks_deconv(dY: Array, W: Array, s: ConvShape, v: Variant, bias: Array | None = None, slope: float = 1.0) -> Array:
     """Algorithm 2B, PW positions of a residue a tile; bias and activation with it   dY, W -> dX"""
     tile = Tile.of(v)
     groups = bands.ks_deconv_groups(s, tile)
@@ -174,16 +176,18 @@ def ks_deconv(
     return dX
 
 
-def _planes(
-    entry: str, W: Array, largest: Array, s: ConvShape, tile: Tile, GN: int, K: int
-) -> Array:
+def _planes(entry: str, W: Array, largest: Array, s: ConvShape, tile: Tile, GN: int, K: int) -> Array:
     """Filters as halves   W -> (planes, FH FW, GN, K padded to 64); freed after the use"""
     Kp = -(-K // 64) * 64
     P = W.device.empty((tile.planes, s.FH * s.FW, GN, Kp), np.uint16)
     W.device.launch(
-        "conv2d/filter_planes.cu", entry, (Kp // 64, -(-GN // 32), s.FH * s.FW), (32, 8),
-        (P, W, largest, as_struct(s), Kp), {"PLANES": tile.planes},
-    )  # fmt: skip
+        "conv2d/filter_planes.cu",
+        entry,
+        (Kp // 64, -(-GN // 32), s.FH * s.FW),
+        (32, 8),
+        (P, W, largest, as_struct(s), Kp),
+        {"PLANES": tile.planes},
+    )
     return P
 
 
@@ -197,9 +201,7 @@ def _works_first(entry: str, tile: Tile, s: ConvShape, waves: float, cut: bool) 
     return waves > bands.MAX_WAVES and tile.blocks == 2
 
 
-def _moment_parts(
-    moments: ChannelMoments | None, count: int, s: ConvShape, device: CudaDevice
-) -> tuple[Any, Any, int]:
+def _moment_parts(moments: ChannelMoments | None, count: int, s: ConvShape, device: CudaDevice) -> tuple[Any, Any, int]:
     """(moments, their counts, how many parts), as conv_v2_wgmma takes them."""
     if moments is None:
         return None, None, 0
@@ -209,10 +211,19 @@ def _moment_parts(
 
 
 def _launch(
-    entry: str, tile: Tile, groups: bands.Groups, s: ConvShape, C: Array, A: Any, B: Any,
-    largest: Array | None, GN: int, bias: Array | None, slope: float,
+    entry: str,
+    tile: Tile,
+    groups: bands.Groups,
+    s: ConvShape,
+    C: Array,
+    A: Any,
+    B: Any,
+    largest: Array | None,
+    GN: int,
+    bias: Array | None,
+    slope: float,
     moments: ChannelMoments | None = None,
-) -> None:  # fmt: skip
+) -> None:
     device = C.device
     processors = device.properties.multiprocessors
     across = -(-GN // tile.BN)  # tiles of output channels
@@ -232,12 +243,20 @@ def _launch(
         tile = tile._replace(blocks=1)
     a_stages, b_stages = groups.stages(tile.blocks, reserved)
     macros = {
-        "BM": tile.BM, "BN": tile.BN, "PLANES": tile.planes, "OPERANDS": tile.operands,
-        "BLOCKS": tile.blocks, "PW": groups.PW, "BAND": groups.band, "A_STAGES": a_stages,
-        "B_STAGES": b_stages, "B_MN": int(tile.operands == "BF16" and entry == "ks_deconv_wgmma"),
-        "FUSED": int(bias is not None or slope != 1.0), "CUT": int(works.slots > 0),
+        "BM": tile.BM,
+        "BN": tile.BN,
+        "PLANES": tile.planes,
+        "OPERANDS": tile.operands,
+        "BLOCKS": tile.blocks,
+        "PW": groups.PW,
+        "BAND": groups.band,
+        "A_STAGES": a_stages,
+        "B_STAGES": b_stages,
+        "B_MN": int(tile.operands == "BF16" and entry == "ks_deconv_wgmma"),
+        "FUSED": int(bias is not None or slope != 1.0),
+        "CUT": int(works.slots > 0),
         "MOMENTS": int(reserved > 0),
-    }  # fmt: skip
+    }
     works_first = _works_first(entry, tile, s, tiles / processors, works.slots > 0)
     # two blocks a multiprocessor hide each other's beginning and end, and are better balanced one tile each
     grid, threads = (min(tiles, processors), 384) if tile.blocks == 1 else (tiles, 288)
@@ -250,11 +269,28 @@ def _launch(
             count = grid // across
         of_moments = _moment_parts(moments, count, s, device)
     device.launch(
-        f"conv2d/{entry}.cu", entry, grid, threads,
-        (C, A, B, largest, bias, float(slope), works.array, works.total, int(works_first), parts,
-         arrived, *of_moments, as_struct(s)), macros,
+        f"conv2d/{entry}.cu",
+        entry,
+        grid,
+        threads,
+        (
+            C,
+            A,
+            B,
+            largest,
+            bias,
+            float(slope),
+            works.array,
+            works.total,
+            int(works_first),
+            parts,
+            arrived,
+            *of_moments,
+            as_struct(s),
+        ),
+        macros,
         1024 + a_stages * groups.a_bytes + b_stages * tile.b_bytes,
-    )  # fmt: skip
+    )
 
 
 # -- Sk-dilated -------------------------------------------------------------------------------------
@@ -269,9 +305,13 @@ def sk_dilated(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
     if tile.operands == "HALVES":
         source, x_channels = device.empty((tile.planes, *s.X), np.uint16), 64
         device.launch(
-            "conv2d/pixel_planes.cu", "pixel_planes", -(-X.size // 1024), 256,
-            (source, X, largest, 0, np.int64(X.size // 4)), {"PLANES": tile.planes},
-        )  # fmt: skip
+            "conv2d/pixel_planes.cu",
+            "pixel_planes",
+            -(-X.size // 1024),
+            256,
+            (source, X, largest, 0, np.int64(X.size // 4)),
+            {"PLANES": tile.planes},
+        )
     grid = (-(-s.IC // tile.BN), -(-s.OC // tile.BM), s.FH * -(-s.FW // plan.taps))
     blocks, weights = grid[0] * grid[1] * grid[2], s.OC * s.FH * s.FW * s.IC
     GZ = bands.segments(plan, blocks, 4 * weights, device.properties.multiprocessors)
@@ -280,12 +320,29 @@ def sk_dilated(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
     x_box = (x_channels, plan.images, plan.band, 1, 1)[: source.ndim]
     phases = tuple(range(s.sw))
     device.launch(
-        "conv2d/sk_dilated_wgmma.cu", "sk_dilated_wgmma", (*grid[:2], grid[2] * GZ), 384,
-        (part, _images(source, s.sw, phases, (x_box,) * s.sw),
-         _images(dY, 1, (0,), ((tile.a_channels, plan.images, plan.PW, 1),)),
-         largest, as_struct(s), GZ),
-        {"BM": tile.BM, "BN": tile.BN, "PLANES": tile.planes, "OPERANDS": tile.operands,
-         "TAPS": plan.taps, "PW": plan.PW, "BAND": plan.band, "BANDS": plan.bands, "STAGES": stages},
+        "conv2d/sk_dilated_wgmma.cu",
+        "sk_dilated_wgmma",
+        (*grid[:2], grid[2] * GZ),
+        384,
+        (
+            part,
+            _images(source, s.sw, phases, (x_box,) * s.sw),
+            _images(dY, 1, (0,), ((tile.a_channels, plan.images, plan.PW, 1),)),
+            largest,
+            as_struct(s),
+            GZ,
+        ),
+        {
+            "BM": tile.BM,
+            "BN": tile.BN,
+            "PLANES": tile.planes,
+            "OPERANDS": tile.operands,
+            "TAPS": plan.taps,
+            "PW": plan.PW,
+            "BAND": plan.band,
+            "BANDS": plan.bands,
+            "STAGES": stages,
+        },
         1024 + stages * plan.stage_bytes,
-    )  # fmt: skip
+    )
     return part.reshape(s.W) if GZ == 1 else sum_parts(part)

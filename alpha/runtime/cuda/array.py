@@ -18,23 +18,11 @@ if TYPE_CHECKING:
 class DeviceArray:
     """A typed, C-ordered window on an arena block, which returns when its last window dies."""
 
-    __slots__ = (
-        "__weakref__",
-        "address",
-        "block",
-        "device",
-        "dtype",
-        "nbytes",
-        "ndim",
-        "shape",
-        "size",
-    )
+    __slots__ = ("__weakref__", "address", "block", "device", "dtype", "nbytes", "ndim", "shape", "size")
 
     __array_ufunc__ = None  # numpy leaves arithmetic with a device array to us
 
-    def __init__(
-        self, device: CudaDevice, block: Block, address: int, shape: Shape, dtype: np.dtype[Any]
-    ) -> None:
+    def __init__(self, device: CudaDevice, block: Block, address: int, shape: Shape, dtype: np.dtype[Any]) -> None:
         self.device = device
         self.block = block
         self.address = address
@@ -56,9 +44,7 @@ class DeviceArray:
             raise ShapeError(f"rows [{start}, {stop}) are not within shape {self.shape}")
         stride = self.nbytes // self.shape[0] if self.shape[0] else 0
         shape = (stop - start, *self.shape[1:])
-        return DeviceArray(
-            self.device, self.block, self.address + start * stride, shape, self.dtype
-        )
+        return DeviceArray(self.device, self.block, self.address + start * stride, shape, self.dtype)
 
     def _resolve(self, shape: Shape) -> Shape:
         if shape.count(-1) == 1:

@@ -73,9 +73,7 @@ class CommandCompiler(Compiler):
         return log
 
 
-def failure(
-    source: Path, options: Sequence[str], command: str, log: str, code: int | str
-) -> CompileError:
+def failure(source: Path, options: Sequence[str], command: str, log: str, code: int | str) -> CompileError:
     """The error of a source that does not compile."""
     return CompileError(
         f"{source} does not compile (exit {code})\n  options: {' '.join(options) or '(none)'}\n"
@@ -90,9 +88,7 @@ def source_root() -> Path:
     return installed if installed.is_dir() else package.parent / "cuda"
 
 
-def compile_cached(
-    compiler: Compiler, source: Path, options: Sequence[str], root: Path | None = None
-) -> Path:
+def compile_cached(compiler: Compiler, source: Path, options: Sequence[str], root: Path | None = None) -> Path:
     """The artefact of `source`, from the cache or built now; `root`: include folder."""
     root = root or source_root()
     key = _key(compiler, source, options, root)

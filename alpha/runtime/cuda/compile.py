@@ -17,14 +17,7 @@ from typing import Any
 
 from alpha import config
 from alpha.errors import CompileError
-from alpha.runtime.cuda.cache import (
-    CommandCompiler,
-    Compiler,
-    compile_cached,
-    failure,
-    read_log,
-    source_root,
-)
+from alpha.runtime.cuda.cache import CommandCompiler, Compiler, compile_cached, failure, read_log, source_root
 
 __all__ = [
     "CommandCompiler",
@@ -79,9 +72,7 @@ def cuda_compiler(arch: str) -> Compiler:
 def find_nvcc() -> Path | None:
     """nvcc of CUDA_HOME, of PATH, or of /usr/local/cuda."""
     homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
-    in_home, in_default = [
-        shutil.which("nvcc", path=f"{home}/bin") if home else None for home in homes
-    ]
+    in_home, in_default = [shutil.which("nvcc", path=f"{home}/bin") if home else None for home in homes]
     found = in_home or shutil.which("nvcc") or in_default
     return Path(found) if found else None
 
@@ -105,9 +96,7 @@ def nvcc_compiler(nvcc: Path, arch: str) -> CommandCompiler:
 def nvcc_version(nvcc: Path) -> str:
     """What `nvcc --version` prints."""
     try:
-        return subprocess.run(
-            [str(nvcc), "--version"], capture_output=True, text=True, check=True
-        ).stdout
+        return subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise CompileError(f"{nvcc} does not run: {error}") from error
 
@@ -171,9 +160,7 @@ def _load_nvrtc() -> Any:
 
 def _toolkit_headers() -> list[Path]:
     """Where cuda_bf16.h and its like are: a CUDA toolkit, or the nvidia-cuda-runtime package."""
-    folders = [
-        Path(home, "include") for home in (os.environ.get("CUDA_HOME"), DEFAULT_HOME) if home
-    ]
+    folders = [Path(home, "include") for home in (os.environ.get("CUDA_HOME"), DEFAULT_HOME) if home]
     packages = importlib.util.find_spec("nvidia")
     for base in (packages.submodule_search_locations or []) if packages else []:
         folders += sorted(Path(base).glob("*/include"))

@@ -38,10 +38,7 @@ class CudaDevice(Device):
         self.driver = driver
         self.properties = driver.properties
         self.arena = Arena(
-            driver.allocate,
-            driver.free,
-            lambda: driver.memory_info()[0],
-            isolated=driver.isolated_allocations,
+            driver.allocate, driver.free, lambda: driver.memory_info()[0], isolated=driver.isolated_allocations
         )
         self._kernels = KernelTable(driver)
         self._maps: dict[Hashable, DeviceArray] = {}
@@ -69,10 +66,7 @@ class CudaDevice(Device):
     def write(self, target: DeviceArray, source: HostArray) -> None:
         """Copy a host array of the same shape and dtype into an existing array."""
         if target.shape != np.shape(source) or target.dtype != source.dtype:
-            raise DeviceError(
-                f"write: {source.dtype} {np.shape(source)} does not fit "
-                f"{target.dtype} {target.shape}"
-            )
+            raise DeviceError(f"write: {source.dtype} {np.shape(source)} does not fit {target.dtype} {target.shape}")
         if target.nbytes:
             self.driver.upload(target.address, np.ascontiguousarray(source))
 
@@ -98,11 +92,7 @@ class CudaDevice(Device):
         word = np.frombuffer(pattern, f"u{len(pattern)}")[0]
         blocks = min(-(-array.size // FILL_THREADS), FILL_BLOCKS)
         self.launch(
-            "runtime/fill.cu",
-            f"fill_{8 * len(pattern)}",
-            blocks,
-            FILL_THREADS,
-            (array, word, np.int64(array.size)),
+            "runtime/fill.cu", f"fill_{8 * len(pattern)}", blocks, FILL_THREADS, (array, word, np.int64(array.size))
         )
 
     def launch(
@@ -124,11 +114,7 @@ class CudaDevice(Device):
         self.kernel(source, entry, defines, shared_bytes).launch(grid, block, args)
 
     def kernel(
-        self,
-        source: str,
-        entry: str,
-        defines: Mapping[str, Define] | None = None,
-        shared_bytes: int = 0,
+        self, source: str, entry: str, defines: Mapping[str, Define] | None = None, shared_bytes: int = 0
     ) -> Kernel:
         """The compiled and loaded entry point, for a launcher that keeps it."""
         return self._kernels.get(source, entry, defines, shared_bytes)

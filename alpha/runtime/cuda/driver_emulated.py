@@ -77,9 +77,7 @@ class EmulatedDriver:
     def __init__(self) -> None:
         arch = config.ARCH.get() or DEFAULT_ARCH
         if arch not in ARCHITECTURES:
-            raise DeviceError(
-                f"{config.ARCH.name}={arch!r}: the emulated driver knows {', '.join(ARCHITECTURES)}"
-            )
+            raise DeviceError(f"{config.ARCH.name}={arch!r}: the emulated driver knows {', '.join(ARCHITECTURES)}")
         number = int(arch.removeprefix("sm_").removesuffix("a"))
         multiprocessors, shared = ARCHITECTURES[arch]
         self.properties = DeviceProperties(
@@ -136,15 +134,11 @@ class EmulatedDriver:
     def function(self, module: ctypes.CDLL, entry: str, shared_bytes: int) -> EmulatedFunction:
         limit = self.properties.shared_bytes_per_block
         if shared_bytes > limit:
-            raise DeviceError(
-                f"{entry}: {shared_bytes} bytes of dynamic shared memory; the limit is {limit}"
-            )
+            raise DeviceError(f"{entry}: {shared_bytes} bytes of dynamic shared memory; the limit is {limit}")
         try:
             call = getattr(module, f"alpha_launch_{entry}")
         except AttributeError:
-            raise DeviceError(
-                f'{module._name} has no extern "C" __global__ function {entry!r}'
-            ) from None
+            raise DeviceError(f'{module._name} has no extern "C" __global__ function {entry!r}') from None
         call.restype = ctypes.c_char_p
         call.argtypes = [ctypes.POINTER(LaunchRequest)]
         return EmulatedFunction(entry, Path(module._name), call)
@@ -160,9 +154,7 @@ class EmulatedDriver:
         """Run the kernel to its end; `DeviceError`: what it did wrong, with block and thread."""
         threads = block[0] * block[1] * block[2]
         if max(grid[1:]) > 65535 or block[2] > 64 or not 1 <= threads <= MAX_THREADS:
-            raise DeviceError(
-                f"{_title(function, grid, block, shared_bytes)}: the grid or the block is too large"
-            )
+            raise DeviceError(f"{_title(function, grid, block, shared_bytes)}: the grid or the block is too large")
         offsets = (ctypes.c_uint32 * len(arguments.offsets))(*arguments.offsets)
         request = LaunchRequest(
             grid=grid,
@@ -210,7 +202,5 @@ class EmulatedDriver:
         return (self.seed * 0x9E3779B1 + self._launches * 0x85EBCA6B) % (2**32 - 1) + 1
 
 
-def _title(
-    function: EmulatedFunction, grid: Sequence[int], block: Sequence[int], shared_bytes: int
-) -> str:
+def _title(function: EmulatedFunction, grid: Sequence[int], block: Sequence[int], shared_bytes: int) -> str:
     return f"{function.entry}<<<{tuple(grid)}, {tuple(block)}, {shared_bytes}>>>"

@@ -34,9 +34,7 @@ except ImportError as error:
         fix = "install the NVIDIA driver"
     raise DeviceError(f"no pycuda ({error}): {fix}, or use device='cpu'") from error
 
-NON_BLOCKING = (
-    1  # CU_STREAM_NON_BLOCKING: no implicit order with the default stream; needed for graph capture
-)
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the default stream; needed for graph capture
 
 REFUSALS = ("invalid argument", "invalid value", "not found")  # of this call, not a kernel's fault
 
@@ -87,9 +85,7 @@ class PycudaDriver:
             self._stream = drv.Stream(NON_BLOCKING)
         except drv.Error as error:
             self.close()
-            raise DeviceError(
-                f"no usable GPU ({error}): see nvidia-smi, or use device='cpu'"
-            ) from error
+            raise DeviceError(f"no usable GPU ({error}): see nvidia-smi, or use device='cpu'") from error
         self._ring = PinnedRing(self._pinned, self._copy_in, self.record_event)
         os.register_at_fork(after_in_child=self._forget)
 

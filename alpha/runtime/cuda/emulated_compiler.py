@@ -124,9 +124,7 @@ def find_compiler() -> str:
 def compiler_version(compiler: str) -> str:
     """What `--version` prints."""
     try:
-        return subprocess.run(
-            [compiler, "--version"], capture_output=True, text=True, check=True
-        ).stdout
+        return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise CompileError(f"{compiler} does not run: {error}") from error
 

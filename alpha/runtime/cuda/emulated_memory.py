@@ -169,9 +169,7 @@ class FiberStacks:
 
     def __init__(self, each: int) -> None:
         self.each = each
-        mapping = _libc.mmap(
-            None, MAX_THREADS * each, mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE, -1, 0
-        )
+        mapping = _libc.mmap(None, MAX_THREADS * each, mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE, -1, 0)
         if mapping == _FAILED:
             raise DeviceError(f"the host gives no address space for {MAX_THREADS} stacks")
         self.address: int | None = mapping

@@ -38,9 +38,7 @@ def encode_tiled_map(
         "strides_bytes is not one shorter than dims": len(strides_bytes) != rank - 1,
         f"address {address:#x} is not 16-byte aligned": address % 16 != 0,
         f"dims {tuple(dims)} are not 1 to 2^32": not all(1 <= d <= 2**32 for d in dims),
-        "a stride is not a multiple of 16 bytes below 2^40": any(
-            s % 16 or not 0 <= s < 2**40 for s in strides_bytes
-        ),
+        "a stride is not a multiple of 16 bytes below 2^40": any(s % 16 or not 0 <= s < 2**40 for s in strides_bytes),
         f"box {tuple(box)} is not 1 to 256 each": not all(1 <= b <= 256 for b in box),
         f"a box row of {inner} bytes is not a multiple of 16": inner % 16 != 0,
         f"swizzle {swizzle} is not 0, 32, 64 or 128": swizzle not in (0, 32, 64, 128),
@@ -51,6 +49,4 @@ def encode_tiled_map(
             raise DeviceError(f"encode_tiled_map: {problem}")
     padding = [1] * (_MAX_RANK - rank)
     strides = [*strides_bytes, *[math.prod(dims) * size] * (_MAX_RANK - rank)]
-    return _LAYOUT.pack(
-        _MARK, address, *dims, *padding, *strides, *box, *padding, rank, size, swizzle, 0
-    )
+    return _LAYOUT.pack(_MARK, address, *dims, *padding, *strides, *box, *padding, rank, size, swizzle, 0)

@@ -73,8 +73,7 @@ def _layout(index: int, arg: Any) -> tuple[int, int, str]:
     if isinstance(arg, np.void):
         if not arg.dtype.isalignedstruct:
             raise DeviceError(
-                f"argument {index}: a structure by value needs np.dtype(..., align=True), "
-                f"not {arg.dtype}"
+                f"argument {index}: a structure by value needs np.dtype(..., align=True), not {arg.dtype}"
             )
         return arg.dtype.alignment, arg.dtype.itemsize, f"{arg.dtype.itemsize}s"
     if type(arg) not in _CODES:
@@ -130,9 +129,7 @@ def _check_dims(grid: Dim, block: Dim) -> Dims:
 class Kernel:
     """A loaded entry point."""
 
-    def __init__(
-        self, driver: Driver, function: Any, source: str, entry: str, shared_bytes: int
-    ) -> None:
+    def __init__(self, driver: Driver, function: Any, source: str, entry: str, shared_bytes: int) -> None:
         self._driver = driver
         self._function = function
         self._shared_bytes = shared_bytes
@@ -158,13 +155,7 @@ class KernelTable:
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._modules: dict[Path, Any] = {}
 
-    def get(
-        self,
-        source: str,
-        entry: str,
-        defines: Mapping[str, Define] | None,
-        shared_bytes: int,
-    ) -> Kernel:
+    def get(self, source: str, entry: str, defines: Mapping[str, Define] | None, shared_bytes: int) -> Kernel:
         """The kernel; a warm call is one dictionary look-up."""
         # The type is part of the key: 1 == 1.0, but -DALPHA_X=1 and -DALPHA_X=1.0f are two kernels.
         macros: tuple[Any, ...] = ()
@@ -179,9 +170,7 @@ class KernelTable:
             self._kernels[key] = self._kernels[source, entry, macros, shared_bytes] = kernel
         return kernel
 
-    def _load(
-        self, source: str, entry: str, defines: Mapping[str, Define], shared_bytes: int
-    ) -> Kernel:
+    def _load(self, source: str, entry: str, defines: Mapping[str, Define], shared_bytes: int) -> Kernel:
         path = source_root() / source
         if not path.is_file():
             raise CompileError(f"there is no kernel source {path}")

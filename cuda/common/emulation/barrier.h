@@ -90,8 +90,7 @@ inline void describe_all_waiting() {
 
 [[noreturn]] inline void report_deadlock() {
   bool at_barrier = false, elsewhere = false;
-  for (unsigned i = 0; i < thread_count; i++)
-    (waits[i] == Wait::block_barrier ? at_barrier : elsewhere) = true;
+  for (unsigned i = 0; i < thread_count; i++) (waits[i] == Wait::block_barrier ? at_barrier : elsewhere) = true;
   report_block(at_barrier && elsewhere ? "divergent __syncthreads" : "deadlock");
 }
 
@@ -141,7 +140,8 @@ __attribute__((noinline)) inline void sync_block(int predicate, Location locatio
 inline void sync_named(unsigned id, unsigned count, bool wait, Location location) {
   if (id == 0 || id >= kBarriers) fault("named barrier %u: they are 1 to %u, 0 is __syncthreads", id, kBarriers - 1);
   if (count == 0 || count % kWarpSize || count > thread_count)
-    fault("named barrier %u for %u threads of a block of %u: not a multiple of 32 or too many", id, count, thread_count);
+    fault("named barrier %u for %u threads of a block of %u: not a multiple of 32 or too many", id, count,
+          thread_count);
   BlockBarrier& barrier = barriers[id];
   if (barrier.arrived && barrier.expected != count)
     fault("named barrier %u for %u threads, but others wait there for %u", id, count, barrier.expected);

@@ -28,7 +28,9 @@ struct __align__(4) __nv_bfloat162 {
 
 inline __nv_bfloat16 __float2bfloat16(float x) { return __nv_bfloat16(x); }
 inline __nv_bfloat16 __float2bfloat16_rn(float x) { return __nv_bfloat16(x); }
-inline __nv_bfloat16 __float2bfloat16_rz(float x) { return __nv_bfloat16_raw{(unsigned short)(__float_as_uint(x) >> 16)}; }
+inline __nv_bfloat16 __float2bfloat16_rz(float x) {
+  return __nv_bfloat16_raw{(unsigned short)(__float_as_uint(x) >> 16)};
+}
 inline float __bfloat162float(__nv_bfloat16 x) { return float(x); }
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) { return x.bits; }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short x) { return __nv_bfloat16_raw{x}; }

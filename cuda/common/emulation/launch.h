@@ -60,8 +60,10 @@ struct Entry<void (*)(Parameters...)> {
     for (uint32_t i = 0; i < count; i++) {
       offset = (offset + alignments[i] - 1) / alignments[i] * alignments[i];
       if (request->offsets[i] != offset) {
-        append_fault("parameter %u of %u bytes lies at byte %u, its argument was packed at byte %u: an argument before "
-                     "it has another size than its parameter", i, sizes[i], offset, request->offsets[i]);
+        append_fault(
+            "parameter %u of %u bytes lies at byte %u, its argument was packed at byte %u: an argument before "
+            "it has another size than its parameter",
+            i, sizes[i], offset, request->offsets[i]);
         return false;
       }
       offset += sizes[i];
@@ -147,10 +149,10 @@ const char* launch(LaunchRequest& asked, void (*body)(), unsigned most_threads) 
 }  // namespace alpha_emulation
 
 // Exports `alpha_launch_<name>` for the kernel `name`, whose blocks have at most `most_threads`.
-#define ALPHA_EMULATED_ENTRY(name, most_threads)                                                             \
-  extern "C" __attribute__((visibility("default"))) const char* alpha_launch_##name(                         \
-      alpha_emulation::LaunchRequest* request) {                                                             \
-    using Kernel = decltype(&name);                                                                          \
-    return alpha_emulation::launch<Kernel>(*request, alpha_emulation::Entry<Kernel>::template call<&name>,   \
-                                           most_threads);                                                    \
+#define ALPHA_EMULATED_ENTRY(name, most_threads)                                                           \
+  extern "C" __attribute__((visibility("default"))) const char* alpha_launch_##name(                       \
+      alpha_emulation::LaunchRequest* request) {                                                           \
+    using Kernel = decltype(&name);                                                                        \
+    return alpha_emulation::launch<Kernel>(*request, alpha_emulation::Entry<Kernel>::template call<&name>, \
+                                           most_threads);                                                  \
   }

@@ -9,7 +9,8 @@
 namespace alpha_emulation {
 
 constexpr unsigned kMaxMbarriers = 256, kMaxBulkCopies = 1024;
-constexpr uint32_t kMbarrierMark = 0x6d626172;  // in the upper half of the word in shared memory, the index in the lower
+constexpr uint32_t kMbarrierMark =
+    0x6d626172;  // in the upper half of the word in shared memory, the index in the lower
 
 struct Mbarrier {
   uint32_t address;

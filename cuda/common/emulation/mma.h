@@ -5,7 +5,7 @@
 
 namespace alpha_emulation {
 
-typedef float Row __attribute__((vector_size(32)));  // 8 columns of the 16 x 8 tile
+typedef float Row __attribute__((vector_size(32)));                   // 8 columns of the 16 x 8 tile
 typedef float Fragment __attribute__((vector_size(16), aligned(4)));  // what one lane has of the tile
 
 // Of one lane: `columns` products of one a fragment with b fragments side by side.
@@ -31,25 +31,26 @@ void add_product(Warp& warp, const float (&a)[16][depth], const Row (&b)[depth],
   }
 }
 
-inline const WarpOperation mma_tf32_operation = {"mma_m16n8k8_tf32", [](Warp& warp, unsigned lanes) {
-  need_whole_warp(warp, lanes, "mma_m16n8k8_tf32");
-  float a[16][8];
-  for (int g = 0; g < 8; g++)
-    for (int t = 0; t < 4; t++) {
-      const uint32_t* from = operands_of<MmaOperands>(warp, 4 * g + t).a;
-      a[g][t] = tf32_value(from[0]), a[g + 8][t] = tf32_value(from[1]);
-      a[g][t + 4] = tf32_value(from[2]), a[g + 8][t + 4] = tf32_value(from[3]);
-    }
-  for (int column = 0; column < operands_of<MmaOperands>(warp, 0).columns; column++) {
-    Row b[8];
-    for (int g = 0; g < 8; g++)
-      for (int t = 0; t < 4; t++) {
-        const uint32_t* from = operands_of<MmaOperands>(warp, 4 * g + t).b[column];
-        b[t][g] = tf32_value(from[0]), b[t + 4][g] = tf32_value(from[1]);
+inline const WarpOperation mma_tf32_operation = {
+    "mma_m16n8k8_tf32", [](Warp& warp, unsigned lanes) {
+      need_whole_warp(warp, lanes, "mma_m16n8k8_tf32");
+      float a[16][8];
+      for (int g = 0; g < 8; g++)
+        for (int t = 0; t < 4; t++) {
+          const uint32_t* from = operands_of<MmaOperands>(warp, 4 * g + t).a;
+          a[g][t] = tf32_value(from[0]), a[g + 8][t] = tf32_value(from[1]);
+          a[g][t + 4] = tf32_value(from[2]), a[g + 8][t + 4] = tf32_value(from[3]);
+        }
+      for (int column = 0; column < operands_of<MmaOperands>(warp, 0).columns; column++) {
+        Row b[8];
+        for (int g = 0; g < 8; g++)
+          for (int t = 0; t < 4; t++) {
+            const uint32_t* from = operands_of<MmaOperands>(warp, 4 * g + t).b[column];
+            b[t][g] = tf32_value(from[0]), b[t + 4][g] = tf32_value(from[1]);
+          }
+        add_product(warp, a, b, column);
       }
-    add_product(warp, a, b, column);
-  }
-}};
+    }};
 
 // A register holds two neighbours of K, the first in its lower half.
 template <float (*value)(uint32_t)>
@@ -75,14 +76,14 @@ void multiply_16_bit(Warp& warp) {
 }
 
 inline const WarpOperation mma_bf16_operation = {"mma_m16n8k16_bf16", [](Warp& warp, unsigned lanes) {
-  need_whole_warp(warp, lanes, "mma_m16n8k16_bf16");
-  multiply_16_bit<bf16_value>(warp);
-}};
+                                                   need_whole_warp(warp, lanes, "mma_m16n8k16_bf16");
+                                                   multiply_16_bit<bf16_value>(warp);
+                                                 }};
 
 inline const WarpOperation mma_f16_operation = {"mma_m16n8k16_f16", [](Warp& warp, unsigned lanes) {
-  need_whole_warp(warp, lanes, "mma_m16n8k16_f16");
-  multiply_16_bit<f16_value>(warp);
-}};
+                                                  need_whole_warp(warp, lanes, "mma_m16n8k16_f16");
+                                                  multiply_16_bit<f16_value>(warp);
+                                                }};
 
 inline void multiply(const WarpOperation& operation, float (*d)[4], const uint32_t* a, const uint32_t (*b)[2],
                      int columns, Location location) {

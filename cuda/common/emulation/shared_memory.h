@@ -50,15 +50,14 @@ inline void locate_static_shared() {
   size_t module_and_offset[2] = {found.module, 0};
   static_shared = static_cast<char*>(__tls_get_addr(module_and_offset));
   static_shared_bytes = found.bytes;
-  static_shared_base = (kDynamicBase + dynamic_shared_bytes + 1023) / 1024 * 1024 +
-                       reinterpret_cast<uintptr_t>(static_shared) % 1024;
+  static_shared_base =
+      (kDynamicBase + dynamic_shared_bytes + 1023) / 1024 * 1024 + reinterpret_cast<uintptr_t>(static_shared) % 1024;
 }
 
 // Lays out the shared memory of a launch's blocks.
 inline void set_shared_memory(unsigned dynamic_bytes) {
   static char* window = nullptr;
-  if (!window)
-    window = static_cast<char*>(aligned_alloc(1024, kSharedWindow + 2 * kSharedGuard)) + kSharedGuard;
+  if (!window) window = static_cast<char*>(aligned_alloc(1024, kSharedWindow + 2 * kSharedGuard)) + kSharedGuard;
   dynamic_shared = window + kDynamicBase % 1024;
   dynamic_shared_bytes = dynamic_bytes;
   locate_static_shared();
@@ -93,8 +92,7 @@ inline char* library_anchor() {
 
 // The host address of `bytes` bytes at a shared address; a fault when they are not all shared memory of the block.
 inline char* shared_pointer(uint32_t address, unsigned bytes, const char* what) {
-  if (address - kDynamicBase <= dynamic_shared_bytes &&
-      bytes <= dynamic_shared_bytes - (address - kDynamicBase))
+  if (address - kDynamicBase <= dynamic_shared_bytes && bytes <= dynamic_shared_bytes - (address - kDynamicBase))
     return dynamic_shared + (address - kDynamicBase);
   if (address - static_shared_base <= static_shared_bytes &&
       bytes <= static_shared_bytes - (address - static_shared_base))

@@ -63,7 +63,8 @@ inline void load_box(uint32_t target, const void* map_address, uint32_t barrier,
   if (map.mark != kTensorMapMark) fault("tma_load: no tensor map at %p", map_address);
   if (map.rank != rank) fault("tma_load: %u coordinates for a tensor of %u dimensions", rank, map.rank);
   if (coordinates[0] * int(map.element_bytes) % 16)  // an illegal instruction on a GPU
-    fault("tma_load at x = %d: %d bytes are not a multiple of 16", coordinates[0], coordinates[0] * int(map.element_bytes));
+    fault("tma_load at x = %d: %d bytes are not a multiple of 16", coordinates[0],
+          coordinates[0] * int(map.element_bytes));
   if (target % 128) fault("tma_load to shared address %u: not 128-byte aligned", target);
   unsigned bytes = map.element_bytes;
   for (unsigned d = 0; d < rank; d++) bytes *= map.box[d];

@@ -70,12 +70,13 @@ struct Vote {
   unsigned predicate, result;
 };
 inline const WarpOperation vote_operation = {"a vote", [](Warp& warp, unsigned lanes) {
-  unsigned ballot = 0;
-  for (unsigned i = 0; i < kWarpSize; i++)
-    if (lanes >> i & 1) ballot |= (operands_of<Vote>(warp, i).predicate != 0) << i;
-  for (unsigned i = 0; i < kWarpSize; i++)
-    if (lanes >> i & 1) operands_of<Vote>(warp, i).result = ballot;
-}};
+                                               unsigned ballot = 0;
+                                               for (unsigned i = 0; i < kWarpSize; i++)
+                                                 if (lanes >> i & 1)
+                                                   ballot |= (operands_of<Vote>(warp, i).predicate != 0) << i;
+                                               for (unsigned i = 0; i < kWarpSize; i++)
+                                                 if (lanes >> i & 1) operands_of<Vote>(warp, i).result = ballot;
+                                             }};
 
 template <class T>
 struct Shuffle {
@@ -85,15 +86,16 @@ struct Shuffle {
 // A lane that does not take part gives no defined value: the reader gets poison.
 template <class T>
 inline const WarpOperation shuffle_operation = {"a shuffle", [](Warp& warp, unsigned lanes) {
-  for (unsigned i = 0; i < kWarpSize; i++) {
-    if (!(lanes >> i & 1)) continue;
-    Shuffle<T>& reader = operands_of<Shuffle<T>>(warp, i);
-    if (lanes >> reader.source & 1)
-      reader.result = operands_of<Shuffle<T>>(warp, reader.source).value;
-    else
-      memset(&reader.result, 0xff, sizeof(T));
-  }
-}};
+                                                  for (unsigned i = 0; i < kWarpSize; i++) {
+                                                    if (!(lanes >> i & 1)) continue;
+                                                    Shuffle<T>& reader = operands_of<Shuffle<T>>(warp, i);
+                                                    if (lanes >> reader.source & 1)
+                                                      reader.result =
+                                                          operands_of<Shuffle<T>>(warp, reader.source).value;
+                                                    else
+                                                      memset(&reader.result, 0xff, sizeof(T));
+                                                  }
+                                                }};
 
 template <class T>
 T shuffle(unsigned mask, T value, unsigned source, Location location) {

@@ -61,8 +61,10 @@ struct Tile {
   unsigned swizzle;  // bytes
 
   explicit Tile(uint64_t descriptor)
-      : start((descriptor & 0x3fff) << 4), leading((descriptor >> 16 & 0x3fff) << 4),
-        stride((descriptor >> 32 & 0x3fff) << 4), swizzle(descriptor >> 62 ? 256u >> (descriptor >> 62) : 0) {
+      : start((descriptor & 0x3fff) << 4),
+        leading((descriptor >> 16 & 0x3fff) << 4),
+        stride((descriptor >> 32 & 0x3fff) << 4),
+        swizzle(descriptor >> 62 ? 256u >> (descriptor >> 62) : 0) {
     if (!swizzle || descriptor >> 46 & 0xffff)
       fault("wgmma: the emulator knows descriptors with a swizzle and no base offset, not %#llx",
             static_cast<unsigned long long>(descriptor));
@@ -78,8 +80,8 @@ void read_tile(const Tile& tile, bool transposed, float (&values)[Type::depth][r
     if (tile.swizzle != 128) fault("wgmma: the emulator knows MN-major tiles with the 128-byte swizzle only");
     for (int k = 0; k < Type::depth; k++)
       for (int row = 0; row < rows; row += per_piece) {
-        const uint32_t linear = tile.start + row / block * tile.leading + k / 8 * tile.stride + k % 8 * 128 +
-                                row % block * Type::bytes;
+        const uint32_t linear =
+            tile.start + row / block * tile.leading + k / 8 * tile.stride + k % 8 * 128 + row % block * Type::bytes;
         const char* piece = shared_pointer(swizzled(linear, 128), 16, "wgmma");
         for (int i = 0; i < per_piece; i++) values[k][row + i] = Type::value(piece + i * Type::bytes);
       }
@@ -146,7 +148,8 @@ void start_wgmma(float* d, const uint32_t* registers, uint64_t a, uint64_t b, in
     queue.products = static_cast<Product*>(realloc(queue.products, queue.capacity * sizeof(Product)));
   }
   Product& product = queue.products[queue.end++];
-  product = {perform_product<Type, R>, d, {}, a, b, registers != nullptr, a_transposed, b_transposed, scale, queue.groups};
+  product = {
+      perform_product<Type, R>, d, {}, a, b, registers != nullptr, a_transposed, b_transposed, scale, queue.groups};
   if (registers) memcpy(product.a_registers, registers, sizeof product.a_registers);
 }
 
