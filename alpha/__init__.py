@@ -1,7 +1,7 @@
 """Alpha: a training framework whose convolutions skip zeros."""
 
 from alpha import models, nn, ops, optim
-from alpha.autograd import Function, is_grad_enabled, no_grad
+from alpha.autograd import Function
 from alpha.errors import (
     AlphaError,
     CheckpointError,
@@ -14,6 +14,7 @@ from alpha.errors import (
     ShapeError,
     TrainingError,
 )
+from alpha.grad_mode import is_grad_enabled, no_grad
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.rng import manual_seed
 from alpha.runtime import Device, MemoryStats, get_device

@@ -107,11 +107,11 @@ def test_backward_twice_needs_retain_graph(device: str) -> None:
 
 def test_backward_refuses(device: str) -> None:
     x = leaf(device, 1.0, 2.0)
-    with pytest.raises(GradientError, match=r"grad is needed for a tensor of 2 elements"):
+    with pytest.raises(GradientError, match=r"a gradient is needed for a tensor of 2 elements"):
         (x * 2.0).backward()
-    with pytest.raises(ShapeError, match=r"grad has shape \(3,\), the tensor \(2,\)"):
+    with pytest.raises(ShapeError, match=r"backward: the gradient has shape \(3,\), the tensor \(2,\)"):
         (x * 2.0).backward(alpha.tensor([1.0, 1.0, 1.0], device=device))
-    with pytest.raises(GradientError, match="grad is float64 on"):
+    with pytest.raises(GradientError, match="backward: the gradient is float64 on .*, the tensor float32 on"):
         (x * 2.0).backward(alpha.tensor(np.ones(2), device=device))
     with pytest.raises(GradientError, match="does not require a gradient"):
         alpha.tensor(1.0, device=device).backward()

@@ -215,7 +215,7 @@ class Flatten(Module):
     """(N, ...) -> (N, product of the rest)"""
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.flatten(x)
+        return F.flatten(x, 1)
 
 
 class CrossEntropyLoss(Module):

@@ -43,7 +43,7 @@ class Activation:
         class Step(Function):
             def forward(self, *arrays: Array, **options: Any) -> Array:
                 X, self.p = arrays[0], options["p"]
-                Y = run(X, p=self.p, out=X if self.in_place else None)
+                Y = run(X, p=self.p, out=X if self.inplace else None)
                 self.save(Y if holds == "Y" else X)
                 return Y
 
@@ -51,7 +51,7 @@ class Activation:
                 return back(dY, self.saved[0], p=self.p)
 
         self._step: type[Function] = type(name, (Step,), {})
-        self._step_in_place: type[Function] = type(f"{name}_", (Step,), {"in_place": True})
+        self._step_in_place: type[Function] = type(f"{name}_", (Step,), {"inplace": True})
 
     def __call__(self, x: Tensor, p: float = 0.0, in_place: bool = False) -> Tensor:
         if not is_floating(x.dtype):

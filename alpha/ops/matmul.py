@@ -10,7 +10,7 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import get_precision
-from alpha.ops.dtypes import as_dtype, as_float32, factors
+from alpha.ops.dtypes import as_dtype, as_float32, factors, require_floating
 from alpha.ops.elementwise import add
 from alpha.ops.matmul_cuda import Product, multiply
 from alpha.ops.reduce import sum_middle
@@ -37,6 +37,7 @@ def matmul_batch(
 
 
 @matmul_batch.impl("cpu")
+@np.errstate(all="ignore")
 def _(
     A: Array,
     B: Array,
@@ -142,6 +143,8 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     M, K = a.shape[-2:]
     N = b.shape[-1]
     D = math.prod(a.shape[:-2])
+    for tensor in (a, b):
+        require_floating("matmul", tensor.dtype)
     if b.ndim == 2:  # every row of a meets the same b
         left = a.reshape(1, D * M, K)
         return Matmul.apply(left, b.reshape(1, K, N)).reshape(*a.shape[:-1], N)
@@ -160,6 +163,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             f"linear: x has {x.shape[-1] if x.shape else 0} features but weight expects "
             f"{weight.shape[-1] if weight.shape else 0}  (x {x.shape}, weight {weight.shape})"
         )
+    for tensor in (x, weight) if bias is None else (x, weight, bias):
+        require_floating("linear", tensor.dtype)
     O, I = weight.shape
     if bias is not None and bias.shape != (O,):
         raise ShapeError(f"linear: bias has shape {bias.shape}, weight {weight.shape} needs ({O},)")
@@ -167,6 +172,3 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return Linear.apply(x, weight, bias)
     rows = math.prod(x.shape[:-1])
     return Linear.apply(x.reshape(rows, I), weight, bias).reshape(*x.shape[:-1], O)
-
-
-Tensor.__matmul__ = matmul  # type: ignore[method-assign]

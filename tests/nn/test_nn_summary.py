@@ -22,7 +22,7 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.act(self.bn(self.conv(x)))
-        return self.fc((y @ self.mix).flatten())
+        return self.fc((y @ self.mix).flatten(1))
 
 
 def rows_of(model: nn.Module, shape: tuple[int, ...]) -> dict[str, Row]:

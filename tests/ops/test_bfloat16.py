@@ -25,12 +25,23 @@ STEP = 2.0**-8  # between neighbouring numbers, relative
 LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     **{name: ((0,), (BF16,)) for name in CASES if name.endswith("_forward")},
     **{name: ((0, 1), (BF16,)) for name in CASES if name.endswith("_backward")},
-    **{name: ((0, 1), (BF16,)) for name in ("add", "subtract", "multiply", "divide", "matmul_batch")},
+    **{
+        name: ((0, 1), (BF16,))
+        for name in ("add", "subtract", "multiply", "divide", "matmul_batch", "root_slope", "tensor_power")
+    },
+    **{name: ((0, 1, 2), (BF16,)) for name in ("base_slope", "exponent_slope")},
     **{
         name: ((0,), (BF16,))
         for name in (
             "affine",
+            "divide_by_number",
+            "divide_number",
             "power",
+            "square",
+            "cube",
+            "inverse_square",
+            "square_root",
+            "inverse_root",
             "exponential",
             "logarithm",
             "broadcast_to",
@@ -50,6 +61,7 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "conv2d_backward_weight": ((0, 1), (F32,)),
     "softmax_cross_entropy": ((0,), (F32, BF16)),
     "max_pool2d_forward": ((0,), (BF16, U8)),
+    "compare": ((0, 1), ("bool",)),
 }
 ELSEWHERE = {"cast", "adam_update", "sgd_update"}  # updates have no bfloat16 form
 
@@ -163,7 +175,7 @@ def test_other_dtypes_do_not_meet_it(device: str) -> None:
         lambda x, w: w - x / w,
         lambda x, w: (x * x).add_(w),
         lambda x, w: (w * w).mul_(x.detach()),
-        lambda x, w: F.gelu(x * w).mean(axis=0) * 3.0,
+        lambda x, w: F.gelu(x * w).mean(dim=0) * 3.0,
         lambda x, w: F.leaky_relu(x + w, in_place=True).reshape(3, 2, 8)[1:].sum(),
     ],
 )

@@ -27,6 +27,11 @@ def positive(*shape: int) -> np.ndarray:
     return _rng.uniform(0.5, 2.0, shape).astype(np.float32)
 
 
+def steps(*shape: int) -> np.ndarray:
+    """-1, 0 and 1: equal ones among any two."""
+    return _rng.integers(-1, 2, shape).astype(np.float32)
+
+
 def far(*shape: int) -> np.ndarray:
     """A mean that is large against the deviation."""
     return (1000 + _rng.standard_normal(shape)).astype(np.float32)
@@ -71,9 +76,21 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "multiply": [*two, (normal(2, 3, 5), normal(5))],
     "divide": [(normal(7, 9), positive(9))],
     "affine": [(normal(7, 9), {"p": 2.5, "q": -1.0})],
+    "divide_by_number": [(normal(7, 9), {"p": 3.0})],
+    "divide_number": [(positive(7, 9), {"p": 3.0})],
     "power": [(positive(7, 9), {"p": 1.7})],
     "exponential": one,
     "logarithm": [(positive(7, 9),)],
+    **{name: [(positive(7, 9),)] for name in ("square", "cube", "inverse_square", "square_root", "inverse_root")},
+    "root_slope": [(normal(7, 9), positive(7, 9))],
+    "tensor_power": [(positive(7, 9), normal(7, 9)), (positive(7, 9), normal(9)), (normal(5, 8), np.full(1, 2.0, f32))],
+    "base_slope": [(normal(7, 9), positive(7, 9), normal(9)), (normal(5, 9), positive(9), normal(1))],
+    "exponent_slope": [(normal(7, 9), positive(7, 9), normal(9)), (normal(5, 9), positive(9), normal(1))],
+    "compare": [
+        (A, B, relation)
+        for relation in ("==", "!=", "<", "<=", ">", ">=")
+        for A, B in ((steps(7, 9), steps(7, 9)), (steps(300, 8), steps(8)), (steps(5, 9), steps(1)))
+    ],
     "broadcast_to": [
         (normal(3, 1, 4), (2, 3, 5, 4)),
         (normal(3, 1), (3, 7)),
