@@ -147,11 +147,12 @@ def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return _view(x, Reshape, shape=shape)
 
 
-def flatten(x: Tensor, start: int = 1) -> Tensor:
-    """x (D0, .., Dk) -> (D0, .., D(start-1), product of the rest), a view."""
-    if not 0 <= start < max(x.ndim, 1):
-        raise ShapeError(f"flatten: start={start} is not an axis of shape {x.shape}")
-    return reshape(x, (*x.shape[:start], math.prod(x.shape[start:])))
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """x (D0, .., Dk) with the axes from start_dim to end_dim as one, a view."""
+    start, end = (d + x.ndim if d < 0 else d for d in (start_dim, end_dim))
+    if not 0 <= start <= end < max(x.ndim, 1):
+        raise ShapeError(f"flatten: start_dim={start_dim} to end_dim={end_dim} are no axes of shape {x.shape}")
+    return reshape(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
 
 
 def rows(x: Tensor, index: int | slice) -> Tensor:

@@ -1,0 +1,111 @@
+"""Checks of arguments that operators and layers share, so that one mistake has one message everywhere."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from alpha.errors import DeviceError
+from alpha.numerics import is_floating
+from alpha.tensor import Tensor
+
+Pair = int | tuple[int, int]
+
+
+def integer(operator: str, name: str, value: Any, least: int | None = None) -> int:
+    """Returns the argument as an int; numpy's integers are taken, bools and floats are refused.
+
+    Raises:
+        TypeError: the value is not an integer.
+        ValueError: the value is below `least`.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{operator}: {name}={value!r} is not an integer")
+    if least is not None and value < least:
+        raise ValueError(f"{operator}: {name}={value} must be at least {least}")
+    return int(value)
+
+
+def pair(operator: str, name: str, value: Pair, least: int | None = None) -> tuple[int, int]:
+    """Returns an integer, or a pair (height, width) of integers, as a pair.
+
+    Raises:
+        TypeError: the value is neither.
+        ValueError: the value has another length than 2, or one of the two is below `least`.
+    """
+    if isinstance(value, (tuple, list)) or (isinstance(value, np.ndarray) and value.ndim == 1):
+        if len(value) != 2:
+            raise ValueError(f"{operator}: {name}={value!r} is neither an integer nor a pair (height, width)")
+        return integer(operator, name, value[0], least), integer(operator, name, value[1], least)
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{operator}: {name}={value!r} is neither an integer nor a pair (height, width) of integers")
+    both = integer(operator, name, value, least)
+    return both, both
+
+
+def real(operator: str, name: str, value: Any) -> float:
+    """Returns the argument as a float.
+
+    Raises:
+        TypeError: the value is not a number.
+        ValueError: the value is infinite or NaN.
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{operator}: {name}={value!r} is not a number")
+    if not math.isfinite(value):
+        raise ValueError(f"{operator}: {name}={value} is not finite")
+    return float(value)
+
+
+def only_offered(operator: str, **arguments: tuple[Any, Any]) -> None:
+    """Refuses each argument that PyTorch has and Alpha does not, unless it has its default.
+
+    Args:
+        operator: the name of the function or the layer.
+        arguments: name=(value, the only value that is offered). A pair of an offered integer is taken, too.
+
+    Raises:
+        ValueError: an argument has another value.
+    """
+    for name, (value, offered) in arguments.items():
+        if value is offered:
+            continue
+        parts = value if type(offered) is int and isinstance(value, (tuple, list)) else (value,)
+        if not parts or any(not isinstance(part, (int, str, np.generic)) or part != offered for part in parts):
+            raise ValueError(f"{operator}: {name}={_brief(value)} is not offered; only {offered!r}")
+
+
+def need_tensors(operator: str, **arguments: Any) -> None:
+    """`TypeError` for each argument that is not a Tensor of floating numbers; None must not be passed."""
+    for name, value in arguments.items():
+        if not isinstance(value, Tensor):
+            raise not_a_tensor(operator, name, value)
+        if not is_floating(value.dtype):
+            raise TypeError(
+                f"{operator}: {name} has dtype {value.dtype.name}; floating numbers are needed: use .astype('float32')"
+            )
+
+
+def not_a_tensor(operator: str, name: str, value: Any) -> TypeError:
+    """The error for an argument that is a numpy array, a list, or anything else but a Tensor."""
+    kind = type(value)
+    full = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    return TypeError(f"{operator}: {name} is a {full}, and a Tensor is needed: alpha.tensor({name}) makes one")
+
+
+def need_one_device(operator: str, **tensors: Tensor | None) -> None:
+    """`DeviceError` if two of the tensors are on different devices; None is passed over."""
+    known = [(name, tensor.device) for name, tensor in tensors.items() if tensor is not None]
+    first, home = known[0]
+    for name, device in known[1:]:
+        if device is not home:
+            raise DeviceError(
+                f"{operator}: {first} is on {home.name} and {name} on {device.name}; "
+                "move them together with .to(device)"
+            )
+
+
+def _brief(value: Any) -> str:
+    return f"a {type(value).__name__}" if isinstance(value, (Tensor, np.ndarray)) else repr(value)
