@@ -11,6 +11,8 @@ from alpha.errors import DeviceError
 from alpha.numerics import is_floating
 from alpha.tensor import Tensor
 
+_INTEGERS = tuple(np.dtype(code).type for code in np.typecodes["AllInteger"])
+
 Pair = int | tuple[int, int]
 
 
@@ -73,8 +75,13 @@ def only_offered(operator: str, **arguments: tuple[Any, Any]) -> None:
         if value is offered:
             continue
         parts = value if type(offered) is int and isinstance(value, (tuple, list)) else (value,)
-        if not parts or any(not isinstance(part, (int, str, np.generic)) or part != offered for part in parts):
+        kinds = _LIKE.get(type(offered), ())
+        if not parts or any(type(part) not in kinds or part != offered for part in parts):
             raise ValueError(f"{operator}: {name}={_brief(value)} is not offered; only {offered!r}")
+
+
+# what may stand for a default of each type; True is no number
+_LIKE: dict[type, tuple[type, ...]] = {int: (int, *_INTEGERS), bool: (bool, np.bool_), str: (str, np.str_)}
 
 
 def need_tensors(operator: str, **arguments: Any) -> None:

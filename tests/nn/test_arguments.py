@@ -321,10 +321,10 @@ FUNCTIONS = [
     ),
     function(F.flatten, {"x": IMAGE}, x=changes(IMAGE + 1), start_dim=changes(1), end_dim=changes(2)),
     function(F.reshape, {"x": ROWS, "shape": (30,)}, x=changes(ROWS + 1), shape=changes((5, 6))),
-    function(F.transpose, {"x": ROWS}, x=changes(ROWS + 1)),
+    function(F.transpose, {"x": IMAGE, "dim0": 1, "dim1": 2}, x=changes(IMAGE + 1), dim0=changes(0), dim1=changes(3)),
     function(F.normalize_pixels, {"x": LABELS.astype(np.uint8)}, x=changes(np.arange(6, dtype=np.uint8))),
-    function(F.sum, {"x": ROWS}, x=changes(ROWS + 1), axis=changes(0), keepdims=changes(True)),
-    function(F.mean, {"x": ROWS}, x=changes(ROWS + 1), axis=changes(1), keepdims=changes(True)),
+    function(F.sum, {"x": ROWS}, x=changes(ROWS + 1), dim=changes(0), keepdim=changes(True), dtype=changes("float64")),
+    function(F.mean, {"x": ROWS}, x=changes(ROWS + 1), dim=changes(1), keepdim=changes(True), dtype=changes("float64")),
 ]
 SUBJECTS = {f"nn.{s.name}": s for s in LAYERS} | {f"F.{s.name}": s for s in FUNCTIONS}
 
@@ -343,3 +343,90 @@ def test_every_argument_has_a_row(name: str) -> None:
 @pytest.mark.parametrize(("subject", "argument"), cases(SUBJECTS))
 def test_every_argument_has_an_effect_or_is_refused(subject: Subject, argument: str) -> None:
     check_argument(subject, argument)
+
+
+# whose numbers are checked by the tests of their operators
+ELSEWHERE = ("F.flatten", "F.reshape", "F.transpose", "F.sum", "F.mean", "F.leaky_relu", "F.elu", "F.softplus")
+
+
+def numbers(kind: type) -> list[Any]:
+    """(subject, argument) of the arguments that are an integer or a pair of integers, or a float."""
+
+    def is_one(value: Any) -> bool:
+        parts = value if isinstance(value, tuple) else (value,)
+        return all(type(part) is kind for part in parts)
+
+    return [
+        case
+        for case in cases({n: s for n, s in SUBJECTS.items() if n not in ELSEWHERE})
+        if is_one(case.values[0].rows[case.values[1]].value)
+    ]
+
+
+def with_value(subject: Subject, argument: str, value: Any) -> Facts:
+    row = subject.rows[argument]
+    return subject.observe({**subject.usual, **row.given, argument: value})
+
+
+@pytest.mark.parametrize(("subject", "argument"), numbers(int))
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+def test_numpys_integers_are_integers(subject: Subject, argument: str, kind: type) -> None:
+    row = subject.rows[argument]
+    if kind is np.uint8 and np.min(row.value) < 0:
+        pytest.skip("negative")
+    value = tuple(map(kind, row.value)) if isinstance(row.value, tuple) else kind(row.value)
+    if row.refused:
+        with pytest.raises(ValueError, match="is not offered"):
+            with_value(subject, argument, value)
+        return
+    assert with_value(subject, argument, value) == with_value(subject, argument, row.value)
+
+
+@pytest.mark.parametrize(("subject", "argument"), numbers(int))
+@pytest.mark.parametrize("value", [2.0, np.float32(2), True, np.True_, "2", (2, 2.0), (True, 2), ("2", 2)], ids=repr)
+def test_what_is_not_an_integer_is_refused(subject: Subject, argument: str, value: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=rf"{argument}=.*(is not an? |neither an integer|is not offered)"):
+        with_value(subject, argument, value)
+
+
+@pytest.mark.parametrize(("subject", "argument"), numbers(float))
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, "1", True, None, [1.0]], ids=repr)
+def test_numbers_that_are_not_finite_are_refused(subject: Subject, argument: str, value: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=rf"{argument}=.*(is not finite|is not a number|is not offered)"):
+        with_value(subject, argument, value)
+
+
+@pytest.mark.parametrize(("subject", "argument"), numbers(float))
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_numpys_numbers_are_numbers(subject: Subject, argument: str, kind: type) -> None:
+    exact = kind(subject.rows[argument].value)
+    assert with_value(subject, argument, exact) == with_value(subject, argument, float(exact))
+
+
+ARRAYS = [
+    pytest.param(subject, argument, id=f"{name}-{argument}")
+    for name, subject in SUBJECTS.items()
+    for argument, row in subject.rows.items()
+    if name.startswith("F.") and isinstance(row.value, np.ndarray) and name not in ("F.add", "F.mul")
+]
+
+
+@pytest.mark.parametrize(("subject", "argument"), ARRAYS)
+def test_a_numpy_array_is_no_tensor(subject: Subject, argument: str) -> None:
+    row = subject.rows[argument]
+    arguments = {
+        name: alpha.tensor(value) if isinstance(value, np.ndarray) and name != argument else value
+        for name, value in {**subject.usual, argument: row.value}.items()
+    }
+    with pytest.raises(TypeError, match="a Tensor is needed"):
+        subject.target(**arguments)
+
+
+@pytest.mark.parametrize(
+    "name", [f"nn.{s.name}" for s in LAYERS if hasattr(s.target, "forward") and "modules" not in s.rows]
+)
+def test_a_model_says_that_it_was_called_with_a_numpy_array(name: str) -> None:
+    module = SUBJECTS[name].target(**SUBJECTS[name].usual)
+    inputs = (ROWS, LABELS) if name == "nn.CrossEntropyLoss" else (IMAGE,)
+    with pytest.raises(TypeError, match="a Tensor is needed"):
+        module(*inputs)
