@@ -23,7 +23,7 @@ class Row:
     """One argument: a value that is not its default, and the fact that tells both apart.
 
     Attributes:
-        fact: the key of `Facts` that must differ.
+        fact: the key of `Facts` that must differ; "error" if the value does not fit the input.
         given: other arguments without which the value has no effect.
         refused: the value is an error that names the argument.
     """
@@ -81,6 +81,8 @@ def check_argument(subject: Subject, argument: str) -> None:
     found = subject.observe({**usual, argument: row.value})
     assert plain[row.fact] == subject.observe(dict(usual))[row.fact], f"{subject.name}: {row.fact} are not repeatable"
     assert found[row.fact] != plain[row.fact], f"{subject.name}: {argument}={row.value!r} has no effect on {row.fact}"
+    for facts in (plain, found if row.fact != "error" else plain):
+        assert not np.any([facts.get("error")]), f"{subject.name}: {facts['error']}"
     if "repr" in plain:
         assert found["repr"] != plain["repr"], f"{subject.name}: repr does not show {argument}"
 

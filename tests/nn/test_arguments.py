@@ -49,7 +49,7 @@ def counted_moments() -> Iterator[list[Any]]:
 
 
 def run(function: Callable[..., Tensor], arguments: dict[str, Any]) -> Facts:
-    """Result, gradients, tensors written in place, memory and moments of a call; an error is a result, too."""
+    """Result, gradients, tensors written in place, memory and moments of a call, or the error that shapes differ."""
     leaves, given = {}, {}
     for name, value in arguments.items():
         given[name] = value
@@ -62,7 +62,7 @@ def run(function: Callable[..., Tensor], arguments: dict[str, Any]) -> Facts:
         try:
             y = function(**given)
         except ShapeError as error:
-            return {"values": str(error), "memory": None, "moments": None}
+            return {"values": None, "memory": None, "moments": None, "error": str(error)}
         if y.requires_grad:
             y.backward(alpha.tensor(np.linspace(1, 2, y.size, dtype=np.float32).reshape(y.shape)))
     grads = {name: None if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
@@ -71,6 +71,7 @@ def run(function: Callable[..., Tensor], arguments: dict[str, Any]) -> Facts:
         "values": frozen([y, grads, [leaves.get(name) for name in STATE]]),
         "memory": np.shares_memory(y.array, first.array),
         "moments": len(made),
+        "error": None,
     }
 
 
@@ -109,7 +110,7 @@ def other(target: Callable[..., Any], facts: Callable[[Any], Any], usual: dict[s
 
 CONV = {"in_channels": 3, "out_channels": 4, "kernel_size": 3}
 CONV_ROWS = {
-    "in_channels": changes(2),
+    "in_channels": changes(2, "error"),
     "out_channels": changes(5),
     "kernel_size": changes((2, 3)),
     "stride": changes((1, 2)),
@@ -144,7 +145,7 @@ LAYERS = [
         nn.Linear,
         [IMAGE],
         {"in_features": 3, "out_features": 4},
-        in_features=changes(2),
+        in_features=changes(2, "error"),
         out_features=changes(5),
         bias=changes(False),
     ),
@@ -152,7 +153,7 @@ LAYERS = [
         nn.BatchNorm2d,
         [IMAGE],
         {"num_features": 3},
-        num_features=changes(4),
+        num_features=changes(4, "error"),
         eps=changes(0.5),
         momentum=changes(0.3),
         affine=changes(False),
