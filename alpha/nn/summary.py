@@ -54,9 +54,18 @@ class Row:
     cost: Cost
 
 
-def summary(model: Module, input_shape: tuple[int, ...]) -> str:
+class Table(str):
+    """The text of `Module.summary`; a notebook or a prompt shows it as it is printed."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def summary(model: Module, input_shape: tuple[int, ...]) -> Table:
     """The table as text: see `Module.summary`."""
-    return _table(trace(model, input_shape), model, input_shape)
+    return Table(_table(trace(model, input_shape), model, input_shape))
 
 
 def trace(model: Module, input_shape: tuple[int, ...]) -> list[Row]:

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from alpha.errors import CheckpointError
+from alpha.nn.state import LAYOUTS, StateDict
 from alpha.train.files import write_atomically
 
 
@@ -20,17 +21,26 @@ def save_weights(
 ) -> None:
     """Writes a model's `state_dict()` to `path`, with `metadata` as text beside it.
 
-    The file appears whole or not at all; CheckpointError gives the reason, an older file is intact.
+    The metadata gets the layout that the `state_dict()` knows, under the key "layout". The file appears whole or not
+    at all; CheckpointError gives the reason, an older file is intact.
     """
     # safetensors writes the buffer as it lies in memory, so a transposed view must be copied.
     tensors = {name: np.asarray(array, order="C") for name, array in state_dict.items()}
     text = {key: str(value) for key, value in (metadata or {}).items()}
+    layout = state_dict.layout if isinstance(state_dict, StateDict) else None
+    if layout is not None and text.setdefault("layout", layout) != layout:
+        raise CheckpointError(f"{path}: the metadata say layout={text['layout']!r}, the weights have {layout!r}")
     write_atomically(Path(path), save(tensors, metadata=text))
 
 
-def load_weights(path: str | Path) -> dict[str, NDArray[Any]]:
-    """The state dict in `path`, for `model.load_state_dict`. CheckpointError names a bad file."""
-    return _load(Path(path))[0]
+def load_weights(path: str | Path) -> StateDict:
+    """The state dict in `path`, for `model.load_state_dict`. CheckpointError names a bad file.
+
+    Its layout is the one that `save_weights` wrote, or None for a file of another program.
+    """
+    tensors, metadata = _load(Path(path))
+    layout = metadata.get("layout")
+    return StateDict(tensors, layout if layout in LAYOUTS else None)
 
 
 def load_metadata(path: str | Path) -> dict[str, str]:

@@ -86,6 +86,14 @@ def test_the_table() -> None:
         assert alpha.models.resnet18().summary((1, 32, 32, 3)).endswith(", precision tf32")
 
 
+def test_the_table_is_a_str_that_shows_as_it_is_printed() -> None:
+    table = nn.Linear(2, 3).summary((1, 2))
+    assert isinstance(table, str)
+    assert repr(table) == f"{table}" == str(table)
+    assert "\n" in repr(table)
+    assert "\\n" not in repr(table)
+
+
 def test_shared_modules_and_other_outputs() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:

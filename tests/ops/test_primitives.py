@@ -142,6 +142,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(7, 9), 12345678901234, 5, 0.3),
         (normal(4, 8), 2**64 - 1, 2**40 + 1, 0.9),
         (normal(3), 0, 0, 0.5),
+        (normal(3), 0, 0, 1.0),
     ],
     "cast": [
         (np.arange(250, dtype=np.uint8), f32, 2 / 255, -1.0),
@@ -154,9 +155,9 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "transpose_2d": [(normal(5, 70),), (normal(33, 32).astype(np.float64),), (normal(1, 3),)],
     "scatter_rows": [(normal(2, 3), 1, 5), (normal(0, 3), 0, 2)],
     "softmax_cross_entropy": [
-        (normal(5, 7) * 9, labels, 0.0, 7),
-        (normal(5, 40), labels, 0.1, 40),
-        (normal(5, 2100), labels, 0.2, 2100),
+        (normal(5, 7) * 9, labels, 0.0, -100, 7),
+        (normal(5, 40), labels, 0.1, int(labels[1]), 40),
+        (normal(5, 2100), labels.astype(np.int64), 0.2, int(labels[0]), 2100),
     ],
     # every transpose on and off a vector, a long K, a batch, one B for a batch
     "matmul_batch": [
