@@ -284,7 +284,7 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     return _SOFTPLUS(x, beta, q=threshold)
 
 
-def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """Y = X Phi(X), Phi the normal distribution function   x (...) -> (...)
 
     Args:
