@@ -150,8 +150,8 @@ class Arguments:
     def _both(self, value: Any, place: int | str) -> tuple[Any, Any]:
         if isinstance(value, torch.Tensor):
             theirs = value.detach().clone()
-            if self.layout.key in SCALAR_LOOPS:  # which numbers that are not neighbours take
-                theirs = torch.stack([theirs, theirs], -1)[..., 0]
+            if self.layout.key in SCALAR_LOOPS:
+                theirs = apart(theirs)
             theirs.requires_grad_(value.requires_grad)
             order = self.layout.of_argument(place, value, self.first)
             ours = tensor(value, order, self.device)
@@ -167,6 +167,11 @@ class Arguments:
             parts = [self._both(part, f"{place}, part") for part in value]
             return tuple(type(value)(part[side] for part in parts) for side in (0, 1))  # type: ignore[return-value]
         return value, value
+
+
+def apart(value: torch.Tensor) -> torch.Tensor:
+    """The same numbers with gaps between them in memory, so that vector loops do not take them."""
+    return torch.stack([value, value], -1)[..., 0]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
