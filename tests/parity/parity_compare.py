@@ -1,7 +1,8 @@
 """One sample of PyTorch's through Alpha: arguments over, call, result, gradients and written arguments compared.
 
-A sample is right, wrong, or refused. Refused is an error that Alpha raises on purpose: TypeError, ValueError or an
-AlphaError, from a `raise` in Alpha or because a signature does not take the arguments. Any other exception is wrong.
+A sample is right, wrong, or refused. Refused is an error that Alpha raises on purpose: TypeError, ValueError,
+IndexError or an AlphaError, from a `raise` in Alpha or because a signature does not take the arguments. Any other
+exception is wrong.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ import numpy as np
 import torch
 
 import alpha
+import alpha.nn.functional as F
 from alpha import Tensor
 
 ALPHA = str(Path(alpha.__file__).parent)
 OFFERED = {"float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool"}
 # elu(NaN) has the gradient dY in PyTorch's scalar loops and on its GPUs, but NaN in its vector loops of the cpu
 SCALAR_LOOPS = ("elu",)
-# what Python itself says when a call does not fit
-BY_PYTHON = re.compile(
-    r"unexpected keyword|positional argument|takes no arguments|required (positional|keyword)"
-    r"|unsupported operand|not supported between"
+# what Python itself says of a call that does not fit: a signature, and the two operands of a sign
+SIGNATURE = re.compile(
+    r"^([\w.<>]+)\(\) (got an unexpected keyword|got multiple values|missing|takes)|^(\w+)\(\) takes no arguments"
 )
+OPERANDS = re.compile(r"^unsupported operand|not supported between")
 
 
 @dataclass
@@ -38,7 +40,6 @@ class Tally:
     right: int = 0
     wrong: list[str] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
-    accepted: list[str] = field(default_factory=list)
 
     def add(self, outcome: str, message: str) -> None:
         if outcome == "right":
@@ -201,12 +202,23 @@ def judged(error: Exception) -> Exception:
     name = type(error).__name__
     frame = traceback.extract_tb(error.__traceback__)[-1]
     text = str(error)
-    on_purpose = isinstance(error, (TypeError, ValueError, alpha.AlphaError)) and bool(text)
-    raised = frame.filename.startswith(ALPHA) and (frame.line or "").startswith("raise")
-    if on_purpose and (raised or BY_PYTHON.search(text)):
+    on_purpose = isinstance(error, (TypeError, ValueError, IndexError, alpha.AlphaError)) and bool(text)
+    inside = frame.filename.startswith(ALPHA)
+    raised = inside and (frame.line or "").startswith("raise")
+    if on_purpose and (raised or _refused_by_python(text, inside)):
         return Refused(f"{name}: {text}")
     place = f"{Path(frame.filename).name}:{frame.lineno}"
     return Wrong(f"broke with {name} at {place}: {text[:200]}")
+
+
+def _refused_by_python(text: str, inside: bool) -> bool:
+    """The user's own call does not fit; inside of Alpha only what a public function is called with."""
+    call = SIGNATURE.match(text)
+    if call is None:
+        return not inside and OPERANDS.search(text) is not None
+    names = (call[1] or call[3]).split(".")
+    homes = (F, Tensor, alpha.nn, alpha.optim)
+    return not inside or any(hasattr(home, name) for home in homes for name in names if not name.startswith("_"))
 
 
 def leaves(value: Any) -> list[Any]:

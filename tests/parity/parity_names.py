@@ -65,18 +65,7 @@ SIGNS_IN_PLACE: dict[str, tuple[str, Callable[..., Any]]] = {
 ALIASES: dict[str, tuple[str, ...]] = {"div": ("true_divide",)}
 
 # public names that PyTorch's lists do not have, and why
-OWN_FUNCTIONS: dict[str, str] = {
-    "normalize_pixels": "Alpha's own: uint8 images to scaled floats in one pass",
-    "memory_stats": "the runtime, not an operator",
-    "set_memory_limit": "the runtime, not an operator",
-    "synchronize": "the runtime, not an operator",
-    "get_device": "the runtime, not an operator",
-    "get_precision": "the precision switch, not an operator",
-    "set_precision": "the precision switch, not an operator",
-    "is_grad_enabled": "recording, not an operator",
-    "manual_seed": "random state, not an operator",
-    "tensor": "makes a tensor; op_db has no entry",
-}
+OWN_FUNCTIONS: dict[str, str] = {"normalize_pixels": "Alpha's own: uint8 images to scaled floats in one pass"}
 OWN_METHODS: dict[str, str] = {
     "numpy": "leaves the framework",
     "astype": "numpy's name of a conversion",
@@ -97,8 +86,6 @@ OWN_METHODS: dict[str, str] = {
 }
 OWN_LAYERS: dict[str, str] = {
     "Module": "the base of layers",
-    "Parameter": "a tensor",
-    "Buffer": "a tensor",
     "ModuleList": "a container",
     "ModuleDict": "a container",
     "Sequential": "a container",
@@ -151,7 +138,7 @@ def operators() -> dict[str, list[Way]]:
             ways[name].append(Way(f"F.{name}(inplace=True)", _written(function), in_place=True))
     for name in alpha.__all__:
         value = getattr(alpha, name)
-        if inspect.isfunction(value) and name not in OWN_FUNCTIONS and value is not getattr(F, name, None):
+        if inspect.isfunction(value) and takes_tensor(value) and name not in OWN_FUNCTIONS:
             ways[name].append(Way(f"alpha.{name}", value))
     for name, value in vars(Tensor).items():
         if not inspect.isfunction(value) or name in OWN_METHODS:
@@ -171,8 +158,19 @@ def operators() -> dict[str, list[Way]]:
     return dict(ways)
 
 
+def takes_tensor(function: Callable[..., Any]) -> bool:
+    """An operator's first argument is a tensor; the functions of the runtime take none."""
+    parameters = list(inspect.signature(function).parameters.values())
+    return bool(parameters) and "Tensor" in str(parameters[0].annotation)
+
+
 def layers() -> list[str]:
-    return [name for name in alpha.nn.__all__ if inspect.isclass(getattr(alpha.nn, name)) and name not in OWN_LAYERS]
+    classes = {name: value for name, value in vars(alpha.nn).items() if inspect.isclass(value)}
+    return [
+        name
+        for name in alpha.nn.__all__
+        if name in classes and issubclass(classes[name], alpha.nn.Module) and name not in OWN_LAYERS
+    ]
 
 
 def optimizers() -> list[str]:

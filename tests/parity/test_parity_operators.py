@@ -43,7 +43,7 @@ def test_operator(key: str, on: tuple[str, str], record_property: Callable[[str,
                 if outcome is not None:
                     tally.add(outcome[0], f"{way.name} {label}: {outcome[1]}" if outcome[0] == "wrong" else outcome[1])
         if device == "cpu" and dtype == "float32":
-            tally.accepted += accepted(entry, ways, key, device)
+            tally.wrong += bad_inputs(entry, ways, key, device)
     report("operator", key, on, tally, record_property)
 
 
@@ -56,7 +56,6 @@ def report(kind: str, key: str, on: tuple[str, str], tally: Any, record_property
         "right": tally.right,
         "wrong": len(tally.wrong),
         "refused": dict(tally.refused),
-        "accepted": tally.accepted,
     }
     record_property("parity", json.dumps(row))
     if tally.wrong:
@@ -176,26 +175,26 @@ def dropped(arguments: Any, ours: Any, options: dict[str, Any]) -> None:
         raise compare.Wrong("dropout: the gradient has another mask than the result")
 
 
-def accepted(entry: Any, ways: list[names.Way], key: str, device: str) -> list[str]:
-    """Inputs that PyTorch refuses and Alpha computes."""
+def bad_inputs(entry: Any, ways: list[names.Way], key: str, device: str) -> Iterator[str]:
+    """What PyTorch refuses, and Alpha computes or breaks on."""
     import parity_compare as compare
     import torch
 
-    if entry.error_inputs_func is None:
-        return []
-    result = []
-    for error in entry.error_inputs("cpu"):
+    for error in entry.error_inputs("cpu") if entry.error_inputs_func is not None else ():
         sample = error.sample_input
         for way in ways:
             if way.in_place or (way.sign and (sample.kwargs or len(sample.args) > 1)):
                 continue
             if way.method and not isinstance(sample.input, torch.Tensor):
                 continue
+            label = f"bad input of {way.name} {described(sample, torch)}"
             try:
                 arguments = compare.Arguments((sample.input, *sample.args), sample.kwargs, compare.Layout(key), device)
                 args, kwargs = arguments.ours
-                way.call(*args, **kwargs)
-            except Exception:
+                compare.call_alpha(way.call, *args, **kwargs)
+            except compare.Refused:
                 continue
-            result.append(f"{way.name} {described(sample, torch)}: PyTorch says {error.error_regex}")
-    return result
+            except compare.Wrong as wrong:
+                yield f"{label}: {wrong}"
+            else:
+                yield f"{label}: computed; PyTorch says {error.error_regex}"

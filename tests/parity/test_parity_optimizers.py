@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ def test_optimizer(optimizer: str, on: tuple[str, str], record_property: Callabl
                 else:
                     tally.add("right", "")
         if info.optim_error_inputs_func is not None and device == "cpu":
-            tally.accepted += accepted(info, getattr(alpha.optim, optimizer), device, dtype)
+            tally.wrong += bad_inputs(info, getattr(alpha.optim, optimizer), device, dtype)
     report("optimizer", optimizer, on, tally, record_property)
 
 
@@ -86,12 +86,11 @@ def one(theirs: Any, ours: Any, options: dict[str, Any], groups: bool, device: s
             compare.check_array(f"parameter {i} after step {step + 1}", a.numpy(), b, None, STEPS)
 
 
-def accepted(info: Any, ours: Any, device: str, dtype: str) -> list[str]:
-    """Options that PyTorch refuses and Alpha takes; tuples of names and tensors are PyTorch's own way to pass them."""
+def bad_inputs(info: Any, ours: Any, device: str, dtype: str) -> Iterator[str]:
+    """Options that PyTorch refuses, and Alpha takes or breaks on."""
     import parity_compare as compare
     import torch
 
-    result = []
     for error in info.optim_error_inputs_func("cpu", getattr(torch, dtype)):
         given = error.optimizer_error_input
         parameters = given.params
@@ -107,11 +106,13 @@ def accepted(info: Any, ours: Any, device: str, dtype: str) -> list[str]:
             return type(value)(map(carried, value)) if isinstance(value, (list, tuple)) else value
 
         try:
-            ours(carried(parameters), **carried(given.kwargs))
-        except Exception:
+            compare.call_alpha(ours, carried(parameters), **carried(given.kwargs))
+        except compare.Refused:
             continue
-        result.append(f"{given.desc}: PyTorch says {error.error_regex}")
-    return result
+        except compare.Wrong as wrong:
+            yield f"bad options, {given.desc}: {wrong}"
+        else:
+            yield f"bad options, {given.desc}: taken; PyTorch says {error.error_regex}"
 
 
 @pytest.mark.parametrize("on", ["cpu, float32"], indirect=True)
