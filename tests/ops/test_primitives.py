@@ -100,15 +100,16 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     ],
     **{
         f"{name}_{way}": one if way == "forward" else two
-        for name in ("relu", "sigmoid", "tanh", "gelu")
+        for name in ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh")
         for way in ("forward", "backward")
     },
     "leaky_relu_forward": [(normal(7, 9), {"p": 0.1})],
     "leaky_relu_backward": [(*two[0], {"p": 0.1})],
     "elu_forward": [(normal(7, 9), {"p": 1.5})],
-    "elu_backward": [(normal(7, 9), np.maximum(normal(7, 9), -1), {"p": 1.5})],
-    "softplus_forward": one,
-    "softplus_backward": [(normal(7, 9), positive(7, 9))],
+    "elu_backward": [(*two[0], {"p": 1.5})],
+    "elu_backward_of_output": [(normal(7, 9), np.maximum(normal(7, 9), -1), {"p": 1.5})],
+    "softplus_forward": [(normal(7, 9), {"p": 2.0, "q": 0.5})],
+    "softplus_backward": [(*two[0], {"p": 2.0, "q": 0.5})],
     # one row and many, columns on and off a vector, long and short sums, several slabs
     "sum_middle": [
         (normal(1, 700, 64), 700),
