@@ -24,7 +24,6 @@ FLAGS = (
     *("-fno-exceptions", "-fno-rtti", "-Wall", "-Wno-unknown-pragmas", "-Wno-unused"),
     "-DALPHA_EMULATED",
 )
-FAST = ("-O3", "-g1")
 DEBUG = ("-O0", "-g3")  # g3: the debugger knows threadIdx and the other macros
 EXACT = ("-Og",)  # of sanitizer builds: reports keep the right line
 # Pages of a thread's stack: not a power of two, else all stacks would meet in a few sets of the cache.
@@ -54,7 +53,7 @@ class EmulatedCompiler(Compiler):
         if config.EMULATED_DEBUG.flag():
             self._flags += DEBUG
         else:
-            self._flags += EXACT if sanitize else FAST
+            self._flags += EXACT if sanitize else (f"-O{config.EMULATED_OPTIMIZE.integer()}", "-g1")
         self._flags += processor_flags()
         self.identity = "\n".join((compiler_version(self._compiler), *self._flags))
 
