@@ -6,7 +6,8 @@ the architecture, only which kernels are launched does. So architectures that la
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 
 import batches
 import launches
@@ -26,7 +27,8 @@ needs_nvcc = pytest.mark.skipif(
     resources.NVCC is None, reason="nvcc is not installed: kernels are not compiled for GPUs"
 )
 
-PARTS = 4  # of what `make test` compiles
+NEWEST_FIRST = ("sm_90a", "sm_80", "sm_75")
+Compiled = Callable[[str, Iterable[Launch]], Mapping[batches.Unit, resources.Report]]
 
 
 def problems(arch: str, budgets: dict[Launch, int]) -> list[str]:
@@ -66,26 +68,44 @@ def wanted_blocks(launch: Launch) -> int:
     return stated[0] if stated and "wgmma" in launch.source else 1
 
 
+@functools.cache
 def one_configuration_of_each() -> dict[str, tuple[str, Launch]]:
     """(architecture, launch) of each kernel file: the newest architecture that launches it, the fewest options."""
     found: dict[str, tuple[str, Launch]] = {}
-    for arch in ("sm_90a", "sm_80", "sm_75"):
+    for arch in NEWEST_FIRST:
         for launch in sorted(launches.record(arch)):
             found.setdefault(launch.source, (arch, launch))
     return found
 
 
+def misfits_of_one_each(compiled: Compiled) -> list[str]:
+    found = []
+    for arch in NEWEST_FIRST:
+        units = {launch.unit for at, launch in one_configuration_of_each().values() if at == arch}
+        budgets = {x: launches.budget(x, arch) for x in launches.record(arch) if x.unit in units}
+        found += misfits(arch, budgets, compiled(arch, budgets))
+    return found
+
+
 @needs_nvcc
-@pytest.mark.parametrize("part", range(PARTS))
-def test_each_kernel_fits(part: int) -> None:
-    """One configuration, compiled as on a GPU machine."""
-    assert resources.NVCC is not None
-    wrong = []
-    for source, (arch, launch) in sorted(one_configuration_of_each().items())[part::PARTS]:
-        log = read_log(compile_cached(nvcc_compiler(resources.NVCC, arch), source_root() / source, launch.options))
-        same = {x: launches.budget(x, arch) for x in launches.record(arch) if x.unit == launch.unit}
-        wrong += misfits(arch, same, {launch.unit: resources.read_report(log)})
-    assert not wrong, "\n" + "\n".join(wrong)
+def test_each_kernel_fits() -> None:
+    """In one configuration."""
+    assert not misfits_of_one_each(resources.compile_all)
+
+
+@needs_nvcc
+@pytest.mark.gate
+def test_each_kernel_fits_as_it_is_compiled_on_a_gpu_machine() -> None:
+    """One file at a time."""
+
+    def alone(arch: str, found: Iterable[Launch]) -> dict[batches.Unit, resources.Report]:
+        assert resources.NVCC is not None
+        compiler = nvcc_compiler(resources.NVCC, arch)
+        units = {launch.unit for launch in found}
+        artefacts = {(f, o): compile_cached(compiler, source_root() / f, o) for f, o in units}
+        return {unit: resources.read_report(read_log(artefact)) for unit, artefact in artefacts.items()}
+
+    assert not misfits_of_one_each(alone)
 
 
 @needs_nvcc
