@@ -43,6 +43,9 @@ EMULATED_SEED = Variable("ALPHA_EMULATED_SEED", "0", "emulated driver: order of 
 EMULATED_SANITIZE = Variable(
     "ALPHA_EMULATED_SANITIZE", "", "emulated driver: build kernels with e.g. address,undefined"
 )
+EMULATED_OPTIMIZE = Variable(
+    "ALPHA_EMULATED_OPTIMIZE", "3", "emulated driver: -O of the C++ compiler; with 1 a kernel compiles in half the time"
+)
 EMULATED_DEBUG = Variable("ALPHA_EMULATED_DEBUG", "0", "1: emulated driver: build kernels for a debugger")
 CPU_THREADS = Variable("ALPHA_CPU_THREADS", "0", "workers of the cpu operators; 0: one a core")
 DATA_DIR = Variable("ALPHA_DATA_DIR", "", "where datasets are kept (default: datasets/)")

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from scipy.special import erfc
 
-from alpha.autograd import Function, is_grad_enabled
+from alpha.autograd import Function
+from alpha.grad_mode import is_grad_enabled
 from alpha.numerics import is_floating
 from alpha.ops.elementwise import elementwise
 from alpha.primitive import Array, Primitive

@@ -8,7 +8,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import compiled_quickly
+from helpers import sample_of
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -149,16 +149,16 @@ def arrays_of(row: Variant) -> np.dtype:
 
 @functools.cache
 def hopper() -> CudaDevice:
-    """The GPU where it is a Hopper one, else the emulated driver as one, its hundreds of kernels compiled quickly."""
+    """The GPU if it is a Hopper one, else the emulated driver as one."""
     device = alpha.get_device("cuda")
     if device.properties.compute_capability == (9, 0):
         return device
-    with compiled_quickly(), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALPHA_ARCH", "sm_90a")
         return CudaDevice(EmulatedDriver())
 
 
-@pytest.mark.parametrize("row", CUDA_ROWS, ids=lambda v: v.name)
+@pytest.mark.parametrize("row", sample_of(CUDA_ROWS))
 def test_every_cuda_row_equals_the_formula(row: Variant) -> None:
     device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()
     # a row for newer GPUs than this one is left to the compile gate
@@ -190,7 +190,7 @@ def test_every_shape_has_a_row(operator: str, target: Target) -> None:
         assert choose(operator, s, target) in rows
 
 
-@pytest.mark.parametrize("row", [v for v in VARIANTS if v.fuses and v.tile["BN"] == 64], ids=lambda v: v.name)
+@pytest.mark.parametrize("row", sample_of(v for v in VARIANTS if v.fuses and v.tile["BN"] == 64))
 def test_bias_and_activation_with_the_product(row: Variant) -> None:
     """As by operators of their own, also where a tile is wider than the channels."""
     device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()

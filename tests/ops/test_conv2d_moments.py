@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from helpers import sample_of
 from test_conv2d import LONG, MANY, arrays_of, hopper, make, operands
 
 import alpha
@@ -21,7 +22,7 @@ from alpha.ops.conv2d.variants import FORWARD, VARIANTS, Variant
 WIDE = make(64, (8, 8), (32, 5 * 64), (1, 1))
 
 
-@pytest.mark.parametrize("row", [v for v in VARIANTS if v.finds_moments], ids=lambda v: v.name)
+@pytest.mark.parametrize("row", sample_of(v for v in VARIANTS if v.finds_moments))
 def test_moments_of_the_result(row: Variant) -> None:
     """Where a tile has rows that are not there, of a large mean, of products in segments, of many tiles a block.
 
