@@ -12,6 +12,7 @@ from alpha.errors import ShapeError
 from alpha.numerics import get_precision
 from alpha.ops.dtypes import as_dtype, as_float32, factors
 from alpha.ops.elementwise import add
+from alpha.ops import matmul_cpu
 from alpha.ops.matmul_cuda import Product, multiply
 from alpha.ops.reduce import sum_middle
 from alpha.primitive import Array, primitive
@@ -52,13 +53,13 @@ def _(
     D, M, N = a.shape[0], a.shape[1], b.shape[2]
     Y = cpu_empty((D, M, N), A.dtype)
     if D == 1:
-        np.matmul(a[0], b[0], out=Y[0])
+        matmul_cpu.multiply(a[0], b[0], Y[0])
         return as_dtype(Y, out)
 
     def chunk(start: int, stop: int) -> None:
         np.matmul(a[start:stop], b if len(b) == 1 else b[start:stop], out=Y[start:stop])
 
-    workers.parallel_for(D, 1, chunk)
+    workers.parallel_for(D, 1, chunk, blas=True)
     return as_dtype(Y, out)
 
 
