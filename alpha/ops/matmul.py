@@ -10,9 +10,9 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import get_precision
+from alpha.ops import matmul_cpu
 from alpha.ops.dtypes import as_dtype, as_float32, factors
 from alpha.ops.elementwise import add
-from alpha.ops import matmul_cpu
 from alpha.ops.matmul_cuda import Product, multiply
 from alpha.ops.reduce import sum_middle
 from alpha.primitive import Array, primitive

@@ -26,7 +26,7 @@ def multiply(a: Array, b: Array, out: Array) -> None:
         return
     pieces = min(flops // LEAST_FLOPS, MOST_PIECES)
     across = min(pieces, max(M, N) // LEAST_ROWS)
-    if across <= 1 < pieces and K > pieces * max(M, N):
+    if across <= 1 < pieces and pieces * max(M, N) < K:
         _by_depth(a, b, out, -(-K // pieces))
     elif M >= N:
         _by_rows(a, b, out, across)

@@ -9,7 +9,6 @@ calls have the threads that they had.
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
 import threading
 from collections.abc import Callable
@@ -39,14 +38,15 @@ class OneThread:
     def __init__(self, libraries: Callable[[], list[Library]]) -> None:
         self._libraries = libraries
         self._lock = fork.held_across(threading.Lock())
+        self._found: tuple[list[Library], list[Library]] | None = None
         self._count = 0
         self._before: list[tuple[Library, int]] = []  # what to go back to
         self._own = _Own()
         fork.in_child(self._forget)
 
     def __enter__(self) -> None:
-        shared, own = self._split
         with self._lock:
+            shared, own = self._found or self._find()
             self._count += 1
             if self._count == 1:
                 self._before = _to_one(shared)
@@ -62,11 +62,11 @@ class OneThread:
                 _restore(self._before)
                 self._before = []
 
-    @functools.cached_property
-    def _split(self) -> tuple[list[Library], list[Library]]:
+    def _find(self) -> tuple[list[Library], list[Library]]:
         """Libraries with one limit for the process, and those with a limit for each thread."""
         libraries = self._libraries()
-        return [x for x in libraries if not x.of_a_thread], [x for x in libraries if x.of_a_thread]
+        self._found = [x for x in libraries if not x.of_a_thread], [x for x in libraries if x.of_a_thread]
+        return self._found
 
     def _forget(self) -> None:
         """In a forked child, which has none of the threads that are within."""
