@@ -1,4 +1,4 @@
-"""The emulated device belongs to the main thread, as the GPU does: other threads are refused before anything changes."""
+"""The emulated device belongs to the main thread, as the GPU does: others are refused before anything changes."""
 
 from __future__ import annotations
 

@@ -19,12 +19,7 @@ NAMED = [v for v in config.VARIABLES if v.choices]
 
 
 def test_the_table_has_flags_and_names() -> None:
-    assert {v.name for v in FLAGS} == {
-        "ALPHA_DEBUG",
-        "ALPHA_TUNE",
-        "ALPHA_ISOLATE",
-        "ALPHA_EMULATED_DEBUG",
-    }
+    assert {v.name for v in FLAGS} == {"ALPHA_DEBUG", "ALPHA_TUNE", "ALPHA_ISOLATE", "ALPHA_EMULATED_DEBUG"}
     assert {v.name for v in NAMED} == {"ALPHA_CUDA_DRIVER", "ALPHA_COMPILER", "ALPHA_EMULATED_BLOCKS"}
 
 

@@ -174,9 +174,7 @@ def test_parts_are_added_one_by_one_in_their_order(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("where", ["part", "add"])
 @pytest.mark.parametrize("count", [1, 4])
-def test_an_error_in_a_sum_is_raised_and_nobody_waits(
-    monkeypatch: pytest.MonkeyPatch, count: int, where: str
-) -> None:
+def test_an_error_in_a_sum_is_raised_and_nobody_waits(monkeypatch: pytest.MonkeyPatch, count: int, where: str) -> None:
     monkeypatch.setenv("ALPHA_CPU_THREADS", str(count))
 
     def fail(here: str, i: int) -> int:
