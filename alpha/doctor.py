@@ -46,6 +46,8 @@ def main() -> int:
     print(f"compiler      {_compiler()}")
     print(f"kernel cache  {_cache()}")
     print(f"\n{config.table()}\n")
+    for line in config.unknown():
+        print(f"warning: {line}\n")
     works = _check("cpu", _test_cpu)
     _check("cuda", _test_cuda)
     return 0 if works else 1

@@ -12,6 +12,8 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
+from alpha.runtime import fork
+
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
@@ -21,7 +23,7 @@ class Generator:
     """The seed and the number of the next stream."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork.held_across(threading.Lock())
         self.seed(seed)
 
     def seed(self, seed: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import get_precision
+from alpha.ops import matmul_cpu
 from alpha.ops.dtypes import as_dtype, as_float32, factors, require_floating
 from alpha.ops.elementwise import add
 from alpha.ops.matmul_cuda import Product, multiply
@@ -53,13 +54,13 @@ def _(
     D, M, N = a.shape[0], a.shape[1], b.shape[2]
     Y = cpu_empty((D, M, N), A.dtype)
     if D == 1:
-        np.matmul(a[0], b[0], out=Y[0])
+        matmul_cpu.multiply(a[0], b[0], Y[0])
         return as_dtype(Y, out)
 
     def chunk(start: int, stop: int) -> None:
         np.matmul(a[start:stop], b if len(b) == 1 else b[start:stop], out=Y[start:stop])
 
-    workers.parallel_for(D, 1, chunk)
+    workers.parallel_for(D, 1, chunk, blas=True)
     return as_dtype(Y, out)
 
 

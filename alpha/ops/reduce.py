@@ -46,7 +46,7 @@ def column_sums(X: Array) -> Array:
     def chunk(start: int, stop: int) -> None:
         parts[start // grain] = np.ones(stop - start, X.dtype) @ X[start:stop]
 
-    workers.parallel_for(R, grain, chunk)
+    workers.parallel_for(R, grain, chunk, blas=True)
     return parts.sum(axis=0).astype(X.dtype)
 
 

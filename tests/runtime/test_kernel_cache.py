@@ -234,12 +234,6 @@ def test_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert target((9, 0)) == "sm_80"
 
 
-def test_unknown_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALPHA_COMPILER", "clang")
-    with pytest.raises(CompileError, match="ALPHA_COMPILER='clang' is unknown"):
-        cuda_compiler("sm_80")
-
-
 @needs_nvcc
 def test_nvcc(folder: Path) -> None:
     nvcc = find_nvcc()
