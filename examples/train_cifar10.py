@@ -76,7 +76,7 @@ def train(args: argparse.Namespace) -> int:
     schedule = None
     if (args.schedule or ("cosine" if sample else "constant")) == "cosine":
         steps = min(len(train_loader), args.steps or len(train_loader))
-        schedule = alpha.optim.CosineAnnealing(optimizer, epochs * steps)
+        schedule = alpha.optim.CosineAnnealingLR(optimizer, epochs * steps)
     trainer = Trainer(model, optimizer, device, schedule=schedule, precision=args.precision)
 
     output = args.output or Path("runs") / f"{args.model}-{source.name}"

@@ -18,7 +18,7 @@ from alpha.data import DataLoader
 from alpha.errors import DataError, TrainingError
 from alpha.nn import Module
 from alpha.nn import functional as F
-from alpha.optim import CosineAnnealing, Optimizer
+from alpha.optim import CosineAnnealingLR, Optimizer
 from alpha.runtime import Device
 from alpha.tensor import Tensor
 from alpha.train.history import Result
@@ -42,7 +42,7 @@ class Trainer:
         optimizer: Optimizer,
         device: Device,
         loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
-        schedule: CosineAnnealing | None = None,
+        schedule: CosineAnnealingLR | None = None,
         precision: str | None = None,
     ) -> None:
         self.precision = alpha.precision(precision or alpha.get_precision()).name  # checked first
