@@ -92,6 +92,6 @@ def test_a_state_brings_dropout_masks_back(device: str) -> None:
 )
 def test_a_state_that_is_none_changes_nothing(state: Any) -> None:
     before = alpha.get_rng_state()
-    with pytest.raises(ValueError, match="set_rng_state: .* is not what get_rng_state returns"):
+    with pytest.raises(ValueError, match=r"set_rng_state: .* is not what get_rng_state returns"):
         alpha.set_rng_state(state)
     assert alpha.get_rng_state() == before

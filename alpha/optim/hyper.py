@@ -18,16 +18,15 @@ def number(value: Any) -> float:
         raise TypeError(f"is a {type(value).__name__}, not a number")
     if not math.isfinite(plain):
         raise ValueError("is not finite")
-    checked: float = plain
-    return checked
+    return plain
 
 
 def natural(value: Any) -> float:
     """A finite number of at least 0."""
-    value = number(value)
-    if value < 0:
+    checked = number(value)
+    if checked < 0:
         raise ValueError("is negative")
-    return value
+    return checked
 
 
 def flag(value: Any) -> bool:

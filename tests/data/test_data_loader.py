@@ -74,7 +74,7 @@ def test_the_order_is_the_same_on_every_platform() -> None:
 
 
 def test_wrong_numbers_name_themselves() -> None:
-    with pytest.raises(DataError, match="batch_size is 0, expected 1 or more"):
+    with pytest.raises(DataError, match="batch_size is 0, expected a whole number, 1 or more"):
         DataLoader(dataset(4), 0)
     with pytest.raises(DataError, match="seed is -1"):
         DataLoader(dataset(4), 1, seed=-1)
