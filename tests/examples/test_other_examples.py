@@ -89,8 +89,15 @@ for kind in (c.AlphaSide, c.TorchSide):
     kind.step = step
 batch = c.np.zeros((2, 32, 32, 3), c.np.float32), c.np.zeros(2, c.np.int32)
 model = models.resnet18()
-sides = {"torch": lambda: c.TorchSide(torch, model, "cpu", False), "Alpha": lambda: c.AlphaSide(model, get_device("cpu"))}
-c.measure(sides, batch, 1, 1)
+c.measure(
+    {
+        "PyTorch": lambda: c.TorchSide(torch, model, "cpu", False),
+        "Alpha": lambda: c.AlphaSide(model, get_device("cpu")),
+    },
+    batch,
+    1,
+    1,
+)
 assert len(set(steps.values())) == 1, steps
 """
 
