@@ -108,5 +108,5 @@ def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
 def _pixels(strip: bytes) -> NDArray[np.uint8]:
     with Image.open(io.BytesIO(strip), formats=["WEBP"]) as image:
         if image.width != 32 or image.height > 32 * STRIP:  # known before anything is decoded
-            raise ValueError(f"a strip has {image.width} x {image.height} pixels, expected 32 x {32 * STRIP:,}")
+            raise ValueError(f"a strip has {image.width:,} x {image.height:,} pixels, expected 32 x {32 * STRIP:,}")
         return np.asarray(image.convert("RGB"))

@@ -197,11 +197,11 @@ def _(
     rate, root = lr / (1 - beta1**step), 1 / np.sqrt(1 - beta2**step)
     rule = _rule(
         "sign shrink l2 beta1 gain1 beta2 gain2 root eps rate",
-        "amsgrad",
-        (-1 if maximize else 1, shrink, l2, beta1, 1 - beta1, beta2, 1 - beta2, root, eps, rate, bool(largest)),
+        "",
+        (-1 if maximize else 1, shrink, l2, beta1, 1 - beta1, beta2, 1 - beta2, root, eps, rate),
     )
     if chunks:
-        table.device.launch("optimizer/adam.cu", "adam", chunks, 256, (table, rule))
+        table.device.launch("optimizer/adam.cu", "adam", chunks, 256, (table, rule), {"AMSGRAD": int(bool(largest))})
 
 
 @sgd_update.impl("cuda")

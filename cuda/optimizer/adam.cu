@@ -1,13 +1,14 @@
 // One Adam step of many tensors in place: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
 // W -= rate m / (root sqrt(v) + eps), where rate and root hold the bias corrections.
-// With amsgrad `top` keeps the largest v so far, which replaces v in the last line; else top is v's address, not used.
+// With ALPHA_AMSGRAD=1 `top` keeps the largest v so far, which replaces v in the last line; else it is not read.
 //
-// Grid: one block per row of the table (a chunk of one tensor). Block: 256. No shared memory, no macros.
+// Grid: one block per row of the table (a chunk of one tensor). Block: 256. No shared memory. Macro: ALPHA_AMSGRAD.
 // The host computes every factor in double: 1 - beta would cancel in float. g is multiplied by sign, W by
 // shrink (decoupled decay), and l2 W is added to g.
 #include "common/vector.cuh"
 
 constexpr int THREADS = 256;
+constexpr bool AMSGRAD = ALPHA_AMSGRAD;
 
 struct Row {
   float* W;
@@ -18,7 +19,6 @@ struct Row {
 
 struct Rule {
   float sign, shrink, l2, beta1, gain1, beta2, gain2, root, eps, rate;
-  int amsgrad;
 };
 
 __device__ __forceinline__ void step(float& w, float g, float& m, float& v, float& top, const Rule& rule) {
@@ -27,8 +27,8 @@ __device__ __forceinline__ void step(float& w, float g, float& m, float& v, floa
   if (rule.l2 != 0) g += rule.l2 * w;
   m = rule.beta1 * m + rule.gain1 * g;
   v = rule.beta2 * v + rule.gain2 * g * g;
-  if (rule.amsgrad && !(top > v || top != top)) top = v;  // a NaN stays, as in numpy's and PyTorch's maximum
-  w -= rule.rate * m / (sqrtf(rule.amsgrad ? top : v) * rule.root + rule.eps);
+  if (AMSGRAD && !(top > v || top != top)) top = v;  // a NaN stays, as in numpy's and PyTorch's maximum
+  w -= rule.rate * m / (sqrtf(AMSGRAD ? top : v) * rule.root + rule.eps);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) adam(const Row* __restrict__ table, const Rule rule) {
@@ -36,22 +36,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) adam(const Row* __restrict
   float *W = row.W + row.start, *m = row.m + row.start, *v = row.v + row.start, *top = row.top + row.start;
   const float* g = row.g + row.start;
   const int length = row.length;
-  const bool held = rule.amsgrad;
   const bool aligned = ((uintptr_t(W) | uintptr_t(g) | uintptr_t(m) | uintptr_t(v) | uintptr_t(top)) & 15) == 0;
   const int vectors = aligned ? length / 4 : 0;
 #pragma unroll 2
   for (int i = threadIdx.x; i < vectors; i += THREADS) {
     Pack<float, 4> w4 = load_pack<4>(W + 4 * i), m4 = load_pack<4>(m + 4 * i), top4 = {};
     Pack<float, 4> v4 = load_pack<4>(v + 4 * i), g4 = load_pack<4>(g + 4 * i);
-    if (held) top4 = load_pack<4>(top + 4 * i);
+    if (AMSGRAD) top4 = load_pack<4>(top + 4 * i);
 #pragma unroll
     for (int j = 0; j < 4; j++) step(w4.v[j], g4.v[j], m4.v[j], v4.v[j], top4.v[j], rule);
     store_pack(W + 4 * i, w4), store_pack(m + 4 * i, m4), store_pack(v + 4 * i, v4);
-    if (held) store_pack(top + 4 * i, top4);
+    if (AMSGRAD) store_pack(top + 4 * i, top4);
   }
   for (int i = 4 * vectors + threadIdx.x; i < length; i += THREADS) {
-    float largest = held ? top[i] : 0;
+    float largest = AMSGRAD ? top[i] : 0;
     step(W[i], g[i], m[i], v[i], largest, rule);
-    if (held) top[i] = largest;
+    if (AMSGRAD) top[i] = largest;
   }
 }
