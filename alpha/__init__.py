@@ -16,7 +16,7 @@ from alpha.errors import (
 )
 from alpha.grad_mode import is_grad_enabled, no_grad
 from alpha.numerics import get_precision, precision, set_precision
-from alpha.rng import manual_seed
+from alpha.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.tensor import Tensor, tensor
 
@@ -39,6 +39,7 @@ __all__ = [
     "TrainingError",
     "get_device",
     "get_precision",
+    "get_rng_state",
     "is_grad_enabled",
     "manual_seed",
     "memory_stats",
@@ -50,6 +51,7 @@ __all__ = [
     "precision",
     "set_memory_limit",
     "set_precision",
+    "set_rng_state",
     "synchronize",
     "tensor",
 ]

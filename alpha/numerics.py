@@ -65,3 +65,8 @@ class precision(contextlib.ContextDecorator):
 
     def __exit__(self, *_: object) -> None:
         _state.name = _state.outer.pop()
+
+
+def computed_precision(device_name: str, asked: str) -> str:
+    """The precision in which a device computes if `asked` is in force: the cpu computes everything in float32."""
+    return "float32" if device_name == "cpu" else asked

@@ -174,13 +174,13 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(1, 1700, 8), normal(1, 8, 640), False, False, 8),
     ],
     "adam_update": [
-        (*tensors(1, 2, 3, 4), 0.01, 0.9, 0.999, 1e-8, decay, decoupled, 3)
-        for decay, decoupled in ((0.0, False), (0.1, False), (0.1, True))
+        (*tensors(1, 2, 3, 4), tensors(4)[0] if amsgrad else [], 0.01, 0.9, 0.999, 1e-8, decay, decoupled, amsgrad, 3)
+        for decay, decoupled, amsgrad in ((0.0, False, False), (0.1, False, True), (0.1, True, False))
     ],
     "sgd_update": [
-        (*tensors(1, 2, 3), 0.1, 0.9, False, 0.01),
-        (*tensors(1, 2, 3), 0.1, 0.9, True, 0.0),
-        (*tensors(1, 2), [], 0.1, 0.0, False, 0.0),
+        (*tensors(1, 2, 3), 0.1, 0.9, 0.5, 0.01, False, True),
+        (*tensors(1, 2, 3), 0.1, 0.9, 1.0, 0.0, True, False),
+        (*tensors(1, 2), [], 0.1, 0.0, 1.0, 0.0, False, False),
     ],
     "max_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (MAX, ODD)],
     "max_pool2d_backward": [(*taps(s), s) for s in (MAX, ODD)],

@@ -41,7 +41,7 @@ def test_missing_pycuda_is_one_line_with_the_fix(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(DeviceError) as info:
         get_device("cuda")
     message = str(info.value)
-    assert "pip install 'alpha-cks[cuda]'" in message
+    assert "pip install -e '.[cuda]'" in message
     assert "device='cpu'" in message
     assert "\n" not in message
     assert get_device("auto") is get_device("cpu")

@@ -35,7 +35,7 @@ __all__ = [
     "target",
 ]
 
-NO_COMPILER = "no CUDA compiler: install the CUDA toolkit, or pip install 'alpha-cks[cuda,nvrtc]'"
+NO_COMPILER = "no CUDA compiler: install the CUDA toolkit, or pip install -e '.[cuda,nvrtc]' in Alpha's checkout"
 DEFAULT_HOME = "/usr/local/cuda"
 
 # NVRTC declares the CUDA runtime itself and has no C library: the two headers that kernels include.

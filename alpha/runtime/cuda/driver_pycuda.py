@@ -28,7 +28,7 @@ from alpha.runtime.cuda.tensor_map import encode_tiled_map
 try:
     import pycuda.driver as drv
 except ImportError as error:
-    fix = "pip install 'alpha-cks[cuda]'"
+    fix = "pip install -e '.[cuda]' in Alpha's checkout"
     if "libcuda" in str(error):  # pycuda is there, the driver is not
         fix = "install the NVIDIA driver"
     raise DeviceError(f"no pycuda ({error}): {fix}, or use device='cpu'") from error
