@@ -495,9 +495,15 @@ class Worker:
             self._process = None
 
 
-def judge_all(numbers: Sequence[int], root: Path, report: Callable[[int, str | None], object]) -> dict[int, str | None]:
+Report = Callable[[int, str | None], object]
+
+
+def judge_all(
+    numbers: Sequence[int], root: Path, report: Report = lambda number, verdict: None
+) -> dict[int, str | None]:
     """Verdicts by number; the processors share the work."""
-    waiting, verdicts = list(numbers)[::-1], {}
+    waiting = list(numbers)[::-1]
+    verdicts: dict[int, str | None] = {}
 
     def work(_: int) -> None:
         worker = Worker(root)
