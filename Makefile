@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= $(if $(shell command -v nvidia-smi),0,auto)
 
 .DEFAULT_GOAL := help
-.PHONY: train test sanitize clean help
+.PHONY: train test sanitize mutate clean help
 
 train: $(VENV)/train.stamp  ## train ResNet18 on CIFAR-10; options: make train ARGS="--epochs 1"
 	@$(BIN)/python examples/train_cifar10.py $(ARGS)
@@ -23,6 +23,10 @@ test: $(VENV)/test.stamp  ## ruff, mypy and every test that this machine can run
 
 sanitize: $(VENV)/test.stamp  ## every kernel on the CPU under AddressSanitizer and UBSan
 	$(BIN)/python -m pytest -m sanitize $(ARGS)
+
+mutate: $(VENV)/test.stamp  ## whether tests notice changes of alpha/, about an hour; ARGS="--count 40 --file alpha/nn"
+	@$(BIN)/python -c "import mutmut, coverage" 2>/dev/null || $(PIP) --editable '.[mutate]'
+	@$(BIN)/python tests/mutate/mutate.py $(ARGS)
 
 clean:  ## remove the environment and what tools have left; runs/ and datasets/ stay
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
