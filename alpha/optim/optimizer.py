@@ -102,34 +102,32 @@ class Optimizer:
             GradientError: a gradient has another shape, dtype or device than its parameter.
         """
         loss = None if closure is None else closure()
+        work: list[tuple[Group, list[Tensor]]] = []
         for group in self.param_groups:
             self._check(group)
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._check_gradient(parameter, parameter.grad)
-        for group in self.param_groups:
+            work.append((group, [p for p in group["params"] if p.grad is not None and self._fits(p, p.grad)]))
+        for group, parameters in work:
             # one fused update for parameters of one age, device and dtype: as a rule, all of them
-            batches: dict[tuple[int, str, str], list[Tensor]] = {}
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    slots = self.state.setdefault(parameter, {"step": 0})
-                    slots["step"] += 1
-                    key = slots["step"], parameter.device.name, parameter.dtype.name
-                    batches.setdefault(key, []).append(parameter)
+            batches: dict[tuple[int, type, int], list[Tensor]] = {}
+            for parameter in parameters:
+                slots = self.state.setdefault(parameter, {"step": 0})
+                slots["step"] += 1
+                key = slots["step"], type(parameter.array), parameter.array.dtype.num
+                batches.setdefault(key, []).append(parameter)
             for (step, _, _), ready in batches.items():
                 self._update(group, ready, step)
                 for parameter in ready:
                     parameter._version.bump(self._name)
         return loss
 
-    def _check_gradient(self, parameter: Tensor, grad: Tensor) -> None:
+    def _fits(self, parameter: Tensor, grad: Tensor) -> bool:
         own, other = parameter.array, grad.array
-        fits = own.shape == other.shape and own.dtype == other.dtype
-        if not fits or isinstance(own, np.ndarray) != isinstance(other, np.ndarray):
-            raise GradientError(
-                f"{self._name}: a gradient is {grad.dtype.name} {grad.shape} on {grad.device.name}, "
-                f"its parameter {parameter.dtype.name} {parameter.shape} on {parameter.device.name}"
-            )
+        if own.shape == other.shape and own.dtype == other.dtype and type(own) is type(other):
+            return True
+        raise GradientError(
+            f"{self._name}: a gradient is {grad.dtype.name} {grad.shape} on {grad.device.name}, "
+            f"its parameter {parameter.dtype.name} {parameter.shape} on {parameter.device.name}"
+        )
 
     def _update(self, group: Group, ready: list[Tensor], step: int) -> None:
         raise TypeError(f"{self._name} defines no update")
