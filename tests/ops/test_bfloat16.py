@@ -25,7 +25,10 @@ STEP = 2.0**-8  # between neighbouring numbers, relative
 LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     **{name: ((0,), (BF16,)) for name in CASES if name.endswith("_forward")},
     **{name: ((0, 1), (BF16,)) for name in CASES if name.endswith("_backward")},
-    **{name: ((0, 1), (BF16,)) for name in ("add", "subtract", "multiply", "divide", "matmul_batch")},
+    **{
+        name: ((0, 1), (BF16,))
+        for name in ("add", "subtract", "multiply", "divide", "matmul_batch", "cross_entropy_gradient")
+    },
     **{
         name: ((0,), (BF16,))
         for name in (
