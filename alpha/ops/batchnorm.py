@@ -9,8 +9,8 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.arguments import need_one_device, need_tensors, real
 from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, need_activations, need_float32, vector_width
+from alpha.ops.options import real
 from alpha.ops.reduce import column_block, column_splits
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
@@ -347,7 +347,6 @@ def batch_norm(
     """
     named = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
     present = {name: value for name, value in named.items() if value is not None}
-    need_tensors("batch_norm", x=x, **present)
     C = x.shape[-1] if x.ndim else 0
     for name, value in present.items():
         if value.shape != (C,):
@@ -358,7 +357,6 @@ def batch_norm(
         raise ShapeError(f"batch_norm: one row a channel has no variance to train on  (x {x.shape})")
     running = None
     if running_mean is not None and running_var is not None:
-        need_one_device("batch_norm", x=x, running_mean=running_mean, running_var=running_var)
         running = (running_mean, running_var)
     elif running_mean is not None or running_var is not None:
         raise ShapeError("batch_norm: running_mean and running_var are needed together, or neither")

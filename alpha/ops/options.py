@@ -1,4 +1,4 @@
-"""Checks of arguments that operators and layers share, so that one mistake has one message everywhere."""
+"""Checks of numbers and options that operators and layers share, so that one mistake has one message everywhere."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from alpha.errors import DeviceError
-from alpha.numerics import is_floating
 from alpha.tensor import Tensor
 
 _INTEGERS = tuple(np.dtype(code).type for code in np.typecodes["AllInteger"])
@@ -82,36 +80,6 @@ def only_offered(operator: str, **arguments: tuple[Any, Any]) -> None:
 
 # what may stand for a default of each type; True is no number
 _LIKE: dict[type, tuple[type, ...]] = {int: (int, *_INTEGERS), bool: (bool, np.bool_), str: (str, np.str_)}
-
-
-def need_tensors(operator: str, **arguments: Any) -> None:
-    """`TypeError` for each argument that is not a Tensor of floating numbers; None must not be passed."""
-    for name, value in arguments.items():
-        if not isinstance(value, Tensor):
-            raise not_a_tensor(operator, name, value)
-        if not is_floating(value.dtype):
-            raise TypeError(
-                f"{operator}: {name} has dtype {value.dtype.name}; floating numbers are needed: use .astype('float32')"
-            )
-
-
-def not_a_tensor(operator: str, name: str, value: Any) -> TypeError:
-    """The error for an argument that is a numpy array, a list, or anything else but a Tensor."""
-    kind = type(value)
-    full = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-    return TypeError(f"{operator}: {name} is a {full}, and a Tensor is needed: alpha.tensor({name}) makes one")
-
-
-def need_one_device(operator: str, **tensors: Tensor | None) -> None:
-    """`DeviceError` if two of the tensors are on different devices; None is passed over."""
-    known = [(name, tensor.device) for name, tensor in tensors.items() if tensor is not None]
-    first, home = known[0]
-    for name, device in known[1:]:
-        if device is not home:
-            raise DeviceError(
-                f"{operator}: {first} is on {home.name} and {name} on {device.name}; "
-                "move them together with .to(device)"
-            )
 
 
 def _brief(value: Any) -> str:
