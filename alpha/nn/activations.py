@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpha.nn import functional as F
 from alpha.nn.module import Module
-from alpha.ops.arguments import real
+from alpha.ops.options import real
 from alpha.tensor import Tensor
 
 

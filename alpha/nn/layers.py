@@ -5,11 +5,11 @@ from __future__ import annotations
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.module import Buffer, Module, Parameter
-from alpha.ops.arguments import Pair, integer, only_offered, pair, real
 from alpha.ops.batchnorm import check_eps
 from alpha.ops.conv2d import check_slope
 from alpha.ops.dropout import check_probability
 from alpha.ops.loss import check_cross_entropy
+from alpha.ops.options import Pair, integer, only_offered, pair, real
 from alpha.tensor import Tensor
 
 

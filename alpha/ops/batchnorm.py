@@ -9,8 +9,8 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.arguments import need_floating, real
 from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, need_activations, need_float32, vector_width
+from alpha.ops.options import real
 from alpha.ops.reduce import column_block, column_splits
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
@@ -347,7 +347,6 @@ def batch_norm(
     """
     named = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
     present = {name: value for name, value in named.items() if value is not None}
-    need_floating("batch_norm", x=x, **present)
     C = x.shape[-1] if x.ndim else 0
     for name, value in present.items():
         if value.shape != (C,):

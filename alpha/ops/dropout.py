@@ -8,8 +8,8 @@ import numpy as np
 
 from alpha import rng
 from alpha.autograd import Function
-from alpha.ops.arguments import need_floating, only_offered, real
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, number, vector_width
+from alpha.ops.options import only_offered, real
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
 
@@ -92,7 +92,6 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = Fa
         TypeError: x is not a Tensor of floating numbers.
         ValueError: p is not in [0, 1], or inplace is not False.
     """
-    need_floating("dropout", x=x)
     only_offered("dropout", inplace=(inplace, False))
     check_probability("dropout", p)
     return Dropout.apply(x, p=float(p)) if training and p > 0 else x

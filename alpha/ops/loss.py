@@ -9,9 +9,9 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import FLOAT32
-from alpha.ops.arguments import integer, need_floating, only_offered, real
 from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, need_activations
 from alpha.ops.elementwise import broadcast_to, divide, elementwise
+from alpha.ops.options import integer, only_offered, real
 from alpha.ops.reduce import sum_middle
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
@@ -154,7 +154,6 @@ def cross_entropy(
         DeviceError: x and target are on different devices.
         ValueError: an argument has a value that means nothing or that is not offered.
     """
-    need_floating("cross_entropy", x=x)
     check_cross_entropy("cross_entropy", weight, size_average, ignore_index, reduce, reduction, label_smoothing)
     if x.ndim != 2 or target.shape != x.shape[:1] or x.size == 0:
         raise ShapeError(f"cross_entropy: x (N, C) and target (N,) are needed  (x {x.shape}, target {target.shape})")

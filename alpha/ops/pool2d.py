@@ -9,8 +9,8 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
-from alpha.ops.arguments import Pair, integer, need_floating, only_offered, pair
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, stream_grid, vector_width
+from alpha.ops.options import Pair, integer, only_offered, pair
 from alpha.ops.pool_shape import PoolShape, pool_shape
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
@@ -291,7 +291,6 @@ def adaptive_avg_pool2d(x: Tensor, output_size: int | tuple[int | None, int | No
         TypeError: x is not a Tensor of floating numbers, or output_size is not made of integers.
     """
     name = "adaptive_avg_pool2d"
-    need_floating(name, x=x)
     wanted: Any = output_size if isinstance(output_size, (tuple, list)) else (output_size, output_size)
     if x.ndim == 4 and len(wanted) == 2:
         wanted = tuple(n if o is None else o for o, n in zip(wanted, x.shape[1:3], strict=True))

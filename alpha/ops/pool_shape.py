@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha.errors import ShapeError
-from alpha.ops.arguments import Pair, need_floating, pair
+from alpha.ops.options import Pair, pair
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
@@ -86,7 +86,6 @@ def pool_shape(
         ShapeError: x has not four axes, the padding is above half the window, or the output would be empty.
         TypeError: x is not a Tensor of floating numbers, or a size is not an integer.
     """
-    need_floating(operator, x=x)
     FH, FW = pair(operator, "kernel_size", kernel_size)
     sh, sw = (FH, FW) if stride is None else pair(operator, "stride", stride)
     ph, pw = pair(operator, "padding", padding)

@@ -83,7 +83,7 @@ def test_errors(device: str) -> None:
         F.cross_entropy(x, labels, reduction="max")
     with pytest.raises(ValueError, match=r"label_smoothing=1 is not in \[0, 1\)"):
         F.cross_entropy(x, labels, label_smoothing=1)
-    with pytest.raises(TypeError, match=r"target is a numpy.ndarray, and a Tensor is needed: alpha.tensor\(target\)"):
+    with pytest.raises(TypeError, match="cross_entropy: target is a ndarray, a Tensor is needed"):
         F.cross_entropy(x, LABELS)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="x is a list"):
         F.cross_entropy([[0.0, 1.0]], labels)  # type: ignore[arg-type]

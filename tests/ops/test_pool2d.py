@@ -128,7 +128,7 @@ def test_adaptive_sizes_of_the_input(device: str, size: Any) -> None:
 def test_integers_are_refused(device: str, dtype: str) -> None:
     x = alpha.tensor(np.ones((1, 4, 4, 2)), device=device).astype(dtype)
     for pool in (F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d):
-        with pytest.raises(TypeError, match=rf"{pool.__name__}: x has dtype {dtype}; floating numbers are needed"):
+        with pytest.raises(TypeError, match=rf"{pool.__name__}: x has dtype {dtype}"):
             pool(x, 2)
 
 

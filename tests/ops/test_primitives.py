@@ -75,6 +75,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "subtract": two,
     "multiply": [*two, (normal(2, 3, 5), normal(5))],
     "divide": [(normal(7, 9), positive(9))],
+    "cross_entropy_gradient": [(np.maximum(normal(6, 8), 0), normal(1)), *two],
     "affine": [(normal(7, 9), {"p": 2.5, "q": -1.0})],
     "divide_by_number": [(normal(7, 9), {"p": 3.0})],
     "divide_number": [(positive(7, 9), {"p": 3.0})],

@@ -21,13 +21,13 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, get_precision
 from alpha.ops.activation import leaky_relu_backward, leaky_relu_forward
-from alpha.ops.arguments import Pair, need_floating, only_offered, pair, real
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.dtypes import as_dtype, as_float32, factors, need_activations, need_float32
 from alpha.ops.elementwise import add
+from alpha.ops.options import Pair, only_offered, pair, real
 from alpha.ops.reduce import sum_middle
 from alpha.primitive import Array, primitive
 from alpha.runtime import Device
@@ -233,12 +233,6 @@ def check_slope(operator: str, slope: float) -> None:
         raise ValueError(f"{operator}: negative_slope={slope} is not between 0 and 1")
 
 
-def _check_tensors(operator: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    need_floating(operator, x=x, weight=weight)
-    if bias is not None:
-        need_floating(operator, bias=bias)
-
-
 def _check_bias(operator: str, bias: Tensor | None, channels: int) -> None:
     if bias is not None and bias.shape != (channels,):
         raise ShapeError(f"{operator}: bias has shape {bias.shape}, ({channels},) is needed")
@@ -275,7 +269,6 @@ def conv2d(
         TypeError: x, weight or bias is not a Tensor of floating numbers, or stride or padding are not integers.
         ValueError: negative_slope is not between 0 and 1, or dilation or groups is not 1.
     """
-    _check_tensors("conv2d", x, weight, bias)
     only_offered("conv2d", dilation=(dilation, 1), groups=(groups, 1))
     check_slope("conv2d", negative_slope)
     sizes = pair("conv2d", "stride", stride), pair("conv2d", "padding", padding)
@@ -316,7 +309,6 @@ def conv_transpose2d(
         ValueError: negative_slope is not between 0 and 1, or dilation or groups is not 1.
     """
     name = "conv_transpose2d"
-    _check_tensors(name, x, weight, bias)
     only_offered(name, groups=(groups, 1), dilation=(dilation, 1))
     check_slope(name, negative_slope)
     (sh, sw), (ph, pw) = pair(name, "stride", stride), pair(name, "padding", padding)

@@ -1,4 +1,4 @@
-"""Checks of arguments that operators and layers share, so that one mistake has one message everywhere."""
+"""Checks of numbers and options that operators and layers share, so that one mistake has one message everywhere."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from alpha.errors import DeviceError
-from alpha.numerics import is_floating
 from alpha.tensor import Tensor
 
 P = ParamSpec("P")
@@ -88,63 +86,6 @@ def only_offered(operator: str, **arguments: tuple[Any, Any]) -> None:
 
 # what may stand for a default of each type; True is no number
 _LIKE: dict[type, tuple[type, ...]] = {int: (int, *_INTEGERS), bool: (bool, np.bool_), str: (str, np.str_)}
-
-
-_OPTIONAL = {"Tensor": False, "Tensor | None": True}  # by annotation
-
-
-def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which refuses arguments annotated as Tensor that are none, or that are on several devices.
-
-    Raises:
-        TypeError: names the argument, as a numpy array in place of a Tensor.
-        DeviceError: names two arguments and their devices.
-    """
-    parameters = [
-        (position, name, _OPTIONAL[parameter.annotation])
-        for position, (name, parameter) in enumerate(inspect.signature(function).parameters.items())
-        if parameter.annotation in _OPTIONAL
-    ]
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        first: Any = None
-        for position, name, optional in parameters:
-            if position < len(args):
-                value = args[position]
-            elif name in kwargs:
-                value = kwargs[name]
-            else:
-                continue  # missing: the function itself says so
-            if isinstance(value, Tensor):
-                if first is None:
-                    first, first_name = value, name
-                elif type(value.array) is not type(first.array):
-                    raise DeviceError(
-                        f"{function.__name__}: {first_name} is on {first.device.name} and {name} on "
-                        f"{value.device.name}; move them together with .to(device)"
-                    )
-            elif not (optional and value is None):
-                raise _not_a_tensor(function.__name__, name, value)
-        return function(*args, **kwargs)
-
-    return call
-
-
-def _not_a_tensor(operator: str, name: str, value: Any) -> TypeError:
-    """The error for an argument that is a numpy array, a list, or anything else but a Tensor."""
-    kind = type(value)
-    full = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-    return TypeError(f"{operator}: {name} is a {full}, and a Tensor is needed: alpha.tensor({name}) makes one")
-
-
-def need_floating(operator: str, **tensors: Tensor) -> None:
-    """`TypeError` for each tensor whose numbers are not floating."""
-    for name, tensor in tensors.items():
-        if not is_floating(tensor.dtype):
-            raise TypeError(
-                f"{operator}: {name} has dtype {tensor.dtype.name}; floating numbers are needed: use .astype('float32')"
-            )
 
 
 def _brief(value: Any) -> str:
