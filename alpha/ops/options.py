@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
 from alpha.tensor import Tensor
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _INTEGERS = tuple(np.dtype(code).type for code in np.typecodes["AllInteger"])
 

@@ -27,8 +27,18 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     **{name: ((0, 1), (BF16,)) for name in CASES if name.endswith("_backward")},
     **{
         name: ((0, 1), (BF16,))
-        for name in ("add", "subtract", "multiply", "divide", "matmul_batch", "cross_entropy_gradient")
+        for name in (
+            "add",
+            "subtract",
+            "multiply",
+            "divide",
+            "matmul_batch",
+            "root_slope",
+            "tensor_power",
+            "cross_entropy_gradient",
+        )
     },
+    **{name: ((0, 1, 2), (BF16,)) for name in ("base_slope", "exponent_slope")},
     **{
         name: ((0,), (BF16,))
         for name in (
