@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -79,9 +80,11 @@ def samples(entry: Any, dtype: str, torch: Any) -> Iterator[tuple[str, Any]]:
 
 
 def chosen(all_samples: Iterator[tuple[str, Any]], device: str, dtype: str) -> list[tuple[str, Any]]:
-    """All samples of floating numbers on the cpu; else a part, in an order that mixes their kinds."""
+    """All samples of floating numbers on the cpu; on cuda a part that mixes their kinds; of integers the first."""
+    if not dtype.startswith("float"):
+        return list(itertools.islice(all_samples, TRIED))
     listed = list(all_samples)
-    if device == "cpu" and dtype.startswith("float"):
+    if device == "cpu":
         return listed
     random.Random(0).shuffle(listed)
     return listed[:TRIED]
