@@ -13,7 +13,7 @@ import pytest
 from alpha.errors import CompileError
 from alpha.runtime.cuda import cache
 from alpha.runtime.cuda.cache import CommandCompiler, Compiler, compile_cached, read_log
-from alpha.runtime.cuda.compile import NvrtcCompiler, cuda_compiler, find_nvcc, nvcc_compiler, target
+from alpha.runtime.cuda.compile import NvrtcCompiler, find_nvcc, nvcc_compiler, target
 
 KERNEL = 'extern "C" __global__ void k(float* Y) { Y[threadIdx.x] = ALPHA_A; }\n'
 
