@@ -267,13 +267,3 @@ def test_loss_stays_float32(device: str) -> None:
         losses[dtype] = loss.item(), x.grad.numpy().astype(np.float32)
     assert losses[F32][0] == pytest.approx(losses[BF16][0], rel=1e-6)
     np.testing.assert_allclose(losses[BF16][1], losses[F32][1], rtol=2 * STEP)
-
-
-def test_the_backward_pass_has_the_precision_of_the_forward_pass(device: str) -> None:
-    layer = nn.Conv2d(4, 8, 3).to(device)
-    x = alpha.tensor(normal(2, 5, 5, 4), requires_grad=True, device=device)
-    with alpha.precision("bf16"):
-        y = layer(x)
-    y.backward(alpha.tensor(np.ones(y.shape, y.dtype), device=device))
-    assert x.grad is not None
-    assert x.grad.dtype == np.float32
