@@ -123,20 +123,23 @@ def page() -> str:
     for source, entry in sorted({kernel for table in tables.values() for kernel in table}):
         if source.split("/")[0] != family:
             family = source.split("/")[0]
-            lines += ["", f"## {family}", "", _HEAD, "|---|---|---|---|---|---|---|"]
-        rows: dict[tuple[str, ...], list[str]] = defaultdict(list)
-        for arch, table in tables.items():
-            if (source, entry) in table:
-                rows[_summary(table[source, entry])].append(arch)
-        lines += [f"| `{entry}` | {', '.join(archs)} | {' | '.join(cells)} |" for cells, archs in rows.items()]
+            lines += ["", f"## {family}", "", _HEAD, "|---" * _HEAD.count(" | ") + "|---|"]
+        of_arch = [list(table.get((source, entry), {}).values()) for table in tables.values()]
+        every = [configuration for found in of_arch for configuration in found]
+        cells = [
+            f"`{entry}`",
+            str(len({options for table in tables.values() for options in table.get((source, entry), ())})),
+        ]
+        cells += [_range(x.threads for x in every), _range(-(-x.shared_bytes // 1024) for x in every)]
+        for found in of_arch:
+            cells += [_range(x.registers for x in found), _range(x.blocks for x in found)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _summary(found: list[Configuration]) -> tuple[str, ...]:
-    """The cells of a row: how many configurations, and the range of each number over them."""
-    kibibytes = [-(-x.shared_bytes // 1024) for x in found]
-    ranges = [x.threads for x in found], [x.registers for x in found], kibibytes, [x.blocks for x in found]
-    return str(len(found)), *(f"{min(r)}" if min(r) == max(r) else f"{min(r)}-{max(r)}" for r in ranges)
+def _range(numbers: Iterable[int]) -> str:
+    found = sorted(set(numbers))
+    return "" if not found else f"{found[0]}" if len(found) == 1 else f"{found[0]}-{found[-1]}"
 
 
 def release() -> str:
@@ -148,28 +151,28 @@ def release() -> str:
 _INTRODUCTION = """# Registers, shared memory and occupancy
 
 Every kernel as the operators launch it, compiled by nvcc {nvcc} for three architectures. `{command}`
-writes this page, and a test of `make gate` fails if the page is stale. A kernel is compiled in several configurations:
-data types, tile sizes, filter shapes. A row gives the range of each number over all configurations of one kernel;
-architectures with equal numbers share a row, and an architecture without a row runs another kernel. No configuration
-spills registers or has a stack frame. Shared memory is static and dynamic together, of the launch that needs the most.
-The last column says how many blocks one multiprocessor runs at a time."""
-_COLUMNS = "configurations", "threads per block", "registers per thread", "shared memory, KiB", "blocks"
-_HEAD = f"| kernel | architecture | {' | '.join(_COLUMNS)} |"
+writes this page, and a test of `make gate` fails if the page is stale.
+
+A kernel is compiled in several configurations: data types, tile sizes, filter shapes. A row gives the range of each
+number over all configurations of one kernel: threads per block, shared memory in KiB, and for each architecture
+registers per thread and how many blocks one multiprocessor runs at a time. If these two are empty, the architecture
+runs another kernel. Shared memory is static and dynamic together, of the launch that needs the most. No configuration
+spills registers or has a stack frame."""
+_OF_ARCHITECTURES = " | ".join(f"{arch}: registers | blocks" for arch in SHOWN)
+_HEAD = f"| kernel | configurations | threads | shared | {_OF_ARCHITECTURES} |"
 
 
-def _configurations(arch: str) -> dict[tuple[str, str], list[Configuration]]:
-    """The configurations of each kernel (file, entry)."""
+def _configurations(arch: str) -> dict[tuple[str, str], dict[tuple[str, ...], Configuration]]:
+    """Of each kernel (file, entry), by the options of the compiler."""
     launches = record(arch)
     reports = compile_all(arch, launches)
-    largest: dict[tuple[batches.Unit, str], Configuration] = {}
-    for launch in sorted(launches, key=lambda x: (x.shared_bytes, x.threads)):
+    kernels: dict[tuple[str, str], dict[tuple[str, ...], Configuration]] = defaultdict(dict)
+    for launch in sorted(launches, key=lambda x: (x.shared_bytes, x.threads)):  # the largest one stays
         found = reports[launch.unit].entries[launch.entry]
         shared = found.shared_bytes + launch.shared_bytes
         blocks = resident_blocks(arch, launch.threads, found.registers, shared)
-        largest[launch.unit, launch.entry] = Configuration(launch.threads, found.registers, shared, blocks)
-    kernels = defaultdict(list)
-    for ((source, _), entry), configuration in largest.items():
-        kernels[source, entry].append(configuration)
+        configuration = Configuration(launch.threads, found.registers, shared, blocks)
+        kernels[launch.source, launch.entry][launch.options] = configuration
     return kernels
 
 
