@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from alpha.errors import DeviceError
-from alpha.numerics import BFLOAT16
+from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.tensor import Tensor
 
 P = ParamSpec("P")
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 _OPTIONAL = {"Tensor": False, "Tensor | None": True}  # by annotation
 _INTEGERS = {"labels", "target"}  # arguments whose dtype the function checks itself
-_FLOATING = frozenset(map(np.dtype, (np.float32, np.float64, BFLOAT16)))
+_FLOATING = frozenset({FLOAT32, np.dtype(np.float64), BFLOAT16})
 
 
 def check_arguments(function: Callable[P, R], floating: bool = True) -> Callable[P, R]:
