@@ -56,6 +56,8 @@ def test_repr() -> None:
     assert repr(x) == "tensor([[1. , 2.5]], float32, device='cpu', requires_grad=True)"
     assert repr(alpha.tensor([1, 2])) == "tensor([1, 2], int64, device='cpu')"
     assert len(repr(alpha.tensor(np.zeros((1000, 1000))))) < 500
+    rows = ["tensor([[0, 1],", "        [2, 3]], int64, device='cpu')"]  # rows below each other
+    assert repr(alpha.tensor([[0, 1], [2, 3]])).splitlines() == rows
 
 
 def test_item_and_conversions(device: str) -> None:
@@ -197,6 +199,23 @@ def test_detach_shares_memory(device: str) -> None:
     base = alpha.tensor([1.0], device=device)
     base.detach().add_(1.0)
     assert base.item() == 2.0
+
+
+@pytest.mark.parametrize("size", [2.0, "2", None, [1.5]])
+def test_sizes_are_integers(size: object) -> None:
+    x = alpha.tensor(np.zeros((2, 3), np.float32))
+    with pytest.raises(TypeError, match="integer"):
+        x.reshape(size, -1)  # type: ignore[arg-type]
+    assert x.reshape(np.int64(3), np.int32(-1)).shape == x.reshape([np.uint8(3), 2]).shape == (3, 2)
+
+
+def test_arguments_of_tensor_are_keywords() -> None:
+    """Their order is PyTorch's in no version: a flag in the place of a dtype would go unnoticed."""
+    for arguments in ((True,), ("float32",), ("float32", "cpu")):
+        with pytest.raises(TypeError, match="positional argument"):
+            alpha.tensor([1.0], *arguments)
+    x = alpha.tensor(data=[1, 2], dtype="float64", device="cpu", requires_grad=True)
+    assert (x.dtype, x.device.name, x.requires_grad) == (np.float64, "cpu", True)
 
 
 def test_deepcopy(device: str) -> None:

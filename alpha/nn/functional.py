@@ -40,5 +40,7 @@ __all__ = [
     "transpose",
 ]
 
-# each function checks first that its tensor arguments are tensors of one device
-globals().update({name: _check_arguments(globals()[name]) for name in __all__})
+_ANY_DTYPE = {"flatten", "normalize_pixels", "reshape", "sum", "transpose"}
+
+# each function checks first that its tensor arguments are floating tensors of one device
+globals().update({name: _check_arguments(globals()[name], name not in _ANY_DTYPE) for name in __all__})
