@@ -210,6 +210,7 @@ EDGES = {
     "channels of whole 8 bytes": make(64, (8, 8), (68, 68), (3, 3), p=(1, 1)),
     "the images of a tile, no more": make(48, (8, 8), (64, 64), (3, 3), p=(1, 1)),
     "wide tiles": make(512, (32, 32), (512, 512), (3, 3), p=(1, 1)),
+    "padding alone": make(64, (1, 1), (32, 32), (1, 1), (2, 1), (1, 0)),
     "many weights": make(64, (8, 8), (2048, 2048), (3, 3), p=(1, 1)),
 }
 

@@ -47,6 +47,30 @@ def test_missing_pycuda_is_one_line_with_the_fix(monkeypatch: pytest.MonkeyPatch
     assert get_device("auto") is get_device("cpu")
 
 
+def test_the_emulated_driver_says_that_it_needs_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_module, "_devices", {})
+    monkeypatch.setenv("ALPHA_CUDA_DRIVER", "emulated")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(DeviceError, match="the emulated cuda driver needs Linux, not darwin: use device='cpu'"):
+        get_device("cuda")
+
+
+def test_the_runtime_needs_no_fork_and_no_private_mappings() -> None:
+    """As on Windows: the modules load, and the cpu device computes."""
+    code = (
+        "import mmap, os\n"
+        "for name in ('register_at_fork', 'fork', 'sched_getaffinity', 'sysconf'): delattr(os, name)\n"
+        "for name in ('MAP_PRIVATE', 'MAP_ANONYMOUS', 'MADV_HUGEPAGE'): delattr(mmap, name)\n"
+        "import numpy as np, alpha\n"
+        "x = alpha.tensor(np.ones((300, 300), np.float32))\n"
+        "assert (x @ x).numpy()[0, 0] == 300\n"
+        "try: alpha.get_device('cpu').empty(1 << 62, np.uint8)\n"
+        "except MemoryError: print('done')\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert result.stdout == "done\n", result.stderr
+
+
 def test_auto_is_the_cpu_when_the_driver_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_module, "_devices", {})
     monkeypatch.setenv("ALPHA_CUDA_DRIVER", "emulated")
