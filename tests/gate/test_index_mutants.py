@@ -31,6 +31,16 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "for (int i = 0; i < BM; i += ROWS) {",
     ): "the copies of B come after one pass too many of A, and overwrite what it has brought",
     (
+        "conv2d/filter_planes.cu",
+        "< -> <=",
+        "for (int r = threadIdx.y; r < 64; r += 8) {",
+    ): "it writes a row beyond the tile that nothing reads: AddressSanitizer sees that (`make sanitize`)",
+    (
+        "conv2d/direct_stem.cu",
+        "without - 1",
+        "const int pixel = min(first + i * 32 + lane, pixels - 1);",
+    ): "a pixel beyond the band is computed and not stored",
+    (
         "conv2d/ks_deconv_ffma.cu",
         "s.OH -> s.OW",
         "const SplitPosition h = split_position(ih_s + u * s.sh, s.OH, s.FH, s.sh, s.ph);",
