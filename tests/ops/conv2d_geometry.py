@@ -20,7 +20,7 @@ from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16
 from alpha.ops.conv2d import bands, cuda_target, stem
 from alpha.ops.conv2d.bands import Tile
-from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from alpha.ops.conv2d.shape import ConvShape, conv_shape, valid_outputs
 from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Variant
 from alpha.runtime.cuda.device import CudaDevice
 
@@ -139,12 +139,19 @@ def _of_images(row: Variant, s: ConvShape) -> dict[str, bool]:
             "images off the step": _off(s.N, step),
             "input channels off the tile": _off(s.IC, row.tile["BN"]),
             "output channels off the tile": _off(s.OC, row.tile["BM"]),
+            "a filter row that meets no pixel": _meets_nothing(s.FH, s.OH, s.IH, s.sh, s.ph),
+            "a filter column that meets no pixel": _meets_nothing(s.FW, s.OW, s.IW, s.sw, s.pw),
         }
     return {
         "images off the tile": _off(s.N, row.tile["BM"]),
         "steps of K off the channels": _off(K, step),
         "output channels off the tile": _off(GN, row.tile["BN"]),
     }
+
+
+def _meets_nothing(F: int, O: int, size: int, s: int, p: int) -> bool:
+    ranges = [valid_outputs(f, O, size, s, p) for f in range(F)]
+    return any(begin == end for begin, end in ranges) and any(begin < end for begin, end in ranges)
 
 
 def _of_first_layers(row: Variant, s: ConvShape) -> dict[str, bool]:
@@ -169,7 +176,10 @@ def _of_products(row: Variant, s: ConvShape) -> dict[str, bool]:
         INPUT: (s.N * (s.IH // s.sh) * (s.IW // s.sw), s.IC, taps // (s.sh * s.sw) * s.OC),
         WEIGHT: (s.OC, taps * s.IC, s.N * s.OH * s.OW),
     }[row.operator]
-    return {"M off the tile": _off(M, 64), "N off the tile": _off(N, 64), "K off the step": _off(K, 16)}
+    found = {"M off the tile": _off(M, 64), "N off the tile": _off(N, 64), "K off the step": _off(K, 16)}
+    if row.operator == INPUT:  # residues that have no position
+        found |= {"fewer rows than their stride": s.sh > s.IH, "fewer columns than their stride": s.sw > s.IW}
+    return found
 
 
 def properties(row: Variant, s: ConvShape) -> dict[str, bool]:
@@ -203,7 +213,7 @@ def _channels(row: Variant, rng: random.Random) -> tuple[int, int]:
         return across, down + 8 * (across == down)
     K, GN = step + 8 * rng.randint(1, 3), tile["BN"] + 8 * rng.randint(1, 2)
     if row.ffma:
-        K, GN = rng.randint(5, 11), 64 + rng.randint(1, 9)
+        K, GN = rng.randint(5, 11), 64 + rng.randint(3, 12)
     if is_hopper(row):
         K += step * rng.choice((0, 0, 1, 3))
         if rng.random() < 0.6:  # one tile of output channels, so that many positions are cheap
@@ -224,7 +234,7 @@ def _draw(row: Variant, rng: random.Random) -> ConvShape:
     p = [rng.randint(0, f - 1) for f in F]
     over = rng.randrange(2)
     p[over] = F[over] + rng.randint(0, 1)
-    O = [rng.randint(2, 5), rng.randint(6, 23)]
+    O = [rng.randint(1, 5), rng.randint(6, 23)]
     if (hopper or first_layer) and rng.random() < 0.4:
         O = [rng.randint(14, 30), rng.randint(17, 33)]
     rng.shuffle(O)
@@ -236,7 +246,7 @@ def _draw(row: Variant, rng: random.Random) -> ConvShape:
     else:
         tile = row.tile["BM"] if row.operator != WEIGHT else 64 if row.precision == "bf16" else 32
         N = tile + rng.randint(1, 7)
-        I, O = [min(i, 7) for i in I], [0, 0]
+        I = [min(i, rng.randint(1, 7)) for i in I]
     IC, OC = _channels(row, rng)
     return conv_shape("test", (N, I[0], I[1], IC), (OC, F[0], F[1], IC), (s[0], s[1]), (p[0], p[1]))
 
