@@ -155,7 +155,7 @@ def test_in_place_operators_that_need_no_saved_tensor(device: str) -> None:
     y = x * 2.0
     y.add_(x)
     y.mul_(3.0)
-    alpha.nn.functional.leaky_relu(y, 0.5, in_place=True)
+    alpha.nn.functional.leaky_relu(y, 0.5, inplace=True)
     np.testing.assert_array_equal(y.numpy(), [9, -9])
     y.sum().backward()
     assert grad(x) == [9.0, 4.5]

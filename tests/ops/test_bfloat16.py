@@ -164,7 +164,7 @@ def test_other_dtypes_do_not_meet_it(device: str) -> None:
         lambda x, w: (x * x).add_(w),
         lambda x, w: (w * w).mul_(x.detach()),
         lambda x, w: F.gelu(x * w).mean(axis=0) * 3.0,
-        lambda x, w: F.leaky_relu(x + w, in_place=True).reshape(3, 2, 8)[1:].sum(),
+        lambda x, w: F.leaky_relu(x + w, inplace=True).reshape(3, 2, 8)[1:].sum(),
     ],
 )
 def test_gradients_have_the_dtype_of_their_tensors(device: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
