@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from scipy.special import erfc
 
-from alpha.autograd import Function, is_grad_enabled
+from alpha.autograd import Function
+from alpha.grad_mode import is_grad_enabled
 from alpha.numerics import is_floating
 from alpha.ops.elementwise import elementwise
 from alpha.primitive import Array, Primitive
@@ -51,8 +52,6 @@ class Activation:
         run = self.forward
 
         class Step(Function):
-            inplace = False
-
             def forward(self, *arrays: Array, **options: Any) -> Array:
                 X, self.p, self.q = arrays[0], options["p"], options["q"]
                 Y = run(X, p=self.p, q=self.q, out=X if self.inplace else None)
@@ -63,7 +62,7 @@ class Activation:
                 return backward(dY, self.saved[0], p=self.p, q=self.q)
 
         self._steps[holds, False] = type(self.name, (Step,), {})
-        self._steps[holds, True] = type(f"{self.name}_", (Step,), {"inplace": True, "in_place": True})
+        self._steps[holds, True] = type(f"{self.name}_", (Step,), {"inplace": True})
 
     def __call__(
         self, x: Tensor, p: float = 0.0, inplace: bool = False, *, q: float = 0.0, holds: str | None = None
