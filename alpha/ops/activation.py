@@ -68,7 +68,7 @@ class Activation:
         self, x: Tensor, p: float = 0.0, inplace: bool = False, *, q: float = 0.0, holds: str | None = None
     ) -> Tensor:
         if not is_floating(x.dtype):
-            raise TypeError(f"{self.name}: dtype {x.dtype.name}; use .astype('float32')")
+            raise TypeError(f"{self.name}: x has dtype {x.dtype.name}; use .astype('float32')")
         held = holds or self.holds
         if inplace and held == "X" and x.requires_grad and is_grad_enabled():
             numbers = f" with {p}" if p else ""

@@ -301,7 +301,10 @@ def check_result(arguments: Arguments, ours: Any, theirs: Any, order: Order) -> 
             b.backward(torch.tensor(seed, dtype=b.dtype), retain_graph=True)
     for a, b, seed in seeds:
         g = alpha.tensor(seed, dtype=dtype_name(b.dtype), device=arguments.device)
-        call_alpha(a.backward, g, retain_graph=len(seeds) > 1)
+        try:
+            call_alpha(a.backward, g, retain_graph=len(seeds) > 1)
+        except Refused as refusal:  # the forward pass was to refuse what has no gradient
+            raise Wrong(f"backward broke with {refusal}") from refusal
     check_gradients(arguments.pairs, length)
 
 

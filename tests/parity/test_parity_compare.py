@@ -56,7 +56,7 @@ FAULTS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "array": (lambda x: (x * 2.0).numpy(), "wrong: the result is a ndarray"),
     "no gradient": (lambda x: x.detach() * 2.0, "wrong: the result's requires_grad is False"),
     "gradient": (lambda x: Halved.apply(x) * 2.0, "wrong: gradient of argument 0: off by"),
-    "gradient's shape": (lambda x: Reshaped.apply(x) * 2.0, "wrong: gradient of argument 0: shape"),
+    "gradient's shape": (lambda x: Reshaped.apply(x) * 2.0, "wrong: backward broke with ShapeError"),
     "written": (written, "wrong: argument 0 afterwards: off by"),
     "KeyError": (lambda x: {}[x.shape], "wrong: broke with KeyError"),
     "numpy's TypeError": (lambda x: np.add(x.array, "2"), "wrong: broke with"),
