@@ -16,6 +16,7 @@ from alpha.nn.layers import (
     MaxPool2d,
 )
 from alpha.nn.module import Buffer, Module, Parameter
+from alpha.nn.state import StateDict
 
 __all__ = [
     "ELU",
@@ -39,6 +40,7 @@ __all__ = [
     "Sequential",
     "Sigmoid",
     "Softplus",
+    "StateDict",
     "Tanh",
     "functional",
     "init",

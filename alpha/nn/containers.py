@@ -67,5 +67,5 @@ class Sequential(_Ordered):
 class ModuleList(_Ordered):
     """A list of modules; the model's own forward calls them."""
 
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
-        self.extend(modules)
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        self.extend(modules or ())

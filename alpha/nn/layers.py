@@ -5,25 +5,75 @@ from __future__ import annotations
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.module import Buffer, Module, Parameter
-from alpha.ops.conv2d.shape import Pair, pair
+from alpha.ops.batchnorm import check_eps
+from alpha.ops.conv2d import check_slope
+from alpha.ops.dropout import check_probability
+from alpha.ops.loss import check_cross_entropy
+from alpha.ops.options import Pair, integer, only_offered, pair, real
 from alpha.tensor import Tensor
 
 
-def _positive(layer: str, **values: int) -> None:
-    for name, value in values.items():
-        if value < 1:
-            raise ValueError(f"{layer}: {name}={value} must be at least 1")
+class _Convolution(Module):
+    """What both convolutions share: the checks of their arguments, and `bias`.
+
+    Attributes:
+        bias: (out_channels,) or None.
+    """
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Pair,
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair,
+        groups: int,
+        padding_mode: str,
+        negative_slope: float,
+    ) -> None:
+        layer = type(self).__name__
+        only_offered(layer, dilation=(dilation, 1), groups=(groups, 1), padding_mode=(padding_mode, "zeros"))
+        self.in_channels = integer(layer, "in_channels", in_channels, least=1)
+        self.out_channels = integer(layer, "out_channels", out_channels, least=1)
+        self.kernel_size = pair(layer, "kernel_size", kernel_size, least=1)
+        self.stride = pair(layer, "stride", stride, least=1)
+        self.padding = pair(layer, "padding", padding, least=0)
+        check_slope(layer, negative_slope)
+        self.negative_slope = negative_slope
+
+    def _draw(self, weight: tuple[int, ...], bias: bool) -> None:
+        """Draw the parameters; a fan counts the taps of one output channel of a convolution."""
+        self.weight = Parameter(init.kaiming_uniform(weight))
+        self.bias = None
+        if bias:
+            self.bias = Parameter(init.bias_uniform((self.out_channels,), init.fans(weight)[0]))
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
+        parts += [f"padding={self.padding}", *self._own_repr(), f"bias={self.bias is not None}"]
+        if self.negative_slope != 1:
+            parts.append(f"negative_slope={self.negative_slope}")
+        return ", ".join(parts)
+
+    def _own_repr(self) -> list[str]:
+        return []
 
 
-class Conv2d(Module):
+class Conv2d(_Convolution):
     """2-D convolution   (N, IH, IW, in_channels) -> (N, OH, OW, out_channels)
 
     Args:
         kernel_size, stride, padding: a number, or a pair (height, width).
+        dilation, groups, padding_mode: only 1, 1 and "zeros" are offered.
         bias: add a number to each output channel.
-        negative_slope: of a leaky ReLU computed with the convolution: 0 is ReLU, 1 (the default) none.
-        moments: in training, where the kernel can, find each channel's mean and variance with the convolution, for a
-            BatchNorm2d that is given the very tensor that comes out; it then reads that once less.
+        negative_slope: the slope of a leaky ReLU that is computed with the convolution: 0 is ReLU, 1 (the default)
+            means no leaky ReLU.
+        moments: in training, if the kernel can, find each channel's mean and variance with the convolution, for a
+            BatchNorm2d that is given the very tensor that comes out; BatchNorm2d then reads it one time less.
 
     Attributes:
         weight: (out_channels, FH, FW, in_channels), kaiming uniform.
@@ -37,39 +87,44 @@ class Conv2d(Module):
         kernel_size: Pair,
         stride: Pair = 1,
         padding: Pair = 0,
+        dilation: Pair = 1,
+        groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
+        *,
         negative_slope: float = 1.0,
         moments: bool = False,
     ) -> None:
-        self.negative_slope, self.moments = negative_slope, moments
-        FH, FW = pair("kernel_size", kernel_size)
-        sh, sw = self.stride = pair("stride", stride)
-        self.padding = pair("padding", padding)
-        _positive("Conv2d", in_channels=in_channels, out_channels=out_channels, FH=FH, FW=FW, sh=sh, sw=sw)
-        self.weight = Parameter(init.kaiming_uniform((out_channels, FH, FW, in_channels)))
-        self.bias: Parameter | None = None
-        if bias:
-            self.bias = Parameter(init.bias_uniform((out_channels,), FH * FW * in_channels))
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode, negative_slope
+        )
+        self.moments = moments
+        self._draw((self.out_channels, *self.kernel_size, self.in_channels), bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.conv2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.negative_slope, self.moments and self.training
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            negative_slope=self.negative_slope,
+            moments=self.moments and self.training,
         )
 
     def extra_repr(self) -> str:
-        OC, FH, FW, IC = self.weight.shape
-        slope = f", negative_slope={self.negative_slope}" if self.negative_slope != 1 else ""
-        moments = ", moments=True" if self.moments else ""
-        return (
-            f"{IC}, {OC}, kernel_size=({FH}, {FW}), stride={self.stride}, "
-            f"padding={self.padding}, bias={self.bias is not None}{slope}{moments}"
-        )
+        return super().extra_repr() + (", moments=True" if self.moments else "")
 
 
-class ConvTranspose2d(Module):
+class ConvTranspose2d(_Convolution):
     """Transposed 2-D convolution   (N, IH, IW, in_channels) -> (N, OH, OW, out_channels)
 
     OH = (IH - 1) sh - 2 ph + FH + output_padding, OW likewise.
+
+    Args:
+        kernel_size, stride, padding, output_padding: a number, or a pair (height, width).
+        groups, dilation, padding_mode: only 1, 1 and "zeros" are offered.
+        bias, negative_slope: as for `Conv2d`.
 
     Attributes:
         weight: (in_channels, FH, FW, out_channels), kaiming uniform.
@@ -84,24 +139,32 @@ class ConvTranspose2d(Module):
         stride: Pair = 1,
         padding: Pair = 0,
         output_padding: Pair = 0,
+        groups: int = 1,
         bias: bool = True,
+        dilation: Pair = 1,
+        padding_mode: str = "zeros",
+        *,
+        negative_slope: float = 1.0,
     ) -> None:
-        FH, FW = pair("kernel_size", kernel_size)
-        sh, sw = self.stride = pair("stride", stride)
-        self.padding = pair("padding", padding)
-        _positive("ConvTranspose2d", in_channels=in_channels, out_channels=out_channels, FH=FH, FW=FW, sh=sh, sw=sw)
-        self.output_padding = pair("output_padding", output_padding)
-        self.weight = Parameter(init.kaiming_uniform((in_channels, FH, FW, out_channels)))
-        self.bias: Parameter | None = None
-        if bias:
-            self.bias = Parameter(init.bias_uniform((out_channels,), FH * FW * out_channels))
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode, negative_slope
+        )
+        self.output_padding = pair("ConvTranspose2d", "output_padding", output_padding, least=0)
+        self._draw((self.in_channels, *self.kernel_size, self.out_channels), bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.conv_transpose2d(x, self.weight, self.bias, self.stride, self.padding, self.output_padding)
+        return F.conv_transpose2d(
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.output_padding,
+            negative_slope=self.negative_slope,
+        )
 
-    def extra_repr(self) -> str:
-        IC, FH, FW, OC = self.weight.shape
-        return f"{IC}, {OC}, kernel_size=({FH}, {FW}), stride={self.stride}, padding={self.padding}"
+    def _own_repr(self) -> list[str]:
+        return [f"output_padding={self.output_padding}"] if self.output_padding != (0, 0) else []
 
 
 class Linear(Module):
@@ -113,95 +176,181 @@ class Linear(Module):
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
-        _positive("Linear", in_features=in_features, out_features=out_features)
-        self.weight = Parameter(init.kaiming_uniform((out_features, in_features)))
+        self.in_features = integer("Linear", "in_features", in_features, least=1)
+        self.out_features = integer("Linear", "out_features", out_features, least=1)
+        self.weight = Parameter(init.kaiming_uniform((self.out_features, self.in_features)))
         self.bias: Parameter | None = None
         if bias:
-            self.bias = Parameter(init.bias_uniform((out_features,), in_features))
+            self.bias = Parameter(init.bias_uniform((self.out_features,), self.in_features))
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        O, I = self.weight.shape
-        return f"{I}, {O}, bias={self.bias is not None}"
+        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
 
 
 class BatchNorm2d(Module):
     """Batch normalisation over channels   (N, H, W, num_features) -> the same
 
+    Args:
+        eps: added to the variance.
+        momentum: the share of a training batch in the new running statistics. None, PyTorch's cumulative average,
+            is not offered.
+        affine: False has no weight and no bias.
+        bias: False has no bias.
+        track_running_stats: False keeps no running statistics, and evaluation uses those of its batch.
+
     Attributes:
-        weight, bias: (num_features,), at first 1 and 0.
-        running_mean, running_var: (num_features,); each training batch moves them by `momentum`.
+        weight, bias: (num_features,), at first 1 and 0, or None.
+        running_mean, running_var: (num_features,), at first 0 and 1; None without `track_running_stats`.
     """
 
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
-        _positive("BatchNorm2d", num_features=num_features)
-        self.eps, self.momentum = eps, momentum
-        self.weight = Parameter(init.ones((num_features,)))
-        self.bias = Parameter(init.zeros((num_features,)))
-        self.running_mean = Buffer(init.zeros((num_features,)))
-        self.running_var = Buffer(init.ones((num_features,)))
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
+        bias: bool = True,
+    ) -> None:
+        if momentum is None:
+            raise ValueError("BatchNorm2d: momentum=None is not offered; only a number")
+        self.num_features = integer("BatchNorm2d", "num_features", num_features, least=1)
+        check_eps("BatchNorm2d", eps)
+        self.eps, self.momentum = eps, real("BatchNorm2d", "momentum", momentum)
+        shape = (self.num_features,)
+        self.weight = Parameter(init.ones(shape)) if affine else None
+        self.bias = Parameter(init.zeros(shape)) if affine and bias else None
+        self.running_mean = Buffer(init.zeros(shape)) if track_running_stats else None
+        self.running_var = Buffer(init.ones(shape)) if track_running_stats else None
 
     def forward(self, x: Tensor) -> Tensor:
         return F.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, self.training, self.momentum, self.eps
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            training=self.training or self.running_mean is None,
+            momentum=self.momentum,
+            eps=self.eps,
         )
 
     def extra_repr(self) -> str:
-        return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}"
+        affine = ", affine=False" if self.weight is None else ", bias=False" if self.bias is None else ""
+        tracks = "" if self.running_mean is not None else ", track_running_stats=False"
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}{affine}{tracks}"
 
 
 class Dropout(Module):
-    """Zero each element with probability p in training, scale the rest by 1 / (1 - p)."""
+    """Zero each element with probability p in training, scale the rest by 1 / (1 - p).
 
-    def __init__(self, p: float = 0.5) -> None:
-        if not 0 <= p < 1:
-            raise ValueError(f"Dropout: p={p} is not in [0, 1)")
+    Args:
+        p: in [0, 1].
+        inplace: only False is offered.
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        check_probability("Dropout", p)
+        only_offered("Dropout", inplace=(inplace, False))
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.p, self.training)
+        return F.dropout(x, self.p, training=self.training)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
 
 
-class MaxPool2d(Module):
-    """Maximum over windows   (N, IH, IW, C) -> (N, OH, OW, C); stride None is kernel_size"""
+class _Pool2d(Module):
+    """What both pools of fixed windows share."""
 
-    def __init__(self, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0) -> None:
-        self.kernel_size, self.padding = kernel_size, padding
-        self.stride = kernel_size if stride is None else stride
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.max_pool2d(x, self.kernel_size, self.stride, self.padding)
+    def __init__(self, kernel_size: Pair, stride: Pair | None, padding: Pair, ceil_mode: bool) -> None:
+        layer = type(self).__name__
+        self.kernel_size = pair(layer, "kernel_size", kernel_size, least=1)
+        self.stride = self.kernel_size if stride is None else pair(layer, "stride", stride, least=1)
+        self.padding = pair(layer, "padding", padding, least=0)
+        self.ceil_mode = ceil_mode
 
     def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+        ceil_mode = ", ceil_mode=True" if self.ceil_mode else ""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}{ceil_mode}"
 
 
-class AvgPool2d(Module):
-    """Mean over windows   (N, IH, IW, C) -> (N, OH, OW, C); stride None is kernel_size"""
+class MaxPool2d(_Pool2d):
+    """Maximum over windows   (N, IH, IW, C) -> (N, OH, OW, C); stride None is kernel_size
+
+    Args:
+        dilation, return_indices: only 1 and False are offered.
+        ceil_mode: round OH and OW up, so that the last windows may reach over the border.
+    """
 
     def __init__(
-        self, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0, count_include_pad: bool = True
+        self,
+        kernel_size: Pair,
+        stride: Pair | None = None,
+        padding: Pair = 0,
+        dilation: Pair = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
     ) -> None:
-        self.kernel_size, self.padding = kernel_size, padding
-        self.stride = kernel_size if stride is None else stride
-        self.count_include_pad = count_include_pad
+        only_offered("MaxPool2d", dilation=(dilation, 1), return_indices=(return_indices, False))
+        super().__init__(kernel_size, stride, padding, ceil_mode)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding, self.count_include_pad)
+        return F.max_pool2d(x, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode)
+
+
+class AvgPool2d(_Pool2d):
+    """Mean over windows   (N, IH, IW, C) -> (N, OH, OW, C); stride None is kernel_size
+
+    Args:
+        ceil_mode: round OH and OW up, so that the last windows may reach over the border.
+        count_include_pad: divide by the window with its padding, else by the taps inside.
+        divisor_override: divide by this number, which is not 0, instead.
+    """
+
+    def __init__(
+        self,
+        kernel_size: Pair,
+        stride: Pair | None = None,
+        padding: Pair = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode)
+        self.count_include_pad = count_include_pad
+        self.divisor_override = divisor_override
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.avg_pool2d(
+            x,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            ceil_mode=self.ceil_mode,
+            count_include_pad=self.count_include_pad,
+            divisor_override=self.divisor_override,
+        )
 
     def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+        count = "" if self.count_include_pad else ", count_include_pad=False"
+        divisor = "" if self.divisor_override is None else f", divisor_override={self.divisor_override}"
+        return super().extra_repr() + count + divisor
 
 
 class AdaptiveAvgPool2d(Module):
-    """Mean over windows that cut the map into output_size   (N, IH, IW, C) -> (N, OH, OW, C)"""
+    """Mean over windows that cut the map into output_size   (N, IH, IW, C) -> (N, OH, OW, C)
 
-    def __init__(self, output_size: Pair) -> None:
+    Args:
+        output_size: (OH, OW), or one number for both; None means the size of the input along that axis.
+    """
+
+    def __init__(self, output_size: int | tuple[int | None, int | None] | None) -> None:
         self.output_size = output_size
 
     def forward(self, x: Tensor) -> Tensor:
@@ -212,20 +361,39 @@ class AdaptiveAvgPool2d(Module):
 
 
 class Flatten(Module):
-    """(N, ...) -> (N, product of the rest)"""
+    """(D0, .., Dk) -> the same with the axes from start_dim to end_dim as one"""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        self.start_dim = integer("Flatten", "start_dim", start_dim)
+        self.end_dim = integer("Flatten", "end_dim", end_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.flatten(x)
+        return F.flatten(x, self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
 class CrossEntropyLoss(Module):
-    """Softmax cross-entropy of logits (N, C) and integer labels (N,)."""
+    """Softmax cross-entropy of logits (N, C) and integer labels (N,); the arguments are those of `cross_entropy`."""
 
-    def __init__(self, reduction: str = "mean", label_smoothing: float = 0.0) -> None:
-        self.reduction, self.label_smoothing = reduction, label_smoothing
+    def __init__(
+        self,
+        weight: None = None,
+        size_average: None = None,
+        ignore_index: int = -100,
+        reduce: None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        check_cross_entropy("CrossEntropyLoss", weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+        self.ignore_index, self.reduction, self.label_smoothing = ignore_index, reduction, label_smoothing
 
-    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(x, labels, self.reduction, self.label_smoothing)
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(
+            x, target, ignore_index=self.ignore_index, reduction=self.reduction, label_smoothing=self.label_smoothing
+        )
 
     def extra_repr(self) -> str:
-        return f"reduction={self.reduction!r}, label_smoothing={self.label_smoothing}"
+        ignored = f"ignore_index={self.ignore_index}, " if self.ignore_index != -100 else ""
+        return f"{ignored}reduction={self.reduction!r}, label_smoothing={self.label_smoothing}"

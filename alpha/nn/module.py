@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from alpha.errors import CheckpointError
-from alpha.numerics import BFLOAT16, is_floating
+from alpha.nn.state import StateDict, read_state
+from alpha.numerics import BFLOAT16
 from alpha.runtime import Device, get_device
 from alpha.tensor import DTypeLike, Tensor, as_dtype, tensor
 
 Self = TypeVar("Self", bound="Module")
-PreHook = Callable[["Module", tuple[Any, ...]], "tuple[Any, ...] | None"]
+PreHook = Callable[["Module", tuple[Any, ...]], Any]
 ForwardHook = Callable[["Module", tuple[Any, ...], Any], Any]
 
 
@@ -34,6 +34,15 @@ class Buffer(Tensor):
 
     def __init__(self, values: Any) -> None:
         super().__init__(tensor(values).array)
+
+    @classmethod
+    def _of(cls, value: Tensor) -> Buffer:
+        """A Buffer that shares everything with a Tensor: memory, version, graph."""
+        result = cls.__new__(cls)
+        for name in Tensor.__slots__:
+            if name != "__weakref__":
+                setattr(result, name, getattr(value, name))
+        return result
 
 
 class HookHandle:
@@ -68,9 +77,24 @@ class Module:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{type(self).__name__} defines no forward(self, ...)")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Assign an attribute; one that is a part of the model stays a part of its kind, or becomes None.
+
+        A Tensor that is assigned to a Buffer's name becomes a Buffer with the same memory and graph.
+
+        Raises:
+            TypeError: the attribute is a Parameter, a Buffer or a Module and the value is of another kind.
+        """
+        current = vars(self).get(name)
+        if isinstance(current, (Parameter, Buffer, Module)) and not (value is None or isinstance(value, Parameter)):
+            value = _of_the_kind_of(current, value, f"{type(self).__name__}.{name}")
+        object.__setattr__(self, name, value)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for before in self._pre_hooks:
-            args = before(self, args) or args
+            result = before(self, args)
+            if result is not None:
+                args = result if isinstance(result, tuple) else (result,)
         output = self.forward(*args, **kwargs)
         for after in self._forward_hooks:
             replacement = after(self, args, output)
@@ -78,7 +102,7 @@ class Module:
         return output
 
     def register_forward_pre_hook(self, hook: PreHook) -> HookHandle:
-        """Call `hook(module, args)` before each forward; a result, a tuple, replaces the args."""
+        """Call `hook(module, args)` before each forward; a result, a tuple or the only argument, replaces the args."""
         return HookHandle(self, "_pre_hooks", hook)
 
     def register_forward_hook(self, hook: ForwardHook) -> HookHandle:
@@ -199,32 +223,37 @@ class Module:
             return value.device
         return get_device("cpu")
 
-    def state_dict(self) -> dict[str, npt.NDArray[Any]]:
-        """Copies of all parameters and buffers on the host, by dotted name."""
-        return {name: value.numpy() for name, value in self.named_tensors()}
+    def state_dict(self) -> StateDict:
+        """Copies of all parameters and buffers on the host, by dotted name; its `layout` is "NHWC"."""
+        return StateDict(((name, value.numpy()) for name, value in self.named_tensors()), layout="NHWC")
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True, *, layout: str | None = None) -> None:
         """Copy values in by name; nothing is changed unless everything fits.
 
+        PyTorch has filters as (OC, IC, FH, FW), and those of a transposed convolution as (IC, OC, FH, FW). With
+        layout="NCHW" the second axis of each value of four axes becomes the last one. A Linear layer after a Flatten
+        counts its features in another order, too, which no shape tells: turn such a weight, made for maps of C
+        channels, H rows and W columns, by `weight.reshape(-1, C, H, W).transpose(0, 2, 3, 1).reshape(len(weight), -1)`.
+
         Args:
-            state: arrays (or tensors) by dotted name.
-            strict: missing and unexpected names are errors; shapes that differ always are.
+            state: arrays, or tensors of Alpha or PyTorch, by dotted name.
+            strict: missing and unexpected names are errors; shapes that differ always are. PyTorch's
+                `num_batches_tracked` of a batch norm is passed over.
+            layout: "NHWC" for Alpha's weights or "NCHW" for PyTorch's. What `state_dict()` and
+                `alpha.train.load_weights` return knows its layout. It must be given for PyTorch's tensors of four
+                axes, and for plain arrays whose shape fits in both layouts.
 
         Raises:
             CheckpointError: lists every mismatch at once.
         """
         own = dict(self.named_tensors())
-        values = {name: np.asarray(state[name]) for name in own if name in state}
-        problems = _mismatches(own, values)
-        if strict:
-            problems += [f"missing     {n} {t.shape}" for n, t in own.items() if n not in state]
-            problems += [f"unexpected  {n}" for n in state if n not in own]
+        values, problems = read_state(own, state, layout, strict)
         if problems:
             count = "1 mismatch" if len(problems) == 1 else f"{len(problems)} mismatches"
             raise CheckpointError(f"{count} between the weights and {type(self).__name__}:\n  " + "\n  ".join(problems))
         for name, value in values.items():
             target = own[name]
-            target.array = target.device.upload(np.ascontiguousarray(value, target.dtype))
+            target.array = target.device.upload(np.asarray(value, target.dtype, order="C"))
             target._version.bump("load_state_dict")
 
     def summary(self, input_shape: tuple[int, ...]) -> str:
@@ -249,12 +278,16 @@ class Module:
         return f"{type(self).__name__}({inside})"
 
 
-def _mismatches(own: Mapping[str, Tensor], values: Mapping[str, npt.NDArray[Any]]) -> list[str]:
-    """Values that cannot be copied in: other shapes, or not numbers."""
-    problems = []
-    for name, value in values.items():
-        if value.dtype.kind not in "iub" and not is_floating(value.dtype):
-            problems.append(f"dtype       {name}: {value.dtype} is not a number")
-        elif value.shape != own[name].shape:
-            problems.append(f"shape       {name}: the weights have {value.shape}, the model {own[name].shape}")
-    return problems
+def _of_the_kind_of(current: Parameter | Buffer | Module, value: Any, name: str) -> Any:
+    """The value that may take the place of a part of a module, else `TypeError`."""
+    if isinstance(current, Parameter):
+        raise TypeError(
+            f"{name} is a Parameter, and {type(value).__name__} cannot take its place; assign alpha.nn.Parameter(..) "
+            "or None, or load values with load_state_dict"
+        )
+    if isinstance(value, Module) or (isinstance(current, Buffer) and isinstance(value, Buffer)):
+        return value
+    if isinstance(current, Buffer) and isinstance(value, Tensor):
+        return Buffer._of(value)
+    kind, wanted = ("Buffer", "a Tensor") if isinstance(current, Buffer) else ("Module", "a Module")
+    raise TypeError(f"{name} is a {kind}, and {type(value).__name__} cannot take its place; assign {wanted} or None")

@@ -8,8 +8,9 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
-from alpha.numerics import FLOAT32
+from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, need_activations, need_float32, vector_width
+from alpha.ops.options import real
 from alpha.ops.reduce import column_block, column_splits
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
@@ -21,7 +22,7 @@ from alpha.tensor import Tensor
 def channel_moments(
     X: Array, running_mean: Array | None, running_var: Array | None, momentum: float, moments: Any = None
 ) -> tuple[Array, Array]:
-    """Mean and biased variance of each column; running += momentum (new - running), where there are running ones
+    """Mean and biased variance of each column; running = (1 - momentum) running + momentum new, if it is not None
 
     X (R, C), running_mean, running_var (C,) -> mean, var (C,), float32 where X is bfloat16; the new running variance
     is unbiased. `moments`: of parts of X (`ChannelMoments`), where the convolution that made it found them
@@ -63,13 +64,14 @@ def _(
         n, z = stop - start, start // grain
         ones = np.ones(n, X.dtype)
         origin = X[start : min(stop, start + 64)].mean(axis=0)
+        origin[~np.isfinite(origin)] = 0  # inf - inf would make a mean of inf NaN
         shifted = X[start:stop] - origin
         offset = (ones @ shifted).astype(np.float64)
         np.multiply(shifted, shifted, out=shifted)
         sums[z] = np.multiply(origin, n, dtype=np.float64) + offset
         squares[z] = ones @ shifted - offset * offset / n
 
-    workers.parallel_for(R, grain, chunk)
+    workers.parallel_for(R, grain, chunk, blas=True)
     # chunks of their own means merge in float64 (Chan, Golub & LeVeque 1983)
     counts = np.full((chunks, 1), float(grain))
     counts[-1] = R - grain * (chunks - 1)
@@ -79,7 +81,8 @@ def _(
     var = total / R
     if running_mean is not None and running_var is not None:
         for old, new in ((running_mean, mean), (running_var, total / max(1, R - 1))):
-            old += (momentum * (new - old)).astype(old.dtype)
+            # not as old + momentum (new - old), which is NaN if both are inf
+            old[...] = (1 - momentum) * old.astype(np.float64) + momentum * new
     return mean.astype(X.dtype), var.astype(X.dtype)
 
 
@@ -119,7 +122,7 @@ def _(
         np.multiply(centred, dy, out=centred)
         parts[1, z] = ones @ centred
 
-    workers.parallel_for(R, grain, sums)
+    workers.parallel_for(R, grain, sums, blas=True)
     db, moment = parts.sum(axis=1)  # moment: sum of dY (X - mean)
     dw = moment * rstd
     a = weight * rstd
@@ -276,7 +279,8 @@ class BatchNorm(Function):
     """Y = weight (X - mean) / sqrt(var + eps) + bias   X (..., C), weight, bias (C,) -> Y (..., C)"""
 
     def forward(self, *arrays: Array, **options: Any) -> Array:
-        X, weight, bias = arrays
+        X = arrays[0]
+        weight, bias = (_filled(X, value) if a is None else a for a, value in zip(arrays[1:], (1, 0), strict=True))
         self.eps, self.batch = options["eps"], options["training"]
         self.rows = (-1 if X.size else 0, X.shape[-1])
         x = X.reshape(self.rows)
@@ -300,6 +304,16 @@ class BatchNorm(Function):
         return dX.reshape(tuple(X.shape)), dw, db
 
 
+def _filled(X: Array, value: float) -> Array:
+    """What stands for a weight or a bias that is None   X (..., C) -> (C,)"""
+    dtype = FLOAT32 if X.dtype == BFLOAT16 else X.dtype
+    if isinstance(X, np.ndarray):
+        return np.full(X.shape[-1], value, dtype)
+    result = X.device.empty((X.shape[-1],), dtype)
+    X.device.fill(result, value)
+    return result
+
+
 def _moments_of(x: Tensor) -> Any:
     """That its convolution left, if nothing was written to it since."""
     moments, version = x._moments or (None, 0)
@@ -310,8 +324,8 @@ def batch_norm(
     x: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
@@ -321,19 +335,31 @@ def batch_norm(
     In training mean and (biased) variance are the batch's, and the running ones move towards them by `momentum`,
     the variance unbiased, as in PyTorch; otherwise the running ones are used.
 
+    Args:
+        running_mean, running_var: both or neither; None in training keeps no statistics.
+        weight, bias: None is 1 and 0.
+
     Raises:
         ShapeError: a parameter is not (C,), the batch has one row in training, or running statistics are missing.
+        TypeError: one of the tensors is not a Tensor of floating numbers.
+        DeviceError: the running statistics are on another device than x.
+        ValueError: momentum or eps is not finite, or eps is negative.
     """
-    C = x.shape[-1] if x.ndim else 0
     named = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    for name, value in named.items():
-        if value is not None and value.shape != (C,):
+    present = {name: value for name, value in named.items() if value is not None}
+    C = x.shape[-1] if x.ndim else 0
+    for name, value in present.items():
+        if value.shape != (C,):
             raise ShapeError(f"batch_norm: {name} has shape {value.shape}, x {x.shape} needs ({C},)")
+    check_eps("batch_norm", eps)
+    momentum = real("batch_norm", "momentum", momentum)
     if training and x.size <= C:
         raise ShapeError(f"batch_norm: one row a channel has no variance to train on  (x {x.shape})")
     running = None
     if running_mean is not None and running_var is not None:
         running = (running_mean, running_var)
+    elif running_mean is not None or running_var is not None:
+        raise ShapeError("batch_norm: running_mean and running_var are needed together, or neither")
     elif not training:
         raise ShapeError("batch_norm: evaluation needs running_mean and running_var")
     return BatchNorm.apply(
@@ -346,3 +372,9 @@ def batch_norm(
         eps=eps,
         moments=_moments_of(x) if training else None,
     )
+
+
+def check_eps(operator: str, eps: float) -> None:
+    """`ValueError` for an eps that is negative or not finite."""
+    if real(operator, "eps", eps) < 0:
+        raise ValueError(f"{operator}: eps={eps} is negative")

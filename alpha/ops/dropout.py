@@ -9,17 +9,20 @@ import numpy as np
 from alpha import rng
 from alpha.autograd import Function
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, number, vector_width
+from alpha.ops.options import only_offered, real
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
 
 
 @primitive
 def dropout_apply(X: Array, key: int, stream: int, p: float) -> Array:
-    """Y = X / (1 - p) where the stream's uniform number is >= p, else 0   X (...) -> Y (...)"""
+    """Y = X / (1 - p) where the stream's uniform number is >= p, else 0, also for inf and NaN   X (...) -> Y (...)"""
 
 
 @dropout_apply.impl("cpu")
 def _(X: Array, key: int, stream: int, p: float) -> Array:
+    if p == 1:
+        return np.zeros(X.shape, X.dtype)
     words = rng.philox(key, stream, -(-X.size // 4)).reshape(-1)[: X.size]
     kept = (words >= _threshold(p)).reshape(X.shape)
     Y: Array = as_float32(X)
@@ -30,6 +33,8 @@ def _(X: Array, key: int, stream: int, p: float) -> Array:
 
 @dropout_apply.impl("cuda")
 def _(X: Array, key: int, stream: int, p: float) -> Array:
+    if p == 1:
+        return X.device.zeros(X.shape, X.dtype)
     Y = X.device.empty(X.shape, X.dtype)
     if X.size:
         X.device.launch(
@@ -68,12 +73,25 @@ class Dropout(Function):
         return dropout_apply(dY, self.key, self.stream, self.p)
 
 
-def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+def check_probability(operator: str, p: float) -> None:
+    """`ValueError` for a p that is not a probability."""
+    if not 0 <= real(operator, "p", p) <= 1:
+        raise ValueError(f"{operator}: p={p} is not in [0, 1]")
+
+
+def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability p and scale the rest by 1 / (1 - p)   x (...) -> (...)
 
+    A dropped element is 0 and has the gradient 0, whatever its value is, also inf and NaN.
+
+    Args:
+        training: False returns x itself.
+        inplace: only False is offered.
+
     Raises:
-        ValueError: p is not in [0, 1).
+        TypeError: x is not a Tensor of floating numbers.
+        ValueError: p is not in [0, 1], or inplace is not False.
     """
-    if not 0 <= p < 1:
-        raise ValueError(f"dropout: p={p} is not in [0, 1)")
+    only_offered("dropout", inplace=(inplace, False))
+    check_probability("dropout", p)
     return Dropout.apply(x, p=float(p)) if training and p > 0 else x

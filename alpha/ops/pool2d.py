@@ -2,76 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
-from alpha.ops.conv2d.shape import Pair, pair
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, stream_grid, vector_width
+from alpha.ops.options import Pair, integer, only_offered, pair
+from alpha.ops.pool_shape import PoolShape, pool_shape
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor
 
 
-@dataclass(frozen=True)
-class PoolShape:
-    """X (N, IH, IW, C) -> Y (N, OH, OW, C); windows (FH, FW), stride (sh, sw), padding (ph, pw).
-
-    Adaptive: windows of output (oh, ow) are [oh IH // OH, ceil((oh + 1) IH / OH)), columns likewise.
-    """
-
-    N: int
-    IH: int
-    IW: int
-    C: int
-    FH: int
-    FW: int
-    sh: int
-    sw: int
-    ph: int
-    pw: int
-    OH: int
-    OW: int
-    adaptive: bool = False
-    count_padding: bool = True
-
-    def window(self, oh: int, ow: int) -> tuple[int, int, int, int, int]:
-        """(ih_s, ih_e, iw_s, iw_e, divisor) of one output."""
-        if self.adaptive:
-            h_s, h_e = oh * self.IH // self.OH, -(-(oh + 1) * self.IH // self.OH)
-            w_s, w_e = ow * self.IW // self.OW, -(-(ow + 1) * self.IW // self.OW)
-            return h_s, h_e, w_s, w_e, (h_e - h_s) * (w_e - w_s)
-        top, left = oh * self.sh - self.ph, ow * self.sw - self.pw
-        h_s, h_e = max(top, 0), min(top + self.FH, self.IH)
-        w_s, w_e = max(left, 0), min(left + self.FW, self.IW)
-        if not self.count_padding:
-            return h_s, h_e, w_s, w_e, (h_e - h_s) * (w_e - w_s)
-        # padding counts, what the window reaches beyond it does not (as in PyTorch)
-        rows = min(top + self.FH, self.IH + self.ph) - top
-        columns = min(left + self.FW, self.IW + self.pw) - left
-        return h_s, h_e, w_s, w_e, rows * columns
-
-    def macros(self) -> dict[str, int]:
-        """What the kernels are compiled for."""
-        return {
-            "FH": self.FH,
-            "FW": self.FW,
-            "SH": self.sh,
-            "SW": self.sw,
-            "PH": self.ph,
-            "PW": self.pw,
-            "ADAPTIVE": int(self.adaptive),
-            "COUNT_PADDING": int(self.count_padding),
-        }
-
-
 @primitive
 def max_pool2d_forward(X: Array, s: PoolShape) -> tuple[Array, Array]:
-    """Y = max over each window, and which tap it was   X (N, IH, IW, C) -> Y, I (N, OH, OW, C), I uint8"""
+    """Y = max over each window, and which tap it was   X (N, IH, IW, C) -> Y, I (N, OH, OW, C), I uint8
+
+    As in PyTorch the first of equal numbers wins, NaN is above every number, and the last NaN wins.
+    """
 
 
 @primitive
@@ -105,24 +57,40 @@ def _tap(s: PoolShape, fh: int, fw: int) -> tuple[slice, slice, slice, slice] | 
     return slice(h_s, h_e), slice(w_s, w_e), rows, slice(iw, iw + (w_e - w_s - 1) * s.sw + 1, s.sw)
 
 
+def _taps(s: PoolShape) -> Iterator[tuple[int, tuple[slice, slice, slice, slice]]]:
+    """(number, slices) of the taps that meet the input anywhere, in order."""
+    for tap in range(s.FH * s.FW):
+        slices = _tap(s, *divmod(tap, s.FW))
+        if slices is not None:
+            yield tap, slices
+
+
+def _select(mask: Array, values: Array) -> Array:
+    """The values where the mask is true, else 0; by their bits, since a product of inf and 0 is NaN."""
+    bits = np.dtype(f"i{values.itemsize}")
+    kept = np.negative(mask.view(np.int8)).astype(bits)
+    kept &= values.view(bits)
+    return kept.view(values.dtype)
+
+
 @max_pool2d_forward.impl("cpu")
 def _(X: Array, s: PoolShape) -> tuple[Array, Array]:
     dtype, X = X.dtype, as_float32(X)
     Y = cpu_empty((s.N, s.OH, s.OW, s.C), X.dtype)
     I = cpu_empty(Y.shape, np.uint8)
+    taps, first = list(_taps(s)), s.first_taps()[:, :, None]
 
     def images(start: int, stop: int) -> None:
         x, y, index = X[start:stop], Y[start:stop], I[start:stop]
         y.fill(-np.inf)
-        index.fill(0)
-        for tap in range(s.FH * s.FW):
-            found = _tap(s, *divmod(tap, s.FW))
-            if found is None:
-                continue
-            oh, ow, ih, iw = found
+        index[...] = first
+        for tap, (oh, ow, ih, iw) in taps:
             best, value = y[:, oh, ow], x[:, ih, iw]
             np.copyto(index[:, oh, ow], np.uint8(tap), where=value > best)
-            np.maximum(best, value, out=best)  # NaN wins, as in PyTorch
+            np.maximum(best, value, out=best)  # NaN wins
+        if np.isnan(y.max()):
+            for tap, (oh, ow, ih, iw) in taps:
+                np.copyto(index[:, oh, ow], np.uint8(tap), where=np.isnan(x[:, ih, iw]))
 
     _over_images(s.N, images)
     return as_dtype(Y, dtype), I
@@ -132,15 +100,13 @@ def _(X: Array, s: PoolShape) -> tuple[Array, Array]:
 def _(dY: Array, I: Array, s: PoolShape) -> Array:
     dtype, dY = dY.dtype, as_float32(dY)
     dX = cpu_empty((s.N, s.IH, s.IW, s.C), dY.dtype)
+    taps = list(_taps(s))
 
     def images(start: int, stop: int) -> None:
         dx, dy, index = dX[start:stop], dY[start:stop], I[start:stop]
         dx.fill(0)
-        for tap in range(s.FH * s.FW):
-            found = _tap(s, *divmod(tap, s.FW))
-            if found is not None:
-                oh, ow, ih, iw = found
-                dx[:, ih, iw] += dy[:, oh, ow] * (index[:, oh, ow] == tap)
+        for tap, (oh, ow, ih, iw) in taps:
+            dx[:, ih, iw] += _select(index[:, oh, ow] == tap, dy[:, oh, ow])
 
     _over_images(s.N, images)
     return as_dtype(dX, dtype)
@@ -248,65 +214,90 @@ class AvgPool2d(Function):
         return avg_pool2d_backward(dY, self.s)
 
 
-def _shape(operator: str, x: Tensor, kernel_size: Pair, stride: Pair | None, padding: Pair, **more: bool) -> PoolShape:
-    FH, FW = pair("kernel_size", kernel_size)
-    sh, sw = (FH, FW) if stride is None else pair("stride", stride)
-    ph, pw = pair("padding", padding)
-    if x.ndim != 4:
-        raise ShapeError(f"{operator}: x (N, H, W, C) is needed  (x {x.shape})")
-    N, IH, IW, C = x.shape
-    if min(FH, FW, sh, sw) < 1 or not (0 <= 2 * ph <= FH and 0 <= 2 * pw <= FW):
-        raise ShapeError(
-            f"{operator}: kernel_size ({FH}, {FW}) and stride ({sh}, {sw}) must be >= 1, "
-            f"padding ({ph}, {pw}) at most half the kernel"
-        )
-    OH, OW = (IH + 2 * ph - FH) // sh + 1, (IW + 2 * pw - FW) // sw + 1
-    if min(N, C, OH, OW) < 1:
-        raise ShapeError(
-            f"{operator}: the output would be ({N}, {OH}, {OW}, {C}), which is empty  (x {x.shape}, "
-            f"kernel_size ({FH}, {FW}), stride ({sh}, {sw}), padding ({ph}, {pw}))"
-        )
-    return PoolShape(N, IH, IW, C, FH, FW, sh, sw, ph, pw, OH, OW, **more)
-
-
-def max_pool2d(x: Tensor, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0) -> Tensor:
+def max_pool2d(
+    x: Tensor,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
     """Maximum over windows; the stride is the window's size by default.
 
     x (N, IH, IW, C) -> (N, OH, OW, C) with OH = (IH + 2 ph - FH) // sh + 1
 
+    Args:
+        dilation: only 1 is offered.
+        ceil_mode: round OH and OW up, so that the last windows may reach over the border.
+        return_indices: only False is offered.
+
     Raises:
         ShapeError: an empty output, padding above half the window, or more than 256 taps (the index is a byte).
+        TypeError: x is not a Tensor of floating numbers, or a size is not an integer.
+        ValueError: an argument has a value that is not offered.
     """
-    s = _shape("max_pool2d", x, kernel_size, stride, padding)
+    only_offered("max_pool2d", dilation=(dilation, 1), return_indices=(return_indices, False))
+    s = pool_shape("max_pool2d", x, kernel_size, stride, padding, ceil_mode)
     if s.FH * s.FW > 256:
         raise ShapeError(f"max_pool2d: a window of {s.FH} x {s.FW} has more than 256 taps")
     return MaxPool2d.apply(x, shape=s)
 
 
 def avg_pool2d(
-    x: Tensor, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0, count_include_pad: bool = True
+    x: Tensor,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Tensor:
     """Mean over windows; the stride is the window's size by default.
 
     x (N, IH, IW, C) -> (N, OH, OW, C) with OH = (IH + 2 ph - FH) // sh + 1
 
     Args:
+        ceil_mode: round OH and OW up, so that the last windows may reach over the border.
         count_include_pad: divide by the window with its padding, else by the taps inside.
+        divisor_override: divide by this number, which is not 0, instead.
 
     Raises:
         ShapeError: an empty output, or padding above half the window.
+        TypeError: x is not a Tensor of floating numbers, or a size is not an integer.
+        ValueError: divisor_override is 0 or does not fit int32.
     """
-    s = _shape("avg_pool2d", x, kernel_size, stride, padding, count_padding=count_include_pad)
+    divisor = 0
+    if divisor_override is not None:
+        divisor = integer("avg_pool2d", "divisor_override", divisor_override)
+        if divisor == 0 or abs(divisor) >= 2**31:
+            raise ValueError(
+                f"avg_pool2d: divisor_override={divisor} is 0 or does not fit int32; None means the size of the window"
+            )
+    s = pool_shape(
+        "avg_pool2d", x, kernel_size, stride, padding, ceil_mode, count_padding=bool(count_include_pad), divisor=divisor
+    )
     return AvgPool2d.apply(x, shape=s)
 
 
-def adaptive_avg_pool2d(x: Tensor, output_size: Pair) -> Tensor:
-    """Mean over windows that cut the map into (OH, OW)   x (N, IH, IW, C) -> (N, OH, OW, C)"""
-    OH, OW = pair("output_size", output_size)
+def adaptive_avg_pool2d(x: Tensor, output_size: int | tuple[int | None, int | None] | None) -> Tensor:
+    """Mean over windows that cut the map into output_size   x (N, IH, IW, C) -> (N, OH, OW, C)
+
+    Args:
+        output_size: (OH, OW), or one number for both; None means the size of x along that axis.
+
+    Raises:
+        ShapeError: x has not four axes, or the output would be empty.
+        TypeError: x is not a Tensor of floating numbers, or output_size is not made of integers.
+    """
+    name = "adaptive_avg_pool2d"
+    wanted: Any = output_size if isinstance(output_size, (tuple, list)) else (output_size, output_size)
+    if x.ndim == 4 and len(wanted) == 2:
+        wanted = tuple(n if o is None else o for o, n in zip(wanted, x.shape[1:3], strict=True))
+    OH, OW = pair(name, "output_size", wanted)
     if x.ndim != 4 or min(OH, OW, *x.shape) < 1:
         raise ShapeError(
-            f"adaptive_avg_pool2d: x (N, H, W, C) and a positive output_size are needed  "
-            f"(x {x.shape}, output_size ({OH}, {OW}))"
+            f"{name}: x (N, H, W, C) and a positive output_size are needed  (x {x.shape}, output_size ({OH}, {OW}))"
         )
     N, IH, IW, C = x.shape
     s = PoolShape(N, IH, IW, C, 1, 1, 1, 1, 0, 0, OH, OW, adaptive=True)

@@ -32,7 +32,10 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   };
   visit_rows(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int r, Pair p) {
 #pragma unroll
-    for (int i = 0; i < V; i++) p.g.v[i] = a.v[i] * p.g.v[i] + ((p.x.v[i] - m.v[i]) * slope.v[i] + shift.v[i]);
+    for (int i = 0; i < V; i++) {
+      const float through = batch ? (p.x.v[i] - m.v[i]) * slope.v[i] + shift.v[i] : 0;  // not 0 times a mean of inf
+      p.g.v[i] = a.v[i] * p.g.v[i] + through;
+    }
     store_pack(dX + size_t(r) * C + c, p.g);
   });
 }

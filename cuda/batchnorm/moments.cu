@@ -6,7 +6,7 @@
 //   Grid: (ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
 //   Shared memory: two packs and a count a thread. Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 divides C.
 // merge_moments: the segments' moments to mean and var (C,), and with running_mean not null
-//   running += momentum (new - running), the new variance unbiased.
+//   running = (1 - momentum) running + momentum new, the new variance unbiased.
 //   Grid: ceil(C / 32). Block: (32, 16).
 // merge_counted_moments: likewise, of the hundreds or thousands of parts that a convolution left
 //   (conv2d/band_moments.cuh), of counts[z] rows each. Grid: ceil(C / 2). Block: (2, 256).
@@ -51,8 +51,9 @@ __device__ __forceinline__ void merge(float* mean, float* var, const float* part
   mean[c] = m;
   var[c] = squares / R;
   if (!running_mean) return;
-  running_mean[c] += momentum * (m - running_mean[c]);
-  running_var[c] += momentum * (squares / (R > 1 ? R - 1 : 1) - running_var[c]);
+  // not as old + momentum (new - old), which is NaN if both are inf
+  running_mean[c] = (1 - momentum) * running_mean[c] + momentum * m;
+  running_var[c] = (1 - momentum) * running_var[c] + momentum * (squares / (R > 1 ? R - 1 : 1));
 }
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)

@@ -9,7 +9,10 @@ __device__ __forceinline__ Moments<N> column_moments(const T* X, int C, int r, i
   Moments<N> result = {};
   if (r >= stop) return result;
   const int count = (stop - r + step - 1) / step;
-  const Pack<float, N> origin = load_pack<N>(X + size_t(r) * C);
+  Pack<float, N> origin = load_pack<N>(X + size_t(r) * C);
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    if (!isfinite(origin.v[i])) origin.v[i] = 0;  // inf - inf would make a mean of inf NaN
   Pack<float, N> sum = {}, squares = {};
   visit_rows(
       r, stop, step, [&](int row) { return load_pack<N>(X + size_t(row) * C); },

@@ -17,7 +17,9 @@ __device__ __forceinline__ void operator+=(Moments<N>& a, const Moments<N>& b) {
   for (int i = 0; i < N; i++) {
     const float distance = b.mean.v[i] - a.mean.v[i];
     a.squares.v[i] += b.squares.v[i] + distance * distance * a.count * share;
-    a.mean.v[i] += distance * share;
+    // an infinite distance would make a mean of inf NaN
+    a.mean.v[i] =
+        isfinite(distance) ? a.mean.v[i] + distance * share : a.mean.v[i] * (a.count / count) + b.mean.v[i] * share;
   }
   a.count = count;
 }

@@ -1,9 +1,10 @@
 // L = -sum_c T_c log softmax(X)_c and dX = softmax(X) - T, T = (1 - smoothing) onehot + smoothing / C.
 //
-// X, dX (N, C) of TYPE, labels and L (N,). A label outside [0, C) makes its row's L and dX NaN.
+// X, dX (N, C) of TYPE, labels (N,) of LABEL, P (2, N): L, and 1 for each row that counts. A row whose label is
+// `ignore` has 0 in P and dX. Another label outside [0, C) makes its row's L and dX NaN.
 // Grid: ceil(N / ROWS). Block: (LANES, ROWS), a row of threads a row of X; ROWS = 1 where LANES > 32.
 // Shared memory: a number a warp.
-// Macros: LANES 32 | 256; ROWS; TYPE float | bfloat16.
+// Macros: LANES 32 | 256; ROWS; TYPE float | bfloat16; LABEL int | long long | unsigned char.
 #include "common/vector.cuh"
 
 using T = ALPHA_TYPE;
@@ -37,12 +38,19 @@ __device__ __forceinline__ float reduce_row(float value) {
 }
 
 extern "C" __global__ void __launch_bounds__(LANES* ROWS)
-    softmax_cross_entropy(float* __restrict__ L, T* __restrict__ dX, const T* __restrict__ X,
-                          const int* __restrict__ labels, int N, int C, float smoothing) {
+    softmax_cross_entropy(float* __restrict__ P, T* __restrict__ dX, const T* __restrict__ X,
+                          const ALPHA_LABEL* __restrict__ labels, int N, int C, float smoothing, long long ignore) {
   const int n = blockIdx.x * ROWS + threadIdx.y;
   if (n >= N) return;  // with its whole warp, and with ROWS 1 never
   const T* row = X + size_t(n) * C;
   T* dx = dX + size_t(n) * C;
+  const long long label = labels[n];  // in 64 bits, of which none is lost
+  if (threadIdx.x == 0) P[size_t(N) + n] = label != ignore;
+  if (label == ignore) {  // all threads of the row
+    for (int c = threadIdx.x; c < C; c += LANES) store_pack(dx + c, Pack<float, 1>{0});
+    if (threadIdx.x == 0) P[n] = 0;
+    return;
+  }
   auto x = [&](int c) { return load_pack<1>(row + c).v[0]; };
   float top = -infinity();
   for (int c = threadIdx.x; c < C; c += LANES) top = fmaxf(top, x(c));
@@ -50,7 +58,6 @@ extern "C" __global__ void __launch_bounds__(LANES* ROWS)
   float total = 0, linear = 0;  // of exp(x - top) and of x - top
   for (int c = threadIdx.x; c < C; c += LANES) total += expf(x(c) - top), linear += x(c) - top;
   total = reduce_row<Sum>(total), linear = reduce_row<Sum>(linear);
-  const int label = labels[n];
   const bool valid = label >= 0 && label < C;
   const float share = smoothing / C, hit = valid ? 1 - smoothing : infinity() - infinity(), logarithm = logf(total);
   for (int c = threadIdx.x; c < C; c += LANES) {
@@ -60,6 +67,6 @@ extern "C" __global__ void __launch_bounds__(LANES* ROWS)
   if (threadIdx.x == 0) {
     const float found = hit * (x(valid ? label : 0) - top - logarithm);
     // a masked logit of -inf has no share without smoothing
-    L[n] = -found - (smoothing > 0 ? share * (linear - C * logarithm) : 0);
+    P[n] = -found - (smoothing > 0 ? share * (linear - C * logarithm) : 0);
   }
 }

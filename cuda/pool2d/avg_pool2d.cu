@@ -4,7 +4,7 @@
 // hold its input, so that nothing is added atomically.
 // Grid: ceil(packs of the result / 256). Block: 256. No shared memory.
 // Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs; INDEX an unsigned type that holds the size; FH FW SH
-// SW PH PW; ADAPTIVE (then those are not read, and IH OH and IW OW are below 2^31); COUNT_PADDING.
+// SW PH PW; ADAPTIVE (then those are not read, and IH OH and IW OW are below 2^31); COUNT_PADDING; DIVISOR.
 #include "pool2d/pool2d.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
@@ -16,9 +16,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
   for (int ih = rows.start; ih < rows.stop; ih++)
 #pragma unroll 4
     for (int iw = columns.start; iw < columns.stop; iw++) sum += load_pack<V>(X + offset(p.n, ih, iw, p.c, IH, IW, C));
-  const Real share = Real(1) / (rows.length * columns.length);
+  const Real factor = share(rows, columns);
 #pragma unroll
-  for (int i = 0; i < V; i++) sum.v[i] *= share;
+  for (int i = 0; i < V; i++) sum.v[i] *= factor;
   store_pack(Y + offset(p.n, p.h, p.w, p.c, OH, OW, C), sum);
 }
 
@@ -30,10 +30,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, V == 8 ? 3 : 4)
   Pack<Real, V> sum = {};
   for (int oh = rows.start; oh < rows.stop; oh++)
     for (int ow = columns.start; ow < columns.stop; ow++) {
-      const int area = window<FH, SH, PH>(oh, IH, OH).length * window<FW, SW, PW>(ow, IW, OW).length;
+      const Real factor = share(window<FH, SH, PH>(oh, IH, OH), window<FW, SW, PW>(ow, IW, OW));
       const Pack<Real, V> g = load_pack<V>(dY + offset(p.n, oh, ow, p.c, OH, OW, C));
 #pragma unroll
-      for (int i = 0; i < V; i++) sum.v[i] += g.v[i] * (Real(1) / area);
+      for (int i = 0; i < V; i++) sum.v[i] += g.v[i] * factor;
     }
   store_pack(dX + offset(p.n, p.h, p.w, p.c, IH, IW, C), sum);
 }

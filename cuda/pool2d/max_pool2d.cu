@@ -1,10 +1,11 @@
 // Maximum over windows of X (N, IH, IW, C) to Y (N, OH, OW, C) with its tap I, and its gradient.
 //
 // A thread makes a pack of VECTOR channels of the result; the gradient gathers from the outputs whose windows
-// hold its input, so that nothing is added atomically. NaN is the largest number.
+// hold its input, so that nothing is added atomically. The first of equal numbers wins, NaN is above
+// every number, and the last NaN wins, as in PyTorch.
 // Grid: ceil(packs of the result / 256). Block: 256. No shared memory.
 // Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs; INDEX an unsigned type that holds the size; FH FW SH
-// SW PH PW; ADAPTIVE 0; COUNT_PADDING (not read).
+// SW PH PW; ADAPTIVE 0; COUNT_PADDING and DIVISOR (not read).
 #include "pool2d/pool2d.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
@@ -14,7 +15,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
   if (p.n >= N) return;
   const Pack<Real, V> least = splat<V>(Real(-__int_as_float(0x7f800000)));
   Pack<Real, V> best = least;
-  Pack<uint8_t, V> taps = {};
+  // a window without a number above -inf has its maximum at the first tap that meets the input
+  Pack<uint8_t, V> taps = splat<V>(uint8_t(max(PH - p.h * SH, 0) * FW + max(PW - p.w * SW, 0)));
   constexpr int BATCH = FW <= 4 ? FW : 1;  // loads of a row in flight before the first is looked at
   for (int tap = 0; tap < FH * FW; tap += BATCH) {
     const int ih = p.h * SH - PH + tap / FW, iw = p.w * SW - PW + tap % FW;
@@ -29,8 +31,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     for (int j = 0; j < BATCH; j++)
 #pragma unroll
       for (int i = 0; i < V; i++) {
-        if (x[j].v[i] > best.v[i]) taps.v[i] = tap + j;
-        if (x[j].v[i] > best.v[i] || x[j].v[i] != x[j].v[i]) best.v[i] = x[j].v[i];
+        if (x[j].v[i] > best.v[i] || x[j].v[i] != x[j].v[i]) best.v[i] = x[j].v[i], taps.v[i] = tap + j;
       }
   }
   const size_t at = offset(p.n, p.h, p.w, p.c, OH, OW, C);

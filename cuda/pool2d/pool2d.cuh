@@ -8,6 +8,7 @@ using Real = Number<T>;  // what is computed with
 using Index = ALPHA_INDEX;
 constexpr int THREADS = 256, V = ALPHA_VECTOR;
 constexpr bool ADAPTIVE = ALPHA_ADAPTIVE, COUNT_PADDING = ALPHA_COUNT_PADDING;
+constexpr int DIVISOR = ALPHA_DIVISOR;  // of an average; 0 means the size of the window
 constexpr int FH = ALPHA_FH, FW = ALPHA_FW, SH = ALPHA_SH, SW = ALPHA_SW, PH = ALPHA_PH, PW = ALPHA_PW;
 
 // A pack of channels at (n, h, w) of an array (N, H, W, C): what a thread computes.
@@ -47,4 +48,9 @@ __device__ __forceinline__ Span outputs(int i, int I, int O) {
   if (ADAPTIVE) return {int(unsigned(i * O) / I), int(unsigned((i + 1) * O - 1) / I) + 1, 0};
   const int start = i + P - F + 1 > 0 ? (i + P - F + S) / S : 0;
   return {start, min((i + P) / S + 1, O), 0};
+}
+
+// One over what the sum of a window is divided by.
+__device__ __forceinline__ Real share(const Span& rows, const Span& columns) {
+  return Real(1) / (DIVISOR != 0 ? DIVISOR : rows.length * columns.length);
 }

@@ -53,13 +53,13 @@ def test_output_shape_and_gradients_to_everything(layer: nn.Module, shape: tuple
     ("make", "message"),
     [
         (lambda: nn.Conv2d(0, 4, 3), "Conv2d: in_channels=0 must be at least 1"),
-        (lambda: nn.Conv2d(3, 4, (3, 0)), "Conv2d: FW=0"),
-        (lambda: nn.Conv2d(3, 4, 3, stride=0), "Conv2d: sh=0"),
-        (lambda: nn.Conv2d(3, 4, (1, 2, 3)), "kernel_size=.* is neither a number nor a pair"),
+        (lambda: nn.Conv2d(3, 4, (3, 0)), "Conv2d: kernel_size=0 must be at least 1"),
+        (lambda: nn.Conv2d(3, 4, 3, stride=0), "Conv2d: stride=0 must be at least 1"),
+        (lambda: nn.Conv2d(3, 4, (1, 2, 3)), "kernel_size=.* is neither an integer nor a pair"),
         (lambda: nn.ConvTranspose2d(3, 0, 3), "ConvTranspose2d: out_channels=0"),
         (lambda: nn.Linear(3, 0), "Linear: out_features=0"),
         (lambda: nn.BatchNorm2d(0), "BatchNorm2d: num_features=0"),
-        (lambda: nn.Dropout(1.0), r"Dropout: p=1.0 is not in \[0, 1\)"),
+        (lambda: nn.Dropout(1.5), r"Dropout: p=1.5 is not in \[0, 1\]"),
     ],
 )
 def test_arguments_that_are_refused(make, message: str) -> None:

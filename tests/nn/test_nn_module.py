@@ -195,6 +195,77 @@ def test_forward_pre_hooks() -> None:
     assert seen == [x]
 
 
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x,)])
+def test_a_pre_hook_may_return_the_only_argument(wrap) -> None:
+    layer = nn.Flatten()
+    layer.register_forward_pre_hook(lambda module, args: wrap(args[0] * 2.0))
+    x = alpha.tensor(np.ones((1, 2, 3), np.float32))  # a batch of one, which is not a tuple of one
+    np.testing.assert_array_equal(layer(x).numpy(), np.full((1, 6), 2))
+
+
+def test_a_pre_hook_may_take_all_arguments_away() -> None:
+    layer = nn.ReLU()
+    layer.register_forward_pre_hook(lambda module, args: ())
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        layer(alpha.tensor([1.0]))
+
+
+def kinds() -> nn.Module:
+    net = nn.Module()
+    net.weight, net.state, net.body = nn.Parameter([1.0]), nn.Buffer([1.0]), nn.ReLU()
+    return net
+
+
+@pytest.mark.parametrize("name", ["weight", "state", "body"])
+@pytest.mark.parametrize(
+    "value", [alpha.tensor([2.0]), nn.Parameter([2.0]), nn.Buffer([2.0]), nn.Tanh(), None, 2.0, np.ones(1), [2.0]]
+)
+def test_a_part_of_a_model_is_replaced_as_in_pytorch(name: str, value: Any) -> None:
+    torch = pytest.importorskip("torch")
+    net, twin = kinds(), torch.nn.Module()
+    twin.weight = torch.nn.Parameter(torch.ones(1))
+    twin.register_buffer("state", torch.ones(1))
+    twin.body = torch.nn.ReLU()
+    same: dict[type, Any] = {
+        Tensor: torch.ones(1),
+        nn.Parameter: torch.nn.Parameter(torch.ones(1)),
+        nn.Buffer: torch.nn.Buffer(torch.ones(1)),
+        nn.Tanh: torch.nn.Tanh(),
+    }
+    try:
+        setattr(twin, name, same.get(type(value), value))
+    except TypeError:
+        with pytest.raises(TypeError, match=rf"Module.{name} is a .* cannot take its place; assign"):
+            setattr(net, name, value)
+        assert getattr(net, name) is not value
+    else:
+        setattr(net, name, value)
+        assert getattr(net, name) is value or type(value) is Tensor
+    assert set(net.state_dict()) == set(twin.state_dict())
+    assert [n for n, _ in net.named_parameters()] == [n for n, _ in twin.named_parameters()]
+
+
+def test_a_tensor_that_becomes_a_buffer_keeps_its_memory_and_graph() -> None:
+    net = kinds()
+    x = alpha.tensor([3.0], requires_grad=True)
+    y = x * 2.0
+    net.state = y
+    assert isinstance(net.state, nn.Buffer)
+    assert net.state.array is y.array
+    (net.state * 5.0).sum().backward()
+    assert x.grad is not None
+    assert x.grad.item() == 10.0
+
+
+def test_a_new_name_takes_anything() -> None:
+    net = kinds()
+    net.note = alpha.tensor([1.0])
+    net.note = 3
+    net.weight = None
+    net.weight = nn.Parameter([4.0])
+    assert list(net.state_dict()) == ["state", "weight"] or list(net.state_dict()) == ["weight", "state"]
+
+
 def test_sequential_and_module_list() -> None:
     layers = [nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4), nn.Flatten()]
     for container in (nn.Sequential(*layers), nn.ModuleList(layers)):

@@ -87,6 +87,52 @@ def test_empty_in_evaluation(device: str) -> None:
     assert not w.grad.numpy().any()
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("tracks", [True, False])
+def test_the_layer_without_some_of_its_parts_as_in_pytorch(device: str, affine: bool, tracks: bool) -> None:
+    torch = pytest.importorskip("torch")
+    layer = alpha.nn.BatchNorm2d(3, 1e-3, 0.3, affine, tracks).to(device)
+    twin = torch.nn.BatchNorm2d(3, 1e-3, 0.3, affine, tracks).double()
+    for mode in (True, False):
+        layer.train(mode)
+        twin.train(mode)
+        check_torch(layer, lambda x: twin(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1), (2, 4, 5, 3), device=device)
+    names = [name for name in twin.state_dict() if name != "num_batches_tracked"]
+    assert list(layer.state_dict()) == names
+    for name, value in layer.state_dict().items():
+        assert_close(value, twin.state_dict()[name].numpy(), 64, name)
+
+
+def test_without_weight_and_bias(device: str) -> None:
+    x = alpha.tensor(np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32), device=device)
+    one, zero = (alpha.tensor(np.full(3, v, np.float32), device=device) for v in (1, 0))
+    whole = F.batch_norm(x, None, None, one, zero, True).numpy()
+    for weight, bias in ((None, None), (one, None), (None, zero)):
+        np.testing.assert_array_equal(F.batch_norm(x, None, None, weight, bias, True).numpy(), whole)
+
+
+@pytest.mark.parametrize(("name", "value"), [("eps", -1e-5), ("eps", np.nan), ("momentum", np.inf), ("momentum", None)])
+def test_numbers_that_mean_nothing(name: str, value: float | None) -> None:
+    x = alpha.tensor(np.ones((4, 3), np.float32))
+    for refuse in (
+        lambda: F.batch_norm(x, None, None, training=True, **{name: value}),
+        lambda: alpha.nn.BatchNorm2d(3, **{name: value}),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"{name}={value}"):
+            refuse()
+
+
+def test_statistics_on_another_device(device: str) -> None:
+    x = alpha.tensor(np.ones((4, 3), np.float32), device=device)
+    other = "cpu" if device == "cuda" else "cuda"
+    mean, var = statistics(3, other)
+    with pytest.raises(alpha.DeviceError, match=f"x is on {device} and running_mean on {other}"):
+        F.batch_norm(x, mean, var)
+    with pytest.raises(ShapeError, match="running_mean and running_var are needed together"):
+        F.batch_norm(x, statistics(3, device)[0], None, training=True)
+
+
 def test_errors(device: str) -> None:
     x, w = (alpha.tensor(np.ones(s, np.float32), device=device) for s in ((2, 3), (4,)))
     three = alpha.tensor(np.ones(3, np.float32), device=device)

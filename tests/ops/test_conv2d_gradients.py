@@ -43,9 +43,9 @@ def test_conv_transpose2d(case: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("slope", [0.0, 0.25])
 def test_with_an_activation(slope: float) -> None:
     x, w, *options = SHAPES[0]
-    check_gradient(lambda x, w, b: F.conv2d(x, w, b, *options, slope), x, w, (w[0],))
+    check_gradient(lambda x, w, b: F.conv2d(x, w, b, *options, negative_slope=slope), x, w, (w[0],))
     x, w, *options = TRANSPOSED[0]
-    check_gradient(lambda x, w, b: F.conv_transpose2d(x, w, b, *options, slope), x, w, (w[3],))
+    check_gradient(lambda x, w, b: F.conv_transpose2d(x, w, b, *options, negative_slope=slope), x, w, (w[3],))
 
 
 @pytest.mark.parametrize("slope", [-0.1, 1.5, float("nan")])

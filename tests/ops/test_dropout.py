@@ -60,7 +60,17 @@ def test_dropped_numbers_are_zero_whatever_they_were(device: str) -> None:
     assert set(np.unique(y)) == {0.0, np.inf}
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.0, 2.0])
+def test_everything_is_dropped_at_one(device: str) -> None:
+    x = alpha.tensor([np.inf, np.nan, 1.0, -2.0], requires_grad=True, device=device)
+    y = F.dropout(x, 1)
+    np.testing.assert_array_equal(y.numpy(), np.zeros(4))
+    y.backward(alpha.tensor([np.inf, np.nan, 1.0, 1.0], device=device))
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), np.zeros(4))
+    assert F.dropout(x, 1, training=False) is x
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, 2.0])
 def test_errors(device: str, p: float) -> None:
-    with pytest.raises(ValueError, match=rf"dropout: p={p} is not in \[0, 1\)"):
+    with pytest.raises(ValueError, match=rf"dropout: p={p} is not in \[0, 1\]"):
         F.dropout(alpha.tensor([1.0], device=device), p)

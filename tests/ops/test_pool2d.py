@@ -80,6 +80,58 @@ def test_nan_is_the_maximum(device: str, position: int) -> None:
     assert np.isnan(y.item())
 
 
+CEIL = [
+    ((2, 6, 6, 4), 4, None, 0),
+    ((2, 7, 6, 3), 3, 2, 1),
+    ((1, 6, 8, 3), (2, 3), 3, 1),
+    ((2, 9, 4, 8), (3, 2), (4, 3), (0, 1)),
+    ((1, 2, 2, 1), 1, 3, 0),  # the rounded window would begin behind the image
+]
+
+
+@pytest.mark.parametrize("case", CEIL, ids=str)
+def test_ceil_mode_gradients(case: tuple[Any, ...]) -> None:
+    shape, *window = case
+    check_gradient(lambda x: F.max_pool2d(x, *window, ceil_mode=True), apart(*shape))
+    check_gradient(lambda x: F.avg_pool2d(x, *window, True, False), shape)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("case", CEIL, ids=str)
+def test_ceil_mode_as_in_pytorch(device: str, case: tuple[Any, ...]) -> None:
+    functional = pytest.importorskip("torch").nn.functional
+    shape, *window = case
+    check_torch(
+        lambda x: F.max_pool2d(x, *window, 1, True),
+        nchw(lambda x: functional.max_pool2d(x, *window, 1, True)),
+        apart(*shape),
+        device=device,
+    )
+    for rest in ((True, True), (True, False), (True, True, -3), (False, False, 5)):
+        check_torch(
+            lambda x: F.avg_pool2d(x, *window, *rest),  # noqa: B023
+            nchw(lambda x: functional.avg_pool2d(x, *window, *rest)),  # noqa: B023
+            shape,
+            device=device,
+        )
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("size", [None, (None, 2), (3, None), (None, None)])
+def test_adaptive_sizes_of_the_input(device: str, size: Any) -> None:
+    functional = pytest.importorskip("torch").nn.functional
+    twin = nchw(lambda x: functional.adaptive_avg_pool2d(x, (None, None) if size is None else size))
+    check_torch(lambda x: F.adaptive_avg_pool2d(x, size), twin, (2, 5, 4, 3), device=device)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
+def test_integers_are_refused(device: str, dtype: str) -> None:
+    x = alpha.tensor(np.ones((1, 4, 4, 2)), device=device).astype(dtype)
+    for pool in (F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d):
+        with pytest.raises(TypeError, match=rf"{pool.__name__}: x has dtype {dtype}"):
+            pool(x, 2)
+
+
 def test_errors(device: str) -> None:
     x = alpha.tensor(np.zeros((1, 4, 4, 3), np.float32), device=device)
     with pytest.raises(ShapeError, match=r"max_pool2d: the output would be \(1, 0, 0, 3\), which is empty"):

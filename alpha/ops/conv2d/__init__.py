@@ -22,11 +22,12 @@ from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, get_precision
 from alpha.ops.activation import leaky_relu_backward, leaky_relu_forward
 from alpha.ops.conv2d.choose import choose
-from alpha.ops.conv2d.shape import ConvShape, Pair, conv_shape, pair
+from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.dtypes import as_dtype, as_float32, factors, need_activations, need_float32
 from alpha.ops.elementwise import add
+from alpha.ops.options import Pair, only_offered, pair, real
 from alpha.ops.reduce import sum_middle
 from alpha.primitive import Array, primitive
 from alpha.runtime import Device
@@ -226,8 +227,9 @@ class ConvTranspose2d(_Convolution):
         return conv2d_backward_weight(dY, X, s, precision)
 
 
-def _check_slope(operator: str, slope: float) -> None:
-    if not 0 <= slope <= 1:
+def check_slope(operator: str, slope: float) -> None:
+    """`ValueError` for a slope that the kernels of a convolution do not compute."""
+    if not 0 <= real(operator, "negative_slope", slope) <= 1:
         raise ValueError(f"{operator}: negative_slope={slope} is not between 0 and 1")
 
 
@@ -242,6 +244,9 @@ def conv2d(
     bias: Tensor | None = None,
     stride: Pair = 1,
     padding: Pair = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    *,
     negative_slope: float = 1.0,
     moments: bool = False,
 ) -> Tensor:
@@ -253,17 +258,21 @@ def conv2d(
     Args:
         stride: (sh, sw), or one number for both.
         padding: (ph, pw) zeros around the image, or one number for both; may exceed the filter.
-        negative_slope: of a leaky ReLU on the result, in the kernel that computes it where there is such
-            a one: 0 is ReLU, 1 (the default) none.
-        moments: find the mean and variance of each channel of the result, too, for a `batch_norm` of it in training,
-            where the kernel can; that one then reads the result once less.
+        dilation, groups: only 1 is offered.
+        negative_slope: the slope of a leaky ReLU on the result, which the kernel of the convolution computes
+            if it can: 0 is ReLU, 1 (the default) means no leaky ReLU.
+        moments: also find the mean and variance of each channel of the result for a `batch_norm` of it in training,
+            if the kernel can; `batch_norm` then reads the result one time less.
 
     Raises:
         ShapeError: channels differ, or the output would be empty.
-        ValueError: negative_slope is not between 0 and 1.
+        TypeError: x, weight or bias is not a Tensor of floating numbers, or stride or padding are not integers.
+        ValueError: negative_slope is not between 0 and 1, or dilation or groups is not 1.
     """
-    _check_slope("conv2d", negative_slope)
-    s = conv_shape("conv2d", x.shape, weight.shape, pair("stride", stride), pair("padding", padding))
+    only_offered("conv2d", dilation=(dilation, 1), groups=(groups, 1))
+    check_slope("conv2d", negative_slope)
+    sizes = pair("conv2d", "stride", stride), pair("conv2d", "padding", padding)
+    s = conv_shape("conv2d", x.shape, weight.shape, *sizes)
     _check_bias("conv2d", bias, s.OC)
     found = ChannelMoments() if moments else None
     y = Conv2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope, product_options={"moments": found})
@@ -279,31 +288,41 @@ def conv_transpose2d(
     stride: Pair = 1,
     padding: Pair = 0,
     output_padding: Pair = 0,
+    groups: int = 1,
+    dilation: Pair = 1,
+    *,
     negative_slope: float = 1.0,
 ) -> Tensor:
     """Transposed 2-D convolution: the input gradient of `conv2d` as an operator (KS-deconv).
 
     x (N, IH, IW, IC), weight (IC, FH, FW, OC), bias (OC,) -> (N, OH, OW, OC) with
-    OH = (IH - 1) sh - 2 ph + FH + output_padding, OW likewise; negative_slope as in `conv2d`.
+    OH = (IH - 1) sh - 2 ph + FH + output_padding, OW likewise.
+
+    Args:
+        stride, padding, output_padding: (height, width), or one number for both.
+        groups, dilation: only 1 is offered.
+        negative_slope: as for `conv2d`.
 
     Raises:
         ShapeError: channels differ, output_padding is not below the stride, or the output would be empty.
-        ValueError: negative_slope is not between 0 and 1.
+        TypeError: x, weight or bias is not a Tensor of floating numbers, or a size is not an integer.
+        ValueError: negative_slope is not between 0 and 1, or dilation or groups is not 1.
     """
-    _check_slope("conv_transpose2d", negative_slope)
-    (sh, sw), (ph, pw) = pair("stride", stride), pair("padding", padding)
-    oph, opw = pair("output_padding", output_padding)
+    name = "conv_transpose2d"
+    only_offered(name, groups=(groups, 1), dilation=(dilation, 1))
+    check_slope(name, negative_slope)
+    (sh, sw), (ph, pw) = pair(name, "stride", stride), pair(name, "padding", padding)
+    oph, opw = pair(name, "output_padding", output_padding)
     if x.ndim != 4 or weight.ndim != 4 or x.shape[3] != weight.shape[0]:
         raise ShapeError(
-            f"conv_transpose2d: x (N, H, W, IC) and weight (IC, FH, FW, OC) are needed  "
-            f"(x {x.shape}, weight {weight.shape})"
+            f"{name}: x (N, H, W, IC) and weight (IC, FH, FW, OC) are needed  (x {x.shape}, weight {weight.shape})"
         )
     if not (0 <= oph < sh and 0 <= opw < sw):
-        raise ShapeError(f"conv_transpose2d: output_padding ({oph}, {opw}) must be below stride ({sh}, {sw})")
+        raise ShapeError(f"{name}: output_padding ({oph}, {opw}) must be below stride ({sh}, {sw})")
     N, H, W, _ = x.shape
     OC, FH, FW = weight.shape[3], weight.shape[1], weight.shape[2]
     output = (N, (H - 1) * sh - 2 * ph + FH + oph, (W - 1) * sw - 2 * pw + FW + opw, OC)
     # the convolution whose adjoint this is: its X is our output
-    s = conv_shape("conv_transpose2d", output, weight.shape, (sh, sw), (ph, pw), (H, W))
-    _check_bias("conv_transpose2d", bias, OC)
+    s = conv_shape(name, output, weight.shape, (sh, sw), (ph, pw), (H, W))
+    _check_bias(name, bias, OC)
     return ConvTranspose2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope)

@@ -12,16 +12,6 @@ from typing import NamedTuple
 
 from alpha.errors import ShapeError
 
-Pair = int | tuple[int, int]
-
-
-def pair(name: str, value: Pair) -> tuple[int, int]:
-    """An int or a pair (height, width) as a pair."""
-    both = (value, value) if isinstance(value, int) else tuple(value)
-    if len(both) != 2:
-        raise ValueError(f"{name}={value!r} is neither a number nor a pair (height, width)")
-    return int(both[0]), int(both[1])
-
 
 class Segment(NamedTuple):
     """Neighbouring positions of one axis that share one trimmed filter (forward).

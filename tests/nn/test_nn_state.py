@@ -1,0 +1,176 @@
+"""State dicts: layouts that must not be mistaken, PyTorch's weights, values of every shape."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import CheckpointError, nn
+from alpha.train import load_metadata, load_weights, save_weights
+
+
+class Net(nn.Module):
+    """Filters that fit both layouts, one only NHWC, a transposed one, a batch norm, a linear layer after a Flatten."""
+
+    def __init__(self) -> None:
+        self.both = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.wide = nn.Conv2d(8, 4, (3, 2))
+        self.back = nn.ConvTranspose2d(4, 2, 2, stride=2)
+        self.fc = nn.Linear(2 * 6 * 8, 5)
+
+    def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+        y = self.norm(self.both(x))
+        return self.fc(self.back(self.wide(y)).flatten(1))
+
+
+def torch_twin() -> Any:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    net = torch.nn.Module()
+    net.both = torch.nn.Conv2d(3, 8, 3, padding=1)
+    net.norm = torch.nn.BatchNorm2d(8)
+    net.wide = torch.nn.Conv2d(8, 4, (3, 2))
+    net.back = torch.nn.ConvTranspose2d(4, 2, 2, stride=2)
+    net.fc = torch.nn.Linear(2 * 6 * 8, 5)
+    return net
+
+
+X = np.random.default_rng(0).standard_normal((2, 5, 5, 3)).astype(np.float32)
+
+
+@pytest.mark.torch
+def test_pytorchs_weights_give_pytorchs_results(device: str) -> None:
+    torch = pytest.importorskip("torch")
+    twin = torch_twin()
+    with torch.no_grad():
+        y = twin.norm(twin.both(torch.from_numpy(X).permute(0, 3, 1, 2)))
+        y = twin.back(twin.wide(y))
+        (C, H, W), expected = y.shape[1:], twin.fc(y.flatten(1)).numpy()
+    state = twin.state_dict()
+    weight = state["fc.weight"]
+    # as the docstring of load_state_dict says
+    state["fc.weight"] = weight.reshape(-1, C, H, W).permute(0, 2, 3, 1).reshape(len(weight), -1)
+    net = Net().to(device)
+    net.load_state_dict(torch_twin().state_dict() | state, layout="NCHW")
+    np.testing.assert_allclose(net(alpha.tensor(X, device=device)).numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("plain", [False, True])
+def test_pytorchs_weights_without_a_layout_are_refused(plain: bool) -> None:
+    net, state = Net(), torch_twin().state_dict()
+    if plain:
+        state = {name: value.numpy() for name, value in state.items() if "num_batches" not in name}
+    before = net.state_dict()
+    with pytest.raises(
+        CheckpointError, match=r"layout +both.weight.*pass layout='NCHW' for PyTorch's weights"
+    ) as error:
+        net.load_state_dict(state, strict=not plain)
+    if plain:  # in each layout it would have another shape
+        assert "(4, 8, 3, 2), the model (4, 3, 2, 8); they fit with layout='NCHW'" in str(error.value)
+    for name, value in net.state_dict().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_a_layout_is_what_it_says(layout: str) -> None:
+    torch = pytest.importorskip("torch")
+    values = np.arange(8 * 27, dtype=np.float32).reshape(8, 3, 3, 3)
+    bias = np.arange(8, dtype=np.float32)
+    expected = values if layout == "NHWC" else values.transpose(0, 2, 3, 1)
+    for make in (
+        np.asarray,
+        torch.from_numpy,
+        alpha.tensor,
+        lambda a: torch.nn.Parameter(torch.from_numpy(a).bfloat16()),
+    ):
+        layer = nn.Conv2d(3, 8, 3)
+        layer.load_state_dict({"weight": make(values), "bias": make(bias)}, layout=layout)
+        np.testing.assert_array_equal(layer.weight.numpy(), expected)
+        np.testing.assert_array_equal(layer.bias.numpy(), bias)
+
+
+def test_what_alpha_made_loads_as_it_is(tmp_path: Path) -> None:
+    source = Net()
+    state = source.state_dict()
+    save_weights(tmp_path / "w", state, {"epoch": 3})
+    assert load_metadata(tmp_path / "w") == {"epoch": "3", "layout": "NHWC"}
+    for known in (
+        state,
+        state.copy(),
+        copy.deepcopy(state),
+        pickle.loads(pickle.dumps(state)),
+        load_weights(tmp_path / "w"),
+    ):
+        assert known.layout == "NHWC"
+        target = Net()
+        target.load_state_dict(known)
+        for name, value in target.state_dict().items():
+            np.testing.assert_array_equal(value, state[name])
+    with pytest.raises(CheckpointError, match="layout='NCHW' was given, but the weights have the layout 'NHWC'"):
+        Net().load_state_dict(state, layout="NCHW")
+    with pytest.raises(ValueError, match="layout='CHWN' is not one of 'NHWC', 'NCHW'"):
+        Net().load_state_dict(state, layout="CHWN")
+
+
+def test_a_file_of_another_program_has_no_layout(tmp_path: Path) -> None:
+    state = Net().state_dict()
+    save_weights(tmp_path / "w", dict(state))
+    loaded = load_weights(tmp_path / "w")
+    assert loaded.layout is None
+    with pytest.raises(CheckpointError, match=r"both.weight and 1 more: NHWC or NCHW cannot"):
+        Net().load_state_dict(loaded)
+    Net().load_state_dict(loaded, layout="NHWC")
+    with pytest.raises(CheckpointError, match="the metadata say layout='x', the weights have 'NHWC'"):
+        save_weights(tmp_path / "w", state, {"layout": "x"})
+
+
+def test_weights_that_fit_in_one_way_need_no_layout() -> None:
+    for layer in (nn.Conv2d(4, 3, 3), nn.Conv2d(1, 5, 1), nn.Linear(3, 3), nn.Conv2d(3, 3, (3, 2))):
+        state = dict(layer.state_dict())
+        layer.load_state_dict(state)
+    with pytest.raises(CheckpointError, match=r"weights have \(3, 4, 3, 3\), the model \(3, 3, 3, 4\); they fit with"):
+        nn.Conv2d(4, 3, 3).load_state_dict({"weight": np.zeros((3, 4, 3, 3))}, strict=False)
+    with pytest.raises(CheckpointError, match=r"they fit with layout='NHWC'"):
+        nn.Conv2d(4, 3, 3).load_state_dict({"weight": np.zeros((3, 3, 3, 4))}, strict=False, layout="NCHW")
+
+
+def test_several_unclear_weights_are_one_line() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(3, 3, 3))
+    with pytest.raises(CheckpointError) as error:
+        net.load_state_dict(dict(net.state_dict()))
+    assert "1 mismatch" in str(error.value)
+    assert "layout      0.weight and 1 more: NHWC or NCHW" in str(error.value)
+
+
+@pytest.mark.torch
+def test_only_a_batch_norms_counter_is_passed_over() -> None:
+    torch = pytest.importorskip("torch")
+    layer = nn.BatchNorm2d(3)
+    layer.load_state_dict(torch.nn.BatchNorm2d(3).state_dict())
+    with pytest.raises(CheckpointError, match="unexpected  num_batches_tracked"):
+        nn.Linear(3, 3).load_state_dict(nn.Linear(3, 3).state_dict() | {"num_batches_tracked": np.zeros(())})
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (2, 3), (2, 3, 4, 5)])
+@pytest.mark.parametrize("kind", ["Parameter", "Buffer"])
+def test_shapes_survive(device: str, shape: tuple[int, ...], kind: str) -> None:
+    class Holder(nn.Module):
+        def __init__(self, fill: float) -> None:
+            self.value = getattr(nn, kind)(np.full(shape, fill, np.float32))
+
+    source, target = Holder(2.0).to(device), Holder(1.0).to(device)
+    for _ in range(2):  # the second load sees what the first one left
+        target.load_state_dict(source.state_dict())
+        assert target.value.shape == shape
+        np.testing.assert_array_equal(target.value.numpy(), np.full(shape, 2.0))
+    target.astype("float64") if device == "cpu" else None
+    assert target.value.shape == shape
