@@ -41,8 +41,8 @@ from alpha import config
 CACHE = config.cache_dir().resolve() / "mutate"
 PACKAGES = ("nn", "optim", "autograd.py", "tensor.py", "data", "train", "runtime", "ops")
 LEFT_OUT = ("alpha/runtime/cuda/driver_pycuda.py",)  # needs a GPU
-NOT_RUN = (  # slow, or they test whole programs; the sanitizer needs more address space than a mutant is given
-    *("tests/gate/", "tests/examples/", "tests/mutate/"),
+NOT_RUN = (  # slow, whole programs, or timing; the sanitizer needs more address space than a mutant is given
+    *("tests/gate/", "tests/parity/", "tests/examples/", "tests/mutate/"),
     *("tests/emulation/test_emulation_speed.py", "tests/emulation/test_emulation_sanitizer.py"),
 )
 BUDGET = 20.0  # seconds
