@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MEMORY = 24 << 20  # KiB of address space: less than what a mutant may ask for by mistake
-PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", "-m", "not slow and not sanitize")
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line")  # without what pyproject.toml deselects
 
 
 def tree() -> list[str]:
