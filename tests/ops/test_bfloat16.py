@@ -35,6 +35,7 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
             "matmul_batch",
             "root_slope",
             "tensor_power",
+            "elu_backward_of_output",
             "cross_entropy_gradient",
         )
     },
