@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def databases() -> Iterator[None]:
     """PyTorch with its lists of samples, on one thread; kernels of the emulated driver compiled quickly."""
     torch = pytest.importorskip("torch")
-    pytest.importorskip("expecttest", reason="torch.testing._internal needs expecttest: pip install '.[parity]'")
+    pytest.importorskip("expecttest", reason="torch.testing._internal needs expecttest: pip install '.[test]'")
     with warnings.catch_warnings(), compiled_quickly():
         warnings.simplefilter("ignore")
         import torch.testing._internal.common_methods_invocations
