@@ -59,12 +59,12 @@ class HookHandle:
 class Function:
     """One recorded operator. Subclasses define `forward(*arrays, **options)` and `backward(dY)`.
 
-    `forward` returns the output array and keeps what the gradient needs with `self.save(...)`
-    (arrays of inputs or of the output, guarded against later in-place writes) or as plain
-    attributes. `backward` takes the output's gradient array and returns one gradient, or None, per
-    input; `self.needs[i]` tells which are wanted. A gradient has the shape, dtype and device of its
-    input. It may be `dY` or a saved array itself, and two gradients may be one array; an array that
-    the Function keeps as a plain attribute must be copied.
+    `forward` returns the output array, a new one or the memory of an input (a view), and keeps what the gradient needs
+    with `self.save(...)` (arrays of inputs or of the output, guarded against later in-place writes) or as plain
+    attributes. `backward` takes the output's gradient array and returns one gradient, or None, per input;
+    `self.needs[i]` tells which are wanted. A gradient has the shape, dtype and device of its input. It may be `dY` or
+    a saved array itself, and two gradients may be one array; an array that the Function keeps as a plain attribute
+    must be copied.
     """
 
     needs: tuple[bool, ...] = ()
@@ -142,8 +142,10 @@ class Function:
                 output._seen = output._version.recorded
         else:
             output = Tensor(Y)
-        if cls.is_view:
-            output._version, output._seen = tensors[0]._version, tensors[0]._seen  # one memory, one version
+            owner = next((tensor for tensor in tensors if tensor.array is Y), tensors[0] if cls.is_view else None)
+            if owner is not None:  # one memory, one version
+                node.is_view = True
+                output._version, output._seen = owner._version, owner._seen
         if recording and is_floating(Y.dtype):
             node.edges = tuple(
                 [

@@ -12,7 +12,7 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha import Function, GradientError, ShapeError, Tensor
-from alpha.ops.elementwise import add, multiply
+from alpha.ops.elementwise import add, affine, multiply
 
 
 def leaf(device: str, *values: float) -> Tensor:
@@ -656,6 +656,35 @@ def test_numpy_scalars_and_views_of_a_users_operator_are_arrays() -> None:
     with alpha.no_grad():
         x.grad.add_(1.0)
     np.testing.assert_array_equal(x.grad.numpy(), [[2, 2, 2], [3, 3, 3]])
+
+
+class Reverse(Function):
+    """Y = X, the same memory, with the gradient reversed."""
+
+    def forward(self, *arrays: Any, **options: Any) -> Any:
+        return arrays[0]
+
+    def backward(self, dY: Any) -> Any:
+        return affine(dY, p=-1.0)
+
+
+def test_an_operator_that_returns_its_input_gives_a_view(device: str) -> None:
+    """Writes are seen on both sides: one memory has one version."""
+    x = leaf(device, 1.0, 2.0)
+    Reverse.apply(x * 3.0).sum().backward()
+    assert grad(x) == [-3.0, -3.0]
+    y = x * 1.0
+    reversed_ = Reverse.apply(y)
+    with pytest.raises(GradientError, match=r"AffineInPlace: a view \(Reverse\)"):
+        reversed_.add_(1.0)
+    loss = (y * y).sum()
+    with alpha.no_grad():
+        Reverse.apply(y).add_(1.0)
+    with pytest.raises(GradientError, match="written in place by AffineInPlace"):
+        loss.backward()
+    y.mul_(2.0)
+    with pytest.raises(GradientError, match=r"wrote the base of a view \(Reverse\)"):
+        reversed_.sum()
 
 
 def test_what_is_no_tensor_is_named() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from alpha.ops import arithmetic, layout, matmul, power, reduce
+from alpha.ops.arguments import check_arguments
 from alpha.ops.arithmetic import OPERANDS, like
 from alpha.ops.compare import relate
 from alpha.tensor import Tensor
@@ -18,7 +19,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "log": arithmetic.log,
     "sqrt": power.sqrt,
     "pow": power.pow,
-    "matmul": matmul.matmul,
+    "matmul": check_arguments(matmul.matmul),
     "sum": reduce.sum,
     "mean": reduce.mean,
     "flatten": layout.flatten,

@@ -80,6 +80,11 @@ def test_errors(device: str) -> None:
         F.linear(ones(2, 3), ones(5, 4))
     with pytest.raises(ShapeError, match=r"linear: bias has shape \(4,\), weight \(5, 3\) needs \(5,\)"):
         F.linear(ones(2, 3), ones(5, 3), ones(4))
+    for wrong in (np.ones((3, 2), np.float32), [[1.0]] * 3):
+        with pytest.raises(TypeError, match=r"matmul: b is a (ndarray|list), a Tensor is needed"):
+            ones(2, 3).matmul(wrong)  # type: ignore[arg-type]
+        np.testing.assert_array_equal((ones(2, 3) @ wrong).numpy()[:, 0], [3, 3])
+    np.testing.assert_array_equal((np.ones((4, 2)) @ ones(2, 3)).numpy(), np.full((4, 3), 2))
     if device == "cuda":
         with pytest.raises(TypeError, match="matmul: cuda computes in float32, not float64"):
             alpha.tensor(np.ones((2, 2)), device=device) @ alpha.tensor(np.ones((2, 2)), device=device)
