@@ -513,8 +513,8 @@ def test_a_rule_that_returns_one_array_for_two_inputs(device: str, rule: type[Fu
 def test_a_rule_that_returns_what_it_saved(device: str) -> None:
     x, w = leaf(device, 1.0, 2.0), alpha.tensor([3.0, 4.0], device=device)
     for source in (x, x * 1.0):
-        y = Saved.apply(source, w)
-        loss = (y + source * 10.0).sum()
+        z = source * 10.0  # made first, so that its gradient is added to the one that is w itself
+        loss = (Saved.apply(source, w) + z).sum()
         for _ in range(2):
             loss.backward(retain_graph=True)
     np.testing.assert_array_equal(w.numpy(), [3, 4])
