@@ -17,7 +17,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _OPTIONAL = {"Tensor": False, "Tensor | None": True}  # by annotation
-_INTEGERS = {"labels", "target"}  # arguments whose dtype the function checks itself
+_INTEGERS = {"target"}  # arguments whose dtype the function checks itself
 _FLOATING = frozenset({FLOAT32, np.dtype(np.float64), BFLOAT16})
 
 

@@ -35,7 +35,7 @@ CALLS: dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]] = {
     ),
     "conv2d": ({"x": IMAGE, "weight": FILTER, "bias": CHANNELS}, {}),
     "conv_transpose2d": ({"x": IMAGE, "weight": FILTER, "bias": CHANNELS}, {}),
-    "cross_entropy": ({"x": MATRIX, "labels": LABELS.astype(np.int64) % 4}, {}),
+    "cross_entropy": ({"x": MATRIX, "target": LABELS.astype(np.int64) % 4}, {}),
     "dropout": ({"x": MATRIX}, {"p": 0.5}),
     "flatten": ({"x": IMAGE}, {}),
     "linear": ({"x": MATRIX, "weight": MATRIX, "bias": LABELS}, {}),
@@ -113,7 +113,7 @@ def test_layers_name_their_argument(device: str) -> None:
         model(IMAGE)
     with pytest.raises(TypeError, match="linear: x is a ndarray, a Tensor is needed"):
         alpha.nn.Linear(2, 2)(array(2, 2))
-    with pytest.raises(TypeError, match="cross_entropy: labels is a ndarray, a Tensor is needed"):
+    with pytest.raises(TypeError, match="cross_entropy: target is a ndarray, a Tensor is needed"):
         alpha.nn.CrossEntropyLoss()(alpha.tensor(MATRIX), np.zeros(4, np.int64))
 
 
