@@ -5,31 +5,47 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# processes that share the tests: one a core, but a GPU is used by one alone
+CUDA_SOURCES = $(shell find cuda -name '*.cu' -o -name '*.cuh' -o -name '*.h')
+# processes that share the tests: one per core, but only one process uses a GPU
 WORKERS ?= $(if $(shell command -v nvidia-smi),0,auto)
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: train test sanitize clean help
+.PHONY: train test gate sanitize parity mutate format clean help
 
 train: $(VENV)/train.stamp  ## train ResNet18 on CIFAR-10; options: make train ARGS="--epochs 1"
 	@$(BIN)/python examples/train_cifar10.py $(ARGS)
 
-test: $(VENV)/test.stamp  ## ruff, mypy and every test that this machine can run; ARGS go to pytest
+test: $(VENV)/test.stamp  ## ruff, mypy and the tests: some minutes; ARGS go to pytest, here and below
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
-	git ls-files 'cuda/*' | xargs $(BIN)/clang-format --dry-run --Werror
+	@$(BIN)/clang-format --dry-run --Werror $(CUDA_SOURCES)
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+	$(PYTEST) $(ARGS)
+
+gate: $(VENV)/test.stamp  ## every configuration of every kernel, with nvcc and emulated; mutants of the kernels
+	$(PYTEST) -m gate $(ARGS)
 
 sanitize: $(VENV)/test.stamp  ## every kernel on the CPU under AddressSanitizer and UBSan
 	$(BIN)/python -m pytest -m sanitize $(ARGS)
+
+parity: $(VENV)/test.stamp  ## comparisons with PyTorch, which must be installed into .venv
+	$(PYTEST) -m parity tests/parity $(ARGS) || [ $$? -eq 5 ]  # 5: no tests, without PyTorch
+
+format: $(VENV)/test.stamp  ## write the sources as ruff and clang-format want them
+	$(BIN)/ruff format .
+	@$(BIN)/clang-format -i $(CUDA_SOURCES)
+
+mutate: $(VENV)/test.stamp  ## whether tests notice changes of alpha/, about an hour; ARGS="--count 40 --file alpha/nn"
+	@$(BIN)/python -c "import mutmut, coverage" 2>/dev/null || $(PIP) --editable '.[mutate]'
+	@$(BIN)/python tests/mutate/mutate.py $(ARGS)
 
 clean:  ## remove the environment and what tools have left; runs/ and datasets/ stay
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

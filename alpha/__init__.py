@@ -1,7 +1,7 @@
 """Alpha: a training framework whose convolutions skip zeros."""
 
 from alpha import models, nn, ops, optim
-from alpha.autograd import Function, is_grad_enabled, no_grad
+from alpha.autograd import Function
 from alpha.errors import (
     AlphaError,
     CheckpointError,
@@ -14,8 +14,9 @@ from alpha.errors import (
     ShapeError,
     TrainingError,
 )
+from alpha.grad_mode import is_grad_enabled, no_grad
 from alpha.numerics import get_precision, precision, set_precision
-from alpha.rng import manual_seed
+from alpha.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.tensor import Tensor, tensor
 
@@ -38,6 +39,7 @@ __all__ = [
     "TrainingError",
     "get_device",
     "get_precision",
+    "get_rng_state",
     "is_grad_enabled",
     "manual_seed",
     "memory_stats",
@@ -49,6 +51,7 @@ __all__ = [
     "precision",
     "set_memory_limit",
     "set_precision",
+    "set_rng_state",
     "synchronize",
     "tensor",
 ]

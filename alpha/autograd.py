@@ -8,31 +8,25 @@ node saved as soon as the node has run.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from alpha.errors import DeviceError, GradientError
+from alpha.errors import DeviceError, GradientError, ShapeError
+from alpha.grad_mode import is_grad_enabled
 from alpha.numerics import is_floating
-from alpha.primitive import Array
+from alpha.primitive import Array, device_name
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
 
 Hook = Callable[["Tensor"], "Tensor | None"]
 Edge = Union["Function", "Tensor", None]  # the producing node, a leaf, or no gradient wanted
+Form = tuple[bool, tuple[int, ...], np.dtype[Any]]  # whether it is on the cpu, shape and dtype of an array
 
-
-class _State(threading.local):
-    enabled = True
-
-
-_state = _State()
 _ids = itertools.count()
 
 
@@ -51,23 +45,15 @@ class Version:
         self.writer = writer
 
 
-class no_grad(contextlib.ContextDecorator):
-    """No graph is recorded inside: `with alpha.no_grad(): ...`, or as a decorator."""
+class HookHandle:
+    """The result of `Tensor.register_hook`; `remove()` takes the hook off again."""
 
-    def __enter__(self) -> no_grad:
-        self._outer = _state.enabled
-        _state.enabled = False
-        return self
+    def __init__(self, hooks: dict[HookHandle, Hook], hook: Hook) -> None:
+        self._hooks = hooks
+        hooks[self] = hook
 
-    def __exit__(self, *_: object) -> None:
-        _state.enabled = self._outer
-
-    def _recreate_cm(self) -> no_grad:
-        return no_grad()
-
-
-def is_grad_enabled() -> bool:
-    return _state.enabled
+    def remove(self) -> None:
+        self._hooks.pop(self, None)
 
 
 class Function:
@@ -75,21 +61,23 @@ class Function:
 
     `forward` returns the output array and keeps what the gradient needs with `self.save(...)`
     (arrays of inputs or of the output, guarded against later in-place writes) or as plain
-    attributes. `backward` takes the output's gradient array and returns one gradient, or None, an
-    input; `self.needs[i]` tells which are wanted.
+    attributes. `backward` takes the output's gradient array and returns one gradient, or None, per
+    input; `self.needs[i]` tells which are wanted. A gradient has the shape, dtype and device of its
+    input. It may be `dY` or a saved array itself, and two gradients may be one array; an array that
+    the Function keeps as a plain attribute must be copied.
     """
 
     needs: tuple[bool, ...] = ()
-    in_place = False
+    inplace = False
     is_view = False
 
     def __init__(self) -> None:
         self.id = next(_ids)
         self.edges: tuple[Edge, ...] = ()
-        self.hooks: list[Hook] = []
+        self.hooks: dict[HookHandle, Hook] = {}
+        self.form: Form | None = None  # that of the output, and so of its gradient
         self._saved: tuple[Array, ...] | None = ()
         self._guards: list[tuple[Version, int]] = []
-        self.seen = 0  # recorded writes to the memory of a view before it was taken
 
     @property
     def name(self) -> str:
@@ -125,63 +113,104 @@ class Function:
 
     @classmethod
     def apply(cls, *inputs: Tensor | None, **options: Any) -> Tensor:
-        """Run forward on the inputs' arrays and record the step where a gradient is wanted."""
+        """Run forward on the inputs' arrays, and record the step if a gradient is wanted.
+
+        Raises:
+            TypeError: an input is no Tensor, or `forward` returned no array.
+            DeviceError: the inputs are on several devices.
+            GradientError: an input's memory was written in place in a way that loses its gradient.
+        """
         from alpha.tensor import Tensor
 
         node = cls()
+        try:
+            arrays = [None if tensor is None else tensor.array for tensor in inputs]
+        except AttributeError:
+            raise TypeError(_not_tensors(node.name, inputs)) from None
         tensors = [tensor for tensor in inputs if tensor is not None]
-        _same_device(node.name, tensors)
-        node.needs = tuple(_state.enabled and tensor is not None and tensor.requires_grad for tensor in inputs)
-        recording = any(node.needs)
-        _check_views(node.name, tensors)
-        if cls.in_place:
+        enabled = is_grad_enabled()
+        node.needs = tuple([enabled and tensor is not None and tensor.requires_grad for tensor in inputs])
+        recording = True in node.needs
+        _check_inputs(node.name, tensors)
+        if cls.inplace:
             _check_writable(node.name, tensors[0], recording)
-        Y = node.forward(*(None if t is None else t.array for t in inputs), **options)
-        if cls.in_place:
+        Y = _whole(node.forward(*arrays, **options))
+        if cls.inplace:
             output = tensors[0]
             output._version.bump(node.name, recording)
+            if recording:
+                output._seen = output._version.recorded
         else:
             output = Tensor(Y)
         if cls.is_view:
-            output._version = tensors[0]._version  # one memory, one version
-            node.seen = output._version.recorded
+            output._version, output._seen = tensors[0]._version, tensors[0]._seen  # one memory, one version
         if recording and is_floating(Y.dtype):
             node.edges = tuple(
-                tensor._edge() if tensor is not None and needed else None
-                for tensor, needed in zip(inputs, node.needs, strict=True)
+                [
+                    tensor._edge() if tensor is not None and needed else None
+                    for tensor, needed in zip(inputs, node.needs, strict=True)
+                ]
             )
+            node.form = _form(Y)
             node._guard((*tensors, output))
             output._node = node
             output.requires_grad = True
         return output
 
     def _guard(self, tensors: Sequence[Tensor]) -> None:
-        """Remember the version of each saved array that is a tensor's."""
+        """Remember the version of each saved array that is memory of a tensor."""
         for array in self._saved or ():
-            for tensor in tensors:
-                if tensor.array is array:
-                    self._guards.append((tensor._version, tensor._version.value))
-                    break
+            owners = [tensor for tensor in tensors if tensor.array is array]
+            for tensor in owners or [tensor for tensor in tensors if _share_memory(tensor.array, array)]:
+                self._guards.append((tensor._version, tensor._version.value))
 
 
-def _same_device(name: str, tensors: Sequence[Tensor]) -> None:
-    first = tensors[0].device
-    for tensor in tensors[1:]:
-        if tensor.device is not first:
-            raise DeviceError(
-                f"{name}: tensors on {first.name} and on {tensor.device.name}; move them together with .to(device)"
-            )
+# -- what goes into a Function --------------------------------------------------------------------
 
 
-def _check_views(name: str, tensors: Sequence[Tensor]) -> None:
-    """A view's node does not know of an operator that wrote its base after it was taken."""
+def _not_tensors(name: str, inputs: Sequence[Any]) -> str:
+    from alpha.tensor import Tensor
+
+    index, wrong = next((i, x) for i, x in enumerate(inputs) if x is not None and not isinstance(x, Tensor))
+    return f"{name}: input {index} is a {type(wrong).__name__}, a Tensor is needed; use alpha.tensor(..)"
+
+
+def _whole(Y: Any) -> Any:
+    """The result of a `forward`; of numpy's forms only a contiguous array is one, not a scalar or a strided view."""
+    if type(Y) is np.ndarray:
+        return Y if Y.flags.c_contiguous else np.ascontiguousarray(Y)
+    return np.array(Y, order="C") if isinstance(Y, (np.ndarray, np.generic)) else Y
+
+
+def check_devices(name: str, tensors: Sequence[Tensor]) -> None:
+    """`DeviceError` if tensors are on several devices."""
+    kind = type(tensors[0].array)
     for tensor in tensors:
-        node, version = tensor._node, tensor._version
-        if node is not None and node.is_view and node.seen != version.recorded:
-            raise GradientError(
-                f"{name}: {version.writer} wrote the base of a view ({node.name}) in place; "
-                "take the view after the write"
+        if type(tensor.array) is not kind or (kind is not np.ndarray and tensor.device is not tensors[0].device):
+            raise DeviceError(
+                f"{name}: tensors on {tensors[0].device.name} and on {tensor.device.name}; "
+                "move them together with .to(device)"
             )
+
+
+def _check_inputs(name: str, tensors: Sequence[Tensor]) -> None:
+    if not tensors:
+        raise TypeError(f"{name}: at least one input must be a Tensor")
+    if len(tensors) > 1:
+        check_devices(name, tensors)
+    for tensor in tensors:
+        check_history(name, tensor)
+
+
+def check_history(name: str, tensor: Tensor) -> None:
+    """`GradientError` if a recorded operator wrote the tensor's memory through another tensor: its node misses that."""
+    version = tensor._version
+    if tensor._seen is not None and tensor._seen != version.recorded:
+        kind = f"the base of a view ({tensor._node.name})" if tensor._node is not None else "the memory of a tensor"
+        raise GradientError(
+            f"{name}: {version.writer} wrote {kind} in place through another tensor, whose gradient would be lost; "
+            "take the view after the write, or write a copy"
+        )
 
 
 def _check_writable(name: str, target: Tensor, recording: bool) -> None:
@@ -197,14 +226,58 @@ def _check_writable(name: str, target: Tensor, recording: bool) -> None:
         )
 
 
+# -- what gradients are -----------------------------------------------------------------------------
+
+
+def _form(array: Array) -> Form:
+    return isinstance(array, np.ndarray), array.shape, array.dtype
+
+
+def check_gradient(grad: Array, wanted: Form, what: str, *details: object) -> Array:
+    """The gradient array if it is of that form; every gradient that comes in passes here.
+
+    Args:
+        what: names the gradient in an error, a format of `details`.
+
+    Raises:
+        ShapeError: the shape is another one.
+        GradientError: the device or the dtype is another one.
+        TypeError: it is no array.
+    """
+    host, shape, dtype = wanted
+    if not (type(grad) is np.ndarray and grad.flags.c_contiguous) and not hasattr(grad, "block"):
+        if not isinstance(grad, (np.ndarray, np.generic)):
+            raise TypeError(f"{what.format(*details)} is a {type(grad).__name__}, an array is needed")
+        grad = _whole(grad)
+    if grad.shape != shape:
+        raise ShapeError(f"{what.format(*details)} has shape {tuple(grad.shape)}, the tensor {tuple(shape)}")
+    if isinstance(grad, np.ndarray) is not host or grad.dtype != dtype:
+        raise GradientError(
+            f"{what.format(*details)} is {grad.dtype.name} on {device_name(grad)}, "
+            f"the tensor {dtype.name} on {'cpu' if host else 'cuda'}"
+        )
+    return grad
+
+
+def checked_tensor(grad: Any, tensor: Tensor, what: str) -> Tensor:
+    """A gradient that a user gives for a tensor; raises as `check_gradient`."""
+    from alpha.tensor import Tensor
+
+    if not isinstance(grad, Tensor):
+        raise TypeError(f"{what} is a {type(grad).__name__}, a Tensor is needed; use alpha.tensor(..)")
+    check_gradient(grad.array, _form(tensor.array), what)
+    return grad
+
+
 def backward(output: Tensor, grad: Array, retain_graph: bool = False) -> None:
     """Accumulate d(output . grad)/d(leaf) into `.grad` of every leaf that `output` depends on."""
     from alpha.ops.elementwise import add
 
+    check_history("backward", output)
     if output._node is None:
         if not output.requires_grad:
             raise GradientError("backward: the tensor does not require a gradient")
-        _deposit(output, output.device.copy(grad))
+        _deposit(output, grad, owned=False)
         return
     pending: dict[int, _Gradient] = {output._node.id: _Gradient(output._node, grad)}
     heap = [-output._node.id]
@@ -212,29 +285,29 @@ def backward(output: Tensor, grad: Array, retain_graph: bool = False) -> None:
     while heap:
         gradient = pending.pop(-heapq.heappop(heap))
         node = gradient.node
-        dY = _run_hooks(node.hooks, gradient.array)
+        dY = _run_hooks(node.hooks, gradient.array, node.name) if node.hooks else gradient.array
         del gradient
         results = node.backward(dY)
-        grads = results if isinstance(results, tuple) else (results,)
+        grads = results if isinstance(results, (tuple, list)) else (results,)
+        kept = (dY, *(node._saved or ()))
         if not retain_graph:
             node.free()
-        for edge, dX, fresh in _fresh(node, grads, dY):
-            if not isinstance(edge, Function):
-                array = dX if fresh else edge.device.copy(dX)
-                if not edge._hooks:
-                    _deposit(edge, array)
-                elif edge in totals:
-                    add(totals[edge], array, out=totals[edge])
+        for edge, dX, fresh in _fresh(node, grads, kept):
+            if isinstance(edge, Function):
+                if edge.id in pending:
+                    pending[edge.id].add(dX)
                 else:
-                    totals[edge] = array
-            elif edge.id in pending:
-                pending[edge.id].add(dX)
+                    pending[edge.id] = _Gradient(edge, dX, owned=fresh)
+                    heapq.heappush(heap, -edge.id)
+            elif not edge._hooks:
+                _deposit(edge, dX, fresh)
+            elif edge in totals:
+                add(totals[edge], dX, out=totals[edge])
             else:
-                pending[edge.id] = _Gradient(edge, dX, owned=fresh)
-                heapq.heappush(heap, -edge.id)
-        del dY, results, grads
+                totals[edge] = dX if fresh else edge.device.copy(dX)
+        del dY, results, grads, kept
     for leaf, total in totals.items():
-        _deposit(leaf, total)
+        _deposit(leaf, total, owned=True)
 
 
 class _Gradient:
@@ -252,43 +325,50 @@ class _Gradient:
         self.owned = True
 
 
-def _fresh(node: Function, grads: Sequence[Array | None], dY: Array) -> Iterator[tuple[Any, Array, bool]]:
-    """(edge, gradient, whether nobody else holds its memory) for each wanted input."""
+def _fresh(node: Function, grads: Sequence[Array | None], kept: Iterable[Array]) -> Iterator[tuple[Any, Array, bool]]:
+    """(edge, gradient, whether nobody else holds its memory) for each wanted input; others hold the arrays `kept`."""
     if len(grads) != len(node.edges):
         raise GradientError(f"{node.name}: backward returned {len(grads)} gradients for {len(node.edges)} inputs")
-    seen = [dY]
-    for edge, dX in zip(node.edges, grads, strict=True):
+    seen = list(kept)
+    for index, (edge, dX) in enumerate(zip(node.edges, grads, strict=True)):
         if edge is None or dX is None:
             continue
+        form = edge.form if isinstance(edge, Function) else _form(edge.array)
+        assert form is not None  # a node behind an edge was recorded
+        dX = check_gradient(dX, form, "{}: the gradient of input {}", node.name, index)
         yield edge, dX, not any(_share_memory(dX, other) for other in seen)
         seen.append(dX)
 
 
 def _share_memory(a: Array, b: Array) -> bool:
-    hosts = [isinstance(array, np.ndarray) for array in (a, b)]
-    if all(hosts):
-        return bool(np.may_share_memory(a, b))
-    return not any(hosts) and a.block is b.block
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and np.may_share_memory(a, b)
+    return a.block is getattr(b, "block", None)
 
 
-def _run_hooks(hooks: Sequence[Hook], array: Array) -> Array:
+def _run_hooks(hooks: dict[HookHandle, Hook], array: Array, name: str) -> Array:
+    """The gradient after every hook, in the order of registration; each sees a copy of what the one before left."""
     from alpha.tensor import Tensor
 
-    for hook in hooks:
-        result = hook(Tensor(array))
+    for hook in tuple(hooks.values()):
+        given = Tensor(Tensor(array).device.copy(array))
+        result = hook(given)
         if result is not None:
-            array = result.array
+            array = checked_tensor(result, given, f"{name}: the gradient that a hook returned").array
     return array
 
 
-def _deposit(leaf: Tensor, array: Array) -> None:
+def _deposit(leaf: Tensor, array: Array, owned: bool) -> None:
+    """Add to `.grad` of a leaf; `owned` tells that nobody else holds the array's memory."""
     from alpha.ops.elementwise import add
     from alpha.tensor import Tensor
 
-    hooked = _run_hooks(leaf._hooks, array)
-    if hooked is not array:  # a tensor of the hook's own
-        array = leaf.device.copy(hooked)
-    if leaf.grad is None:
-        leaf.grad = Tensor(array)
+    if leaf._hooks:
+        hooked = _run_hooks(leaf._hooks, array, "a leaf")
+        array, owned = hooked, owned and hooked is array
+    grad = leaf._grad
+    if grad is None:
+        leaf._grad = Tensor(array if owned else leaf.device.copy(array))
     else:
-        leaf.grad = Tensor(add(leaf.grad.array, array, out=leaf.grad.array))
+        add(grad.array, array, out=grad.array)
+        grad._version.bump("backward")

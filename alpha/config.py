@@ -2,49 +2,97 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from alpha.errors import ConfigError
 
+FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
 
 @dataclass(frozen=True)
 class Variable:
-    """One environment variable; `get()` reads it, the empty string counts as unset."""
+    """One environment variable; each of its readers takes the empty string as unset.
+
+    A value that means nothing is a `ConfigError`, which names the values that are allowed. `choices`: the names that
+    `choice` allows, if there is a fixed list of them.
+    """
 
     name: str
     default: str
     meaning: str
+    choices: tuple[str, ...] = ()
 
     def get(self) -> str:
+        """The text as it is."""
         return os.environ.get(self.name) or self.default
 
     def flag(self) -> bool:
-        return self.get() not in ("", "0")
+        """True or False, in one of the usual words, in capitals or not."""
+        text = self.get()
+        value = FLAGS.get(text.lower()) if text else False
+        if value is None:
+            raise ConfigError(f"{self.name}={text!r} is neither on ({_spelled(True)}) nor off ({_spelled(False)})")
+        return value
 
     def integer(self) -> int:
+        """A whole number."""
         text = self.get()
         try:
             return int(text)
         except ValueError:
             raise ConfigError(f"{self.name}={text!r} is not a whole number") from None
 
+    def choice(self, names: Iterable[str] = ()) -> str:
+        """One of `names` (by default of `choices`), or the default."""
+        text = self.get()
+        allowed = tuple(names) or self.choices
+        if text == self.default or text in allowed:
+            return text
+        close = difflib.get_close_matches(text, allowed, n=5, cutoff=0.4)
+        use = f"did you mean {_listed(close)}?" if close and len(allowed) > 10 else f"use {_listed(allowed)}"
+        raise ConfigError(f"{self.name}={text!r} is unknown: {use}")
+
+
+def _spelled(value: bool) -> str:
+    return ", ".join(word for word, meaning in FLAGS.items() if meaning is value)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " or ".join(", ".join(map(repr, names)).rsplit(", ", 1))
+
 
 DEBUG = Variable("ALPHA_DEBUG", "0", "1: print each convolution variant once as it is chosen")
 CONV_VARIANT = Variable("ALPHA_CONV_VARIANT", "", "force this row of the convolution variant table")
 TUNE = Variable("ALPHA_TUNE", "0", "1: time the convolution variants of each shape once, and take the fastest")
-CUDA_DRIVER = Variable("ALPHA_CUDA_DRIVER", "pycuda", "pycuda: the GPU; emulated: the same kernels run by the CPU")
+CUDA_DRIVER = Variable(
+    "ALPHA_CUDA_DRIVER",
+    "pycuda",
+    "pycuda: the GPU; emulated: the same kernels run by the CPU",
+    choices=("pycuda", "emulated"),
+)
 ISOLATE = Variable("ALPHA_ISOLATE", "0", "1: each GPU array is an allocation of its own, for compute-sanitizer")
 CACHE_DIR = Variable("ALPHA_CACHE_DIR", "", "where compiled kernels are kept (default ~/.cache/alpha)")
-COMPILER = Variable("ALPHA_COMPILER", "", "nvcc or nvrtc; default: nvcc where it is found")
+COMPILER = Variable("ALPHA_COMPILER", "", "nvcc or nvrtc; default: nvcc if it is found", choices=("nvcc", "nvrtc"))
 ARCH = Variable("ALPHA_ARCH", "", "compile for this architecture, e.g. sm_80 (default: the GPU's)")
 EMULATED_SEED = Variable("ALPHA_EMULATED_SEED", "0", "emulated driver: order of blocks and threads; 0 is ascending")
+EMULATED_BLOCKS = Variable(
+    "ALPHA_EMULATED_BLOCKS",
+    "",
+    "emulated driver: order of the blocks alone, ascending, descending or shuffled (default: by the seed)",
+    choices=("ascending", "descending", "shuffled"),
+)
 EMULATED_SANITIZE = Variable(
     "ALPHA_EMULATED_SANITIZE", "", "emulated driver: build kernels with e.g. address,undefined"
 )
+EMULATED_OPTIMIZE = Variable(
+    "ALPHA_EMULATED_OPTIMIZE", "3", "emulated driver: -O of the C++ compiler; with 1 a kernel compiles in half the time"
+)
 EMULATED_DEBUG = Variable("ALPHA_EMULATED_DEBUG", "0", "1: emulated driver: build kernels for a debugger")
-CPU_THREADS = Variable("ALPHA_CPU_THREADS", "0", "workers of the cpu operators; 0: one a core")
+CPU_THREADS = Variable("ALPHA_CPU_THREADS", "0", "workers of the cpu operators; 0: one per core")
 DATA_DIR = Variable("ALPHA_DATA_DIR", "", "where datasets are kept (default: datasets/)")
 
 VARIABLES = tuple(value for value in list(globals().values()) if isinstance(value, Variable))
@@ -57,5 +105,16 @@ def cache_dir() -> Path:
 
 
 def table() -> str:
-    """The variables as text, one a line; `python -m alpha.doctor` prints it."""
+    """The variables as text, one per line; `python -m alpha.doctor` prints it."""
     return "\n".join(f"{v.name:24} {v.get() or '-':12} {v.meaning}" for v in VARIABLES)
+
+
+def unknown() -> list[str]:
+    """One line for each ALPHA_* variable of the environment that Alpha does not read."""
+    known = [v.name for v in VARIABLES]
+    lines = []
+    for name in sorted(os.environ):
+        if name.startswith("ALPHA_") and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            lines.append(f"{name} is unknown" + (f": did you mean {close[0]}?" if close else ""))
+    return lines

@@ -21,23 +21,26 @@ from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.compile import NO_COMPILER, find_nvcc, nvcc_version, nvrtc_version
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.device import MIB, HostArray
+from alpha.train.options import print_anything
 
-PACKAGES = {  # distribution -> what installs it
-    "numpy": "alpha-cks",
-    "scipy": "alpha-cks",
-    "threadpoolctl": "alpha-cks",
-    "safetensors": "alpha-cks",
-    "pillow": "alpha-cks",
-    "tqdm": "alpha-cks",
-    "matplotlib": "alpha-cks[plot]",
-    "pycuda": "alpha-cks[cuda]",
-    "nvidia-ml-py": "alpha-cks[cuda]",
-    "cuda-bindings": "alpha-cks[nvrtc]",
+PACKAGES = {  # distribution -> the extra that installs it, "" for none
+    "numpy": "",
+    "ml-dtypes": "",
+    "scipy": "",
+    "threadpoolctl": "",
+    "safetensors": "",
+    "pillow": "",
+    "tqdm": "",
+    "matplotlib": "[plot]",
+    "pycuda": "[cuda]",
+    "nvidia-ml-py": "[cuda]",
+    "cuda-bindings": "[nvrtc]",
 }
 
 
 def main() -> int:
     """Print the report; 0 when the cpu works."""
+    print_anything()
     print(f"python        {platform.python_version()} on {platform.platform()}")
     for name, extra in PACKAGES.items():
         print(f"{name:13} {_package(name, extra)}")
@@ -46,6 +49,8 @@ def main() -> int:
     print(f"compiler      {_compiler()}")
     print(f"kernel cache  {_cache()}")
     print(f"\n{config.table()}\n")
+    for line in config.unknown():
+        print(f"warning: {line}\n")
     works = _check("cpu", _test_cpu)
     _check("cuda", _test_cuda)
     return 0 if works else 1
@@ -55,7 +60,7 @@ def _package(name: str, extra: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return f"missing: pip install '{extra}'"
+        return f"missing: pip install -e '.{extra}' in Alpha's checkout"
 
 
 def _blas() -> str:

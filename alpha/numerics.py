@@ -6,8 +6,12 @@
 "float32" (the default) is at least as accurate as float32 arithmetic; "tf32" keeps 11 bits of each operand and
 sums in float32. "bf16" on cuda gives bfloat16 activations, 8 bits: convolutions and linear layers take and give them,
 and what follows keeps them; every sum, all parameters, their gradients, batch statistics and losses stay float32, so
-there is no loss to scale. An operator may compute more accurately than asked, where that is all there is (cpu, older
-GPUs). The backward pass of an operator has the precision of its forward pass.
+there is no loss to scale. The backward pass of an operator has the precision of its forward pass, whatever has been set
+since.
+
+An operator computes more accurately than asked if that is all there is: the cpu computes in float32 in every precision
+(in float64 on float64 arrays), and so do GPUs older than sm_80, which with "bf16" have bfloat16 arrays nonetheless.
+`tests/ops/test_math_mode.py` shows what ran.
 """
 
 from __future__ import annotations
@@ -65,3 +69,8 @@ class precision(contextlib.ContextDecorator):
 
     def __exit__(self, *_: object) -> None:
         _state.name = _state.outer.pop()
+
+
+def computed_precision(device_name: str, asked: str) -> str:
+    """The precision in which a device computes if `asked` is in force: the cpu computes everything in float32."""
+    return "float32" if device_name == "cpu" else asked

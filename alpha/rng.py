@@ -8,9 +8,12 @@ can be drawn again from its number in place of being stored.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
+
+from alpha.runtime import fork
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -21,11 +24,22 @@ class Generator:
     """The seed and the number of the next stream."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork.held_across(threading.Lock())
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
         self.key, self.stream = int(seed) & 0xFFFFFFFFFFFFFFFF, 0
+
+    def state(self) -> dict[str, int]:
+        with self._lock:
+            return {"seed": self.key, "stream": self.stream}
+
+    def set_state(self, state: Mapping[str, int]) -> None:
+        wrong = not isinstance(state, Mapping) or set(state) != {"seed", "stream"}
+        if wrong or not all(type(value) is int and 0 <= value < 2**64 for value in state.values()):
+            raise ValueError(f"set_rng_state: {state!r} is not what get_rng_state returns")
+        with self._lock:
+            self.key, self.stream = state["seed"], state["stream"]
 
     def next_stream(self) -> tuple[int, int]:
         """(key, stream) of a fresh draw."""
@@ -41,6 +55,20 @@ default = Generator()
 def manual_seed(seed: int) -> None:
     """Start every later draw (initialisation, dropout) from `seed`."""
     default.seed(seed)
+
+
+def get_rng_state() -> dict[str, int]:
+    """The seed and the number of draws so far, as JSON can hold them; see `set_rng_state`."""
+    return default.state()
+
+
+def set_rng_state(state: Mapping[str, int]) -> None:
+    """Go on from a `get_rng_state()`: later draws are those that followed it.
+
+    Raises:
+        ValueError: the state is not {"seed": .., "stream": ..}, two whole numbers of at least 0 below 2**64.
+    """
+    default.set_state(state)
 
 
 def philox(key: int, stream: int, blocks: int, start: int = 0) -> npt.NDArray[np.uint32]:

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import copy
+import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from alpha import autograd
-from alpha.autograd import Edge, Function, Hook, Version
+from alpha.autograd import Edge, Function, Hook, HookHandle, Version
 from alpha.errors import GradientError, ShapeError
+from alpha.grad_mode import no_grad
 from alpha.numerics import is_floating
 from alpha.primitive import Array
 from alpha.runtime import Device, get_device
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 DTypeLike = Any  # "float32" or a numpy dtype
+Dims = int | Sequence[int] | None  # axes; None: all of them
 
 _DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
 
 
 def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """The numpy dtype of a name; `TypeError` lists what Alpha computes with."""
+    """The numpy dtype of a name, in the byte order of this machine; `TypeError` lists what Alpha computes with."""
     result = np.dtype(dtype)
     if result.name not in _DTYPES:
         raise TypeError(f"dtype {result.name} is not one of {', '.join(_DTYPES)}")
-    return result
+    return result if result.isnative else result.newbyteorder("=")
 
 
 class Tensor:
@@ -34,21 +41,24 @@ class Tensor:
     Attributes:
         array: the contiguous array itself, `numpy.ndarray` on cpu, `DeviceArray` on cuda.
         requires_grad: whether operators on it are recorded.
-        grad: the accumulated gradient (a Tensor of the same shape) or None.
     """
 
-    __slots__ = ("__weakref__", "_hooks", "_moments", "_node", "_version", "array", "grad", "requires_grad")
+    __slots__ = ("__weakref__", "_grad", "_hooks", "_moments", "_node", "_seen", "_version", "array", "requires_grad")
     __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
+    __hash__ = object.__hash__  # by identity, though == compares elements
 
     def __init__(self, array: Array, requires_grad: bool = False) -> None:
+        if type(array) is not np.ndarray and not hasattr(array, "block"):
+            raise TypeError(f"Tensor takes an array of a device, not a {type(array).__name__}; use alpha.tensor(..)")
         if requires_grad and not is_floating(array.dtype):
             raise TypeError(f"only floating tensors have gradients, not {array.dtype.name}")
         self.array = array
         self.requires_grad = requires_grad
-        self.grad: Tensor | None = None
+        self._grad: Tensor | None = None
         self._node: Function | None = None
         self._version = Version()
-        self._hooks: list[Hook] = []
+        self._seen: int | None = 0  # recorded writes to the memory that the node knows of; None: needs to know none
+        self._hooks: dict[HookHandle, Hook] = {}
         self._moments: Any = None  # of its channels, and the version that they are of
 
     # -- what it is ---------------------------------------------------------------------------
@@ -87,7 +97,7 @@ class Tensor:
         return self.shape[0]
 
     def __repr__(self) -> str:
-        body = np.array2string(self.numpy(), separator=", ", threshold=100, precision=4)
+        body = np.array2string(self.numpy(), separator=", ", threshold=100, precision=4, prefix="tensor(")
         grad = ", requires_grad=True" if self.requires_grad else ""
         return f"tensor({body}, {self.dtype.name}, device={self.device.name!r}{grad})"
 
@@ -116,6 +126,25 @@ class Tensor:
     def __int__(self) -> int:
         return int(self.item())
 
+    def __index__(self) -> int:
+        if self.size != 1 or is_floating(self.dtype):
+            raise TypeError(f"only an integer tensor of one element is an index, not {self.dtype.name} {self.shape}")
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ShapeError(
+                f"bool: a tensor of {self.size} elements (shape {self.shape}) is neither true nor false; "
+                "compare .numpy().all() or .any(), or test `is None`"
+            )
+        return bool(self.item())
+
+    def __contains__(self, value: Any) -> bool:
+        equal = self == value
+        if not isinstance(equal, Tensor):
+            raise TypeError(f"in: a {type(value).__name__} cannot be an element of a tensor")
+        return bool(equal.numpy().any())
+
     def to(self, device: str | Device) -> Tensor:
         """The same values on another device (itself if it is there); gradients flow back."""
         target = get_device(device)
@@ -135,44 +164,64 @@ class Tensor:
     def detach(self) -> Tensor:
         """The same memory outside the graph; in-place writes are seen by both."""
         result = Tensor(self.array)
-        result._version = self._version
+        result._version, result._seen = self._version, None
         return result
 
     # -- gradients ----------------------------------------------------------------------------
 
-    def backward(self, grad: Tensor | None = None, retain_graph: bool = False) -> None:
-        """Add d(self . grad)/d(leaf) to `.grad` of each leaf; `grad` defaults to 1 for one element.
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient or None; one that is assigned must have this tensor's shape, dtype and device."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, grad: Tensor | None) -> None:
+        self._grad = None if grad is None else autograd.checked_tensor(grad, self, "grad = ..: the gradient")
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: None = None,
+    ) -> None:
+        """Add d(self . gradient)/d(leaf) to `.grad` of each leaf.
+
+        Args:
+            gradient: of this tensor's shape, dtype and device; by default 1, for a tensor of one element.
+            retain_graph: keep what the graph saved, for another backward through it.
+            create_graph, inputs: not offered; only False and None.
 
         Raises:
-            GradientError: no gradient is required, `grad` is missing, or the graph was freed.
-            ShapeError: `grad` has another shape than the tensor.
+            GradientError: no gradient is required, `gradient` is missing or of another dtype or device, or the graph
+                was freed.
+            ShapeError: `gradient` has another shape than the tensor.
         """
-        if grad is None:
+        if create_graph or inputs is not None:
+            raise ValueError("backward: create_graph and inputs are not offered; only False and None")
+        if gradient is None:
             if self.size != 1:
                 raise GradientError(
-                    f"backward: grad is needed for a tensor of {self.size} elements (shape {self.shape})"
+                    f"backward: a gradient is needed for a tensor of {self.size} elements (shape {self.shape})"
                 )
             seed = self.device.upload(np.ones(self.shape, self.dtype))
         else:
-            if grad.shape != self.shape:
-                raise ShapeError(f"backward: grad has shape {grad.shape}, the tensor {self.shape}")
-            if grad.device is not self.device or grad.dtype != self.dtype:
-                raise GradientError(
-                    f"backward: grad is {grad.dtype.name} on {grad.device.name}, "
-                    f"the tensor {self.dtype.name} on {self.device.name}"
-                )
-            seed = grad.array
-        with autograd.no_grad():
-            autograd.backward(self, seed, retain_graph)
+            seed = autograd.checked_tensor(gradient, self, "backward: the gradient").array
+        with no_grad():
+            autograd.backward(self, seed, bool(retain_graph))
 
-    def register_hook(self, hook: Hook) -> None:
-        """Call `hook(grad)` when this tensor's gradient is ready; a returned tensor replaces it."""
+    def register_hook(self, hook: Hook) -> HookHandle:
+        """Call `hook(grad)` when this tensor's gradient is ready; a Tensor that it returns replaces the gradient.
+
+        Hooks run in the order of registration, each on the result of the one before. `remove()` of the handle takes
+        the hook off again.
+        """
         if not self.requires_grad:
             raise GradientError("register_hook: the tensor does not require a gradient")
-        (self._hooks if self._node is None else self._node.hooks).append(hook)
+        return HookHandle(self._hooks if self._node is None else self._node.hooks, hook)
 
     def zero_grad(self) -> None:
-        self.grad = None
+        self._grad = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """A leaf with memory of its own, without hooks; this is what copies a whole module."""
@@ -181,32 +230,56 @@ class Tensor:
         result = type(self).__new__(type(self))
         Tensor.__init__(result, self.device.copy(self.array), self.requires_grad)
         memo[id(self)] = result
-        result.grad = copy.deepcopy(self.grad, memo)
+        result._grad = copy.deepcopy(self._grad, memo)
         return result
 
     def _edge(self) -> Edge:
         return self._node if self._node is not None else self
 
-    # -- arithmetic: installed by alpha.ops.arithmetic ------------------------------------------
+    # -- operators: installed by alpha.ops.methods ----------------------------------------------
 
     if TYPE_CHECKING:
 
         def __add__(self, other: Any) -> Tensor: ...
         def __radd__(self, other: Any) -> Tensor: ...
+        def __iadd__(self, other: Any) -> Self: ...
         def __sub__(self, other: Any) -> Tensor: ...
         def __rsub__(self, other: Any) -> Tensor: ...
+        def __isub__(self, other: Any) -> Self: ...
         def __mul__(self, other: Any) -> Tensor: ...
         def __rmul__(self, other: Any) -> Tensor: ...
+        def __imul__(self, other: Any) -> Self: ...
         def __truediv__(self, other: Any) -> Tensor: ...
         def __rtruediv__(self, other: Any) -> Tensor: ...
+        def __itruediv__(self, other: Any) -> Self: ...
+        def __pow__(self, exponent: Any) -> Tensor: ...
+        def __rpow__(self, base: Any) -> Tensor: ...
+        def __matmul__(self, other: Any) -> Tensor: ...
+        def __rmatmul__(self, other: Any) -> Tensor: ...
         def __neg__(self) -> Tensor: ...
-        def __pow__(self, exponent: float) -> Tensor: ...
-        def __matmul__(self, other: Tensor) -> Tensor: ...
-        def add_(self, other: Any) -> Tensor: ...
-        def mul_(self, other: Any) -> Tensor: ...
+        def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+        def add(self, other: Any, *, alpha: float = 1) -> Tensor: ...
+        def add_(self, other: Any, *, alpha: float = 1) -> Self: ...
+        def sub(self, other: Any, *, alpha: float = 1) -> Tensor: ...
+        def sub_(self, other: Any, *, alpha: float = 1) -> Self: ...
+        def mul(self, other: Any) -> Tensor: ...
+        def mul_(self, other: Any) -> Self: ...
+        def div(self, other: Any) -> Tensor: ...
+        def div_(self, other: Any) -> Self: ...
+        def pow(self, exponent: Any) -> Tensor: ...
         def exp(self) -> Tensor: ...
         def log(self) -> Tensor: ...
         def sqrt(self) -> Tensor: ...
+        def matmul(self, other: Tensor) -> Tensor: ...
+        def sum(self, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor: ...
+        def mean(self, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor: ...
+        def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor: ...
+        def transpose(self, dim0: int, dim1: int) -> Tensor: ...
 
     # -- shape --------------------------------------------------------------------------------
 
@@ -216,14 +289,8 @@ class Tensor:
 
         return reshape(self, _lengths(shape))
 
-    def flatten(self, start: int = 1) -> Tensor:
-        """(D0, .., Dk) -> (D0, .., D(start-1), product of the rest), a view."""
-        from alpha.ops.layout import flatten
-
-        return flatten(self, start)
-
-    def __getitem__(self, index: int | slice) -> Tensor:
-        """Rows of the leading axis, contiguous: `x[3]` or `x[8:16]`, a view."""
+    def __getitem__(self, index: Any) -> Tensor:
+        """Rows of the leading axis, contiguous: `x[3]` or `x[8:16]`, a view. `TypeError` for other kinds of index."""
         from alpha.ops.layout import rows
 
         return rows(self, index)
@@ -232,29 +299,27 @@ class Tensor:
 def _lengths(shape: tuple[Any, ...]) -> tuple[int, ...]:
     if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
         shape = tuple(shape[0])
-    return tuple(int(length) for length in shape)
+    return tuple([operator.index(length) for length in shape])
 
 
 def tensor(
-    array: Any, requires_grad: bool = False, device: str | Device | None = None, dtype: DTypeLike = None
+    data: Any, *, dtype: DTypeLike = None, device: str | Device | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Copy values into a new tensor.
 
     Args:
-        array: a number, (nested) list, numpy array or Tensor.
-        requires_grad: record operators on it.
-        device: "cpu", "cuda", "auto" or a Device; default: where `array` is, else cpu.
+        data: a number, (nested) list, numpy array or Tensor.
         dtype: "float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool" or a numpy dtype.
             Default: that of a numpy array or Tensor; Python floats become float32, Python ints int64.
+        device: "cpu", "cuda", "auto" or a Device; default: that of a Tensor, else cpu.
+        requires_grad: record operators on it.
     """
-    if isinstance(array, Tensor):
-        device = array.device if device is None else device
-        array = array.numpy()
-    values = np.asarray(array)
-    if dtype is not None:
-        values = values.astype(as_dtype(dtype))
-    elif not isinstance(array, (np.ndarray, np.generic)) and values.dtype == np.float64:
-        values = values.astype(np.float32)
-    as_dtype(values.dtype)
+    if isinstance(data, Tensor):
+        device = data.device if device is None else device
+        data = data.numpy()
+    values = np.asarray(data)
+    if dtype is None and not isinstance(data, (np.ndarray, np.generic)) and values.dtype == np.float64:
+        dtype = np.float32
+    values = values.astype(as_dtype(values.dtype if dtype is None else dtype), copy=False)
     target = get_device("cpu" if device is None else device)
     return Tensor(target.upload(np.ascontiguousarray(values).reshape(values.shape)), requires_grad)

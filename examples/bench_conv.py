@@ -36,7 +36,7 @@ from bench.torch_side import TorchSide
 import alpha
 from alpha.errors import AlphaError
 from alpha.numerics import PRECISIONS
-from alpha.train import make_folder
+from alpha.train import make_folder, new_folder
 from alpha.train.options import Parser, positive_float
 
 
@@ -86,7 +86,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default=15.0,
         help="of each timing, warm-up not counted (default: %(default)s)",
     )
-    add("--output", type=Path, metavar="DIR", default=Path("runs/bench_conv"))
+    add("--output", type=Path, metavar="DIR", help="default: runs/bench_conv, or -2 and so on if that exists")
     args = parser.parse_args(arguments)
     args.cases = distinct(case for group in args.cases or [parse_cases("paper")] for case in group)
     args.command = " ".join(["python examples/bench_conv.py", *arguments])
@@ -177,7 +177,10 @@ class Bench:
 
 def run(args: argparse.Namespace) -> int:
     bench = Bench(args)
-    make_folder(args.output)
+    if args.output:
+        make_folder(args.output)
+    else:
+        args.output = new_folder(Path("runs/bench_conv"))
     print(bench.heading, flush=True)
     begin, status = time.perf_counter(), 0
     rows: list[Row] = []
@@ -202,7 +205,7 @@ def finish(bench: Bench, rows: list[Row], seconds: float) -> None:
     args, peer = bench.args, bench.peer.name if bench.peer else None
     took = f"{len({row.case for row in rows})} of {len(args.cases)} cases in {seconds:.0f} s"
     heading = [bench.heading, f"`{args.command}`: {took}"]
-    (args.output / "results.md").write_text(report.page(rows, heading, peer))
+    (args.output / "results.md").write_text(report.page(rows, heading, peer), encoding="utf-8")
     charts = save_charts(args.output, rows, peer)
     if peer:
         print(report.summary(rows, peer))

@@ -6,9 +6,9 @@
 Both train the same network from the same weights on the same batches of CIFAR-10 (the sample), with
 Adam. On a CPU PyTorch must be its CPU build (pip install torch --index-url
 https://download.pytorch.org/whl/cpu). Like is compared with like: float32 with PyTorch's strict float32
-(no TF32), tf32 with its TF32, bf16 with its autocast to bfloat16, all three on a GPU. A round is some
-steps of each; the median over the rounds counts. Memory is the most that tensors of one side take
-in a step.
+(no TF32), tf32 with its TF32, bf16 with its autocast to bfloat16, all three on a GPU. On a CPU Alpha computes in
+float32 whatever is asked, and its name says so: "Alpha bf16 (float32)". A round is some steps of each; the median over
+the rounds counts. Memory is the most that tensors of one side take in a step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import alpha
 from alpha import models, nn
 from alpha.data import resolve
 from alpha.errors import AlphaError
-from alpha.numerics import PRECISIONS
+from alpha.numerics import PRECISIONS, computed_precision
 from alpha.runtime import Device
 from alpha.train.options import Parser, positive_int
 
@@ -134,6 +134,7 @@ class TorchSide:
     def peak_bytes(self, batch: Any) -> int:
         """The most that tensors of this side take during a step; 0 on a CPU, where PyTorch does not count them."""
         if self.device != "cuda":
+            self.step(batch)  # so that both sides have made as many steps
             return 0
         self.torch.cuda.reset_peak_memory_stats()
         self.step(batch)
@@ -276,7 +277,7 @@ def compare(args: argparse.Namespace, torch: Any) -> None:
         f"ResNet18, batch {size}, {where}: alpha {alpha.__version__}, numpy {np.__version__}, torch {torch.__version__}"
     )
     if not gpu:
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        torch.set_num_threads(cores())
         if (load := os.getloadavg()[0]) > 0.5:  # PyTorch's threads wait by spinning, and suffer most
             print(f"the machine is busy (load average {load:.1f}): speeds are not comparable")
     alpha.manual_seed(0)
@@ -293,7 +294,9 @@ def compare(args: argparse.Namespace, torch: Any) -> None:
         torch_side = partial(TorchSide, torch, model, place, precision=precision)
         makes[f"PyTorch NCHW{suffix}"] = partial(torch_side, channels_last=False)
         makes[f"PyTorch channels_last{suffix}"] = partial(torch_side, channels_last=True)
-        makes[f"Alpha{suffix}"] = partial(AlphaSide, model, device, precision=precision)
+        computed = computed_precision(device.name, precision)
+        note = "" if computed == precision else f" ({computed})"
+        makes[f"Alpha{suffix}{note}"] = partial(AlphaSide, model, device, precision=precision)
     if args.losses:
         if device.name == "cpu":  # in float64 rounding is out of the way
             makes = {
@@ -313,15 +316,19 @@ def pixels(data: Any, rows: np.ndarray) -> Batch:
     return images, data.labels[rows].astype(np.int32)
 
 
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def processor() -> str:
     """How many cores of which CPU, where Linux tells it."""
-    cores = len(os.sched_getaffinity(0))
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{cores} cores of {names[0] if names else platform.machine()}"
+    return f"{cores()} cores of {names[0] if names else platform.machine()}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -65,7 +65,7 @@ class GatedNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for reduce, refine in zip(self.reduce, self.refine, strict=True):
             x = refine(reduce(x))
-        return self.head(swish(self.norm(x)).mean(axis=(1, 2)))
+        return self.head(swish(self.norm(x)).mean(dim=(1, 2)))
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

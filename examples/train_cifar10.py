@@ -2,25 +2,28 @@
 
     python examples/train_cifar10.py                        # ResNet18; the sample without a GPU
     python examples/train_cifar10.py --model vgg16 --data full --device cuda
+    python examples/train_cifar10.py --resume runs/resnet18 # goes on with a run that was stopped
 
-On the full set the defaults are the paper's: batch 512, Adam with lr 1e-3, pixels in [-1, 1], no
-augmentation, 25 to 40 epochs. On the sample they end in minutes on two CPU cores, the lr falling
-to 0 along a cosine. The output folder gets weights.safetensors and history.csv after every epoch,
-curves.png at the end.
+On the full set the defaults are the paper's: batch 512, Adam with lr 1e-3, pixels in [-1, 1], no augmentation, 25 to 40
+epochs. On the sample they end in minutes on two CPU cores, the lr falling to 0 along a cosine. A run has a folder of
+its own, which gets checkpoint.safetensors, weights.safetensors and history.csv after every epoch and when Ctrl-C or
+SIGTERM stops the run, and curves.png at the end. A resumed run ends with the same bits as one that was not stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import alpha
 from alpha import models
-from alpha.data import DataLoader, resolve
-from alpha.errors import AlphaError
-from alpha.numerics import PRECISIONS
-from alpha.train import History, Row, Trainer, make_folder, save_curves, save_weights
+from alpha.data import DataLoader, Source, resolve
+from alpha.errors import AlphaError, CheckpointError, TrainingError
+from alpha.numerics import PRECISIONS, computed_precision
+from alpha.train import Interrupted, Row, Run, Trainer, interrupt_between_steps, save_curves
 from alpha.train.options import Parser, natural_int, positive_float, positive_int
 
 PAPER_EPOCHS = {"resnet18": 25, "resnet34": 30, "vgg16": 35, "vgg19": 40}
@@ -30,19 +33,19 @@ SAMPLE_BATCH = 64
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; an option that was not given is None."""
     parser = Parser(prog="train_cifar10", description="Train a network on CIFAR-10.")
     add = parser.add_argument
-    add("--model", choices=PAPER_EPOCHS, default="resnet18")
+    add("--model", choices=PAPER_EPOCHS, help="default: resnet18")
     add("--epochs", type=positive_int, help="default: 6 on the sample, the paper's on the full set")
-    add("--steps", type=positive_int, help="at most so many steps an epoch")
+    add("--steps", type=positive_int, help="at most so many steps per epoch")
     add("--batch-size", type=positive_int, help="default: 64 on the sample, 512 on the full set")
-    add("--lr", type=positive_float, default=1e-3, help="of Adam (default: %(default)s)")
-    add("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    add("--lr", type=positive_float, help="of Adam (default: 0.001)")
+    add("--device", choices=["auto", "cpu", "cuda"], help="default: auto")
     add(
         "--precision",
         choices=PRECISIONS,
-        default="float32",
-        help="of convolutions and matrix products on cuda; bf16 is also how activations are stored",
+        help="of convolutions and matrix products on cuda; bf16 is also how activations are stored; default: float32",
     )
     add(
         "--schedule",
@@ -54,81 +57,132 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         metavar="sample|full|FOLDER",
         help="default: full with a GPU, where it is present or can be fetched, else sample",
     )
-    add("--seed", type=natural_int, default=0)
-    add("--output", type=Path, metavar="DIR", help="default: runs/MODEL-DATA")
-    return parser.parse_args(arguments)
+    add("--seed", type=natural_int, help="default: 0")
+    add("--output", type=Path, metavar="DIR", help="default: runs/MODEL, or runs/MODEL-2 and so on if that exists")
+    add("--overwrite", action="store_true", help="replace the run in --output")
+    add("--resume", type=Path, metavar="DIR", help="go on with the run in DIR; its options hold")
+    args = parser.parse_args(arguments)
+    if args.resume and (args.output or args.overwrite):
+        parser.error("--resume goes on in its own folder: leave --output and --overwrite out")
+    if args.overwrite and not args.output:
+        parser.error("--overwrite needs --output")
+    return args
+
+
+def new_options(args: argparse.Namespace) -> tuple[dict[str, Any], Source]:
+    """What a run is made of, with the defaults filled in, and its data."""
+    device = alpha.get_device(args.device or "auto").name
+    source = resolve(args.data, has_gpu=device == "cuda")
+    sample = source.name == "sample"
+    model = args.model or "resnet18"
+    named = args.data in (None, "sample", "full")
+    options = {
+        "model": model,
+        "data": source.name if named else str(Path(args.data).resolve()),
+        "device": device,
+        "precision": computed_precision(device, args.precision or "float32"),
+        "epochs": args.epochs or (SAMPLE_EPOCHS if sample else PAPER_EPOCHS[model]),
+        "steps": args.steps,
+        "batch_size": args.batch_size or (SAMPLE_BATCH if sample else PAPER_BATCH),
+        "lr": args.lr or 1e-3,
+        "schedule": args.schedule or ("cosine" if sample else "constant"),
+        "seed": args.seed or 0,
+    }
+    return options, source
+
+
+def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any], Source]:
+    """The options of the run; CheckpointError if the command line contradicts them."""
+    options = run.options
+    given = {name: getattr(args, name) for name in options if getattr(args, name, None) is not None}
+    if given.get("device") == "auto":
+        del given["device"]
+    if given.get("data") not in (None, "sample", "full"):
+        given["data"] = str(Path(given["data"]).resolve())
+    if "precision" in given:
+        given["precision"] = computed_precision(options["device"], given["precision"])
+    if options.get("schedule") == "constant" and "epochs" in given:
+        options["epochs"] = given.pop("epochs")  # nothing before depends on their number
+    wrong = [
+        f"--{name.replace('_', '-')} {value} (the run has {options[name]})"
+        for name, value in given.items()
+        if value != options[name]
+    ]
+    if wrong:
+        raise CheckpointError(f"the options contradict the run in {run.folder}: {', '.join(wrong)}; leave them out")
+    return options, resolve(options["data"], has_gpu=options["device"] == "cuda")
 
 
 def train(args: argparse.Namespace) -> int:
-    device = alpha.get_device(args.device)
-    source = resolve(args.data, has_gpu=device.name == "cuda")
-    print(f"{args.model} on {device.name} in {args.precision}, {source}", flush=True)
+    run = Run.resume(args.resume) if args.resume else None
+    options, source = resumed_options(args, run) if run else new_options(args)
+    device = alpha.get_device(options["device"])
+    asked, precision = args.precision, options["precision"]
+    note = f" (the cpu computes {asked} in float32)" if asked not in (None, precision) else ""
+    print(f"{options['model']} on {device.name} in {precision}{note}, {source}", flush=True)
     train_set, test_set = source.load()
-    sample = source.name == "sample"
-    epochs = args.epochs or (SAMPLE_EPOCHS if sample else PAPER_EPOCHS[args.model])
-    batch_size = args.batch_size or (SAMPLE_BATCH if sample else PAPER_BATCH)
-    train_loader = DataLoader(train_set, batch_size, shuffle=True, seed=args.seed)
-    test_loader = DataLoader(test_set, batch_size)
+    train_loader = DataLoader(train_set, options["batch_size"], shuffle=True, seed=options["seed"])
+    test_loader = DataLoader(test_set, options["batch_size"])
 
-    alpha.manual_seed(args.seed)
-    model = getattr(models, args.model)(num_classes=len(train_set.classes)).to(device)
-    optimizer = alpha.optim.Adam(model.parameters(), lr=args.lr)
+    alpha.manual_seed(options["seed"])
+    model = getattr(models, options["model"])(num_classes=len(train_set.classes)).to(device)
+    optimizer = alpha.optim.Adam(model.parameters(), lr=options["lr"])
     schedule = None
-    if (args.schedule or ("cosine" if sample else "constant")) == "cosine":
-        steps = min(len(train_loader), args.steps or len(train_loader))
-        schedule = alpha.optim.CosineAnnealing(optimizer, epochs * steps)
-    trainer = Trainer(model, optimizer, device, schedule=schedule, precision=args.precision)
-
-    output = args.output or Path("runs") / f"{args.model}-{source.name}"
-    make_folder(output)
-    weights = output / "weights.safetensors"
-    history = History(output / "history.csv")
-
-    def save() -> None:
-        facts = {
-            "model": args.model,
-            "data": source.name,
-            "seed": args.seed,
-            "precision": args.precision,
-            "epoch": trainer.epoch,
-            "step": trainer.step,
-        }
-        save_weights(weights, model.state_dict(), facts)
-
-    def finish() -> None:
-        title = f"{args.model} on CIFAR-10 ({source.name}), batch {batch_size}, lr {args.lr:g}, {args.precision}"
-        curves = save_curves(output / "curves.png", history.rows, title)
-        print(f"saved in {output}: {weights.name}, {history.path.name}, {curves}")
+    if options["schedule"] == "cosine":
+        steps = min(len(train_loader), options["steps"] or len(train_loader))
+        schedule = alpha.optim.CosineAnnealingLR(optimizer, options["epochs"] * steps)
+    trainer = Trainer(model, optimizer, device, schedule=schedule, precision=precision)
+    if run:
+        run.restore(trainer)
+        print(f"{run.folder}: goes on after step {trainer.step} of epoch {trainer.epoch}", flush=True)
+    else:
+        run = Run.start(options, Path("runs") / options["model"], args.output, args.overwrite)
 
     try:
-        for epoch in range(1, epochs + 1):
-            trained = trainer.train_epoch(train_loader, steps=args.steps)
-            tested = trainer.evaluate(test_loader)
-            row = Row.of(epoch, trained, tested)
-            save()
-            history.append(row)
-            print(f"epoch {epoch:2}/{epochs}  {row}", flush=True)
-        if args.steps is None and not sample:
+        with interrupt_between_steps(signal.SIGINT, signal.SIGTERM):
+            train_epochs(run, trainer, train_loader, test_loader)
+        if options["steps"] is None and source.name != "sample":
             print(f"on the train set: {trainer.evaluate(train_loader).accuracy:.2%}")
-    except KeyboardInterrupt:
-        save()
-        history.save()
-        print(f"interrupted after step {trainer.step} of epoch {trainer.epoch}")
-        finish()
-        return 130
-    finish()
+    except Interrupted as stop:
+        run.save(trainer)
+        print(f"interrupted after step {trainer.step} of epoch {trainer.epoch}; go on with --resume {run.folder}")
+        finish(run)
+        return stop.status
+    finish(run)
     return 0
+
+
+def train_epochs(run: Run, trainer: Trainer, train_loader: DataLoader, test_loader: DataLoader) -> None:
+    """Train, evaluate and save, epoch after epoch, until the run has all of them."""
+    epochs = run.options["epochs"]
+    while (epoch := len(run.history.rows) + 1) <= epochs:
+        run.trained = run.trained or trainer.train_epoch(train_loader, steps=run.options["steps"])
+        row = Row.of(epoch, run.trained, trainer.evaluate(test_loader))
+        run.trained = None
+        run.history.rows.append(row)
+        run.save(trainer)
+        print(f"epoch {epoch:2}/{epochs}  {row}", flush=True)
+
+
+def finish(run: Run) -> None:
+    o = run.options
+    title = f"{o['model']} on CIFAR-10 ({o['data']}), batch {o['batch_size']}, lr {o['lr']:g}, {o['precision']}"
+    curves = save_curves(run.folder / "curves.png", run.history.rows, title)
+    print(f"saved in {run.folder}: checkpoint.safetensors, weights.safetensors, history.csv, {curves}")
 
 
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
     try:
         return train(args)
+    except TrainingError as error:
+        print(f"train_cifar10: {error}: try --lr with a smaller number", file=sys.stderr)
+        return 2
     except AlphaError as error:
         print(f"train_cifar10: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("train_cifar10: interrupted", file=sys.stderr)
+        print("train_cifar10: stopped at once; the last saved epoch is intact", file=sys.stderr)
         return 130
 
 

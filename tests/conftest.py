@@ -16,7 +16,8 @@ from alpha.runtime import get_device
 
 
 def pytest_configure() -> None:
-    """Choose the driver before anything makes the device."""
+    """Choose the driver before anything makes the device. Tests run a kernel a few times, so it is compiled quickly."""
+    os.environ.setdefault("ALPHA_EMULATED_OPTIMIZE", "1")
     if "ALPHA_CUDA_DRIVER" in os.environ:
         return
     try:

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 
 import alpha
 from alpha import Tensor
-from alpha.runtime.cuda import emulated_compiler
+from alpha.ops.conv2d.variant import Variant
 
 Spec = Any  # a shape (standard normal numbers) or the array itself
 
 
 def compiled_quickly() -> AbstractContextManager[object]:
-    """Emulated drivers made within compile kernels in half the time; for tests that run hundreds of them once."""
-    return patch.object(emulated_compiler, "FAST", ("-O1", "-g1"))
+    """Emulated drivers that are made within compile kernels in half the time, also outside of pytest."""
+    return patch.dict(os.environ, ALPHA_EMULATED_OPTIMIZE="1")
+
+
+def sample_of(rows: Iterable[Variant]) -> list[ParameterSet]:
+    """Rows of the table of convolutions as parameters: those that `make test` runs, and the others for `make gate`.
+
+    `make test` runs the smallest tile of each kernel in each precision and with each kind of operands.
+    """
+    ordered = list(rows)
+    smallest: dict[object, Variant] = {}
+    for row in sorted(ordered, key=lambda row: math.prod(row.tile.get(side, 1) for side in ("BM", "BN"))):
+        kinds = tuple(value for value in row.tile.values() if isinstance(value, str))
+        smallest.setdefault((row.operator, row.run, row.precision, kinds), row)
+    sample = {row.name for row in smallest.values()}
+    return [pytest.param(row, id=row.name, marks=() if row.name in sample else pytest.mark.gate) for row in ordered]
 
 
 def values(specs: Sequence[Spec], seed: int = 0) -> list[np.ndarray]:

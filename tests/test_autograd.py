@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import alpha
+import alpha.nn.functional as F
 from alpha import Function, GradientError, ShapeError, Tensor
+from alpha.ops.elementwise import add, multiply
 
 
 def leaf(device: str, *values: float) -> Tensor:
@@ -107,11 +109,11 @@ def test_backward_twice_needs_retain_graph(device: str) -> None:
 
 def test_backward_refuses(device: str) -> None:
     x = leaf(device, 1.0, 2.0)
-    with pytest.raises(GradientError, match=r"grad is needed for a tensor of 2 elements"):
+    with pytest.raises(GradientError, match=r"a gradient is needed for a tensor of 2 elements"):
         (x * 2.0).backward()
-    with pytest.raises(ShapeError, match=r"grad has shape \(3,\), the tensor \(2,\)"):
+    with pytest.raises(ShapeError, match=r"backward: the gradient has shape \(3,\), the tensor \(2,\)"):
         (x * 2.0).backward(alpha.tensor([1.0, 1.0, 1.0], device=device))
-    with pytest.raises(GradientError, match="grad is float64 on"):
+    with pytest.raises(GradientError, match=r"backward: the gradient is float64 on .*, the tensor float32 on"):
         (x * 2.0).backward(alpha.tensor(np.ones(2), device=device))
     with pytest.raises(GradientError, match="does not require a gradient"):
         alpha.tensor(1.0, device=device).backward()
@@ -155,7 +157,7 @@ def test_in_place_operators_that_need_no_saved_tensor(device: str) -> None:
     y = x * 2.0
     y.add_(x)
     y.mul_(3.0)
-    alpha.nn.functional.leaky_relu(y, 0.5, in_place=True)
+    alpha.nn.functional.leaky_relu(y, 0.5, inplace=True)
     np.testing.assert_array_equal(y.numpy(), [9, -9])
     y.sum().backward()
     assert grad(x) == [9.0, 4.5]
@@ -187,6 +189,105 @@ def test_a_view_taken_before_a_recorded_write_is_refused(device: str) -> None:
         before.sum()
     y.reshape(2, 1).sum().backward()
     assert grad(x) == [6.0, 6.0]
+
+
+@pytest.mark.parametrize("write", ["base", "view"])
+def test_a_recorded_write_that_another_tensor_does_not_know_of(device: str, write: str) -> None:
+    """Neither tensor was in the graph: after the write the other one would lose the gradient without a word."""
+    x = leaf(device, 1.0, 2.0)
+    base = alpha.tensor([0.0, 0.0], device=device)
+    view = base.reshape(2, 1)
+    written, other = (base, view) if write == "base" else (view, base)
+    written.add_(x.reshape(written.shape))
+    with pytest.raises(GradientError, match=r"AddInPlace wrote the memory of a tensor in place through another"):
+        other.sum()
+    written.sum().backward()
+    assert grad(x) == [1.0, 1.0]
+
+
+def test_a_stale_view_does_not_start_a_backward(device: str) -> None:
+    x = leaf(device, 1.0, 2.0)
+    y = x * 2.0
+    before = y.reshape(2, 1)
+    y.mul_(3.0)
+    with pytest.raises(GradientError, match=r"backward: AffineInPlace wrote the base of a view"):
+        before.backward(alpha.tensor([[1.0], [1.0]], device=device))
+    assert x.grad is None
+
+
+def test_a_detached_tensor_follows_recorded_writes(device: str) -> None:
+    x = leaf(device, 1.0, 2.0)
+    y = x * 2.0
+    constant = y.detach()
+    y.mul_(3.0)
+    assert constant.sum().item() == 18.0
+
+
+KEEPERS: dict[str, Any] = {  # operators whose gradient reads their output
+    "exp": lambda y: y.exp(),
+    "sqrt": lambda y: y.sqrt(),
+    "1 / x": lambda y: 1 / y,
+    "relu": F.relu,
+    "leaky_relu": F.leaky_relu,
+    "sigmoid": F.sigmoid,
+    "tanh": F.tanh,
+    "conv2d": lambda y: F.conv2d(y.reshape(1, 2, 2, 1), kernel(y, 1, 1, 1, 1), None, 1, 0, negative_slope=0.1),
+    "conv_transpose2d": lambda y: F.conv_transpose2d(
+        y.reshape(1, 2, 2, 1), kernel(y, 1, 1, 1, 1), None, 1, 0, 0, negative_slope=0.1
+    ),
+}
+
+
+def kernel(like: Tensor, *shape: int) -> Tensor:
+    return alpha.tensor(np.ones(shape, np.float32), device=like.device)
+
+
+@pytest.mark.parametrize("name", KEEPERS)
+def test_an_output_that_is_saved_is_guarded(device: str, name: str) -> None:
+    x = leaf(device, 1.0, 2.0, 3.0, 4.0)
+    KEEPERS[name](x).sum().backward()
+    y = KEEPERS[name](x)
+    loss = y.sum()
+    y.detach().add_(1.0)
+    with pytest.raises(GradientError, match="written in place by AffineInPlace"):
+        loss.backward()
+
+
+INPUTS: dict[str, Any] = {  # operators whose gradient reads an input
+    "mul": lambda y: y * y.detach(),
+    "div": lambda y: 2.0 / (y * 1.0) + kernel(y, 4) / y,
+    "elu": F.elu,
+    "softplus": F.softplus,
+    "pow": lambda y: y**3,
+    "tensor pow": lambda y: kernel(y, 4) ** y,
+    "log": lambda y: y.log(),
+    "gelu": F.gelu,
+    "matmul": lambda y: y.reshape(2, 2) @ y.reshape(2, 2),
+    "linear": lambda y: F.linear(y.reshape(2, 2), y.reshape(2, 2)),
+    "a reshaped copy of none": lambda y: Flat.apply(y),
+}
+
+
+class Flat(Function):
+    """Y = X^2 with half its gradient, keeping X under another shape: the guard knows the memory, not the object."""
+
+    def forward(self, *arrays: Any, **options: Any) -> Any:
+        self.save(arrays[0].reshape(-1))
+        return multiply(arrays[0], arrays[0])
+
+    def backward(self, dY: Any) -> Any:
+        (X,) = self.saved
+        return multiply(X, dY)
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_an_input_that_is_saved_is_guarded(device: str, name: str) -> None:
+    x = leaf(device, 1.0, 2.0, 3.0, 4.0)
+    y = x * 1.0
+    loss = INPUTS[name](y).sum()
+    y.detach().add_(1.0)
+    with pytest.raises(GradientError, match="written in place by AffineInPlace"):
+        loss.backward()
 
 
 # -- hooks ----------------------------------------------------------------------------------------
@@ -222,6 +323,234 @@ def test_a_tensor_returned_by_a_hook_stays_the_users(device: str) -> None:
         (x * 2.0).sum().backward()
     assert grad(x) == [10.0]
     assert mine.item() == 5.0
+
+
+@pytest.mark.parametrize("what", ["leaf", "result"])
+def test_two_hooks_run_in_order_each_on_the_result_of_the_one_before(device: str, what: str) -> None:
+    x = leaf(device, 1.0, 2.0)
+    y = x * 1.0
+    seen: list[tuple[str, list[float]]] = []
+
+    def hook(name: str, factor: float | None) -> Any:
+        def call(g: Tensor) -> Tensor | None:
+            seen.append((name, [float(v) for v in g.numpy()]))
+            return None if factor is None else g * factor
+
+        return call
+
+    target = x if what == "leaf" else y
+    handles = [target.register_hook(hook(*each)) for each in (("a", 2.0), ("b", None), ("c", 5.0))]
+    (y * 3.0).sum().backward(retain_graph=True)
+    assert seen == [("a", [3.0, 3.0]), ("b", [6.0, 6.0]), ("c", [6.0, 6.0])]
+    assert grad(x) == [30.0, 30.0]
+    seen.clear()
+    handles[0].remove()
+    handles[0].remove()
+    (y * 3.0).sum().backward()
+    assert seen == [("b", [3.0, 3.0]), ("c", [3.0, 3.0])]
+    assert grad(x) == [45.0, 45.0]
+
+
+def test_a_hook_may_take_itself_off(device: str) -> None:
+    x = leaf(device, 1.0)
+    calls: list[int] = []
+
+    def once(g: Tensor) -> None:
+        calls.append(1)
+        handle.remove()
+
+    handle = x.register_hook(once)
+    x.register_hook(lambda g: calls.append(2))
+    for _ in range(2):
+        (x * 1.0).sum().backward()
+    assert calls == [1, 2, 2]
+
+
+def test_what_a_hook_keeps_does_not_change(device: str) -> None:
+    """Gradients are added in place; the tensor that a hook was given is not what they are added to."""
+    x = leaf(device, 1.0)
+    y = x * 1.0
+    kept: list[Tensor] = []
+    for target in (x, y):
+        target.register_hook(kept.append)
+    for _ in range(2):
+        (y * 2.0).sum().backward(retain_graph=True)
+    assert [g.item() for g in kept] == [2.0, 2.0, 2.0, 2.0]
+    assert grad(x) == [4.0]
+
+
+def test_a_hook_that_writes_its_argument_changes_no_other_gradient(device: str) -> None:
+    a, b = leaf(device, 1.0), leaf(device, 1.0)
+    given = alpha.tensor([1.0], device=device)
+    a.register_hook(lambda g: g.mul_(10.0))
+    (a + b).backward(given)
+    assert (grad(a), grad(b), given.item()) == ([10.0], [1.0], 1.0)
+
+
+# -- gradients that come in -----------------------------------------------------------------------
+
+WRONG: dict[str, tuple[Any, type[Exception], str]] = {
+    "broadcasts": (lambda device: alpha.tensor([1.0], device=device), ShapeError, r"shape \(1,\), the tensor \(2,\)"),
+    "too large": (lambda device: alpha.tensor([[1.0, 1.0]] * 3, device=device), ShapeError, r"shape \(3, 2\)"),
+    "0-d": (lambda device: alpha.tensor(1.0, device=device), ShapeError, r"shape \(\), the tensor \(2,\)"),
+    "float64": (lambda device: alpha.tensor(np.ones(2), device=device), GradientError, "is float64 on .* float32 on"),
+    "int64": (lambda device: alpha.tensor([1, 1], device=device), GradientError, "is int64 on"),
+    "elsewhere": (
+        lambda device: alpha.tensor([1.0, 1.0], device="cuda" if device == "cpu" else "cpu"),
+        GradientError,
+        "is float32 on .*, the tensor float32 on",
+    ),
+    "an array": (lambda device: np.ones(2, np.float32), TypeError, "is a ndarray, a Tensor is needed"),
+    "a list": (lambda device: [1.0, 1.0], TypeError, "is a list, a Tensor is needed"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_gradient_is_refused_at_every_way_in(device: str, name: str) -> None:
+    make, error, message = WRONG[name]
+    wrong = make(device)
+    x = leaf(device, 1.0, 2.0)
+    with pytest.raises(error, match=f"grad = ..: the gradient .*{message}"):
+        x.grad = wrong
+    assert x.grad is None
+    with pytest.raises(error, match=f"backward: the gradient .*{message}"):
+        (x * 2.0).backward(wrong)
+    for target in (x, y := x * 2.0):
+        handle = target.register_hook(lambda g: wrong)
+        with pytest.raises(error, match=f"(a leaf|Affine): the gradient that a hook returned .*{message}"):
+            y.sum().backward(retain_graph=True)
+        handle.remove()
+
+    class Own(Function):
+        def forward(self, *arrays: Any, **options: Any) -> Any:
+            return multiply(*arrays)
+
+        def backward(self, dY: Any) -> Any:
+            return dY, wrong.array if isinstance(wrong, Tensor) else wrong
+
+    for second in (x, x * 2.0):
+        own = Own.apply(leaf(device, 1.0, 1.0), second)
+        if name == "an array" and device == "cpu":  # it is the gradient itself
+            own.sum().backward()
+            continue
+        with pytest.raises((error, TypeError, GradientError), match="Own: the gradient of input 1"):
+            own.sum().backward()
+    assert x.grad is None or name == "an array"
+
+
+def test_gradients_that_fit_are_taken(device: str) -> None:
+    x = leaf(device, 1.0, 2.0)
+    given = alpha.tensor([3.0, 4.0], device=device)
+    x.grad = given
+    assert x.grad is given
+    (x * 2.0).sum().backward()
+    assert x.grad is given
+    assert grad(x) == [5.0, 6.0]
+    x.grad = None
+    assert x.grad is None
+
+
+def test_arguments_of_backward_that_are_not_offered() -> None:
+    y = leaf("cpu", 1.0) * 2.0
+    with pytest.raises(ValueError, match="create_graph and inputs are not offered"):
+        y.backward(None, None, True)
+    with pytest.raises(ValueError, match="create_graph and inputs are not offered"):
+        y.backward(inputs=[y])  # type: ignore[arg-type]
+
+
+# -- memory that gradients share --------------------------------------------------------------------
+
+
+class OneArrayTwice(Function):
+    """Y = A + B; both gradients are one array."""
+
+    def forward(self, *arrays: Any, **options: Any) -> Any:
+        return add(*arrays)
+
+    def backward(self, dY: Any) -> Any:
+        one = add(dY, dY)
+        return one, one
+
+
+class Itself(OneArrayTwice):
+    """Y = A + B; both gradients are the output's."""
+
+    def backward(self, dY: Any) -> Any:
+        return dY, dY
+
+
+class Saved(Function):
+    """Y = sum of W X; the gradient of X is the saved W itself, as dY is 1."""
+
+    def forward(self, *arrays: Any, **options: Any) -> Any:
+        self.save(arrays[1])
+        return multiply(*arrays)
+
+    def backward(self, dY: Any) -> Any:
+        return self.saved[0], None
+
+
+@pytest.mark.parametrize(("rule", "slope"), [(OneArrayTwice, 2.0), (Itself, 1.0)])
+def test_a_rule_that_returns_one_array_for_two_inputs(device: str, rule: type[Function], slope: float) -> None:
+    """Leaves and results: what is added to one gradient must not get into the other."""
+    a, b = leaf(device, 1.0), leaf(device, 1.0)
+    for _ in range(2):
+        rule.apply(a, b).sum().backward()
+    assert (grad(a), grad(b)) == ([2 * slope], [2 * slope])
+    with alpha.no_grad():
+        a.grad.mul_(100.0)  # type: ignore[union-attr]
+    assert grad(b) == [2 * slope]
+    a, b = leaf(device, 1.0), leaf(device, 1.0)
+    x, y = a * 3.0, b * 5.0
+    (rule.apply(x, y) + x * 7.0 + y * 11.0).sum().backward()
+    assert (grad(a), grad(b)) == ([3 * (slope + 7)], [5 * (slope + 11)])
+    a = leaf(device, 1.0)
+    x = a * 3.0
+    rule.apply(x, x).sum().backward()
+    assert grad(a) == [6 * slope]
+
+
+def test_a_rule_that_returns_what_it_saved(device: str) -> None:
+    x, w = leaf(device, 1.0, 2.0), alpha.tensor([3.0, 4.0], device=device)
+    for source in (x, x * 1.0):
+        y = Saved.apply(source, w)
+        loss = (y + source * 10.0).sum()
+        for _ in range(2):
+            loss.backward(retain_graph=True)
+    np.testing.assert_array_equal(w.numpy(), [3, 4])
+    assert grad(x) == [52.0, 56.0]
+
+
+def test_sums_of_shared_terms(device: str) -> None:
+    """(2x + 3x) + 2x, where gradients of one array meet at x and at its results."""
+    x = leaf(device, 1.0, -1.0)
+    ((x * 2.0 + x * 3.0) + x * 2.0).sum().backward()
+    assert grad(x) == [7.0, 7.0]
+    x = leaf(device, 1.0, -1.0)
+    y = x * 1.0
+    ((y + y) + (y + x) + y.reshape(2, 1).reshape(2)).sum().backward()
+    assert grad(x) == [5.0, 5.0]
+
+
+def test_a_graph_walked_twice_through_a_loss(device: str) -> None:
+    """With retain_graph the second walk finds everything that the first one read unchanged."""
+    rng = np.random.default_rng(0)
+    x = alpha.tensor(rng.standard_normal((4, 6)).astype(np.float32), requires_grad=True, device=device)
+    w = alpha.tensor(rng.standard_normal((3, 6)).astype(np.float32), requires_grad=True, device=device)
+    labels = alpha.tensor([0, 1, 2, 1], device=device)
+    hidden = F.gelu((x * x + 1.0).sqrt().exp().log() ** 2 / x**2.0)
+    loss = F.cross_entropy(F.linear(F.relu(hidden) + F.tanh(x), w), labels)
+    loss.backward(retain_graph=True)
+    assert x.grad is not None
+    assert w.grad is not None
+    first = x.grad.numpy(), w.grad.numpy()
+    x.grad = w.grad = None
+    loss.backward(retain_graph=True)
+    np.testing.assert_array_equal(x.grad.numpy(), first[0])  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(w.grad.numpy(), first[1])  # type: ignore[attr-defined]
+    loss.backward()
+    np.testing.assert_allclose(x.grad.numpy(), 2 * first[0], rtol=1e-5)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(w.grad.numpy(), 2 * first[1], rtol=1e-5)  # type: ignore[attr-defined]
 
 
 # -- depth and memory -----------------------------------------------------------------------------
@@ -290,6 +619,60 @@ def test_an_operator_of_the_users_own() -> None:
     x = leaf("cpu", 2.0)
     Cube.apply(x).sum().backward()
     assert grad(x) == [12.0]
+
+
+def test_numpy_scalars_and_views_of_a_users_operator_are_arrays() -> None:
+    class Cube(Function):
+        def forward(self, *arrays: Any, **options: Any) -> Any:
+            self.save(arrays[0])
+            return arrays[0] ** 3  # a numpy scalar, if X is 0-d
+
+        def backward(self, dY: Any) -> Any:
+            (X,) = self.saved
+            return 3 * X**2 * dY
+
+    class Turn(Function):
+        def forward(self, *arrays: Any, **options: Any) -> Any:
+            return arrays[0].T
+
+        def backward(self, dY: Any) -> Any:
+            return dY.T
+
+    x = alpha.tensor(2.0, requires_grad=True)
+    y = Cube.apply(x)
+    assert (y.shape, y.item()) == ((), 8.0)
+    y.backward()
+    assert x.grad is not None
+    assert (x.grad.shape, x.grad.item()) == ((), 12.0)
+    x = alpha.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    y = Turn.apply(x)
+    assert y.array.flags.c_contiguous
+    with alpha.no_grad():
+        y.add_(1.0)
+    np.testing.assert_array_equal(y.numpy(), x.numpy().T + 1)
+    (y * alpha.tensor([[1.0, 2.0]] * 3)).sum().backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), [[1, 1, 1], [2, 2, 2]])
+    with alpha.no_grad():
+        x.grad.add_(1.0)
+    np.testing.assert_array_equal(x.grad.numpy(), [[2, 2, 2], [3, 3, 3]])
+
+
+def test_what_is_no_tensor_is_named() -> None:
+    class Same(Function):
+        def forward(self, *arrays: Any, **options: Any) -> Any:
+            return options.get("result", arrays[0])
+
+    with pytest.raises(TypeError, match=r"Same: input 1 is a ndarray, a Tensor is needed; use alpha\.tensor"):
+        Same.apply(leaf("cpu", 1.0), np.ones(1))
+    with pytest.raises(TypeError, match="Same: at least one input must be a Tensor"):
+        Same.apply()
+    for result in (None, [1.0], alpha.tensor(1.0)):
+        with pytest.raises(TypeError, match=r"Tensor takes an array of a device, not a (NoneType|list|Tensor)"):
+            Same.apply(leaf("cpu", 1.0), result=result)
+    for values in ([1.0, 2.0], 3.0, np.float32(3)):
+        with pytest.raises(TypeError, match=r"Tensor takes an array .* use alpha\.tensor"):
+            Tensor(values)
 
 
 def test_a_rule_with_the_wrong_number_of_gradients_is_named() -> None:

@@ -19,6 +19,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "runtime": 1,
     "primitive": 2,
     "autograd": 2,
+    "grad_mode": 2,
     "tensor": 2,
     "numerics": 2,
     "rng": 2,

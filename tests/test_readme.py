@@ -50,4 +50,5 @@ def test_make_lists_its_targets() -> None:
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
     run = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert [line.split()[1] for line in run.stdout.splitlines()] == ["train", "test", "sanitize", "clean", "help"]
+    targets = ["train", "test", "gate", "sanitize", "parity", "mutate", "format", "clean", "help"]
+    assert [line.split()[1] for line in run.stdout.splitlines()] == targets

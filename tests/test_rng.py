@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -60,3 +63,35 @@ def test_distributions() -> None:
 def test_any_shape(shape: tuple[int, ...]) -> None:
     assert rng.uniform(shape).shape == shape
     assert rng.normal(shape).shape == shape
+
+
+def test_a_state_brings_the_same_draws_back_through_json() -> None:
+    alpha.manual_seed(2**63 + 5)
+    rng.uniform((3,))
+    state = json.loads(json.dumps(alpha.get_rng_state()))
+    expected = rng.uniform((5,)), rng.normal((5,))
+    alpha.manual_seed(1)
+    alpha.set_rng_state(state)
+    np.testing.assert_array_equal(rng.uniform((5,)), expected[0])
+    np.testing.assert_array_equal(rng.normal((5,)), expected[1])
+
+
+def test_a_state_brings_dropout_masks_back(device: str) -> None:
+    x = alpha.tensor(np.ones(1000, np.float32), device=device)
+    state = alpha.get_rng_state()
+    masks = [alpha.nn.functional.dropout(x, 0.5, True).numpy() for _ in range(2)]
+    alpha.set_rng_state(state)
+    for mask in masks:
+        np.testing.assert_array_equal(alpha.nn.functional.dropout(x, 0.5, True).numpy(), mask)
+    assert (masks[0] != masks[1]).any()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [None, 3, {}, {"seed": 1}, {"seed": 1, "stream": -1}, {"seed": 1.0, "stream": 0}, {"seed": 2**64, "stream": 0}],
+)
+def test_a_state_that_is_none_changes_nothing(state: Any) -> None:
+    before = alpha.get_rng_state()
+    with pytest.raises(ValueError, match=r"set_rng_state: .* is not what get_rng_state returns"):
+        alpha.set_rng_state(state)
+    assert alpha.get_rng_state() == before

@@ -56,6 +56,8 @@ def test_repr() -> None:
     assert repr(x) == "tensor([[1. , 2.5]], float32, device='cpu', requires_grad=True)"
     assert repr(alpha.tensor([1, 2])) == "tensor([1, 2], int64, device='cpu')"
     assert len(repr(alpha.tensor(np.zeros((1000, 1000))))) < 500
+    rows = ["tensor([[0, 1],", "        [2, 3]], int64, device='cpu')"]  # rows below each other
+    assert repr(alpha.tensor([[0, 1], [2, 3]])).splitlines() == rows
 
 
 def test_item_and_conversions(device: str) -> None:
@@ -132,10 +134,16 @@ def test_reshape_that_does_not_fit(shape: tuple[int, ...]) -> None:
 
 def test_flatten(device: str) -> None:
     x = alpha.tensor(np.zeros((2, 3, 4), np.float32), device=device)
-    assert x.flatten().shape == (2, 12)
-    assert x.flatten(0).shape == (24,)
-    with pytest.raises(ShapeError, match=r"flatten: start=3 is not an axis of shape \(2, 3, 4\)"):
+    assert x.flatten().shape == (24,)
+    assert x.flatten(1).shape == (2, 12)
+    assert x.flatten(0, 1).shape == x.flatten(end_dim=-2).shape == (6, 4)
+    assert x.flatten(-2).shape == x.flatten(np.int64(1), 2).shape == (2, 12)
+    assert x.flatten(1, 1).shape == (2, 3, 4)
+    assert alpha.tensor(1.0, device=device).flatten().shape == (1,)
+    with pytest.raises(ShapeError, match=r"flatten: 3 is not an axis of shape \(2, 3, 4\)"):
         x.flatten(3)
+    with pytest.raises(ShapeError, match=r"flatten: start_dim=2 comes after end_dim=1 in shape \(2, 3, 4\)"):
+        x.flatten(2, 1)
 
 
 def test_rows(device: str) -> None:
@@ -150,8 +158,37 @@ def test_rows(device: str) -> None:
         x[4]
     with pytest.raises(ShapeError, match="step 2"):
         x[::2]
-    with pytest.raises(TypeError, match="only rows of the leading axis"):
-        x[0, 1]  # type: ignore[index]
+    np.testing.assert_array_equal(x[np.int64(1)].numpy(), values[1])
+    np.testing.assert_array_equal(x[alpha.tensor(-1, device=device)].numpy(), values[-1])
+    np.testing.assert_array_equal(x[np.int32(1) : alpha.tensor(3)].numpy(), values[1:3])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        True,
+        np.True_,
+        np.array(True),
+        alpha.tensor(True),
+        (0, 1),
+        (slice(None), 0),
+        [0, 1],
+        np.array([0, 1]),
+        np.array([1]),
+        alpha.tensor([1]),
+        alpha.tensor([True, False]),
+        alpha.tensor(1.0),
+        1.0,
+        None,
+        ...,
+        "1",
+    ],
+    ids=repr,
+)
+def test_other_kinds_of_index_are_refused(device: str, index: object) -> None:
+    x = alpha.tensor(np.zeros((2, 2), np.float32), device=device)
+    with pytest.raises(TypeError, match="index"):
+        x[index]
 
 
 def test_detach_shares_memory(device: str) -> None:
@@ -162,6 +199,23 @@ def test_detach_shares_memory(device: str) -> None:
     base = alpha.tensor([1.0], device=device)
     base.detach().add_(1.0)
     assert base.item() == 2.0
+
+
+@pytest.mark.parametrize("size", [2.0, "2", None, [1.5]])
+def test_sizes_are_integers(size: object) -> None:
+    x = alpha.tensor(np.zeros((2, 3), np.float32))
+    with pytest.raises(TypeError, match="integer"):
+        x.reshape(size, -1)  # type: ignore[arg-type]
+    assert x.reshape(np.int64(3), np.int32(-1)).shape == x.reshape([np.uint8(3), 2]).shape == (3, 2)
+
+
+def test_arguments_of_tensor_are_keywords() -> None:
+    """Their order is PyTorch's in no version: a flag in the place of a dtype would go unnoticed."""
+    for arguments in ((True,), ("float32",), ("float32", "cpu")):
+        with pytest.raises(TypeError, match="positional argument"):
+            alpha.tensor([1.0], *arguments)
+    x = alpha.tensor(data=[1, 2], dtype="float64", device="cpu", requires_grad=True)
+    assert (x.dtype, x.device.name, x.requires_grad) == (np.float64, "cpu", True)
 
 
 def test_deepcopy(device: str) -> None:
@@ -195,7 +249,7 @@ def test_operands_that_are_refused() -> None:
     x = alpha.tensor([1.0, 2.0])
     with pytest.raises(TypeError, match="dtypes float32 and float64 differ"):
         x + alpha.tensor([1.0, 2.0], dtype="float64")
-    with pytest.raises(TypeError, match=r"int64; use \.astype\('float32'\)"):
+    with pytest.raises(TypeError, match=r"add: the tensor has dtype int64; use \.astype\('float32'\)"):
         alpha.tensor([1, 2]) + 1
     with pytest.raises(TypeError, match="unsupported operand"):
         x + "1"

@@ -94,11 +94,12 @@ def _unpack(archive: Path, root: Path) -> None:
 def _read(path: Path, md5: str) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     remedy = f"delete it and fetch it again from {ARCHIVE.url}"
     try:
-        data = path.read_bytes()
+        size = path.stat().st_size  # a file of another size is not read
+        data = path.read_bytes() if size == _FILE_SIZE else b""
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}; get it from {ARCHIVE.url}") from error
-    if len(data) != _FILE_SIZE:
-        raise DataError(f"{path}: {len(data):,} bytes, expected {_FILE_SIZE:,}; {remedy}")
+    if size != _FILE_SIZE:
+        raise DataError(f"{path}: {size:,} bytes, expected {_FILE_SIZE:,}; {remedy}")
     found = hashlib.md5(data, usedforsecurity=False).hexdigest()
     if found != md5:
         raise DataError(f"{path}: md5 is {found}, expected {md5}; {remedy}")

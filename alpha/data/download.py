@@ -67,6 +67,8 @@ def _transfer(remote: Remote, part: Path, have: int) -> None:
         if response.status != http.client.PARTIAL_CONTENT:
             have = 0  # a server without Range sends the file from its start
         length = response.headers.get("Content-Length")
+        if length is not None and not length.isdecimal():
+            raise DataError(f"{remote.url}: the server answers Content-Length: {length!r}, not a number")
         if length is not None and have + int(length) != remote.size:
             raise DataError(f"{remote.url}: the server offers {have + int(length):,} bytes, expected {remote.size:,}")
         with (

@@ -16,12 +16,13 @@ class DataLoader:
     """Iterates over `dataset` in batches: images (B, H, W, C) uint8 and labels (B,) int32.
 
     Args:
-        batch_size: images a batch; the last one is shorter unless `drop_last`.
+        batch_size: images per batch; the last one is shorter unless `drop_last`.
         shuffle: a new order every epoch, drawn from `seed` and the epoch's number alone.
         drop_last: leave out a last batch that is not full.
         prefetch: batches a background thread keeps ready; 0 makes them when asked for.
 
-    Each `iter()` is one epoch; `set_epoch` picks the next one's number, e.g. to resume a run.
+    Each `iter()` is one epoch; `set_epoch` picks the next one's number and place, to resume a run.
+    Raises DataError if an argument means nothing.
     """
 
     def __init__(
@@ -35,8 +36,8 @@ class DataLoader:
         prefetch: int = 2,
     ) -> None:
         for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0), ("prefetch", prefetch, 0)):
-            if value < least:
-                raise DataError(f"DataLoader: {name} is {value}, expected {least} or more")
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+                raise DataError(f"DataLoader: {name} is {value!r}, expected a whole number, {least} or more")
         self.dataset = dataset
         self.batch_size = batch_size
         self.shuffle = shuffle
@@ -44,25 +45,37 @@ class DataLoader:
         self.drop_last = drop_last
         self.prefetch = prefetch
         self._epoch = 0
+        self._first = 0
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Batches per epoch."""
         full, rest = divmod(len(self.dataset), self.batch_size)
         return full if self.drop_last or not rest else full + 1
 
-    def set_epoch(self, epoch: int) -> None:
-        """Gives the next `iter()` this number (the first is 0)."""
-        if epoch < 0:
-            raise DataError(f"DataLoader: epoch is {epoch}, expected 0 or more")
-        self._epoch = epoch
+    def set_epoch(self, epoch: int, batch: int = 0) -> None:
+        """Gives the next `iter()` this number (the first is 0), and lets it begin with that batch."""
+        for name, value in (("epoch", epoch), ("batch", batch)):
+            if value < 0:
+                raise DataError(f"DataLoader: {name} is {value}, expected 0 or more")
+        self._epoch, self._first = epoch, batch
+
+    def describe(self) -> dict[str, int]:
+        """What the batches of every epoch depend on, apart from the images themselves."""
+        return {
+            "images": len(self.dataset),
+            "batch_size": int(self.batch_size),
+            "shuffle": bool(self.shuffle),
+            "seed": int(self.seed),
+            "drop_last": bool(self.drop_last),
+        }
 
     def __iter__(self) -> Generator[Batch, None, None]:
-        order = self._order(self._epoch)
-        self._epoch += 1
-        return prefetched(self._batches(order), self.prefetch)
+        order, first = self._order(self._epoch), self._first
+        self._epoch, self._first = self._epoch + 1, 0
+        return prefetched(self._batches(order, first), self.prefetch)
 
-    def _batches(self, order: NDArray[np.int64]) -> Iterator[Batch]:
-        for start in range(0, len(self) * self.batch_size, self.batch_size):
+    def _batches(self, order: NDArray[np.int64], first: int) -> Iterator[Batch]:
+        for start in range(first * self.batch_size, len(self) * self.batch_size, self.batch_size):
             yield self.dataset.batch(order[start : start + self.batch_size])
 
     def _order(self, epoch: int) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from alpha.errors import DataError
 
 FILE = "cifar10-sample.zip"
 STRIP = 250  # images; WebP ends at 16,383 rows
+_STRIP_BYTES = STRIP * 32 * 32 * 3 + (1 << 16)  # no lossless strip is larger
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,20 @@ class Split:
 
 TRAIN = Split("train", 500, "17dc7d3f855fdc1a2e6a85f91832bf22d81405faaee4b8dc1ff17b844ed1bcf1")
 TEST = Split("test", 100, "5956429b1632f22972492168741f3bca82246ddbb1c08b1b44c5a7d786e8fd9b")
+
+
+# what zipfile and Pillow raise; RuntimeError is a password, NotImplementedError another compression
+DAMAGES = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    SyntaxError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    Image.DecompressionBombError,
+)
 
 
 class Cifar10Sample(ArrayDataset):
@@ -52,7 +68,7 @@ class Cifar10Sample(ArrayDataset):
             images, labels = _decode(path, split)
         except FileNotFoundError as error:
             raise DataError(f"{path}: no such file; it comes with Alpha's repository") from error
-        except (OSError, ValueError, KeyError, SyntaxError, zipfile.BadZipFile) as error:
+        except DAMAGES as error:
             raise DataError(f"{path}: damaged ({error}); restore it with git checkout") from error
         found = digest(images, labels)
         if found != split.sha256:
@@ -69,14 +85,28 @@ def digest(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> str:
 
 
 def _decode(path: Path, split: Split) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    count = split.per_class * len(CLASSES)
     with zipfile.ZipFile(path) as archive:
-        labels = np.frombuffer(archive.read(f"{split.name}/labels"), np.uint8)
-        strips = [archive.read(f"{split.name}/{index:03d}.webp") for index in range(-(-len(labels) // STRIP))]
+        labels = np.frombuffer(_member(archive, f"{split.name}/labels", count), np.uint8)
+        if len(labels) != count:
+            raise ValueError(f"{split.name}/labels has {len(labels):,} bytes, expected {count:,}")
+        names = [f"{split.name}/{index:03d}.webp" for index in range(-(-count // STRIP))]
+        strips = [_member(archive, name, _STRIP_BYTES) for name in names]
     with ThreadPoolExecutor() as pool:  # Pillow decodes outside the interpreter's lock
         pixels = list(pool.map(_pixels, strips))
-    return np.concatenate(pixels).reshape(len(labels), 32, 32, 3), labels
+    return np.concatenate(pixels).reshape(count, 32, 32, 3), labels
+
+
+def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
+    """The content of a file in the archive; ValueError, before anything is unpacked, if it is larger than `limit`."""
+    size = archive.getinfo(name).file_size  # zipfile unpacks no more than that
+    if size > limit:
+        raise ValueError(f"{name} has {size:,} bytes, expected at most {limit:,}")
+    return archive.read(name)
 
 
 def _pixels(strip: bytes) -> NDArray[np.uint8]:
-    with Image.open(io.BytesIO(strip)) as image:
+    with Image.open(io.BytesIO(strip), formats=["WEBP"]) as image:
+        if image.width != 32 or image.height > 32 * STRIP:  # known before anything is decoded
+            raise ValueError(f"a strip has {image.width:,} x {image.height:,} pixels, expected 32 x {32 * STRIP:,}")
         return np.asarray(image.convert("RGB"))

@@ -1,6 +1,7 @@
 """Every operator as a function on tensors, under PyTorch's names; images are NHWC."""
 
 from alpha.ops.activation import elu, gelu, leaky_relu, relu, sigmoid, softplus, tanh
+from alpha.ops.arguments import check_arguments as _check_arguments
 from alpha.ops.arithmetic import add, mul
 from alpha.ops.batchnorm import batch_norm
 from alpha.ops.conv2d import conv2d, conv_transpose2d
@@ -38,3 +39,8 @@ __all__ = [
     "tanh",
     "transpose",
 ]
+
+_ANY_DTYPE = {"flatten", "normalize_pixels", "reshape", "sum", "transpose"}
+
+# each function checks first that its tensor arguments are floating tensors of one device
+globals().update({name: _check_arguments(globals()[name], name not in _ANY_DTYPE) for name in __all__})

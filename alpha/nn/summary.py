@@ -11,7 +11,7 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.nn.module import Module
-from alpha.numerics import get_precision
+from alpha.numerics import computed_precision, get_precision
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.matmul import Linear, Matmul
 from alpha.primitive import Array
@@ -234,7 +234,7 @@ def _table(rows: list[Row], model: Module, input_shape: tuple[int, ...]) -> str:
         f"{type(model).__name__} on {input_shape}: {sum(parameters):,} parameters{frozen}, "
         f"{cost.flops / 1e9:,.2f} GFLOP a forward pass, "
         f"{cost.kept / 2**20:,.1f} MiB of activations kept for the backward pass, "
-        f"precision {get_precision()}"
+        f"precision {computed_precision(model.device.name, get_precision())}"
     )
     return "\n".join([line(header), rule, *map(line, body), rule, line(total), notes])
 

@@ -1,26 +1,26 @@
-"""Arithmetic of tensors: add, subtract, multiply, divide, powers; with numbers, with broadcasting, in place."""
+"""Arithmetic of tensors: add, sub, mul, div, exp, log; with numbers, with broadcasting, in place."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
+import ml_dtypes
 import numpy as np
 
 from alpha.autograd import Function, _share_memory
 from alpha.errors import ShapeError
-from alpha.numerics import is_floating
 from alpha.ops import elementwise as ew
-from alpha.ops.dtypes import DType, as_dtype, met_dtype
+from alpha.ops.dtypes import DType, as_dtype, met_dtype, require_floating
 from alpha.ops.reduce import sum_axes
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor, tensor
 
 Operand = tuple[tuple[int, ...], DType]  # the shape and dtype that its gradient has
+NUMBERS = (int, float, np.integer, np.floating, np.bool_, ml_dtypes.bfloat16)
+OPERANDS = (Tensor, *NUMBERS, np.ndarray, list)
 
 
-def _operand(x: Array) -> Operand:
+def operand_of(x: Array) -> Operand:
     return tuple(x.shape), x.dtype
 
 
@@ -34,116 +34,118 @@ def sum_to(dY: Array, operand: Operand) -> Array:
     return as_dtype(sum_axes(dY, axes) if axes else dY, dtype).reshape(shape)
 
 
-def _operands(name: str, a: Array, b: Array) -> tuple[Array, Array]:
-    """Both operands so that the first has the output's shape and the second repeats along it."""
-    if a.shape == b.shape:
-        return a, b
-    try:
-        shape = np.broadcast_shapes(a.shape, b.shape)
-    except ValueError:
-        raise ShapeError(f"{name}: shapes {tuple(a.shape)} and {tuple(b.shape)} do not broadcast") from None
-    return _repeatable(a, shape, True), _repeatable(b, shape, False)
-
-
-def _repeatable(x: Array, shape: tuple[int, ...], whole: bool) -> Array:
-    if tuple(x.shape) == shape:
-        return x
-    core = tuple(x.shape)
-    while core and core[0] == 1:
-        core = core[1:]
-    if not whole and (core == shape[len(shape) - len(core) :] and math.prod(core) > 0):
-        return x
-    return ew.broadcast_to(x, shape)
+def like(x: Tensor, value: Any) -> Tensor:
+    """A number, list or numpy array as a tensor of the device and dtype of `x`; a Tensor as it is."""
+    if isinstance(value, Tensor):
+        return value
+    return tensor(np.asarray(value, x.dtype), device=x.device)
 
 
 class _Binary(Function):
-    """Common part of the two-operand operators: broadcasting and the way back."""
+    """Common part of the operators of two tensors: dtypes, broadcasting and the way back."""
 
+    operator: ClassVar[str]
     primitive: ClassVar[Primitive]
 
     def forward(self, *arrays: Array, **options: Any) -> Array:
         a, b = arrays
-        met_dtype(self.name.lower(), arrays)
-        self.operands = _operand(a), _operand(b)
-        self.keep(a, b)
-        if self.in_place and b is not a and _share_memory(a, b):
+        for array in arrays:
+            require_floating(self.operator, array.dtype)
+        met_dtype(self.operator, arrays)
+        self.operands = operand_of(a), operand_of(b)
+        if self.inplace and b is not a and _share_memory(a, b):
             b = Tensor(b).device.copy(b)  # a part of a, which is written while b is read
-        left, right = _operands(self.name.lower(), a, b)
-        out = a if self.in_place else None
-        if out is not None and left is not a:
-            raise ShapeError(f"{self.name.lower()}: {tuple(b.shape)} does not fit into {a.shape}")
-        return self.primitive(left, right, out=out)
+        left, right = ew.broadcast_operands(self.operator, a, b)
+        if self.inplace and left is not a:
+            raise ShapeError(f"{self.operator}: {tuple(b.shape)} does not fit into {tuple(a.shape)}")
+        self.keep(a, b)
+        return self.primitive(left, right, out=a if self.inplace else None)
 
     def keep(self, a: Array, b: Array) -> None:
-        pass
+        """Save what the gradient reads."""
+
+    def binary(self, primitive: Primitive, a: Array, b: Array) -> Array:
+        return primitive(*ew.broadcast_operands(self.operator, a, b))
 
 
-class Add(_Binary):
-    primitive = ew.add
+class _Scaling(_Binary):
+    """X *= b or X /= b with b a constant of the graph: the gradient needs no X."""
 
-    def backward(self, dY: Array) -> Any:
-        return tuple(
-            sum_to(dY, operand) if needed else None for operand, needed in zip(self.operands, self.needs, strict=True)
-        )
-
-
-class AddInPlace(Add):
-    in_place = True
-
-
-class Subtract(_Binary):
-    primitive = ew.subtract
-
-    def backward(self, dY: Array) -> Any:
-        return (
-            sum_to(dY, self.operands[0]) if self.needs[0] else None,
-            ew.affine(sum_to(dY, self.operands[1]), p=-1.0) if self.needs[1] else None,
-        )
-
-
-class Multiply(_Binary):
-    primitive = ew.multiply
-
-    def keep(self, a: Array, b: Array) -> None:
-        self.save(a, b)
-
-    def backward(self, dY: Array) -> Any:
-        a, b = self.saved
-        return (
-            sum_to(ew.multiply(*_operands("multiply", dY, b)), self.operands[0]) if self.needs[0] else None,
-            sum_to(ew.multiply(*_operands("multiply", dY, a)), self.operands[1]) if self.needs[1] else None,
-        )
-
-
-class MultiplyInPlace(Multiply):
-    """X *= b with b a constant of the graph: dX = dY b needs no X."""
-
-    in_place = True
+    inplace = True
 
     def keep(self, a: Array, b: Array) -> None:
         if self.needs[1]:
-            raise TypeError("mul_: the factor requires a gradient, which needs X; use x * b")
+            raise TypeError(
+                f"{self.operator}: the operand requires a gradient, which needs the values that are overwritten; "
+                "use the operator without the trailing underscore"
+            )
         self.save(b)
 
     def backward(self, dY: Array) -> Any:
-        (b,) = self.saved
-        return as_dtype(ew.multiply(*_operands("multiply", dY, b)), dY.dtype), None
+        return as_dtype(self.binary(self.primitive, dY, self.saved[0]), dY.dtype), None
 
 
-class Divide(_Binary):
-    primitive = ew.divide
+class Add(_Binary):
+    operator, primitive = "add", ew.add
+
+    def backward(self, dY: Array) -> Any:
+        a, b = self.operands
+        return sum_to(dY, a) if self.needs[0] else None, sum_to(dY, b) if self.needs[1] else None
+
+
+class AddInPlace(Add):
+    operator, inplace = "add_", True
+
+
+class Subtract(_Binary):
+    operator, primitive = "sub", ew.subtract
+
+    def backward(self, dY: Array) -> Any:
+        a, b = self.operands
+        return (sum_to(dY, a) if self.needs[0] else None, ew.affine(sum_to(dY, b), p=-1.0) if self.needs[1] else None)
+
+
+class SubtractInPlace(Subtract):
+    operator, inplace = "sub_", True
+
+
+class Multiply(_Binary):
+    operator, primitive = "mul", ew.multiply
 
     def keep(self, a: Array, b: Array) -> None:
         self.save(a, b)
 
     def backward(self, dY: Array) -> Any:
         a, b = self.saved
-        da = ew.divide(*_operands("divide", dY, b))
-        db = None
-        if self.needs[1]:  # d(a/b)/db = -a/b^2
-            quotient = ew.divide(*_operands("divide", da, b))
-            db = sum_to(ew.affine(ew.multiply(*_operands("divide", quotient, a)), p=-1.0), self.operands[1])
-        return sum_to(da, self.operands[0]) if self.needs[0] else None, db
+        return (
+            sum_to(self.binary(ew.multiply, dY, b), self.operands[0]) if self.needs[0] else None,
+            sum_to(self.binary(ew.multiply, dY, a), self.operands[1]) if self.needs[1] else None,
+        )
+
+
+class MultiplyInPlace(_Scaling):
+    operator, primitive = "mul_", ew.multiply
+
+
+class Divide(_Binary):
+    operator, primitive = "div", ew.divide
+
+    def keep(self, a: Array, b: Array) -> None:
+        self.save(a, b)
+
+    def backward(self, dY: Array) -> Any:
+        a, b = self.saved
+        da = db = None
+        if self.needs[0]:
+            da = sum_to(self.binary(ew.divide, dY, b), self.operands[0])
+        if self.needs[1]:  # d(a/b)/db = -(a/b)/b
+            quotient = self.binary(ew.divide, self.binary(ew.divide, a, b), b)
+            db = sum_to(self.binary(ew.multiply, ew.affine(dY, p=-1.0), quotient), self.operands[1])
+        return da, db
+
+
+class DivideInPlace(_Scaling):
+    operator, primitive = "div_", ew.divide
 
 
 class Affine(Function):
@@ -152,28 +154,45 @@ class Affine(Function):
     def forward(self, *arrays: Array, **options: Any) -> Array:
         self.alpha = options["alpha"]
         X = arrays[0]
-        return ew.affine(X, p=self.alpha, q=options["beta"], out=X if self.in_place else None)
+        return ew.affine(X, p=self.alpha, q=options["beta"], out=X if self.inplace else None)
 
     def backward(self, dY: Array) -> Any:
-        return ew.affine(dY, p=self.alpha)
+        return dY if self.alpha == 1 else ew.affine(dY, p=self.alpha)
 
 
 class AffineInPlace(Affine):
-    in_place = True
+    inplace = True
 
 
-class Power(Function):
-    """Y = X^e, the exponent fixed   X (...) -> Y (...)"""
+class DivideByNumber(Function):
+    """Y = X / number   X (...) -> Y (...)"""
 
     def forward(self, *arrays: Array, **options: Any) -> Array:
-        self.exponent = options["exponent"]
-        self.save(arrays[0])
-        return ew.power(arrays[0], p=self.exponent)
+        self.number = options["number"]
+        X = arrays[0]
+        return ew.divide_by_number(X, p=self.number, out=X if self.inplace else None)
 
     def backward(self, dY: Array) -> Any:
-        (X,) = self.saved
-        slope = ew.power(X, p=self.exponent - 1.0)
-        return ew.multiply(ew.affine(slope, p=self.exponent, out=slope), dY, out=slope)
+        return ew.divide_by_number(dY, p=self.number)
+
+
+class DivideByNumberInPlace(DivideByNumber):
+    inplace = True
+
+
+class DivideNumber(Function):
+    """Y = number / X   X (...) -> Y (...)"""
+
+    def forward(self, *arrays: Array, **options: Any) -> Array:
+        X = arrays[0]
+        Y = ew.divide_number(X, p=options["number"])
+        self.save(X, Y)
+        return Y
+
+    def backward(self, dY: Array) -> Any:
+        X, Y = self.saved
+        slope = ew.divide(Y, X)
+        return ew.multiply(ew.affine(slope, p=-1.0, out=slope), dY, out=slope)
 
 
 class Exponential(Function):
@@ -199,84 +218,116 @@ class Logarithm(Function):
         return ew.divide(dY, self.saved[0])
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+def _operand(name: str, x: Tensor, other: Any) -> float | Tensor:
+    """The second operand as a number or a tensor; `TypeError` for anything else."""
+    require_floating(name, x.dtype)
+    if isinstance(other, Tensor):
+        return other
+    if isinstance(other, NUMBERS):
+        return float(other)
+    if isinstance(other, OPERANDS):
+        return like(x, other)
+    raise TypeError(f"{name}: {type(other).__name__} is no operand; a Tensor, a number or a numpy array is needed")
 
 
-def _like(x: Tensor, value: Any) -> Tensor:
+def _scaled(name: str, value: float | Tensor, alpha: float) -> float | Tensor:
+    if not isinstance(alpha, NUMBERS):
+        raise TypeError(f"{name}: alpha is a {type(alpha).__name__}, a number is needed")
+    return value if alpha == 1 else value * float(alpha)
+
+
+def add(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+    """x + alpha other with broadcasting   x (...), other (...) or a number -> the broadcast shape"""
+    value = _scaled("add", _operand("add", x, other), alpha)
     if isinstance(value, Tensor):
-        return value
-    return tensor(np.asarray(value, x.dtype), device=x.device)
+        return Add.apply(x, value)
+    return Affine.apply(x, alpha=1.0, beta=value)
 
 
-def _floating(name: str, x: Tensor) -> None:
-    if not is_floating(x.dtype):
-        raise TypeError(f"{name}: the tensor has dtype {x.dtype.name}; use .astype('float32')")
+def add_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+    """`add` written into x, whose shape must be the broadcast one."""
+    value = _scaled("add_", _operand("add_", x, other), alpha)
+    if isinstance(value, Tensor):
+        return AddInPlace.apply(x, value)
+    return AffineInPlace.apply(x, alpha=1.0, beta=value)
 
 
-def install(cls: type[Tensor]) -> None:
-    """The arithmetic operators of Tensor, in one place."""
-
-    def operator(
-        name: str, numeric: Callable[[Tensor, float], Tensor], function: type[Function], swap: bool = False
-    ) -> None:
-        def method(self: Tensor, other: Any) -> Any:
-            _floating(name, self)
-            if _is_number(other):
-                return numeric(self, float(other))
-            if not isinstance(other, (Tensor, np.ndarray, list)):
-                return NotImplemented
-            other = _like(self, other)
-            return function.apply(other, self) if swap else function.apply(self, other)
-
-        method.__name__ = name
-        setattr(cls, name, method)
-
-    def scaled(alpha: Callable[[float], float], beta: Callable[[float], float]) -> Any:
-        return lambda x, n: Affine.apply(x, alpha=alpha(n), beta=beta(n))
-
-    def in_place(alpha: Callable[[float], float], beta: Callable[[float], float]) -> Any:
-        return lambda x, n: AffineInPlace.apply(x, alpha=alpha(n), beta=beta(n))
-
-    one, zero, same = (lambda n: 1.0), (lambda n: 0.0), (lambda n: n)
-    operator("__add__", scaled(one, same), Add)
-    operator("__radd__", scaled(one, same), Add)
-    operator("__sub__", scaled(one, lambda n: -n), Subtract)
-    operator("__rsub__", scaled(lambda n: -1.0, same), Subtract, swap=True)
-    operator("__mul__", scaled(same, zero), Multiply)
-    operator("__rmul__", scaled(same, zero), Multiply)
-    operator("__truediv__", scaled(lambda n: 1.0 / n, zero), Divide)
-    operator("__rtruediv__", lambda x, n: Power.apply(x, exponent=-1.0) * n, Divide, swap=True)
-    operator("add_", in_place(one, same), AddInPlace)
-    operator("__iadd__", in_place(one, same), AddInPlace)
-    operator("mul_", in_place(same, zero), MultiplyInPlace)
-    operator("__imul__", in_place(same, zero), MultiplyInPlace)
-
-    def negate(self: Tensor) -> Tensor:
-        return Affine.apply(self, alpha=-1.0, beta=0.0)
-
-    def to_power(self: Tensor, exponent: float) -> Tensor:
-        _floating("__pow__", self)
-        return Power.apply(self, exponent=float(exponent))
-
-    for name, method in {
-        "__neg__": negate,
-        "__pow__": to_power,
-        "exp": lambda self: Exponential.apply(self),
-        "log": lambda self: Logarithm.apply(self),
-        "sqrt": lambda self: Power.apply(self, exponent=0.5),
-    }.items():
-        setattr(cls, name, method)
+def sub(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+    """x - alpha other with broadcasting   x (...), other (...) or a number -> the broadcast shape"""
+    value = _scaled("sub", _operand("sub", x, other), alpha)
+    if isinstance(value, Tensor):
+        return Subtract.apply(x, value)
+    return Affine.apply(x, alpha=1.0, beta=-value)
 
 
-def add(a: Tensor, b: Tensor | float) -> Tensor:
-    """a + b with broadcasting   a (...), b (...) -> the broadcast shape"""
-    return a + b
+def sub_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+    """`sub` written into x, whose shape must be the broadcast one."""
+    value = _scaled("sub_", _operand("sub_", x, other), alpha)
+    if isinstance(value, Tensor):
+        return SubtractInPlace.apply(x, value)
+    return AffineInPlace.apply(x, alpha=1.0, beta=-value)
 
 
-def mul(a: Tensor, b: Tensor | float) -> Tensor:
-    """a b elementwise with broadcasting   a (...), b (...) -> the broadcast shape"""
-    return a * b
+def mul(x: Tensor, other: Any) -> Tensor:
+    """x other elementwise with broadcasting   x (...), other (...) or a number -> the broadcast shape"""
+    value = _operand("mul", x, other)
+    if isinstance(value, Tensor):
+        return Multiply.apply(x, value)
+    return Affine.apply(x, alpha=value, beta=0.0)
 
 
-install(Tensor)
+def mul_(x: Tensor, other: Any) -> Tensor:
+    """`mul` written into x, whose shape must be the broadcast one; `other` may not require a gradient."""
+    value = _operand("mul_", x, other)
+    if isinstance(value, Tensor):
+        return MultiplyInPlace.apply(x, value)
+    return AffineInPlace.apply(x, alpha=value, beta=0.0)
+
+
+def div(x: Tensor, other: Any) -> Tensor:
+    """x / other elementwise with broadcasting; division by zero gives infinities and NaN.
+
+    x (...), other (...) or a number -> the broadcast shape
+    """
+    value = _operand("div", x, other)
+    if isinstance(value, Tensor):
+        return Divide.apply(x, value)
+    return DivideByNumber.apply(x, number=value)
+
+
+def div_(x: Tensor, other: Any) -> Tensor:
+    """`div` written into x, whose shape must be the broadcast one; `other` may not require a gradient."""
+    value = _operand("div_", x, other)
+    if isinstance(value, Tensor):
+        return DivideInPlace.apply(x, value)
+    return DivideByNumberInPlace.apply(x, number=value)
+
+
+def reversed_sub(x: Tensor, other: Any) -> Tensor:
+    """other - x"""
+    value = _operand("sub", x, other)
+    return Subtract.apply(value, x) if isinstance(value, Tensor) else Affine.apply(x, alpha=-1.0, beta=value)
+
+
+def reversed_div(x: Tensor, other: Any) -> Tensor:
+    """other / x"""
+    value = _operand("div", x, other)
+    return Divide.apply(value, x) if isinstance(value, Tensor) else DivideNumber.apply(x, number=value)
+
+
+def neg(x: Tensor) -> Tensor:
+    """-x"""
+    require_floating("neg", x.dtype)
+    return Affine.apply(x, alpha=-1.0, beta=0.0)
+
+
+def exp(x: Tensor) -> Tensor:
+    """e to the power of x, elementwise"""
+    require_floating("exp", x.dtype)
+    return Exponential.apply(x)
+
+
+def log(x: Tensor) -> Tensor:
+    """The natural logarithm, elementwise"""
+    require_floating("log", x.dtype)
+    return Logarithm.apply(x)

@@ -71,7 +71,7 @@ def _(
         sums[z] = np.multiply(origin, n, dtype=np.float64) + offset
         squares[z] = ones @ shifted - offset * offset / n
 
-    workers.parallel_for(R, grain, chunk)
+    workers.parallel_for(R, grain, chunk, blas=True)
     # chunks of their own means merge in float64 (Chan, Golub & LeVeque 1983)
     counts = np.full((chunks, 1), float(grain))
     counts[-1] = R - grain * (chunks - 1)
@@ -122,7 +122,7 @@ def _(
         np.multiply(centred, dy, out=centred)
         parts[1, z] = ones @ centred
 
-    workers.parallel_for(R, grain, sums)
+    workers.parallel_for(R, grain, sums, blas=True)
     db, moment = parts.sum(axis=1)  # moment: sum of dY (X - mean)
     dw = moment * rstd
     a = weight * rstd

@@ -25,8 +25,8 @@ def _(X: Array, key: int, stream: int, p: float) -> Array:
         return np.zeros(X.shape, X.dtype)
     words = rng.philox(key, stream, -(-X.size // 4)).reshape(-1)[: X.size]
     kept = (words >= _threshold(p)).reshape(X.shape)
-    Y: Array = as_float32(X)
-    Y = Y * Y.dtype.type(1.0 / (1.0 - p))
+    wide: Array = as_float32(X)
+    Y = np.multiply(wide, wide.dtype.type(1.0 / (1.0 - p)), out=np.empty_like(wide))
     Y[~kept] = 0
     return as_dtype(Y, X.dtype)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.primitive import Array, device_name, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
@@ -64,6 +64,12 @@ def stream_grid(size: int, vector: int) -> tuple[int, dict[str, int | str]]:
     return -(-size // (BLOCK * vector * steps)), macros
 
 
+def require_floating(operator: str, dtype: DType) -> None:
+    """`TypeError` for integers and bools, with which most operators compute on no device."""
+    if not is_floating(dtype):
+        raise TypeError(f"{operator}: the tensor has dtype {dtype.name}; use .astype('float32')")
+
+
 def need_float32(operator: str, *arrays: Array) -> None:
     """`TypeError` where an array is not float32, the type of the larger cuda kernels."""
     for array in arrays:
@@ -103,6 +109,7 @@ def cast(X: Array, dtype: DType, scale: float, shift: float) -> Array:
 
 
 @cast.impl("cpu")
+@np.errstate(all="ignore")
 def _(X: Array, dtype: DType, scale: float, shift: float) -> Array:
     Y = cpu_empty(X.shape, dtype)
     x, y = X.reshape(-1), Y.reshape(-1)

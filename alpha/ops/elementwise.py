@@ -5,7 +5,7 @@
 makes a primitive on both devices. bfloat16 and float32 operands may meet, and give bfloat16; what is computed with is
 float32. Operands `a`, `b`, `c` have the output's shape, or repeat along it (their shape is
 a suffix of the output's, as a bias's is); `p`, `q`, `r` are numbers. Broadcasting of other kinds is made
-by `broadcast_to` first.
+by `broadcast_operands` first. Division by zero and overflow give infinities and NaN on both devices, without a warning.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> P
     @result.impl("cpu")
     def on_cpu(*arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None) -> Array:
         values = {"p": p, "q": q, "r": r}
-        return _map_cpu(name, cpu, arrays, tuple(values[n] for n in numbers), out)
+        with np.errstate(all="ignore"):
+            return _map_cpu(name, cpu, arrays, tuple([values[n] for n in numbers]), out)
 
     @result.impl("cuda")
     def on_cuda(*arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None) -> Array:
@@ -79,6 +80,9 @@ def _map_cpu(
     rows = first.size // period
     if any(a.size not in (first.size, period) for a in arrays):
         function(Y, *arrays, *numbers)
+        return Y
+    if period == first.size and first.nbytes <= workers.CHUNK_BYTES:
+        function(Y.reshape(-1), *[a.reshape(-1) for a in arrays], *numbers)
         return Y
     if period == first.size:  # no operand repeats
         flat = [a.reshape(-1) for a in arrays]
@@ -160,14 +164,9 @@ def _affine_cpu(y: Array, a: Array, p: float, q: float) -> None:
         np.add(y, a.dtype.type(q), out=y)
 
 
-affine = elementwise("affine", "p * a + q", _affine_cpu, 1)
-
-
-def _power_cpu(y: Array, a: Array, p: float) -> None:
-    np.power(a, a.dtype.type(p), out=y)
-
-
-power = elementwise("power", "pow(a, p)", _power_cpu, 1)
+affine = elementwise("affine", "q == 0 ? p * a : p * a + q", _affine_cpu, 1)  # -0 + 0 would be +0
+divide_by_number = elementwise("divide_by_number", "a / p", lambda y, a, p: np.divide(a, a.dtype.type(p), out=y), 1)
+divide_number = elementwise("divide_number", "p / a", lambda y, a, p: np.divide(a.dtype.type(p), a, out=y), 1)
 exponential = elementwise("exponential", "exp(a)", lambda y, a: np.exp(a, out=y), 1)
 logarithm = elementwise("logarithm", "log(a)", lambda y, a: np.log(a, out=y), 1)
 
@@ -179,7 +178,9 @@ def broadcast_to(X: Array, shape: tuple[int, ...]) -> Array:
 
 @broadcast_to.impl("cpu")
 def _(X: Array, shape: tuple[int, ...]) -> Array:
-    return np.ascontiguousarray(np.broadcast_to(X, shape))
+    Y = cpu_empty(shape, X.dtype)
+    Y[...] = X
+    return Y
 
 
 @broadcast_to.impl("cuda")
@@ -225,3 +226,27 @@ def merged_axes(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[
             axes.append((length, stride))
         step *= own
     return axes[::-1] or [(1, 0)]
+
+
+def broadcast_operands(name: str, *arrays: Array) -> tuple[Array, ...]:
+    """The operands so that the first has the common shape, and the others have it or repeat along it."""
+    first = arrays[0].shape
+    if all([array.shape == first for array in arrays]):
+        return arrays
+    try:
+        shape = np.broadcast_shapes(*[array.shape for array in arrays])
+    except ValueError:
+        shapes = " and ".join(str(tuple(array.shape)) for array in arrays)
+        raise ShapeError(f"{name}: shapes {shapes} do not broadcast") from None
+    return tuple([_repeatable(array, shape, whole=i == 0) for i, array in enumerate(arrays)])
+
+
+def _repeatable(x: Array, shape: tuple[int, ...], whole: bool) -> Array:
+    if tuple(x.shape) == shape:
+        return x
+    core = tuple(x.shape)
+    while core and core[0] == 1:
+        core = core[1:]
+    if not whole and (core == shape[len(shape) - len(core) :] and math.prod(core) > 0):
+        return x
+    return broadcast_to(x, shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from alpha.numerics import FLOAT32, is_floating
 from alpha.ops.dtypes import cast, moved_type
 from alpha.primitive import Array, primitive
 from alpha.runtime import Device
+from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor
 
 
@@ -23,7 +25,9 @@ def transpose_2d(X: Array) -> Array:
 
 @transpose_2d.impl("cpu")
 def _(X: Array) -> Array:
-    return np.ascontiguousarray(X.T)
+    Y = cpu_empty(X.shape[::-1], X.dtype)
+    Y[...] = X.T
+    return Y
 
 
 @transpose_2d.impl("cuda")
@@ -49,7 +53,9 @@ def scatter_rows(dY: Array, start: int, length: int) -> Array:
 
 @scatter_rows.impl("cpu")
 def _(dY: Array, start: int, length: int) -> Array:
-    dX = np.zeros((length, *dY.shape[1:]), dY.dtype)
+    dX = cpu_empty((length, *dY.shape[1:]), dY.dtype)
+    dX[:start] = 0
+    dX[start + len(dY) :] = 0
     dX[start : start + len(dY)] = dY
     return dX
 
@@ -132,50 +138,68 @@ def move(X: Array, source: Device, target: Device) -> Array:
     return target.upload(source.download(X) if source.name != "cpu" else X)
 
 
-def _view(x: Tensor, function: type[Function], **options: Any) -> Tensor:
-    result = function.apply(x, **options)
-    result._version = x._version  # one memory, one version
-    return result
-
-
 def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A view of the same memory, C order; one length may be -1   x (...) -> shape"""
     known = math.prod(n for n in shape if n != -1)
     fits = known > 0 and x.size % known == 0 if shape.count(-1) == 1 else -1 not in shape and known == x.size
     if not fits or any(n < -1 for n in shape):
         raise ShapeError(f"reshape: {x.size} elements of shape {x.shape} do not fit {shape}")
-    return _view(x, Reshape, shape=shape)
+    return Reshape.apply(x, shape=shape)
 
 
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """x (D0, .., Dk) with the axes from start_dim to end_dim as one, a view."""
-    start, end = (d + x.ndim if d < 0 else d for d in (start_dim, end_dim))
-    if not 0 <= start <= end < max(x.ndim, 1):
-        raise ShapeError(f"flatten: start_dim={start_dim} to end_dim={end_dim} are no axes of shape {x.shape}")
+    """The axes from start_dim to end_dim as one, a view; a 0-d tensor becomes (1,)   x (...) -> (...)"""
+    rank = max(x.ndim, 1)
+    start, end = (_axis("flatten", x, dim, rank) for dim in (start_dim, end_dim))
+    if start > end:
+        raise ShapeError(f"flatten: start_dim={start_dim} comes after end_dim={end_dim} in shape {x.shape}")
     return reshape(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
 
 
-def rows(x: Tensor, index: int | slice) -> Tensor:
-    """Rows of the leading axis as a view; an int drops the axis."""
+def _axis(name: str, x: Tensor, dim: int, rank: int) -> int:
+    axis = operator.index(dim)
+    if not -rank <= axis < rank:
+        raise ShapeError(f"{name}: {axis} is not an axis of shape {x.shape}")
+    return axis % rank
+
+
+def rows(x: Tensor, index: Any) -> Tensor:
+    """Rows of the leading axis as a view; an integer drops the axis.
+
+    Raises:
+        TypeError: the index is of another kind: a tuple, bools, a mask, an array, None or `...`.
+    """
     if not x.shape:
         raise ShapeError("a 0-d tensor has no rows")
-    if isinstance(index, (int, np.integer)):
-        position = int(index) + (x.shape[0] if index < 0 else 0)
-        if not 0 <= position < x.shape[0]:
-            raise IndexError(f"row {index} of a tensor of {x.shape[0]} rows (shape {x.shape})")
-        return reshape(_view(x, Rows, start=position, stop=position + 1), x.shape[1:])
-    if not isinstance(index, slice):
-        raise TypeError("only rows of the leading axis: x[3] or x[8:16]")
-    start, stop, step = index.indices(x.shape[0])
-    if step != 1:
-        raise ShapeError(f"rows: step {step}; a view is contiguous, so the step is 1")
-    return _view(x, Rows, start=start, stop=max(start, stop))
+    if isinstance(index, slice):
+        start, stop, step = index.indices(x.shape[0])
+        if step != 1:
+            raise ShapeError(f"rows: step {step}; a view is contiguous, so the step is 1")
+        return Rows.apply(x, start=start, stop=max(start, stop))
+    scalar = not isinstance(index, (bool, np.bool_)) and getattr(index, "ndim", 0) == 0
+    if not scalar or getattr(index, "dtype", None) == np.bool_ or not hasattr(index, "__index__"):
+        raise TypeError(
+            f"rows: a {type(index).__name__} is no index; only an integer x[3] or a range x[8:16] of the leading axis "
+            "is (for x[i, j] write x[i][j]; for masks and steps index x.numpy())"
+        )
+    position = operator.index(index)
+    position += x.shape[0] if position < 0 else 0
+    if not 0 <= position < x.shape[0]:
+        raise IndexError(f"row {index} of a tensor of {x.shape[0]} rows (shape {x.shape})")
+    return reshape(Rows.apply(x, start=position, stop=position + 1), x.shape[1:])
 
 
-def transpose(x: Tensor) -> Tensor:
-    """x (M, N) -> (N, M), a copy."""
+def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+    """The tensor with two axes exchanged, a copy   x (M, N) -> (N, M)
+
+    Raises:
+        ShapeError: the axes differ and x has more than two.
+    """
+    first, second = (_axis("transpose", x, dim, max(x.ndim, 1)) for dim in (dim0, dim1))
+    if first == second:
+        return reshape(x, x.shape)
     if x.ndim != 2:
-        raise ShapeError(f"transpose: 2 axes are needed  (x {x.shape})")
+        raise ShapeError(f"transpose: only the two axes of a matrix can be exchanged  (x {x.shape}, {dim0}, {dim1})")
     return Transpose.apply(x)
 
 

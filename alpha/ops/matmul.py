@@ -10,7 +10,8 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import get_precision
-from alpha.ops.dtypes import as_dtype, as_float32, factors
+from alpha.ops import matmul_cpu
+from alpha.ops.dtypes import as_dtype, as_float32, factors, require_floating
 from alpha.ops.elementwise import add
 from alpha.ops.matmul_cuda import Product, multiply
 from alpha.ops.reduce import sum_middle
@@ -37,6 +38,7 @@ def matmul_batch(
 
 
 @matmul_batch.impl("cpu")
+@np.errstate(all="ignore")
 def _(
     A: Array,
     B: Array,
@@ -52,13 +54,13 @@ def _(
     D, M, N = a.shape[0], a.shape[1], b.shape[2]
     Y = cpu_empty((D, M, N), A.dtype)
     if D == 1:
-        np.matmul(a[0], b[0], out=Y[0])
+        matmul_cpu.multiply(a[0], b[0], Y[0])
         return as_dtype(Y, out)
 
     def chunk(start: int, stop: int) -> None:
         np.matmul(a[start:stop], b if len(b) == 1 else b[start:stop], out=Y[start:stop])
 
-    workers.parallel_for(D, 1, chunk)
+    workers.parallel_for(D, 1, chunk, blas=True)
     return as_dtype(Y, out)
 
 
@@ -142,6 +144,8 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     M, K = a.shape[-2:]
     N = b.shape[-1]
     D = math.prod(a.shape[:-2])
+    for tensor in (a, b):
+        require_floating("matmul", tensor.dtype)
     if b.ndim == 2:  # every row of a meets the same b
         left = a.reshape(1, D * M, K)
         return Matmul.apply(left, b.reshape(1, K, N)).reshape(*a.shape[:-1], N)
@@ -160,6 +164,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             f"linear: x has {x.shape[-1] if x.shape else 0} features but weight expects "
             f"{weight.shape[-1] if weight.shape else 0}  (x {x.shape}, weight {weight.shape})"
         )
+    for tensor in (x, weight) if bias is None else (x, weight, bias):
+        require_floating("linear", tensor.dtype)
     O, I = weight.shape
     if bias is not None and bias.shape != (O,):
         raise ShapeError(f"linear: bias has shape {bias.shape}, weight {weight.shape} needs ({O},)")
@@ -167,6 +173,3 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return Linear.apply(x, weight, bias)
     rows = math.prod(x.shape[:-1])
     return Linear.apply(x.reshape(rows, I), weight, bias).reshape(*x.shape[:-1], O)
-
-
-Tensor.__matmul__ = matmul  # type: ignore[method-assign]

@@ -21,18 +21,22 @@ def adam_update(
     gradients: list[Array],
     first: list[Array],
     second: list[Array],
+    largest: list[Array],
     lr: float,
     beta1: float,
     beta2: float,
     eps: float,
     decay: float,
     decoupled: bool,
+    maximize: bool,
     step: int,
 ) -> None:
-    """Adam (Kingma & Ba 2015) in place, bias-corrected; decay adds to the gradient, or shrinks W when decoupled
+    """Adam (Kingma & Ba 2015) in place, bias-corrected, as in PyTorch
 
+    `maximize` changes the sign of g first. `decay` adds decay W to g, or shrinks W by lr decay if `decoupled`.
     m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
     W -= lr m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
+    If `largest` is not empty (AMSGrad), it keeps the largest v so far, which replaces v in the last line.
     """
 
 
@@ -43,12 +47,15 @@ def sgd_update(
     velocities: list[Array],
     lr: float,
     momentum: float,
-    nesterov: bool,
+    gain: float,
     decay: float,
+    nesterov: bool,
+    maximize: bool,
 ) -> None:
-    """SGD in place, as in PyTorch; decay adds to the gradient
+    """SGD in place, as in PyTorch
 
-    v = momentum v + g;  W -= lr v, or lr (g + momentum v) with nesterov; without velocities W -= lr g
+    `maximize` changes the sign of g first, then g += decay W.
+    v = momentum v + gain g;  W -= lr v, or lr (g + momentum v) if `nesterov`; without velocities W -= lr g
     """
 
 
@@ -73,39 +80,44 @@ def _(
     gradients: list[Array],
     first: list[Array],
     second: list[Array],
+    largest: list[Array],
     lr: float,
     beta1: float,
     beta2: float,
     eps: float,
     decay: float,
     decoupled: bool,
+    maximize: bool,
     step: int,
 ) -> None:
     rate = lr / (1 - beta1**step)
     root = 1.0 / np.sqrt(1 - beta2**step)
 
-    def update(w: Array, g: Array, m: Array, v: Array) -> None:
+    def update(w: Array, g: Array, m: Array, v: Array, *largest: Array) -> None:
         t = w.dtype.type
+        if maximize:
+            g = -g
         if decay:
             if decoupled:
                 w *= t(1 - lr * decay)
             else:
                 g = g + t(decay) * w
-        work = g - m
-        work *= t(1 - beta1)
+        # The gain comes first: gain g g is finite for larger g than g g is. v + gain (g g - v) would cancel.
+        work = t(1 - beta1) * g
+        m *= t(beta1)
         m += work
-        np.multiply(g, g, out=work)
-        work -= v
-        work *= t(1 - beta2)
+        np.multiply(g, t(1 - beta2), out=work)
+        work *= g
+        v *= t(beta2)
         v += work
-        np.sqrt(v, out=work)
+        np.sqrt(np.maximum(largest[0], v, out=largest[0]) if largest else v, out=work)
         work *= t(root)
         work += t(eps)
         np.divide(m, work, out=work)
         work *= t(rate)
         w -= work
 
-    _chunked([parameters, gradients, first, second], update)
+    _chunked([parameters, gradients, first, second, *([largest] if largest else [])], update)
 
 
 @sgd_update.impl("cpu")
@@ -115,17 +127,21 @@ def _(
     velocities: list[Array],
     lr: float,
     momentum: float,
-    nesterov: bool,
+    gain: float,
     decay: float,
+    nesterov: bool,
+    maximize: bool,
 ) -> None:
     def update(w: Array, g: Array, *velocity: Array) -> None:
         t = w.dtype.type
+        if maximize:
+            g = -g
         if decay:
             g = g + t(decay) * w
         if velocity:
             v = velocity[0]
             v *= t(momentum)
-            v += g
+            v += g if gain == 1 else t(gain) * g
             g = g + t(momentum) * v if nesterov else v
         w -= t(lr) * g
 
@@ -166,22 +182,26 @@ def _(
     gradients: list[Array],
     first: list[Array],
     second: list[Array],
+    largest: list[Array],
     lr: float,
     beta1: float,
     beta2: float,
     eps: float,
     decay: float,
     decoupled: bool,
+    maximize: bool,
     step: int,
 ) -> None:
-    table, chunks = _table([parameters, gradients, first, second])
+    table, chunks = _table([parameters, gradients, first, second, largest or second])
+    shrink, l2 = (1 - lr * decay, 0.0) if decoupled else (1.0, decay)
+    rate, root = lr / (1 - beta1**step), 1 / np.sqrt(1 - beta2**step)
     rule = _rule(
-        "lr rate root gain1 gain2 eps decay",
-        "decoupled",
-        (lr, lr / (1 - beta1**step), 1 / np.sqrt(1 - beta2**step), 1 - beta1, 1 - beta2, eps, decay, decoupled),
+        "sign shrink l2 beta1 gain1 beta2 gain2 root eps rate",
+        "",
+        (-1 if maximize else 1, shrink, l2, beta1, 1 - beta1, beta2, 1 - beta2, root, eps, rate),
     )
     if chunks:
-        table.device.launch("optimizer/adam.cu", "adam", chunks, 256, (table, rule))
+        table.device.launch("optimizer/adam.cu", "adam", chunks, 256, (table, rule), {"AMSGRAD": int(bool(largest))})
 
 
 @sgd_update.impl("cuda")
@@ -191,10 +211,17 @@ def _(
     velocities: list[Array],
     lr: float,
     momentum: float,
-    nesterov: bool,
+    gain: float,
     decay: float,
+    nesterov: bool,
+    maximize: bool,
 ) -> None:
     table, chunks = _table([parameters, gradients, velocities or gradients])
-    rule = _rule("lr momentum decay", "nesterov velocities", (lr, momentum, decay, nesterov, bool(velocities)))
+    sign = -1 if maximize else 1
+    rule = _rule(
+        "sign lr momentum gain decay",
+        "nesterov velocities",
+        (sign, lr, momentum, gain, decay, nesterov, bool(velocities)),
+    )
     if chunks:
         table.device.launch("optimizer/sgd.cu", "sgd", chunks, 256, (table, rule))

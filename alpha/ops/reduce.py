@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -10,22 +11,25 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32, is_floating
-from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, vector_width
-from alpha.ops.elementwise import affine, broadcast_to
+from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, require_floating, vector_width
+from alpha.ops.elementwise import broadcast_to, divide_by_number
 from alpha.primitive import Array, primitive
 from alpha.runtime import Device, workers
-from alpha.tensor import Tensor
+from alpha.tensor import Dims, DTypeLike, Tensor
 
 
 @primitive
 def sum_middle(X: Array) -> Array:
-    """Y = sum over the middle axis, float32 where X is bfloat16   X (A, R, B) -> Y (A, B)"""
+    """Y = sum over the middle axis, float32 if X is bfloat16   X (A, R, B) of floats or int64 -> Y (A, B)"""
 
 
 @sum_middle.impl("cpu")
+@np.errstate(all="ignore")
 def _(X: Array) -> Array:
     X = as_float32(X)
     A, R, B = X.shape
+    if not is_floating(X.dtype):
+        return X.sum(axis=1, dtype=X.dtype)
     if B == 1:  # numpy adds a contiguous row pairwise
         return X.reshape(A, R).sum(axis=1, dtype=X.dtype).reshape(A, 1)
     if A == 1:
@@ -42,7 +46,7 @@ def column_sums(X: Array) -> Array:
     def chunk(start: int, stop: int) -> None:
         parts[start // grain] = np.ones(stop - start, X.dtype) @ X[start:stop]
 
-    workers.parallel_for(R, grain, chunk)
+    workers.parallel_for(R, grain, chunk, blas=True)
     return parts.sum(axis=0).astype(X.dtype)
 
 
@@ -76,8 +80,6 @@ def _(X: Array) -> Array:
     dtype = FLOAT32 if X.dtype == BFLOAT16 else X.dtype
     if X.size == 0:
         return X.device.zeros((X.shape[0], X.shape[2]), dtype)
-    if not is_floating(X.dtype):
-        raise TypeError(f"sum: cuda sums floating numbers, not {X.dtype.name}")
     A, R, B = X.shape
     device = X.device
     vector = vector_width(X, along=B)
@@ -118,51 +120,71 @@ def sum_axes(X: Array, axes: tuple[int, ...]) -> Array:
 
 
 class Sum(Function):
-    """Y = scale * sum over axes   X (...) -> Y with the axes of length 1, or dropped"""
+    """Y = sum over axes / count   X (...) -> Y with the axes of length 1, or dropped"""
 
     def forward(self, *arrays: Array, **options: Any) -> Array:
-        X = arrays[0]
-        self.shape, self.scale = tuple(X.shape), options["scale"]
-        axes = options["axes"]
+        X, axes, self.count = arrays[0], options["axes"], options["count"]
+        self.shape = self.kept = tuple(X.shape)
+        if not axes:
+            return Tensor(X).device.copy(X)
         Y = sum_axes(X, axes)
-        if self.scale != 1.0:
-            Y = affine(Y, p=self.scale, out=Y)
+        if self.count != 1:
+            Y = divide_by_number(Y, p=self.count, out=Y)
         Y = as_dtype(Y, X.dtype)
         self.kept = tuple(Y.shape)
-        if options["keepdims"]:
+        if options["keepdim"]:
             return Y
-        return Y.reshape(tuple(n for i, n in enumerate(self.shape) if i not in axes))
+        return Y.reshape(tuple([n for i, n in enumerate(self.shape) if i not in axes]))
 
     def backward(self, dY: Array) -> Any:
         dY = dY.reshape(self.kept)
-        if self.scale != 1.0:
-            dY = affine(dY, p=self.scale)
+        if self.count != 1:
+            dY = divide_by_number(dY, p=self.count)
         return broadcast_to(dY, self.shape)
 
 
-def _axes(name: str, x: Tensor, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
+def _axes(name: str, x: Tensor, dim: Dims) -> tuple[int, ...]:
+    """The axes that `dim` names, as PyTorch does: all of them for None and (), and 0 or -1 of a 0-d tensor for none."""
+    if dim is None:
+        return tuple(range(x.ndim))
+    try:
+        wanted = [_index(d) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
+    except TypeError:
+        raise TypeError(f"{name}: dim={dim!r} is no integer, tuple of integers or None") from None
+    rank = max(x.ndim, 1)
+    axes = tuple([d + rank if d < 0 else d for d in wanted])
+    if any([not 0 <= d < rank for d in axes]) or len(set(axes)) != len(axes):
+        raise ShapeError(f"{name}: dim={dim} are not distinct axes of shape {x.shape}")
+    return axes[: x.ndim] if axes else tuple(range(x.ndim))
+
+
+def _index(dim: Any) -> int:
+    if isinstance(dim, (bool, np.bool_)):
+        raise TypeError
+    return operator.index(dim)
+
+
+def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor:
+    """Sum over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdim.
+
+    Args:
+        dtype: cast x to it first. Default: that of x, and int64 for integers and bools.
+    """
+    if dtype is not None:
+        x = x.astype(dtype)
     if not is_floating(x.dtype):
-        raise TypeError(f"{name}: the tensor has dtype {x.dtype.name}; use .astype('float32')")
-    wanted = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    axes = tuple(a + x.ndim if a < 0 else a for a in wanted)
-    if any(not 0 <= a < x.ndim for a in axes) or len(set(axes)) != len(axes):
-        raise ShapeError(f"{name}: axis={axis} are not distinct axes of shape {x.shape}")
-    return axes
+        x = x.astype(np.int64)
+    return Sum.apply(x, axes=_axes("sum", x, dim), count=1, keepdim=keepdim)
 
 
-def sum(x: Tensor, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
-    """Sum over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdims."""
-    return Sum.apply(x, axes=_axes("sum", x, axis), scale=1.0, keepdims=keepdims)
+def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor:
+    """Mean over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdim.
 
-
-def mean(x: Tensor, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
-    """Mean over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdims."""
-    axes = _axes("mean", x, axis)
-    count = math.prod(x.shape[a] for a in axes)
-    if count == 0:
-        raise ShapeError(f"mean: no element to average  (x {x.shape}, axis {axis})")
-    return Sum.apply(x, axes=axes, scale=1.0 / count, keepdims=keepdims)
-
-
-Tensor.sum = sum  # type: ignore[attr-defined]
-Tensor.mean = mean  # type: ignore[attr-defined]
+    Args:
+        dtype: cast x to it first. The mean of no elements is NaN.
+    """
+    if dtype is not None:
+        x = x.astype(dtype)
+    require_floating("mean", x.dtype)
+    axes = _axes("mean", x, dim)
+    return Sum.apply(x, axes=axes, count=math.prod([x.shape[d] for d in axes]), keepdim=keepdim)

@@ -1,13 +1,15 @@
-"""Optimizer: parameter groups, state, checkpoints; the updates are in the subclasses."""
+"""Optimizer: parameter groups and their steps; the updates are in the subclasses, checkpoints in state.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
-from alpha.errors import CheckpointError
+from alpha.errors import GradientError
+from alpha.optim import state as checkpoints
+from alpha.optim.hyper import Rule, natural
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
@@ -24,8 +26,13 @@ class Optimizer:
 
     Attributes:
         param_groups: the groups; writing `param_groups[0]["lr"] = 1e-4` acts on the next step.
-        state: for each parameter that was updated its "step" count and its arrays, as moments.
+        state: for each parameter that was updated its "step" count and its arrays, for example moments.
+
+    A subclass names the rules of its hyper-parameters in `rules` and its state arrays in `slots`.
     """
+
+    rules: ClassVar[Mapping[str, Rule]] = {"lr": natural, "weight_decay": natural}
+    slots: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, params: Parameters, **defaults: Any) -> None:
         self.defaults = defaults
@@ -44,56 +51,93 @@ class Optimizer:
         return type(self).__name__
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
-        """Add parameters with hyper-parameters of their own, as of a layer unfrozen later."""
-        unknown = sorted(set(group) - set(self.defaults) - {"params"})
+        """Add parameters with hyper-parameters of their own, for example those of a layer unfrozen later."""
+        unknown = sorted(set(group) - set(self.defaults) - {"params", "initial_lr"})
         if unknown:
             raise ValueError(f"{self._name}: unknown options {', '.join(unknown)}")
+        if "params" not in group:
+            raise ValueError(f"{self._name}: the group has no 'params'")
+        if isinstance(group["params"], (set, frozenset)):
+            raise TypeError(f"{self._name}: params is a set, whose order changes from run to run; give a list")
         params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
-        known = {p for other in self.param_groups for p in other["params"]}
+        known = {id(p) for other in self.param_groups for p in other["params"]}
         for parameter in params:
             if not isinstance(parameter, Tensor):
                 raise TypeError(f"{self._name}: {type(parameter).__name__} is not a tensor")
             if not parameter.is_leaf:
                 raise ValueError(f"{self._name}: a result of operators cannot be optimized")
-            if parameter in known:
+            if id(parameter) in known:
                 raise ValueError(f"{self._name}: a parameter {parameter.shape} comes twice")
-            known.add(parameter)
+            known.add(id(parameter))
         merged = {**self.defaults, **group, "params": params}
         self._check(merged)
         self.param_groups.append(merged)
 
     def _check(self, group: Group) -> None:
-        for name in ("lr", "weight_decay"):
-            if group[name] < 0:
-                raise ValueError(f"{self._name}: {name}={group[name]} is negative")
+        """Refuse hyper-parameters that mean nothing; numpy scalars become Python's numbers in `group`."""
+        for name, rule in self.rules.items():
+            if name not in group:
+                continue
+            try:
+                group[name] = rule(group[name])
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{self._name}: {name}={group[name]!r} {error}") from None
 
-    def zero_grad(self) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop every gradient, or fill it with zeros if not `set_to_none`."""
         for group in self.param_groups:
             for parameter in group["params"]:
-                parameter.grad = None
+                grad = parameter.grad
+                if grad is not None:
+                    parameter.grad = None if set_to_none else Tensor(grad.device.zeros(grad.shape, grad.dtype))
 
-    def step(self) -> None:
-        """Update every parameter that has a gradient, in place."""
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient, in place.
+
+        Args:
+            closure: computes the loss and its gradients anew; it is called first, and its result is returned.
+
+        Raises:
+            TypeError, ValueError: a hyper-parameter that was written into a group means nothing.
+            GradientError: a gradient has another shape, dtype or device than its parameter.
+        """
+        loss = None if closure is None else closure()
+        work: list[tuple[Group, list[Tensor]]] = []
         for group in self.param_groups:
+            self._check(group)
+            work.append((group, [p for p in group["params"] if p.grad is not None and self._fits(p, p.grad)]))
+        for group, parameters in work:
             # one fused update for parameters of one age, device and dtype: as a rule, all of them
-            batches: dict[tuple[int, str, str], list[Tensor]] = {}
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    slots = self.state.setdefault(parameter, {"step": 0})
-                    slots["step"] += 1
-                    key = slots["step"], parameter.device.name, parameter.dtype.name
-                    batches.setdefault(key, []).append(parameter)
+            batches: dict[tuple[int, type, int], list[Tensor]] = {}
+            for parameter in parameters:
+                slots = self.state.setdefault(parameter, {"step": 0})
+                slots["step"] += 1
+                key = slots["step"], type(parameter.array), parameter.array.dtype.num
+                batches.setdefault(key, []).append(parameter)
             for (step, _, _), ready in batches.items():
-                gradients = [p.grad.array for p in ready if p.grad is not None]
-                self._update(group, ready, gradients, step)
+                self._update(group, ready, step)
                 for parameter in ready:
                     parameter._version.bump(self._name)
+        return loss
 
-    def _update(self, group: Group, ready: list[Tensor], gradients: list[Array], step: int) -> None:
+    def _fits(self, parameter: Tensor, grad: Tensor) -> bool:
+        own, other = parameter.array, grad.array
+        if own.shape == other.shape and own.dtype == other.dtype and type(own) is type(other):
+            return True
+        raise GradientError(
+            f"{self._name}: a gradient is {grad.dtype.name} {grad.shape} on {grad.device.name}, "
+            f"its parameter {parameter.dtype.name} {parameter.shape} on {parameter.device.name}"
+        )
+
+    def _update(self, group: Group, ready: list[Tensor], step: int) -> None:
         raise TypeError(f"{self._name} defines no update")
 
+    def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        """The slots that a parameter of `group` has after its first step."""
+        return ()
+
     def _slots(self, name: str, ready: list[Tensor]) -> list[Array]:
-        """One state array a parameter, zeros at first; follows a parameter that moved."""
+        """One state array per parameter, zeros at first; it follows a parameter that moved."""
         result = []
         for parameter in ready:
             slots = self.state[parameter]
@@ -101,62 +145,28 @@ class Optimizer:
             if held is None:
                 held = parameter.device.zeros(parameter.shape, parameter.dtype)
             elif isinstance(held, np.ndarray) != isinstance(parameter.array, np.ndarray):
-                held = parameter.device.upload(_on_host(held))
+                held = parameter.device.upload(checkpoints.on_host(held))
             slots[name] = held
             result.append(held)
         return result
 
-    # -- checkpoints --------------------------------------------------------------------------
-
     def state_dict(self) -> dict[str, Any]:
         """What resuming needs, on the host: a copy that later steps do not change.
 
-        {"state": {index: {"step": int, name: numpy array, ..}},
+        {"optimizer": class name, "state": {index: {"step": int, name: numpy array, ..}},
          "param_groups": [{"params": [index, ..], "lr": ..}, ..]}, the index running on over groups.
         """
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        index = {parameter: i for i, parameter in enumerate(parameters)}
-        return {
-            "state": {
-                index[parameter]: {
-                    name: value if isinstance(value, int) else _on_host(value) for name, value in slots.items()
-                }
-                for parameter, slots in self.state.items()
-            },
-            "param_groups": [{**group, "params": [index[p] for p in group["params"]]} for group in self.param_groups],
-        }
+        return checkpoints.state_dict(self)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a `state_dict()` of the same groups; nothing changes unless everything fits.
 
         Raises:
             CheckpointError: lists every mismatch at once.
         """
-        groups, slots = state["param_groups"], state["state"]
-        saved, own = ([len(g["params"]) for g in side] for side in (groups, self.param_groups))
-        if saved != own:
-            raise CheckpointError(f"{self._name}: groups of {saved} parameters, here {own}")
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        problems = [
-            f"parameter {i}: {name} has shape {value.shape}, the parameter {parameters[i].shape}"
-            for i, arrays in slots.items()
-            for name, value in arrays.items()
-            if name != "step" and value.shape != parameters[i].shape
-        ]
-        if problems:
-            raise CheckpointError(f"{self._name}: state does not fit:\n  " + "\n  ".join(problems))
-        for group, other in zip(self.param_groups, groups, strict=True):
-            group.update({name: value for name, value in other.items() if name != "params"})
-        self.state = {
-            parameters[i]: {
-                name: value
-                if name == "step"
-                else parameters[i].device.upload(np.ascontiguousarray(value, parameters[i].dtype))
-                for name, value in arrays.items()
-            }
-            for i, arrays in slots.items()
-        }
+        checkpoints.load_state_dict(self, state_dict)
 
 
-def _on_host(array: Array) -> Array:
-    return array.copy() if isinstance(array, np.ndarray) else array.device.download(array)
+def gradients(ready: list[Tensor]) -> list[Array]:
+    """The arrays of the parameters' gradients."""
+    return [p.grad.array for p in ready if p.grad is not None]

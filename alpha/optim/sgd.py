@@ -1,47 +1,95 @@
-"""Stochastic gradient descent: one fused update a group."""
+"""Stochastic gradient descent: one fused update per group."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from alpha.ops.optimizer import sgd_update
-from alpha.optim.optimizer import Group, Optimizer, Parameters
+from alpha.optim.hyper import Rule, flag, natural, number, refuse_others
+from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, as in PyTorch.
+    """Stochastic gradient descent, with PyTorch's arguments in PyTorch's order.
 
     Args:
         lr: learning rate.
         momentum: decay of the velocity, 0 for none.
+        dampening: the share of a gradient that does not enter the velocity; the first gradient enters as it is.
         weight_decay: lambda of an L2 term in the gradient.
-        nesterov: look ahead by one momentum step; needs momentum > 0.
+        nesterov: look ahead by one momentum step; needs momentum > 0 and dampening 0.
+        maximize: go up along the gradient.
+        foreach, differentiable, fused: only PyTorch's defaults; one kernel updates all parameters anyway.
     """
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "lr": natural,
+        "momentum": natural,
+        "dampening": number,
+        "weight_decay": natural,
+        "nesterov": flag,
+        "maximize": flag,
+    }
+    slots: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __init__(
         self,
         params: Parameters,
         lr: float = 1e-3,
         momentum: float = 0.0,
+        dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
-        super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
+        refuse_others(self._name, foreach=(foreach, None), differentiable=(differentiable, False), fused=(fused, None))
+        super().__init__(
+            params,
+            lr=lr,
+            momentum=momentum,
+            dampening=dampening,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            maximize=maximize,
+        )
 
     def _check(self, group: Group) -> None:
         super()._check(group)
-        if group["momentum"] < 0 or (group["nesterov"] and group["momentum"] == 0):
-            raise ValueError(f"SGD: momentum={group['momentum']} must be >= 0, and > 0 with nesterov")
+        if group["nesterov"] and (group["momentum"] == 0 or group["dampening"] != 0):
+            raise ValueError(
+                f"{self._name}: nesterov needs momentum > 0 and dampening 0  "
+                f"(momentum {group['momentum']}, dampening {group['dampening']})"
+            )
 
-    def _update(self, group: Group, ready: list[Tensor], gradients: list[Array], step: int) -> None:
-        # zeros are a right first velocity: momentum 0 + g = g
-        velocities = self._slots("velocity", ready) if group["momentum"] else []
+    def _update(self, group: Group, ready: list[Tensor], step: int) -> None:
+        gain = 1 - group["dampening"]
+        if not group["momentum"]:
+            self._launch(group, ready, [], gain)
+        elif gain == 1:  # zeros are a right first velocity: momentum 0 + g = g
+            self._launch(group, ready, self._slots("velocity", ready), gain)
+        else:
+            started = [p for p in ready if "velocity" in self.state[p]]
+            fresh = [p for p in ready if "velocity" not in self.state[p]]
+            for part, share in ((started, gain), (fresh, 1.0)):
+                if part:
+                    self._launch(group, part, self._slots("velocity", part), share)
+
+    def _launch(self, group: Group, ready: list[Tensor], velocities: list[Array], gain: float) -> None:
         sgd_update(
             [p.array for p in ready],
-            gradients,
+            gradients(ready),
             velocities,
             group["lr"],
             group["momentum"],
-            group["nesterov"],
+            gain,
             group["weight_decay"],
+            group["nesterov"],
+            group["maximize"],
         )

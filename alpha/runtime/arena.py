@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from alpha.errors import OutOfMemoryError
+from alpha.runtime import fork
 from alpha.runtime.device import MIB, MemoryStats
 
 GRAIN = 512  # bytes; every array is aligned for any vector load and for TMA
@@ -76,7 +77,7 @@ class Arena:
         # or on another thread. So a returned address is only queued, and whoever next holds the
         # lock puts it back.
         self._returned: deque[int] = deque()
-        self._lock = threading.Lock()
+        self._lock = fork.held_across(threading.Lock())
 
     def allocate(self, nbytes: int) -> Block:
         """A block of at least `nbytes`, aligned to GRAIN; `OutOfMemoryError` when nothing helps."""
@@ -131,11 +132,11 @@ class Arena:
             self._take_back()
             return sorted(self._live.values(), reverse=True)[:count]
 
-    def close(self) -> None:
-        """Free every segment, live blocks included; blocks that die later are ignored."""
+    def close(self, free: bool = True) -> None:
+        """Give up every segment, live blocks included, and `free` them; blocks that die later are ignored."""
         with self._lock:
             self._closed = True
-            for start in self._segments:
+            for start in self._segments if free else ():
                 self._raw_free(start)
             self._segments.clear()
             self._fresh.clear()
@@ -251,11 +252,12 @@ class Arena:
         free = [s for s, size in self._segments.items() if self._by_start.get(s) == size]
         released = 0
         for start in free:
-            size = self._segments.pop(start)
+            size = self._segments[start]
+            self._raw_free(start)  # first: if the driver refuses, nothing has changed
+            del self._segments[start]
             self._remove_free(start, size)
-            self._raw_free(start)
+            self._reserved -= size
             released += size
-        self._reserved -= released
         return released
 
     def _round_up(self, nbytes: int) -> int:

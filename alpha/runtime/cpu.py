@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import mmap
 import os
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from alpha.runtime.arena import Arena, Block
-from alpha.runtime.device import Device, HostArray, MemoryStats, Shape, as_shape
+from alpha.runtime.device import Device, HostArray, MemoryStats, Shape, as_shape, native
 
 SMALL = 1 << 15  # bytes; smaller arrays are left to numpy's own allocator
 
@@ -43,7 +44,7 @@ class CpuDevice(Device):
         return array
 
     def upload(self, source: HostArray) -> HostArray:
-        return self.copy(source)
+        return self.copy(native(source))
 
     def download(self, array: HostArray) -> HostArray:
         return np.array(array, order="C", copy=True)
@@ -79,6 +80,12 @@ class _Window:
         self.__array_interface__ = {"data": (block.address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
 
 
+# The default of Python's mmap is memory that a forked child would share with its parent.
+_PRIVATE: dict[str, Any] = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}  # not on Windows
+)
+
+
 class _Pages:
     """Anonymous memory of the system: untouched pages of a segment cost nothing."""
 
@@ -87,8 +94,8 @@ class _Pages:
 
     def allocate(self, nbytes: int) -> int:
         try:
-            pages = mmap.mmap(-1, nbytes)
-        except OSError as error:
+            pages = mmap.mmap(-1, nbytes, **_PRIVATE)
+        except (OSError, OverflowError) as error:
             raise MemoryError(str(error)) from None
         if hasattr(mmap, "MADV_HUGEPAGE"):
             pages.madvise(mmap.MADV_HUGEPAGE)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from alpha import config
 from alpha.errors import DeviceError, ShapeError
+from alpha.runtime import fork
 
 HostArray: TypeAlias = npt.NDArray[Any]
 Array: TypeAlias = Any  # np.ndarray on the cpu, DeviceArray on cuda: code is written for one of them
@@ -51,7 +52,7 @@ class Device(ABC):
 
     @abstractmethod
     def upload(self, source: HostArray) -> Array:
-        """A new array on this device with the host array's content."""
+        """A new array on this device with the host array's content, whatever its strides and its byte order."""
 
     @abstractmethod
     def download(self, array: Array) -> HostArray:
@@ -90,7 +91,7 @@ class Device(ABC):
 
 
 _devices: dict[str, Device] = {}
-_lock = threading.RLock()
+_lock = fork.held_across(threading.RLock())
 
 
 def get_device(spec: str | Device) -> Device:
@@ -125,7 +126,7 @@ def _make(name: str) -> Device:
 def _automatic() -> Device:
     with _lock:
         if "auto" not in _devices:
-            if config.CUDA_DRIVER.get() == "emulated":
+            if config.CUDA_DRIVER.choice() == "emulated":
                 return get_device("cpu")
             try:
                 _devices["auto"] = get_device("cuda")
@@ -137,6 +138,11 @@ def _automatic() -> Device:
 def as_shape(shape: Shape | int) -> Shape:
     """A tuple of plain, non-negative integers."""
     return _plain_shape((shape,) if isinstance(shape, int | np.integer) else tuple(shape))
+
+
+def native(source: HostArray) -> HostArray:
+    """The array in this machine's byte order, in which every array of a device is."""
+    return source if source.dtype.isnative else source.astype(source.dtype.newbyteorder("="))
 
 
 @functools.lru_cache(maxsize=4096)  # a training step asks for the same shapes again and again

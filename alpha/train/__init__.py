@@ -1,19 +1,25 @@
-"""The training loop of the examples: epochs, history, curves, weights on disk."""
+"""The training loop of the examples: epochs, history, curves, weights on disk, runs that resume."""
 
 from alpha.train.checkpoint import load_metadata, load_weights, save_weights
 from alpha.train.curves import save_curves
-from alpha.train.files import make_folder
+from alpha.train.files import make_folder, new_folder
 from alpha.train.history import History, Result, Row
+from alpha.train.interrupt import Interrupted, interrupt_between_steps
+from alpha.train.run import Run
 from alpha.train.trainer import Trainer
 
 __all__ = [
     "History",
+    "Interrupted",
     "Result",
     "Row",
+    "Run",
     "Trainer",
+    "interrupt_between_steps",
     "load_metadata",
     "load_weights",
     "make_folder",
+    "new_folder",
     "save_curves",
     "save_weights",
 ]

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import io
 import math
+import sys
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 N = TypeVar("N", int, float)
 
 
+def print_anything() -> None:
+    """Let `print` write what the terminal or log cannot show (in a path, say) as \\x escapes; else it raises."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that answers a mistake with one line, not with its whole usage."""
+    """An ArgumentParser that answers a mistake with one line, not with its whole usage, and calls print_anything."""
+
+    def parse_args(self, *args: Any, **kwargs: Any) -> Any:
+        print_anything()
+        return super().parse_args(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (--help lists the options)\n")

@@ -3,7 +3,9 @@
 //   C[m, n] = sum over k in [k_begin, k_end) of A(m, k) B(k, n)
 //
 // A Problem gives: M, N; `Row row(m)`, `Column column(n)`, `Step step(k)` (index arithmetic, done once a row, column
-// and step); `a(Row, Step)`, `b(Column, Step)` (a value, or 0 where there is none); `store(m, n, value)`.
+// and step); `a(Row, Step)`, `b(Column, Step)` (a value, or 0 where there is none); `meets(Row, Column, Step)` (false if
+// the product is one with padding); `store(m, n, value)`.
+// Padding is multiplied as zeros, and zero times infinity or NaN is NaN. So a sum that is NaN is found again without it.
 //
 // Grid: the caller maps blocks to (m0, n0, k_begin, k_end). Block: 256 threads, each 4 x 4 of C.
 // Shared memory: 2 (BK (BM + 4) + BK (BN + 4)) floats. Registers: <= 128.
@@ -79,12 +81,34 @@ struct GemmFfma {
       if (more) stage(s ^ 1);  // the other half: its readers passed the barrier of the last step
       __syncthreads();
     }
+    unsigned not_numbers = 0;  // a bit for each sum
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
       for (int j = 0; j < 4; j++) {
         const int m = m0 + ty * 4 + i, n = n0 + tx * 4 + j;
-        if (m < p.M && n < p.N) p.store(m, n, acc[i][j]);
+        if (m < p.M && n < p.N) {
+          p.store(m, n, acc[i][j]);
+          if (acc[i][j] != acc[i][j]) not_numbers |= 1u << (i * 4 + j);
+        }
       }
+#pragma unroll 1
+    for (int e = 0; not_numbers >> e; e++)
+      if (not_numbers >> e & 1) {
+        const int m = m0 + ty * 4 + e / 4, n = n0 + tx * 4 + e % 4;
+        p.store(m, n, sum_without_padding(p, p.row(m), p.column(n), k_begin, k_end));
+      }
+  }
+
+ private:
+  static __device__ float sum_without_padding(const Problem& p, const typename Problem::Row& row,
+                                              const typename Problem::Column& column, int k_begin, int k_end) {
+    float sum = 0;
+#pragma unroll 1
+    for (int k = k_begin; k < k_end && sum == sum; k++) {
+      const typename Problem::Step step = p.step(k);
+      if (p.meets(row, column, step)) sum += p.a(row, step) * p.b(column, step);
+    }
+    return sum;
   }
 };

@@ -1,7 +1,7 @@
 // A float as a sum of half-precision planes, for tensor cores: two halves in a register, and the scale that keeps them in range.
 //
 // With hi = half(x s), lo = half(x s - hi), hi + lo has 22 bits of x. The scale s is a power of two, so that it
-// rounds nothing: it brings the largest magnitude of the whole array to 2^14 .. 2^15. What is below 2^-39 of that
+// rounds nothing: it brings the largest finite magnitude of the whole array to 2^14 .. 2^15. What is below 2^-39 of that
 // largest magnitude is lost in lo, which a norm does not see.
 #pragma once
 #include "common/cuda.h"
@@ -31,16 +31,33 @@ __device__ __forceinline__ float2 unpack_half(uint32_t pair) {
 }
 #endif
 
-// The scale of an array whose largest magnitude has these bits; 1 for zeros, infinities and NaN.
-__device__ __forceinline__ float half_scale(unsigned absmax_bits) {
-  const int exponent = absmax_bits >> 23;
-  if (exponent == 0 || exponent == 255) return 1.f;
-  const int wanted = 268 - exponent;  // biased exponent of 2^(14 - (exponent - 127))
-  return __uint_as_float(unsigned(wanted < 1 ? 1 : wanted > 253 ? 253 : wanted) << 23);
+// The bits of |x|, which have the order of the magnitudes, or 0 if x is infinite or NaN: no scale brings these into range,
+// and the numbers beside them keep the scale that they have without them. Every scale is found by this rule.
+__device__ __forceinline__ unsigned finite_magnitude(float x) {
+  const unsigned magnitude = __float_as_uint(x) & 0x7fffffffu;
+  return magnitude < 0x7f800000u ? magnitude : 0;
 }
 
-// 1 / s, exactly.
-__device__ __forceinline__ float inverse_scale(float s) { return __uint_as_float((254u << 23) - __float_as_uint(s)); }
+// The scale of an array whose largest finite magnitude has these bits; 1 if all of its finite numbers are zeros.
+__device__ __forceinline__ float half_scale(unsigned absmax_bits) {
+  if (absmax_bits == 0) return 1.f;
+  const int wanted = 268 - int(absmax_bits >> 23);  // biased exponent of 2^(14 - (exponent - 127)); at most 2^126
+  return __uint_as_float(unsigned(wanted > 253 ? 253 : wanted) << 23);
+}
+
+// Undoes the scales of both operands: sum -> sum / (s t), exactly. Two factors of about the same size, so that nothing on the
+// way overflows or underflows unless the result does.
+struct Unscale {
+  float first = 1.f, second = 1.f;
+
+  __device__ __forceinline__ Unscale() {}
+  __device__ __forceinline__ Unscale(float s, float t) {
+    const int exponents = int(__float_as_uint(s) >> 23) + int(__float_as_uint(t) >> 23), half = exponents / 2;
+    first = __uint_as_float(unsigned(254 - half) << 23),
+    second = __uint_as_float(unsigned(254 - exponents + half) << 23);
+  }
+  __device__ __forceinline__ float operator()(float sum) const { return sum * first * second; }
+};
 
 // The pair of planes of two scaled values: hi, and what is left of them in lo.
 __device__ __forceinline__ void split_pair(float lower, float upper, uint32_t& hi, uint32_t& lo) {

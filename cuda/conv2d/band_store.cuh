@@ -9,17 +9,16 @@
 struct Finish {
   const BandProblem& p;
   int j0, columns;
-  float inverse_0 = 1.f, inverse_1 = 1.f;
+  Unscale unscale;
 
   __device__ __forceinline__ Finish(const BandProblem& p, int j0) : p(p), j0(j0), columns(p.GN - j0) {
-    if (OPERANDS == HALVES)
-      inverse_0 = inverse_scale(half_scale(p.absmax[0])), inverse_1 = inverse_scale(half_scale(p.absmax[1]));
+    if (OPERANDS == HALVES) unscale = Unscale(half_scale(p.absmax[0]), half_scale(p.absmax[1]));
   }
   // In place, of a column of the tile and of the next.
   __device__ __forceinline__ float2 operator()(float* sum, int column) const {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-      if (OPERANDS == HALVES) sum[i] = sum[i] * inverse_0 * inverse_1;
+      if (OPERANDS == HALVES) sum[i] = unscale(sum[i]);
       if (!ALPHA_FUSED) continue;
       if (p.bias != nullptr && column < columns) sum[i] += p.bias[late(j0 + column + i)];
       sum[i] = sum[i] > 0 ? sum[i] : p.slope * sum[i];

@@ -4,7 +4,7 @@
 // A block walks over bands of output rows. It holds in shared memory the filters of 64 output channels as fragments, and
 // the band of X with its padding, where the word of a place is the pair of that number and the next: two neighbours
 // of K are one word wherever the pixel begins, and nothing is tested. A warp computes 16 MT pixels x 64 channels.
-//   BF16 0, PLANES 2   halves hi + lo, scaled by the largest magnitude of the band: hi hi + hi lo + lo hi, each 32 of K
+//   BF16 0, PLANES 2   halves hi + lo, scaled by the largest finite magnitude of the band: hi hi + hi lo + lo hi, each 32 of K
 //                      summed apart and promoted to float32: "float32"
 //   BF16 0, PLANES 1   one scaled half, 11 bits: "tf32"
 //   BF16 1, PLANES 1   X, W, Y bfloat16
@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
     __syncthreads();
 
-    const float inverse = inverse_scale(scale), filter_inverse = inverse_scale(filter_scale);
+    const Unscale unscale(scale, filter_scale);
     const int pixels = in.rows * s.OW;
     Element* out = Y + ((long)(task / bands) * s.OH + in.oh0) * s.OW * s.OC + oc0;
     for (int first = warp * 16 * MT; first < pixels; first += WARPS * 16 * MT) {
@@ -189,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 #pragma unroll
             for (int i = 0; i < PIECE; i++) {
               v.v[i] = acc[m][q * (PIECE / 2) + i / 2][2 * h + i % 2];
-              if (!BF16) v.v[i] *= inverse, v.v[i] *= filter_inverse;
+              if (!BF16) v.v[i] = unscale(v.v[i]);
             }
             store_piece(out + (long)pixel * s.OC + c, v, channels - c, s.OC % PIECE == 0);
           }

@@ -32,10 +32,12 @@ struct ForwardProblem {
     const int tap = k / s.IC;
     return {tap / s.FW, tap % s.FW, k % s.IC, k};
   }
-  __device__ float a(const Row& r, const Step& t) const {
+  __device__ bool meets(const Row& r, const Column&, const Step& t) const {
     const int ih = r.ih + t.fh, iw = r.iw + t.fw;
-    const bool inside = r.valid && ih >= 0 && ih < s.IH && iw >= 0 && iw < s.IW;
-    return inside ? X[r.base + (long)(ih * s.IW + iw) * s.IC + t.ic] : 0.f;
+    return r.valid && ih >= 0 && ih < s.IH && iw >= 0 && iw < s.IW;
+  }
+  __device__ float a(const Row& r, const Step& t) const {
+    return meets(r, {}, t) ? X[r.base + (long)((r.ih + t.fh) * s.IW + r.iw + t.fw) * s.IC + t.ic] : 0.f;
   }
   __device__ float b(const Column& c, const Step& t) const { return c.valid ? W[c.base + t.k] : 0.f; }
   __device__ void store(int m, int n, float v) const { Y[(long)m * N + n] = v; }

@@ -36,10 +36,12 @@ struct InputGradientProblem {
     const int tap = k / s.OC, oc = k % s.OC;
     return {tap / max(CW, 1), tap % max(CW, 1), oc, (long)tap * s.IC * s.OC + oc};
   }
-  __device__ float a(const Row& r, const Step& t) const {
+  __device__ bool meets(const Row& r, const Column&, const Step& t) const {
     const int oh = r.oh + t.ch, ow = r.ow + t.cw;
-    const bool inside = r.valid && oh >= 0 && oh < s.OH && ow >= 0 && ow < s.OW;
-    return inside ? dY[r.base + (long)(oh * s.OW + ow) * s.OC + t.oc] : 0.f;
+    return r.valid && oh >= 0 && oh < s.OH && ow >= 0 && ow < s.OW;
+  }
+  __device__ float a(const Row& r, const Step& t) const {
+    return meets(r, {}, t) ? dY[r.base + (long)((r.oh + t.ch) * s.OW + r.ow + t.cw) * s.OC + t.oc] : 0.f;
   }
   __device__ float b(const Column& c, const Step& t) const { return c.valid ? C[t.filter + c.base] : 0.f; }
   __device__ void store(int m, int n, float value) const {

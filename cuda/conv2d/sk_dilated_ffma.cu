@@ -33,10 +33,12 @@ struct WeightGradientProblem {
     return {k, k / (s.OW * s.OH), oh * s.sh - s.ph, ow * s.sw - s.pw};
   }
   __device__ float a(const Row& r, const Step& t) const { return r.valid ? dY[(long)t.k * M + r.oc] : 0.f; }
-  __device__ float b(const Column& c, const Step& t) const {
+  __device__ bool meets(const Row&, const Column& c, const Step& t) const {
     const int ih = t.ih + c.fh, iw = t.iw + c.fw;
-    const bool inside = c.valid && ih >= 0 && ih < s.IH && iw >= 0 && iw < s.IW;
-    return inside ? X[((long)(t.n * s.IH + ih) * s.IW + iw) * s.IC + c.ic] : 0.f;
+    return c.valid && ih >= 0 && ih < s.IH && iw >= 0 && iw < s.IW;
+  }
+  __device__ float b(const Column& c, const Step& t) const {
+    return meets({}, c, t) ? X[((long)(t.n * s.IH + t.ih + c.fh) * s.IW + t.iw + c.fw) * s.IC + c.ic] : 0.f;
   }
   __device__ void store(int m, int n, float v) const { dW[(long)m * N + n] = v; }
 };

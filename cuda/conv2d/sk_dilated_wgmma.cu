@@ -125,9 +125,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int i = 0; i < TAPS * R; i++) sum[i / R][i % R] += others[i * 128];
   }
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-  float inverse_0 = 1.f, inverse_1 = 1.f;
-  if (OPERANDS != BF16)
-    inverse_0 = inverse_scale(half_scale(absmax[0])), inverse_1 = inverse_scale(half_scale(absmax[1]));
+  Unscale unscale;
+  if (OPERANDS != BF16) unscale = Unscale(half_scale(absmax[0]), half_scale(absmax[1]));
   float* dW = part + (long)z * s.OC * s.FH * s.FW * s.IC;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
@@ -141,8 +140,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       for (int j = 0; j < BN / 8; j++) {
         const int column = j * 8 + t * 2, e = j * 4 + h * 2;
         if (ic0 + column < s.IC)
-          *reinterpret_cast<float2*>(row + column) =
-              make_float2(sum[tap][e] * inverse_0 * inverse_1, sum[tap][e + 1] * inverse_0 * inverse_1);
+          *reinterpret_cast<float2*>(row + column) = make_float2(unscale(sum[tap][e]), unscale(sum[tap][e + 1]));
       }
     }
   }

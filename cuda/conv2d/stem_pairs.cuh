@@ -42,7 +42,7 @@ __device__ __forceinline__ float block_scale(unsigned largest) {
   for (int w = 0; w < WARPS; w++) largest = max(largest, warps[w]);
   return half_scale(largest);
 }
-__device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+__device__ __forceinline__ unsigned magnitude(float x) { return finite_magnitude(x); }
 __device__ __forceinline__ unsigned magnitude(uint16_t) { return 0; }  // needs no scale
 
 __device__ __forceinline__ float of_right_lane(float x) { return __shfl_down_sync(0xffffffffu, x, 1); }

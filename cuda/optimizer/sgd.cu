@@ -1,7 +1,7 @@
-// One SGD step of many tensors in place: v = momentum v + g; W -= lr v, or lr (g + momentum v) with nesterov.
+// One SGD step of many tensors in place: v = momentum v + gain g; W -= lr v, or lr (g + momentum v) with nesterov.
 //
-// Grid: a block a row of the table (a chunk of one tensor). Block: 256. No shared memory, no macros.
-// Decay adds decay W to the gradient. Without velocities W -= lr g, and v is not read.
+// Grid: one block per row of the table (a chunk of one tensor). Block: 256. No shared memory, no macros.
+// g is multiplied by sign first, then decay W is added to it. Without velocities W -= lr g, and v is not read.
 #include "common/vector.cuh"
 
 constexpr int THREADS = 256;
@@ -14,14 +14,15 @@ struct Row {
 };
 
 struct Rule {
-  float lr, momentum, decay;
+  float sign, lr, momentum, gain, decay;
   int nesterov, velocities;
 };
 
 __device__ __forceinline__ void step(float& w, float g, float& v, const Rule& rule) {
-  g += rule.decay * w;
+  g *= rule.sign;
+  if (rule.decay != 0) g += rule.decay * w;
   if (rule.velocities) {
-    v = rule.momentum * v + g;
+    v = rule.momentum * v + rule.gain * g;
     g = rule.nesterov ? g + rule.momentum * v : v;
   }
   w -= rule.lr * g;

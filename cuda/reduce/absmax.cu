@@ -1,10 +1,9 @@
-// The bits of the largest magnitude of each of two arrays: what half_scale (common/half_pair.cuh) takes.
+// The bits of the largest finite magnitude of each of two arrays: what half_scale (common/half_pair.cuh) takes.
 //
 // out[0] of a (n_a floats), out[1] of b (n_b floats, may be 0). Magnitudes as integers have the order of the floats, so
-// atomicMax gives the same bits in any order. Infinities and NaN do not count: no scale brings them into range, and the
-// numbers beside them keep theirs. The caller zeroes `out`.
+// atomicMax gives the same bits in any order. The caller zeroes `out`.
 // Grid: blocks_a + blocks of b. Block: 256. Shared memory: a word a warp. Needs 16-byte aligned arrays.
-#include "common/cuda.h"
+#include "common/half_pair.cuh"
 
 constexpr int THREADS = 256;
 
@@ -17,10 +16,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const long long n = second ? n_b : n_a, blocks = second ? gridDim.x - blocks_a : blocks_a;
   const long long block = second ? blockIdx.x - blocks_a : blockIdx.x, step = blocks * THREADS;
   unsigned largest = 0;
-  auto meet = [&](float v) {
-    const unsigned magnitude = __float_as_uint(v) & 0x7fffffffu;
-    if (magnitude < 0x7f800000u) largest = max(largest, magnitude);
-  };
+  auto meet = [&](float v) { largest = max(largest, finite_magnitude(v)); };
   const float4* x4 = reinterpret_cast<const float4*>(x);
   const long long n4 = n / 4;
   long long i = block * THREADS + threadIdx.x;

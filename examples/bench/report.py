@@ -86,7 +86,7 @@ class CsvFile:
     """Takes the rows as they come, so that a run that is stopped leaves what it had."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("w", newline="")
+        self._file = path.open("w", newline="", encoding="utf-8")
         self._writer = csv.writer(self._file)
         self._write(COLUMNS)
 

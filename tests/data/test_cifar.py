@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import time
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from alpha.data import Cifar10, Cifar10Sample, cifar, resolve, source
 from alpha.data.sample import FILE
@@ -112,6 +114,78 @@ def test_a_damaged_sample_is_named(tmp_path: Path) -> None:
         Cifar10Sample(rewritten(path, "test/000.webp", None), train=False)
     with pytest.raises(DataError, match=f"{FILE}: sha256 of the test images is "):
         Cifar10Sample(rewritten(path, "test/labels", bytes(1000)), train=False)
+
+
+def webp(width: int, height: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (width, height)).save(stream, "WEBP", lossless=True)
+    return stream.getvalue()
+
+
+def encrypted(path: Path) -> Path:
+    """The sample with the flag of a password on every member."""
+    data = bytearray(SAMPLE.read_bytes())
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = -1
+        while (at := data.find(signature, at + 1)) >= 0:
+            data[at + offset] |= 1
+    path.write_bytes(data)
+    return path
+
+
+def test_members_that_are_not_what_they_seem_are_data_errors(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    with pytest.raises(DataError, match=rf"{FILE}: damaged \(.*(encrypted|password)"):
+        Cifar10Sample(encrypted(path), train=False)
+    for content, message in (
+        (webp(33, 8000), "a strip has 33 x 8,000 pixels, expected 32 x 8,000"),
+        (webp(32, 16383), "a strip has 32 x 16,383 pixels"),
+        (b"", "cannot identify image file"),
+    ):
+        with pytest.raises(DataError, match=f"{FILE}: damaged .*{message}"):
+            Cifar10Sample(rewritten(path, "test/000.webp", content), train=False)
+    with pytest.raises(DataError, match=f"{FILE}: damaged .*test/labels has 999 bytes, expected 1,000"):
+        Cifar10Sample(rewritten(path, "test/labels", bytes(999)), train=False)
+
+
+@pytest.mark.parametrize("name", ["test/labels", "test/000.webp"])
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = tmp_path / FILE
+    with zipfile.ZipFile(SAMPLE) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for member in old.namelist():
+            new.writestr(member, bytes(1 << 26) if member == name else old.read(member))
+    read = zipfile.ZipFile.read
+
+    def checked(archive: zipfile.ZipFile, member: str) -> bytes:
+        assert member != name
+        return read(archive, member)
+
+    monkeypatch.setattr(zipfile.ZipFile, "read", checked)
+    with pytest.raises(DataError, match=f"{FILE}: damaged .*{name} has 67,108,864 bytes, expected at most"):
+        Cifar10Sample(path, train=False)
+
+
+def test_a_decompression_bomb_is_a_data_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)  # the strips have more than twice as many
+    with pytest.raises(DataError, match=rf"{FILE}: damaged \(Image size .* exceeds limit"):
+        Cifar10Sample(SAMPLE, train=False)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.99, 0.9999])
+def test_a_truncated_sample_is_named(tmp_path: Path, share: float) -> None:
+    data = SAMPLE.read_bytes()
+    (tmp_path / FILE).write_bytes(data[: int(share * len(data))])
+    with pytest.raises(DataError, match=f"{FILE}: damaged"):
+        Cifar10Sample(tmp_path / FILE)
+
+
+def test_a_file_of_another_size_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "test_batch.bin"
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)  # sparse
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("it was read"))
+    with pytest.raises(DataError, match=r"test_batch.bin: 1,099,511,627,776 bytes, expected"):
+        Cifar10(folder, train=False)
 
 
 def unreachable(root: Path) -> None:

@@ -36,6 +36,8 @@ def prefetch_threads() -> list[threading.Thread]:
         (10, 4, False, [4, 4, 2]),
         (10, 4, True, [4, 4]),
         (8, 4, False, [4, 4]),
+        (8, 4, True, [4, 4]),
+        (4, 4, True, [4]),
         (3, 4, False, [3]),
         (3, 4, True, []),
         (0, 4, False, []),
@@ -69,13 +71,43 @@ def test_an_epoch_is_a_permutation_fixed_by_seed_and_epoch() -> None:
     assert order(DataLoader(dataset(50), 8, shuffle=True, seed=4)) != first
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_an_epoch_begins_at_the_batch_that_is_set_and_the_next_one_at_its_start(prefetch: int, drop_last: bool) -> None:
+    loader = DataLoader(dataset(50), 8, shuffle=True, seed=3, drop_last=drop_last, prefetch=prefetch)
+    first, second = order(loader), order(loader)
+    for batch in range(len(loader) + 1):
+        loader.set_epoch(0, batch)
+        assert order(loader) == first[8 * batch :]
+        assert order(loader) == second
+
+
+def test_seeds_that_are_near_and_large_give_other_orders() -> None:
+    seeds = (0, 1, 2, 2**32, 2**32 + 1, 2**63)
+    orders = {tuple(order(DataLoader(dataset(20), 20, shuffle=True, seed=seed))) for seed in seeds}
+    assert len(orders) == len(seeds)
+
+
+def test_what_describes_the_batches() -> None:
+    loader = DataLoader(dataset(10), 4, shuffle=True, seed=np.int64(3), drop_last=True)
+    assert loader.describe() == {"images": 10, "batch_size": 4, "shuffle": True, "seed": 3, "drop_last": True}
+    for change in ({"batch_size": 5}, {"shuffle": False}, {"seed": 4}, {"drop_last": False}):
+        arguments = {"batch_size": 4, "shuffle": True, "seed": 3, "drop_last": True, **change}
+        assert DataLoader(dataset(10), **arguments).describe() != loader.describe()  # type: ignore[arg-type]
+
+
 def test_the_order_is_the_same_on_every_platform() -> None:
     assert order(DataLoader(dataset(10), 4, shuffle=True, seed=0)) == [0, 8, 9, 3, 7, 5, 1, 2, 6, 4]
 
 
 def test_wrong_numbers_name_themselves() -> None:
-    with pytest.raises(DataError, match="batch_size is 0, expected 1 or more"):
+    with pytest.raises(DataError, match="batch_size is 0, expected a whole number, 1 or more"):
         DataLoader(dataset(4), 0)
+    for wrong in (2.5, "4", True, None):
+        with pytest.raises(DataError, match=f"batch_size is {wrong!r}, expected a whole number"):
+            DataLoader(dataset(4), wrong)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="batch is -1"):
+        DataLoader(dataset(4), 1).set_epoch(0, -1)
     with pytest.raises(DataError, match="seed is -1"):
         DataLoader(dataset(4), 1, seed=-1)
     with pytest.raises(DataError, match="epoch is -1"):

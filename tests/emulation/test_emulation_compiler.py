@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from alpha.errors import CompileError
+from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
-from alpha.runtime.cuda.emulated_compiler import arch_number, entries
+from alpha.runtime.cuda.emulated_compiler import EmulatedCompiler, arch_number, compiler_version, entries, find_compiler
 
 SOURCE = """
 extern "C" __global__ void plain(const float* x, int n) { }
@@ -37,3 +38,18 @@ def test_error_names_the_line(tmp_path: Path) -> None:
     source.write_text('#include "common/cuda.h"\nextern "C" __global__ void f() { nonsense; }\n')
     with pytest.raises(CompileError, match=r"(?s)broken.cu does not compile.*broken.cu:2:.*nonsense"):
         EmulatedDriver().compile(source, [])
+
+
+def test_headers_are_compiled_once_and_left_aside_if_they_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALPHA_CACHE_DIR", str(tmp_path / "cache"))
+    compiler = EmulatedCompiler("sm_80")
+    if "clang" in compiler_version(find_compiler()):
+        pytest.skip("clang takes the text of the headers")
+    for name, option, mark in (("a", "-Wall", "!"), ("b", "-Wall", "!"), ("c", "-fexceptions", "x")):
+        log = compiler.build(source_root() / "runtime" / "fill.cu", [option, "-H"], tmp_path / f"{name}.so")
+        assert (tmp_path / f"{name}.so").is_file()
+        (line,) = (line for line in log.splitlines() if line.endswith(".gch"))
+        assert line.startswith(mark)
+    assert len(list((tmp_path / "cache").rglob("*.gch"))) == 1

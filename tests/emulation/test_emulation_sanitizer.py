@@ -59,17 +59,22 @@ def launch(kernel: str, threads: int, *args: str, shared_bytes: int = 0, correct
     return f'Emulator()({call}, defines={{"CORRECT": {correct}}})'
 
 
+MISTAKES = {
+    "read": (launch("read_beside", 60, FLOATS, FLOATS, "np.int64(1)"), "READ of size 4", "read"),
+    "far read": (launch("read_beside", 60, FLOATS, FLOATS, "np.int64(9999)"), "SEGV", "read"),
+    "write": (launch("write_beside", 60, FLOATS, FLOATS, "np.int64(1)"), "WRITE of size 4", "write"),
+    "static shared": (launch("static_overrun", 64, FLOATS), "index 64 out of bounds", "static"),
+    "dynamic shared": (launch("shared_overrun", 64, MANY, shared_bytes=256), "WRITE of size 4", "dynamic"),
+    "misaligned": (launch("misaligned_read", 1, FLOATS, FLOATS), "misaligned address", "misaligned"),
+}
+
+
 @pytest.mark.parametrize(
     ("script", "report", "mistake"),
     [
-        (launch("read_beside", 60, FLOATS, FLOATS, "np.int64(1)"), "READ of size 4", "read"),
-        (launch("read_beside", 60, FLOATS, FLOATS, "np.int64(9999)"), "SEGV", "read"),
-        (launch("write_beside", 60, FLOATS, FLOATS, "np.int64(1)"), "WRITE of size 4", "write"),
-        (launch("static_overrun", 64, FLOATS), "index 64 out of bounds", "static"),
-        (launch("shared_overrun", 64, MANY, shared_bytes=256), "WRITE of size 4", "dynamic"),
-        (launch("misaligned_read", 1, FLOATS, FLOATS), "misaligned address", "misaligned"),
+        pytest.param(*mistake, id=name, marks=() if name == "read" else pytest.mark.sanitize)
+        for name, mistake in MISTAKES.items()
     ],
-    ids=["read", "far read", "write", "static shared", "dynamic shared", "misaligned"],
 )
 def test_report_names_the_line(script: str, report: str, mistake: str) -> None:
     result = run(script)
@@ -79,6 +84,7 @@ def test_report_names_the_line(script: str, report: str, mistake: str) -> None:
     assert re.search(rf"{SOURCE}:{line}\b", result.stderr), result.stderr
 
 
+@pytest.mark.sanitize
 def test_correct_kernels_are_silent() -> None:
     calls = [
         launch("read_beside", 60, FLOATS, FLOATS, "np.int64(1)", correct=1),
@@ -98,7 +104,7 @@ def test_operators_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     files = [
         str(HERE.parent / "ops" / name) for name in ("test_primitives.py", "test_conv2d.py", "test_conv2d_moments.py")
     ]
-    options = ("-q", "-p", "no:cacheprovider", "--numprocesses", "auto", "--dist", "worksteal")
+    options = ("-q", "-m", "not sanitize", "-p", "no:cacheprovider", "--numprocesses", "auto", "--dist", "worksteal")
     result = sanitized("-m", "pytest", *options, "-k", names, *files)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
     assert " passed" in result.stdout

@@ -1,12 +1,13 @@
-"""The emulated driver is fast enough to test with: convolutions at 2 GFLOP/s a core, a kernel compiled within 2 s.
+"""The emulated driver is fast enough to test with: convolutions at 2 GFLOP/s per core, a kernel compiled within 2 s.
 
-`pytest -rP tests/emulation/test_emulation_speed.py` prints what this machine does. Convolutions are timed by the
-processor's clock, which stands still while other work runs. The tests allow a slow machine a quarter of the speed and
-four times the time.
+`pytest -m "" -rP tests/emulation/test_emulation_speed.py` prints the speed of this machine. Both are timed by the
+processor's clock, which stands still while other work runs. A convolution runs again only if it was too slow: the
+machine may have been busy. The tests allow a slow machine a quarter of the speed and four times the time.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,10 @@ from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
 GFLOPS, COMPILE_SECONDS, MARGIN = 2.0, 2.0, 4
+RUNS = 3  # at most
+# the kinds of products: wgmma, mma.sync, FFMA
+IN_MAKE_TEST = ("conv_v2_bf16_128x64", "ks_deconv_64x64", "sk_dilated_ffma")
+ROWS = [row for row in VARIANTS if row.device == "cuda"]
 DEEP = conv_shape("test", (128, 4, 4, 128), (128, 3, 3, 128), (1, 1), (1, 1))
 # a batch that fills the blocks' chunks: a smaller one times the start of 264 blocks
 STEM = conv_shape("test", (64, 32, 32, 3), (64, 3, 3, 3), (1, 1), (1, 1))
@@ -32,6 +37,7 @@ STEM = conv_shape("test", (64, 32, 32, 3), (64, 3, 3, 3), (1, 1), (1, 1))
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
+    monkeypatch.delenv("ALPHA_EMULATED_OPTIMIZE", raising=False)  # tests choose a lower one
     try:
         on = CudaDevice(EmulatedDriver())
     except AlphaError as error:
@@ -40,19 +46,22 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     on.close()
 
 
-@pytest.mark.parametrize("row", [row for row in VARIANTS if row.device == "cuda"], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=row.name, marks=() if row.name in IN_MAKE_TEST else pytest.mark.gate) for row in ROWS]
+)
 def test_convolutions(device: CudaDevice, row: Variant) -> None:
     s = DEEP if row.can(DEEP, cuda_target(device)) else STEM
     shapes = {FORWARD: (s.X, s.W), INPUT: (s.Y, s.W)}.get(row.operator, (s.X, s.Y))
     dtype = BFLOAT16 if row.precision == "bf16" else FLOAT32
     first, second = (device.upload(np.ones(shape, dtype)) for shape in shapes)
-    times = []
-    for _ in range(3):  # the first one may compile
+    operations = 2e-9 * s.useful * s.N * s.OH * s.OW * s.OC * s.FH * s.FW * s.IC
+    speed = 0.0
+    for _ in range(RUNS):
         start = time.process_time()
         row.run(first, second, s, row)
-        times.append(time.process_time() - start)
-    multiplications = s.useful * s.N * s.OH * s.OW * s.OC * s.FH * s.FW * s.IC
-    speed = 2e-9 * multiplications / min(times)
+        speed = max(speed, operations / (time.process_time() - start))
+        if speed > GFLOPS / MARGIN:
+            break
     print(f"{row.name}: {speed:.1f} GFLOP/s")
     assert speed > GFLOPS / MARGIN
 
@@ -62,11 +71,12 @@ def test_compilation(device: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_pa
     row = next(row for row in VARIANTS if row.name in (name, f"{name}_64x64"))
     options = [f"-DALPHA_{key}={value}" for key, value in row.tile.items()]
     monkeypatch.setenv("ALPHA_CACHE_DIR", str(tmp_path))
+    device.driver.compile(source_root() / "runtime" / "fill.cu", [])  # the headers, once for all kernels
     times = []
     for _ in range(2):
-        start = time.perf_counter()
+        start = sum(os.times()[:4])  # of the processor: this process and the compiler
         device.driver.compile(source_root() / "conv2d" / f"{name}.cu", options)
-        times.append(time.perf_counter() - start)
+        times.append(sum(os.times()[:4]) - start)
     print(f"{name}: {times[0]:.2f} s, {1e3 * times[1]:.1f} ms from the cache")
     assert times[0] < COMPILE_SECONDS * MARGIN
     assert times[1] < 0.1 * times[0]

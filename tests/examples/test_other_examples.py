@@ -76,6 +76,38 @@ def test_compare_pytorch() -> None:
     assert re.search(r"Alpha +fifth loss \d\.\d+  peak \d+ MB", result.stdout)
 
 
+STEPS = """
+import torch
+import compare_pytorch as c
+from alpha import get_device, models
+
+steps = {}
+for kind in (c.AlphaSide, c.TorchSide):
+    def step(self, batch, kind=kind):
+        steps[kind] = steps.get(kind, 0) + 1
+        return torch.zeros(())
+    kind.step = step
+batch = c.np.zeros((2, 32, 32, 3), c.np.float32), c.np.zeros(2, c.np.int32)
+model = models.resnet18()
+c.measure(
+    {
+        "PyTorch": lambda: c.TorchSide(torch, model, "cpu", False),
+        "Alpha": lambda: c.AlphaSide(model, get_device("cpu")),
+    },
+    batch,
+    1,
+    1,
+)
+assert len(set(steps.values())) == 1, steps
+"""
+
+
+@pytest.mark.torch
+def test_compare_pytorch_prints_losses_of_the_same_step() -> None:
+    result = run("-c", STEPS, PYTHONPATH=f"{ROOT}:.")
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.torch
 def test_compare_pytorch_in_bf16() -> None:
     result = run(
@@ -92,9 +124,9 @@ def test_compare_pytorch_in_bf16() -> None:
         "bf16",
     )
     assert result.returncode == 0, result.stderr
-    losses = re.findall(r"(\S+ bf16) +fifth loss (\d\.\d+)", result.stdout)
-    assert [name for name, _ in losses] == ["NCHW bf16", "channels_last bf16", "Alpha bf16"]
-    assert "Alpha bf16 is at " in result.stdout
+    losses = re.findall(r"(\S+ bf16( \(float32\))?) +fifth loss (\d\.\d+)", result.stdout)
+    assert [name for name, _, _ in losses] == ["NCHW bf16", "channels_last bf16", "Alpha bf16 (float32)"]
+    assert "Alpha bf16 (float32) is at " in result.stdout
     bad = run("compare_pytorch.py", "--precision", "fp8")
     assert bad.returncode == 2
     assert bad.stderr.startswith("compare_pytorch: argument --precision: invalid choice: 'fp8'")

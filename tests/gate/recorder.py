@@ -11,6 +11,7 @@ from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments
 from alpha.runtime.cuda.driver_emulated import ARCHITECTURES
 from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
+from alpha.runtime.cuda.owner import Owner
 
 
 @dataclass(frozen=True, order=True)
@@ -37,6 +38,7 @@ class RecordingDriver:
     encode_tiled_map = staticmethod(encode_tiled_map)
 
     def __init__(self, arch: str, misaligned_by: int = 0) -> None:
+        self.owner = Owner()
         plain = arch.removesuffix("a")
         multiprocessors, shared_bytes = ARCHITECTURES[arch]
         capability = divmod(int(plain.removeprefix("sm_")), 10)

@@ -5,20 +5,19 @@ python tests/gate/resources.py      # writes docs/kernels/resources.md
 
 from __future__ import annotations
 
-import os
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+import batches
 from launches import record
 from recorder import Launch
 
-from alpha.runtime.cuda.cache import compile_cached, read_log, source_root
-from alpha.runtime.cuda.compile import find_nvcc, nvcc_compiler, nvcc_version
+from alpha.runtime.cuda.compile import find_nvcc, nvcc_version
 
 NVCC = find_nvcc()
 PAGE = Path(__file__).parents[2] / "docs" / "kernels" / "resources.md"
@@ -88,18 +87,11 @@ def read_report(log: str) -> Report:
     return Report(entries, _WARNING.findall(log))
 
 
-def compile_all(arch: str, launches: Iterable[Launch]) -> dict[tuple[str, tuple[str, ...]], Report]:
+def compile_all(arch: str, launches: Iterable[Launch]) -> dict[batches.Unit, Report]:
     """The report of everything that is launched, by `Launch.unit`; `CompileError` where nvcc refuses it."""
     assert NVCC is not None
-    compiler = nvcc_compiler(NVCC, arch)
-
-    def report(unit: tuple[str, tuple[str, ...]]) -> Report:
-        source, options = unit
-        return read_report(read_log(compile_cached(compiler, source_root() / source, options)))
-
-    units = sorted({launch.unit for launch in launches})
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(units, pool.map(report, units), strict=True))
+    logs = batches.logs(NVCC, arch, {launch.unit for launch in launches})
+    return {unit: read_report(log) for unit, log in logs.items()}
 
 
 def resident_blocks(arch: str, threads: int, registers: int, shared_bytes: int) -> int:
@@ -113,25 +105,41 @@ def resident_blocks(arch: str, threads: int, registers: int, shared_bytes: int) 
     return min(limits.blocks, limits.warps // warps, by_registers, by_shared)
 
 
+@dataclass(frozen=True)
+class Configuration:
+    """One kernel as it is compiled for one architecture, with its largest launch."""
+
+    threads: int
+    registers: int
+    shared_bytes: int  # static and dynamic together
+    blocks: int  # that one multiprocessor runs at a time
+
+
 def page() -> str:
     """docs/kernels/resources.md."""
-    tables = {arch: _cells(arch) for arch in SHOWN}
-    rows = sorted({key for cells in tables.values() for key in cells})
+    tables = {arch: _configurations(arch) for arch in SHOWN}
     lines = [_INTRODUCTION.format(nvcc=release(), command=COMMAND)]
     family = ""
-    for key in rows:
-        source, entry, options = key
-        folder = source.split("/")[0]
-        if folder != family:
-            family = folder
-            lines += ["", f"## {family}", "", _HEAD, "|---|---|---|" + "---|---|" * len(SHOWN)]
-        threads, shared = next(cells[key][:2] for cells in tables.values() if key in cells)
-        macros = ", ".join(option.removeprefix("-DALPHA_").replace("ALPHA_", "") for option in options)
-        cells = [f"`{entry}`" + (f"<br>{_code(macros)}" if macros else ""), str(threads), str(shared)]
-        for arch in SHOWN:
-            cells += tables[arch].get(key, (0, 0, "", ""))[2:]
-        lines.append("| " + " | ".join(cells) + " |")
+    for source, entry in sorted({kernel for table in tables.values() for kernel in table}):
+        if source.split("/")[0] != family:
+            family = source.split("/")[0]
+            lines += ["", f"## {family}", "", _HEAD, "|---" * _HEAD.count(" | ") + "|---|"]
+        of_arch = [list(table.get((source, entry), {}).values()) for table in tables.values()]
+        every = [configuration for found in of_arch for configuration in found]
+        cells = [
+            f"`{entry}`",
+            str(len({options for table in tables.values() for options in table.get((source, entry), ())})),
+        ]
+        cells += [_range(x.threads for x in every), _range(-(-x.shared_bytes // 1024) for x in every)]
+        for found in of_arch:
+            cells += [_range(x.registers for x in found), _range(x.blocks for x in found)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _range(numbers: Iterable[int]) -> str:
+    found = sorted(set(numbers))
+    return "" if not found else f"{found[0]}" if len(found) == 1 else f"{found[0]}-{found[-1]}"
 
 
 def release() -> str:
@@ -142,30 +150,30 @@ def release() -> str:
 
 _INTRODUCTION = """# Registers, shared memory and occupancy
 
-Every kernel as the operators launch it, compiled by nvcc {nvcc}. `{command}` writes this page, and a test fails when it
-is stale. No kernel spills or has a stack frame. Shared memory is static and dynamic together, of the launch that needs
-the most. Occupancy is how many blocks, and warps, a multiprocessor runs at a time; an empty field: the architecture
-runs another kernel."""
-_HEAD = "| kernel | threads | shared, bytes |" + "".join(f" {arch}: registers | blocks (warps) |" for arch in SHOWN)
+Every kernel as the operators launch it, compiled by nvcc {nvcc} for three architectures. `{command}`
+writes this page, and a test of `make gate` fails if the page is stale.
+
+A kernel is compiled in several configurations: data types, tile sizes, filter shapes. A row gives the range of each
+number over all configurations of one kernel: threads per block, shared memory in KiB, and for each architecture
+registers per thread and how many blocks one multiprocessor runs at a time. If these two are empty, the architecture
+runs another kernel. Shared memory is static and dynamic together, of the launch that needs the most. No configuration
+spills registers or has a stack frame."""
+_OF_ARCHITECTURES = " | ".join(f"{arch}: registers | blocks" for arch in SHOWN)
+_HEAD = f"| kernel | configurations | threads | shared | {_OF_ARCHITECTURES} |"
 
 
-def _code(text: str) -> str:
-    return "`" + text.replace("|", "\\|") + "`"
-
-
-def _cells(arch: str) -> dict[tuple[str, str, tuple[str, ...]], tuple[int, int, str, str]]:
-    """(threads, shared bytes, registers, blocks and warps) of each kernel's largest launch."""
+def _configurations(arch: str) -> dict[tuple[str, str], dict[tuple[str, ...], Configuration]]:
+    """Of each kernel (file, entry), by the options of the compiler."""
     launches = record(arch)
     reports = compile_all(arch, launches)
-    cells = {}
-    for launch in sorted(launches, key=lambda x: (x.shared_bytes, x.threads)):
+    kernels: dict[tuple[str, str], dict[tuple[str, ...], Configuration]] = defaultdict(dict)
+    for launch in sorted(launches, key=lambda x: (x.shared_bytes, x.threads)):  # the largest one stays
         found = reports[launch.unit].entries[launch.entry]
         shared = found.shared_bytes + launch.shared_bytes
         blocks = resident_blocks(arch, launch.threads, found.registers, shared)
-        warps = blocks * -(-launch.threads // WARP)
-        key = launch.source, launch.entry, launch.options
-        cells[key] = launch.threads, shared, str(found.registers), f"{blocks} ({warps})"
-    return cells
+        configuration = Configuration(launch.threads, found.registers, shared, blocks)
+        kernels[launch.source, launch.entry][launch.options] = configuration
+    return kernels
 
 
 if __name__ == "__main__":

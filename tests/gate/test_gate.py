@@ -1,11 +1,15 @@
-"""The compile gate: what Alpha launches on any architecture compiles, and fits it, without a GPU.
+"""The compile gate: everything that Alpha launches on any architecture compiles, and fits it, without a GPU.
 
-No kernel's code depends on the architecture, but for what is launched. So architectures that launch the same share the
-compiling of it.
+`make test` compiles each kernel once; `make gate` compiles every configuration. The code of a kernel does not depend on
+the architecture, only which kernels are launched does. So architectures that launch the same kernels share the work.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterable, Mapping
+
+import batches
 import launches
 import pytest
 import resources
@@ -14,7 +18,8 @@ from recorder import Launch
 
 from alpha.ops.conv2d.variants import VARIANTS
 from alpha.primitive import REGISTRY
-from alpha.runtime.cuda.cache import source_root
+from alpha.runtime.cuda.cache import compile_cached, read_log, source_root
+from alpha.runtime.cuda.compile import nvcc_compiler
 from alpha.runtime.cuda.driver_emulated import ARCHITECTURES, DEFAULT_ARCH
 from alpha.runtime.cuda.emulated_compiler import entries
 
@@ -22,15 +27,23 @@ needs_nvcc = pytest.mark.skipif(
     resources.NVCC is None, reason="nvcc is not installed: kernels are not compiled for GPUs"
 )
 
+NEWEST_FIRST = ("sm_90a", "sm_80", "sm_75")
+Compiled = Callable[[str, Iterable[Launch]], Mapping[batches.Unit, resources.Report]]
+
 
 def problems(arch: str, budgets: dict[Launch, int]) -> list[str]:
-    """What is wrong with the compiled kernels, a line each."""
-    reports = resources.compile_all(arch, budgets)
+    """What is wrong with the kernels once they are compiled, one line each."""
+    return misfits(arch, budgets, resources.compile_all(arch, budgets))
+
+
+def misfits(arch: str, budgets: dict[Launch, int], reports: Mapping[batches.Unit, resources.Report]) -> list[str]:
+    """The same of reports that are there."""
     found = set()
     for launch, budget in budgets.items():
         report = reports[launch.unit]
         kernel = f"{launch.source}:{launch.entry} {' '.join(launch.options)}"
         found |= {f"{kernel}: {warning}" for warning in report.warnings}
+        assert launch.entry in report.entries, f"{kernel}: the compiler says nothing of it"
         has = report.entries[launch.entry]
         shared, limit = launch.shared_bytes + has.shared_bytes, ARCHITECTURES[arch][1]
         blocks = resources.resident_blocks(arch, launch.threads, has.registers, shared)
@@ -55,8 +68,48 @@ def wanted_blocks(launch: Launch) -> int:
     return stated[0] if stated and "wgmma" in launch.source else 1
 
 
+@functools.cache
+def one_configuration_of_each() -> dict[str, tuple[str, Launch]]:
+    """(architecture, launch) of each kernel file: the newest architecture that launches it, the fewest options."""
+    found: dict[str, tuple[str, Launch]] = {}
+    for arch in NEWEST_FIRST:
+        for launch in sorted(launches.record(arch)):
+            found.setdefault(launch.source, (arch, launch))
+    return found
+
+
+def misfits_of_one_each(compiled: Compiled) -> list[str]:
+    found = []
+    for arch in NEWEST_FIRST:
+        units = {launch.unit for at, launch in one_configuration_of_each().values() if at == arch}
+        budgets = {x: launches.budget(x, arch) for x in launches.record(arch) if x.unit in units}
+        found += misfits(arch, budgets, compiled(arch, budgets))
+    return found
+
+
 @needs_nvcc
-@pytest.mark.slow
+def test_each_kernel_fits() -> None:
+    """In one configuration."""
+    assert not misfits_of_one_each(resources.compile_all)
+
+
+@needs_nvcc
+@pytest.mark.gate
+def test_each_kernel_fits_as_it_is_compiled_on_a_gpu_machine() -> None:
+    """One file at a time."""
+
+    def alone(arch: str, found: Iterable[Launch]) -> dict[batches.Unit, resources.Report]:
+        assert resources.NVCC is not None
+        compiler = nvcc_compiler(resources.NVCC, arch)
+        units = {launch.unit for launch in found}
+        artefacts = {(f, o): compile_cached(compiler, source_root() / f, o) for f, o in units}
+        return {unit: resources.read_report(read_log(artefact)) for unit, artefact in artefacts.items()}
+
+    assert not misfits_of_one_each(alone)
+
+
+@needs_nvcc
+@pytest.mark.gate
 @pytest.mark.parametrize("arch", GPUS)
 def test_kernels_fit(arch: str) -> None:
     found = problems(arch, launches.in_turn(arch))
@@ -64,7 +117,7 @@ def test_kernels_fit(arch: str) -> None:
 
 
 @needs_nvcc
-@pytest.mark.slow
+@pytest.mark.gate
 def test_kernels_of_rare_arrays_fit() -> None:
     """float64, arrays off every vector and arrays of 2^31 elements."""
     rare = launches.record_rare(DEFAULT_ARCH)
@@ -76,6 +129,7 @@ def test_kernels_of_rare_arrays_fit() -> None:
 
 
 @needs_nvcc
+@pytest.mark.gate
 def test_resources_page_is_fresh() -> None:
     text = resources.PAGE.read_text() if resources.PAGE.is_file() else ""
     if text and f"nvcc {resources.release()}." not in text:

@@ -30,6 +30,7 @@ def needs_a_compiler(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("ALPHA_CACHE_DIR", str(cache.mkdir("mutants")))
 
 
+pytestmark = pytest.mark.gate
 MUTANTS = mutations.mutants()
 
 
@@ -37,7 +38,6 @@ def explained(mutant: mutations.Mutant) -> bool:
     return (mutant.source, mutant.file) in EXPLAINED
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if not explained(m)], ids=str)
 def test_a_missing_wait_is_noticed(mutant: mutations.Mutant) -> None:
     verdict = mutations.judge(mutant)
@@ -45,7 +45,6 @@ def test_a_missing_wait_is_noticed(mutant: mutations.Mutant) -> None:
     print(verdict)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "file"), EXPLAINED)
 def test_what_is_explained_survives(kernel: str, file: str) -> None:
     waits = [m for m in MUTANTS if (m.source, m.file) == (kernel, file)]

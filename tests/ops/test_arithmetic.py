@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +13,8 @@ from helpers import check_gradient, check_torch, positive
 import alpha
 import alpha.nn.functional as F
 from alpha import GradientError, ShapeError, Tensor
+from alpha.numerics import BFLOAT16
+from alpha.runtime import workers
 
 BROADCASTS = [
     ((2, 3), (2, 3)),
@@ -45,12 +49,19 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "itself twice": lambda x: x * x + x,
     "array on the left": lambda x: np.full(x.shape, 2.0) - x,
 }
+
 IN_PLACE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add_": lambda a, b: (a * 1.0).add_(b),
     "add_ a number": lambda a, b: (a * b).add_(2.0),
     "mul_ a number": lambda a, b: (a * b).mul_(-3.0),
     "mul_ a constant": lambda a, b: (a + b).mul_(b.detach()[:1].reshape(3) * 0.0 + 2.0),
     "chain": lambda a, b: (a * 2.0).add_(b).mul_(0.5).add_(a),
+    "sub_": lambda a, b: (a * 1.0).sub_(b),
+    "sub_ a number": lambda a, b: (a * b).sub_(2.0),
+    "div_ a number": lambda a, b: (a * b).div_(-3.0),
+    "div_ a constant": lambda a, b: (a + b).div_(b.detach()[:1].reshape(3) * 0.0 + 2.0),
+    "add_ alpha": lambda a, b: (a * 1.0).add_(b * b, alpha=-0.5),
+    "sub_ alpha": lambda a, b: (a * 1.0).sub_(b * b, alpha=3),
 }
 
 
@@ -93,6 +104,84 @@ def test_in_place_writes_the_same_memory(device: str) -> None:
     y.add_(alpha.tensor(0.5, device=device))
     assert y is x
     np.testing.assert_array_equal(x.numpy(), [4.5, 9.5])
+    y -= 0.5
+    y -= alpha.tensor([1.0, 2.0], device=device)
+    y /= np.float32(2)
+    y /= [1.5, 7.0]
+    y += np.ones(2)
+    assert y is x
+    np.testing.assert_array_equal(x.numpy(), [2, 1.5])
+    for result in (x.sub_(x, alpha=2), x.add_(1, alpha=np.float32(0.5)), x.div_(0.5), x.mul_(True)):
+        assert result is x
+    np.testing.assert_array_equal(x.numpy(), [-3, -2])
+
+
+AUGMENTED = {
+    "+=": operator.iadd,
+    "-=": operator.isub,
+    "*=": operator.imul,
+    "/=": operator.itruediv,
+    "**=": operator.ipow,
+    "@=": operator.imatmul,
+    "//=": operator.ifloordiv,
+    "%=": operator.imod,
+    "&=": operator.iand,
+    "|=": operator.ior,
+    "^=": operator.ixor,
+    "<<=": operator.ilshift,
+    ">>=": operator.irshift,
+}
+
+
+class Reflected:
+    """It would answer every operator that the tensor leaves to it."""
+
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __rmatmul__ = lambda self, other: 0.0
+
+
+@pytest.mark.parametrize("name", AUGMENTED)
+def test_no_augmented_assignment_binds_the_name_anew(device: str, name: str) -> None:
+    """A parameter that `p -= lr * p.grad` made a new tensor would not be trained."""
+    leaf = alpha.tensor([[2.0, 0.0], [0.0, 4.0]], requires_grad=True, device=device)
+    other = alpha.tensor([[1.0, 0.0], [0.0, 1.0]], device=device)
+    for operand in (2, 2.0, np.float32(2), np.ones((2, 2)), other, [[1.0, 2.0], [3.0, 4.0]], Reflected(), "2"):
+        for context, allowed in ((contextlib.nullcontext(), False), (alpha.no_grad(), True)):
+            with context:
+                try:
+                    result = AUGMENTED[name](leaf, operand)
+                except (TypeError, GradientError):
+                    continue
+            assert allowed
+            assert result is leaf
+    assert leaf.is_leaf
+
+
+def test_a_step_by_hand_trains(device: str) -> None:
+    model = alpha.nn.Linear(2, 2).to(device)
+    before = {name: p.numpy() for name, p in model.named_parameters()}
+    model(alpha.tensor([[1.0, 2.0]], device=device)).sum().backward()
+    with alpha.no_grad():
+        for p in model.parameters():
+            assert p.grad is not None
+            p -= 0.5 * p.grad
+            p /= 2.0
+            p.sub_(p.grad, alpha=0.1)
+    for name, p in model.named_parameters():
+        assert p.grad is not None
+        expected = (before[name] - 0.5 * p.grad.numpy()) / 2 - np.float32(0.1) * p.grad.numpy()
+        np.testing.assert_allclose(p.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mul_", "div_"])
+def test_in_place_with_a_part_of_itself_keeps_the_factor(device: str, name: str) -> None:
+    """The gradient reads the factor as it was, not the part of the result that overwrote it."""
+    x = alpha.tensor([[2.0, 4.0], [6.0, 8.0]], requires_grad=True, device=device)
+    y = x * 1.0
+    getattr(y, name)(y.detach()[0])
+    y.sum().backward()
+    assert x.grad is not None
+    factor = np.array([2.0, 4.0], np.float32)
+    np.testing.assert_array_equal(x.grad.numpy(), np.tile(factor if name == "mul_" else 1 / factor, (2, 1)))
 
 
 def test_in_place_with_a_part_of_itself(device: str) -> None:
@@ -104,6 +193,10 @@ def test_in_place_with_a_part_of_itself(device: str) -> None:
     x = alpha.tensor(values + 1, device=device)
     x.mul_(x[1])
     np.testing.assert_array_equal(x.numpy(), (values + 1) * (values + 1)[1])
+    x = alpha.tensor(values + 1, device=device)
+    x.div_(x[1]).sub_(x[0] + 0.0)
+    expected = (values + 1) / (values + 1)[1]
+    np.testing.assert_array_equal(x.numpy(), expected - expected[0])
 
 
 def test_empty(device: str) -> None:
@@ -125,21 +218,97 @@ def test_rows_off_every_alignment(device: str) -> None:
     np.testing.assert_array_equal((x[1:6] * 2.0 + x[2:7]).numpy(), values[1:6] * 2 + values[2:7])
     np.testing.assert_array_equal((x[3] + x[4]).numpy(), values[3] + values[4])
     np.testing.assert_array_equal(x[1:5].sum(0).numpy(), values[1:5].sum(0))
-    np.testing.assert_array_equal((x[2:4] @ F.transpose(x[1:3])).numpy(), values[2:4] @ values[1:3].T)
+    np.testing.assert_array_equal((x[2:4] @ F.transpose(x[1:3], 0, 1)).numpy(), values[2:4] @ values[1:3].T)
 
 
 def test_errors(device: str) -> None:
     a, b = (alpha.tensor(np.ones(s, np.float32), device=device) for s in ((2, 3), (4,)))
     with pytest.raises(ShapeError, match=r"add: shapes \(2, 3\) and \(4,\) do not broadcast"):
         a + b
-    with pytest.raises(ShapeError, match=r"addinplace: \(2, 3\) does not fit into \(3,\)"):
+    with pytest.raises(ShapeError, match=r"add_: \(2, 3\) does not fit into \(3,\)"):
         alpha.tensor(np.ones(3, np.float32), device=device).add_(a)
     with pytest.raises(TypeError, match="dtypes float32 and float64 differ"):
         a * alpha.tensor(np.ones(3), device=device)
-    with pytest.raises(TypeError, match="__add__: the tensor has dtype int32"):
+    with pytest.raises(TypeError, match="add: the tensor has dtype int32"):
         alpha.tensor(np.ones(3, np.int32), device=device) + 1.0
     leaf = alpha.tensor([1.0], requires_grad=True, device=device)
     with pytest.raises(GradientError, match="leaf"):
         leaf.add_(1.0)
-    with pytest.raises(TypeError, match="the factor requires a gradient"):
-        (leaf * 1.0).mul_(leaf)
+    for name in ("mul_", "div_"):
+        with pytest.raises(TypeError, match=f"{name}: the operand requires a gradient"):
+            getattr(leaf * 1.0, name)(leaf)
+    for name in ("add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_"):
+        with pytest.raises(TypeError, match=f"^{name}: str is no operand; a Tensor, a number or a numpy array"):
+            getattr(a, name)("1")
+    for name in ("add", "add_", "sub", "sub_"):
+        with pytest.raises(TypeError, match=f"^{name}: alpha is a Tensor, a number is needed"):
+            getattr(a, name)(a, alpha=leaf)
+
+
+def test_numbers_of_every_kind(device: str) -> None:
+    x = alpha.tensor([1.0, 2.0], device=device)
+    for n in (2, 2.0, np.int64(2), np.uint8(2), np.float64(2), np.float32(2), np.float16(2), BFLOAT16.type(2)):
+        for y in (x + n, n + x, F.add(x, n)):
+            assert isinstance(y, Tensor)
+            assert y.dtype == np.float32
+            np.testing.assert_array_equal(y.numpy(), [3, 4])
+        np.testing.assert_array_equal((n - x * n / n).numpy(), [1, 0])
+    np.testing.assert_array_equal((x + True + np.True_).numpy(), [3, 4])
+    np.testing.assert_array_equal(F.add(x, x, alpha=-2).numpy(), [-1, -2])
+    with pytest.raises(TypeError, match="unsupported operand"):
+        x + 1j
+
+
+def test_division_by_zero(device: str) -> None:
+    """Infinities and NaN as in PyTorch, without a warning."""
+    x = alpha.tensor([1.0, -1.0, 0.0], requires_grad=True, device=device)
+    for y in (x / 0, x / 0.0, x / alpha.tensor(0.0, device=device), x / np.zeros(3)):
+        np.testing.assert_array_equal(y.numpy(), [np.inf, -np.inf, np.nan])
+    np.testing.assert_array_equal((1 / x).numpy(), [1, -1, np.inf])
+    (x / 0).sum().backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), np.full(3, np.inf))
+    x.grad = None
+    (1 / x).sum().backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), [-1, -1, -np.inf])
+
+
+def test_the_gradient_of_a_divisor_does_not_overflow_early(device: str) -> None:
+    a = alpha.tensor([1e-30], device=device)
+    b = alpha.tensor([1e-20], requires_grad=True, device=device)
+    (a / b).sum().backward()
+    assert b.grad is not None
+    np.testing.assert_allclose(b.grad.numpy(), [-1e10], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [*BINARY, *UNARY])
+def test_gradients_of_arrays_of_several_chunks(name: str) -> None:
+    """On the cpu workers share a large array: every chunk is computed, where it belongs."""
+    rows, columns = 3, workers.CHUNK_BYTES // 4 + 17
+    values = [np.random.default_rng(i).uniform(0.5, 2.0, (rows, columns)).astype(np.float32) for i in range(2)]
+    function: Callable[..., Tensor] = {**BINARY, **UNARY}[name]
+    count = 2 if name in BINARY else 1
+    whole = [alpha.tensor(v, requires_grad=True) for v in values[:count]]
+    y = function(*whole)
+    y.backward(alpha.tensor(np.ones((rows, columns), np.float32)))
+    edges = [0, 1, columns // 2, columns - 1]
+    parts = [alpha.tensor(np.ascontiguousarray(v[:, edges]), requires_grad=True) for v in values[:count]]
+    z = function(*parts)
+    z.backward(alpha.tensor(np.ones((rows, 4), np.float32)))
+    np.testing.assert_allclose(y.numpy()[:, edges], z.numpy(), rtol=1e-6)
+    for large, small in zip(whole, parts, strict=True):
+        assert large.grad is not None
+        assert small.grad is not None
+        np.testing.assert_allclose(large.grad.numpy()[:, edges], small.grad.numpy(), rtol=1e-5)
+
+
+def test_gradients_of_a_broadcast_over_several_chunks() -> None:
+    rows = workers.CHUNK_BYTES // 4 // 100 + 13
+    x = alpha.tensor(np.ones((rows, 100), np.float32), requires_grad=True)
+    w = alpha.tensor(np.arange(100, dtype=np.float32), requires_grad=True)
+    (x * w + w / x).sum().backward()
+    assert x.grad is not None
+    assert w.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), np.zeros((rows, 100)))
+    np.testing.assert_array_equal(w.grad.numpy(), np.full(100, 2 * rows))

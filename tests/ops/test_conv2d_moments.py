@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import conv2d_geometry
 import numpy as np
 import pytest
-from test_conv2d import LONG, MANY, arrays_of, hopper, make, operands
+from helpers import sample_of
+from test_conv2d import arrays_of, hopper, make, operands, reordered
 
 import alpha
 import alpha.nn.functional as F
@@ -21,14 +23,14 @@ from alpha.ops.conv2d.variants import FORWARD, VARIANTS, Variant
 WIDE = make(64, (8, 8), (32, 5 * 64), (1, 1))
 
 
-@pytest.mark.parametrize("row", [v for v in VARIANTS if v.finds_moments], ids=lambda v: v.name)
+@pytest.mark.parametrize("row", sample_of(v for v in VARIANTS if v.finds_moments))
 def test_moments_of_the_result(row: Variant) -> None:
-    """Where a tile has rows that are not there, of a large mean, of products in segments, of many tiles a block.
+    """If a tile has rows that are not there, with a large mean, with products in segments, with many tiles per block.
 
-    Of bfloat16 they are of the results before these are rounded.
+    With bfloat16 they are the moments of the results before these are rounded.
     """
     device, tile = hopper(), Tile.of(row)
-    for s in (make(70, (5, 3), (40, 72), (3, 3), p=(1, 1)), LONG, MANY, WIDE):
+    for s in (*conv2d_geometry.of(row), WIDE):
         X, W = (device.upload(a.astype(arrays_of(row))) for a in operands(FORWARD, s, "float32"))
         b, slope = device.upload(np.linspace(1e3, 1e4, s.OC, dtype=np.float32)), 0.25
         moments, again = ChannelMoments(), ChannelMoments()
@@ -49,8 +51,11 @@ def test_moments_of_the_result(row: Variant) -> None:
         var = (squares + counts * (means - mean) ** 2).sum(axis=0) / len(rows)
         np.testing.assert_allclose(mean, rows.mean(axis=0), rtol=1e-6, atol=1e-5)
         np.testing.assert_allclose(var, rows.var(axis=0), rtol=1e-4)
-        row.run(X, W, s, row, b, slope, again)
-        assert device.download(again.part).tobytes() == device.download(moments.part).tobytes()
+        other = reordered("sm_90a")
+        row.run(
+            *(other.upload(device.download(a)) for a in (X, W)), s, row, other.upload(device.download(b)), slope, again
+        )
+        assert other.download(again.part).tobytes() == device.download(moments.part).tobytes()
 
 
 def test_batch_norm_takes_the_moments_of_its_convolution(monkeypatch: pytest.MonkeyPatch) -> None:

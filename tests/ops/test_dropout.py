@@ -74,3 +74,12 @@ def test_everything_is_dropped_at_one(device: str) -> None:
 def test_errors(device: str, p: float) -> None:
     with pytest.raises(ValueError, match=rf"dropout: p={p} is not in \[0, 1\]"):
         F.dropout(alpha.tensor([1.0], device=device), p)
+
+
+def test_a_number(device: str) -> None:
+    x = alpha.tensor(3.0, device=device, requires_grad=True)
+    y = F.dropout(x, 0.5)
+    y.backward()
+    assert x.grad is not None
+    assert (y.shape, x.grad.shape) == ((), ())
+    assert (y.item(), x.grad.item()) in [(0.0, 0.0), (6.0, 2.0)]

@@ -153,7 +153,7 @@ def test_products_of_bfloat16(p: Product, arch: str) -> None:
             assert error(where.download(Y), exact) < limit
 
 
-@pytest.mark.parametrize("precision", LIMITS)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])  # that tf32 is used: test_math_mode.py
 def test_linear_in_every_precision(device: str, precision: str) -> None:
     """Activations and their gradients in bfloat16 on cuda, the parameters' gradients in float32."""
     rng = np.random.default_rng(0)

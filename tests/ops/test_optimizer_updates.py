@@ -50,7 +50,7 @@ def test_adam_as_in_pytorch(device: str, decay: float, decoupled: bool) -> None:
     first, second = (upload(device, [np.zeros_like(v) for v in arrays(0)]) for _ in range(2))
     for step in range(STEPS):
         gradients = upload(device, arrays(10 + step))
-        adam_update(parameters, gradients, first, second, 0.01, 0.8, 0.95, 1e-6, decay, decoupled, step + 1)
+        adam_update(parameters, gradients, first, second, [], 0.01, 0.8, 0.95, 1e-6, decay, decoupled, False, step + 1)
     name = "AdamW" if decoupled else "Adam"
     compare(device, parameters, torch_steps(lambda optim, ps: getattr(optim, name)(ps, 0.01, (0.8, 0.95), 1e-6, decay)))
 
@@ -62,7 +62,7 @@ def test_sgd_as_in_pytorch(device: str, momentum: float, nesterov: bool, decay: 
     velocities = upload(device, [np.zeros_like(v) for v in arrays(0)]) if momentum else []
     for step in range(STEPS):
         gradients = upload(device, arrays(10 + step))
-        sgd_update(parameters, gradients, velocities, 0.05, momentum, nesterov, decay)
+        sgd_update(parameters, gradients, velocities, 0.05, momentum, 1.0, decay, nesterov, False)
     compare(device, parameters, torch_steps(lambda optim, ps: optim.SGD(ps, 0.05, momentum, 0, decay, nesterov)))
 
 
@@ -71,7 +71,7 @@ def test_views_off_every_alignment(device: str) -> None:
     target = alpha.get_device(device)
     whole = [target.upload(np.arange(21, dtype=np.float32).reshape(7, 3)) for _ in range(2)]
     parameter, gradient = (a[2:6] if device == "cpu" else a.rows(2, 6) for a in whole)
-    sgd_update([parameter], [gradient], [], 1.0, 0.0, False, 0.0)
+    sgd_update([parameter], [gradient], [], 1.0, 0.0, 1.0, 0.0, False, False)
     expected = np.arange(21, dtype=np.float32).reshape(7, 3)
     expected[2:6] = 0
     np.testing.assert_array_equal(target.download(whole[0]), expected)
@@ -79,8 +79,8 @@ def test_views_off_every_alignment(device: str) -> None:
 
 def test_a_parameter_without_elements(device: str) -> None:
     empty, one = upload(device, [np.zeros(0, np.float32), np.ones(3, np.float32)])
-    sgd_update([empty, one], [empty, one], [], 1.0, 0.0, False, 0.0)
-    sgd_update([empty], [empty], [], 1.0, 0.0, False, 0.0)
+    sgd_update([empty, one], [empty, one], [], 1.0, 0.0, 1.0, 0.0, False, False)
+    sgd_update([empty], [empty], [], 1.0, 0.0, 1.0, 0.0, False, False)
     np.testing.assert_array_equal(alpha.get_device(device).download(one), [0, 0, 0])
 
 
@@ -100,4 +100,4 @@ def test_the_table_of_chunks_is_kept() -> None:
 def test_other_dtypes_are_refused_on_cuda() -> None:
     x = upload("cuda", [np.ones(3)])
     with pytest.raises(TypeError, match="cuda computes in float32, not float64"):
-        sgd_update(x, x, [], 1.0, 0.0, False, 0.0)
+        sgd_update(x, x, [], 1.0, 0.0, 1.0, 0.0, False, False)

@@ -27,6 +27,11 @@ def positive(*shape: int) -> np.ndarray:
     return _rng.uniform(0.5, 2.0, shape).astype(np.float32)
 
 
+def steps(*shape: int) -> np.ndarray:
+    """-1, 0 and 1: equal ones among any two."""
+    return _rng.integers(-1, 2, shape).astype(np.float32)
+
+
 def far(*shape: int) -> np.ndarray:
     """A mean that is large against the deviation."""
     return (1000 + _rng.standard_normal(shape)).astype(np.float32)
@@ -72,9 +77,21 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "divide": [(normal(7, 9), positive(9))],
     "cross_entropy_gradient": [(np.maximum(normal(6, 8), 0), normal(1)), *two],
     "affine": [(normal(7, 9), {"p": 2.5, "q": -1.0})],
+    "divide_by_number": [(normal(7, 9), {"p": 3.0})],
+    "divide_number": [(positive(7, 9), {"p": 3.0})],
     "power": [(positive(7, 9), {"p": 1.7})],
     "exponential": one,
     "logarithm": [(positive(7, 9),)],
+    **{name: [(positive(7, 9),)] for name in ("square", "cube", "inverse_square", "square_root", "inverse_root")},
+    "root_slope": [(normal(7, 9), positive(7, 9))],
+    "tensor_power": [(positive(7, 9), normal(7, 9)), (positive(7, 9), normal(9)), (normal(5, 8), np.full(1, 2.0, f32))],
+    "base_slope": [(normal(7, 9), positive(7, 9), normal(9)), (normal(5, 9), positive(9), normal(1))],
+    "exponent_slope": [(normal(7, 9), positive(7, 9), normal(9)), (normal(5, 9), positive(9), normal(1))],
+    "compare": [
+        (A, B, relation)
+        for relation in ("==", "!=", "<", "<=", ">", ">=")
+        for A, B in ((steps(7, 9), steps(7, 9)), (steps(300, 8), steps(8)), (steps(5, 9), steps(1)))
+    ],
     "broadcast_to": [
         (normal(3, 1, 4), (2, 3, 5, 4)),
         (normal(3, 1), (3, 7)),
@@ -84,15 +101,16 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     ],
     **{
         f"{name}_{way}": one if way == "forward" else two
-        for name in ("relu", "sigmoid", "tanh", "gelu")
+        for name in ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh")
         for way in ("forward", "backward")
     },
     "leaky_relu_forward": [(normal(7, 9), {"p": 0.1})],
     "leaky_relu_backward": [(*two[0], {"p": 0.1})],
     "elu_forward": [(normal(7, 9), {"p": 1.5})],
-    "elu_backward": [(normal(7, 9), np.maximum(normal(7, 9), -1), {"p": 1.5})],
-    "softplus_forward": one,
-    "softplus_backward": [(normal(7, 9), positive(7, 9))],
+    "elu_backward": [(*two[0], {"p": 1.5})],
+    "elu_backward_of_output": [(normal(7, 9), np.maximum(normal(7, 9), -1), {"p": 1.5})],
+    "softplus_forward": [(normal(7, 9), {"p": 2.0, "q": 0.5})],
+    "softplus_backward": [(*two[0], {"p": 2.0, "q": 0.5})],
     # one row and many, columns on and off a vector, long and short sums, several slabs
     "sum_middle": [
         (normal(1, 700, 64), 700),
@@ -157,13 +175,13 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(1, 1700, 8), normal(1, 8, 640), False, False, 8),
     ],
     "adam_update": [
-        (*tensors(1, 2, 3, 4), 0.01, 0.9, 0.999, 1e-8, decay, decoupled, 3)
-        for decay, decoupled in ((0.0, False), (0.1, False), (0.1, True))
+        (*tensors(1, 2, 3, 4), tensors(4)[0] if amsgrad else [], 0.01, 0.9, 0.999, 1e-8, decay, decoupled, amsgrad, 3)
+        for decay, decoupled, amsgrad in ((0.0, False, False), (0.1, False, True), (0.1, True, False))
     ],
     "sgd_update": [
-        (*tensors(1, 2, 3), 0.1, 0.9, False, 0.01),
-        (*tensors(1, 2, 3), 0.1, 0.9, True, 0.0),
-        (*tensors(1, 2), [], 0.1, 0.0, False, 0.0),
+        (*tensors(1, 2, 3), 0.1, 0.9, 0.5, 0.01, False, True),
+        (*tensors(1, 2, 3), 0.1, 0.9, 1.0, 0.0, True, False),
+        (*tensors(1, 2), [], 0.1, 0.0, 1.0, 0.0, False, False),
     ],
     "max_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (MAX, ODD)],
     "max_pool2d_backward": [(*taps(s), s) for s in (MAX, ODD)],

@@ -13,31 +13,32 @@ import alpha.nn.functional as F
 from alpha import ShapeError
 from alpha.ops.reduce import COLUMN_THREADS, column_block
 
-AXES: list[Any] = [None, 0, 1, -1, (0, 1), (1, 2), (0, 2), (0, 1, 2), (0, 1, 2, 3), (1, 3), (2, 0), ()]
+DIMS: list[Any] = [None, 0, 1, -1, (0, 1), (1, 2), (0, 2), (0, 1, 2), (0, 1, 2, 3), (1, 3), (2, 0), ()]
 
 
-@pytest.mark.parametrize("keepdims", [False, True])
-@pytest.mark.parametrize("axis", AXES, ids=str)
-def test_gradients(axis: Any, keepdims: bool) -> None:
-    check_gradient(lambda x: F.sum(x, axis, keepdims), (2, 3, 4, 5))
-    check_gradient(lambda x: F.mean(x, axis, keepdims) * 2.0, (2, 3, 4, 5))
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", DIMS, ids=str)
+def test_gradients(dim: Any, keepdim: bool) -> None:
+    check_gradient(lambda x: F.sum(x, dim, keepdim), (2, 3, 4, 5))
+    check_gradient(lambda x: F.mean(x, dim, keepdim) * 2.0, (2, 3, 4, 5))
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("axis", [a for a in AXES if a is not None and a != ()], ids=str)
-def test_as_in_pytorch(device: str, axis: Any) -> None:
-    def twin(x):  # type: ignore[no-untyped-def]
-        return x.sum(axis) + x.mean(axis)
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", DIMS, ids=str)
+def test_as_in_pytorch(device: str, dim: Any, keepdim: bool) -> None:
+    def both(x):  # type: ignore[no-untyped-def]
+        return x.sum(dim, keepdim) + x.mean(dim=dim, keepdim=keepdim)
 
-    check_torch(lambda x: F.sum(x, axis) + F.mean(x, axis), twin, (3, 4, 5, 6), device=device)
+    check_torch(both, both, (3, 4, 5, 6), device=device)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5000), (5000, 1), (257, 33), (3, 4096), (70001,), (2, 3, 1)], ids=str)
 def test_sums_of_any_length(device: str, shape: tuple[int, ...], rng: np.random.Generator) -> None:
     x = rng.standard_normal(shape).astype(np.float32)
-    for axis in (*range(len(shape)), None):
-        total = F.sum(alpha.tensor(x, device=device), axis).numpy()
-        assert_close(total, x.sum(axis=axis, dtype=np.float64), x.size, f"axis {axis}")
+    for dim in (*range(len(shape)), None):
+        total = F.sum(alpha.tensor(x, device=device), dim).numpy()
+        assert_close(total, x.sum(axis=dim, dtype=np.float64), x.size, f"dim {dim}")
 
 
 def test_float64(device: str) -> None:
@@ -53,17 +54,56 @@ def test_empty(device: str) -> None:
     assert x.grad is not None
     assert x.grad.shape == (0, 3)
     assert F.sum(x, 1).shape == (0,)
-    with pytest.raises(ShapeError, match=r"mean: no element to average  \(x \(0, 3\), axis 0\)"):
-        F.mean(x, 0)
+    np.testing.assert_array_equal(F.mean(x, 0).numpy(), np.full(3, np.nan))
 
 
 def test_errors(device: str) -> None:
     x = alpha.tensor(np.zeros((2, 3), np.float32), device=device)
-    for axis in (2, -3, (0, 0), (0, -2)):
-        with pytest.raises(ShapeError, match=r"sum: axis=.* are not distinct axes of shape \(2, 3\)"):
-            F.sum(x, axis)
-    with pytest.raises(TypeError, match="sum: the tensor has dtype int64"):
-        F.sum(alpha.tensor([1, 2], device=device))
+    for dim in (2, -3, (0, 0), (0, -2)):
+        with pytest.raises(ShapeError, match=r"sum: dim=.* are not distinct axes of shape \(2, 3\)"):
+            F.sum(x, dim)
+    for wrong in (True, 1.0, "0", (0, 1.5), (False,)):
+        with pytest.raises(TypeError, match=r"sum: dim=.* is no integer"):
+            F.sum(x, wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="mean: x has dtype int64"):
+        F.mean(alpha.tensor([1, 2], device=device))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "bool"])
+def test_integers_are_summed_as_int64(device: str, dtype: str) -> None:
+    values = (np.arange(2 * 70 * 5) % 251).reshape(2, 70, 5).astype(dtype)
+    x = alpha.tensor(values, device=device)
+    for dim in (None, 0, 1, 2, (0, 1), (0, 2), -1):
+        found = x.sum(dim)
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found.numpy(), values.sum(axis=dim, dtype=np.int64))
+    large = alpha.tensor([2**60 + 1, 2, -3], device=device)
+    assert large.sum().item() == 2**60
+
+
+def test_the_dtype_of_a_sum(device: str) -> None:
+    x = alpha.tensor([1.5, 2.5], requires_grad=True, device=device)
+    for reduce in (F.sum, F.mean):
+        y = reduce(x, dtype="float64")
+        assert y.dtype == np.float64
+    assert alpha.tensor([1, 2], device=device).mean(dtype="float32").item() == 1.5
+
+
+def test_numpy_integers_are_axes(device: str) -> None:
+    x = alpha.tensor(np.ones((2, 3), np.float32), device=device)
+    assert x.sum(np.int64(1)).shape == x.sum(dim=(np.int32(-1),)).shape == x.sum([1]).shape == (2,)
+
+
+def test_a_mean_is_a_true_division(device: str) -> None:
+    """The sum over the number of elements, not its product with a rounded reciprocal."""
+    values = np.arange(1, 50, dtype=np.float32)
+    for n in values:
+        x = alpha.tensor([float(n)] + [0.0] * 48, requires_grad=True, device=device)
+        y = x.mean()
+        y.backward()
+        assert y.item() == np.float32(n) / np.float32(49)
+        assert x.grad is not None
+        np.testing.assert_array_equal(x.grad.numpy(), np.full(49, np.float32(1) / np.float32(49)))
 
 
 def test_blocks_of_a_column_sum_fit() -> None:

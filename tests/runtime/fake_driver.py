@@ -10,6 +10,7 @@ import numpy as np
 
 from alpha.errors import DeviceError
 from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments
+from alpha.runtime.cuda.owner import Owner
 from alpha.runtime.device import MIB
 
 BASE = 0x7000_0000_0000
@@ -20,8 +21,11 @@ class FakeDriver:
     isolated_allocations = False
     properties = DeviceProperties("Fake", "sm_90", (9, 0), 4, 232448, 512 * MIB)
 
-    def __init__(self, total: int = 512 * MIB) -> None:
+    def __init__(self, total: int = 512 * MIB, gap: int = 4096) -> None:
+        """gap: bytes between one segment and the next; with 0 their addresses touch."""
+        self.owner = Owner()
         self.total = total
+        self.gap = gap
         self.segments: dict[int, HostArray] = {}
         self.compiled: list[tuple[str, tuple[str, ...]]] = []
         self.launches: list[tuple[Any, ...]] = []
@@ -34,7 +38,7 @@ class FakeDriver:
     def allocate(self, nbytes: int) -> int:
         if nbytes > self.memory_info()[0]:
             raise MemoryError("fake device is full")
-        address, self._next = self._next, self._next + nbytes + 4096
+        address, self._next = self._next, self._next + nbytes + self.gap
         self._next = -(-self._next // 512) * 512
         self.segments[address] = np.full(nbytes, 0xCD, np.uint8)
         return address

@@ -12,14 +12,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from alpha.errors import OutOfMemoryError
+from alpha.errors import DeviceError, OutOfMemoryError
 from alpha.runtime.arena import GRAIN, Arena, Block
 
 SEGMENT = 64 * GRAIN
+TOTAL = 12 * SEGMENT  # of the machines
 
 
-def arena(total: int = 16 * SEGMENT) -> tuple[Arena, FakeDriver]:
-    driver = FakeDriver(total)
+def arena(total: int = 16 * SEGMENT, gap: int = 4096) -> tuple[Arena, FakeDriver]:
+    driver = FakeDriver(total, gap)
     return Arena(driver.allocate, driver.free, lambda: driver.memory_info()[0], SEGMENT), driver
 
 
@@ -34,6 +35,48 @@ def test_blocks_are_rounded_aligned_and_come_back() -> None:
     stats = memory.stats()
     assert (stats.live, stats.allocations, stats.peak) == (0, 0, 7680)
     assert memory.trim() == SEGMENT
+
+
+def test_the_peak_is_the_most_that_was_in_use_at_once() -> None:
+    memory, _ = arena()
+    first = memory.allocate(4 * GRAIN)
+    del first
+    second = memory.allocate(3 * GRAIN)
+    assert memory.stats().peak == 4 * GRAIN
+    third = memory.allocate(2 * GRAIN)
+    assert memory.stats().peak == 5 * GRAIN
+    del second
+    memory.reset_peak()
+    stats = memory.stats()
+    assert (stats.live, stats.peak) == (third.nbytes, third.nbytes)
+    fourth = memory.allocate(GRAIN)
+    assert memory.stats().peak == 3 * GRAIN
+    del third, fourth
+    assert memory.stats().peak == 3 * GRAIN
+    memory.reset_peak()
+    assert memory.stats().peak == 0
+
+
+def test_a_driver_that_refuses_to_free_leaves_the_arena_as_it_was() -> None:
+    """As the cuda drivers do on a thread that is not theirs."""
+    driver = FakeDriver(16 * SEGMENT)
+    refused = [True]
+
+    def free(address: int) -> None:
+        if refused[0]:
+            raise DeviceError("planned")
+        driver.free(address)
+
+    memory = Arena(driver.allocate, free, lambda: 0, SEGMENT)
+    held = [memory.allocate(SEGMENT) for _ in range(3)]
+    held.clear()
+    before = memory.stats()
+    with pytest.raises(DeviceError, match="planned"):
+        memory.trim()
+    assert memory.stats() == before
+    refused[0] = False
+    assert memory.trim() == before.reserved
+    assert driver.segments == {}
 
 
 def test_best_fit_takes_the_smallest_hole_that_holds() -> None:
@@ -61,6 +104,39 @@ def test_segments_double() -> None:
     assert sizes == [1, 1, 2, 4]
     assert memory.stats().reserved == 8 * SEGMENT
     assert len(held) == 5
+
+
+def test_segments_that_touch_stay_apart() -> None:
+    """The driver refuses a copy that crosses from one allocation into the next, so no block may."""
+    memory, driver = arena(gap=0)
+    held = [memory.allocate(SEGMENT // 2) for _ in range(8)]  # segments of 1, 1 and 2
+    starts = sorted(driver.segments)
+    assert len(starts) == 3
+    ends = [start + driver.segments[start].nbytes for start in starts]
+    assert ends[:-1] == starts[1:], "the segments do not touch"
+    held.clear()
+    block = memory.allocate(2 * SEGMENT)  # only the last segment holds it, the first two together are as large
+    assert block.address == starts[2]
+    other = memory.allocate(SEGMENT)
+    assert other.address in starts[:2]
+    del block, other
+    assert memory.trim() == 4 * SEGMENT
+    assert driver.segments == {}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_neighbours_across_an_edge_do_not_join(order: tuple[int, int]) -> None:
+    """Whichever of them comes back first."""
+    memory, driver = arena(gap=0)
+    blocks: list[Block | None] = [memory.allocate(SEGMENT) for _ in range(2)]
+    first, second = (block.address for block in blocks if block is not None)
+    assert second == first + SEGMENT
+    for i in order:
+        blocks[i] = None
+        memory._settle()  # as an allocation does that finds no exact fit
+    assert memory._by_start == {first: SEGMENT, second: SEGMENT}
+    large = memory.allocate(2 * SEGMENT)
+    assert driver.at(large.address, 2 * SEGMENT).nbytes == 2 * SEGMENT
 
 
 def test_growth_halves_until_the_device_has_room() -> None:
@@ -162,18 +238,30 @@ def test_threads_that_free_while_another_allocates() -> None:
 class ArenaMachine(RuleBasedStateMachine):
     """Any sequence of allocations, frees, trims and limits."""
 
+    gap = 4096
+
     def __init__(self) -> None:
         super().__init__()
-        self.memory, self.driver = arena(total=12 * SEGMENT)
+        self.memory, self.driver = arena(TOTAL, self.gap)
         self.blocks: list[Block] = []
         self.limit = 1 << 60
 
-    @rule(nbytes=st.one_of(st.integers(0, 4 * GRAIN), st.integers(0, 3 * SEGMENT)))
+    @rule(nbytes=st.one_of(st.integers(0, 4 * GRAIN), st.integers(0, 3 * SEGMENT), st.integers(0, 13 * SEGMENT)))
     def allocate(self, nbytes: int) -> None:
+        """It fails only if neither a hole nor the device holds the block, once all unused segments are given back."""
         try:
             self.blocks.append(self.memory.allocate(nbytes))
         except OutOfMemoryError:
-            assert nbytes + self.memory.stats().live > 0 or self.limit < GRAIN
+            size = -(-max(nbytes, 1) // GRAIN) * GRAIN
+            in_use = {start for start in self.driver.segments for block in self.blocks if self.holds(start, block)}
+            assert in_use == self.driver.segments.keys(), "an unused segment was kept"
+            largest = max((length for length, _ in self.memory._by_size), default=0)
+            reserved = sum(segment.nbytes for segment in self.driver.segments.values())
+            assert size > largest
+            assert size > min(TOTAL, self.limit) - reserved
+
+    def holds(self, start: int, block: Block) -> bool:
+        return start <= block.address < start + self.driver.segments[start].nbytes
 
     @precondition(lambda self: self.blocks)
     @rule(choice=st.integers(0, 1 << 20))
@@ -219,8 +307,17 @@ class ArenaMachine(RuleBasedStateMachine):
         assert self.driver.segments == {}
 
 
+class TouchingArenaMachine(ArenaMachine):
+    """The same where the addresses of segments touch."""
+
+    gap = 0
+
+
 TestArenaMachine = ArenaMachine.TestCase
-TestArenaMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTouchingArenaMachine = TouchingArenaMachine.TestCase
+TestArenaMachine.settings = TestTouchingArenaMachine.settings = settings(
+    max_examples=40, stateful_step_count=40, deadline=None
+)
 
 
 def test_many_isolated_blocks_return_at_once() -> None:

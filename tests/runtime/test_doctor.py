@@ -8,7 +8,7 @@ import sys
 
 
 def test_doctor_without_a_gpu() -> None:
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "ALPHA_CUDA_DRIVER": "pycuda"}
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "ALPHA_CUDA_DRIVER": "pycuda", "ALPHA_CUDA_DRIVR": "pycuda"}
     result = subprocess.run(
         [sys.executable, "-m", "alpha.doctor"], capture_output=True, text=True, timeout=60, check=False, env=environment
     )
@@ -17,3 +17,4 @@ def test_doctor_without_a_gpu() -> None:
     assert "cuda  FAILS" in result.stdout
     assert "use device='cpu'" in result.stdout
     assert "ALPHA_CACHE_DIR" in result.stdout
+    assert "warning: ALPHA_CUDA_DRIVR is unknown: did you mean ALPHA_CUDA_DRIVER?" in result.stdout

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import errno
+import json
 import os
+import pickle
+import stat
+import struct
 import sys
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -111,11 +118,145 @@ def test_other_bad_weights_files(tmp_path: Path) -> None:
         load_weights(tmp_path / "text")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX modes")
+def test_the_mode_of_a_file_stays_and_a_new_one_obeys_the_umask(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    before = os.umask(0o027)
+    try:
+        save_weights(path, STATE)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        for mode in (0o600, 0o644, 0o666):
+            path.chmod(mode)
+            save_weights(path, STATE)
+            assert stat.S_IMODE(path.stat().st_mode) == mode
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX links")
+def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for target in (folder / "there.safetensors", folder / "not-yet.safetensors"):
+        link = tmp_path / target.name
+        link.symlink_to(target)
+        if target.name.startswith("there"):
+            save_weights(target, STATE, {"epoch": 1})
+        save_weights(link, STATE, {"epoch": 2})
+        assert link.is_symlink()
+        assert not target.is_symlink()
+        assert load_metadata(target) == {"epoch": "2"}
+    assert names(folder) == ["not-yet.safetensors", "there.safetensors"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX devices")
+def test_what_is_no_regular_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("/dev/full")
+    for name in ("pipe", "folder", "link"):
+        kind = os.lstat(tmp_path / name)
+        with pytest.raises(CheckpointError, match=f"{name}: is a .*, not a regular file; nothing was written"):
+            save_weights(tmp_path / name, STATE)
+        assert os.lstat(tmp_path / name) == kind
+    with pytest.raises(CheckpointError, match="/dev/full: is a device"):
+        save_weights("/dev/full", STATE)
+    assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)
+    for name in ("pipe", "folder"):  # reading a pipe would wait for its writer
+        with pytest.raises(CheckpointError, match=f"{name}: not a whole safetensors file"):
+            load_weights(tmp_path / name)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="only POSIX opens a folder")
+def test_the_file_and_then_its_folder_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[bool, bool]] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append((stat.S_ISDIR(os.fstat(descriptor).st_mode), (tmp_path / "w").exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    save_weights(tmp_path / "w", STATE)
+    assert synced == [(False, False), (True, True)]
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({}, "the state dict is empty"),
+        ({"x": [1.0]}, "'x' is a list, not an array"),
+        ({"x": np.array(["a"])}, "'x' is str32, a dtype that Alpha does not load"),
+        ({"x": np.zeros(2, np.complex64)}, "'x' is complex64, a dtype"),
+        ({"x": np.zeros(2, ml_dtypes.float8_e4m3fn)}, "'x' is float8_e4m3fn, a dtype"),
+        ({3: np.zeros(2)}, "the weights cannot be saved"),
+    ],
+)
+def test_weights_that_could_not_be_loaded_are_not_saved(tmp_path: Path, state: Any, message: str) -> None:
+    with pytest.raises(CheckpointError, match=f"w: .*{message}"):
+        save_weights(tmp_path / "w", state)
+    assert names(tmp_path) == []
+
+
+def test_bfloat16_and_float16_weights_come_back(tmp_path: Path) -> None:
+    for dtype in (ml_dtypes.bfloat16, np.float16):
+        save_weights(tmp_path / "w", {"x": np.arange(5).astype(dtype)})
+        assert load_weights(tmp_path / "w")["x"].dtype == dtype
+
+
+def safetensors(dtype: str, size: int, length: int) -> bytes:
+    """A file of one tensor of two elements."""
+    header = json.dumps({"x": {"dtype": dtype, "shape": [2], "data_offsets": [0, size]}}).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(length)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (safetensors("F8_E4M3", 2, 2), "has weights of a dtype that Alpha does not read"),
+        (safetensors("F9", 2, 2), "not a whole safetensors file"),
+        (safetensors("F32", 8, 7), "not a whole safetensors file"),
+        (struct.pack("<Q", 1 << 60) + b"{}", "not a whole safetensors file"),
+        (struct.pack("<Q", 90 << 20) + b"{}", "not a whole safetensors file"),
+        (b"PK", "not a whole safetensors file"),
+        (pickle.dumps([1]), r"is a PyTorch \(pickle\) file, .*safetensors.torch.save_file.*NCHW"),
+    ],
+)
+def test_files_of_other_kinds(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "w").write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"w: {message}"):
+        load_weights(tmp_path / "w")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pt_file_says_how_to_convert_it(tmp_path: Path, zipped: bool) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "w.pt"
+    torch.save({"x": torch.zeros(3)}, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(CheckpointError, match=r"w.pt: is a PyTorch \(pickle\) file"):
+        load_weights(path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_file_cut_or_altered_anywhere_is_an_alpha_error(tmp_path: Path, seed: int) -> None:
+    save_weights(tmp_path / "w", STATE, {"epoch": 1})
+    data = bytearray((tmp_path / "w").read_bytes())
+    draw = np.random.default_rng(seed)
+    header = 8 + int.from_bytes(data[:8], "little")
+    for _ in range(20):
+        copy = bytearray(data)
+        copy[draw.integers(header)] ^= 1 << draw.integers(8)
+        (tmp_path / "w").write_bytes(copy[: draw.integers(len(copy) + 1)])
+        with contextlib.suppress(CheckpointError):
+            load_weights(tmp_path / "w")
+
+
 def test_an_output_folder_that_cannot_be(tmp_path: Path) -> None:
     make_folder(tmp_path / "a" / "b")
-    (tmp_path / "a" / "b" / ".weights.safetensors.0123abcd.alpha-part").touch()
+    (tmp_path / "a" / "b" / ".0123abcd.alpha-part").touch()  # perhaps of a run that is going on
     make_folder(tmp_path / "a" / "b")
-    assert names(tmp_path / "a" / "b") == []
+    assert names(tmp_path / "a" / "b") == [".0123abcd.alpha-part"]
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(CheckpointError, match="cannot be used as output folder"):

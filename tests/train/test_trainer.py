@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Iterator
 
@@ -11,9 +12,9 @@ import pytest
 import alpha
 from alpha import nn
 from alpha.data import ArrayDataset, DataLoader
-from alpha.errors import DataError, TrainingError
+from alpha.errors import DataError, DeviceError, TrainingError
 from alpha.nn import functional as F
-from alpha.optim import SGD
+from alpha.optim import SGD, CosineAnnealingLR
 from alpha.runtime import Device, get_device
 from alpha.tensor import Tensor
 from alpha.train import Row, Trainer
@@ -78,12 +79,58 @@ def test_evaluation_counts_every_image_once(batch_size: int) -> None:
     assert result.loss == pytest.approx(losses.mean(), rel=1e-5)
 
 
-def test_train_and_evaluate_set_the_mode() -> None:
-    subject = trainer()
-    subject.train_epoch(DataLoader(two_classes(8), 8))
-    assert subject.model.training
-    subject.evaluate(DataLoader(two_classes(8), 8))
-    assert not subject.model.training
+def test_mode_graph_precision_and_rate_hold_inside_every_step(device: str) -> None:
+    """Seen from the loss function and from a hook of the backward pass, not after the epoch."""
+    seen: list[tuple[str, bool, bool, str, float]] = []
+    subject = trainer(device)
+    subject.schedule = CosineAnnealingLR(subject.optimizer, 6)
+    subject.precision = "tf32"
+
+    def note(name: str, rate: float) -> None:
+        seen.append((name, subject.model.training, alpha.is_grad_enabled(), alpha.get_precision(), rate))
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        rate = subject.optimizer.param_groups[0]["lr"]
+        note("forward", rate)
+        if logits.requires_grad:
+            logits.register_hook(
+                lambda grad: seen.append(("backward", *seen[-1][1:2], True, alpha.get_precision(), rate))
+            )
+        return F.cross_entropy(logits, labels)
+
+    subject.loss = loss
+    loader = DataLoader(two_classes(24), 8)
+    for epoch in range(2):
+        subject.train_epoch(loader)
+        rates = [0.1 * (1 + math.cos(math.pi * (3 * epoch + i) / 6)) / 2 for i in range(3)]
+        expected = [(name, True, True, "tf32", rate) for rate in rates for name in ("forward", "backward")]
+        assert [(*row[:4], pytest.approx(row[4])) for row in seen] == expected
+        seen.clear()
+        subject.evaluate(loader)  # leaves the model in eval mode, so that the next epoch has to set it again
+        assert [row[:4] for row in seen] == [("forward", False, False, "tf32")] * 3
+        assert not subject.model.training
+        seen.clear()
+    assert alpha.get_precision() == "float32"
+    assert alpha.is_grad_enabled()
+
+
+def test_an_epoch_is_the_loop_that_one_would_write(device: str) -> None:
+    subject, twin = trainer(device), trainer(device)
+    loader = DataLoader(two_classes(50), 4, shuffle=True, seed=3)
+    result = subject.train_epoch(loader)
+    twin.model.train()
+    losses = []
+    for images, labels in DataLoader(two_classes(50), 4, shuffle=True, seed=3):
+        logits = twin.model(F.normalize_pixels(alpha.tensor(images, device=device)))
+        loss = F.cross_entropy(logits, alpha.tensor(labels, device=device))
+        twin.optimizer.zero_grad()
+        loss.backward()
+        twin.optimizer.step()
+        losses.append(loss.item() * len(labels))
+    assert result.images == 50
+    assert result.loss == sum(losses) / 50  # 13 steps: the last three are read, too
+    for name, values in twin.model.state_dict().items():
+        np.testing.assert_array_equal(subject.model.state_dict()[name], values)
 
 
 def test_a_loss_that_is_not_finite_names_its_step() -> None:
@@ -95,8 +142,38 @@ def test_a_loss_that_is_not_finite_names_its_step() -> None:
         return loss * float("nan") if subject.step == 3 else loss
 
     subject.loss = breaks
-    with pytest.raises(TrainingError, match="epoch 1: the loss is nan at step 4; a lower --lr"):
+    with pytest.raises(TrainingError, match="epoch 1: the loss is nan at step 4; a lower learning rate usually helps"):
         subject.train_epoch(DataLoader(two_classes(50), 2))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_on_the_cpu_the_weights_before_a_bad_loss_stay(bad: float) -> None:
+    subject, twin = trainer(), trainer()
+    twin.train_epoch(DataLoader(two_classes(50), 2), steps=3)
+    usual = subject.loss
+    subject.loss = lambda logits, labels: usual(logits, labels) * (bad if subject.step == 3 else 1.0)
+    with pytest.raises(TrainingError, match=f"epoch 1: the loss is {bad} at step 4"):
+        subject.train_epoch(DataLoader(two_classes(50), 2))
+    assert subject.step == 3
+    for name, values in twin.model.state_dict().items():
+        np.testing.assert_array_equal(subject.model.state_dict()[name], values)
+
+
+@pytest.mark.parametrize("at", [2, 12, 24])
+def test_on_a_gpu_a_bad_loss_names_its_step(at: int) -> None:
+    subject = trainer("cuda")
+    usual = subject.loss
+    subject.loss = lambda logits, labels: usual(logits, labels) * (float("nan") if subject.step == at else 1.0)
+    with pytest.raises(TrainingError, match=f"epoch 1: the loss is nan at step {at + 1};"):
+        subject.train_epoch(DataLoader(two_classes(50), 2))
+
+
+def test_a_device_by_name_and_a_model_that_is_elsewhere() -> None:
+    model = nn.Linear(48, 2)
+    assert Trainer(model, SGD(model.parameters()), "cpu").device is get_device("cpu")
+    subject = Trainer(model, SGD(model.parameters()), "cuda")
+    with pytest.raises(DeviceError, match=r"the model is on cpu, the trainer on cuda; move it by model.to\('cuda'\)"):
+        subject.train_epoch(DataLoader(two_classes(8), 8))
 
 
 def test_ctrl_c_ends_after_a_whole_step() -> None:
@@ -129,20 +206,21 @@ def test_two_runs_with_one_seed_agree_bit_for_bit() -> None:
         np.testing.assert_array_equal(values, runs[1][name])
 
 
-def test_precision_holds_inside_and_is_reported() -> None:
+def test_precision_holds_inside_and_what_was_computed_is_reported(device: str) -> None:
     seen: list[str] = []
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         seen.append(alpha.get_precision())
         return F.cross_entropy(logits, labels)
 
-    subject = trainer()
+    subject = trainer(device)
     loader = DataLoader(two_classes(16), 8)
     for asked, used in ((None, "float32"), ("tf32", "tf32"), ("bf16", "bf16")):
         run = Trainer(subject.model, subject.optimizer, subject.device, loss, precision=asked)
         results = run.train_epoch(loader), run.evaluate(loader)
-        assert {result.precision for result in results} == {used}
-        assert str(Row.of(1, *results)).endswith(used)
+        recorded = "float32" if device == "cpu" else used  # what was computed, not what was asked
+        assert {result.precision for result in results} == {recorded}
+        assert str(Row.of(1, *results)).endswith(recorded)
         assert set(seen) == {used}
         assert alpha.get_precision() == "float32"
         seen.clear()

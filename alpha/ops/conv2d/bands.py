@@ -190,7 +190,8 @@ def _segments(groups: list[tuple[float, int]], tile: Tile, tiles: int, multiproc
     Tiles that fill the GPU several times over are not cut.
     """
     whole = [1] * len(groups)
-    if tiles * len(groups) > MAX_WAVES * multiprocessors:
+    longest = max(clocks for clocks, _ in groups)
+    if longest == 0 or tiles * len(groups) > MAX_WAVES * multiprocessors:  # 0: every tap meets padding
         return whole
     sums = tile.BM * tile.BN * 4
     leave = JOIN_CLOCKS + sums / WRITTEN_BYTES_A_CLOCK
@@ -212,7 +213,6 @@ def _segments(groups: list[tuple[float, int]], tile: Tile, tiles: int, multiproc
         return [max(1, min(n, g[1] // 2, MAX_SEGMENTS)) for n, g in zip(into, groups, strict=True)]
 
     candidates = [whole]
-    longest = max(clocks for clocks, _ in groups)
     for eighths in range(1, 8 * MAX_SEGMENTS):  # none longer than a limit
         limit = longest * 8 / (8 + eighths) * (1 + 1e-9)
         counts = cut(math.ceil(clocks / limit) for clocks, _ in groups)

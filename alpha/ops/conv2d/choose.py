@@ -11,6 +11,8 @@ from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.variants import VARIANTS, Target, Variant
 from alpha.runtime import Device
 
+NAMES = tuple(v.name for v in VARIANTS)
+
 
 def applicable(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> list[Variant]:
     """The rows that can compute it with this precision or better, in the order of the table."""
@@ -29,6 +31,9 @@ def choose(operator: str, s: ConvShape, target: Target, precision: str = "float3
 
     ALPHA_CONV_VARIANT forces a row by name where it can; else ALPHA_TUNE=1 takes the fastest on the target's GPU.
     ALPHA_DEBUG=1 prints each choice once.
+
+    Raises:
+        ConfigError: ALPHA_CONV_VARIANT is not the name of a row.
     """
     forced, debug = config.CONV_VARIANT.get(), config.DEBUG.flag()
     variant = _choose(operator, s, target, precision, forced, debug)
@@ -39,6 +44,7 @@ def choose(operator: str, s: ConvShape, target: Target, precision: str = "float3
 
 @functools.lru_cache(maxsize=4096)
 def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced: str, debug: bool) -> Variant:
+    config.CONV_VARIANT.choice(NAMES)
     rows = applicable(operator, s, target, precision)
     variant = next((v for v in rows if v.name == forced), None)
     why = "forced"

@@ -19,7 +19,9 @@ from alpha.primitive import Array
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
-PATCH_BYTES = 1 << 22  # a gathered matrix; one a worker fits the last-level cache
+PATCH_BYTES = 1 << 22  # of a gathered matrix; one per worker fits the last-level cache
+LEAST_ROWS = 512  # of a gathered matrix, if the images have so many: BLAS packs the filters again for each matrix
+TASKS = 16  # of a rectangle, if it has so many images; more workers than these find nothing to do in it
 
 _scratch = threading.local()
 
@@ -35,8 +37,8 @@ def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def run_tasks(tasks: list[Callable[[], None]]) -> None:
-    """All tasks over the workers."""
-    workers.parallel_for(len(tasks), 1, lambda start, stop: tasks[start]())
+    """All tasks over the workers, one BLAS thread each."""
+    workers.parallel_for(len(tasks), 1, lambda start, stop: tasks[start](), blas=True)
 
 
 def gather(A: Array, row: int, column: int, shape: tuple[int, ...], step: tuple[int, int]) -> Array:
@@ -55,10 +57,13 @@ def gather(A: Array, row: int, column: int, shape: tuple[int, ...], step: tuple[
     return matrix.reshape(n * rows * columns, h * w * C)
 
 
-def _images_a_task(N: int, floats: int, itemsize: int) -> int:
-    """Images whose patches fill the scratch, but no fewer tasks than workers."""
+def _images_per_task(N: int, positions: int, floats: int, itemsize: int) -> int:
+    """Images whose patches fill the scratch, or fewer for more tasks: by the shape, whatever the number of workers.
+
+    positions, floats: of one image, and of its patches.
+    """
     fit = max(1, PATCH_BYTES // max(1, floats * itemsize))
-    return max(1, min(fit, -(-N // workers.count())))
+    return min(fit, max(-(-N // TASKS), -(-LEAST_ROWS // positions)))
 
 
 # -- ConvV2: forward (Algorithm 1) ----------------------------------------------------------------
@@ -84,7 +89,7 @@ def _conv_v2_rectangle(
         Y[:, row.start : row.stop, column.start : column.stop] = 0
         return []
     trimmed = W[:, row.f_s : row.f_e, column.f_s : column.f_e].reshape(s.OC, -1)
-    images = _images_a_task(s.N, rows * columns * h * w * s.IC, X.itemsize)
+    images = _images_per_task(s.N, rows * columns, rows * columns * h * w * s.IC, X.itemsize)
 
     def task(n: int) -> None:
         x = X[n : n + images]
@@ -112,7 +117,7 @@ def conv_v2_positions(X: Array, W: Array, s: ConvShape) -> Array:
         ]
         Y[:, oh, ow] = _sum_of_products(taps, (s.N, s.OC), X.dtype)
 
-    workers.parallel_for(s.OH * s.OW, 1, lambda start, stop: task(start))
+    workers.parallel_for(s.OH * s.OW, 1, lambda start, stop: task(start), blas=True)
     return Y
 
 
@@ -164,7 +169,8 @@ def _ks_deconv_rectangle(
         target[...] = 0
         return []
     trimmed = C[row.c_s : row.c_e, column.c_s : column.c_e].reshape(-1, s.IC)
-    images = _images_a_task(s.N, row.length * column.length * h * w * s.OC, dY.itemsize)
+    positions = row.length * column.length
+    images = _images_per_task(s.N, positions, positions * h * w * s.OC, dY.itemsize)
 
     def task(n: int) -> None:
         g = dY[n : n + images]
@@ -196,7 +202,7 @@ def ks_deconv_positions(dY: Array, W: Array, s: ConvShape) -> Array:
         ]
         dX[:, ih, iw] = _sum_of_products(taps, (s.N, s.IC), dY.dtype)
 
-    workers.parallel_for(s.IH * s.IW, 1, lambda start, stop: task(start))
+    workers.parallel_for(s.IH * s.IW, 1, lambda start, stop: task(start), blas=True)
     return dX
 
 
@@ -204,7 +210,7 @@ def ks_deconv_positions(dY: Array, W: Array, s: ConvShape) -> Array:
 
 
 def sk_dilated_patches(X: Array, dY: Array, s: ConvShape) -> Array:
-    """dW over the rectangles of ConvV2: dY^T times the patches, one partial sum a worker   X, dY -> dW"""
+    """dW over the rectangles of ConvV2: dY^T times the patches of some images, added in order   X, dY -> dW"""
     rectangles = [
         (row, column, n, images)
         for row in s.row_segments
@@ -213,30 +219,33 @@ def sk_dilated_patches(X: Array, dY: Array, s: ConvShape) -> Array:
         for images in [_rectangle_images(s, row, column, X.itemsize)]
         for n in range(0, s.N, images)
     ]
-    segments = min(workers.count(), len(rectangles)) or 1  # the paper's GZ, summed in order
-    parts = np.zeros((segments, *s.W), X.dtype)
+    dW = cpu_empty(s.W, X.dtype)
+    dW.fill(0)
 
-    def segment(z: int, _: int) -> None:
-        for row, column, n, images in rectangles[z::segments]:
-            x, h, w = X[n : n + images], row.f_e - row.f_s, column.f_e - column.f_s
-            rows, columns = row.stop - row.start, column.stop - column.start
-            shape = (len(x), rows, columns, h, w)
-            patches = gather(x, row.first, column.first, shape, (s.sh, s.sw))
-            g = scratch("gradient", (len(x), rows, columns, s.OC), X.dtype)
-            np.copyto(g, dY[n : n + images, row.start : row.stop, column.start : column.stop])
-            product = scratch("product", (s.OC, patches.shape[1]), X.dtype)
-            np.matmul(g.reshape(-1, s.OC).T, patches, out=product)
-            part = parts[z, :, row.f_s : row.f_e, column.f_s : column.f_e]
-            part += product.reshape(s.OC, h, w, s.IC)
+    def part(i: int) -> Array:
+        row, column, n, images = rectangles[i]
+        x, h, w = X[n : n + images], row.f_e - row.f_s, column.f_e - column.f_s
+        rows, columns = row.stop - row.start, column.stop - column.start
+        shape = (len(x), rows, columns, h, w)
+        patches = gather(x, row.first, column.first, shape, (s.sh, s.sw))
+        g = scratch("gradient", (len(x), rows, columns, s.OC), X.dtype)
+        np.copyto(g, dY[n : n + images, row.start : row.stop, column.start : column.stop])
+        product = cpu_empty((s.OC, patches.shape[1]), X.dtype)
+        return np.matmul(g.reshape(-1, s.OC).T, patches, out=product)
 
-    workers.parallel_for(segments, 1, segment)
-    return parts[0] if segments == 1 else parts.sum(axis=0, dtype=X.dtype)
+    def add(i: int, product: Array) -> None:
+        row, column, _, _ = rectangles[i]
+        target = dW[:, row.f_s : row.f_e, column.f_s : column.f_e]
+        target += product.reshape(target.shape)
+
+    workers.sum_in_order(len(rectangles), part, add)
+    return dW
 
 
 def _rectangle_images(s: ConvShape, row: Segment, column: Segment, itemsize: int) -> int:
-    area = (row.stop - row.start) * (column.stop - column.start)
+    positions = (row.stop - row.start) * (column.stop - column.start)
     taps = (row.f_e - row.f_s) * (column.f_e - column.f_s)
-    return _images_a_task(s.N, area * taps * s.IC, itemsize * 2)
+    return _images_per_task(s.N, positions, positions * taps * s.IC, itemsize * 2)
 
 
 def sk_dilated_taps(X: Array, dY: Array, s: ConvShape) -> Array:
@@ -260,5 +269,5 @@ def sk_dilated_taps(X: Array, dY: Array, s: ConvShape) -> Array:
         np.matmul(g.reshape(rows, s.OC).T, x.reshape(rows, s.IC), out=product)
         dW[:, fh, fw] = product
 
-    workers.parallel_for(s.FH * s.FW, 1, lambda start, stop: task(start))
+    workers.parallel_for(s.FH * s.FW, 1, lambda start, stop: task(start), blas=True)
     return dW

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from alpha import config
@@ -12,20 +13,19 @@ if TYPE_CHECKING:
 
 
 def open_device() -> CudaDevice:
-    """The device of the driver that ALPHA_CUDA_DRIVER names; `DeviceError` says how to fix it."""
+    """The device of the driver that ALPHA_CUDA_DRIVER names; `DeviceError` says what is missing and the fix."""
     from alpha.runtime.cuda.device import CudaDevice
     from alpha.runtime.cuda.driver import Driver
 
     driver: Driver
-    choice = config.CUDA_DRIVER.get()
-    if choice == "pycuda":
+    if config.CUDA_DRIVER.choice() == "pycuda":
         from alpha.runtime.cuda.driver_pycuda import PycudaDriver
 
         driver = PycudaDriver()
-    elif choice == "emulated":
+    else:
+        if sys.platform != "linux":
+            raise DeviceError(f"the emulated cuda driver needs Linux, not {sys.platform}: use device='cpu'")
         from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
         driver = EmulatedDriver()
-    else:
-        raise DeviceError(f"ALPHA_CUDA_DRIVER={choice!r} is unknown: use 'pycuda' or 'emulated'")
     return CudaDevice(driver)

@@ -18,7 +18,7 @@ An artefact lives in `<cache>/kernels/<name>.<key>/` as `kernel.<hash of its con
 beside `log.txt`. The key covers the identity, the options, and the text of the source and of every
 file it includes with "...". Because the file's name is the hash of its content, a torn or altered
 artefact is seen at once and compiled again; because a directory appears by one rename, parallel
-builders of one key end with one good artefact.
+builders of one key end with one good artefact. A lock lets one of them build it while the others wait.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ import subprocess
 import tempfile
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from alpha import config
@@ -94,7 +95,10 @@ def compile_cached(compiler: Compiler, source: Path, options: Sequence[str], roo
     key = _key(compiler, source, options, root)
     name = f"{source.parent.name}.{source.stem}.{key}"
     artefact = _find(_cache() / name, compiler.suffix)
-    return artefact or _build(compiler, source, options, name)
+    if artefact is not None:
+        return artefact
+    with _one_builder(_cache() / f".lock-{name}"):
+        return _find(_cache() / name, compiler.suffix) or _build(compiler, source, options, name)
 
 
 def read_log(artefact: Path) -> str:
@@ -150,6 +154,23 @@ def _find(folder: Path, suffix: str) -> Path | None:
 
 def _artefact_name(content: bytes, suffix: str) -> str:
     return f"kernel.{hashlib.sha256(content).hexdigest()[:32]}{suffix}"
+
+
+@contextmanager
+def _one_builder(lock: Path) -> Iterator[None]:
+    """Other processes that want the same artefact wait; if a file cannot be locked here, each process builds its own.
+
+    The system releases the lock of a process that is killed.
+    """
+    with ExitStack() as stack:
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(lock.open("w"))
+            stack.callback(lock.unlink, missing_ok=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _build(compiler: Compiler, source: Path, options: Sequence[str], name: str) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha import config
-from alpha.errors import CompileError
+from alpha.errors import CompileError, ConfigError
 from alpha.runtime.cuda.cache import CommandCompiler, Compiler, compile_cached, failure, read_log, source_root
 
 __all__ = [
@@ -34,7 +35,7 @@ __all__ = [
     "target",
 ]
 
-NO_COMPILER = "no CUDA compiler: install the CUDA toolkit, or pip install 'alpha-cks[cuda,nvrtc]'"
+NO_COMPILER = "no CUDA compiler: install the CUDA toolkit, or pip install -e '.[cuda,nvrtc]' in Alpha's checkout"
 DEFAULT_HOME = "/usr/local/cuda"
 
 # NVRTC declares the CUDA runtime itself and has no C library: the two headers that kernels include.
@@ -53,14 +54,15 @@ typedef long long intptr_t;      typedef unsigned long long uintptr_t;
 def target(compute_capability: tuple[int, int]) -> str:
     """The architecture to compile for: ALPHA_ARCH, or (9, 0) -> "sm_90a" (wgmma needs the "a")."""
     major, minor = compute_capability
-    return config.ARCH.get() or f"sm_{major}{minor}{'a' if (major, minor) == (9, 0) else ''}"
+    wanted = config.ARCH.get()
+    if wanted and not re.fullmatch(r"sm_\d{2,3}[af]?", wanted):
+        raise ConfigError(f"{config.ARCH.name}={wanted!r} is unknown: use a name such as 'sm_80' or 'sm_90a'")
+    return wanted or f"sm_{major}{minor}{'a' if (major, minor) == (9, 0) else ''}"
 
 
 def cuda_compiler(arch: str) -> Compiler:
     """nvcc for this architecture, or NVRTC where nvcc is missing; ALPHA_COMPILER forces one."""
-    choice = config.COMPILER.get()
-    if choice not in ("", "nvcc", "nvrtc"):
-        raise CompileError(f"ALPHA_COMPILER={choice!r} is unknown: use 'nvcc' or 'nvrtc'")
+    choice = config.COMPILER.choice()
     nvcc = find_nvcc()
     if nvcc is not None and choice != "nvrtc":
         return nvcc_compiler(nvcc, arch)

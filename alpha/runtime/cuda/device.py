@@ -15,7 +15,7 @@ from alpha.runtime.arena import Arena
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.kernel import Define, Dim, Kernel, KernelTable
-from alpha.runtime.device import Device, HostArray, MemoryStats, Shape, as_shape
+from alpha.runtime.device import Device, HostArray, MemoryStats, Shape, as_shape, native
 
 # dtype name, address, dims, strides in bytes, box: the arguments of Driver.encode_tiled_map
 TensorMap = tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -26,7 +26,7 @@ FILL_BLOCKS = 4096  # a grid-stride loop: more blocks than this only cost launch
 
 
 class CudaDevice(Device):
-    """A GPU, or the emulated one; used from the thread that made it.
+    """A GPU, or the emulated one; used from the main thread of the process that made it (see owner.py).
 
     `driver`, `properties` (name, architecture, multiprocessors, ...) and `arena` are open to
     launchers.
@@ -59,12 +59,14 @@ class CudaDevice(Device):
         return array
 
     def upload(self, source: HostArray) -> DeviceArray:
+        source = native(source)
         array = self.empty(np.shape(source), source.dtype)
         self.write(array, source)
         return array
 
     def write(self, target: DeviceArray, source: HostArray) -> None:
         """Copy a host array of the same shape and dtype into an existing array."""
+        source = native(source)
         if target.shape != np.shape(source) or target.dtype != source.dtype:
             raise DeviceError(f"write: {source.dtype} {np.shape(source)} does not fit {target.dtype} {target.shape}")
         if target.nbytes:
@@ -151,16 +153,21 @@ class CudaDevice(Device):
         return self.driver.elapsed_ms(start, end)
 
     def memory_stats(self) -> MemoryStats:
+        self.driver.owner.check("memory_stats")
         return self.arena.stats()
 
     def set_memory_limit(self, nbytes: int | None) -> None:
+        self.driver.owner.check("set_memory_limit")
         self.arena.set_limit(nbytes)
 
     def close(self) -> None:
         """Give everything back; arrays of this device are dead afterwards. Safe to call twice."""
+        owner = self.driver.owner
+        if not (owner.here or owner.forked):
+            owner.check("close")
         atexit.unregister(self.close)
         self._maps.clear()
         self._older_maps.clear()
-        self.arena.close()
+        self.arena.close(free=not owner.forked)  # a child has only copies of what its parent holds
         self._kernels.clear()
         self.driver.close()

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from alpha.runtime.cuda.owner import Owner
+
 HostArray = npt.NDArray[Any]
 
 
@@ -43,6 +45,7 @@ class Driver(Protocol):
     name: str
     properties: DeviceProperties
     isolated_allocations: bool  # the arena is to ask for each array by itself, in its exact size
+    owner: Owner  # the thread and process whose calls it takes; those of others are refused
 
     def memory_info(self) -> tuple[int, int]:
         """(free, total) bytes of the device."""

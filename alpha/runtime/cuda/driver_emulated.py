@@ -1,14 +1,13 @@
 """The driver without a GPU: the same kernels compiled by the C++ compiler, a fiber a CUDA thread.
 
-It finds what a GPU forgives: fresh device and shared memory are NaN, an access outside an
-allocation stops the launch, threads and blocks run in an order that ALPHA_EMULATED_SEED shuffles,
+It finds what a GPU forgives: fresh device and shared memory are NaN, an access outside an allocation stops the launch,
+blocks and threads run in an order that ALPHA_EMULATED_SEED shuffles (ALPHA_EMULATED_BLOCKS: that of the blocks alone),
 and a barrier that not all threads reach is reported. See docs/debugging_kernels.md.
 """
 
 from __future__ import annotations
 
 import ctypes
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArgumen
 from alpha.runtime.cuda.emulated_compiler import EmulatedCompiler, kernel_line
 from alpha.runtime.cuda.emulated_memory import MAX_THREADS, TOTAL_BYTES, FiberStacks, GuardedMemory
 from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
+from alpha.runtime.cuda.owner import Owner
 
 DEFAULT_ARCH = "sm_80"
 # architecture -> (multiprocessors, shared memory a block may have) of one GPU of it
@@ -45,6 +45,7 @@ class LaunchRequest(ctypes.Structure):
         ("block", ctypes.c_uint32 * 3),
         ("shared_bytes", ctypes.c_uint32),
         ("seed", ctypes.c_uint32),
+        ("block_order", ctypes.c_uint32),
         ("argument_count", ctypes.c_uint32),
         ("argument_bytes", ctypes.c_uint32),
         ("zone_count", ctypes.c_uint32),
@@ -75,9 +76,8 @@ class EmulatedDriver:
     encode_tiled_map = staticmethod(encode_tiled_map)
 
     def __init__(self) -> None:
-        arch = config.ARCH.get() or DEFAULT_ARCH
-        if arch not in ARCHITECTURES:
-            raise DeviceError(f"{config.ARCH.name}={arch!r}: the emulated driver knows {', '.join(ARCHITECTURES)}")
+        self.owner = Owner()
+        arch = config.ARCH.choice(ARCHITECTURES) or DEFAULT_ARCH
         number = int(arch.removeprefix("sm_").removesuffix("a"))
         multiprocessors, shared = ARCHITECTURES[arch]
         self.properties = DeviceProperties(
@@ -90,35 +90,42 @@ class EmulatedDriver:
             driver="emulated",
         )
         self.seed = config.EMULATED_SEED.integer()
+        self.block_order = config.EMULATED_BLOCKS.choice()
         self._compiler = EmulatedCompiler(arch)
         self._memory = GuardedMemory()
         self._stacks = FiberStacks(self._compiler.stack_bytes)
         self._launches = 0
-        self._lock = threading.Lock()
 
     def memory_info(self) -> tuple[int, int]:
+        self.owner.check("memory_info")
         return TOTAL_BYTES - self._memory.used, TOTAL_BYTES
 
     def allocate(self, nbytes: int) -> int:
+        self.owner.check("allocate")
         return self._memory.allocate(nbytes)
 
     def free(self, address: int) -> None:
+        self.owner.check("free")
         self._memory.free(address)
 
     def upload(self, address: int, source: HostArray) -> None:
+        self.owner.check("upload")
         self._memory.check("upload", address, source.nbytes)
         ctypes.memmove(address, source.ctypes.data, source.nbytes)
 
     def download(self, target: HostArray, address: int) -> None:
+        self.owner.check("download")
         self._memory.check("download", address, target.nbytes)
         ctypes.memmove(target.ctypes.data, address, target.nbytes)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
+        self.owner.check("copy")
         self._memory.check("copy", source, nbytes)
         self._memory.check("copy", target, nbytes)
         ctypes.memmove(target, source, nbytes)
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
+        self.owner.check("fill")
         self._memory.check("fill", address, nbytes)
         ctypes.memset(address, byte, nbytes)
 
@@ -152,15 +159,18 @@ class EmulatedDriver:
         arguments: PackedArguments,
     ) -> None:
         """Run the kernel to its end; `DeviceError`: what it did wrong, with block and thread."""
+        self.owner.check("launch")
         threads = block[0] * block[1] * block[2]
         if max(grid[1:]) > 65535 or block[2] > 64 or not 1 <= threads <= MAX_THREADS:
             raise DeviceError(f"{_title(function, grid, block, shared_bytes)}: the grid or the block is too large")
+        self._launches += 1
         offsets = (ctypes.c_uint32 * len(arguments.offsets))(*arguments.offsets)
         request = LaunchRequest(
             grid=grid,
             block=block,
             shared_bytes=shared_bytes,
-            seed=self._launch_seed(),
+            seed=self._launch_seed(self.seed),
+            block_order=self._block_order(),
             argument_count=len(arguments.offsets),
             argument_bytes=len(arguments.data),
             zone_count=self._memory.zone_count,
@@ -170,8 +180,7 @@ class EmulatedDriver:
             stacks=self._stacks.address,
             stack_bytes=self._stacks.each,
         )
-        with self._lock:  # a library has one set of threads and one shared memory
-            fault = function.call(ctypes.byref(request))
+        fault = function.call(ctypes.byref(request))
         if fault is not None:
             text = fault.decode()
             line = kernel_line(function.artefact, request.fault_instruction)
@@ -182,24 +191,35 @@ class EmulatedDriver:
             raise DeviceError(f"{_title(function, grid, block, shared_bytes)}: {text}")
 
     def synchronize(self) -> None:
-        """Nothing: a launch returns when the kernel has ended."""
+        """Nothing is left to wait for: a launch returns when the kernel has ended."""
+        self.owner.check("synchronize")
 
     def record_event(self) -> float:
+        self.owner.check("record_event")
         return time.perf_counter()
 
     def elapsed_ms(self, start: float, end: float) -> float:
         return (end - start) * 1e3
 
     def close(self) -> None:
+        """Unmap everything."""
+        if not self.owner.here:
+            return
+        self.owner.close()
         self._memory.close()
         self._stacks.close()
 
-    def _launch_seed(self) -> int:
+    def _launch_seed(self, seed: int) -> int:
         """Another order for each launch, the same in every run; 0 keeps the ascending order."""
-        if self.seed == 0:
+        if seed == 0:
             return 0
-        self._launches += 1
-        return (self.seed * 0x9E3779B1 + self._launches * 0x85EBCA6B) % (2**32 - 1) + 1
+        return (seed * 0x9E3779B1 + self._launches * 0x85EBCA6B) % (2**32 - 2) + 2
+
+    def _block_order(self) -> int:
+        """`LaunchRequest.block_order`: 0 is ascending, 1 descending, any other number a permutation of its own."""
+        if self.block_order == "shuffled":
+            return self._launch_seed(self.seed or 1)
+        return {"": self._launch_seed(self.seed), "ascending": 0, "descending": 1}[self.block_order]
 
 
 def _title(function: EmulatedFunction, grid: Sequence[int], block: Sequence[int], shared_bytes: int) -> str:

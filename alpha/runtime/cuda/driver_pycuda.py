@@ -9,8 +9,6 @@ anything can raise.
 from __future__ import annotations
 
 import atexit
-import os
-import threading
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -23,13 +21,14 @@ from alpha.errors import DeviceError
 from alpha.runtime.cuda.cache import compile_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments
+from alpha.runtime.cuda.owner import Owner
 from alpha.runtime.cuda.staging import PinnedRing
 from alpha.runtime.cuda.tensor_map import encode_tiled_map
 
 try:
     import pycuda.driver as drv
 except ImportError as error:
-    fix = "pip install 'alpha-cks[cuda]'"
+    fix = "pip install -e '.[cuda]' in Alpha's checkout"
     if "libcuda" in str(error):  # pycuda is there, the driver is not
         fix = "install the NVIDIA driver"
     raise DeviceError(f"no pycuda ({error}): {fix}, or use device='cpu'") from error
@@ -48,7 +47,7 @@ def _call(method: Callable[P, R]) -> Callable[P, R]:
     @wraps(method)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         driver: Any = args[0]
-        driver._check_thread(method.__name__)
+        driver.owner.check(method.__name__)
         try:
             return method(*args, **kwargs)
         except drv.Error as error:
@@ -64,11 +63,7 @@ class PycudaDriver:
     encode_tiled_map = staticmethod(encode_tiled_map)
 
     def __init__(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            raise DeviceError("make the cuda device in the main thread: alpha.get_device('cuda')")
-        self._thread = threading.get_ident()
-        self._process = os.getpid()
-        self._usable = False
+        self.owner = Owner()
         self.isolated_allocations = config.ISOLATE.flag()
         self._context: Any = None
         self._last_kernel = "none"
@@ -80,14 +75,13 @@ class PycudaDriver:
             device = drv.Device(0)
             context = device.retain_primary_context()
             context.push()
-            self._context, self._usable = context, True
+            self._context = context
             self.properties = _properties(device)
             self._stream = drv.Stream(NON_BLOCKING)
         except drv.Error as error:
             self.close()
             raise DeviceError(f"no usable GPU ({error}): see nvidia-smi, or use device='cpu'") from error
         self._ring = PinnedRing(self._pinned, self._copy_in, self.record_event)
-        os.register_at_fork(after_in_child=self._forget)
 
     @_call
     def memory_info(self) -> tuple[int, int]:
@@ -95,7 +89,7 @@ class PycudaDriver:
         return int(free), int(total)
 
     def allocate(self, nbytes: int) -> int:
-        self._check_thread("allocate")
+        self.owner.check("allocate")
         try:
             allocation = drv.mem_alloc(nbytes)
         except drv.MemoryError as error:
@@ -154,7 +148,7 @@ class PycudaDriver:
         shared_bytes: int,
         arguments: PackedArguments,
     ) -> None:
-        self._check_thread("launch")
+        self.owner.check("launch")
         entry, kernel = function
         self._last_kernel = entry
         try:
@@ -180,10 +174,10 @@ class PycudaDriver:
     def close(self) -> None:
         """Free everything and release the context."""
         atexit.unregister(self.close)
-        if self._context is None or threading.get_ident() != self._thread:
+        if self._context is None or not self.owner.here:
             return
-        self._usable = False
-        if os.getpid() != self._process:  # a forked child owns nothing, but may not end pushed
+        self.owner.close()
+        if self.owner.forked:  # a forked child owns nothing, but may not end pushed
             self._allocations.clear()
         for address in list(self._allocations):
             # After a kernel's fault every call fails, and the process is ending: nothing is left
@@ -198,18 +192,6 @@ class PycudaDriver:
         self._context.detach()
         self._context = None
 
-    def _check_thread(self, call: str) -> None:
-        if threading.get_ident() == self._thread and self._usable:
-            return
-        if os.getpid() != self._process:
-            raise DeviceError(f"{call}: CUDA does not survive a fork: start processes by 'spawn'")
-        if not self._usable:
-            raise DeviceError(f"{call}: the cuda device is closed")
-        raise DeviceError(
-            f"{call}: called from thread {threading.current_thread().name!r}, but the cuda device "
-            "belongs to the main thread: hand host arrays over and upload them there"
-        )
-
     def _explain(self, call: str, error: Exception) -> str:
         if any(word in str(error) for word in REFUSALS):
             return f"{call}: {error}"
@@ -217,10 +199,6 @@ class PycudaDriver:
             f"{call}: {error} (a kernel's fault shows at a later call; the last one launched was "
             f"{self._last_kernel}; CUDA_LAUNCH_BLOCKING=1 shows which it is)"
         )
-
-    def _forget(self) -> None:
-        """In a forked child."""
-        self._usable = False
 
     def _pinned(self, nbytes: int) -> HostArray:
         buffer: HostArray = drv.pagelocked_empty(nbytes, "uint8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import mmap
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from alpha import config
 from alpha.errors import CompileError, DeviceError
-from alpha.runtime.cuda.cache import Compiler, failure, source_root
+from alpha.runtime.cuda.cache import Compiler, compile_cached, failure, source_root
 from alpha.runtime.cuda.emulated_memory import MAX_THREADS
 
 # CUDA code reinterprets pointers freely, so no strict aliasing; its integers wrap.
@@ -24,7 +25,6 @@ FLAGS = (
     *("-fno-exceptions", "-fno-rtti", "-Wall", "-Wno-unknown-pragmas", "-Wno-unused"),
     "-DALPHA_EMULATED",
 )
-FAST = ("-O3", "-g1")
 DEBUG = ("-O0", "-g3")  # g3: the debugger knows threadIdx and the other macros
 EXACT = ("-Og",)  # of sanitizer builds: reports keep the right line
 # Pages of a thread's stack: not a power of two, else all stacks would meet in a few sets of the cache.
@@ -54,9 +54,25 @@ class EmulatedCompiler(Compiler):
         if config.EMULATED_DEBUG.flag():
             self._flags += DEBUG
         else:
-            self._flags += EXACT if sanitize else FAST
+            self._flags += EXACT if sanitize else (f"-O{config.EMULATED_OPTIMIZE.integer()}", "-g1")
         self._flags += processor_flags()
         self.identity = "\n".join((compiler_version(self._compiler), *self._flags))
+
+    def _header(self) -> list[str]:
+        """Options that include the emulation's headers precompiled, which halves the time of a small kernel.
+
+        g++ finds the precompiled header beside an empty file. If the header does not fit the options of a kernel, g++
+        takes the empty file, and the kernel includes the headers itself.
+        """
+        if "-g3" in self._flags or "clang" in self.identity:  # the debugger needs the macros; clang has another form
+            return []
+        header = _HeaderCompiler(self._compiler, self._flags, self.identity)
+        root = source_root()
+        precompiled = compile_cached(header, root / "common" / "cuda.h", (), root)
+        plain = precompiled.with_suffix("")
+        with contextlib.suppress(OSError):
+            plain.touch()
+        return ["-include", str(plain)] if plain.is_file() else []
 
     def build(self, source: Path, options: Sequence[str], output: Path) -> str:
         text = source.read_text()
@@ -64,13 +80,34 @@ class EmulatedCompiler(Compiler):
         lines = [f'#include "{source}"']
         lines += [f"ALPHA_EMULATED_ENTRY({name}, ({limit}))" for name, limit in entries(text)]
         unit.write_text("\n".join(lines) + "\n")
-        command = [self._compiler, *self._flags, *options, "-I", str(source_root())]
+        command = [self._compiler, *self._flags, *self._header(), *options, "-I", str(source_root())]
         command += ["-o", str(output), str(unit)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        log = result.stdout + result.stderr
-        if result.returncode:
-            raise failure(source, options, shlex.join(command), log, result.returncode)
-        return log
+        return run_compiler(command, source, options)
+
+
+class _HeaderCompiler(Compiler):
+    """A precompiled header of g++."""
+
+    suffix = ".gch"
+
+    def __init__(self, compiler: str, flags: Sequence[str], identity: str) -> None:
+        self._compiler = compiler
+        self._flags = flags
+        self.identity = f"{identity}\nprecompiled header"
+
+    def build(self, source: Path, options: Sequence[str], output: Path) -> str:
+        command = [self._compiler, *self._flags, *options, "-I", str(source_root())]
+        command += ["-x", "c++-header", "-o", str(output), str(source)]
+        return run_compiler(command, source, options)
+
+
+def run_compiler(command: list[str], source: Path, options: Sequence[str]) -> str:
+    """What the compiler prints; `CompileError` with command and options if it fails."""
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    log = result.stdout + result.stderr
+    if result.returncode:
+        raise failure(source, options, shlex.join(command), log, result.returncode)
+    return log
 
 
 def entries(text: str) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,8 @@ _L2_128B, _ZEROS, _NO_INTERLEAVE = 2, 0, 0
 @functools.cache
 def _encode() -> Callable[..., int]:
     try:
-        function: Any = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+        library = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
+        function: Any = ctypes.CDLL(library).cuTensorMapEncodeTiled
     except (OSError, AttributeError) as error:
         raise DeviceError(f"no cuTensorMapEncodeTiled ({error}): the driver is too old") from None
     function.restype = ctypes.c_int

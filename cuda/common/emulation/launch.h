@@ -19,6 +19,7 @@ struct GuardZone {
 struct LaunchRequest {
   uint32_t grid[3], block[3];
   uint32_t shared_bytes, seed;
+  uint32_t block_order;  // 0: ascending, 1: descending, else the seed of a permutation; independent of `seed`
   uint32_t argument_count, argument_bytes, zone_count;
   const char* arguments;
   const uint32_t* offsets;
@@ -90,25 +91,44 @@ inline void check_guards(LaunchRequest& asked) {
   }
 }
 
-// A stride that has no factor in common with `count`, so that repeated steps of it reach every block.
-inline uint64_t coprime_stride(uint64_t count) {
-  for (;;) {
-    uint64_t stride = random_number() % count, a = count, b = stride;
-    while (b) {
-      const uint64_t rest = a % b;
-      a = b, b = rest;
+// The numbers 0 .. count - 1 in the order that LaunchRequest::block_order names: each `step` after the one before.
+struct BlockOrder {
+  uint64_t count, step, next;
+
+  BlockOrder(uint32_t order, uint64_t count) : count(count), step(1), next(0) {
+    if (count == 1 || order == 0) return;
+    if (order == 1) {
+      step = next = count - 1;
+      return;
     }
-    if (a == 1) return stride;
+    uint64_t state = order;
+    next = random(state) % count;
+    do step = random(state) % count;
+    while (common_factor(count, step) != 1);  // else the steps would not reach every block
   }
-}
+  uint64_t take() {
+    const uint64_t block = next;
+    next = (next + step) % count;
+    return block;
+  }
+
+  // SplitMix64 (Steele, Lea, Flood 2014); not the generator that the order of threads draws from.
+  static uint64_t random(uint64_t& state) {
+    uint64_t z = state += 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+  }
+  static uint64_t common_factor(uint64_t a, uint64_t b) { return b ? common_factor(b, a % b) : a; }
+};
 
 inline void run_blocks() {
   CatchBadAccess catch_bad_access;
   (void)catch_bad_access;
   const uint64_t count = uint64_t(grid_shape.x) * grid_shape.y * grid_shape.z;
-  const uint64_t stride = shuffled() && count > 1 ? coprime_stride(count) : 1;
-  uint64_t block = shuffled() ? random_number() % count : 0;
-  for (uint64_t i = 0; i < count; i++, block = (block + stride) % count) {
+  BlockOrder order(request->block_order, count);
+  for (uint64_t i = 0; i < count; i++) {
+    const uint64_t block = order.take();
     block_index = {unsigned(block % grid_shape.x), unsigned(block / grid_shape.x % grid_shape.y),
                    unsigned(block / grid_shape.x / grid_shape.y)};
     poison_shared_memory();

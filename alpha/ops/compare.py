@@ -1,0 +1,88 @@
+"""Comparisons of tensors, elementwise with broadcasting; they give bools and have no gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.numerics import is_floating
+from alpha.ops.arithmetic import NUMBERS
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype
+from alpha.ops.elementwise import broadcast_operands
+from alpha.primitive import Array, primitive
+from alpha.runtime.cpu import empty as cpu_empty
+from alpha.tensor import Tensor, tensor
+
+RELATIONS = {
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
+FLOAT64, INT64, BOOL = np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
+
+
+@primitive
+def compare(A: Array, B: Array, relation: str) -> Array:
+    """Y = A relation B as bools   A (...), B of one dtype with A, of its shape or repeating along it -> Y (...)"""
+
+
+@compare.impl("cpu")
+@np.errstate(all="ignore")
+def _(A: Array, B: Array, relation: str) -> Array:
+    Y = cpu_empty(A.shape, BOOL)
+    RELATIONS[relation](A, B, out=Y)
+    return Y
+
+
+@compare.impl("cuda")
+def _(A: Array, B: Array, relation: str) -> Array:
+    Y = A.device.empty(A.shape, BOOL)
+    if Y.size:
+        A.device.launch(
+            "elementwise/compare.cu",
+            "compare",
+            -(-Y.size // BLOCK),
+            BLOCK,
+            (Y, A, B, np.int64(B.size), np.int64(Y.size)),
+            {"TYPE": CUDA_TYPES[A.dtype], "RELATION": relation},
+        )
+    return Y
+
+
+class Compare(Function):
+    """Y = A relation B   A (...), B (...) -> the broadcast shape, bool"""
+
+    def forward(self, *arrays: Array, **options: Any) -> Array:
+        dtype = _common(arrays[0].dtype, arrays[1].dtype)
+        A, B = (as_dtype(array, dtype) for array in arrays)
+        return compare(*broadcast_operands("comparison", A, B), options["relation"])
+
+
+def _common(a: DType, b: DType) -> DType:
+    """A dtype in which values of both can be compared."""
+    if a == b:
+        return a
+    return FLOAT64 if is_floating(a) or is_floating(b) else INT64
+
+
+def relate(x: Tensor, other: Any, relation: str) -> Tensor:
+    """x relation other   x (...), other a Tensor, a numpy array, a list or a number -> the broadcast shape, bool"""
+    if isinstance(other, NUMBERS):
+        other = tensor(other, dtype=_number_dtype(x.dtype, other), device=x.device)
+    elif not isinstance(other, Tensor):
+        other = tensor(other, device=x.device)
+    return Compare.apply(x, other, relation=relation)
+
+
+def _number_dtype(dtype: DType, number: Any) -> DType:
+    """The dtype of a tensor if that can hold the number, so that nothing is cast; else float64."""
+    if is_floating(dtype):
+        return dtype
+    value = float(number)
+    lowest, highest = (0, 1) if dtype == BOOL else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return dtype if value.is_integer() and lowest <= number <= highest else FLOAT64

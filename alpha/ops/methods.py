@@ -1,0 +1,83 @@
+"""The methods of Tensor that are operators; `alpha/tensor.py` declares their types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from alpha.ops import arithmetic, layout, matmul, power, reduce
+from alpha.ops.arithmetic import OPERANDS, like
+from alpha.ops.compare import relate
+from alpha.tensor import Tensor
+
+Method = Callable[[Tensor, Any], Any]
+
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    **{name: getattr(arithmetic, name) for name in ("add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_")},
+    "exp": arithmetic.exp,
+    "log": arithmetic.log,
+    "sqrt": power.sqrt,
+    "pow": power.pow,
+    "matmul": matmul.matmul,
+    "sum": reduce.sum,
+    "mean": reduce.mean,
+    "flatten": layout.flatten,
+    "transpose": layout.transpose,
+    "__neg__": arithmetic.neg,
+    # These raise for an operand that they do not take: with NotImplemented, Python would bind the name anew.
+    "__iadd__": arithmetic.add_,
+    "__isub__": arithmetic.sub_,
+    "__imul__": arithmetic.mul_,
+    "__itruediv__": arithmetic.div_,
+}
+BINARY: dict[str, Method] = {
+    "__add__": arithmetic.add,
+    "__radd__": arithmetic.add,
+    "__sub__": arithmetic.sub,
+    "__rsub__": arithmetic.reversed_sub,
+    "__mul__": arithmetic.mul,
+    "__rmul__": arithmetic.mul,
+    "__truediv__": arithmetic.div,
+    "__rtruediv__": arithmetic.reversed_div,
+    "__pow__": power.pow,
+    "__rpow__": power.reversed_pow,
+    "__matmul__": lambda x, other: matmul.matmul(x, like(x, other)),
+    "__rmatmul__": lambda x, other: matmul.matmul(like(x, other), x),
+}
+COMPARISONS = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
+REFUSED = {"__ipow__": ("**=", "x = x ** y"), "__imatmul__": ("@=", "x = x @ y")}
+
+
+def _operator(function: Method) -> Method:
+    def method(self: Tensor, other: Any) -> Any:
+        return function(self, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    return method
+
+
+def _comparison(relation: str) -> Method:
+    def method(self: Tensor, other: Any) -> Any:
+        return relate(self, other, relation) if isinstance(other, OPERANDS) else NotImplemented
+
+    return method
+
+
+def _refusal(operator: str, instead: str) -> Method:
+    def method(self: Tensor, other: Any) -> NoReturn:
+        raise TypeError(f"{operator} has no in-place form; write {instead}")
+
+    return method
+
+
+def _install() -> None:
+    methods: dict[str, Any] = {
+        **FUNCTIONS,
+        **{name: _operator(function) for name, function in BINARY.items()},
+        **{name: _comparison(relation) for name, relation in COMPARISONS.items()},
+        **{name: _refusal(*words) for name, words in REFUSED.items()},
+    }
+    for name, method in methods.items():
+        setattr(Tensor, name, method)
+
+
+_install()

@@ -1,0 +1,131 @@
+"""Powers and square roots; an exponent is a number or a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.ops import elementwise as ew
+from alpha.ops.arithmetic import NUMBERS, OPERANDS, like, operand_of, sum_to
+from alpha.ops.dtypes import met_dtype, require_floating
+from alpha.ops.elementwise import broadcast_operands, elementwise
+from alpha.primitive import Array
+from alpha.tensor import Tensor
+
+
+def _power_cpu(y: Array, a: Array, p: float) -> None:
+    np.power(a, a.dtype.type(p), out=y)
+
+
+def _cube_cpu(y: Array, a: Array) -> None:
+    np.multiply(a * a, a, out=y)
+
+
+def _base_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
+    dx[...] = np.where(c == 0, 0, a * (c * np.power(b, c - 1)))
+
+
+def _exponent_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
+    dx[...] = np.where((b == 0) & (c >= 0), 0, a * (np.power(b, c) * np.log(b)))
+
+
+power = elementwise("power", "pow(a, p)", _power_cpu, 1)
+square = elementwise("square", "a * a", lambda y, a: np.multiply(a, a, out=y), 1)
+cube = elementwise("cube", "a * a * a", _cube_cpu, 1)
+inverse_square = elementwise("inverse_square", "1 / (a * a)", lambda y, a: np.divide(1, a * a, out=y), 1)
+square_root = elementwise("square_root", "sqrt(a)", lambda y, a: np.sqrt(a, out=y), 1)
+inverse_root = elementwise("inverse_root", "1 / sqrt(a)", lambda y, a: np.divide(1, np.sqrt(a), out=y), 1)
+# a is dY, b is Y
+root_slope = elementwise("root_slope", "a / (2 * b)", lambda dx, a, b: np.divide(a, 2 * b, out=dx), 2)
+tensor_power = elementwise("tensor_power", "pow(a, b)", lambda y, a, b: np.power(a, b, out=y), 2)
+# a is dY, b the base, c the exponent
+base_slope = elementwise("base_slope", "c == 0 ? 0 : a * (c * pow(b, c - 1))", _base_slope_cpu, 3)
+exponent_slope = elementwise(
+    "exponent_slope", "b == 0 && c >= 0 ? 0 : a * (pow(b, c) * log(b))", _exponent_slope_cpu, 3
+)
+
+# As in PyTorch, these are not left to pow, which is slower and gives infinity for the root of -infinity.
+_SPECIAL = {2.0: square, 3.0: cube, 0.5: square_root, -0.5: inverse_root, -2.0: inverse_square}
+
+
+def _power(X: Array, exponent: float) -> Array:
+    """X to the power of a number; X itself if that is 1"""
+    if exponent == 1:
+        return X
+    if exponent == -1:
+        return ew.divide_number(X, p=1.0)
+    return _SPECIAL[exponent](X) if exponent in _SPECIAL else power(X, p=exponent)
+
+
+class Power(Function):
+    """Y = X^e, the exponent fixed   X (...) -> Y (...)"""
+
+    def forward(self, *arrays: Array, **options: Any) -> Array:
+        X, self.exponent = arrays[0], options["exponent"]
+        self.save(X)
+        return ew.affine(X, p=1.0) if self.exponent == 1 else _power(X, self.exponent)
+
+    def backward(self, dY: Array) -> Any:
+        (X,) = self.saved
+        if self.exponent == 0:
+            return Tensor(X).device.zeros(X.shape, X.dtype)
+        slope = _power(X, self.exponent - 1.0)
+        slope = ew.affine(slope, p=self.exponent, out=None if slope is X else slope)
+        return ew.multiply(slope, dY, out=slope)
+
+
+class TensorPower(Function):
+    """Y = X^E with broadcasting   X (...), E (...) -> the broadcast shape
+
+    At X = 0 the gradient of E is 0 if E >= 0, and at E = 0 the gradient of X is 0, as in PyTorch.
+    """
+
+    def forward(self, *arrays: Array, **options: Any) -> Array:
+        for array in arrays:
+            require_floating("pow", array.dtype)
+        met_dtype("pow", arrays)
+        self.operands = operand_of(arrays[0]), operand_of(arrays[1])
+        self.save(*arrays)
+        return tensor_power(*broadcast_operands("pow", *arrays))
+
+    def backward(self, dY: Array) -> Any:
+        return tuple(
+            sum_to(slope(*broadcast_operands("pow", dY, *self.saved)), operand) if needed else None
+            for slope, operand, needed in zip((base_slope, exponent_slope), self.operands, self.needs, strict=True)
+        )
+
+
+class SquareRoot(Function):
+    """Y = sqrt(X)   X (...) -> Y (...)"""
+
+    def forward(self, *arrays: Array, **options: Any) -> Array:
+        Y = square_root(arrays[0])
+        self.save(Y)
+        return Y
+
+    def backward(self, dY: Array) -> Any:
+        return root_slope(dY, self.saved[0])
+
+
+def pow(x: Tensor, exponent: Any) -> Tensor:
+    """x to the power of a number or a tensor   x (...), exponent (...) -> the broadcast shape"""
+    require_floating("pow", x.dtype)
+    if isinstance(exponent, NUMBERS):
+        return Power.apply(x, exponent=float(exponent))
+    if not isinstance(exponent, OPERANDS):
+        raise TypeError(f"pow: {type(exponent).__name__} is no exponent; a number or a Tensor is needed")
+    return TensorPower.apply(x, like(x, exponent))
+
+
+def reversed_pow(x: Tensor, base: Any) -> Tensor:
+    """base to the power of x, the base a number, a list or a numpy array"""
+    require_floating("pow", x.dtype)
+    return TensorPower.apply(like(x, base), x)
+
+
+def sqrt(x: Tensor) -> Tensor:
+    """The square root, elementwise; NaN for negative numbers"""
+    require_floating("sqrt", x.dtype)
+    return SquareRoot.apply(x)

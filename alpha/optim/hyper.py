@@ -1,0 +1,53 @@
+"""Rules of hyper-parameters: each returns the checked value, or raises TypeError or ValueError with the reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Rule = Callable[[Any], Any]
+
+
+def number(value: Any) -> float:
+    """A finite number; numpy's scalars become Python's."""
+    plain = value.item() if isinstance(value, (np.integer, np.floating)) else value
+    if not isinstance(plain, (int, float)) or isinstance(plain, bool):
+        raise TypeError(f"is a {type(value).__name__}, not a number")
+    if not math.isfinite(plain):
+        raise ValueError("is not finite")
+    return plain
+
+
+def natural(value: Any) -> float:
+    """A finite number of at least 0."""
+    checked = number(value)
+    if checked < 0:
+        raise ValueError("is negative")
+    return checked
+
+
+def flag(value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"is a {type(value).__name__}, not True or False")
+    return bool(value)
+
+
+def decays(value: Any) -> tuple[float, float]:
+    """Two numbers in [0, 1)."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise TypeError("is not a tuple of two numbers in [0, 1)")
+    first, second = (number(beta) for beta in value)
+    if not (0 <= first < 1 and 0 <= second < 1):
+        raise ValueError("are not two numbers in [0, 1)")
+    return first, second
+
+
+def refuse_others(owner: str, **options: tuple[Any, Any]) -> None:
+    """Refuse each option, given as (value, the only one offered), that PyTorch has and Alpha does not offer."""
+    for name, (value, only) in options.items():
+        if value is not only:
+            raise ValueError(f"{owner}: {name}={value!r} is not offered; only {only!r}")

@@ -1,0 +1,137 @@
+"""An optimizer's state as a dict of host arrays, and back; a dict that does not fit changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpha.errors import CheckpointError
+from alpha.primitive import Array
+from alpha.tensor import Tensor
+
+if TYPE_CHECKING:
+    from alpha.optim.optimizer import Group, Optimizer
+
+
+def on_host(array: Array) -> NDArray[Any]:
+    """A copy in host memory."""
+    copy: NDArray[Any] = array.copy() if isinstance(array, np.ndarray) else array.device.download(array)
+    return copy
+
+
+def state_dict(optimizer: Optimizer) -> dict[str, Any]:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    index = {id(parameter): i for i, parameter in enumerate(parameters)}
+    return {
+        "optimizer": type(optimizer).__name__,
+        "state": {
+            index[id(parameter)]: {
+                name: value if isinstance(value, int) else on_host(value) for name, value in slots.items()
+            }
+            for parameter, slots in optimizer.state.items()
+        },
+        "param_groups": [
+            {**group, "params": [index[id(p)] for p in group["params"]]} for group in optimizer.param_groups
+        ],
+    }
+
+
+def load_state_dict(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    name = type(optimizer).__name__
+    missing = [key for key in ("optimizer", "state", "param_groups") if key not in state]
+    if missing:
+        raise CheckpointError(f"{name}: the state has no {', '.join(missing)}; it is not an Alpha optimizer's state")
+    if state["optimizer"] != name:
+        raise CheckpointError(f"{name}: the state is that of {state['optimizer']}; make the same optimizer first")
+    saved, own = ([len(g.get("params", ())) for g in side] for side in (state["param_groups"], optimizer.param_groups))
+    if saved != own:
+        raise CheckpointError(f"{name}: groups of {saved} parameters, here {own}")
+
+    problems: list[str] = []
+    groups = [_group(optimizer, number, group, problems) for number, group in enumerate(state["param_groups"])]
+    indices = [_index(i) for group in state["param_groups"] for i in group["params"]]
+    pairs = zip(optimizer.param_groups, groups, strict=True)
+    owners = dict(zip(indices, ((p, saved) for group, saved in pairs for p in group["params"]), strict=True))
+    if len(owners) != sum(own) or None in owners:
+        problems.append(f"the groups' params {indices} are not different whole numbers")
+    slots = {}
+    for key, arrays in state["state"].items():
+        if _index(key) not in owners:
+            problems.append(f"parameter {key!r} is in no group")
+            continue
+        parameter, group = owners[_index(key)]
+        slots[parameter] = _arrays(optimizer, key, parameter, optimizer._required_slots(group), arrays, problems)
+    if problems:
+        raise CheckpointError(f"{name}: state does not fit:\n  " + "\n  ".join(problems))
+
+    new = {
+        parameter: {key: value if key == "step" else _uploaded(parameter, value) for key, value in arrays.items()}
+        for parameter, arrays in slots.items()
+    }
+    for group, other in zip(optimizer.param_groups, groups, strict=True):
+        group.update(other)
+    optimizer.state = new
+
+
+def _index(key: Any) -> int | None:
+    """The whole number of a key, which JSON has made a string; None for anything else."""
+    if isinstance(key, str) and key.isdecimal():
+        return int(key)
+    return int(key) if isinstance(key, (int, np.integer)) and not isinstance(key, bool) else None
+
+
+def _group(optimizer: Optimizer, number: int, group: Mapping[str, Any], problems: list[str]) -> Group:
+    """The saved hyper-parameters of a group, checked."""
+    values = {name: value for name, value in group.items() if name != "params"}
+    problems += [f"group {number}: {name} is missing" for name in optimizer.defaults if name not in values]
+    problems += [
+        f"group {number}: {name} is unknown" for name in values if name not in (*optimizer.defaults, "initial_lr")
+    ]
+    for name, rule in optimizer.rules.items():
+        if name in values:
+            try:
+                values[name] = rule(values[name])
+            except (TypeError, ValueError) as error:
+                problems.append(f"group {number}: {name}={values[name]!r} {error}")
+    if not problems:
+        try:
+            optimizer._check({**values, "params": []})
+        except (TypeError, ValueError) as error:
+            problems.append(f"group {number}: {error}")
+    return values
+
+
+def _arrays(
+    optimizer: Optimizer,
+    key: Any,
+    parameter: Tensor,
+    required: Sequence[str],
+    arrays: Mapping[str, Any],
+    problems: list[str],
+) -> Mapping[str, Any]:
+    """The state of one parameter, checked."""
+    step = arrays.get("step")
+    if not isinstance(step, (int, np.integer)) or isinstance(step, bool) or step < 0:
+        problems.append(f"parameter {key}: step={step!r} is not a whole number of at least 0")
+    elif step:
+        problems += [f"parameter {key}: {name} is missing" for name in required if name not in arrays]
+    for name, value in arrays.items():
+        if name == "step":
+            continue
+        if name not in optimizer.slots:
+            problems.append(f"parameter {key}: {name} is unknown")
+        elif not isinstance(value, np.ndarray):
+            problems.append(f"parameter {key}: {name} is a {type(value).__name__}, not an array")
+        elif value.shape != parameter.shape:
+            problems.append(f"parameter {key}: {name} has shape {value.shape}, the parameter {parameter.shape}")
+        elif value.dtype != parameter.dtype:
+            problems.append(f"parameter {key}: {name} is {value.dtype.name}, the parameter {parameter.dtype.name}")
+    return {name: int(value) if name == "step" and not problems else value for name, value in arrays.items()}
+
+
+def _uploaded(parameter: Tensor, value: NDArray[Any]) -> Array:
+    # np.ascontiguousarray would make () into (1,)
+    return parameter.device.upload(np.asarray(value, parameter.dtype, order="C"))

@@ -1,0 +1,171 @@
+"""A run's folder: one file to resume it from, and its weights and history. Two runs never share a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import weakref
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alpha.errors import CheckpointError, TrainingError
+from alpha.numerics import computed_precision
+from alpha.train.checkpoint import save_weights
+from alpha.train.files import make_folder, new_folder
+from alpha.train.history import History, Result, Row
+from alpha.train.state_file import load_state, save_state
+from alpha.train.trainer import Trainer
+
+try:
+    import fcntl
+except ImportError:  # Windows: the folder is not locked
+    fcntl = None  # type: ignore[assignment]
+
+OPTIONS, CHECKPOINT, WEIGHTS, HISTORY = "run.json", "checkpoint.safetensors", "weights.safetensors", "history.csv"
+
+
+class Run:
+    """A run in a folder of its own; make one with `start` or `resume`.
+
+    Attributes:
+        folder: holds run.json (the options), checkpoint.safetensors (all that resuming needs), weights.safetensors and
+            history.csv.
+        options: what the run was started with; JSON's types.
+        history: a row for each epoch that was trained and evaluated.
+        trained: the result of an epoch that was trained but not evaluated when the run was interrupted, or None.
+    """
+
+    def __init__(self, folder: Path, options: Mapping[str, Any], claim: int) -> None:
+        self.folder = folder
+        self.options = dict(options)
+        self.history = History(folder / HISTORY)
+        self.trained: Result | None = None
+        self._claim = claim  # the descriptor of run.json, locked as long as it is open
+        self._close = weakref.finalize(self, os.close, claim)
+        self._state: Mapping[str, Any] | None = None
+
+    @classmethod
+    def start(
+        cls, options: Mapping[str, Any], default: str | Path, folder: str | Path | None = None, overwrite: bool = False
+    ) -> Run:
+        """A new run in `folder`, or else in the first of default, default-2, default-3 .. that does not exist.
+
+        Nothing of another run is touched; with `overwrite` its files are replaced when this run first saves.
+        Raises CheckpointError if `folder` holds a run and `overwrite` is False, or that run is still going on.
+        """
+        if folder is None:
+            folder = new_folder(Path(default))
+        return cls(Path(folder), options, _claim(Path(folder), options, overwrite))
+
+    @classmethod
+    def resume(cls, folder: str | Path) -> Run:
+        """The run in `folder`, as it was last saved; `restore` puts a trainer there.
+
+        Raises CheckpointError if there is none, its file is damaged, or the run is still going on.
+        """
+        folder = Path(folder)
+        if not (folder / CHECKPOINT).exists():
+            held = (folder / OPTIONS).exists()
+            why = "the run there was stopped before it saved anything" if held else "there is no run"
+            raise CheckpointError(f"{folder}: has no {CHECKPOINT}: {why}; nothing to resume")
+        try:
+            claim = _lock(folder, os.O_CREAT)
+        except OSError as error:
+            raise CheckpointError(f"{folder / OPTIONS}: cannot be written: {error.strerror}") from error
+        run = cls(folder, {}, claim)
+        try:
+            state = load_state(folder / CHECKPOINT)
+            run.options = dict(state["options"])
+            run.history.rows = [Row(**row) for row in state["history"]]
+            run.trained = None if state["trained"] is None else Result(**state["trained"])
+            run._state = state["trainer"]
+        except (KeyError, TypeError) as error:
+            run.close()
+            raise CheckpointError(f"{folder / CHECKPOINT}: is not the state of a run ({error!r})") from error
+        except CheckpointError:
+            run.close()
+            raise
+        return run
+
+    def restore(self, trainer: Trainer) -> None:
+        """Put `trainer` where the run was saved. Raises CheckpointError if it does not fit."""
+        if self._state is None:
+            raise CheckpointError(f"{self.folder}: is a new run; there is nothing to restore")
+        trainer.load_state_dict(self._state)
+        self._state = None
+
+    def save(self, trainer: Trainer) -> None:
+        """Writes the checkpoint, the weights and the history, each atomically.
+
+        Raises TrainingError if a weight is not finite; the files of the last epoch are intact then.
+        """
+        state = trainer.state_dict()
+        precision = computed_precision(trainer.device.name, trainer.precision)
+        place = {"precision": precision, "epoch": trainer.epoch, "step": trainer.step}
+        for name, values in state["model"].items():
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                raise TrainingError(
+                    f"{self.folder}: not saved: {name} is not finite after step {trainer.step} of epoch "
+                    f"{trainer.epoch}; what was saved before is intact; a lower learning rate usually helps"
+                )
+        save_state(
+            self.folder / CHECKPOINT,
+            {
+                "options": self.options,
+                "history": [asdict(row) for row in self.history.rows],
+                "trained": None if self.trained is None else asdict(self.trained),
+                "trainer": state,
+            },
+        )
+        save_weights(self.folder / WEIGHTS, state["model"], {**self.options, **place})
+        self.history.save()
+        _write_options(self._claim, self.options)
+
+    def close(self) -> None:
+        """Leave the folder to others; the end of the process does so, too."""
+        self._close()
+
+
+def _claim(folder: Path, options: Mapping[str, Any], overwrite: bool) -> int:
+    """Makes run.json, which says whose folder it is, and locks it; CheckpointError if the folder has a run."""
+    make_folder(folder)
+    held = [name for name in (OPTIONS, CHECKPOINT, WEIGHTS, HISTORY) if (folder / name).exists()]
+    try:
+        if held and overwrite:
+            return _lock(folder, os.O_CREAT)
+        if not held:
+            claim = _lock(folder, os.O_CREAT | os.O_EXCL)
+            _write_options(claim, options)
+            return claim
+    except FileExistsError:  # another run was faster
+        held = [OPTIONS]
+    except OSError as error:
+        raise CheckpointError(f"{folder / OPTIONS}: cannot be written: {error.strerror}") from error
+    raise CheckpointError(
+        f"{folder}: holds a run ({', '.join(held)}); go on with it (resume), replace it (overwrite), or choose another "
+        "folder"
+    )
+
+
+def _lock(folder: Path, flags: int) -> int:
+    """Opens run.json and keeps other processes out as long as it is open; CheckpointError if one of them is there."""
+    claim = os.open(folder / OPTIONS, os.O_RDWR | flags, 0o666)
+    if fcntl is not None:
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(claim)
+            raise CheckpointError(f"{folder}: the run there is still going on; wait for it or stop it") from error
+        except OSError:  # a file system without locks
+            pass
+    return claim
+
+
+def _write_options(claim: int, options: Mapping[str, Any]) -> None:
+    os.lseek(claim, 0, os.SEEK_SET)
+    os.ftruncate(claim, 0)
+    os.write(claim, (json.dumps(dict(options), indent=2) + "\n").encode())

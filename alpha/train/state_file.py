@@ -1,0 +1,57 @@
+"""A nested state (numbers, text, lists, dicts, numpy arrays) in one safetensors file, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpha.errors import CheckpointError
+from alpha.train.checkpoint import load_metadata, load_weights, save_weights
+
+_KEY = "alpha.state"  # of the metadata: the state as JSON, in which {"$array": name} stands for an array
+_ARRAY = "$array"
+
+
+def save_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Writes `state` to `path` atomically. Keys become text; tuples become lists. CheckpointError gives the reason."""
+    arrays: dict[str, NDArray[Any]] = {}
+
+    def pack(value: Any, name: str) -> Any:
+        if isinstance(value, np.ndarray):
+            arrays[f"{len(arrays)}{name}"] = value
+            return {_ARRAY: f"{len(arrays) - 1}{name}"}
+        if isinstance(value, Mapping):
+            return {str(key): pack(item, f"{name}/{key}") for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [pack(item, f"{name}/{i}") for i, item in enumerate(value)]
+        return value
+
+    try:
+        text = json.dumps(pack(state, ""))
+    except TypeError as error:
+        raise CheckpointError(f"{path}: the state cannot be saved: {error}; nothing was written") from error
+    save_weights(path, arrays, {_KEY: text})
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """The state in `path`. CheckpointError names a file that `save_state` did not write."""
+    arrays = load_weights(path)
+    text = load_metadata(path).get(_KEY)
+    if text is None:
+        raise CheckpointError(f"{path}: holds weights, but not the state of a run; there is nothing to resume")
+
+    def unpack(value: Any) -> Any:
+        if isinstance(value, dict):
+            return arrays[value[_ARRAY]] if _ARRAY in value else {key: unpack(item) for key, item in value.items()}
+        return [unpack(item) for item in value] if isinstance(value, list) else value
+
+    try:
+        state: dict[str, Any] = unpack(json.loads(text))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: the state of the run cannot be read ({error!r}); restore a copy") from error
+    return state

@@ -1,0 +1,19 @@
+// Y[i] = A[i] RELATION B[i % period], elementwise.
+//
+// Grid: ceil(size / 256). Block: 256. No shared memory.
+// Macros: TYPE element type of A and B; RELATION == | != | < | <= | > | >=.
+#include "common/cuda.h"
+#include "common/vector.cuh"
+
+using T = ALPHA_TYPE;
+constexpr int THREADS = 256;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    compare(bool* __restrict__ Y, const T* __restrict__ A, const T* __restrict__ B, long long period,
+            long long elements) {
+  const long long i = (long long)(blockIdx.x) * THREADS + threadIdx.x;
+  if (i >= elements) return;
+  const auto a = load_pack<1>(A + i).v[0];
+  const auto b = load_pack<1>(B + (period == elements ? i : period == 1 ? 0 : i % period)).v[0];
+  Y[i] = a ALPHA_RELATION b;
+}

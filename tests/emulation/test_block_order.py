@@ -1,0 +1,232 @@
+"""The order of blocks changes no bit: of every kernel, on inputs of several blocks and with sums that blocks share.
+
+The emulator runs the blocks of a launch one after the other. Another order makes another block the last one to come to
+a shared sum, and shows it if that block adds in the order of arrival. The order of threads stays as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alpha.errors import AlphaError
+from alpha.numerics import BFLOAT16
+from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from alpha.ops.conv2d.variant import ChannelMoments
+from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Variant
+from alpha.primitive import REGISTRY
+from alpha.runtime.cuda.cache import source_root
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated_compiler import entries
+
+TESTS = Path(__file__).parents[1]
+sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "gate")]
+import test_primitives  # noqa: E402
+from recorder import RecordingDriver  # noqa: E402
+from test_primitives import CASES, WITH_LENGTH, normal, pool, positive  # noqa: E402
+
+ORDERS = ("ascending", "descending", "shuffled")
+ARCHS = ("sm_75", "sm_80", "sm_90a")  # the first that a row runs on runs it
+Bits = list[bytes]
+
+
+@functools.cache
+def emulated(arch: str) -> CudaDevice:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ALPHA_ARCH", arch)
+        return CudaDevice(EmulatedDriver())
+
+
+@dataclass
+class Blocks:
+    """A recording device: how many blocks the largest launch of each entry has."""
+
+    device: CudaDevice
+    most: dict[str, int]
+
+
+@functools.cache
+def recording(arch: str) -> Blocks:
+    driver = RecordingDriver(arch)
+    found = Blocks(CudaDevice(driver), {})
+
+    def launch(function: Any, grid: tuple[int, int, int], *_: Any) -> None:
+        entry = function[-1]
+        found.most[entry] = max(found.most.get(entry, 0), grid[0] * grid[1] * grid[2])
+
+    driver.launch = launch  # type: ignore[method-assign]
+    return found
+
+
+def assert_the_same_in_every_order(arch: str, compute: Callable[[CudaDevice], Bits]) -> None:
+    try:
+        on = emulated(arch)
+    except AlphaError as error:
+        pytest.skip(str(error))
+    assert isinstance(on.driver, EmulatedDriver)
+    results = []
+    for order in ORDERS:
+        on.driver.block_order = order
+        results.append(compute(on))
+    for order, result in zip(ORDERS[1:], results[1:], strict=True):
+        differing = [i for i, (a, b) in enumerate(zip(results[0], result, strict=True)) if a != b]
+        assert not differing, f"{order} blocks change arrays {differing}"
+
+
+# -- primitives: the cases of test_primitives, and larger ones where a kernel has one block in all of them -----------
+
+LARGE = pool(3, (40, 30), 8, (3, 3), 2, 1)
+MORE: dict[str, list[tuple[Any, ...]]] = {
+    "add": [(normal(9, 1000), normal(1000))],
+    "broadcast_to": [(normal(60, 1, 40), (60, 30, 40))],
+    "cast": [(normal(20_000), np.dtype(np.float64), 1.0, 0.0)],
+    "dropout_apply": [(normal(20_000), 7, 5, 0.3)],
+    "batch_norm_apply": [(normal(3000, 20), normal(20), positive(20), normal(20), normal(20), 1e-5)],
+    "batch_norm_gradients": [
+        (normal(9000, 72), normal(9000, 72), normal(72), positive(72), normal(72), 1e-5, True, 9000)
+    ],
+    "max_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
+    "max_pool2d_backward": [(*test_primitives.taps(LARGE), LARGE)],
+    "avg_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
+    "avg_pool2d_backward": [(normal(3, 20, 15, 8), LARGE)],
+    "sum_middle": [(normal(1, 70_000, 12), 70_000)],
+}
+ELSEWHERE = {"selftest"}  # alpha.doctor launches it; each of its threads writes a number of its own
+
+
+def of_primitive(name: str, on: CudaDevice) -> Bits:
+    cases = [case[:-1] if name in WITH_LENGTH else case for case in (*CASES[name], *MORE.get(name, []))]
+    return [array.tobytes() for case in cases for array in test_primitives.run(REGISTRY[name], on, case)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_primitives_in_every_order(name: str) -> None:
+    assert_the_same_in_every_order("sm_80", functools.partial(of_primitive, name))
+
+
+def filled(on: CudaDevice) -> Bits:
+    found = []
+    for dtype in (np.float16, np.float32, np.float64):
+        array = on.empty((5000,), dtype)
+        on.fill(array, 0.1)
+        found.append(on.download(array).tobytes())
+    return found
+
+
+def test_fill_in_every_order() -> None:
+    assert_the_same_in_every_order("sm_80", filled)
+
+
+# -- rows of the convolution table --------------------------------------------------------------------------------
+
+SHAPES = {  # a long K, which blocks share; and a first layer
+    FORWARD: (
+        conv_shape("test", (64, 1, 2, 640), (72, 1, 1, 640), (1, 1), (0, 0)),
+        conv_shape("test", (5, 9, 9, 3), (72, 3, 3, 3), (1, 1), (1, 1)),
+    ),
+    INPUT: (conv_shape("test", (64, 1, 2, 72), (640, 1, 1, 72), (1, 1), (0, 0)),),
+    WEIGHT: (
+        conv_shape("test", (128, 3, 3, 72), (72, 3, 3, 72), (1, 1), (1, 1)),
+        conv_shape("test", (5, 9, 9, 3), (72, 3, 3, 3), (1, 1), (1, 1)),
+    ),
+}
+OPERANDS = {FORWARD: ("X", "W"), INPUT: ("Y", "W"), WEIGHT: ("X", "Y")}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of the table on the first architecture and shape that it can run on."""
+
+    row: Variant
+    arch: str
+    s: ConvShape
+
+    def compute(self, on: CudaDevice) -> Bits:
+        rng = np.random.default_rng(0)
+        dtype = BFLOAT16 if self.row.precision == "bf16" else np.dtype(np.float32)
+        first, second = (
+            on.upload(rng.standard_normal(getattr(self.s, name), np.float32).astype(dtype))
+            for name in OPERANDS[self.row.operator]
+        )
+        found = [self.row.run(first, second, self.s, self.row)]
+        if self.row.finds_moments:
+            moments = ChannelMoments()
+            found.append(self.row.run(first, second, self.s, self.row, None, 1.0, moments))
+            if moments.part is not None:
+                found += [moments.part, moments.counts]
+                rows = found[0].reshape(-1, self.s.OC)
+                found += REGISTRY["channel_moments"](rows, None, None, 0.1, moments)
+        return [on.download(array).tobytes() for array in found]
+
+
+def cases() -> Iterator[Case]:
+    for row in VARIANTS:
+        found = [
+            Case(row, arch, s)
+            for arch in ARCHS
+            for s in SHAPES[row.operator]
+            if row.device == "cuda" and row.can(s, cuda_target(recording(arch).device))
+        ]
+        yield from found[:1]
+
+
+def kernels_of(case: Case) -> frozenset[str]:
+    """The kernels that a case launches, but for the addition of parts, which depends on the shape."""
+    found = recording(case.arch)
+    found.most.clear()
+    case.compute(found.device)
+    return frozenset(found.most) - {"sum_columns"}
+
+
+def representatives() -> Iterator[Case]:
+    """Of the rows that launch the same kernels one: in float32 if there is one, of the smallest tile."""
+
+    def size(case: Case) -> tuple[bool, int]:
+        tile = case.row.tile
+        return case.row.precision != "float32", tile.get("BM", 0) * tile.get("BN", 0)
+
+    seen: set[frozenset[str]] = set()
+    for case in sorted(cases(), key=size):
+        if kernels_of(case) not in seen:
+            seen.add(kernels_of(case))
+            yield case
+
+
+CONVOLUTIONS = list(representatives())
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda c: c.row.name)
+def test_convolutions_in_every_order(case: Case) -> None:
+    assert_the_same_in_every_order(case.arch, case.compute)
+
+
+# -- is all of it here ----------------------------------------------------------------------------------------------
+
+
+def test_every_kernel_has_several_blocks_here() -> None:
+    """So that their order can show."""
+    most: dict[str, int] = {}
+    for arch in ARCHS:
+        blocks = recording(arch)
+        blocks.most.clear()
+        if arch == "sm_80":
+            for name in CASES:
+                of_primitive(name, blocks.device)
+            filled(blocks.device)
+        for case in CONVOLUTIONS:
+            if case.arch == arch:
+                case.compute(blocks.device)
+        for entry, count in blocks.most.items():
+            most[entry] = max(most.get(entry, 0), count)
+    kernels = {name for path in source_root().glob("**/*.cu") for name, _ in entries(path.read_text())}
+    missing = sorted(name for name in kernels - ELSEWHERE if most.get(name, 0) < 2)
+    assert not missing, f"one block, or none, in all of the cases: {', '.join(missing)}"

@@ -1,0 +1,137 @@
+"""The emulated device belongs to the main thread, as the GPU does: others are refused before anything changes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha.errors import DeviceError
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+
+
+@pytest.fixture
+def device() -> Iterator[CudaDevice]:
+    device = CudaDevice(EmulatedDriver())
+    yield device
+    device.close()
+
+
+def in_thread(call: Callable[[], Any]) -> list[Exception]:
+    """What a call raises in a thread of the name 'loader'."""
+    raised: list[Exception] = []
+
+    def work() -> None:
+        try:
+            call()
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=work, name="loader")
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    return raised
+
+
+CALLS: dict[str, Callable[[CudaDevice, Any], Any]] = {
+    "allocate": lambda on, x: on.empty((7,), np.float32),
+    "upload": lambda on, x: on.write(x, np.ones(100, np.float32)),
+    "download": lambda on, x: on.download(x),
+    "copy": lambda on, x: on.driver.copy(x.address, x.address, 4),
+    "fill": lambda on, x: on.driver.fill(x.address, 0, 4),
+    "free": lambda on, x: on.driver.free(x.address),
+    "launch": lambda on, x: on.fill(x, 1.5),
+    "synchronize": lambda on, x: on.synchronize(),
+    "record_event": lambda on, x: on.record_event(),
+    "memory_info": lambda on, x: on.driver.memory_info(),
+    "memory_stats": lambda on, x: on.memory_stats(),
+    "set_memory_limit": lambda on, x: on.set_memory_limit(None),
+    "close": lambda on, x: on.close(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_from_another_thread_is_refused(device: CudaDevice, call: str) -> None:
+    x = device.upload(np.arange(100, dtype=np.float32))
+    device.fill(device.empty((3,), np.float32), 1.5)  # compiles
+    before = device.memory_stats()
+    (error,) = in_thread(lambda: CALLS[call](device, x))
+    assert isinstance(error, DeviceError)
+    assert f"{call}: called from thread 'loader', but the cuda device belongs to the main thread" in str(error)
+    assert device.memory_stats() == before
+    np.testing.assert_array_equal(device.download(x), np.arange(100))
+
+
+def test_a_device_is_made_in_the_main_thread() -> None:
+    (error,) = in_thread(lambda: CudaDevice(EmulatedDriver()))
+    assert isinstance(error, DeviceError)
+    assert str(error) == "make the cuda device in the main thread: alpha.get_device('cuda')"
+
+
+def test_many_threads_that_compute_are_refused_at_once(device: CudaDevice) -> None:
+    """While the main thread goes on; nothing is written anywhere."""
+    x = alpha.tensor(np.arange(2000, dtype=np.float32), device=device)
+    expected = (x + x).numpy()
+    raised: list[Exception] = []
+    ready = threading.Barrier(5)
+
+    def work() -> None:
+        ready.wait(30)
+        for _ in range(20):
+            try:
+                x + x
+            except DeviceError as error:
+                raised.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    ready.wait(30)
+    for _ in range(20):
+        np.testing.assert_array_equal((x + x).numpy(), expected)
+    for thread in threads:
+        thread.join(30)
+    assert len(raised) == 80
+    assert all("belongs to the main thread" in str(error) for error in raised)
+
+
+def test_arrays_may_die_on_any_thread(device: CudaDevice) -> None:
+    """Their memory goes back when the main thread next asks for some."""
+    kept = device.upload(np.arange(10, dtype=np.float32))
+    before = device.memory_stats().live
+    held = [device.empty((n,), np.float32) for n in range(1, 200)]
+
+    def drop() -> None:
+        while held:
+            try:
+                held.pop()
+            except IndexError:
+                return
+
+    threads = [threading.Thread(target=drop) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    mine = []
+    while held:  # meanwhile the main thread takes and frees
+        mine.append(device.empty((50,), np.float32))
+        mine = mine[-3:]
+    for thread in threads:
+        thread.join(30)
+    mine.clear()
+    stats = device.memory_stats()
+    assert (stats.live, stats.reserved) == (before, before)
+    np.testing.assert_array_equal(device.download(kept), np.arange(10))
+
+
+def test_a_closed_device_says_so() -> None:
+    device = CudaDevice(EmulatedDriver())
+    x = device.zeros((3,), np.float32)
+    device.close()
+    with pytest.raises(DeviceError, match="download: the cuda device is closed"):
+        device.download(x)

@@ -1,0 +1,545 @@
+"""Index faults planted in the convolution and matrix product kernels, judged on the emulated driver.
+
+Every mutant changes one occurrence in a line of code: rows for columns, a bound or an index by one, a term or factor
+left out. All of them are compiled into one copy of the kernels, each behind a test of the variable `alpha_mutant`, so
+that a kernel is compiled once for all. A mutant is killed if a kernel that includes its file gives a result that is not
+the formula's in float64, faults, or does not end. What does not compile is no mutant.
+
+    python tests/gate/index_mutations.py COPY      # a worker: mutants by number from stdin, verdicts on stdout
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import os
+import pickle
+import re
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+TESTS = Path(__file__).parents[1]
+sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "gate")]
+
+import conv2d_geometry  # noqa: E402
+import test_conv2d  # noqa: E402
+from helpers import compiled_quickly  # noqa: E402
+
+from alpha.errors import DeviceError  # noqa: E402
+from alpha.ops.conv2d.variant import ChannelMoments  # noqa: E402
+from alpha.ops.conv2d.variants import FORWARD, VARIANTS  # noqa: E402
+from alpha.ops.matmul_cuda import Product, ffma  # noqa: E402
+from alpha.runtime.cuda import emulated_compiler  # noqa: E402
+from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402
+from alpha.runtime.cuda.device import CudaDevice  # noqa: E402
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver  # noqa: E402
+
+FOLDERS = ("conv2d", "matmul")
+SUBJECTS = "subjects.pickle"  # in the copy: to draw the geometries takes a worker some time
+PATIENCE = 60  # seconds of a mutant; then it does not end
+LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}
+
+# -- mutants ----------------------------------------------------------------------------------------
+
+PAIRS = (
+    *(("IH", "IW"), ("OH", "OW"), ("FH", "FW"), ("sh", "sw"), ("ph", "pw"), ("oh", "ow"), ("ih", "iw"), ("fh", "fw")),
+    *(("CH", "CW"), ("ch", "cw"), ("ih_s", "iw_s"), ("U", "V"), ("u", "v"), ("h", "w"), ("y", "x")),
+    *(("row", "column"), ("rows", "columns"), ("tap_row", "tap_column")),
+)
+COUNTERPART = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])}
+SWAP = re.compile(r"(?<![\w\".])((?:\w+\.)*)(" + "|".join(sorted(COUNTERPART, key=len, reverse=True)) + r")\b(?!\s*\()")
+DECLARED = re.compile(r"\b(?:int|long|bool|float|unsigned|auto|Range|SplitPosition)\b[\s&*]*$")
+COMPARISON = re.compile(r" (<=|>=|<|>) ")
+ONE = re.compile(r" ([+-]) 1\b(?![.\w])")
+TERM = re.compile(r" ([+-]) (?!1\b(?![.\w]))")
+FACTOR = re.compile(r" \* ([A-Za-z_][\w.]*)(?![\w.(\[<])")
+INDEX = re.compile(r"(?<=[\w\])])\[([^\[\]&]*[a-z][^\[\]]*)\]")
+DECLARATION = re.compile(r"\s*(?:const )?(?:int|long|bool|float|unsigned|Range|Work|BlockTaps)[\w\s,*&]*;")
+NO_CODE = re.compile(
+    r"\b(?:static_assert|constexpr|template|asm|using|enum|ALPHA_DYNAMIC_SHARED|__shared__|__launch_bounds__)\b|^\s*#"
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Text around the code from `column` to `end` of a line, which changes it if `alpha_mutant` has this number."""
+
+    number: int
+    file: str
+    line: int
+    column: int
+    end: int
+    kind: str
+    change: str
+    before: str  # # stands for the number
+    after: str
+    code: str  # of the line
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.change}  |  {self.code}"
+
+
+def _changes(code: str) -> Iterator[tuple[int, int, str, str, str, str]]:
+    """(column, end, kind, what changes, text before, text after) of each mutant of a line."""
+    for m in SWAP.finditer(code):
+        other, rest = COUNTERPART[m[2]], code[m.end() :]
+        if m[1] or not (DECLARED.search(code[: m.start()]) or re.match(r"\s*(?:=[^=]|\{)", rest)):
+            yield m.start(), m.end(), "swap", f"{m[0]} -> {m[1]}{other}", f"(alpha_is(#) ? {m[1]}{other} : ", ")"
+    for m in COMPARISON.finditer(code):
+        sign = "" if m[1] in ("<", ">=") else "-"
+        change = f"{m[1]} -> " + {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}[m[1]]
+        yield m.end(), m.end(), "bound", change, f"{sign}alpha_one(#) + ", ""
+    for m in ONE.finditer(code):
+        yield m.end() - 1, m.end(), "one", f"without{m[0]}", "(", " - alpha_one(#))"
+    for m in INDEX.finditer(code):
+        if not DECLARED.search(re.sub(r"[\w.]+$", "", code[: m.start()])):
+            yield m.end() - 1, m.end() - 1, "index", f"[{m[1]}] -> [.. + 1]", "", " + alpha_one(#)"
+    for m in TERM.finditer(code):
+        if term := _term(code[m.end() :]):
+            yield m.end(), m.end(), "term", f"without {m[1]} {term}", "(1 - alpha_one(#)) * ", ""
+    for m in FACTOR.finditer(code):
+        yield m.start(1), m.end(1), "factor", f"without * {m[1]}", "(alpha_is(#) ? 1 : ", ")"
+
+
+def _term(rest: str) -> str:
+    """The term at the beginning of a text."""
+    depth = 0
+    for i, c in enumerate(rest):
+        depth += (c in "([") - (c in ")]")
+        if depth < 0 or (depth == 0 and re.match(r"[,;{}?:]| [+<>=!&|?^-]", rest[i:])):
+            return rest[:i].strip()
+    return rest.strip()
+
+
+@functools.cache
+def mutants() -> tuple[Mutant, ...]:
+    """One of each occurrence in the lines of code."""
+    found: list[Mutant] = []
+    root = source_root()
+    for path in sorted(p for folder in FOLDERS for p in (root / folder).glob("*.cu*")):
+        text = path.read_text()
+        for number, line in enumerate(text.splitlines(), 1):
+            code = line.split("//")[0].rstrip()
+            if NO_CODE.search(code) or DECLARATION.match(code):
+                continue
+            for column, end, kind, change, before, after in _changes(code):
+                if kind == "swap" and "." not in change and not re.search(rf"\b{change.split()[-1]}\b", text):
+                    continue  # no such name
+                name = path.relative_to(root).as_posix()
+                found.append(
+                    Mutant(len(found) + 1, name, number, column, end, kind, change, before, after, code.strip())
+                )
+    return tuple(found)
+
+
+# -- the copy of the kernels that has all of them ---------------------------------------------------
+
+SWITCH = """
+extern "C" __attribute__((visibility("default"))) int alpha_mutant;
+__attribute__((visibility("default"))) int alpha_mutant = 0;
+static inline bool alpha_is(int number) { return alpha_mutant == number; }
+static inline int alpha_one(int number) { return alpha_mutant == number ? 1 : 0; }
+"""
+
+
+Places = dict[tuple[str, int], list[tuple[int, int, int]]]  # (file, line): columns and number of each mutant
+
+
+def write_copy(root: Path, without: set[int]) -> Places:
+    """The kernels with all mutants but `without`, and where these are."""
+    shutil.copytree(source_root(), root, dirs_exist_ok=True)
+    head = root / "common" / "cuda.h"
+    head.write_text(head.read_text() + SWITCH)
+    by_line: dict[tuple[str, int], list[Mutant]] = {}
+    for m in mutants():
+        if m.number not in without:
+            by_line.setdefault((m.file, m.line), []).append(m)
+    places: Places = {}
+    for name in sorted({name for name, _ in by_line}):
+        lines = (root / name).read_text().splitlines()
+        for (file, number), these in by_line.items():
+            if file == name:
+                lines[number - 1], places[file, number] = _with(lines[number - 1], these)
+        (root / name).write_text("\n".join(lines) + "\n")
+    return places
+
+
+def _with(line: str, these: list[Mutant]) -> tuple[str, list[tuple[int, int, int]]]:
+    """A line with its mutants, one within the other or side by side, and the columns of each."""
+    text, at, begins = "", 0, {}
+    found: list[tuple[int, int, int]] = []
+    closing = sorted(these, key=lambda m: (m.end, -m.column, -m.number))
+    opening = sorted(these, key=lambda m: (m.column, m.column < m.end, -m.end, m.number))
+    for column in sorted({c for m in these for c in (m.column, m.end)}):
+        text, at = text + line[at:column], column
+        for m in closing:
+            if m.end == column and m.column < m.end:
+                text += m.after.replace("#", str(m.number))
+                found.append((begins[m.number], len(text), m.number))
+        for m in opening:
+            if m.column == column:
+                begins[m.number] = len(text)
+                text += m.before.replace("#", str(m.number))
+                if m.column == m.end:
+                    text += m.after.replace("#", str(m.number))
+                    found.append((begins[m.number], len(text), m.number))
+    return text + line[at:], found
+
+
+ERROR = re.compile(r"/((?:conv2d|matmul)/[\w.]+):(\d+):(\d+): error: (.*)")
+
+
+def make_copy(root: Path) -> set[int]:
+    """A copy that compiles; the numbers of the mutants that do not, and of those in files that no row here launches."""
+    compiler = emulated_compiler.EmulatedCompiler("sm_90a")
+    included = {path for source in units() for path in included_by(source)}
+    without = {m.number for m in mutants() if m.file not in included}
+    command = [emulated_compiler.find_compiler(), *compiler._flags, "-w", "-fsyntax-only", "-fmax-errors=0"]
+    left = sorted(
+        {(source, _way(options)): (source, options) for source in units() for options in units()[source]}.values()
+    )
+
+    def errors(unit: tuple[str, tuple[str, ...]]) -> str:
+        arguments = [*command, *unit[1], "-I", str(root), "-x", "c++", str(root / unit[0])]
+        return subprocess.run(arguments, capture_output=True, text=True, check=False).stderr
+
+    while left:
+        places = write_copy(root, without)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            logs = list(pool.map(errors, left))
+        left = [unit for unit, log in zip(left, logs, strict=True) if "error:" in log]
+        wrong: set[int] = set()
+        for file, line, column, message in ERROR.findall("\n".join(logs)):
+            wrong |= _at_fault(places.get((file, int(line)), []), int(column) - 1, message)
+        assert wrong or not left, "\n".join(logs)
+        without |= wrong
+    (root / SUBJECTS).write_bytes(pickle.dumps(subjects()))
+    return without
+
+
+def _way(options: tuple[str, ...]) -> tuple[str, ...]:
+    """Of the macros those that decide what compiles, not how large it is."""
+    return tuple(
+        x for x in options if re.match(r"-DALPHA_(?:OPERANDS|PLANES|BF16|PRODUCTS|TYPE|B_MN|TRANSPOSE|VECTOR)", x)
+    )
+
+
+def _at_fault(here: list[tuple[int, int, int]], column: int, message: str) -> set[int]:
+    """Of the mutants of a line, those that an error of the compiler is about."""
+    at = {n for begin, end, n in here if begin <= column < end}
+    unknown = re.search(r"[‘']([\w.]+)[’'] (?:was not declared|has no member)", message) or re.search(
+        r"has no member named [‘'](\w+)[’']", message
+    )
+    if unknown:
+        named = {n for n in at or {n for *_, n in here} if unknown[1] in mutants()[n - 1].before}
+        return named or at
+    return at or {n for *_, n in here}
+
+
+# -- what they are judged on ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Run:
+    """A launch of a row on a shape, or of a matrix product: a call says what is wrong with the result."""
+
+    price: float
+    name: str  # of the row
+    case: Any
+
+    def __call__(self, device: CudaDevice) -> str | None:
+        if self.name:
+            return _run_row(next(v for v in VARIANTS if v.name == self.name), self.case, device)
+        return _run_product(*self.case, device)
+
+
+@functools.cache
+def subjects() -> dict[str, list[Run]]:
+    """What launches each kernel file: of each way to take operands the smallest tile, on its row's geometries."""
+    found: dict[str, list[Run]] = {}
+    for row in rows():
+        runs = [Run(conv2d_geometry.cost(row, s), row.name, s) for s in conv2d_geometry.of(row)]
+        for source in sources_of(row):
+            found.setdefault(source, []).extend(runs)
+    found["matmul/matmul.cu"] = [Run(case[0].M, "", case) for case in _products()]
+    return found
+
+
+@functools.cache
+def rows() -> tuple[Any, ...]:
+    ways, found = set(), []
+    for row in sorted((v for v in VARIANTS if v.device == "cuda"), key=lambda v: (_tile(v), v.precision != "bf16")):
+        way = row.run, row.tile.get("OPERANDS"), row.tile.get("BF16"), row.tile.get("PLANES", 2) == 2
+        one_plane = row.tile.get("OPERANDS") in ("HALVES", "FLOATS") and row.tile["PLANES"] == 1
+        if way not in ways and not one_plane and row.name != "direct_stem_tf32":
+            ways.add(way)
+            found.append(row)
+    return tuple(found)
+
+
+def _tile(row: Any) -> int:
+    return int(row.tile.get("BM", 1) * row.tile.get("BN", 1))
+
+
+@functools.cache
+def _launches(name: str) -> tuple[Any, ...]:
+    row = next(v for v in VARIANTS if v.name == name)
+    on = CudaDevice(conv2d_geometry.RecordingDriver("sm_90a"))
+    for s in conv2d_geometry.of(row):
+        _launch(row, s, on, on.zeros)
+    return tuple(x for x in on.driver.launches if x.source.split("/")[0] in FOLDERS)
+
+
+def sources_of(row: Any) -> set[str]:
+    return {x.source for x in _launches(row.name)}
+
+
+@functools.cache
+def units() -> dict[str, set[tuple[str, ...]]]:
+    """The options with which each kernel file is compiled."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for row in rows():
+        for x in _launches(row.name):
+            found.setdefault(x.source, set()).add(x.options)
+    on = CudaDevice(conv2d_geometry.RecordingDriver("sm_90a"))
+    for p, one_b in _products():
+        ffma(p, on.zeros(_shapes(p, one_b)[0], np.float32), on.zeros(_shapes(p, one_b)[1], np.float32))
+    for x in on.driver.launches:
+        if x.source.split("/")[0] in FOLDERS:
+            found.setdefault(x.source, set()).add(x.options)
+    return found
+
+
+@functools.cache
+def included_by(source: str) -> frozenset[str]:
+    """The source and what it includes."""
+    root = source_root()
+    paths = [root / source, *(root / name for name, _ in _sources(root / source, root)[1:])]
+    return frozenset(p.relative_to(root).as_posix() for p in paths if p.is_file())
+
+
+def _launch(row: Any, s: Any, device: CudaDevice, array: Callable[..., Any]) -> tuple[Any, Any]:
+    """Y, and the moments of its channels if the row finds them; with a bias and an activation if it takes them."""
+    names = test_conv2d.OPERATORS[row.operator][1]
+    first, second = (array(getattr(s, name), test_conv2d.arrays_of(row)) for name in names)
+    if not row.fuses:
+        return row.run(first, second, s, row), None
+    bias = device.upload(_bias(s.OC if row.operator == FORWARD else s.IC))
+    if not row.finds_moments:
+        return row.run(first, second, s, row, bias, 0.5), None
+    moments = ChannelMoments()
+    return row.run(first, second, s, row, bias, 0.5, moments), moments
+
+
+def _bias(channels: int) -> np.ndarray:
+    return np.linspace(-2, 3, channels, dtype=np.float32)
+
+
+@functools.lru_cache(maxsize=64)
+def _case(name: str, s: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The operands of a row and its result in float64."""
+    row = next(v for v in VARIANTS if v.name == name)
+    first, second = (a.astype(test_conv2d.arrays_of(row)) for a in test_conv2d.operands(row.operator, s, "float32"))
+    for a in (first, second) if row.precision == "float32" else ():  # so that a scale that does not see it overflows
+        a.flat[0] = 100
+    exact = test_conv2d.OPERATORS[row.operator][0](first.astype(np.float64), second.astype(np.float64), s)
+    if row.fuses:
+        exact = exact + _bias(exact.shape[-1])
+        exact = np.where(exact > 0, exact, 0.5 * exact)
+    return first, second, exact
+
+
+def _run_row(row: Any, s: Any, device: CudaDevice) -> str | None:
+    first, second, exact = _case(row.name, s)
+    waiting = [first, second]
+    Y, moments = _launch(row, s, device, lambda *_: device.upload(waiting.pop(0)))
+    found = device.download(Y).astype(np.float64)
+    error = test_conv2d.relative_error(found, exact)
+    if not error < LIMITS[row.precision]:
+        return f"{row.name} {s}: error {error:.1e}"
+    if moments is not None and moments.part is not None:
+        counts = device.download(moments.counts).astype(np.float64)[:, None]
+        means, squares = device.download(moments.part).astype(np.float64)
+        pixels = exact.reshape(-1, exact.shape[-1])
+        mean = (counts * means).sum(axis=0) / counts.sum()
+        variance = (squares + counts * (means - mean) ** 2).sum(axis=0) / counts.sum()
+        same = counts.sum() == len(pixels) and np.allclose(mean, pixels.mean(axis=0), rtol=1e-3, atol=1e-3)
+        if not same or not np.allclose(variance, pixels.var(axis=0), rtol=1e-3, atol=1e-3):
+            return f"{row.name} {s}: moments"
+    return None
+
+
+def _products() -> list[tuple[Product, bool]]:
+    """Every transpose on and off a vector, a batch, one B for a batch, a K in several splits, the large tile."""
+    found = [
+        (Product(2, M, N, K, a, b), (M + a) % 2 == 0)
+        for M, N, K in ((70, 37, 50), (136, 72, 200))
+        for a in (False, True)
+        for b in (False, True)
+    ]
+    return [*found, (Product(1, 1700, 648, 8, False, False), False), (Product(1, 20, 12, 700, False, True), False)]
+
+
+def _shapes(p: Product, one_b: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    A, B = (p.K, p.M) if p.transpose_a else (p.M, p.K), (p.N, p.K) if p.transpose_b else (p.K, p.N)
+    return (p.D, *A), (1 if one_b else p.D, *B)
+
+
+def _run_product(p: Product, one_b: bool, device: CudaDevice) -> str | None:
+    rng = np.random.default_rng(0)
+    A, B = (rng.standard_normal(n).astype(np.float32) for n in _shapes(p, one_b))
+    wide = (X.astype(np.float64) for X in (A, B))
+    a, b = (X.transpose(0, 2, 1) if t else X for X, t in zip(wide, p[4:], strict=True))
+    error = test_conv2d.relative_error(device.download(ffma(p, device.upload(A), device.upload(B))), a @ b)
+    return None if error < LIMITS["float32"] else f"{p}: error {error:.1e}"
+
+
+# -- judging ----------------------------------------------------------------------------------------
+
+
+class SwitchingDriver(EmulatedDriver):
+    """Takes the kernels from a copy with mutants, of which one is on."""
+
+    def __init__(self, root: Path) -> None:
+        arch = patch.dict(os.environ, ALPHA_ARCH="sm_90a")
+        with compiled_quickly(), arch:
+            super().__init__()
+        self._root = root
+        self.mutant = 0
+
+    def compile(self, source: Path, options: Sequence[str]) -> Path:
+        name = source.relative_to(source_root())
+        if name.parts[0] not in FOLDERS:
+            return super().compile(source, options)
+        with patch.object(emulated_compiler, "source_root", lambda: self._root):
+            return compile_cached(self._compiler, self._root / name, options, self._root)
+
+    def load(self, artefact: Path) -> ctypes.CDLL:
+        library = super().load(artefact)
+        if hasattr(library, "alpha_mutant"):
+            ctypes.c_int.in_dll(library, "alpha_mutant").value = self.mutant
+        return library
+
+
+def judge(number: int, root: Path, progress: Callable[[], object] = lambda: None) -> str | None:
+    """What gives a mutant away, or None; 0 is none of them."""
+    file = mutants()[number - 1].file if number else ""
+    found: dict[str, list[Run]] = pickle.loads((root / SUBJECTS).read_bytes())
+    runs = [run for source, each in found.items() if not number or file in included_by(source) for run in each]
+    for run in sorted(dict.fromkeys(runs), key=lambda run: run.price):
+        driver = SwitchingDriver(root)
+        driver.mutant = number
+        device = CudaDevice(driver)
+        try:
+            wrong = run(device)
+        except DeviceError as error:
+            return str(error)
+        finally:
+            device.close()
+        progress()
+        if wrong:
+            return wrong
+    return None
+
+
+class Worker:
+    """A process that judges mutants, so that one that crashes or does not end harms no other."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._process: subprocess.Popen[bytes] | None = None
+        self._read = b""
+
+    def verdict(self, number: int) -> str | None:
+        if self._process is None:
+            command, self._read = [sys.executable, __file__, str(self._root)], b""
+            self._process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{number}\n".encode())
+        while True:
+            line = self._line()
+            if line is None or line == b"":
+                self.close()
+                return "it does not end" if line is None else "it crashes"
+            if line != b"\n":  # the end of a run, of several
+                verdict: str | None = json.loads(line)
+                return verdict
+
+    def _line(self) -> bytes | None:
+        """The next line, empty at the end of the process; None: too much of the processor's time has passed."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        begin = self._seconds()
+        while b"\n" not in self._read:
+            if select.select([self._process.stdout], [], [], 1.0)[0]:
+                got = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not got:
+                    return b""
+                self._read += got
+            elif self._seconds() - begin > PATIENCE:
+                return None
+        line, _, self._read = self._read.partition(b"\n")
+        return line + b"\n"
+
+    def _seconds(self) -> float:
+        """The processor's time that the process has taken."""
+        assert self._process is not None
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+Report = Callable[[int, str | None], object]
+
+
+def judge_all(
+    numbers: Sequence[int], root: Path, report: Report = lambda number, verdict: None
+) -> dict[int, str | None]:
+    """Verdicts by number; the processors share the work."""
+    waiting = list(numbers)[::-1]
+    verdicts: dict[int, str | None] = {}
+
+    def work(_: int) -> None:
+        worker = Worker(root)
+        try:
+            while waiting:
+                number = waiting.pop()
+                verdicts[number] = worker.verdict(number)
+                report(number, verdicts[number])
+        finally:
+            worker.close()
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(work, range(os.cpu_count() or 1)))
+    return verdicts
+
+
+def main() -> None:
+    root = Path(sys.argv[1])
+    os.environ["ALPHA_CUDA_DRIVER"] = "emulated"
+    for line in sys.stdin:
+        print(json.dumps(judge(int(line), root, lambda: print(flush=True))), flush=True)
+
+
+if __name__ == "__main__":
+    sys.modules["index_mutations"] = sys.modules["__main__"]  # where the pickle's classes are
+    main()

@@ -1,0 +1,82 @@
+"""What a cuda device launches, and in which arithmetic: the only way to see that a precision is not ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+from alpha.runtime.cuda.device import CudaDevice
+
+# the products on FFMA: float32, whatever was asked for
+FFMA = {
+    "conv2d/direct_stem.cu",
+    "conv2d/direct_stem_weight.cu",
+    "conv2d/implicit_gemm.cu",
+    "conv2d/ks_deconv_ffma.cu",
+    "conv2d/sk_dilated_ffma.cu",
+    "matmul/matmul.cu",
+}
+# kernels of the folders conv2d and matmul that prepare operands and multiply nothing
+NO_PRODUCTS = {"conv2d/filter_planes.cu", "conv2d/kernel_split.cu", "conv2d/pixel_planes.cu"}
+# on mma.sync, and on the raw operands of wgmma
+OPERANDS = {"Bf16": "bf16", "BF16": "bf16", "Tf32": "tf32", "TF32": "tf32", "Tf32x3": "float32"}
+# halves of float32 numbers: two planes keep 22 bits, one keeps 11, as tf32 does
+PLANES = {1: "tf32", 2: "float32"}
+# of the first layer's weight gradient
+PRODUCTS = {1: "tf32", 3: "float32"}
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One launch: `entry` of cuda/<source>, with its macros."""
+
+    source: str
+    entry: str
+    defines: Mapping[str, Any] = field(hash=False)
+
+    @property
+    def mode(self) -> str | None:
+        """The arithmetic of its products, "float32", "tf32" or "bf16"; None if it multiplies no operands."""
+        if self.source in FFMA:
+            return "float32"
+        if self.source in NO_PRODUCTS or self.source.split("/")[0] not in ("conv2d", "matmul"):
+            return None
+        macros = self.defines
+        if "OPERANDS" in macros:
+            return OPERANDS[macros["OPERANDS"]] if macros["OPERANDS"] in OPERANDS else PLANES[macros["PLANES"]]
+        if macros["BF16"]:
+            return "bf16"
+        return PLANES[macros["PLANES"]] if "PLANES" in macros else PRODUCTS[macros["PRODUCTS"]]
+
+
+@contextmanager
+def observed_launches(device: CudaDevice) -> Iterator[list[Launched]]:
+    """The launches of `device` within, in their order.
+
+    The `mode` of a launch is a KeyError if its kernel is new and this file has not heard of its macros.
+    """
+    log: list[Launched] = []
+    launch = device.launch
+
+    def observed(
+        source: str,
+        entry: str,
+        grid: Any,
+        block: Any,
+        args: Any,
+        defines: Mapping[str, Any] | None = None,
+        shared_bytes: int = 0,
+    ) -> None:
+        log.append(Launched(source, entry, dict(defines or {})))
+        launch(source, entry, grid, block, args, defines, shared_bytes)
+
+    with patch.object(device, "launch", observed):
+        yield log
+
+
+def modes(log: list[Launched]) -> set[str]:
+    """The arithmetic of the products of a log."""
+    return {mode for launched in log if (mode := launched.mode) is not None}

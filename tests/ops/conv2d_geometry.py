@@ -1,0 +1,311 @@
+"""Drawn geometries of convolutions: small, and different in everything that one index could be mistaken for.
+
+`of(row)` gives the shapes that a row of the variant table is tried on: one or two drawn shapes, each also with its rows
+and columns exchanged. The draw is seeded by the row's name. Every shape is `irregular`, and together the shapes have
+every property of `wanted(row)`: the edges of the row's tiles, strides, paddings and paths through its kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from alpha.errors import ShapeError
+from alpha.numerics import BFLOAT16
+from alpha.ops.conv2d import bands, cuda_target, stem
+from alpha.ops.conv2d.bands import Tile
+from alpha.ops.conv2d.shape import ConvShape, conv_shape, valid_outputs
+from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Variant
+from alpha.runtime.cuda.device import CudaDevice
+
+sys.path.append(str(Path(__file__).parents[1] / "gate"))
+from recorder import RecordingDriver
+
+FIRST_DRAWS, MORE_DRAWS = 60, 800  # of one shape, of which the best is taken
+STRIDES = ((1, 2), (1, 3), (2, 3))
+
+
+@functools.cache
+def recording(arch: str) -> CudaDevice:
+    return CudaDevice(RecordingDriver(arch))
+
+
+def is_hopper(row: Variant) -> bool:
+    return "BLOCKS" in row.tile
+
+
+def launched(row: Variant, s: ConvShape) -> dict[str, str]:
+    """The macros of the kernel that the row launches last of its source files: those of the convolution itself."""
+    on = CudaDevice(RecordingDriver("sm_90a" if is_hopper(row) else "sm_80"))
+    names = {FORWARD: ("X", "W"), INPUT: ("Y", "W"), WEIGHT: ("X", "Y")}[row.operator]
+    dtype = BFLOAT16 if row.precision == "bf16" else np.dtype(np.float32)
+    first, second = (on.empty(getattr(s, name), dtype) for name in names)
+    row.run(first, second, s, row)
+    launches = [x for x in on.driver.launches if x.source.endswith("_wgmma.cu")]
+    return dict(option.removeprefix("-DALPHA_").split("=") for x in launches for option in x.options)
+
+
+def transposed(s: ConvShape) -> ConvShape:
+    """The same with rows and columns exchanged."""
+    return conv_shape(
+        "test", (s.N, s.IW, s.IH, s.IC), (s.OC, s.FW, s.FH, s.IC), (s.sw, s.sh), (s.pw, s.ph), (s.OW, s.OH)
+    )
+
+
+def irregular(s: ConvShape) -> bool:
+    """No two sizes, strides, paddings or channel counts are equal that could be mistaken for each other."""
+    sizes = {s.IH, s.IW, s.OH, s.OW}
+    return len(sizes) == 4 and s.FH != s.FW and s.sh != s.sw and s.ph != s.pw and s.IC != s.OC
+
+
+# -- the checklist ----------------------------------------------------------------------------------
+
+
+def _off(length: int, step: int) -> bool:
+    """Several steps, and the last is not whole."""
+    return length > step and length % step != 0
+
+
+def _axes(s: ConvShape) -> dict[str, bool]:
+    """What is true of the rows and columns of any row's shapes."""
+    over = s.ph >= s.FH, s.pw >= s.FW
+    rest = (s.IH + 2 * s.ph - s.FH) % s.sh, (s.IW + 2 * s.pw - s.FW) % s.sw
+    return {
+        "padding >= filter in rows only": over == (True, False),
+        "padding >= filter in columns only": over == (False, True),
+        "a row stride that leaves a rest": rest[0] > 0,
+        "a column stride that leaves a rest": rest[1] > 0,
+        "several taps of one residue in rows": 1 < s.sh < s.FH,
+        "several taps of one residue in columns": 1 < s.sw < s.FW,
+        "column stride 1": s.sw == 1,
+    }
+
+
+def _of_positions(row: Variant, s: ConvShape) -> dict[str, bool]:
+    """Hopper's ConvV2 and KS-deconv: groups of PW positions of one map row, by images, by output channels."""
+    tile = Tile.of(row)
+    forward = row.operator == FORWARD
+    groups = bands.conv_v2_groups(s, tile) if forward else bands.ks_deconv_groups(s, tile)
+    length = s.OW if forward else -(-s.IW // s.sw)
+    K, GN = (s.IC, s.OC) if forward else (s.OC, s.IC)
+    macros = launched(row, s)
+    tiles = len(groups.rows) * len(groups.starts) * -(-s.N * groups.PW // tile.BM) * -(-GN // tile.BN)
+    return {
+        "groups off the map row": groups.PW > 1 and _off(length, groups.PW),
+        "groups off the map row, strided": groups.PW > 1 and _off(length, groups.PW) and s.sw > 1,
+        "images off the tile": _off(s.N, groups.images),
+        "steps of K off the channels": _off(K, tile.BK),
+        "output channels off the tile": _off(GN, tile.BN),
+        "a band that taps share": groups.band > groups.PW,
+        "products cut into segments": macros["CUT"] == "1",
+        "whole products": macros["CUT"] == "0",
+        "more tiles than multiprocessors": tiles > 132 and (tile.blocks == 1 or macros["BLOCKS"] == "2"),
+    }
+
+
+def _of_taps(row: Variant, s: ConvShape) -> dict[str, bool]:
+    """Hopper's Sk-dilated: steps of PW outputs x images, several taps of a filter row, tiles of both channels."""
+    plan = bands.sk_dilated_plan(s, Tile.of(row))
+    most = max(p.taps for p in (bands.sk_dilated_plan(_wide(s, n), Tile.of(row)) for n in (5, 7)))
+    found = {
+        "images off the step": _off(s.N, plan.images),
+        "groups off the map row": plan.PW > 1 and s.OW % plan.PW != 0,
+        "input channels off the tile": _off(s.IC, plan.tile.BN),
+        "output channels off the tile": _off(s.OC, plan.tile.BM),
+        "several steps": plan.steps > 2 * plan.stages(),
+    }
+    if most > 1:
+        found["taps off the filter row"] = plan.taps > 1 and _off(s.FW, plan.taps)
+        found["several bands"] = plan.bands > 1
+    return found
+
+
+def _wide(s: ConvShape, FW: int) -> ConvShape:
+    return conv_shape("test", s.X, (s.OC, s.FH, FW, s.IC), (s.sh, s.sw), (s.ph, max(s.pw, FW)))
+
+
+def _of_images(row: Variant, s: ConvShape) -> dict[str, bool]:
+    """mma.sync: one position a block, tiles of images."""
+    K, GN = (s.IC, s.OC) if row.operator == FORWARD else (s.OC, s.IC)
+    step = 64 if row.precision == "bf16" else 32
+    if row.operator == WEIGHT:
+        return {
+            "images off the step": _off(s.N, step),
+            "input channels off the tile": _off(s.IC, row.tile["BN"]),
+            "output channels off the tile": _off(s.OC, row.tile["BM"]),
+            "a filter row that meets no pixel": _meets_nothing(s.FH, s.OH, s.IH, s.sh, s.ph),
+            "a filter column that meets no pixel": _meets_nothing(s.FW, s.OW, s.IW, s.sw, s.pw),
+        }
+    return {
+        "images off the tile": _off(s.N, row.tile["BM"]),
+        "steps of K off the channels": _off(K, step),
+        "output channels off the tile": _off(GN, row.tile["BN"]),
+    }
+
+
+def _meets_nothing(F: int, O: int, size: int, s: int, p: int) -> bool:
+    ranges = [valid_outputs(f, O, size, s, p) for f in range(F)]
+    return any(begin == end for begin, end in ranges) and any(begin < end for begin, end in ranges)
+
+
+def _of_first_layers(row: Variant, s: ConvShape) -> dict[str, bool]:
+    found = {"output channels off the tile": _off(s.OC, stem.CHANNELS), "several channels": s.IC > 1}
+    if row.operator == WEIGHT:
+        found["output rows off an octet"] = _off(s.OW, 8)
+        return found
+    rows = stem.forward_band(s, row.tile["PLANES"])[0] if row.tile else stem.ffma_band(s)[0]
+    found["bands off the image"] = rows > 1 and _off(s.OH, rows)
+    found["filter rows of an odd length"] = s.FW * s.IC % 2 == 1
+    found["filter rows of an even length"] = s.FW * s.IC % 2 == 0
+    if row.tile:
+        found["a long K"] = stem.depth_blocks(s) > 1
+    return found
+
+
+def _of_products(row: Variant, s: ConvShape) -> dict[str, bool]:
+    """FFMA of any shape: a GEMM of 64 x 64 tiles and steps of 16."""
+    taps = s.FH * s.FW
+    M, N, K = {
+        FORWARD: (s.N * s.OH * s.OW, s.OC, taps * s.IC),
+        INPUT: (s.N * (s.IH // s.sh) * (s.IW // s.sw), s.IC, taps // (s.sh * s.sw) * s.OC),
+        WEIGHT: (s.OC, taps * s.IC, s.N * s.OH * s.OW),
+    }[row.operator]
+    found = {"M off the tile": _off(M, 64), "N off the tile": _off(N, 64), "K off the step": _off(K, 16)}
+    if row.operator == INPUT:  # residues that have no position
+        found |= {"fewer rows than their stride": s.sh > s.IH, "fewer columns than their stride": s.sw > s.IW}
+    return found
+
+
+def properties(row: Variant, s: ConvShape) -> dict[str, bool]:
+    """Each line of the row's checklist, and whether the shape has it."""
+    if is_hopper(row):
+        its_own = _of_taps(row, s) if row.operator == WEIGHT else _of_positions(row, s)
+    elif row.name.startswith("direct_stem"):
+        its_own = _of_first_layers(row, s)
+    else:
+        its_own = _of_products(row, s) if row.ffma else _of_images(row, s)
+    return {**_axes(s), **its_own}
+
+
+def missing(row: Variant, shapes: tuple[ConvShape, ...]) -> set[str]:
+    """The lines of the checklist that none of the shapes has."""
+    found = [properties(row, s) for s in shapes]
+    return {name for each in found for name in each if not any(other.get(name) for other in found)}
+
+
+# -- drawing ----------------------------------------------------------------------------------------
+
+
+def _channels(row: Variant, rng: random.Random) -> tuple[int, int]:
+    """(IC, OC) about the row's tile."""
+    if row.name.startswith("direct_stem"):
+        return rng.choice((2, 3, 3)), rng.choice((72, 80))
+    tile = row.tile
+    step = 64 if row.precision == "bf16" or tile.get("OPERANDS") == "HALVES" else 32
+    if row.operator == WEIGHT:
+        across, down = tile["BN"] + 8 * rng.randint(1, 4), tile["BM"] + 8 * rng.randint(1, 4)
+        return across, down + 8 * (across == down)
+    K, GN = step + 8 * rng.randint(1, 3), tile["BN"] + 8 * rng.randint(1, 2)
+    if row.ffma:
+        K, GN = rng.randint(5, 11), 64 + rng.randint(3, 12)
+    if is_hopper(row):
+        K += step * rng.choice((0, 0, 1, 3))
+        if rng.random() < 0.6:  # one tile of output channels, so that many positions are cheap
+            GN = 8 * rng.randint(1, 3)
+            K = rng.choice((K, 16))
+    K += 8 * (K == GN)
+    return (K, GN) if row.operator == FORWARD else (GN, K)
+
+
+def _draw(row: Variant, rng: random.Random) -> ConvShape:
+    """A shape whose rows are long or whose columns are."""
+    first_layer, hopper = row.name.startswith("direct_stem"), is_hopper(row)
+    F = rng.sample(range(1, 8 if hopper and row.operator == WEIGHT and row.tile["BN"] < 256 else 5), 2)
+    if row.name.startswith("direct_stem_weight"):
+        F = rng.sample(range(2, 5), 2)
+    s = list(rng.choice(STRIDES))
+    rng.shuffle(s)
+    p = [rng.randint(0, f - 1) for f in F]
+    over = rng.randrange(2)
+    p[over] = F[over] + rng.randint(0, 1)
+    O = [rng.randint(1, 5), rng.randint(6, 23)]
+    if (hopper or first_layer) and rng.random() < 0.4:
+        O = [rng.randint(14, 30), rng.randint(17, 33)]
+    rng.shuffle(O)
+    I = [(o - 1) * t + f - 2 * q + rng.randrange(t) for o, t, f, q in zip(O, s, F, p, strict=True)]
+    if hopper:
+        N = rng.choice((9, 11, 17, 19, 35))
+    elif first_layer or row.ffma:
+        N = rng.choice((2, 3))
+    else:
+        tile = row.tile["BM"] if row.operator != WEIGHT else 64 if row.precision == "bf16" else 32
+        N = tile + rng.randint(1, 7)
+        I = [min(i, rng.randint(1, 7)) for i in I]
+    IC, OC = _channels(row, rng)
+    return conv_shape("test", (N, I[0], I[1], IC), (OC, F[0], F[1], IC), (s[0], s[1]), (p[0], p[1]))
+
+
+def cost(row: Variant, s: ConvShape) -> float:
+    """Multiplications of the emulator, whose tiles are whole."""
+    BN, step = row.tile.get("BN", 64), 64
+    K, GN = (s.OC, s.IC) if row.operator == INPUT else (s.IC, s.OC)
+    if row.operator == WEIGHT:
+        across = -(-GN // row.tile.get("BM", 64)) * row.tile.get("BM", 64) * -(-K // BN) * BN
+    else:
+        across = -(-GN // BN) * BN * -(-K // step) * step
+    maps = s.OH * s.OW if row.operator != INPUT else s.IH * s.IW / (s.sh * s.sw)
+    return s.N * maps * s.FH * s.FW * s.useful * across
+
+
+def _most(row: Variant) -> float:
+    """The cost of a shape that takes the emulator about three seconds."""
+    return 4e8 if row.tile.get("PLANES") == 2 or not is_hopper(row) else 8e8
+
+
+def _pair(row: Variant, rng: random.Random, needed: set[str] | None) -> tuple[ConvShape, ...]:
+    """The drawn shape that lacks the least of what is needed (None: of all), itself and transposed; the cheapest."""
+    target = cuda_target(recording("sm_90a" if is_hopper(row) else "sm_80"))
+    best: tuple[float, tuple[ConvShape, ...]] = (math.inf, ())
+    for _ in range(FIRST_DRAWS if needed is None else MORE_DRAWS):
+        try:
+            s = _draw(row, rng)
+        except ShapeError:
+            continue
+        both, price = (s, transposed(s)), cost(row, s) / _most(row)
+        if not irregular(s) or price > 1 or not all(row.can(x, target) for x in both):
+            continue
+        for lines in (_axes, functools.partial(properties, row)):  # all lines take longer
+            found = [lines(x) for x in both]
+            left = {name for each in found for name in each if not any(other.get(name) for other in found)}
+            if needed is not None:
+                left &= needed
+            if len(left) + price >= best[0]:
+                break
+        else:
+            best = len(left) + price, both
+            if not left:
+                break
+    return best[1]
+
+
+def of(row: Variant) -> tuple[ConvShape, ...]:
+    return _of(row.name)
+
+
+@functools.cache
+def _of(name: str) -> tuple[ConvShape, ...]:
+    row = next(v for v in VARIANTS if v.name == name)
+    for seed in range(8):
+        rng = random.Random(zlib.crc32(f"{name} {seed}".encode()))
+        shapes = _pair(row, rng, None)
+        if left := missing(row, shapes):
+            shapes = (*shapes, *_pair(row, rng, left))
+        if not missing(row, shapes):
+            return shapes
+    raise AssertionError(f"{name}: no shapes were drawn that have all of its checklist")

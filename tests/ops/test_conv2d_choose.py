@@ -1,0 +1,303 @@
+"""The choice of a row, for GPUs that need not be there: what is chosen can run, within the limits of its kernels.
+
+`choose` is a pure function, and a recording driver takes what the rows launch without a compiler. So each drawn shape
+runs on many GPUs within milliseconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from alpha.errors import ShapeError
+from alpha.numerics import BFLOAT16, FLOAT32, PRECISIONS
+from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from alpha.ops.conv2d.variant import ChannelMoments
+from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Target, Variant
+from alpha.primitive import REGISTRY
+from alpha.runtime.cuda.cache import source_root
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.emulated_compiler import entries
+
+sys.path.append(str(Path(__file__).parents[1] / "gate"))
+from recorder import RecordingDriver
+
+GPUS = {  # compute capability, KiB of shared memory that a block may have
+    "sm_75": ((7, 5), 64),
+    "sm_80": ((8, 0), 163),
+    "sm_86": ((8, 6), 99),
+    "sm_90": ((9, 0), 227),
+    "sm_100": ((10, 0), 227),
+    "sm_120": ((12, 0), 99),
+}
+OPERANDS = {FORWARD: ("X", "W"), INPUT: ("Y", "W"), WEIGHT: ("X", "Y")}
+STATIC_BYTES = {"direct_stem": 4 * 32 * 68}  # of shared memory, beside the dynamic part
+STEMS = ("direct_stem", "direct_stem_mma", "direct_stem_weight", "direct_stem_weight_mma")
+MMA = ("conv_v2", "ks_deconv", "sk_dilated")
+WGMMA = ("conv_v2_wgmma", "ks_deconv_wgmma", "sk_dilated_wgmma")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch as the driver takes it."""
+
+    entry: str
+    macros: dict[str, str]
+    grid: tuple[int, int, int]
+    threads: int
+    shared_bytes: int
+
+
+class Launches(RecordingDriver):
+    """A driver that keeps all of each launch, in order."""
+
+    def __init__(self, arch: str) -> None:
+        super().__init__(arch)
+        self.log: list[Launch] = []
+
+    def launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, arguments: Any) -> None:
+        _, options, entry = function
+        macros = dict(option.removeprefix("-DALPHA_").split("=", 1) for option in options)
+        self.log.append(Launch(entry, macros, grid, block[0] * block[1] * block[2], shared_bytes))
+
+
+@functools.cache
+def gpu(arch: str) -> CudaDevice:
+    return CudaDevice(Launches(arch))
+
+
+@functools.cache
+def most_threads(entry: str) -> int:
+    """Of a block, by the kernel's __launch_bounds__ if they are a number."""
+    for path in source_root().glob("conv2d/*.cu"):
+        for name, bound in entries(path.read_text()):
+            if name == entry and bound.isdigit():
+                return int(bound)
+    return 1024
+
+
+CHANNELS = st.sampled_from([1, 2, 3, 4, 5, 8, 12, 16, 24, 32, 40, 64, 72, 96, 128, 130, 256, 320, 512])
+
+
+@st.composite
+def shapes(draw: st.DrawFn, first_layer: bool = False) -> ConvShape:
+    """Any: strides above the width, filters above the image, first layers of many weights, rows of many pixels."""
+    number = st.integers
+
+    def lengths(least: int, most: int) -> tuple[int, int]:
+        return draw(number(least, most)), draw(number(least, most))
+
+    sizes = (draw(st.sampled_from([1, 2, 4, 7, 8, 14, 28, 32, 56, 112, 224, 1024])) for _ in range(2))
+    I = lengths(1, 9) if draw(st.booleans()) else tuple(sizes)
+    N = draw(st.sampled_from([1, 2, 16, 48, 64, 100, 128, 512, 600]))
+    IC = draw(number(1, 4)) if first_layer else draw(CHANNELS)
+    try:
+        F = draw(number(1, 11)), draw(number(1, 11))
+        return conv_shape("test", (N, *I, IC), (draw(CHANNELS), *F, IC), lengths(1, 5), lengths(0, 6))
+    except ShapeError:
+        assume(False)
+        raise
+
+
+def run(arch: str, operator: str, s: ConvShape, precision: str, moments: bool = False) -> list[Launch]:
+    """What the operator launches, with a bias and an activation."""
+    on = gpu(arch)
+    assert isinstance(on.driver, Launches)
+    on.driver.log.clear()
+    dtype = BFLOAT16 if precision == "bf16" else FLOAT32
+    first, second = (on.empty(getattr(s, name), dtype) for name in OPERANDS[operator])
+    more: dict[str, Any] = {}
+    if operator != WEIGHT:
+        more = {"b": on.empty((s.OC if operator == FORWARD else s.IC,), FLOAT32), "slope": 0.5}
+    if moments:
+        more["moments"] = ChannelMoments()
+    REGISTRY[operator](first, second, s, precision, **more)
+    return list(on.driver.log)
+
+
+def check(arch: str, operator: str, s: ConvShape, precision: str, launch: Launch) -> None:
+    """The limits of the GPU, and those that a kernel's comment states."""
+    capability, kilobytes = GPUS[arch]
+    where = f"{arch} {operator} {precision} {s}: {launch}"
+    assert launch.shared_bytes + STATIC_BYTES.get(launch.entry, 0) <= kilobytes << 10, where
+    assert 1 <= launch.threads <= most_threads(launch.entry), where
+    x, y, z = launch.grid
+    assert 1 <= x < 2**31, where
+    assert 1 <= y < 2**16, where
+    assert 1 <= z < 2**16, where
+    weights = s.FH * s.FW * s.IC
+    item = 2 if "Bf16" in launch.macros.values() or launch.macros.get("BF16") == "1" else 4
+    if launch.entry in STEMS:
+        assert s.IC <= 4, where
+    if launch.entry == "direct_stem_weight":
+        KT, P = int(launch.macros["KT"]), int(launch.macros["P"])
+        assert 16 * -(-weights // KT) * P <= launch.threads, where  # every place of a filter has threads
+        assert s.OC % 4 == 0, where
+    if launch.entry == "direct_stem_weight_mma":
+        WN, NF = int(launch.macros["WN"]), int(launch.macros["NF"])
+        assert weights <= 8 * WN * NF, where  # the fragments cover a filter, and fit the registers
+        assert NF <= 5, where
+        assert s.OC * item % 16 == 0, where
+    if launch.entry in (*MMA, "direct_stem_mma", "direct_stem_weight_mma"):
+        assert capability >= (8, 0), where
+    if launch.entry in MMA:
+        assert s.IC * item % 16 == s.OC * item % 16 == 0, where
+    if launch.entry in WGMMA:
+        assert capability == (9, 0), where
+        assert s.IC % 8 == s.OC % 8 == 0, where
+        assert s.sw <= s.IW, where  # each phase of the columns has one
+        stages = [int(n) for name, n in launch.macros.items() if name in ("STAGES", "A_STAGES", "B_STAGES")]
+        assert min(stages) >= 2, where
+
+
+@pytest.mark.parametrize("operator", OPERANDS)
+@pytest.mark.parametrize("arch", GPUS)
+@pytest.mark.parametrize("first_layer", [False, True])
+def test_what_is_chosen_fits(arch: str, operator: str, first_layer: bool) -> None:
+    properties = gpu(arch).properties
+    assert (properties.compute_capability, properties.shared_bytes_per_block >> 10) == GPUS[arch]
+
+    @given(s=shapes(first_layer))
+    @settings(max_examples=40, deadline=None)
+    def every_shape(s: ConvShape) -> None:
+        for precision in PRECISIONS:
+            found = run(arch, operator, s, precision)
+            if operator == FORWARD:
+                found += run(arch, operator, s, precision, moments=True)
+            assert any(x.entry in KERNELS for x in found), "nothing was multiplied"
+            for launch in found:
+                check(arch, operator, s, precision, launch)
+
+    every_shape()
+
+
+KERNELS = {*STEMS, *MMA, *WGMMA, "implicit_gemm", "ks_deconv_ffma", "sk_dilated_ffma"}
+
+# -- shapes at the limits, which a draw may miss --------------------------------------------------------------------
+
+
+def make(
+    N: int,
+    I: tuple[int, int],
+    C: tuple[int, int],
+    F: tuple[int, int],
+    s: tuple[int, int] = (1, 1),
+    p: tuple[int, int] = (0, 0),
+) -> ConvShape:
+    return conv_shape("test", (N, *I, C[0]), (C[1], *F, C[0]), s, p)
+
+
+EDGES = {
+    "one column, a larger stride": make(128, (8, 1), (64, 64), (3, 3), (1, 2), (1, 1)),
+    "two columns, a larger stride": make(128, (8, 2), (64, 64), (3, 3), (2, 4), (1, 3)),
+    "160 weights": make(64, (32, 32), (4, 64), (8, 5), p=(2, 2)),
+    "161 weights": make(64, (32, 32), (1, 64), (7, 23), p=(3, 11)),
+    "164 weights": make(64, (32, 32), (4, 64), (1, 41), p=(0, 20)),
+    "243 weights": make(64, (32, 32), (3, 64), (9, 9), p=(4, 4)),
+    "a filter that fills the shared memory": make(4, (64, 64), (4, 64), (11, 11), p=(5, 5)),
+    "a row that fills the shared memory": make(4, (3, 4096), (4, 64), (3, 3), p=(1, 1)),
+    "channels off a vector": make(64, (8, 8), (66, 66), (3, 3), p=(1, 1)),
+    "channels of whole 8 bytes": make(64, (8, 8), (68, 68), (3, 3), p=(1, 1)),
+    "the images of a tile, no more": make(48, (8, 8), (64, 64), (3, 3), p=(1, 1)),
+    "wide tiles": make(512, (32, 32), (512, 512), (3, 3), p=(1, 1)),
+    "padding alone": make(64, (1, 1), (32, 32), (1, 1), (2, 1), (1, 0)),
+    "many weights": make(64, (8, 8), (2048, 2048), (3, 3), p=(1, 1)),
+}
+
+
+@pytest.mark.parametrize("arch", GPUS)
+@pytest.mark.parametrize("name", EDGES)
+def test_shapes_at_the_limits(name: str, arch: str) -> None:
+    s = EDGES[name]
+    for operator in OPERANDS:
+        for precision in PRECISIONS:
+            for launch in run(arch, operator, s, precision):
+                check(arch, operator, s, precision, launch)
+
+
+@pytest.mark.parametrize("arch", GPUS)
+@pytest.mark.parametrize("row", [v for v in VARIANTS if v.device == "cuda"], ids=lambda v: v.name)
+def test_a_row_that_says_it_can_fits(row: Variant, arch: str) -> None:
+    """Also where it does not pay: forced by name, or timed by the autotuner."""
+    on = gpu(arch)
+    assert isinstance(on.driver, Launches)
+    dtype = BFLOAT16 if row.precision == "bf16" else FLOAT32
+    for s in EDGES.values():
+        if row.can(s, cuda_target(on)):
+            on.driver.log.clear()
+            first, second = (on.empty(getattr(s, name), dtype) for name in OPERANDS[row.operator])
+            row.run(first, second, s, row)
+            for launch in on.driver.log:
+                check(arch, row.operator, s, row.precision, launch)
+
+
+# -- the order of the table -----------------------------------------------------------------------------------------
+
+
+def target(arch: str) -> Target:
+    capability, kilobytes = GPUS[arch]
+    return Target("cuda", capability, gpu(arch).properties.multiprocessors, kilobytes << 10)
+
+
+TARGETS = {"cpu": Target("cpu"), **{arch: target(arch) for arch in GPUS}}
+
+
+@given(s=st.one_of(shapes(), shapes(True)))
+@settings(max_examples=60, deadline=None)
+def test_the_first_row_that_can_and_pays_is_chosen(s: ConvShape) -> None:
+    """Every row before it is for another operator, device or precision, cannot, or does not pay."""
+    for on in TARGETS.values():
+        for operator in OPERANDS:
+            for precision in PRECISIONS:
+                row = choose(operator, s, on, precision)
+                assert (row.operator, row.device) == (operator, on.device)
+                assert row.precision in ("float32", precision)
+                assert row.can(s, on)
+                assert row.pays(s, on)
+                for other in VARIANTS[: VARIANTS.index(row)]:
+                    fits = (other.operator, other.device) == (operator, on.device)
+                    serves = other.precision in ("float32", precision)
+                    assert not (fits and serves and other.can(s, on) and other.pays(s, on)), other.name
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("operator", OPERANDS)
+def test_the_last_row_of_an_operator_serves_any_shape(operator: str, device: str) -> None:
+    last = [v for v in VARIANTS if (v.operator, v.device) == (operator, device)][-1]
+    assert last.precision == "float32"
+    worst = conv_shape("test", (1, 1, 1, 1), (1, 9, 9, 1), (4, 4), (4, 4))
+    for on in TARGETS.values():
+        assert last.can(worst, on)
+        assert last.pays(worst, on)
+
+
+def test_a_choice_needs_no_gpu() -> None:
+    """What is chosen for a target is what runs on a device of it."""
+    for arch, on in TARGETS.items():
+        for s in EDGES.values():
+            for operator in OPERANDS if arch != "cpu" else ():
+                assert choose(operator, s, on) is choose(operator, s, cuda_target(gpu(arch)))
+
+
+def test_drawn_shapes_reach_every_kernel() -> None:
+    """So that the draw above means something."""
+    rng = np.random.default_rng(0)
+    seen: set[str] = set()
+    for _ in range(200):
+        N, IC, OC = (int(rng.choice(n)) for n in ((1, 64, 128), (3, 8, 64, 128), (8, 64, 128)))
+        size, F = int(rng.integers(2, 33)), int(rng.integers(1, 5))
+        s = make(N, (size, size), (IC, OC), (F, F), p=(F - 1, F - 1))
+        for arch in ("sm_75", "sm_86", "sm_90"):
+            for operator in OPERANDS:
+                seen |= {launch.entry for launch in run(arch, operator, s, "float32")}
+    assert seen >= KERNELS

@@ -1,0 +1,189 @@
+"""Infinities, NaN and extreme magnitudes in the operands of convolutions and matrix products.
+
+What is not finite reaches the results that it is a factor of. It also reaches those for which a kernel multiplies it by
+a zero of the padding; `spread` says which kernels do and how far. No other result changes, whatever the scale of the
+halves.
+"""
+
+from __future__ import annotations
+
+import conv2d_geometry
+import numpy as np
+import pytest
+import test_conv2d
+from test_conv2d import OPERATORS, arrays_of, make, relative_error
+
+import alpha
+from alpha.ops import matmul_cuda
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.variants import FORWARD, VARIANTS, WEIGHT, Variant
+from alpha.ops.matmul import matmul_batch
+from alpha.ops.matmul_cuda import Product
+from alpha.runtime import Device
+
+LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}
+NOT_FINITE = (np.nan, np.inf, -np.inf)
+MAGNITUDES = ((1e-35, 1.0), (1e30, 1e-5), (1e36, 1e-35), (1e-35, 1e36), (1e-40, 1e4))  # the last are denormal
+SCALED = [v for v in VARIANTS if v.tile.get("OPERANDS") in ("HALVES", "FLOATS") or v.name == "direct_stem_mma"]
+# a shape of several images, positions, taps and channels for the rows of the cpu
+ON_CPU = make(3, (7, 5), (3, 5), (3, 4), (2, 1), (1, 4))
+
+
+def device_of(row: Variant) -> Device:
+    if row.device == "cpu":
+        return alpha.get_device("cpu")
+    return test_conv2d.hopper() if conv2d_geometry.is_hopper(row) else alpha.get_device("cuda")
+
+
+def shape_of(row: Variant) -> ConvShape:
+    """The cheapest of its drawn shapes."""
+    if row.device == "cpu":
+        return ON_CPU
+    return min(conv2d_geometry.of(row), key=lambda s: conv2d_geometry.cost(row, s))
+
+
+def run(row: Variant, s: ConvShape, arrays: list[np.ndarray]) -> np.ndarray:
+    device = device_of(row)
+    first, second = (device.upload(a.astype(arrays_of(row)) if row.device == "cuda" else a) for a in arrays)
+    return device.download(row.run(first, second, s, row)).astype(np.float64)
+
+
+def operands_of(row: Variant, s: ConvShape, small: int) -> list[np.ndarray]:
+    """As the row takes them, one of them of about 1e-6."""
+    arrays = list(test_conv2d.operands(row.operator, s, "float32"))
+    arrays[small] *= np.float32(1e-6)
+    return [a.astype(arrays_of(row)).astype(np.float32) for a in arrays]
+
+
+def formula(row: Variant, s: ConvShape, arrays: list[np.ndarray]) -> np.ndarray:
+    return OPERATORS[row.operator][0](*(a.astype(np.float64) for a in arrays), s)
+
+
+# -- where it may go --------------------------------------------------------------------------------
+
+
+def touched(row: Variant, s: ConvShape, which: int, bad: np.ndarray) -> np.ndarray:
+    """The results that an element of operand `which` is a factor of, where `bad` says which elements."""
+    arrays = [np.ones(getattr(s, name)) for name in OPERATORS[row.operator][1]]
+    arrays[which] = bad.astype(np.float64)
+    return formula(row, s, arrays) > 0
+
+
+def spread(row: Variant, s: ConvShape, which: int, bad: np.ndarray) -> np.ndarray:
+    """The results that it may reach: as `touched`, unless the kernel multiplies zeros that pad its tile."""
+    exact = touched(row, s, which, bad)
+    name = OPERATORS[row.operator][1][which]
+    hopper, first_layer = conv2d_geometry.is_hopper(row), row.name.startswith("direct_stem")
+    if not hopper and not first_layer:
+        return exact
+    reached = exact.copy()
+    for index in np.argwhere(bad):
+        if name == "W" and row.operator == FORWARD:  # padding of the image, by all of the filter
+            reached[..., index[0]] = True
+        elif name == "W":  # padding of dY, by the split kernel of one residue
+            _, fh, fw, ic = index
+            rows, columns = (np.arange(s.IH) + s.ph - fh) % s.sh == 0, (np.arange(s.IW) + s.pw - fw) % s.sw == 0
+            reached[:, rows[:, None] & columns[None, :], ic] = True
+        elif name == "Y" and row.operator == WEIGHT:  # padding of X
+            reached[index[3]] = True
+        elif row.operator == WEIGHT and hopper:  # outputs beyond the row, which fill a step
+            oh, rest = np.divmod(index[1] + s.ph - np.arange(s.FH), s.sh)
+            reached[:, (rest == 0) & (oh >= 0) & (oh < s.OH), :, index[3]] = True
+        elif row.operator == WEIGHT and row.tile:  # and beyond the band
+            reached[..., index[3]] = True
+        elif row.operator == FORWARD and first_layer and row.tile:
+            reached |= _beside_the_window(s, *index)
+    return reached
+
+
+def _beside_the_window(s: ConvShape, n: int, ih: int, iw: int, ic: int) -> np.ndarray:
+    """Filter rows of an odd length are padded by one number, the neighbour on the right."""
+    taps = s.FW * s.IC + s.FW * s.IC % 2
+    rows = ih + s.ph - np.arange(s.OH) * s.sh
+    numbers = (iw + s.pw) * s.IC + ic - np.arange(s.OW) * s.sw * s.IC
+    reached = np.zeros(s.Y, bool)
+    reached[n] = ((rows >= 0) & (rows < s.FH))[:, None, None] & ((numbers >= 0) & (numbers < taps))[None, :, None]
+    return reached
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # of numpy, on the cpu
+@pytest.mark.parametrize("row", VARIANTS, ids=lambda v: v.name)
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_is_not_finite_reaches_what_it_touches(row: Variant, which: int) -> None:
+    """And the other results are as accurate as without it."""
+    s = shape_of(row)
+    arrays = operands_of(row, s, which)
+    rng = np.random.default_rng(which)
+    bad = np.zeros(arrays[which].shape, bool)
+    for value in NOT_FINITE:
+        place = tuple(rng.integers(0, arrays[which].shape))
+        arrays[which][place], bad[place] = value, True
+    found = run(row, s, arrays)
+    arrays[which][bad] = 0
+    exact = formula(row, s, arrays)
+    must, may = touched(row, s, which, bad), spread(row, s, which, bad)
+    assert not np.isfinite(found[must]).any(), f"{np.isfinite(found[must]).sum()} results lost it"
+    reached = ~np.isfinite(found)
+    assert not (reached & ~may).any(), f"it touches {must.sum()}, may reach {may.sum()}, reaches {reached.sum()}"
+    assert relative_error(found[~reached], exact[~reached]) < LIMITS[row.precision]
+
+
+# -- extreme magnitudes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", SCALED, ids=lambda v: v.name)
+@pytest.mark.parametrize("magnitudes", MAGNITUDES, ids=str)
+def test_extreme_magnitudes(row: Variant, magnitudes: tuple[float, float]) -> None:
+    """Each scale is of its own operand, and undoing both neither overflows nor underflows on the way."""
+    s = shape_of(row)
+    arrays = list(test_conv2d.operands(row.operator, s, "float32"))
+    arrays = [(a * np.float64(m)).astype(np.float32) for a, m in zip(arrays, magnitudes, strict=True)]
+    assert relative_error(run(row, s, arrays), formula(row, s, arrays)) < LIMITS[row.precision]
+
+
+@pytest.mark.parametrize("row", SCALED, ids=lambda v: v.name)
+def test_operands_of_zeros_and_of_nothing_finite(row: Variant) -> None:
+    s = shape_of(row)
+    arrays = operands_of(row, s, 0)
+    zeros = [np.zeros_like(a) for a in arrays]
+    for pair in ([zeros[0], arrays[1]], [arrays[0], zeros[1]], zeros):
+        assert not run(row, s, pair).any()
+    infinite = [np.full_like(arrays[0], np.inf), arrays[1]]
+    must = touched(row, s, 0, np.ones(arrays[0].shape, bool))
+    assert not np.isfinite(run(row, s, infinite)[must]).any()
+
+
+# -- matrix products --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("transposes", [(False, False), (False, True), (True, False), (True, True)], ids=str)
+def test_matrix_products(
+    arch: str, precision: str, transposes: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of Y of a NaN of A, columns of one of B; extreme magnitudes."""
+    from test_matmul import error, gpu, operands_of
+
+    monkeypatch.setattr(matmul_cuda, "pays", lambda p, v, target: not v.ffma)
+    matmul_cuda._choose_row.cache_clear()
+    device = gpu(arch)
+    p = Product(1, 136, 72, 200, *transposes)
+
+    def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        return device.download(matmul_batch(device.upload(A), device.upload(B), *transposes, precision))[0]
+
+    A, B, exact = operands_of(p)
+    for which, axis in ((0, 0), (1, 1)):
+        for value in NOT_FINITE:
+            arrays = [A * np.float32(1e-6), B.copy()]
+            k, other = 77, 5
+            arrays[which][(0, k, other) if transposes[which] == (which == 0) else (0, other, k)] = value
+            Y = product(*arrays)
+            reached = ~np.isfinite(Y)
+            assert (reached == (np.arange(Y.shape[axis]) == other)[(slice(None), None) if axis == 0 else None]).all()
+            assert error(Y[~reached], exact[0][~reached] * 1e-6) < LIMITS[precision]
+    for m in MAGNITUDES[:-1]:
+        arrays = [(X * np.float64(x)).astype(np.float32) for X, x in zip((A, B), m, strict=True)]
+        assert error(product(*arrays), exact[0] * m[0] * m[1]) < LIMITS[precision]
+    matmul_cuda._choose_row.cache_clear()

@@ -1,0 +1,198 @@
+"""Checkpoints of optimizers: what is understood, what is refused, and that a refusal changes nothing."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import CheckpointError, optim
+from alpha.nn import Parameter
+
+SHAPES = [(3, 4), (), (5,)]
+KINDS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"momentum": 0.9, "dampening": 0.5}),
+    ("Adam", {}),
+    ("Adam", {"amsgrad": True}),
+    ("AdamW", {"betas": (0.5, 0.9)}),
+]
+
+
+def made(name: str, options: dict[str, Any], device: str = "cpu") -> optim.Optimizer:
+    parameters = [Parameter(alpha.tensor(np.ones(shape, np.float32), device=device)) for shape in SHAPES]
+    return getattr(optim, name)([{"params": parameters[:1]}, {"params": parameters[1:]}], **options)
+
+
+def run(optimizer: optim.Optimizer, first: int, last: int) -> list[np.ndarray]:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for step in range(first, last):
+        draw = np.random.default_rng(step)
+        for parameter in parameters:
+            gradient = np.asarray(draw.standard_normal(parameter.shape), np.float32)
+            parameter.grad = alpha.tensor(gradient, device=parameter.device)
+        optimizer.step()
+    return [p.numpy() for p in parameters]
+
+
+@pytest.mark.parametrize(("name", "options"), KINDS)
+def test_a_state_is_loaded_twice_and_with_0d_parameters(device: str, name: str, options: dict[str, Any]) -> None:
+    whole = made(name, options, device)
+    expected = run(whole, 0, 6)
+    first = made(name, options, device)
+    values = run(first, 0, 3)
+    state = first.state_dict()
+    for _ in range(2):  # the second load is of a state that was loaded
+        optimizer = made(name, {}, device)
+        for parameter, value in zip((p for g in optimizer.param_groups for p in g["params"]), values, strict=True):
+            parameter.array = parameter.device.upload(value)
+        optimizer.load_state_dict(state)
+        state = optimizer.state_dict()
+        assert [a["step"] for a in state["state"].values()] == [3, 3, 3]
+    for a, b in zip(run(optimizer, 3, 6), expected, strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_array_equal(a, b)
+
+
+def test_keys_and_lists_that_went_through_json_are_understood() -> None:
+    optimizer = made("AdamW", {})
+    run(optimizer, 0, 2)
+    state = optimizer.state_dict()
+    arrays = {(i, n): value for i, slots in state["state"].items() for n, value in slots.items() if n != "step"}
+    bare = {**state, "state": {i: {"step": slots["step"]} for i, slots in state["state"].items()}}
+    text: dict[str, Any] = json.loads(json.dumps(bare))
+    assert set(text["state"]) == {"0", "1", "2"}
+    for (i, n), value in arrays.items():
+        text["state"][str(i)][n] = value
+    other = made("AdamW", {"betas": (0.1, 0.1)})
+    other.load_state_dict(text)
+    assert other.param_groups[0]["betas"] == (0.9, 0.999)
+    for a, b in zip(other.state.values(), optimizer.state.values(), strict=True):
+        np.testing.assert_array_equal(a["first"], b["first"])
+
+
+def spoilt(change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    optimizer = made("Adam", {})
+    run(optimizer, 0, 2)
+    state = optimizer.state_dict()
+    change(state)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.pop("optimizer"), "Adam: the state has no optimizer"),
+        (lambda s: s.pop("state"), "Adam: the state has no state"),
+        (lambda s: s.clear(), "Adam: the state has no optimizer, state, param_groups"),
+        (lambda s: s.update(optimizer="SGD"), "Adam: the state is that of SGD"),
+        (lambda s: s["param_groups"].pop(), r"Adam: groups of \[1\] parameters, here \[1, 2\]"),
+        (lambda s: s["param_groups"][1].update(lr=-1), "group 1: lr=-1 is negative"),
+        (lambda s: s["param_groups"][1].update(lr="x"), "group 1: lr='x' is a str, not a number"),
+        (lambda s: s["param_groups"][0].pop("eps"), "group 0: eps is missing"),
+        (lambda s: s["param_groups"][0].update(speed=1), "group 0: speed is unknown"),
+        (lambda s: s["param_groups"][1].update(params=[0, 2]), r"params \[0, 0, 2\] are not different"),
+        (lambda s: s["param_groups"][1].update(params=["a", 2]), r"are not different whole numbers"),
+        (lambda s: s["state"].update({7: {"step": 1}}), "parameter 7 is in no group"),
+        (lambda s: s["state"].update({"x": {"step": 1}}), "parameter 'x' is in no group"),
+        (lambda s: s["state"][0].pop("step"), "parameter 0: step=None is not a whole number"),
+        (lambda s: s["state"][0].update(step=1.5), "parameter 0: step=1.5 is not a whole number"),
+        (lambda s: s["state"][0].pop("second"), "parameter 0: second is missing"),
+        (lambda s: s["state"][0].update(velocity=np.zeros((3, 4))), "parameter 0: velocity is unknown"),
+        (lambda s: s["state"][1].update(first=np.zeros(1, np.float32)), r"parameter 1: first has shape \(1,\)"),
+        (lambda s: s["state"][1].update(first=np.zeros((), np.int64)), "parameter 1: first is int64, .* float32"),
+        (lambda s: s["state"][1].update(first=0.5), "parameter 1: first is a float, not an array"),
+        (lambda s: s["param_groups"][0].update(amsgrad=True), "parameter 0: largest is missing"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_changes_nothing(change: Any, message: str) -> None:
+    optimizer = made("Adam", {"lr": 0.5})
+    run(optimizer, 5, 7)
+    before = copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(CheckpointError, match=message):
+        optimizer.load_state_dict(spoilt(change))
+    after = optimizer.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    for i, slots in before["state"].items():
+        for name, value in slots.items():
+            np.testing.assert_array_equal(after["state"][i][name], value)
+
+
+def test_every_mismatch_is_listed() -> None:
+    def change(state: dict[str, Any]) -> None:
+        state["param_groups"][0]["lr"] = -1
+        state["state"][0].pop("first")
+        state["state"][2]["second"] = np.zeros(4, np.float32)
+
+    with pytest.raises(CheckpointError) as error:
+        made("Adam", {}).load_state_dict(spoilt(change))
+    assert len(str(error.value).splitlines()) == 4
+
+
+@pytest.mark.parametrize(("name", "other"), [("SGD", "Adam"), ("Adam", "SGD"), ("Adam", "AdamW"), ("AdamW", "Adam")])
+def test_another_optimizers_state_is_refused(name: str, other: str) -> None:
+    with pytest.raises(CheckpointError, match=f"^{other}: the state is that of {name}"):
+        made(other, {}).load_state_dict(made(name, {}).state_dict())
+
+
+def test_nesterov_without_momentum_is_refused_in_a_state() -> None:
+    state = made("SGD", {}).state_dict()
+    state["param_groups"][0]["nesterov"] = True
+    with pytest.raises(CheckpointError, match="nesterov needs momentum"):
+        made("SGD", {}).load_state_dict(state)
+
+
+def test_parameters_are_told_apart_by_identity() -> None:
+    """Equal tensors are different parameters, and one tensor is found again, whatever == compares."""
+    first, second = (Parameter(np.ones(3, np.float32)) for _ in range(2))
+    optimizer = optim.Adam([first, second])
+    with pytest.raises(ValueError, match="comes twice"):
+        optimizer.add_param_group({"params": [second]})
+    with pytest.raises(TypeError, match="params is a set"):
+        optimizer.add_param_group({"params": {Parameter(np.ones(3, np.float32))}})
+    with pytest.raises(ValueError, match="the group has no 'params'"):
+        optimizer.add_param_group({"lr": 0.1})
+
+
+def test_step_takes_a_closure() -> None:
+    parameter = Parameter(np.ones(3, np.float32))
+    optimizer = optim.SGD([parameter], 0.5)
+
+    def closure() -> alpha.Tensor:
+        optimizer.zero_grad()
+        loss = (parameter * parameter).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 3.0
+    np.testing.assert_array_equal(parameter.numpy(), 0)
+    assert optimizer.step() is None
+
+
+def test_zero_grad_fills_or_drops(device: str) -> None:
+    parameter = Parameter(alpha.tensor(np.ones(3, np.float32), device=device))
+    optimizer = optim.SGD([parameter])
+    parameter.grad = alpha.tensor(np.ones(3, np.float32), device=device)
+    optimizer.zero_grad(False)
+    np.testing.assert_array_equal(parameter.grad.numpy(), 0)
+    optimizer.zero_grad()
+    assert parameter.grad is None
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 1), (4,)])
+def test_a_gradient_of_another_shape_changes_nothing(device: str, shape: tuple[int, ...]) -> None:
+    good, bad = (Parameter(alpha.tensor(np.ones(3, np.float32), device=device)) for _ in range(2))
+    optimizer = optim.SGD([good, bad], 1.0)
+    good.grad = alpha.tensor(np.ones(3, np.float32), device=device)
+
+    def step() -> None:
+        bad.grad = alpha.tensor(np.ones(shape, np.float32), device=device)
+        optimizer.step()
+
+    with pytest.raises(alpha.AlphaError):
+        step()
+    np.testing.assert_array_equal(good.numpy(), 1)

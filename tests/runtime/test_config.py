@@ -1,0 +1,109 @@
+"""The ALPHA_* variables: a value or a name that means nothing is never ignored."""
+
+from __future__ import annotations
+
+import pytest
+
+from alpha import config
+from alpha.errors import ConfigError
+from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.shape import conv_shape
+from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Target
+from alpha.runtime import device as device_module
+from alpha.runtime import get_device
+from alpha.runtime.cuda.compile import cuda_compiler, target
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+
+FLAGS = [v for v in config.VARIABLES if v.meaning.startswith("1:") or v is config.ISOLATE]
+NAMED = [v for v in config.VARIABLES if v.choices]
+
+
+def test_the_table_has_flags_and_names() -> None:
+    assert {v.name for v in FLAGS} == {"ALPHA_DEBUG", "ALPHA_TUNE", "ALPHA_ISOLATE", "ALPHA_EMULATED_DEBUG"}
+    assert {v.name for v in NAMED} == {"ALPHA_CUDA_DRIVER", "ALPHA_COMPILER", "ALPHA_EMULATED_BLOCKS"}
+
+
+@pytest.mark.parametrize("variable", FLAGS, ids=lambda v: v.name)
+def test_flags_know_one_set_of_words(variable: config.Variable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, value in (("1", True), ("true", True), ("Yes", True), ("ON", True)):
+        monkeypatch.setenv(variable.name, text)
+        assert variable.flag() is value
+    for text in ("0", "false", "No", "OFF", ""):
+        monkeypatch.setenv(variable.name, text)
+        assert variable.flag() is False
+    monkeypatch.delenv(variable.name)
+    assert variable.flag() is False
+    for text in ("2", "nope", "y", " 1"):
+        monkeypatch.setenv(variable.name, text)
+        with pytest.raises(ConfigError) as info:
+            variable.flag()
+        assert str(info.value) == (
+            f"{variable.name}={text!r} is neither on (1, true, yes, on) nor off (0, false, no, off)"
+        )
+
+
+@pytest.mark.parametrize("variable", NAMED, ids=lambda v: v.name)
+def test_names_are_of_a_list(variable: config.Variable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in (*variable.choices, ""):
+        monkeypatch.setenv(variable.name, text)
+        assert variable.choice() == (text or variable.default)
+    monkeypatch.setenv(variable.name, "nope")
+    with pytest.raises(ConfigError, match=f"{variable.name}='nope' is unknown: use '{variable.choices[0]}'.* or '"):
+        variable.choice()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("operator", [FORWARD, INPUT, WEIGHT])
+def test_a_row_that_does_not_exist(operator: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    s = conv_shape("test", (64, 8, 8, 64), (64, 3, 3, 64), (1, 1), (1, 1))
+    on = Target(device, (8, 0), 108)
+    known = choose(operator, s, on)
+    for _ in range(2):
+        monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_mma_bf16_64x46")
+        with pytest.raises(ConfigError, match=r"'conv_v2_mma_bf16_64x46' is unknown: did you mean '.*'\?") as info:
+            choose(operator, s, on)
+        assert "'conv_v2_mma_bf16_64x64'" in str(info.value)
+    monkeypatch.setenv("ALPHA_CONV_VARIANT", "nope")
+    with pytest.raises(ConfigError, match="ALPHA_CONV_VARIANT='nope' is unknown: ") as info:
+        choose(operator, s, on)
+    assert all(repr(v.name) in str(info.value) for v in VARIANTS)  # nothing is close: all of them
+    monkeypatch.setenv("ALPHA_CONV_VARIANT", "")
+    assert choose(operator, s, on) is known
+
+
+def test_a_flag_that_means_nothing_stops_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALPHA_DEBUG", "maybe")
+    with pytest.raises(ConfigError, match="ALPHA_DEBUG='maybe'"):
+        choose(FORWARD, conv_shape("test", (1, 4, 4, 1), (1, 3, 3, 1), (1, 1), (0, 0)), Target("cpu"))
+
+
+def test_names_of_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_module, "_devices", {})
+    monkeypatch.setenv("ALPHA_CUDA_DRIVER", "opencl")
+    for name in ("cuda", "auto"):
+        with pytest.raises(ConfigError, match="ALPHA_CUDA_DRIVER='opencl' is unknown: use 'pycuda' or 'emulated'"):
+            get_device(name)
+    monkeypatch.setenv("ALPHA_COMPILER", "clang")
+    with pytest.raises(ConfigError, match="ALPHA_COMPILER='clang' is unknown: use 'nvcc' or 'nvrtc'"):
+        cuda_compiler("sm_80")
+    for name in ("sm80", "ampere"):
+        monkeypatch.setenv("ALPHA_ARCH", name)
+        with pytest.raises(ConfigError, match=f"ALPHA_ARCH='{name}' is unknown: use 'sm_75', .* or 'sm_120'"):
+            EmulatedDriver()
+        with pytest.raises(ConfigError, match=f"ALPHA_ARCH='{name}' is unknown: use a name such as 'sm_80'"):
+            target((8, 0))
+    monkeypatch.setenv("ALPHA_ARCH", "sm_121")
+    assert target((8, 0)) == "sm_121"
+    monkeypatch.setenv("ALPHA_ARCH", "sm_80")
+    monkeypatch.setenv("ALPHA_EMULATED_BLOCKS", "backwards")
+    with pytest.raises(ConfigError, match="ALPHA_EMULATED_BLOCKS='backwards' is unknown"):
+        EmulatedDriver()
+
+
+def test_variables_that_alpha_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALPHA_CONV_VARIENT", "x")
+    monkeypatch.setenv("ALPHA_QQQQQ", "x")
+    lines = config.unknown()
+    assert "ALPHA_CONV_VARIENT is unknown: did you mean ALPHA_CONV_VARIANT?" in lines
+    assert "ALPHA_QQQQQ is unknown" in lines
+    assert not [line for line in lines if line.startswith("ALPHA_CACHE_DIR")]

@@ -1,0 +1,134 @@
+"""Who may use the pycuda driver, on a pycuda that is made up: no GPU is needed to see that a call is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import alpha.runtime.cuda as package
+from alpha.errors import DeviceError
+from alpha.runtime.cuda.device import CudaDevice
+
+MODULE = "alpha.runtime.cuda.driver_pycuda"
+
+
+class Allocation:
+    """Host memory in the place of a GPU's."""
+
+    freed: ClassVar[list[int]] = []
+
+    def __init__(self, nbytes: int) -> None:
+        self._memory = (ctypes.c_char * (nbytes + 512))()
+
+    def __int__(self) -> int:
+        return -(-ctypes.addressof(self._memory) // 512) * 512
+
+    def free(self) -> None:
+        self.freed.append(int(self))
+
+
+def made_up() -> ModuleType:
+    drv: Any = ModuleType("pycuda.driver")
+    nothing = SimpleNamespace(
+        push=lambda: None, detach=lambda: None, synchronize=lambda: None, record=lambda stream: None
+    )
+    drv.Error = type("Error", (Exception,), {})
+    drv.MemoryError = type("MemoryError", (drv.Error,), {})
+    drv.init = lambda: None
+    drv.get_driver_version = lambda: 13000
+    drv.mem_get_info = lambda: (1 << 30, 1 << 30)
+    drv.mem_alloc = Allocation
+    drv.device_attribute = SimpleNamespace(MULTIPROCESSOR_COUNT=0, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN=1)
+    drv.Device = lambda number: SimpleNamespace(
+        name=lambda: "made up",
+        compute_capability=lambda: (8, 0),
+        get_attribute=lambda which: (108, 163 << 10)[which],
+        total_memory=lambda: 1 << 30,
+        retain_primary_context=lambda: nothing,
+    )
+    drv.Stream = lambda flags: nothing
+    drv.Event = lambda: nothing
+    drv.pagelocked_empty = lambda nbytes, dtype: np.empty(nbytes, dtype)
+    drv.memcpy_htod_async = lambda target, source, stream: ctypes.memmove(target, source.ctypes.data, source.nbytes)
+    drv.memcpy_dtoh_async = lambda target, source, stream: ctypes.memmove(target.ctypes.data, source, target.nbytes)
+    return drv
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
+    parent: Any = ModuleType("pycuda")
+    parent.driver = made_up()
+    monkeypatch.setitem(sys.modules, "pycuda", parent)
+    monkeypatch.setitem(sys.modules, "pycuda.driver", parent.driver)
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    monkeypatch.delattr(package, "driver_pycuda", raising=False)
+    monkeypatch.delenv("ALPHA_ISOLATE", raising=False)
+    device = CudaDevice(importlib.import_module(MODULE).PycudaDriver())
+    yield device
+    device.close()
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    vars(package).pop("driver_pycuda", None)
+
+
+def refusal(call: Any) -> str:
+    """The message of the `DeviceError` that a call raises in a thread of the name 'loader'."""
+    messages: list[str] = []
+
+    def work() -> None:
+        try:
+            call()
+        except DeviceError as error:
+            messages.append(str(error))
+
+    thread = threading.Thread(target=work, name="loader")
+    thread.start()
+    thread.join(30)
+    (message,) = messages
+    return message
+
+
+def test_other_threads_are_refused(gpu: CudaDevice) -> None:
+    x = gpu.upload(np.arange(5, dtype=np.float32))
+    calls = {
+        "upload": lambda: gpu.upload(np.ones(3, np.float32)),
+        "download": lambda: gpu.download(x),
+        "synchronize": gpu.synchronize,
+        "memory_stats": gpu.memory_stats,
+        "close": gpu.close,
+    }
+    for name, call in calls.items():
+        expected = f"{name}: called from thread 'loader', but the cuda device belongs to the main thread"
+        assert refusal(call).startswith(expected)
+    assert gpu.download(x).tolist() == [0, 1, 2, 3, 4]
+    driver = type(gpu.driver)
+    assert refusal(driver) == "make the cuda device in the main thread: alpha.get_device('cuda')"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python's own, of forks beside threads
+def test_a_forked_child_is_refused(gpu: CudaDevice) -> None:
+    x = gpu.upload(np.arange(5, dtype=np.float32))
+    Allocation.freed.clear()
+    child = os.fork()
+    if child == 0:
+        try:
+            gpu.download(x)
+        except DeviceError as error:
+            refused = "download: the cuda device was made before a fork" in str(error) and "'spawn'" in str(error)
+        gpu.close()  # as at the end of a program
+        os._exit(0 if refused and not Allocation.freed else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert gpu.download(x).tolist() == [0, 1, 2, 3, 4]
+    gpu.close()
+    assert Allocation.freed
+    with pytest.raises(DeviceError, match="synchronize: the cuda device is closed"):
+        gpu.synchronize()

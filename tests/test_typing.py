@@ -1,0 +1,104 @@
+"""A user's program under mypy --strict: Alpha ships its types, and its methods and functions have them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import alpha
+
+pytest.importorskip("mypy")
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = """
+import numpy as np
+
+import alpha
+import alpha.nn.functional as F
+from alpha import Tensor, nn
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        self.fc = nn.Linear(4, 3)
+        self.scale = nn.Parameter(np.ones(3, np.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.fc(x)) * self.scale
+
+
+@alpha.no_grad()
+def step(net: Net, lr: float) -> None:
+    for p in net.parameters():
+        if p.grad is not None:
+            p -= lr * p.grad
+            p.sub_(p.grad, alpha=lr)
+        p.grad = None
+
+
+@alpha.no_grad()
+def losses(net: Net, n: int) -> list[float]:
+    return [net(alpha.tensor([[1.0, 2.0, 3.0, 4.0]])).sum().item() for _ in range(n)]
+
+
+def main() -> None:
+    net = Net()
+    x = alpha.tensor(np.ones((2, 4), np.float32), dtype="float32", device="cpu", requires_grad=True)
+    y = net(x)
+    loss: Tensor = y.sum() + y.mean(dim=1, keepdim=True).sum(0).mean() - (2 ** y).sum((0, 1)) / 3
+    handle = x.register_hook(lambda g: g * 2.0)
+    loss.backward()
+    handle.remove()
+    step(net, 0.1)
+    mask: Tensor = x == 1
+    count: Tensor = (mask != (y.flatten(0)[0] > 0.5)).sum()
+    print(loss.item(), int(count), bool(loss >= 0), losses(net, 2), x[0].shape, {x: 1}[x])
+    z: Tensor = (x.exp().log().sqrt() ** x.pow(2).add(x, alpha=2)).transpose(0, 1) @ x
+    print(F.sum(z, 0), F.transpose(z, 0, 1).div(2).mul(3).sub(1).matmul(z).reshape(-1, 1), -z)
+
+
+main()
+"""
+WRONG = """
+import alpha
+
+x = alpha.tensor([1.0])
+x.mean(axis=0)
+x.sum("0")
+x.grad = 1.0
+x.backwards()
+"""
+
+
+def check(program: str, folder: Path) -> str:
+    path = folder / "program.py"
+    path.write_text(program)
+    # the installed package, as a user has it; from a checkout, the folder that holds it
+    environment = {**os.environ, "MYPYPATH": str(Path(alpha.__file__).parents[1])}
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent"]
+    command += ["--cache-dir", str(ROOT / ".mypy_cache"), str(path)]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
+    return run.stdout + run.stderr
+
+
+@pytest.mark.slow
+def test_a_users_program(tmp_path: Path) -> None:
+    output = check(PROGRAM, tmp_path)
+    assert "Success" in output, output
+    exec(compile(PROGRAM, "program", "exec"), {"__name__": "program"})
+
+
+@pytest.mark.slow
+def test_mistakes_are_found(tmp_path: Path) -> None:
+    """The types are not all Any."""
+    output = check(WRONG, tmp_path)
+    for line in (5, 6, 7, 8):
+        assert f"program.py:{line}: error" in output, output
+
+
+def test_the_types_are_shipped() -> None:
+    assert (Path(alpha.__file__).parent / "py.typed").is_file()

@@ -1,0 +1,349 @@
+"""A run that was stopped and resumed ends with the bits of one that was not; what does not fit is refused."""
+
+from __future__ import annotations
+
+import copy
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import nn
+from alpha.data import ArrayDataset, DataLoader
+from alpha.errors import CheckpointError, TrainingError
+from alpha.nn import functional as F
+from alpha.optim import SGD, Adam, CosineAnnealingLR
+from alpha.tensor import Tensor
+from alpha.train import Interrupted, Row, Run, Trainer, load_metadata, load_weights, save_weights
+from alpha.train.state_file import load_state, save_state
+
+EPOCHS, STEPS, BATCH = 3, 4, 5  # the last batch of an epoch has 3 images
+
+
+@pytest.fixture(autouse=True)
+def _usual_handler() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def data(count: int = STEPS * BATCH - 2) -> ArrayDataset:
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (count, 4, 4, 3), np.uint8)
+    return ArrayDataset(images, draw.integers(0, 2, count).astype(np.int32), ("a", "b"))
+
+
+def loader(seed: int = 7, batch_size: int = BATCH) -> DataLoader:
+    return DataLoader(data(), batch_size, shuffle=True, seed=seed)
+
+
+def trainer(device: str = "cpu", kind: Any = Adam, **options: Any) -> Trainer:
+    """Batch norm has buffers, dropout draws random numbers, the schedule steps."""
+    alpha.manual_seed(3)
+    model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(48, 2)).to(device)
+    optimizer = kind(model.parameters(), 0.05)
+    return Trainer(model, optimizer, device, schedule=CosineAnnealingLR(optimizer, EPOCHS * STEPS), **options)
+
+
+def train(run: Run, subject: Trainer) -> list[Row]:
+    """To the end, or to an interrupt, as the example does it."""
+    try:
+        while len(run.history.rows) < EPOCHS:
+            run.trained = run.trained or subject.train_epoch(loader())
+            tested = subject.evaluate(DataLoader(data(), 6))
+            run.history.rows.append(Row.of(subject.epoch, run.trained, tested))
+            run.trained = None
+            run.save(subject)
+    except Interrupted:
+        run.save(subject)
+    return run.history.rows
+
+
+def same_rows(a: list[Row], b: list[Row]) -> bool:
+    return [replace(row, seconds=0, images_per_second=0, live_mb=0) for row in a] == [
+        replace(row, seconds=0, images_per_second=0, live_mb=0) for row in b
+    ]
+
+
+def interrupt_at(subject: Trainer, call: int) -> None:
+    """Ctrl-C while the loss is computed for the `call`-th time; an epoch and its evaluation compute 7 losses."""
+    calls = iter(range(1, 1000))
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        if next(calls) == call:
+            signal.raise_signal(signal.SIGINT)
+        return F.cross_entropy(logits, labels)
+
+    subject.loss = loss
+
+
+def same_states(a: Any, b: Any) -> None:
+    if isinstance(a, dict):
+        assert {str(key) for key in a} == {str(key) for key in b}
+        for key, value in a.items():
+            if key != "seconds":
+                same_states(value, b[key] if key in b else b[str(key)])
+    elif isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    elif isinstance(a, (list, tuple)):
+        for one, other in zip(a, b, strict=True):
+            same_states(one, other)
+    else:
+        assert a == b
+
+
+@pytest.mark.parametrize("call", [1, 2, 4, 5, 7, 8, 10, 15, 21])
+def test_interrupted_and_resumed_is_uninterrupted(device: str, tmp_path: Path, call: int) -> None:
+    """Stopped in the first, a middle and the last step of an epoch, and in the evaluation after it."""
+    whole = trainer(device)
+    run = Run.start({}, tmp_path / "whole")
+    expected = train(run, whole)
+    run.close()
+
+    subject = trainer(device)
+    interrupt_at(subject, call)
+    run = Run.start({"lr": 0.05}, tmp_path / "half")
+    assert run.folder == tmp_path / "half"
+    train(run, subject)
+    run.close()
+
+    alpha.manual_seed(99)
+    resumed = trainer(device)
+    alpha.manual_seed(98)
+    again = Run.resume(tmp_path / "half")
+    assert again.options == {"lr": 0.05}
+    again.restore(resumed)
+    assert same_rows(train(again, resumed), expected)
+    again.close()
+    same_states(resumed.state_dict(), whole.state_dict())
+    weights = load_weights(tmp_path / "half" / "weights.safetensors")
+    for name, values in load_weights(tmp_path / "whole" / "weights.safetensors").items():
+        np.testing.assert_array_equal(weights[name], values)
+    assert len((tmp_path / "half" / "history.csv").read_text().splitlines()) == 1 + EPOCHS
+
+
+def test_killed_after_an_epoch_it_goes_on_from_there(tmp_path: Path) -> None:
+    whole = trainer()
+    for _ in range(2):
+        whole.train_epoch(loader())
+    subject = trainer()
+    subject.train_epoch(loader())
+    state = copy.deepcopy(subject.state_dict())
+    subject.train_epoch(loader(), steps=2)  # lost
+    resumed = trainer()
+    resumed.load_state_dict(state)
+    resumed.train_epoch(loader())
+    same_states(resumed.state_dict(), whole.state_dict())
+
+
+def test_an_interrupted_epoch_is_continued_in_the_same_process() -> None:
+    whole, subject = trainer(), trainer()
+    expected = whole.train_epoch(loader())
+    subject = trainer()
+    interrupt_at(subject, 2)
+    with pytest.raises(Interrupted):
+        subject.train_epoch(loader())
+    assert (subject.epoch, subject.step) == (1, 2)
+    with pytest.raises(CheckpointError, match="the loader that it began with: seed is 8, was 7"):
+        subject.train_epoch(loader(seed=8))
+    result = subject.train_epoch(loader())
+    assert (result.loss, result.accuracy, result.images) == (expected.loss, expected.accuracy, expected.images)
+    assert (subject.epoch, subject.step) == (1, 4)
+    subject.train_epoch(loader(seed=8))  # another epoch is free again
+
+
+def test_another_loader_is_refused_after_loading() -> None:
+    subject = trainer()
+    subject.train_epoch(loader())
+    resumed = trainer()
+    resumed.load_state_dict(subject.state_dict())
+    with pytest.raises(CheckpointError, match="batch_size is 6, was 5"):
+        resumed.train_epoch(loader(batch_size=6))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.pop("rng"), "Trainer: the state has no rng"),
+        (lambda s: s.update(precision="bf16"), "the state is of precision bf16, here float32"),
+        (lambda s: s.update(schedule=None), "the state has no schedule, the trainer has a schedule"),
+        (lambda s: s["schedule"].update(T_max=0), "T_max=0"),
+        (lambda s: s["optimizer"].update(optimizer="SGD"), "the state is that of SGD"),
+        (lambda s: s["model"].pop("3.bias"), "missing     3.bias"),
+        (lambda s: s.update(rng={"seed": -1}), "Trainer: set_rng_state"),
+        (lambda s: s.update(epoch="x"), "place in the epoch cannot be read"),
+        (lambda s: s.update(tally={"steps": 3}), "place in the epoch cannot be read"),
+    ],
+)
+def test_a_state_that_does_not_fit_changes_nothing(change: Any, message: str) -> None:
+    other = trainer()
+    other.train_epoch(loader())
+    state = other.state_dict()
+    change(state)
+    subject = trainer()
+    subject.train_epoch(loader(seed=1), steps=1)
+    before = copy.deepcopy(subject.state_dict())
+    with pytest.raises(CheckpointError, match=message):
+        subject.load_state_dict(state)
+    same_states(subject.state_dict(), before)
+    subject.train_epoch(loader(seed=2))
+
+
+def test_weights_that_are_not_finite_never_replace_the_saved_ones(tmp_path: Path) -> None:
+    run, subject = Run.start({}, tmp_path / "run"), trainer()
+    subject.train_epoch(loader())
+    run.save(subject)
+    saved = {path.name: path.read_bytes() for path in run.folder.iterdir()}
+    weight = subject.model.state_dict()
+    weight["3.weight"][1, 2] = np.nan
+    subject.model.load_state_dict(weight)
+    with pytest.raises(TrainingError, match=r"not saved: 3.weight is not finite after step 4 of epoch 1"):
+        run.save(subject)
+    assert {path.name: path.read_bytes() for path in run.folder.iterdir()} == saved
+
+
+def test_an_unread_loss_that_is_not_finite_is_not_saved(device: str, tmp_path: Path) -> None:
+    """Interrupted before a GPU's losses are read."""
+    run, subject = Run.start({}, tmp_path / "run"), trainer(device)
+    run.save(subject)
+    before = (run.folder / "checkpoint.safetensors").read_bytes()
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        signal.raise_signal(signal.SIGINT)
+        return F.cross_entropy(logits, labels) * float("nan")
+
+    subject.loss = loss
+    with pytest.raises(TrainingError, match="epoch 1: the loss is nan at step 1"):
+        train(run, subject)
+    assert (run.folder / "checkpoint.safetensors").read_bytes() == before
+
+
+# -- folders ----------------------------------------------------------------------------------
+
+
+def test_runs_get_folders_of_their_own(tmp_path: Path) -> None:
+    runs = [Run.start({"n": n}, tmp_path / "runs" / "net") for n in range(3)]
+    assert [run.folder.name for run in runs] == ["net", "net-2", "net-3"]
+    assert len({(run.folder / "run.json").read_text() for run in runs}) == 3
+
+
+START = """
+import sys
+from alpha.train import Run
+run = Run.start({}, sys.argv[1], *([sys.argv[2]] if len(sys.argv) > 2 else []))
+print(run.folder, flush=True)
+input()
+"""
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", START, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_of_runs_started_at_once_each_has_a_folder_or_an_error(tmp_path: Path, given: bool) -> None:
+    arguments = [tmp_path / "net", *([tmp_path / "net"] if given else [])]
+    processes = [start(*arguments) for _ in range(3)]
+    results = [process.communicate("\n", timeout=120) for process in processes]
+    folders = [out.strip() for out, _ in results if out]
+    assert len(set(folders)) == len(folders) == (1 if given else 3)
+    assert sum("holds a run" in errors for _, errors in results) == (2 if given else 0)
+
+
+def test_a_folder_with_a_run_is_neither_taken_nor_touched(tmp_path: Path) -> None:
+    run, subject = Run.start({"a": 1}, tmp_path / "net"), trainer()
+    subject.train_epoch(loader())
+    run.save(subject)
+    run.close()
+    before = {path.name: path.read_bytes() for path in run.folder.iterdir()}
+    with pytest.raises(CheckpointError, match=r"net: holds a run \(run.json, checkpoint.*resume.*overwrite"):
+        Run.start({}, tmp_path / "x", run.folder)
+    other = Run.start({"b": 2}, tmp_path / "x", run.folder, overwrite=True)
+    assert {path.name: path.read_bytes() for path in run.folder.iterdir()} == before  # until it saves
+    other.save(subject)
+    other.close()
+    assert Run.resume(run.folder).options == {"b": 2}
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "history.csv", "checkpoint.safetensors"])
+def test_a_folder_with_files_of_an_older_run_is_not_taken(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("old")
+    with pytest.raises(CheckpointError, match=f"holds a run \\({name}\\)"):
+        Run.start({}, tmp_path / "x", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX locks")
+def test_a_run_that_goes_on_is_neither_overwritten_nor_resumed(tmp_path: Path) -> None:
+    run, subject = Run.start({}, tmp_path / "net"), trainer()
+    run.save(subject)
+    for attempt in (lambda: Run.start({}, tmp_path / "x", run.folder, overwrite=True), lambda: Run.resume(run.folder)):
+        with pytest.raises(CheckpointError, match="net: the run there is still going on"):
+            attempt()
+    run.close()
+    Run.resume(run.folder).close()
+
+
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"nowhere: has no checkpoint.safetensors: there is no run"):
+        Run.resume(tmp_path / "nowhere")
+    run = Run.start({}, tmp_path / "net")
+    with pytest.raises(CheckpointError, match="stopped before it saved anything"):
+        Run.resume(run.folder)
+    with pytest.raises(CheckpointError, match="is a new run; there is nothing to restore"):
+        run.restore(trainer())
+    path = run.folder / "checkpoint.safetensors"
+    run.close()
+    save_weights(path, trainer().model.state_dict())
+    with pytest.raises(CheckpointError, match="holds weights, but not the state of a run"):
+        Run.resume(run.folder)
+    save_state(path, {"options": {}, "history": [{"epoch": 1}], "trained": None, "x": np.ones(1)})
+    with pytest.raises(CheckpointError, match="is not the state of a run"):
+        Run.resume(run.folder)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        Run.resume(run.folder)
+
+
+def test_a_checkpoint_of_another_model_or_optimizer_is_refused(tmp_path: Path) -> None:
+    run, subject = Run.start({}, tmp_path / "net"), trainer()
+    subject.train_epoch(loader())
+    run.save(subject)
+    run.close()
+    with pytest.raises(CheckpointError, match="SGD: the state is that of Adam"):
+        Run.resume(run.folder).restore(trainer(kind=SGD))
+
+
+def test_the_weights_say_where_they_are_from(tmp_path: Path) -> None:
+    run, subject = Run.start({"model": "tiny", "lr": 0.05}, tmp_path / "net"), trainer(precision="bf16")
+    subject.train_epoch(loader(), steps=3)
+    run.save(subject)
+    facts = load_metadata(run.folder / "weights.safetensors")
+    assert {"model": "tiny", "lr": "0.05", "epoch": "1", "step": "3", "precision": "float32"}.items() <= facts.items()
+
+
+def test_a_state_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    state = {
+        "numbers": [1, 0.1, 1e-320, -0.0, None, True, "\udcff \u4e2d"],
+        "arrays": {"0": np.array(7, np.int64), "a/b": np.array([np.nan, -0.0], np.float32)},
+        "a": {"b": np.zeros((0, 3), np.uint8)},
+    }
+    save_state(tmp_path / "s", state)
+    same_states(load_state(tmp_path / "s"), state)
+    with pytest.raises(CheckpointError, match=r"s: the state cannot be saved: .*not JSON serializable"):
+        save_state(tmp_path / "s", {"x": object()})
+    same_states(load_state(tmp_path / "s"), state)
