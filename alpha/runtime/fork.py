@@ -7,6 +7,7 @@ a child cannot use, such as threads. Systems without fork need neither.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
@@ -43,6 +44,12 @@ def in_child(method: Callable[[], None]) -> None:
     """Call this bound method in every forked child, as long as its object lives."""
     with _registering:
         _methods[:] = [*(reference for reference in _methods if reference() is not None), weakref.WeakMethod(method)]
+
+
+def keep_forever(*objects: object) -> None:
+    """Let nothing destroy these objects, not even the end of the interpreter: their destructors crash in a child."""
+    for each in objects:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
 
 
 def _before() -> None:

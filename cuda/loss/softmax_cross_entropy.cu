@@ -37,20 +37,21 @@ __device__ __forceinline__ float reduce_row(float value) {
   return value;
 }
 
-extern "C" __global__ void __launch_bounds__(LANES* ROWS)
+extern "C" __global__ void __launch_bounds__(LANES* ROWS, 1024 / (LANES * ROWS))
     softmax_cross_entropy(float* __restrict__ P, T* __restrict__ dX, const T* __restrict__ X,
                           const ALPHA_LABEL* __restrict__ labels, int N, int C, float smoothing, long long ignore) {
   const int n = blockIdx.x * ROWS + threadIdx.y;
   if (n >= N) return;  // with its whole warp, and with ROWS 1 never
   const T* row = X + size_t(n) * C;
   T* dx = dX + size_t(n) * C;
-  const long long label = labels[n];  // in 64 bits, of which none is lost
-  if (threadIdx.x == 0) P[size_t(N) + n] = label != ignore;
-  if (label == ignore) {  // all threads of the row
+  const long long given = labels[n];  // in 64 bits, of which none is lost
+  if (threadIdx.x == 0) P[size_t(N) + n] = given != ignore;
+  if (given == ignore) {  // all threads of the row
     for (int c = threadIdx.x; c < C; c += LANES) store_pack(dx + c, Pack<float, 1>{0});
     if (threadIdx.x == 0) P[n] = 0;
     return;
   }
+  const int label = given >= 0 && given < C ? int(given) : -1;
   auto x = [&](int c) { return load_pack<1>(row + c).v[0]; };
   float top = -infinity();
   for (int c = threadIdx.x; c < C; c += LANES) top = fmaxf(top, x(c));
@@ -58,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(LANES* ROWS)
   float total = 0, linear = 0;  // of exp(x - top) and of x - top
   for (int c = threadIdx.x; c < C; c += LANES) total += expf(x(c) - top), linear += x(c) - top;
   total = reduce_row<Sum>(total), linear = reduce_row<Sum>(linear);
-  const bool valid = label >= 0 && label < C;
+  const bool valid = label >= 0;
   const float share = smoothing / C, hit = valid ? 1 - smoothing : infinity() - infinity(), logarithm = logf(total);
   for (int c = threadIdx.x; c < C; c += LANES) {
     const float target = share + (c == label || !valid ? hit : 0);

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alpha.errors import DeviceError
+from alpha.runtime import fork
 from alpha.runtime.arena import Arena
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.driver import Driver
@@ -166,8 +167,12 @@ class CudaDevice(Device):
         if not (owner.here or owner.forked):
             owner.check("close")
         atexit.unregister(self.close)
-        self._maps.clear()
-        self._older_maps.clear()
-        self.arena.close(free=not owner.forked)  # a child has only copies of what its parent holds
-        self._kernels.clear()
+        if owner.forked:  # a child has only copies of what its parent holds
+            fork.keep_forever(self, self._kernels)
+            self.arena.close(free=False)
+        else:
+            self._maps.clear()
+            self._older_maps.clear()
+            self.arena.close()
+            self._kernels.clear()
         self.driver.close()

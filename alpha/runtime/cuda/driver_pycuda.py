@@ -18,6 +18,7 @@ import numpy as np
 
 from alpha import config
 from alpha.errors import DeviceError
+from alpha.runtime import fork
 from alpha.runtime.cuda.cache import compile_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments
@@ -177,8 +178,10 @@ class PycudaDriver:
         if self._context is None or not self.owner.here:
             return
         self.owner.close()
-        if self.owner.forked:  # a forked child owns nothing, but may not end pushed
-            self._allocations.clear()
+        if self.owner.forked:  # a forked child owns nothing, but may not end with a context on pycuda's stack
+            fork.keep_forever(self, self._context)
+            self._context.detach()
+            return
         for address in list(self._allocations):
             # After a kernel's fault every call fails, and the process is ending: nothing is left
             # to save.
