@@ -32,13 +32,13 @@ sanitize: $(VENV)/test.stamp  ## every kernel on the CPU under AddressSanitizer 
 parity: $(VENV)/test.stamp  ## comparisons with PyTorch, which must be installed into .venv
 	$(PYTEST) -m parity tests/parity $(ARGS) || [ $$? -eq 5 ]  # 5: no tests, without PyTorch
 
-format: $(VENV)/test.stamp  ## write the sources as ruff and clang-format want them
-	$(BIN)/ruff format .
-	@$(BIN)/clang-format -i $(CUDA_SOURCES)
-
 mutate: $(VENV)/test.stamp  ## whether tests notice changes of alpha/, about an hour; ARGS="--count 40 --file alpha/nn"
 	@$(BIN)/python -c "import mutmut, coverage" 2>/dev/null || $(PIP) --editable '.[mutate]'
 	@$(BIN)/python tests/mutate/mutate.py $(ARGS)
+
+format: $(VENV)/test.stamp  ## write the sources as ruff and clang-format want them
+	$(BIN)/ruff format .
+	@$(BIN)/clang-format -i $(CUDA_SOURCES)
 
 clean:  ## remove the environment and what tools have left; runs/ and datasets/ stay
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
