@@ -39,6 +39,11 @@ def sample_of(rows: Iterable[Variant]) -> list[ParameterSet]:
     return [pytest.param(row, id=row.name, marks=() if row.name in sample else pytest.mark.gate) for row in ordered]
 
 
+def first_of(*cases: Any) -> list[ParameterSet]:
+    """Cases of one rule as parameters: `make test` runs the first, `make gate` the others."""
+    return [pytest.param(case, id=str(case), marks=pytest.mark.gate if i else ()) for i, case in enumerate(cases)]
+
+
 def values(specs: Sequence[Spec], seed: int = 0) -> list[np.ndarray]:
     """float64 arrays: random ones for shapes, the others as they are."""
     rng = np.random.default_rng(seed)

