@@ -15,7 +15,7 @@ from alpha.primitive import Array, primitive
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor, tensor
 
-RELATIONS = {
+RELATIONS = {  # in the order that the kernel numbers them
     "==": np.equal,
     "!=": np.not_equal,
     "<": np.less,
@@ -48,8 +48,8 @@ def _(A: Array, B: Array, relation: str) -> Array:
             "compare",
             -(-Y.size // BLOCK),
             BLOCK,
-            (Y, A, B, np.int64(B.size), np.int64(Y.size)),
-            {"TYPE": CUDA_TYPES[A.dtype], "RELATION": relation},
+            (Y, A, B, list(RELATIONS).index(relation), np.int64(B.size), np.int64(Y.size)),
+            {"TYPE": CUDA_TYPES[A.dtype]},
         )
     return Y
 

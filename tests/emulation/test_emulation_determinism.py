@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from helpers import first_of
 
 import alpha
 from alpha import nn
@@ -58,7 +59,7 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("arch", first_of("sm_80", "sm_75", "sm_90a"))
 @pytest.mark.parametrize(("N", "size", "IC", "OC"), [(64, 4, 64, 64), (64, 2, 128, 128), (5, 7, 3, 20)])
 def test_convolutions(bits: Callable[[str, Run], list[Bits]], arch: str, N: int, size: int, IC: int, OC: int) -> None:
     s = conv_shape("test", (N, size, size, IC), (OC, 3, 3, IC), (1, 1), (1, 1))
@@ -75,6 +76,7 @@ def test_convolutions(bits: Callable[[str, Run], list[Bits]], arch: str, N: int,
     assert_same(bits(arch, run))
 
 
+@pytest.mark.gate
 def test_training_steps(bits: Callable[[str, Run], list[Bits]]) -> None:
     def run(on: CudaDevice) -> Bits:
         alpha.manual_seed(5)

@@ -199,6 +199,7 @@ def test_stopped_and_resumed_gives_the_bits_of_a_whole_run(tmp_path: Path, numbe
         np.testing.assert_array_equal(half_weights[name], values)
 
 
+@pytest.mark.gate  # tests/train tests the same rules without the program
 def test_a_second_run_leaves_the_first_alone_and_options_of_a_run_hold(tmp_path: Path) -> None:
     assert run_tiny(tmp_path, "SIGINT", 0, "--device", "cpu", *SMALL).returncode == 0
     first = {path.name: path.read_bytes() for path in (tmp_path / "runs" / "resnet18").iterdir()}

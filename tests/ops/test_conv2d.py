@@ -171,15 +171,19 @@ def hopper() -> CudaDevice:
         return CudaDevice(EmulatedDriver())
 
 
+@pytest.mark.parametrize("part", first_of("first shapes", "other shapes"))
 @pytest.mark.parametrize("row", sample_of(CUDA_ROWS))
-def test_every_cuda_row_equals_the_formula(row: Variant) -> None:
+def test_every_cuda_row_equals_the_formula(row: Variant, part: str) -> None:
+    """On its drawn shapes; the first two are one and the same with rows and columns exchanged."""
     device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()
     # a row for newer GPUs than this one is left to the compile gate
     target = Target("cuda", device.properties.compute_capability, device.properties.multiprocessors)
     limit = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[row.precision]
-    shapes = conv2d_geometry.of(row)
-    if not conv2d_geometry.is_hopper(row):  # a kernel is compiled once for all shapes
-        shapes += tuple(s for s in cuda_shapes() if row.can(s, target))
+    drawn = conv2d_geometry.of(row)
+    if conv2d_geometry.is_hopper(row):  # which is compiled for each shape
+        shapes = drawn[:2] if part == "first shapes" else drawn[2:]
+    else:
+        shapes = drawn if part == "first shapes" else tuple(s for s in cuda_shapes() if row.can(s, target))
     for seed, s in enumerate(shapes):
         first, second = operands(row.operator, s, "float32", seed)
         # gradients are small, activations are not
@@ -216,7 +220,11 @@ def test_every_shape_has_a_row(operator: str, target: Target) -> None:
         assert chosen in applicable(operator, s, target, precision)
 
 
-@pytest.mark.parametrize("row", sample_of(v for v in VARIANTS if v.fuses))
+# what tf32 does with a result is the code of float32
+IN_TF32 = [pytest.param(v, id=v.name, marks=pytest.mark.gate) for v in VARIANTS if v.fuses and v.precision == "tf32"]
+
+
+@pytest.mark.parametrize("row", [*sample_of(v for v in VARIANTS if v.fuses and v.precision != "tf32"), *IN_TF32])
 def test_bias_and_activation_with_the_product(row: Variant) -> None:
     """As by operators of their own, also if a tile is wider than the channels."""
     device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()

@@ -11,7 +11,7 @@ import conv2d_geometry
 import numpy as np
 import pytest
 import test_conv2d
-from helpers import sample_of
+from helpers import first_of, sample_of
 from test_conv2d import OPERATORS, arrays_of, make, relative_error
 
 import alpha
@@ -133,7 +133,7 @@ def test_what_is_not_finite_reaches_what_it_touches(row: Variant, which: int) ->
 
 
 @pytest.mark.parametrize("row", sample_of(SCALED))
-@pytest.mark.parametrize("magnitudes", MAGNITUDES, ids=str)
+@pytest.mark.parametrize("magnitudes", [*first_of(*MAGNITUDES[:3]), *first_of(*MAGNITUDES[3:])])
 def test_extreme_magnitudes(row: Variant, magnitudes: tuple[float, float]) -> None:
     """Each scale is of its own operand, and undoing both neither overflows nor underflows on the way."""
     s = shape_of(row)
