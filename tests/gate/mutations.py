@@ -37,6 +37,8 @@ CALL = re.compile(
     r"(<[^;>]*>)?\([^;]*\);"
 )
 WRAPPER = "ALPHA_EMULATED"  # a header with an emulated twin is not a kernel
+# The FFMA loop computes a sum again that is NaN, and so would repair what a missing barrier has spoiled.
+REPAIR = ("common/gemm_ffma.cuh", "not_numbers |= 1u", "not_numbers |= 0u")
 Run = Callable[[CudaDevice], list[np.ndarray]]
 
 
@@ -76,6 +78,10 @@ def judge(mutant: Mutant) -> str | None:
         line, end = lines[mutant.line - 1], mutant.column + len(mutant.text)
         lines[mutant.line - 1] = line[: mutant.column] + ";" + line[end:]
         (root / mutant.file).write_text("\n".join(lines))
+        repairing, active, inactive = REPAIR
+        text = (root / repairing).read_text()
+        assert active in text
+        (root / repairing).write_text(text.replace(active, inactive))
         for number, run in enumerate(subjects()[mutant.source]):
             expected = _expected(mutant.source, number)
             for seed in SEEDS:
