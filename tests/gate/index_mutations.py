@@ -10,6 +10,7 @@ the formula's in float64, faults, or does not end. What does not compile is no m
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -506,6 +507,9 @@ class Worker:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                with contextlib.suppress(OSError):  # what was not sent is not wanted
+                    pipe.close()  # type: ignore[union-attr]
             self._process = None
 
 
