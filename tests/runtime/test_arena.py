@@ -316,7 +316,7 @@ class TouchingArenaMachine(ArenaMachine):
 TestArenaMachine = ArenaMachine.TestCase
 TestTouchingArenaMachine = TouchingArenaMachine.TestCase
 TestArenaMachine.settings = TestTouchingArenaMachine.settings = settings(
-    max_examples=20, stateful_step_count=40, deadline=None
+    max_examples=60, stateful_step_count=40, deadline=None
 )
 
 
