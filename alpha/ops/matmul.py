@@ -83,7 +83,7 @@ def _(
 
 
 class Matmul(Function):
-    """Y = A B   A (D, M, K), B (D, K, N) or (1, K, N) -> Y (D, M, N)"""
+    """Y = A B   A (D, M, K), B (D, K, N) -> Y (D, M, N)"""
 
     def forward(self, *arrays: Array, **options: Any) -> Array:
         self.precision = get_precision()
@@ -98,9 +98,6 @@ class Matmul(Function):
         if self.needs[0]:
             dA = matmul_batch(dY, B, False, True, self.precision, self.dtypes[0])
         if self.needs[1]:
-            if B.shape[0] != A.shape[0]:  # one B for all: the batch is part of the sum
-                rows = A.shape[0] * A.shape[1]
-                A, dY = A.reshape(1, rows, A.shape[2]), dY.reshape(1, rows, dY.shape[2])
             dB = matmul_batch(A, dY, True, False, self.precision, self.dtypes[1])
         return dA, dB
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import time
 import zipfile
 from pathlib import Path
@@ -242,3 +243,12 @@ def test_a_wheel_without_the_sample(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert source.data_dir() == tmp_path / "cache" / "datasets"
     with pytest.raises(DataError, match="comes with Alpha's repository, not its wheel"):
         resolve("sample", has_gpu=False, fetch=unreachable)
+
+
+def test_names_and_sums_are_the_data_sets_own() -> None:
+    assert " ".join(cifar.CLASSES) == "airplane automobile bird cat deer dog frog horse ship truck"
+    sums = {**cifar.TRAIN_FILES, **cifar.TEST_FILES}
+    assert list(sums) == [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+    assert all(re.fullmatch("[0-9a-f]{32}", md5) for md5 in sums.values())
+    assert len(set(sums.values())) == 6
+    assert re.fullmatch("[0-9a-f]{64}", cifar.ARCHIVE.sha256)

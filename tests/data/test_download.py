@@ -29,6 +29,7 @@ class Server:
     ranges: bool = True
     breaks_after: int | None = None  # bytes a connection
     status: int = 200
+    length: str | None = None  # what it says, if not the truth
     asked: list[str | None] = field(default_factory=list)
     port: int = 0
 
@@ -53,7 +54,7 @@ def server() -> Iterator[Server]:
                 start = int(asked.removeprefix("bytes=").rstrip("-"))
             body = state.content[start:]
             self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", state.length or str(len(body)))
             self.end_headers()
             self.wfile.write(body[: state.breaks_after])
 
@@ -153,3 +154,10 @@ def test_fetch_into_a_folder_that_cannot_be_made(server: Server, tmp_path: Path)
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="cannot be fetched"):
         fetch_cifar10(tmp_path / "file" / "below" / "root", server.remote())
+
+
+def test_a_length_that_is_no_number_is_refused(server: Server, tmp_path: Path) -> None:
+    server.length = "many"
+    with pytest.raises(DataError, match="answers Content-Length: 'many', not a number"):
+        download(server.remote(), tmp_path / "f")
+    assert not list(tmp_path.iterdir())

@@ -53,3 +53,11 @@ def test_headers_are_compiled_once_and_left_aside_if_they_do_not_fit(
         (line,) = (line for line in log.splitlines() if line.endswith(".gch"))
         assert line.startswith(mark)
     assert len(list((tmp_path / "cache").rglob("*.gch"))) == 1
+
+
+def test_a_sanitizer_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALPHA_EMULATED_SANITIZE", "undefined")
+    flags = EmulatedCompiler("sm_80").identity
+    assert "-fsanitize=undefined" in flags
+    assert "-fno-sanitize-recover=undefined" in flags
+    assert "-fno-omit-frame-pointer" in flags

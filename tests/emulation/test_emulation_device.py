@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +13,8 @@ from kernel_emulator import KERNELS
 
 from alpha.errors import DeviceError
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.driver_emulated import ARCHITECTURES, EmulatedDriver
+from alpha.runtime.cuda.emulated_memory import MAX_THREADS, FiberStacks
 from alpha.runtime.cuda.kernel import Kernel
 
 
@@ -66,3 +70,45 @@ def test_new_arrays_are_nan(device: CudaDevice) -> None:
         device.fill(x, 2.5)
         np.testing.assert_array_equal(device.download(x), np.full(100, 2.5, np.float32))
         del x
+
+
+def test_sizes_are_those_of_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared memory per block as CUDA's programming guide has it, table 'technical specifications'."""
+    kibibytes = {"75": 64, "80": 163, "86": 99, "89": 99, "90": 227, "90a": 227, "100": 227, "120": 99}
+    assert {arch: shared for arch, (_, shared) in ARCHITECTURES.items()} == {
+        f"sm_{number}": size << 10 for number, size in kibibytes.items()
+    }
+    for arch, (multiprocessors, shared) in ARCHITECTURES.items():
+        monkeypatch.setenv("ALPHA_ARCH", arch)
+        driver = EmulatedDriver()
+        found = driver.properties
+        assert (found.multiprocessors, found.shared_bytes_per_block) == (multiprocessors, shared)
+        assert driver.memory_info() == (8 << 30, 8 << 30)
+        driver.close()
+
+
+def test_a_copy_beyond_an_array_is_named(device: CudaDevice) -> None:
+    x, y = device.zeros((50,), np.float32), device.zeros((10,), np.float32)
+    for target, source in ((x, y), (y, x)):
+        with pytest.raises(DeviceError, match=r"\bcopy: 200 bytes"):
+            device.driver.copy(target.address, source.address, 200)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_every_stack_has_a_page_below_it_that_nobody_may_touch() -> None:
+    each = 5 * mmap.PAGESIZE
+    stacks = FiberStacks(each)
+    assert stacks.address is not None
+    ranges = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        where, mode = line.split()[:2]
+        begin, end = (int(number, 16) for number in where.split("-"))
+        ranges.append((begin, end, mode))
+
+    def mode_at(address: int) -> str:
+        return next(mode for begin, end, mode in ranges if begin <= address < end)
+
+    for i in (0, 1, 500, MAX_THREADS - 1):
+        assert mode_at(stacks.address + i * each) == "---p"
+        assert mode_at(stacks.address + i * each + mmap.PAGESIZE) == "rw-p"
+    stacks.close()

@@ -169,6 +169,9 @@ def test_deadlock_names_the_barrier(seeded: Emulator) -> None:
     [
         ({"address": 8}, "address 0x8 is not 16-byte aligned"),
         ({"dims": (8,)}, "1 dimensions, not 2 to 5"),
+        ({"dims": (64, 8, 2, 2, 2, 2)}, "6 dimensions, not 2 to 5"),
+        ({"dims": (2**32 + 1, 8)}, r"dims \(4294967297, 8\) are not 1 to 2\^32"),
+        ({"dims": (0, 8)}, r"dims \(0, 8\) are not 1 to 2\^32"),
         ({"strides_bytes": (24,)}, "a stride is not a multiple of 16"),
         ({"box": (64, 4)}, "a box row of 256 bytes is longer than the swizzle"),
         ({"box": (2, 4)}, "a box row of 8 bytes is not a multiple of 16"),

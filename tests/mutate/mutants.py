@@ -29,9 +29,20 @@ SKIPPED = (
     | m.If(test=QUIET | m.Comparison(left=m.Name("__name__")))
     | m.Assign(targets=[m.AssignTarget(target=QUIET)])
     | m.SimpleStatementLine(body=[m.Expr(value=m.SimpleString())])
-    | m.Call(func=m.Name("cast") | m.Name("TypeVar") | m.Name("print") | m.Attribute(attr=m.Name("warn")))
+    | m.Subscript(value=m.Name("Callable") | m.Name("Union"))  # a type
+    | m.Call(
+        func=m.Name("cast")
+        | m.Name("TypeVar")
+        | m.Name("ParamSpec")
+        | m.Name("print")
+        | m.Attribute(attr=m.Name("warn"))
+    )
+    | m.Arg(keyword=m.Name("strict"))  # of zip: lengths that never differ
 )
-SKIPPED_TYPES = (cst.Annotation, cst.Decorator, cst.FunctionDef, cst.If, cst.Assign, cst.SimpleStatementLine, cst.Call)
+SKIPPED_TYPES = (
+    *(cst.Annotation, cst.Arg, cst.Assign, cst.Call, cst.Decorator, cst.FunctionDef, cst.If),
+    *(cst.SimpleStatementLine, cst.Subscript),
+)
 STORED = m.Attribute() | m.Subscript()
 REMOVABLE = (
     m.Raise()

@@ -10,6 +10,7 @@ import pytest
 import alpha
 from alpha import ShapeError, nn
 from alpha.nn import init
+from alpha.nn.init import gain
 
 X = np.random.default_rng(0).standard_normal((2, 8, 6, 3)).astype(np.float32)
 
@@ -164,3 +165,18 @@ def test_cross_entropy_loss(device: str) -> None:
     loss.backward()
     assert x.grad is not None
     np.testing.assert_allclose(x.grad.numpy(), (0.1 - np.eye(10)[:4]) / 4, atol=1e-7)
+
+
+def test_gains_are_those_of_he_and_pytorch() -> None:
+    expected = {"linear": 1, "sigmoid": 1, "tanh": 5 / 3, "relu": 2**0.5, "leaky_relu": 2**0.5}
+    assert {name: gain(name) for name in expected} == pytest.approx(expected)
+    assert gain("leaky_relu", 0.5) == pytest.approx((2 / 1.25) ** 0.5)
+    with pytest.raises(ValueError, match="gain: 'swish' is not one of linear, sigmoid, tanh, relu, leaky_relu"):
+        gain("swish")
+
+
+def test_a_layer_names_itself_in_its_errors() -> None:
+    with pytest.raises(ValueError, match=r"^Dropout: p=1\.5 is not in \[0, 1\]"):
+        nn.Dropout(1.5)
+    with pytest.raises(ValueError, match=r"^Dropout: inplace=True"):
+        nn.Dropout(inplace=True)

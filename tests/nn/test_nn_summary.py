@@ -104,3 +104,15 @@ def test_shared_modules_and_other_outputs() -> None:
 
     rows = trace(Twice(), (3, 4))
     assert [(row.name, row.parameters) for row in rows] == [("layer", 20), ("layer", 0)]
+
+
+def test_every_array_that_an_operator_keeps_is_counted() -> None:
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            self.a, self.b = nn.Linear(4, 6, bias=False), nn.Linear(4, 6, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.a(x) * self.b(x)
+
+    rows = rows_of(Product(), (3, 4))
+    assert rows["(model)"].cost.kept == 4 * 2 * 3 * 6  # both factors

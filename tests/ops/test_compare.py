@@ -147,3 +147,10 @@ def test_as_python_numbers(device: str) -> None:
     for wrong in (alpha.tensor([1.0], device=device), alpha.tensor([1, 2], device=device)):
         with pytest.raises(TypeError, match="only an integer tensor of one element is an index"):
             operator.index(wrong)
+
+
+def test_a_number_is_compared_in_the_tensors_precision(device: str) -> None:
+    """0.1 as float32 is another number than 0.1 as float64."""
+    if device == "cpu":
+        assert (alpha.tensor(np.array([0.1])) == 0.1).numpy().all()
+    assert (alpha.tensor(np.array([0.1], np.float32), device=device) == 0.1).numpy().all()

@@ -471,3 +471,63 @@ def test_a_wrong_bias_is_a_shape_error() -> None:
     x, w, b = (alpha.tensor(np.zeros(n, "f")) for n in ((1, 4, 4, 2), (3, 3, 3, 2), (2,)))
     with pytest.raises(ShapeError, match=r"bias has shape \(2,\), \(3,\) is needed"):
         F.conv2d(x, w, b)
+
+
+def test_aligned_arrays_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = make(3, (5, 5), (3, 8), (3, 3))
+    arrays = operands(FORWARD, s, "float32")
+    x, w = (alpha.tensor(np.append(np.zeros(4, np.float32), a), device="cuda")[4:].reshape(*a.shape) for a in arrays)
+    assert x.array.address % 16 == 0
+    assert x.array.address % 32 != 0
+    monkeypatch.setattr(CudaDevice, "copy", lambda *_: pytest.fail("an aligned array is copied"))
+    np.testing.assert_allclose(F.conv2d(x, w).numpy(), reference.forward(*arrays, s), atol=1e-4)
+
+
+def test_images_of_a_task_on_the_cpu() -> None:
+    """They fill the scratch, but 16 tasks and 512 rows for each product come first."""
+    assert cpu._images_per_task(1000, 4, 10, 4) == 128
+    assert cpu._images_per_task(10_000, 1000, 10, 4) == 625
+    assert cpu._images_per_task(10_000, 4, 1 << 15, 4) == 32
+
+
+def test_scratch_is_used_again() -> None:
+    large = cpu.scratch("a test's", (8, 4), np.dtype(np.float32))
+    small = cpu.scratch("a test's", (3,), np.dtype(np.float64))
+    assert (small.shape, small.dtype) == ((3,), np.float64)
+    assert np.shares_memory(large, small)
+
+
+def test_segments_of_sk_dilated() -> None:
+    """Two blocks for each multiprocessor, at least 8 steps each, at most 64 MiB of partial sums."""
+    s = make(64, (8, 8), (64, 64), (3, 3), p=(1, 1))
+    assert cuda.segments(10, 10_000, s, 108) == 22
+    assert cuda.segments(10, 100, s, 108) == 12
+    assert cuda.segments(1000, 10_000, s, 108) == 1
+    large = make(64, (8, 8), (1024, 1024), (3, 3), p=(1, 1))  # 36 MiB each
+    assert cuda.segments(10, 10_000, large, 108) == 1
+
+
+def test_a_tile_is_what_its_row_says() -> None:
+    for row in VARIANTS:
+        if conv2d_geometry.is_hopper(row):
+            tile = Tile.of(row)
+            named = {
+                "BM": tile.BM,
+                "BN": tile.BN,
+                "OPERANDS": tile.operands,
+                "PLANES": tile.planes,
+                "BLOCKS": tile.blocks,
+            }
+            assert named.items() <= row.tile.items()
+
+
+def test_clocks_of_the_tensor_cores() -> None:
+    """1024 multiplications of tf32 per clock, 2048 of 16 bits; float32 is three products of halves."""
+    assert Tile(128, 128, "TF32").clocks == 128 * 128 * 32 / 1024
+    assert Tile(128, 128, "BF16").clocks == 128 * 128 * 64 / 2048
+    assert Tile(128, 128, "HALVES", 2).clocks == 3 * 128 * 128 * 64 / 2048
+
+
+def test_the_gpu_of_a_target_is_no_part_of_it() -> None:
+    """So that a choice is remembered for all GPUs of a kind."""
+    assert Target("cuda", (9, 0), 132, gpu=alpha.get_device("cpu")) == Target("cuda", (9, 0), 132)

@@ -197,3 +197,23 @@ def test_a_product_is_timed_against_cuda_matmul(gpu: Device, monkeypatch: pytest
     calls = matmul_cuda._calls(p, choose(*p.as_convolution(), cuda_target(gpu)), gpu)  # type: ignore[misc]
     values = [gpu.download(call()) for call in calls.values()]
     np.testing.assert_allclose(*values, atol=1e-4)
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_what_the_table_would_take_is_the_default_of_a_product(
+    gpu: Device, monkeypatch: pytest.MonkeyPatch, pays: bool
+) -> None:
+    if cuda_target(gpu).compute_capability < (8, 0):
+        pytest.skip("a GPU without tensor cores")
+    asked: list[tuple[str, ...]] = []
+    forget()
+    monkeypatch.setattr(matmul_cuda, "pays", lambda *_: pays)
+
+    def winner(device: Device, key: str, names: tuple[str, ...], calls: object) -> str:
+        asked.append(names)
+        return names[0]
+
+    monkeypatch.setattr(tune, "winner", winner)
+    row = matmul_cuda.choose_row(Product(1, 64, 64, 64, False, True), gpu, "float32")
+    assert (row is not None) == pays
+    assert asked[-1].index("matmul") == (1 if pays else 0)

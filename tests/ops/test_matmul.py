@@ -203,3 +203,12 @@ def test_a_row_is_taken_where_it_pays(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "alpha: matmul A B^T D 1 M 256 N 256 K 65536 float32: matmul\n" in capsys.readouterr().err
     monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_64x64")
     assert name(few) == "conv_v2_64x64"
+
+
+@pytest.mark.parametrize(("M", "N", "K"), [(3, 5, 1_200_000), (400_000, 3, 5), (5, 400_000, 3), (300, 200, 100)])
+def test_products_that_workers_share(monkeypatch: pytest.MonkeyPatch, M: int, N: int, K: int) -> None:
+    monkeypatch.setenv("ALPHA_CPU_THREADS", "3")
+    rng = np.random.default_rng(0)
+    A, B = rng.standard_normal((M, K)), rng.standard_normal((K, N))
+    found = (alpha.tensor(A) @ alpha.tensor(B)).numpy()
+    np.testing.assert_allclose(found, np.einsum("mk,kn->mn", A, B, optimize=True), rtol=0, atol=1e-9)

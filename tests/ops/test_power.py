@@ -109,3 +109,9 @@ def test_the_sign_of_zero_survives(device: str) -> None:
     x = alpha.tensor([-0.0], device=device)
     for y in (x * 2.0, x / 2.0, x + -0.0, 0.0 - -x, x**1, x.sqrt()):
         assert np.signbit(y.numpy()).all(), y
+
+
+def test_two_dtypes_are_refused_by_the_name_of_the_operator() -> None:
+    x, e = alpha.tensor(np.ones(2)), alpha.tensor(np.ones(2, np.float32))
+    with pytest.raises(TypeError, match=r"^pow: dtypes float64 and float32 differ"):
+        x**e

@@ -249,3 +249,19 @@ def test_numpy_scalars_are_numbers() -> None:
     group = optimizer.param_groups[0]
     assert (group["lr"], group["betas"]) == (0.5, (0.5, 0.25))
     assert {type(group["lr"]), *map(type, group["betas"])} == {float}
+
+
+def test_the_rules_of_every_optimizer() -> None:
+    assert set(optim.Optimizer.rules) == {"lr", "weight_decay"}
+    for name in OPTIMIZERS:
+        assert set(getattr(optim, name).rules) <= set(arguments(name))
+
+
+def test_a_parameter_that_was_given_another_array_is_not_updated() -> None:
+    a, b = (Parameter(np.ones(3, np.float32)) for _ in range(2))
+    optimizer = optim.SGD([a, b], lr=0.1)
+    a.grad, b.grad = (alpha.tensor(np.ones(3, np.float32)) for _ in range(2))
+    b.array = np.ones(4, np.float32)
+    with pytest.raises(alpha.GradientError, match=r"^SGD: a gradient is float32 \(3,\) on cpu, its parameter .*\(4,\)"):
+        optimizer.step()
+    np.testing.assert_array_equal(a.numpy(), 1)

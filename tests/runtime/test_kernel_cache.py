@@ -260,3 +260,31 @@ def test_nvrtc(folder: Path) -> None:
     assert "registers" in read_log(path)
     with pytest.raises(CompileError, match="ALPHA_A"):
         build(folder, compiler)
+
+
+def test_who_builds_holds_up_the_others(folder: Path) -> None:
+    """So that each artefact is built once."""
+    lock, entered = folder / "lock", threading.Event()
+
+    def second() -> None:
+        with cache._one_builder(lock):
+            entered.set()
+
+    thread = threading.Thread(target=second)
+    with cache._one_builder(lock):
+        thread.start()
+        assert not entered.wait(0.2)
+    assert entered.wait(10)
+    thread.join()
+
+
+def test_a_rename_that_fails_gives_its_reason(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, target: Path) -> Path:
+        if path.name.startswith(".build-") and "cache" in path.parts:
+            raise PermissionError(13, "not here")
+        return real(path, target)
+
+    real = Path.rename
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.warns(RuntimeWarning, match="not here"):
+        assert build(folder, Copier()).is_file()

@@ -263,3 +263,17 @@ def test_cores_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workers.count() == 6
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert workers.count() == 1
+
+
+def test_as_many_workers_as_there_are_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last chunk is short, and it has a worker of its own."""
+    monkeypatch.setenv("ALPHA_CPU_THREADS", "8")
+    together = threading.Barrier(4, timeout=20)
+    chunks: list[tuple[int, int]] = []
+
+    def body(start: int, stop: int) -> None:
+        together.wait()
+        chunks.append((start, stop))
+
+    workers.parallel_for(10, 3, body)
+    assert sorted(chunks) == [(0, 3), (3, 6), (6, 9), (9, 10)]

@@ -29,3 +29,7 @@ def test_a_mistake_is_one_line(arguments: list[str], message: str, capsys: pytes
         parser.parse_args(arguments)
     assert stop.value.code == 2
     assert capsys.readouterr().err == f"program: {message} (--help lists the options)\n"
+
+
+def test_the_least_that_is_taken() -> None:
+    assert (positive_int("1"), natural_int("0"), positive_float("1e-9")) == (1, 0, 1e-9)

@@ -344,6 +344,7 @@ def test_a_state_comes_back_bit_for_bit(tmp_path: Path) -> None:
     }
     save_state(tmp_path / "s", state)
     same_states(load_state(tmp_path / "s"), state)
+    assert '{"$array": "0/arrays/0"}' in load_metadata(tmp_path / "s")["alpha.state"]  # older files stay readable
     with pytest.raises(CheckpointError, match=r"s: the state cannot be saved: .*not JSON serializable"):
         save_state(tmp_path / "s", {"x": object()})
     same_states(load_state(tmp_path / "s"), state)
