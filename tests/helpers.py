@@ -25,17 +25,23 @@ def compiled_quickly() -> AbstractContextManager[object]:
     return patch.dict(os.environ, ALPHA_EMULATED_OPTIMIZE="1")
 
 
-def sample_of(rows: Iterable[Variant]) -> list[ParameterSet]:
-    """Rows of the table of convolutions as parameters: those that `make test` runs, and the others for `make gate`.
-
-    `make test` runs the smallest tile of each kernel in each precision and with each kind of operands.
-    """
-    ordered = list(rows)
+def sample_names(rows: Iterable[Variant]) -> set[str]:
+    """The smallest tile of each kernel in each precision and with each kind of operands."""
     smallest: dict[object, Variant] = {}
-    for row in sorted(ordered, key=lambda row: math.prod(row.tile.get(side, 1) for side in ("BM", "BN"))):
+    for row in sorted(rows, key=tile_area):
         kinds = tuple(value for value in row.tile.values() if isinstance(value, str))
         smallest.setdefault((row.operator, row.run, row.precision, kinds), row)
-    sample = {row.name for row in smallest.values()}
+    return {row.name for row in smallest.values()}
+
+
+def tile_area(row: Variant) -> int:
+    return math.prod(row.tile.get(side, 1) for side in ("BM", "BN"))
+
+
+def sample_of(rows: Iterable[Variant]) -> list[ParameterSet]:
+    """Rows of the table of convolutions as parameters: those that `make test` runs, and the others for `make gate`."""
+    ordered = list(rows)
+    sample = sample_names(ordered)
     return [pytest.param(row, id=row.name, marks=() if row.name in sample else pytest.mark.gate) for row in ordered]
 
 

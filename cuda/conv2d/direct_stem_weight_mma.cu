@@ -8,7 +8,7 @@
 //   BF16 0, PRODUCTS 1   operands rounded to tf32
 //   BF16 1, PRODUCTS 1   X, dY bfloat16; a word of the band is the pair of a number and the one of the next pixel
 // An infinity or NaN of dY reaches the dW of its output channel alone, one of X also that of its neighbours in the band.
-// Grid: (blocks, ceil(OC / 64)). Block: 256. part (blocks, OC, FH, FW, IC) float32.
+// Grid: (blocks, ceil(OC / 64)), blocks at most the bands. Block: 256. part (blocks, OC, FH, FW, IC) float32.
 // Shared memory: 3 PIXELS 72 sizeof(dY) + 8 (octets of a band, to whole chunks) + 2 x 4 words of the band, which is
 // ((rows - 1) sh + FH) ((8 ceil(OW / 8) - 1) sw + FW) IC. Needs sm_80, rows of dY of whole 16 bytes.
 // Macros: BF16 0 | 1, PRODUCTS 1 | 3, WN 1 | 2 | 4 and NF <= 5: 8 NF WN >= FH FW IC.
@@ -49,8 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const int r = __umulhi(word, reciprocal);
     return task.band.at(X + (long)task.image * s.IH * s.IW * s.IC, s, r, word - r * width);
   };
-  if (int(blockIdx.x) < tasks)
-    for (int i = threadIdx.x; i < words; i += THREADS) put(bands, i, step, fetch(Task(s, blockIdx.x, most_rows), i));
+  for (int i = threadIdx.x; i < words; i += THREADS) put(bands, i, step, fetch(Task(s, blockIdx.x, most_rows), i));
   __syncthreads();  // the octets are there
 
   // Brings the next chunk: this thread 16 bytes of a pixel, of PER_ROUND octets a round.

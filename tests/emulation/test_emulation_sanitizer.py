@@ -13,7 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import sample_names, tile_area
 from kernel_emulator import source_line
+
+from alpha.ops.conv2d.variant import Variant
+from alpha.ops.conv2d.variants import VARIANTS
 
 SOURCE = "faults.cu"
 HERE = Path(__file__).parent
@@ -96,16 +100,28 @@ def test_correct_kernels_are_silent() -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+def largest_tiles() -> set[str]:
+    """Of the rows that run the same kernel with the same kind of operands, that of the largest tile."""
+    largest: dict[object, Variant] = {}
+    for row in sorted((v for v in VARIANTS if v.device == "cuda"), key=tile_area):
+        largest[row.operator, row.run, row.tile.get("OPERANDS")] = row
+    return {row.name for row in largest.values()}
+
+
 @pytest.mark.sanitize
 def test_operators_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every primitive, and every row of the variant table, on the architecture that has them all."""
+    """Every primitive, and the smallest and largest tiles of each kernel, on the architecture that has them all."""
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
-    names = "test_cuda_equals_cpu or test_every_cuda_row_equals_the_formula or test_moments"
-    files = [
-        str(HERE.parent / "ops" / name) for name in ("test_primitives.py", "test_conv2d.py", "test_conv2d_moments.py")
+    tests = str(HERE.parent / "ops" / "test_conv2d.py") + "::test_every_cuda_row_equals_the_formula"
+    names = sorted(largest_tiles() | sample_names(v for v in VARIANTS if v.device == "cuda"))
+    moments = sorted(sample_names(v for v in VARIANTS if v.finds_moments and v.precision != "tf32"))
+    ids = [
+        *(f"{tests}[{name}-{part}]" for name in names for part in ("first shapes", "other shapes")),
+        *(f"{HERE.parent}/ops/test_conv2d_moments.py::test_moments_of_the_result[{name}]" for name in moments),
+        f"{HERE.parent}/ops/test_primitives.py::test_cuda_equals_cpu",
     ]
     options = ("-q", "-m", "not sanitize", "-p", "no:cacheprovider", "--numprocesses", "auto", "--dist", "worksteal")
-    result = sanitized("-m", "pytest", *options, "-k", names, *files)
+    result = sanitized("-m", "pytest", *options, *ids)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
     assert " passed" in result.stdout
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import functools
+import itertools
 import json
 import os
 import pickle
@@ -21,6 +23,7 @@ import select
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,7 +38,7 @@ sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "gate")]
 
 import conv2d_geometry  # noqa: E402
 import test_conv2d  # noqa: E402
-from helpers import compiled_quickly  # noqa: E402
+from helpers import compiled_quickly, tile_area  # noqa: E402
 
 from alpha.errors import DeviceError  # noqa: E402
 from alpha.ops.conv2d.variant import ChannelMoments  # noqa: E402
@@ -48,6 +51,9 @@ from alpha.runtime.cuda.driver_emulated import EmulatedDriver  # noqa: E402
 
 FOLDERS = ("conv2d", "matmul")
 SUBJECTS = "subjects.pickle"  # in the copy: to draw the geometries takes a worker some time
+SEVERAL_PARTS = ("conv_v2_bf16_256x64", "conv_v2_wgmma_256x64", "ks_deconv_bf16_128x128", "sk_dilated_bf16_128x128")
+PARTS = 16  # of the runs without a mutant, for so many processors
+FEW = 3  # multiprocessors, so that a block takes up several tiles
 PATIENCE = 60  # seconds of a mutant; then it does not end
 LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}
 
@@ -134,9 +140,13 @@ def mutants() -> tuple[Mutant, ...]:
             code = line.split("//")[0].rstrip()
             if NO_CODE.search(code) or DECLARATION.match(code):
                 continue
+            seen: Counter[str] = Counter()
             for column, end, kind, change, before, after in _changes(code):
                 if kind == "swap" and "." not in change and not re.search(rf"\b{change.split()[-1]}\b", text):
                     continue  # no such name
+                seen[change] += 1
+                if seen[change] > 1:
+                    change += f", place {seen[change]}"
                 name = path.relative_to(root).as_posix()
                 found.append(
                     Mutant(len(found) + 1, name, number, column, end, kind, change, before, after, code.strip())
@@ -270,7 +280,9 @@ def subjects() -> dict[str, list[Run]]:
     """What launches each kernel file: of each way to take operands the smallest tile, on its row's geometries."""
     found: dict[str, list[Run]] = {}
     for row in rows():
-        runs = [Run(conv2d_geometry.cost(row, s), row.name, s) for s in conv2d_geometry.of(row)]
+        several, whole = row.name in SEVERAL_PARTS, conv2d_geometry.whole(row)
+        shapes = [*conv2d_geometry.of(row)[: 2 if several else None], *([whole] if whole and not several else [])]
+        runs = [Run(conv2d_geometry.cost(row, s), row.name, s) for s in shapes]
         for source in sources_of(row):
             found.setdefault(source, []).extend(runs)
     found["matmul/matmul.cu"] = [Run(case[0].M, "", case) for case in _products()]
@@ -279,25 +291,22 @@ def subjects() -> dict[str, list[Run]]:
 
 @functools.cache
 def rows() -> tuple[Any, ...]:
+    """Of each way to take operands the smallest tile; and a tile of several parts on either side of each operator."""
     ways, found = set(), []
-    for row in sorted((v for v in VARIANTS if v.device == "cuda"), key=lambda v: (_tile(v), v.precision != "bf16")):
+    for row in sorted((v for v in VARIANTS if v.device == "cuda"), key=lambda v: (tile_area(v), v.precision != "bf16")):
         way = row.run, row.tile.get("OPERANDS"), row.tile.get("BF16"), row.tile.get("PLANES", 2) == 2
         one_plane = row.tile.get("OPERANDS") in ("HALVES", "FLOATS") and row.tile["PLANES"] == 1
-        if way not in ways and not one_plane and row.name != "direct_stem_tf32":
+        if (way not in ways and not one_plane and row.name != "direct_stem_tf32") or row.name in SEVERAL_PARTS:
             ways.add(way)
             found.append(row)
     return tuple(found)
-
-
-def _tile(row: Any) -> int:
-    return int(row.tile.get("BM", 1) * row.tile.get("BN", 1))
 
 
 @functools.cache
 def _launches(name: str) -> tuple[Any, ...]:
     row = next(v for v in VARIANTS if v.name == name)
     on = CudaDevice(conv2d_geometry.RecordingDriver("sm_90a"))
-    for s in conv2d_geometry.of(row):
+    for s in (*conv2d_geometry.of(row), *filter(None, [conv2d_geometry.whole(row)])):
         _launch(row, s, on, on.zeros)
     return tuple(x for x in on.driver.launches if x.source.split("/")[0] in FOLDERS)
 
@@ -352,8 +361,9 @@ def _case(name: str, s: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The operands of a row and its result in float64."""
     row = next(v for v in VARIANTS if v.name == name)
     first, second = (a.astype(test_conv2d.arrays_of(row)) for a in test_conv2d.operands(row.operator, s, "float32"))
+    turn = (*conv2d_geometry.of(row), s).index(s)
     for a in (first, second) if row.precision == "float32" else ():  # so that a scale that does not see it overflows
-        a.flat[0] = 100
+        a.flat[(0, a.size - 1, a.size // 2, a.size // 3)[turn % 4]] = 100
     exact = test_conv2d.OPERATORS[row.operator][0](first.astype(np.float64), second.astype(np.float64), s)
     if row.fuses:
         exact = exact + _bias(exact.shape[-1])
@@ -411,14 +421,19 @@ def _run_product(p: Product, one_b: bool, device: CudaDevice) -> str | None:
 
 
 class SwitchingDriver(EmulatedDriver):
-    """Takes the kernels from a copy with mutants, of which one is on."""
+    """Takes the kernels from a copy with mutants, of which one is on.
 
-    def __init__(self, root: Path) -> None:
-        arch = patch.dict(os.environ, ALPHA_ARCH="sm_90a")
-        with compiled_quickly(), arch:
+    `small`: a GPU of few multiprocessors, whose threads come in another order.
+    """
+
+    def __init__(self, root: Path, mutant: int, small: bool) -> None:
+        variables = patch.dict(os.environ, ALPHA_ARCH="sm_90a", ALPHA_EMULATED_SEED="1" if small else "0")
+        with compiled_quickly(), variables:
             super().__init__()
+        if small:
+            self.properties = dataclasses.replace(self.properties, multiprocessors=FEW)
         self._root = root
-        self.mutant = 0
+        self.mutant = mutant
 
     def compile(self, source: Path, options: Sequence[str]) -> Path:
         name = source.relative_to(source_root())
@@ -434,15 +449,14 @@ class SwitchingDriver(EmulatedDriver):
         return library
 
 
-def judge(number: int, root: Path, progress: Callable[[], object] = lambda: None) -> str | None:
-    """What gives a mutant away, or None; 0 is none of them."""
+def judge(number: int, root: Path, progress: Callable[[], object] = lambda: None, part: int = 0) -> str | None:
+    """What gives a mutant away, or None; 0 is none of them, on one of PARTS of the runs."""
     file = mutants()[number - 1].file if number else ""
     found: dict[str, list[Run]] = pickle.loads((root / SUBJECTS).read_bytes())
     runs = [run for source, each in found.items() if not number or file in included_by(source) for run in each]
-    for run in sorted(dict.fromkeys(runs), key=lambda run: run.price):
-        driver = SwitchingDriver(root)
-        driver.mutant = number
-        device = CudaDevice(driver)
+    ordered = sorted(dict.fromkeys(runs), key=lambda run: run.price)
+    for small, run in itertools.product((False, True), ordered if number else ordered[part::PARTS]):
+        device = CudaDevice(SwitchingDriver(root, number, small))
         try:
             wrong = run(device)
         except DeviceError as error:
@@ -463,12 +477,12 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._read = b""
 
-    def verdict(self, number: int) -> str | None:
+    def verdict(self, number: int, part: int = 0) -> str | None:
         if self._process is None:
             command, self._read = [sys.executable, __file__, str(self._root)], b""
             self._process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{number}\n".encode())
+        self._process.stdin.write(f"{number} {part}\n".encode())
         while True:
             line = self._line()
             if line is None or line == b"":
@@ -516,20 +530,32 @@ class Worker:
 Report = Callable[[int, str | None], object]
 
 
+def judge_without(root: Path) -> list[str]:
+    """What is wrong without a mutant."""
+    return [text for text in _judge([(0, part) for part in range(PARTS)], root) if text is not None]
+
+
 def judge_all(
     numbers: Sequence[int], root: Path, report: Report = lambda number, verdict: None
 ) -> dict[int, str | None]:
-    """Verdicts by number; the processors share the work."""
-    waiting = list(numbers)[::-1]
-    verdicts: dict[int, str | None] = {}
+    """Verdicts by number."""
+    return dict(zip(numbers, _judge([(number, 0) for number in numbers], root, report), strict=True))
+
+
+def _judge(
+    tasks: Sequence[tuple[int, int]], root: Path, report: Report = lambda number, verdict: None
+) -> list[str | None]:
+    """The verdict of each (number, part); the processors share the work."""
+    waiting = list(enumerate(tasks))[::-1]
+    verdicts: list[str | None] = [None] * len(tasks)
 
     def work(_: int) -> None:
         worker = Worker(root)
         try:
             while waiting:
-                number = waiting.pop()
-                verdicts[number] = worker.verdict(number)
-                report(number, verdicts[number])
+                index, (number, part) = waiting.pop()
+                verdicts[index] = worker.verdict(number, part)
+                report(number, verdicts[index])
         finally:
             worker.close()
 
@@ -542,7 +568,8 @@ def main() -> None:
     root = Path(sys.argv[1])
     os.environ["ALPHA_CUDA_DRIVER"] = "emulated"
     for line in sys.stdin:
-        print(json.dumps(judge(int(line), root, lambda: print(flush=True))), flush=True)
+        number, part = map(int, line.split())
+        print(json.dumps(judge(number, root, lambda: print(flush=True), part)), flush=True)
 
 
 if __name__ == "__main__":

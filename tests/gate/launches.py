@@ -35,8 +35,9 @@ import test_conv2d  # noqa: E402
 import test_primitives  # noqa: E402
 
 GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for as sm_90a
-TURNS = ("sm_86", "sm_89", "sm_100", "sm_120")  # they run what sm_80 runs, by the same code
+TURNS = ("sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")  # they run what sm_80 runs, by the same code
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
+TURN = 8  # of the small shapes, each of Hopper's rows compiles one of so many
 REGISTERS = 128  # most a thread, where no variant row says otherwise
 
 
@@ -96,7 +97,7 @@ def shapes_of(row: Variant) -> list[ConvShape]:
     if "BLOCKS" not in row.tile:
         return shapes
     rows = [v for v in VARIANTS if v.operator == row.operator and "BLOCKS" in v.tile]
-    turn = [s for s in shapes if row.can(s, HOPPER)][rows.index(row) % 4 :: 4]
+    turn = [s for s in shapes if row.can(s, HOPPER)][rows.index(row) % TURN :: TURN]
     if row.tile["BLOCKS"] == 2:  # of few tiles, each has a multiprocessor
         turn.append(test_conv2d.MANY)
     return list(dict.fromkeys((*turn, test_conv2d.LONG)))

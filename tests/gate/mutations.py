@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import conv2d_geometry
 import launches
 import numpy as np
 from helpers import compiled_quickly
@@ -173,8 +174,8 @@ def _tile_size(row: Variant) -> int:
 def _row_runs(row: Variant) -> list[Run]:
     target = cuda_target(launches.device(ARCH))
     makers = row.tile.get("OPERANDS") == "FLOATS"  # few shapes show that one does not wait
-    shapes = launches.test_conv2d.cuda_shapes() if makers else launches.shapes_of(row)
-    shapes = [s for s in shapes if row.can(s, target)]
+    edges = launches.test_conv2d.cuda_shapes() if makers else [launches.test_conv2d.LONG]
+    shapes = [s for s in (*conv2d_geometry.of(row), *edges) if row.can(s, target)]
     if row.finds_moments:  # the next tile's moments take their place
         shapes.append(launches.test_conv2d.MANY)
 

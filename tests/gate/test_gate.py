@@ -7,9 +7,7 @@ the architecture, only which kernels are launched does. So architectures that la
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
 
-import batches
 import launches
 import pytest
 import resources
@@ -18,8 +16,7 @@ from recorder import Launch
 
 from alpha.ops.conv2d.variants import VARIANTS
 from alpha.primitive import REGISTRY
-from alpha.runtime.cuda.cache import compile_cached, read_log, source_root
-from alpha.runtime.cuda.compile import nvcc_compiler
+from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.driver_emulated import ARCHITECTURES, DEFAULT_ARCH
 from alpha.runtime.cuda.emulated_compiler import entries
 
@@ -28,16 +25,11 @@ needs_nvcc = pytest.mark.skipif(
 )
 
 NEWEST_FIRST = ("sm_90a", "sm_80", "sm_75")
-Compiled = Callable[[str, Iterable[Launch]], Mapping[batches.Unit, resources.Report]]
 
 
 def problems(arch: str, budgets: dict[Launch, int]) -> list[str]:
     """What is wrong with the kernels once they are compiled, one line each."""
-    return misfits(arch, budgets, resources.compile_all(arch, budgets))
-
-
-def misfits(arch: str, budgets: dict[Launch, int], reports: Mapping[batches.Unit, resources.Report]) -> list[str]:
-    """The same of reports that are there."""
+    reports = resources.compile_all(arch, budgets)
     found = set()
     for launch, budget in budgets.items():
         report = reports[launch.unit]
@@ -78,34 +70,13 @@ def one_configuration_of_each() -> dict[str, tuple[str, Launch]]:
     return found
 
 
-def misfits_of_one_each(compiled: Compiled) -> list[str]:
-    found = []
-    for arch in NEWEST_FIRST:
-        units = {launch.unit for at, launch in one_configuration_of_each().values() if at == arch}
-        budgets = {x: launches.budget(x, arch) for x in launches.record(arch) if x.unit in units}
-        found += misfits(arch, budgets, compiled(arch, budgets))
-    return found
-
-
 @needs_nvcc
 def test_each_kernel_fits() -> None:
     """In one configuration."""
-    assert not misfits_of_one_each(resources.compile_all)
-
-
-@needs_nvcc
-@pytest.mark.gate
-def test_each_kernel_fits_as_it_is_compiled_on_a_gpu_machine() -> None:
-    """One file at a time."""
-
-    def alone(arch: str, found: Iterable[Launch]) -> dict[batches.Unit, resources.Report]:
-        assert resources.NVCC is not None
-        compiler = nvcc_compiler(resources.NVCC, arch)
-        units = {launch.unit for launch in found}
-        artefacts = {(f, o): compile_cached(compiler, source_root() / f, o) for f, o in units}
-        return {unit: resources.read_report(read_log(artefact)) for unit, artefact in artefacts.items()}
-
-    assert not misfits_of_one_each(alone)
+    for arch in NEWEST_FIRST:
+        units = {launch.unit for at, launch in one_configuration_of_each().values() if at == arch}
+        found = problems(arch, {x: launches.budget(x, arch) for x in launches.record(arch) if x.unit in units})
+        assert not found, "\n" + "\n".join(found)
 
 
 @needs_nvcc

@@ -5,8 +5,8 @@ A seeded sample of the mutants is judged; ALPHA_MUTANTS=all judges all of them, 
 
 from __future__ import annotations
 
+import hashlib
 import os
-import random
 from pathlib import Path
 
 import index_mutations
@@ -16,15 +16,76 @@ from index_mutations import Mutant
 from alpha.errors import AlphaError
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
-SAMPLE, LEAST_SCORE = 100, 0.9
-# (file, what changes, code of the line): why no result changes
+SAMPLE = 100
+# (file, what changes, code of the line): why no result changes. They are not judged.
 ONLY_FIRST = "of the split position only `first` is read, and that does not depend on the size of dY"
+SANITIZED = "it touches what lies beyond an array and changes nothing: AddressSanitizer sees that (`make sanitize`)"
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
-        "conv2d/direct_stem_weight_mma.cu",
+        "conv2d/direct_stem_mma.cu",
+        "without * PIECE, place 2",
+        "for (int i = threadIdx.x * PIECE; i < channels * K; i += THREADS * PIECE) {",
+    ): "it reads each number PIECE times",
+    ("conv2d/direct_stem_mma.cu", "without + PIECE", "if (i + PIECE <= channels * K) {"): SANITIZED,
+    (
+        "conv2d/direct_stem_mma.cu",
         "< -> <=",
-        "if (int(blockIdx.x) < tasks)",
-    ): "a grid has no more blocks than there are tasks",
+        "for (int p = 0; p < PLANES; p++) pairs[i].v[2 * p + r] = pair.v[p];",
+    ): "the next pair overwrites it; the last one is for AddressSanitizer",
+    (
+        "conv2d/direct_stem_weight_mma.cu",
+        "without * THREADS, place 2",
+        "const int share = (words + chunks * THREADS - 1) / (chunks * THREADS);",
+    ): "the first chunk brings all words, the others none",
+    ("conv2d/direct_stem_mma.cu", "< -> <=", "for (int i = 0; i < PIECE; i++) {"): SANITIZED,
+    (
+        "conv2d/sk_dilated.cu",
+        "without - 1",
+        "const int chunks = (s.N + BK - 1) / BK, total = oh.size() * ow.size() * chunks;",
+    ): "a chunk without images adds zeros",
+    (
+        "conv2d/ks_deconv_wgmma.cu",
+        "without - cw_s",
+        "taps = {h.taps.size(), max(cw_e - cw_s, 0), h.first + h.taps.begin, w.first + cw_s, "
+        "tap, tap_row, tap_column, 1, 0,",
+    ): "the taps too many meet the zeros beyond dY",
+    ("conv2d/band_products.cuh", "< -> <=", "for (int r = 0; r < R; r++) sum[r] += block[r];"): SANITIZED,
+    (
+        "conv2d/band_products.cuh",
+        "< -> <=",
+        "for (int e = 0; e < 2; e++)",
+    ): "the second half overwrites what the first writes too much; that of the second is for AddressSanitizer",
+    (
+        "conv2d/direct_stem.cu",
+        "< -> <=",
+        "for (int first = 0; first < pixels; first += 32 * PIXELS) {",
+    ): "a pass beyond the last pixel stores nothing",
+    (
+        "conv2d/direct_stem_weight.cu",
+        "< -> <=",
+        "for (int pixel = group; pixel < pixels; pixel += AHEAD * P) {",
+    ): "a pass beyond the last pixel breaks off at once",
+    ("conv2d/shape.cuh", "> -> >=", "const int last = size - i_s > 0 ? (size - i_s + s - 1) / s : 0;"): "0 either way",
+    (
+        "conv2d/ks_deconv_ffma.cu",
+        "< -> <=",
+        "__device__ Column column(int n) const { return {(long)n * s.OC, n < N}; }",
+    ): "a column beyond the last is computed and not stored",
+    (
+        "conv2d/sk_dilated_wgmma.cu",
+        "without - 1",
+        "rows = oh.size(), columns = (ow.size() + PW - 1) / PW;",
+    ): "a group of columns too many meets zeros of X",
+    (
+        "conv2d/direct_stem_mma.cu",
+        "< -> <=",
+        "for (int i = threadIdx.x; i < STEPS * 8; i += THREADS) {",
+    ): "it writes the first word of the band, before that is filled",
+    ("conv2d/direct_stem_mma.cu", "> -> >=", "if (BLOCKS > 1) load_filters(block, j0);"): "the same filters again",
+    ("conv2d/direct_stem_weight.cu", "< -> <=", "for (int j = 0; j < KT; j++) {"): SANITIZED,
+    ("conv2d/band_tile.cuh", "< -> <=, place 2", "else if (begin < i + across && i < end)"): "a band of no steps more",
+    ("matmul/matmul.cuh", "without + BK", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
+    ("matmul/matmul.cuh", "< -> <=", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
     (
         "conv2d/position_gemm.cuh",
         "< -> <=",
@@ -52,40 +113,12 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): ONLY_FIRST,
 }
 
-# No geometry shows these yet. They count against the score.
-UNNOTICED = {
-    (
-        "conv2d/ks_deconv_wgmma.cu",
-        "without - cw_s",
-        "const int fh = h.residue + (h.size - 1 - h.taps.begin) * s.sh, fw = w.residue + (w.size - 1 - cw_s) * s.sw;",
-    ),
-    (
-        "conv2d/direct_stem_mma.cu",
-        "without * PIECE",
-        "for (int i = threadIdx.x * PIECE; i < channels * K; i += THREADS * PIECE) {",
-    ),
-    ("conv2d/direct_stem_mma.cu", "without + PIECE", "if (i + PIECE <= channels * K) {"),
-    ("conv2d/direct_stem_mma.cu", "< -> <=", "for (int p = 0; p < PLANES; p++) pairs[i].v[2 * p + r] = pair.v[p];"),
-    ("matmul/matmul.cuh", "without + BK", "if (k + BK < k_stop) {"),
-    (
-        "conv2d/direct_stem_weight_mma.cu",
-        "without * THREADS",
-        "const int share = (words + chunks * THREADS - 1) / (chunks * THREADS);",
-    ),
-    ("conv2d/direct_stem.cu", "< -> <=", "for (int j = 0; j < GROUP; j += 4)"),
-    ("conv2d/direct_stem_weight_mma.cu", "blockIdx.x -> blockIdx.y", "if (int(blockIdx.x) < tasks)"),
-    ("conv2d/band_moments.cuh", "without * MI", "for (int i = 0; i < 2 * MI; i++) {"),
-    (
-        "conv2d/sk_dilated_wgmma.cu",
-        "without + b * BLOCK",
-        "const uint32_t box = tile + A_BYTES + b * BLOCK + q * B_BOX;",
-    ),
-}
-
 
 def chosen(valid: list[Mutant]) -> list[Mutant]:
     wanted = os.environ.get("ALPHA_MUTANTS", str(SAMPLE))
-    return valid if wanted == "all" else random.Random(0).sample(valid, min(int(wanted), len(valid)))
+    # by what they are, so that an edit of a kernel leaves the rest of the sample as it is
+    ranked = sorted(valid, key=lambda m: hashlib.sha256("\0".join((m.file, m.change, m.code)).encode()).digest())
+    return valid if wanted == "all" else ranked[: int(wanted)]
 
 
 def equivalent(m: Mutant) -> str | None:
@@ -94,27 +127,23 @@ def equivalent(m: Mutant) -> str | None:
 
 @pytest.mark.gate
 def test_index_faults_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """At least nine of ten, and each that is not is in one of the tables above."""
+    """All of the sample but those of the table above."""
     try:
         EmulatedDriver().close()
     except AlphaError as error:
         pytest.skip(str(error))
     invalid = index_mutations.make_copy(tmp_path)
     valid = [m for m in index_mutations.mutants() if m.number not in invalid]
-    numbers = [m.number for m in chosen(valid)]
-    verdicts = index_mutations.judge_all([0], tmp_path)
-    assert verdicts[0] is None, f"without a mutant: {verdicts[0]}"
+    sample = chosen(valid)
+    numbers = [m.number for m in sample if equivalent(m) is None]
+    wrong = index_mutations.judge_without(tmp_path)
+    assert not wrong, f"without a mutant: {wrong}"
     verdicts = index_mutations.judge_all(numbers, tmp_path)
     survivors = [index_mutations.mutants()[n - 1] for n in numbers if verdicts[n] is None]
-    judged = len(numbers) - sum(equivalent(m) is not None for m in survivors)
-    unexplained = [m for m in survivors if equivalent(m) is None]
     with capsys.disabled():
-        print(
-            f"\n{judged - len(unexplained)} of {judged} mutants are noticed, {len(numbers) - judged} change no result"
-        )
-    unnamed = [m for m in unexplained if (m.file, m.change, m.code) not in UNNOTICED]
-    assert not unnamed, "not noticed:\n" + "\n".join(map(str, unnamed))
-    assert judged - len(unexplained) >= LEAST_SCORE * judged
+        noticed = len(numbers) - len(survivors)
+        print(f"\n{noticed} of {len(numbers)} mutants are noticed, {len(sample) - len(numbers)} change no result")
+    assert not survivors, "not noticed:\n" + "\n".join(map(str, survivors))
 
 
 def test_there_are_mutants_of_every_kernel_file() -> None:
@@ -129,5 +158,4 @@ def test_there_are_mutants_of_every_kernel_file() -> None:
 
 def test_equivalent_mutants_exist() -> None:
     known = {(m.file, m.change, m.code) for m in index_mutations.mutants()}
-    assert known >= UNNOTICED
     assert set(EQUIVALENT) <= known, "a line has changed: judge its mutants again"

@@ -158,8 +158,15 @@ def _of_first_layers(row: Variant, s: ConvShape) -> dict[str, bool]:
     found = {"output channels off the tile": _off(s.OC, stem.CHANNELS), "several channels": s.IC > 1}
     if row.operator == WEIGHT:
         found["output rows off an octet"] = _off(s.OW, 8)
+        item = 2 if row.precision == "bf16" else 4
+        rows = (stem.weight_band(s, item) if row.tile else stem.ffma_band(s))[0]
+        found["bands of several rows off the image"] = rows > 1 and _off(s.OH, rows)
+        if row.tile:
+            found["several chunks"] = s.OW > 128  # 64 or 128 pixels of a row are brought at a time
+            found["two groups of fragments"] = stem.weight_fragments(s)[0] == 2
         return found
     rows = stem.forward_band(s, row.tile["PLANES"])[0] if row.tile else stem.ffma_band(s)[0]
+    found["output channels off a vector"] = s.OC % 4 != 0
     found["bands off the image"] = rows > 1 and _off(s.OH, rows)
     found["filter rows of an odd length"] = s.FW * s.IC % 2 == 1
     found["filter rows of an even length"] = s.FW * s.IC % 2 == 0
@@ -205,7 +212,7 @@ def missing(row: Variant, shapes: tuple[ConvShape, ...]) -> set[str]:
 def _channels(row: Variant, rng: random.Random) -> tuple[int, int]:
     """(IC, OC) about the row's tile."""
     if row.name.startswith("direct_stem"):
-        return rng.choice((2, 3, 3)), rng.choice((72, 80))
+        return rng.choice((2, 3, 3)), rng.choice((72, 80) if row.operator == WEIGHT else (70, 72, 80))
     tile = row.tile
     step = 64 if row.precision == "bf16" or tile.get("OPERANDS") == "HALVES" else 32
     if row.operator == WEIGHT:
@@ -228,7 +235,7 @@ def _draw(row: Variant, rng: random.Random) -> ConvShape:
     first_layer, hopper = row.name.startswith("direct_stem"), is_hopper(row)
     F = rng.sample(range(1, 8 if hopper and row.operator == WEIGHT and row.tile["BN"] < 256 else 5), 2)
     if row.name.startswith("direct_stem_weight"):
-        F = rng.sample(range(2, 5), 2)
+        F = rng.sample(range(2, 6), 2)
     s = list(rng.choice(STRIDES))
     rng.shuffle(s)
     p = [rng.randint(0, f - 1) for f in F]
@@ -237,12 +244,14 @@ def _draw(row: Variant, rng: random.Random) -> ConvShape:
     O = [rng.randint(1, 5), rng.randint(6, 23)]
     if (hopper or first_layer) and rng.random() < 0.4:
         O = [rng.randint(14, 30), rng.randint(17, 33)]
+    if row.name.startswith("direct_stem_weight") and row.tile and rng.random() < 0.3:
+        O = [rng.randint(1, 3), rng.randint(129, 140)]
     rng.shuffle(O)
     I = [(o - 1) * t + f - 2 * q + rng.randrange(t) for o, t, f, q in zip(O, s, F, p, strict=True)]
     if hopper:
         N = rng.choice((9, 11, 17, 19, 35))
     elif first_layer or row.ffma:
-        N = rng.choice((2, 3))
+        N = rng.choice((2, 3, 131) if row.name.startswith("direct_stem_weight") and row.tile else (2, 3))
     else:
         tile = row.tile["BM"] if row.operator != WEIGHT else 64 if row.precision == "bf16" else 32
         N = tile + rng.randint(1, 7)
@@ -295,7 +304,28 @@ def _pair(row: Variant, rng: random.Random, needed: set[str] | None) -> tuple[Co
 
 
 def of(row: Variant) -> tuple[ConvShape, ...]:
-    return _of(row.name)
+    return (*_of(row.name), *_first_taps(row))
+
+
+def whole(row: Variant) -> ConvShape | None:
+    """A shape of whole tiles and steps, as most layers of networks are; nothing of it for first layers."""
+    if row.name.startswith("direct_stem"):
+        return None
+    BM, BN = row.tile.get("BM", 64), row.tile.get("BN", 64)
+    if row.operator == WEIGHT:
+        return conv_shape("test", (64, 3, 4, 2 * BN), (2 * BM, 1, 3, 2 * BN), (1, 1), (0, 1))
+    K, N = 128, 2 * BN
+    IC, OC = (K, N) if row.operator == FORWARD else (N, K)
+    return conv_shape("test", (2 * BM, 1, 3, IC), (OC, 1, 2, IC), (1, 1), (0, 0))
+
+
+def _first_taps(row: Variant) -> tuple[ConvShape, ...]:
+    """For Hopper's smallest tiles: groups that lack the first taps of a filter row, and of a column."""
+    if not is_hopper(row) or row.operator == WEIGHT or (row.tile["BM"], row.tile["BN"]) != (128, 64):
+        return ()
+    IC, OC = (72, 24) if row.operator == FORWARD else (24, 72)
+    s = conv_shape("test", (120, 3, 4, IC), (OC, 1, 5, IC), (1, 2), (2, 1))
+    return s, transposed(s)
 
 
 @functools.cache

