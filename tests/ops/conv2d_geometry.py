@@ -163,7 +163,8 @@ def _of_first_layers(row: Variant, s: ConvShape) -> dict[str, bool]:
         found["bands of several rows off the image"] = rows > 1 and _off(s.OH, rows)
         if row.tile:
             found["several chunks"] = s.OW > 128  # 64 or 128 pixels of a row are brought at a time
-            found["two groups of fragments"] = stem.weight_fragments(s)[0] == 2
+            # the warps of a pair share the octets of a chunk: four each
+            found["pairs of warps"] = stem.weight_fragments(s)[0] == 2 and rows * -(-s.OW // 8) > 4
         return found
     rows = stem.forward_band(s, row.tile["PLANES"])[0] if row.tile else stem.ffma_band(s)[0]
     found["output channels off a vector"] = s.OC % 4 != 0
