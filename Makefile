@@ -4,7 +4,8 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles a module when it is first imported: most of them never are
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 CUDA_SOURCES = $(shell find cuda -name '*.cu' -o -name '*.cuh' -o -name '*.h')
 # processes that share the tests: one per core, but only one process uses a GPU
 WORKERS ?= $(if $(shell command -v nvidia-smi),0,auto)

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from scipy.special import erfc
 
 from alpha.autograd import Function
 from alpha.grad_mode import is_grad_enabled
@@ -166,14 +165,20 @@ def _softplus_gradient_cpu(dx: Array, a: Array, b: Array, p: float, q: float) ->
     np.multiply(a, slope, out=dx)
 
 
+def _erfc(x: Array) -> Array:
+    from scipy.special import erfc  # takes half a second to import, more than all of Alpha
+
+    return cast(Array, erfc(x))
+
+
 def _gelu_cpu(y: Array, a: Array) -> None:
-    np.multiply(0.5 * a, erfc(-math.sqrt(0.5) * a), out=y)
+    np.multiply(0.5 * a, _erfc(-math.sqrt(0.5) * a), out=y)
 
 
 def _gelu_gradient_cpu(dx: Array, a: Array, b: Array) -> None:
     with np.errstate(over="ignore"):  # b * b; exp(-inf) is the 0 that is wanted
         density = np.exp(-0.5 * b * b) * (1 / math.sqrt(2 * math.pi))
-    np.multiply(a, 0.5 * erfc(-math.sqrt(0.5) * b) + b * density, out=dx)
+    np.multiply(a, 0.5 * _erfc(-math.sqrt(0.5) * b) + b * density, out=dx)
 
 
 _TANH_SCALE, _TANH_CUBE = math.sqrt(2 / math.pi), 0.044715  # Hendrycks & Gimpel 2016

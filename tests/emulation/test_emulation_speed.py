@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import first_of, sample_names
+from helpers import sample_names
 
 from alpha.errors import AlphaError
 from alpha.numerics import BFLOAT16, FLOAT32
@@ -70,7 +70,8 @@ def test_convolutions(device: CudaDevice, row: Variant) -> None:
     assert speed > GFLOPS / MARGIN
 
 
-@pytest.mark.parametrize("name", first_of("ks_deconv", "conv_v2", "sk_dilated", "implicit_gemm"))
+@pytest.mark.gate
+@pytest.mark.parametrize("name", ["ks_deconv", "conv_v2", "sk_dilated", "implicit_gemm"])
 def test_compilation(device: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     row = next(row for row in VARIANTS if row.name in (name, f"{name}_64x64"))
     options = [f"-DALPHA_{key}={value}" for key, value in row.tile.items()]

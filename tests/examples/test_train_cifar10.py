@@ -84,6 +84,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.gate  # a thousand images through ResNet18 take a while
 def test_a_short_run(tmp_path: Path) -> None:
     done = run(tmp_path, *SHORT, "--epochs", "1", "--precision", "tf32")
     assert done.returncode == 0, done.stderr
@@ -131,13 +132,18 @@ def test_a_run_that_is_stopped_keeps_what_it_had(tmp_path: Path, number: str) ->
     [
         (["--data", "nowhere"], "--data nowhere: no such folder"),
         (["--epochs", "0"], "argument --epochs: 0 is not 1 or more"),
-        (["--lr", "-1"], "argument --lr: -1 is not a finite number above 0"),
-        (["--model", "resnet19"], "argument --model: invalid choice: 'resnet19'"),
-        (["--precision", "fp8"], "argument --precision: invalid choice: 'fp8' (choose from"),
         (["--output", "file"], "file: cannot be used as output folder"),
         (["--resume", "nowhere"], "nowhere: has no checkpoint.safetensors: there is no run; nothing to resume"),
-        (["--resume", "x", "--output", "y"], "--resume goes on in its own folder: leave --output and --overwrite out"),
-        (["--overwrite"], "--overwrite needs --output"),
+        *(
+            pytest.param(arguments, message, marks=pytest.mark.gate)
+            for arguments, message in (
+                (["--lr", "-1"], "argument --lr: -1 is not a finite number above 0"),
+                (["--model", "resnet19"], "argument --model: invalid choice: 'resnet19'"),
+                (["--precision", "fp8"], "argument --precision: invalid choice: 'fp8' (choose from"),
+                (["--resume", "x", "--output", "y"], "--resume goes on in its own folder: leave --output and --over"),
+                (["--overwrite"], "--overwrite needs --output"),
+            )
+        ),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -109,7 +109,7 @@ def _beside_the_window(s: ConvShape, n: int, ih: int, iw: int, ic: int) -> np.nd
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # of numpy, on the cpu
 @pytest.mark.parametrize("row", sample_of(VARIANTS))
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", first_of(0, 1))
 def test_what_is_not_finite_reaches_what_it_touches(row: Variant, which: int) -> None:
     """And the other results are as accurate as without it."""
     s = shape_of(row)
