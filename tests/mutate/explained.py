@@ -15,7 +15,6 @@ EXPLAINED: dict[str, str] = {
     "alpha/ops/reduce.py:Sum.forward: divide_by_number(Y, p=self.count, out=Y) -> "
     "divide_by_number(Y, p=self.count, )": "it saves a second array of the size of the result",
     "alpha/runtime/arena.py:Arena.__init__: 0 -> 1": "no segment is smaller than 1 byte",
-    "alpha/runtime/cuda/cache.py:_key: 32 -> 33": "the length of a name",
     'alpha/runtime/cuda/emulated_compiler.py:: "avx2" -> "XXavx2XX"': SPEED,
     "alpha/runtime/cuda/emulated_memory.py:: 256 -> 257": "more freed arrays stay untouchable",
     "alpha/train/files.py:write_atomically: file.flush() -> pass": "it shows after a crash of the machine",

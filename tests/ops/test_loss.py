@@ -164,3 +164,12 @@ def test_an_ignored_row_has_no_share_in_anything(device: str) -> None:
         assert x.grad is not None
         assert not x.grad.numpy()[1].any()
         assert np.isfinite(x.grad.numpy()).all()
+
+
+def test_an_ignored_label_fits_int64() -> None:
+    x, labels = alpha.tensor(np.zeros((2, 3), np.float32)), alpha.tensor(np.zeros(2, np.int64))
+    for ignored in (-(2**63), 2**63 - 1):
+        assert F.cross_entropy(x, labels, ignore_index=ignored).item() == pytest.approx(np.log(3))
+    for ignored in (-(2**63) - 1, 2**63):
+        with pytest.raises(ValueError, match=f"^cross_entropy: ignore_index={ignored} does not fit int64"):
+            F.cross_entropy(x, labels, ignore_index=ignored)

@@ -12,7 +12,7 @@ from fake_driver import FakeDriver
 from alpha.errors import CompileError, DeviceError
 from alpha.runtime.cuda import device
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.kernel import define_options, pack
+from alpha.runtime.cuda.kernel import _triple, define_options, pack
 
 SHAPE = np.dtype([("n", "i4"), ("big", "i8"), ("w", "i2")], align=True)
 
@@ -147,3 +147,14 @@ def test_warm_launches_are_quick(cuda: CudaDevice) -> None:
             launch()
         best = min(best, (time.process_time() - start) / 200)
     assert best < 40e-6, f"{best * 1e6:.1f} us a launch"
+
+
+def test_a_grid_of_four_sizes_is_refused() -> None:
+    with pytest.raises(DeviceError, match=r"at most three sizes: \(1, 2, 3, 4\)"):
+        _triple((1, 2, 3, 4))
+    assert [_triple(5), _triple((5,)), _triple((5, 6)), _triple((5, 6, 7))] == [
+        (5, 1, 1),
+        (5, 1, 1),
+        (5, 6, 1),
+        (5, 6, 7),
+    ]

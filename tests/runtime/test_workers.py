@@ -277,3 +277,19 @@ def test_as_many_workers_as_there_are_chunks(monkeypatch: pytest.MonkeyPatch) ->
 
     workers.parallel_for(10, 3, body)
     assert sorted(chunks) == [(0, 3), (3, 6), (6, 9), (9, 10)]
+
+
+def test_a_library_of_another_kind() -> None:
+    """It says nothing of its threads' kind, and has functions of its own."""
+
+    class Plain:
+        dynlib = object()
+
+        def get_num_threads(self) -> int:
+            return 7
+
+        def set_num_threads(self, count: int) -> None: ...
+
+    library = blas._library(Plain())
+    assert library.get() == 7
+    assert not library.of_a_thread
