@@ -45,6 +45,11 @@ def sample_of(rows: Iterable[Variant]) -> list[ParameterSet]:
     return [pytest.param(row, id=row.name, marks=() if row.name in sample else pytest.mark.gate) for row in ordered]
 
 
+def smallest_of(rows: Iterable[Variant]) -> list[ParameterSet]:
+    """The rows of `sample_of` that `make test` runs, for rules that do not depend on the tile."""
+    return [row for row in sample_of(rows) if not row.marks]
+
+
 def first_of(*cases: Any) -> list[ParameterSet]:
     """Cases of one rule as parameters: `make test` runs the first, `make gate` the others."""
     return [pytest.param(case, id=str(case), marks=pytest.mark.gate if i else ()) for i, case in enumerate(cases)]
