@@ -10,14 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from helpers import sample_names, tile_area
 from kernel_emulator import source_line
-
-from alpha.ops.conv2d.variant import Variant
-from alpha.ops.conv2d.variants import VARIANTS
 
 SOURCE = "faults.cu"
 HERE = Path(__file__).parent
@@ -41,7 +38,7 @@ pytestmark = pytest.mark.skipif(LIBRARY is None, reason="the compiler has no Add
 
 def sanitized(*arguments: str, preload: bool = True) -> subprocess.CompletedProcess[str]:
     """Python with sanitized kernels; `preload` False: without the sanitizer's library."""
-    paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), *sys.path])
+    paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH", ""), *sys.path])
     variables = {
         "PYTHONPATH": paths,
         "ALPHA_CUDA_DRIVER": "emulated",
@@ -95,28 +92,41 @@ def test_correct_kernels_are_silent() -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def largest_tiles() -> set[str]:
-    """Of the rows that run the same kernel with the same kind of operands, that of the largest tile."""
-    largest: dict[object, Variant] = {}
-    for row in sorted((v for v in VARIANTS if v.device == "cuda"), key=tile_area):
-        largest[row.operator, row.run, row.tile.get("OPERANDS")] = row
-    return {row.name for row in largest.values()}
+ROWS = """
+import sys
+import conv2d_geometry, index_mutations
+from alpha.ops.conv2d.variants import VARIANTS
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+
+wide = ("conv_v2_128x64", "ks_deconv_128x64", "sk_dilated_128x128")
+rows = [*index_mutations.rows(), *(row for row in VARIANTS if row.name in wide)]
+device = CudaDevice(EmulatedDriver())
+for row in rows[int(sys.argv[1]) :: int(sys.argv[2])]:
+    # a kernel for Hopper is compiled for each shape
+    for s in conv2d_geometry.of(row)[: 1 if conv2d_geometry.is_hopper(row) else None]:
+        wrong = index_mutations._run_row(row, s, device)
+        assert wrong is None, wrong
+"""
 
 
 @pytest.mark.sanitize
-def test_operators_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every primitive, and the smallest and largest tiles of each kernel, on the architecture that has them all."""
+def test_convolutions_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With bias, activation and moments, for each way to take operands the smallest tile and larger ones."""
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
-    tests = str(HERE.parent / "ops" / "test_conv2d.py") + "::test_every_cuda_row_equals_the_formula"
-    names = sorted(largest_tiles() | sample_names(v for v in VARIANTS if v.device == "cuda"))
-    moments = sorted(sample_names(v for v in VARIANTS if v.finds_moments and v.precision != "tf32"))
-    ids = [
-        *(f"{tests}[{name}-{part}]" for name in names for part in ("first shapes", "other shapes")),
-        *(f"{HERE.parent}/ops/test_conv2d_moments.py::test_moments_of_the_result[{name}]" for name in moments),
-        f"{HERE.parent}/ops/test_primitives.py::test_cuda_equals_cpu",
-    ]
-    options = ("-q", "-m", "not sanitize", "-p", "no:cacheprovider", "--numprocesses", "auto", "--dist", "worksteal")
-    result = sanitized("-m", "pytest", *options, *ids)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(HERE.parent / name) for name in ("ops", "gate", ".")))
+    count = os.cpu_count() or 1
+    with ThreadPoolExecutor(count) as pool:
+        results = list(pool.map(lambda part: sanitized("-c", ROWS, str(part), str(count)), range(count)))
+    for result in results:
+        assert (result.returncode, result.stderr) == (0, ""), result.stdout[-4000:] + result.stderr[-4000:]
+
+
+@pytest.mark.sanitize
+def test_primitives_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
+    options = ("-q", "-p", "no:cacheprovider", "--numprocesses", "auto", "--dist", "worksteal", "-k", "cuda_equals_cpu")
+    result = sanitized("-m", "pytest", *options, str(HERE.parent / "ops" / "test_primitives.py"))
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
     assert " passed" in result.stdout
 
