@@ -41,8 +41,8 @@ def in_thread(call: Callable[[], Any]) -> list[Exception]:
 
 CALLS: dict[str, Callable[[CudaDevice, Any], Any]] = {
     "allocate": lambda on, x: on.empty((7,), np.float32),
-    "upload": lambda on, x: on.write(x, np.ones(100, np.float32)),
-    "download": lambda on, x: on.download(x),
+    "upload": lambda on, x: on.driver.upload(x.address, np.ones(100, np.float32)),
+    "download": lambda on, x: on.driver.download(np.ones(100, np.float32), x.address),
     "copy": lambda on, x: on.driver.copy(x.address, x.address, 4),
     "fill": lambda on, x: on.driver.fill(x.address, 0, 4),
     "free": lambda on, x: on.driver.free(x.address),
@@ -65,6 +65,14 @@ def test_a_call_from_another_thread_is_refused(device: CudaDevice, call: str) ->
     assert isinstance(error, DeviceError)
     assert f"{call}: called from thread 'loader', but the cuda device belongs to the main thread" in str(error)
     assert device.memory_stats() == before
+    np.testing.assert_array_equal(device.download(x), np.arange(100))
+
+
+def test_arrays_are_neither_written_nor_read_in_another_thread(device: CudaDevice) -> None:
+    x = device.upload(np.arange(100, dtype=np.float32))
+    for call in (lambda: device.write(x, np.ones(100, np.float32)), lambda: device.download(x)):
+        (error,) = in_thread(call)
+        assert "called from thread 'loader'" in str(error)
     np.testing.assert_array_equal(device.download(x), np.arange(100))
 
 

@@ -141,12 +141,16 @@ class Tests:
         """
         lines = self.lines[mutant.file]
         running = set().union(*(lines.get(n, ()) for n in range(mutant.first, mutant.last + 1)))
+        parts = Path(mutant.file.removesuffix("/__init__.py")).with_suffix("").parts
+        imports = re.compile(rf"from {'.'.join(parts)} import|from {'.'.join(parts[:-1])} import .*\b{parts[-1]}\b")
+        importing = {file for file in self.module if imports.search((ROOT / file).read_text())}
         if not running and mutant.first in lines:  # runs at import
-            running = set().union(*lines.values())
-        words = Path(mutant.file).with_suffix("").parts[1:]
+            own = tuple((*importing, f"tests/{parts[1]}/"))
+            running = {test for test in self.seconds if test.startswith(own)}.union(*lines.values())
 
         def near(test: str) -> tuple[bool, int]:
-            return test not in running, -sum(w in test.split("::")[0] for w in words)
+            file = test.split("::")[0]
+            return test not in running, -sum(word in file for word in parts[1:]) - 3 * (file in importing)
 
         turns: dict[str, int] = {}
         cases: Counter[tuple[str, bool]] = Counter()

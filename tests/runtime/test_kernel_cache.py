@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -288,3 +289,7 @@ def test_a_rename_that_fails_gives_its_reason(folder: Path, monkeypatch: pytest.
     monkeypatch.setattr(Path, "rename", refuse)
     with pytest.warns(RuntimeWarning, match="not here"):
         assert build(folder, Copier()).is_file()
+
+
+def test_a_key_is_32_digits(folder: Path) -> None:
+    assert re.fullmatch(r"conv\.a\.[0-9a-f]{32}", build(folder, Copier()).parent.name)

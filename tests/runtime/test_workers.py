@@ -255,6 +255,8 @@ def test_cores_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS and Windows."""
     monkeypatch.delenv("ALPHA_CPU_THREADS", raising=False)
     assert workers.count() == len(os.sched_getaffinity(0))
+    monkeypatch.setattr(os, "sched_getaffinity", {0: [1, 2, 3]}.get)  # of this process
+    assert workers.count() == 3
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "process_cpu_count", lambda: 5, raising=False)
     assert workers.count() == 5
