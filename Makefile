@@ -25,7 +25,7 @@ test: $(VENV)/test.stamp  ## ruff, mypy and the tests: some minutes; ARGS go to 
 	$(PYTEST) $(ARGS)
 
 gate: $(VENV)/test.stamp  ## every configuration of every kernel, with nvcc and emulated; mutants of the kernels
-	$(PYTEST) -m gate $(ARGS)
+	$(PYTEST) --dist load --maxschedchunk 1 -m gate $(ARGS)  # its tests are long: one at a time
 
 sanitize: $(VENV)/test.stamp  ## every kernel on the CPU under AddressSanitizer and UBSan
 	$(BIN)/python -m pytest -m sanitize $(ARGS)

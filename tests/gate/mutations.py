@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 import re
 import shutil
@@ -18,7 +17,7 @@ from unittest.mock import patch
 
 import launches
 import numpy as np
-from helpers import compiled_quickly
+from helpers import compiled_quickly, tile_area
 
 from alpha.errors import DeviceError
 from alpha.ops.conv2d import cuda_target
@@ -146,7 +145,7 @@ def subjects() -> dict[str, list[Run]]:
     found: dict[str, list[Run]] = defaultdict(list)
     seen: set[tuple[str, str, str]] = set()
     rows = [row for row in VARIANTS if row.name in launches.record_rows(ARCH)]
-    for row in sorted(rows, key=_tile_size):
+    for row in sorted(rows, key=tile_area):
         way = [row.tile.get(key) for key in ("OPERANDS", "PLANES")]
         operands = f"{way} {row.tile.get('BM', 0) < 128}"  # smaller: the warpgroups take turns
         new = {(x.source, x.entry, operands) for x in launches.record_rows(ARCH)[row.name]} - seen
@@ -164,10 +163,6 @@ def subjects() -> dict[str, list[Run]]:
 
 def _primitive_run(name: str, arguments: tuple[Any, ...]) -> Run:
     return lambda device: launches.test_primitives.run(REGISTRY[name], device, arguments)
-
-
-def _tile_size(row: Variant) -> int:
-    return math.prod(row.tile.get(side, 1) for side in ("BM", "BN"))
 
 
 def _row_runs(row: Variant) -> list[Run]:
