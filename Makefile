@@ -4,7 +4,7 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-# Python compiles a module when it is first imported: most of them never are
+# without compiling: Python compiles a module when it is first imported, and most modules never are
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 CUDA_SOURCES = $(shell find cuda -name '*.cu' -o -name '*.cuh' -o -name '*.h')
 # processes that share the tests: one per core, but only one process uses a GPU
@@ -24,7 +24,7 @@ test: $(VENV)/test.stamp  ## ruff, mypy and the tests: some minutes; ARGS go to 
 	$(BIN)/mypy
 	$(PYTEST) $(ARGS)
 
-gate: $(VENV)/test.stamp  ## every configuration of every kernel, with nvcc and emulated; mutants of the kernels
+gate: $(VENV)/test.stamp  ## every tile of every kernel, with nvcc and emulated; mutants of the kernels
 	$(PYTEST) --dist load --maxschedchunk 1 -m gate $(ARGS)  # its tests are long: one at a time
 
 sanitize: $(VENV)/test.stamp  ## every kernel on the CPU under AddressSanitizer and UBSan

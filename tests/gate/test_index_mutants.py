@@ -19,7 +19,7 @@ from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 SAMPLE = 100
 # (file, what changes, code of the line): why no result changes. They are not judged.
 ONLY_FIRST = "of the split position only `first` is read, and that does not depend on the size of dY"
-SANITIZED = "it touches what lies beyond an array and changes nothing: AddressSanitizer sees that (`make sanitize`)"
+SANITIZED = "it touches what lies beyond an array and changes no result: such faults are for `make sanitize`"
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "conv2d/direct_stem_mma.cu",

@@ -45,7 +45,7 @@ NOT_RUN = (  # slow, whole programs, or timing; the sanitizer needs more address
     *("tests/gate/", "tests/parity/", "tests/examples/", "tests/mutate/"),
     *("tests/emulation/test_emulation_speed.py", "tests/emulation/test_emulation_sanitizer.py"),
 )
-# What a mutant of these would build, another has built already: its tests begin without any kernels.
+# They build kernels. Tests of their mutants begin with an empty cache, else they would find kernels that are built already.
 BUILDERS = tuple(f"alpha/runtime/cuda/{name}.py" for name in ("cache", "compile", "emulated_compiler"))
 BUDGET = 20.0  # seconds
 AIM = 90
@@ -137,7 +137,7 @@ class Tests:
     def of(self, mutant: Mutant) -> list[str]:
         """Those that run its statement and those of its part of Alpha, for BUDGET seconds.
 
-        The quickest case of each test function first, then the next of each, so that many functions have their say.
+        The quickest case of each test function comes first, then the next of each: so many functions are among them.
         """
         lines = self.lines[mutant.file]
         running = set().union(*(lines.get(n, ()) for n in range(mutant.first, mutant.last + 1)))
