@@ -45,7 +45,7 @@ NOT_RUN = (  # slow, whole programs, or timing; the sanitizer needs more address
     *("tests/gate/", "tests/parity/", "tests/examples/", "tests/mutate/"),
     *("tests/emulation/test_emulation_speed.py", "tests/emulation/test_emulation_sanitizer.py"),
 )
-# They build kernels. Tests of their mutants begin with an empty cache, else they would find kernels that are built already.
+# They build kernels. Tests of their mutants begin with an empty cache, else they would find what is built already.
 BUILDERS = tuple(f"alpha/runtime/cuda/{name}.py" for name in ("cache", "compile", "emulated_compiler"))
 BUDGET = 20.0  # seconds
 AIM = 90

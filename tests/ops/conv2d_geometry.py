@@ -309,7 +309,7 @@ def of(row: Variant) -> tuple[ConvShape, ...]:
 
 
 def whole(row: Variant) -> ConvShape | None:
-    """A shape that the tiles and steps of a row divide, as they divide most layers of networks; None for first layers."""
+    """A shape of whole tiles and steps, as most layers of networks are; None for first layers."""
     if row.name.startswith("direct_stem"):
         return None
     BM, BN = row.tile.get("BM", 64), row.tile.get("BN", 64)
