@@ -24,7 +24,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,11 +211,15 @@ def _with(line: str, these: list[Mutant]) -> tuple[str, list[tuple[int, int, int
 ERROR = re.compile(r"/((?:conv2d|matmul)/[\w.]+):(\d+):(\d+): error: (.*)")
 
 
-def make_copy(root: Path) -> set[int]:
-    """A copy that compiles; the numbers of the mutants that do not, and of those in files that no row here launches."""
+def make_copy(root: Path, wanted: Iterable[int] | None = None) -> set[int]:
+    """A copy that compiles, with the mutants `wanted` (default: all); the numbers of those that are not in it.
+
+    These are the mutants that do not compile, those in files that no row here launches, and those not wanted.
+    """
     compiler = emulated_compiler.EmulatedCompiler("sm_90a")
     included = {path for source in units() for path in included_by(source)}
-    without = {m.number for m in mutants() if m.file not in included}
+    kept = {m.number for m in mutants()} if wanted is None else set(wanted)
+    without = {m.number for m in mutants() if m.file not in included or m.number not in kept}
     command = [emulated_compiler.find_compiler(), *compiler._flags, "-w", "-fsyntax-only", "-fmax-errors=0"]
     left = sorted(
         {(source, _way(options)): (source, options) for source in units() for options in units()[source]}.values()
@@ -450,12 +454,13 @@ class SwitchingDriver(EmulatedDriver):
 
 
 def judge(number: int, root: Path, progress: Callable[[], object] = lambda: None, part: int = 0) -> str | None:
-    """What gives a mutant away, or None; 0 is none of them, on one of PARTS of the runs."""
+    """What gives a mutant away, or None; 0 is none of them, on one of PARTS of the runs, each on one of both GPUs."""
     file = mutants()[number - 1].file if number else ""
     found: dict[str, list[Run]] = pickle.loads((root / SUBJECTS).read_bytes())
     runs = [run for source, each in found.items() if not number or file in included_by(source) for run in each]
     ordered = sorted(dict.fromkeys(runs), key=lambda run: run.price)
-    for small, run in itertools.product((False, True), ordered if number else ordered[part::PARTS]):
+    both = itertools.product((False, True), ordered)
+    for small, run in both if number else ((i % 2 == 0, run) for i, run in enumerate(ordered[part::PARTS])):
         device = CudaDevice(SwitchingDriver(root, number, small))
         try:
             wrong = run(device)

@@ -1,7 +1,11 @@
-"""Kernels with one barrier or wait deleted, run on the emulated driver beside the originals."""
+"""Kernels with one barrier or wait deleted, run on the emulated driver beside the originals.
+
+One copy of the kernels has all mutants, each behind a test of a variable, so that a kernel is compiled once for all.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import re
@@ -18,6 +22,7 @@ from unittest.mock import patch
 import launches
 import numpy as np
 from helpers import compiled_quickly, tile_area
+from index_mutations import SWITCH
 
 from alpha.errors import DeviceError
 from alpha.ops.conv2d import cuda_target
@@ -51,6 +56,10 @@ class Mutant:
     column: int
     text: str
 
+    @property
+    def place(self) -> tuple[str, int, int]:
+        return self.file, self.line, self.column
+
     def __str__(self) -> str:
         return f"{self.source}: without {self.file}:{self.line} {self.text}"
 
@@ -70,35 +79,52 @@ def mutants() -> list[Mutant]:
 
 def judge(mutant: Mutant, runs: int | None = None) -> str | None:
     """What gives the mutant away, in the first of its runs or in all, or None."""
-    with tempfile.TemporaryDirectory(prefix="alpha-mutant-") as folder:
-        root = Path(folder) / "cuda"
-        shutil.copytree(source_root(), root)
-        lines = (root / mutant.file).read_text().splitlines()
-        line, end = lines[mutant.line - 1], mutant.column + len(mutant.text)
-        lines[mutant.line - 1] = line[: mutant.column] + ";" + line[end:]
-        (root / mutant.file).write_text("\n".join(lines))
-        repairing, active, inactive = REPAIR
-        text = (root / repairing).read_text()
-        assert active in text
-        (root / repairing).write_text(text.replace(active, inactive))
-        for number, run in enumerate(subjects()[mutant.source][:runs]):
-            expected = _expected(mutant.source, number)
-            for seed in SEEDS:
-                try:
-                    with opened(MutatingDriver(mutant.source, root, seed)) as device:
-                        found = run(device)
-                except DeviceError as error:
-                    return str(error)
-                pairs = zip(found, expected, strict=True)
-                if not all(np.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in pairs):
-                    return f"wrong result, seed {seed}"
+    for number, run in enumerate(subjects()[mutant.source][:runs]):
+        expected = _expected(mutant.source, number)
+        for seed in SEEDS:
+            try:
+                with opened(MutatingDriver(mutant.source, _places()[mutant.place], seed)) as device:
+                    found = run(device)
+            except DeviceError as error:
+                return str(error)
+            pairs = zip(found, expected, strict=True)
+            if not all(np.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in pairs):
+                return f"wrong result, seed {seed}"
     return None
 
 
 @functools.cache
 def _expected(source: str, number: int) -> list[np.ndarray]:
-    with opened(SeededDriver(0)) as device:
+    with opened(MutatingDriver(source, 0, 0)) as device:
         return subjects()[source][number](device)
+
+
+@functools.cache
+def _places() -> dict[tuple[str, int, int], int]:
+    """The number of each mutant in the copy."""
+    return {place: number for number, place in enumerate(sorted({m.place for m in mutants()}), 1)}
+
+
+@functools.cache
+def _copy() -> tempfile.TemporaryDirectory[str]:
+    """The kernels with all mutants; number 0 is none."""
+    folder = tempfile.TemporaryDirectory(prefix="alpha-mutants-")
+    root = Path(folder.name)
+    shutil.copytree(source_root(), root, dirs_exist_ok=True)
+    head = root / "common" / "cuda.h"
+    head.write_text(head.read_text() + SWITCH)
+    texts = {m.place: m.text for m in mutants()}
+    for file, line, column in sorted(texts, reverse=True):  # the last of a line first, so that columns stay right
+        lines = (root / file).read_text().splitlines()
+        code, call = lines[line - 1], texts[file, line, column]
+        switched = f"(alpha_is({_places()[file, line, column]}) ? (void)0 : (void)({call.removesuffix(';')}));"
+        lines[line - 1] = code[:column] + switched + code[column + len(call) :]
+        (root / file).write_text("\n".join(lines) + "\n")
+    repairing, active, inactive = REPAIR
+    text = (root / repairing).read_text()
+    assert active in text
+    (root / repairing).write_text(text.replace(active, inactive))
+    return folder
 
 
 class SeededDriver(EmulatedDriver):
@@ -109,18 +135,28 @@ class SeededDriver(EmulatedDriver):
 
 
 class MutatingDriver(SeededDriver):
-    """Takes one kernel file, with all that it includes, from another folder."""
+    """Takes the kernels from the copy and turns one mutant on, in one kernel file with all that it includes."""
 
-    def __init__(self, source: str, root: Path, seed: int) -> None:
+    def __init__(self, source: str, mutant: int, seed: int) -> None:
         super().__init__(seed)
         self._source = source
-        self._root = root
+        self._mutant = mutant
+        self._root = Path(_copy().name)
+        self._mutated: set[Path] = set()
 
     def compile(self, source: Path, options: Sequence[str]) -> Path:
-        if source != source_root() / self._source:
-            return super().compile(source, options)
+        name = source.relative_to(source_root())
         with patch.object(emulated_compiler, "source_root", lambda: self._root):
-            return compile_cached(self._compiler, self._root / self._source, options, self._root)
+            artefact = compile_cached(self._compiler, self._root / name, options, self._root)
+        if name == Path(self._source):
+            self._mutated.add(artefact)
+        return artefact
+
+    def load(self, artefact: Path) -> ctypes.CDLL:
+        library = super().load(artefact)
+        if hasattr(library, "alpha_mutant"):
+            ctypes.c_int.in_dll(library, "alpha_mutant").value = self._mutant if artefact in self._mutated else 0
+        return library
 
 
 @contextmanager
