@@ -4,6 +4,8 @@ from alpha import models, nn, ops, optim
 from alpha.autograd import Function
 from alpha.errors import (
     AlphaError,
+    CaptureError,
+    CaptureWarning,
     CheckpointError,
     CompileError,
     ConfigError,
@@ -18,12 +20,15 @@ from alpha.grad_mode import is_grad_enabled, no_grad
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.runtime import Device, MemoryStats, get_device
+from alpha.step import capture
 from alpha.tensor import Tensor, tensor
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AlphaError",
+    "CaptureError",
+    "CaptureWarning",
     "CheckpointError",
     "CompileError",
     "ConfigError",
@@ -37,6 +42,7 @@ __all__ = [
     "ShapeError",
     "Tensor",
     "TrainingError",
+    "capture",
     "get_device",
     "get_precision",
     "get_rng_state",

@@ -39,5 +39,13 @@ class GradientError(AlphaError, RuntimeError):
     """A backward pass that cannot be right: no graph, freed buffers, a saved tensor written in place."""
 
 
+class CaptureError(AlphaError, RuntimeError):
+    """A step that cannot be captured in a CUDA graph; the message names what it does and the line."""
+
+
+class CaptureWarning(UserWarning):
+    """A step that is not captured in a CUDA graph and runs as usual; the message says why."""
+
+
 class TrainingError(AlphaError, ArithmeticError):
     """A training run that cannot go on: a loss that is not finite."""

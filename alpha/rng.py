@@ -9,15 +9,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from alpha.runtime import fork
+from alpha.runtime.recording import StepValue, again, refuse
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
+
+
+class Stream(NamedTuple):
+    """One draw: the key, which is the seed, and the number of the stream."""
+
+    key: int
+    number: int
 
 
 class Generator:
@@ -28,6 +37,7 @@ class Generator:
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
+        refuse("random numbers are seeded")
         self.key, self.stream = int(seed) & 0xFFFFFFFFFFFFFFFF, 0
 
     def state(self) -> dict[str, int]:
@@ -41,12 +51,22 @@ class Generator:
         with self._lock:
             self.key, self.stream = state["seed"], state["stream"]
 
-    def next_stream(self) -> tuple[int, int]:
-        """(key, stream) of a fresh draw."""
+    def next_stream(self) -> Stream:
+        """A fresh draw."""
         with self._lock:
             stream = self.stream
             self.stream += 1
-            return self.key, stream
+            return Stream(self.key, stream)
+
+    def step_stream(self) -> StepValue[Stream]:
+        """A fresh draw, and another one at each replay of a captured step, as if the step had run again."""
+        drawn = [self.next_stream()]
+
+        def draw() -> None:
+            drawn[0] = self.next_stream()
+
+        again(draw)
+        return StepValue(lambda: drawn[0])
 
 
 default = Generator()

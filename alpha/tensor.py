@@ -204,7 +204,7 @@ class Tensor:
                 raise GradientError(
                     f"backward: a gradient is needed for a tensor of {self.size} elements (shape {self.shape})"
                 )
-            seed = self.device.upload(np.ones(self.shape, self.dtype))
+            seed = full(self.shape, 1, self.dtype, self.device).array
         else:
             seed = autograd.checked_tensor(gradient, self, "backward: the gradient").array
         with no_grad():
@@ -300,6 +300,13 @@ def _lengths(shape: tuple[Any, ...]) -> tuple[int, ...]:
     if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
         shape = tuple(shape[0])
     return tuple([operator.index(length) for length in shape])
+
+
+def full(shape: tuple[int, ...], value: Any, dtype: DTypeLike, device: Device) -> Tensor:
+    """A tensor of one number, which a kernel writes: no host values are copied, so a captured step may make it."""
+    array = device.empty(shape, as_dtype(dtype))
+    device.fill(array, value)
+    return Tensor(array)
 
 
 def tensor(

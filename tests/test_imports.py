@@ -28,6 +28,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "optim": 4,
     "data": 4,
     "models": 5,
+    "step": 5,
     "train": 6,
     "examples": 7,
 }

@@ -70,9 +70,16 @@ class DataLoader:
         }
 
     def __iter__(self) -> Generator[Batch, None, None]:
+        return prefetched(self._batches(*self.take_epoch()), self.prefetch)
+
+    def take_epoch(self) -> tuple[NDArray[np.int64], int]:
+        """(the order of the images in the next epoch, its first batch), for whoever makes the batches by himself.
+
+        The epoch counts as begun, as by `iter()`.
+        """
         order, first = self._order(self._epoch), self._first
         self._epoch, self._first = self._epoch + 1, 0
-        return prefetched(self._batches(order, first), self.prefetch)
+        return order, first
 
     def _batches(self, order: NDArray[np.int64], first: int) -> Iterator[Batch]:
         for start in range(first * self.batch_size, len(self) * self.batch_size, self.batch_size):

@@ -3,6 +3,7 @@
 from alpha.ops import (
     activation,
     arithmetic,
+    batch,
     batchnorm,
     compare,
     conv2d,
@@ -21,6 +22,7 @@ from alpha.ops import (
 __all__ = [
     "activation",
     "arithmetic",
+    "batch",
     "batchnorm",
     "compare",
     "conv2d",

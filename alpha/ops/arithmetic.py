@@ -13,7 +13,7 @@ from alpha.ops import elementwise as ew
 from alpha.ops.dtypes import DType, as_dtype, met_dtype, require_floating
 from alpha.ops.reduce import sum_axes
 from alpha.primitive import Array, Primitive
-from alpha.tensor import Tensor, tensor
+from alpha.tensor import Tensor, full, tensor
 
 Operand = tuple[tuple[int, ...], DType]  # the shape and dtype that its gradient has
 NUMBERS = (int, float, np.integer, np.floating, np.bool_, ml_dtypes.bfloat16)
@@ -38,6 +38,8 @@ def like(x: Tensor, value: Any) -> Tensor:
     """A number, list or numpy array as a tensor of the device and dtype of `x`; a Tensor as it is."""
     if isinstance(value, Tensor):
         return value
+    if isinstance(value, NUMBERS):
+        return full((), value, x.dtype, x.device)
     return tensor(np.asarray(value, x.dtype), device=x.device)
 
 

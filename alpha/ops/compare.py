@@ -13,7 +13,7 @@ from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype
 from alpha.ops.elementwise import broadcast_operands
 from alpha.primitive import Array, primitive
 from alpha.runtime.cpu import empty as cpu_empty
-from alpha.tensor import Tensor, tensor
+from alpha.tensor import Tensor, full, tensor
 
 RELATIONS = {  # in the order that the kernel numbers them
     "==": np.equal,
@@ -73,7 +73,7 @@ def _common(a: DType, b: DType) -> DType:
 def relate(x: Tensor, other: Any, relation: str) -> Tensor:
     """x relation other   x (...), other a Tensor, a numpy array, a list or a number -> the broadcast shape, bool"""
     if isinstance(other, NUMBERS):
-        other = tensor(other, dtype=_number_dtype(x.dtype, other), device=x.device)
+        other = full((), other, _number_dtype(x.dtype, other), x.device)
     elif not isinstance(other, Tensor):
         other = tensor(other, device=x.device)
     return Compare.apply(x, other, relation=relation)

@@ -11,19 +11,21 @@ from alpha.autograd import Function
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, number, vector_width
 from alpha.ops.options import only_offered, real
 from alpha.primitive import Array, primitive
+from alpha.rng import Stream
+from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
 
 
 @primitive
-def dropout_apply(X: Array, key: int, stream: int, p: float) -> Array:
+def dropout_apply(X: Array, stream: StepValue[Stream], p: float) -> Array:
     """Y = X / (1 - p) where the stream's uniform number is >= p, else 0, also for inf and NaN   X (...) -> Y (...)"""
 
 
 @dropout_apply.impl("cpu")
-def _(X: Array, key: int, stream: int, p: float) -> Array:
+def _(X: Array, stream: StepValue[Stream], p: float) -> Array:
     if p == 1:
         return np.zeros(X.shape, X.dtype)
-    words = rng.philox(key, stream, -(-X.size // 4)).reshape(-1)[: X.size]
+    words = rng.philox(*stream.now(), -(-X.size // 4)).reshape(-1)[: X.size]
     kept = (words >= _threshold(p)).reshape(X.shape)
     wide: Array = as_float32(X)
     Y = np.multiply(wide, wide.dtype.type(1.0 / (1.0 - p)), out=np.empty_like(wide))
@@ -31,8 +33,16 @@ def _(X: Array, key: int, stream: int, p: float) -> Array:
     return as_dtype(Y, X.dtype)
 
 
+_STREAM = np.dtype([("key", np.uint64), ("number", np.uint64)], align=True)
+
+
+def _stream_numbers(stream: Stream) -> Any:
+    """`Stream` of cuda/common/philox.cuh."""
+    return np.array(tuple(stream), _STREAM)[()]
+
+
 @dropout_apply.impl("cuda")
-def _(X: Array, key: int, stream: int, p: float) -> Array:
+def _(X: Array, stream: StepValue[Stream], p: float) -> Array:
     if p == 1:
         return X.device.zeros(X.shape, X.dtype)
     Y = X.device.empty(X.shape, X.dtype)
@@ -46,8 +56,7 @@ def _(X: Array, key: int, stream: int, p: float) -> Array:
                 Y,
                 X,
                 np.int64(X.size),
-                np.uint64(key),
-                np.uint64(stream),
+                *X.device.step_value(stream, _stream_numbers),
                 _threshold(p),
                 number(X.dtype)(1.0 / (1.0 - p)),
             ),
@@ -66,11 +75,11 @@ class Dropout(Function):
 
     def forward(self, *arrays: Array, **options: Any) -> Array:
         self.p = options["p"]
-        self.key, self.stream = rng.default.next_stream()
-        return dropout_apply(arrays[0], self.key, self.stream, self.p)
+        self.stream = rng.default.step_stream()
+        return dropout_apply(arrays[0], self.stream, self.p)
 
     def backward(self, dY: Array) -> Any:
-        return dropout_apply(dY, self.key, self.stream, self.p)
+        return dropout_apply(dY, self.stream, self.p)
 
 
 def check_probability(operator: str, p: float) -> None:

@@ -64,8 +64,7 @@ def _(dY: Array, start: int, length: int) -> Array:
 def _(dY: Array, start: int, length: int) -> Array:
     dX = dY.device.zeros((length, *dY.shape[1:]), dY.dtype)
     if dY.size:
-        target = dX.rows(start, start + dY.shape[0])
-        dY.device.driver.copy(target.address, dY.address, dY.nbytes)
+        dY.device.copy_into(dX.rows(start, start + dY.shape[0]), dY)
     return dX
 
 

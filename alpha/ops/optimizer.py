@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from alpha.ops.dtypes import need_float32
 from alpha.primitive import Array, primitive
-from alpha.runtime import Device, workers
+from alpha.runtime import workers
+from alpha.runtime.recording import StepValue
+
+if TYPE_CHECKING:
+    from alpha.runtime.cuda.device import CudaDevice
 
 CHUNK = 1 << 14  # elements of one tensor that a block updates
+
+
+class AdamRule(NamedTuple):
+    """The numbers of an Adam step."""
+
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+    decay: float
+    decoupled: bool
+    maximize: bool
+    step: int
+
+
+class SgdRule(NamedTuple):
+    """The numbers of an SGD step."""
+
+    lr: float
+    momentum: float
+    gain: float
+    decay: float
+    nesterov: bool
+    maximize: bool
 
 
 @primitive
@@ -22,14 +51,7 @@ def adam_update(
     first: list[Array],
     second: list[Array],
     largest: list[Array],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    decay: float,
-    decoupled: bool,
-    maximize: bool,
-    step: int,
+    rule: StepValue[AdamRule],
 ) -> None:
     """Adam (Kingma & Ba 2015) in place, bias-corrected, as in PyTorch
 
@@ -42,15 +64,7 @@ def adam_update(
 
 @primitive
 def sgd_update(
-    parameters: list[Array],
-    gradients: list[Array],
-    velocities: list[Array],
-    lr: float,
-    momentum: float,
-    gain: float,
-    decay: float,
-    nesterov: bool,
-    maximize: bool,
+    parameters: list[Array], gradients: list[Array], velocities: list[Array], rule: StepValue[SgdRule]
 ) -> None:
     """SGD in place, as in PyTorch
 
@@ -81,15 +95,9 @@ def _(
     first: list[Array],
     second: list[Array],
     largest: list[Array],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    decay: float,
-    decoupled: bool,
-    maximize: bool,
-    step: int,
+    rule: StepValue[AdamRule],
 ) -> None:
+    lr, beta1, beta2, eps, decay, decoupled, maximize, step = rule.now()
     rate = lr / (1 - beta1**step)
     root = 1.0 / np.sqrt(1 - beta2**step)
 
@@ -121,17 +129,9 @@ def _(
 
 
 @sgd_update.impl("cpu")
-def _(
-    parameters: list[Array],
-    gradients: list[Array],
-    velocities: list[Array],
-    lr: float,
-    momentum: float,
-    gain: float,
-    decay: float,
-    nesterov: bool,
-    maximize: bool,
-) -> None:
+def _(parameters: list[Array], gradients: list[Array], velocities: list[Array], rule: StepValue[SgdRule]) -> None:
+    lr, momentum, gain, decay, nesterov, maximize = rule.now()
+
     def update(w: Array, g: Array, *velocity: Array) -> None:
         t = w.dtype.type
         if maximize:
@@ -152,13 +152,17 @@ def _table(arrays: list[list[Array]]) -> tuple[Array, int]:
     """Device table of (addresses of one tensor's arrays, start, length) a chunk, and how many."""
     for same in arrays:
         need_float32("optimizer", *same)
+    device = arrays[0][0].device
+    device.use(*itertools.chain(*arrays))
     addresses = tuple(tuple([a.address for a in same]) for same in arrays)
-    return _device_table(arrays[0][0].device, addresses, tuple([a.size for a in arrays[0]]))
+    return _device_table(device, addresses, tuple([a.size for a in arrays[0]]))
 
 
 # The arena hands out the same addresses step after step, so the table is mostly there already.
 @functools.lru_cache(maxsize=16)
-def _device_table(device: Device, addresses: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]) -> tuple[Array, int]:
+def _device_table(
+    device: CudaDevice, addresses: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]
+) -> tuple[Array, int]:
     counts = -(-np.array(sizes, np.int64) // CHUNK)
     tensor = np.repeat(np.arange(len(sizes)), counts)
     chunk = np.arange(len(tensor)) - np.repeat(counts.cumsum() - counts, counts)
@@ -166,14 +170,33 @@ def _device_table(device: Device, addresses: tuple[tuple[int, ...], ...], sizes:
     table[:, :-2] = np.array(addresses, np.int64).T[tensor]
     table[:, -2] = chunk * CHUNK
     table[:, -1] = np.minimum(CHUNK, np.array(sizes, np.int64)[tensor] - table[:, -2])
-    return device.upload(table), len(table)
+    return device.constant(table), len(table)
 
 
-def _rule(fields: str, integers: str, values: tuple[float, ...]) -> Any:
-    """The numbers of an update as the structure that its kernel takes by value."""
-    kinds: list[tuple[str, type]] = [(name, np.float32) for name in fields.split()]
-    kinds += [(name, np.int32) for name in integers.split()]
-    return np.array(values, np.dtype(kinds, align=True))[()]
+_ADAM_NUMBERS = ("sign", "shrink", "l2", "beta1", "gain1", "beta2", "gain2", "root", "eps", "rate")
+_ADAM = np.dtype([(name, np.float32) for name in _ADAM_NUMBERS], align=True)
+_SGD = np.dtype(
+    [
+        *((name, np.float32) for name in ["sign", "lr", "momentum", "gain", "decay"]),
+        *((name, np.int32) for name in ["nesterov", "velocities"]),
+    ],
+    align=True,
+)
+
+
+def _adam_numbers(rule: AdamRule) -> Any:
+    """`Rule` of cuda/optimizer/adam.cu, its factors computed in double precision."""
+    lr, beta1, beta2, eps, decay, decoupled, maximize, step = rule
+    shrink, l2 = (1 - lr * decay, 0.0) if decoupled else (1.0, decay)
+    rate, root = lr / (1 - beta1**step), 1 / np.sqrt(1 - beta2**step)
+    sign = -1 if maximize else 1
+    return np.array((sign, shrink, l2, beta1, 1 - beta1, beta2, 1 - beta2, root, eps, rate), _ADAM)[()]
+
+
+def _sgd_numbers(velocities: bool, rule: SgdRule) -> Any:
+    """`Rule` of cuda/optimizer/sgd.cu."""
+    lr, momentum, gain, decay, nesterov, maximize = rule
+    return np.array((-1 if maximize else 1, lr, momentum, gain, decay, nesterov, velocities), _SGD)[()]
 
 
 @adam_update.impl("cuda")
@@ -183,45 +206,19 @@ def _(
     first: list[Array],
     second: list[Array],
     largest: list[Array],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    decay: float,
-    decoupled: bool,
-    maximize: bool,
-    step: int,
+    rule: StepValue[AdamRule],
 ) -> None:
     table, chunks = _table([parameters, gradients, first, second, largest or second])
-    shrink, l2 = (1 - lr * decay, 0.0) if decoupled else (1.0, decay)
-    rate, root = lr / (1 - beta1**step), 1 / np.sqrt(1 - beta2**step)
-    rule = _rule(
-        "sign shrink l2 beta1 gain1 beta2 gain2 root eps rate",
-        "",
-        (-1 if maximize else 1, shrink, l2, beta1, 1 - beta1, beta2, 1 - beta2, root, eps, rate),
-    )
     if chunks:
-        table.device.launch("optimizer/adam.cu", "adam", chunks, 256, (table, rule), {"AMSGRAD": int(bool(largest))})
+        device = table.device
+        numbers = device.step_value(rule, _adam_numbers)
+        device.launch("optimizer/adam.cu", "adam", chunks, 256, (table, *numbers), {"AMSGRAD": int(bool(largest))})
 
 
 @sgd_update.impl("cuda")
-def _(
-    parameters: list[Array],
-    gradients: list[Array],
-    velocities: list[Array],
-    lr: float,
-    momentum: float,
-    gain: float,
-    decay: float,
-    nesterov: bool,
-    maximize: bool,
-) -> None:
+def _(parameters: list[Array], gradients: list[Array], velocities: list[Array], rule: StepValue[SgdRule]) -> None:
     table, chunks = _table([parameters, gradients, velocities or gradients])
-    sign = -1 if maximize else 1
-    rule = _rule(
-        "sign lr momentum gain decay",
-        "nesterov velocities",
-        (sign, lr, momentum, gain, decay, nesterov, bool(velocities)),
-    )
     if chunks:
-        table.device.launch("optimizer/sgd.cu", "sgd", chunks, 256, (table, rule))
+        device = table.device
+        numbers = device.step_value(rule, functools.partial(_sgd_numbers, bool(velocities)))
+        device.launch("optimizer/sgd.cu", "sgd", chunks, 256, (table, *numbers))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from alpha.ops.optimizer import adam_update
+from alpha.ops.optimizer import AdamRule, adam_update
 from alpha.optim.hyper import Rule, decays, flag, natural, refuse_others
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
+from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
 
 
@@ -68,20 +69,18 @@ class Adam(Optimizer):
     def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return self.slots if group.get("amsgrad") else self.slots[:2]
 
-    def _update(self, group: Group, ready: list[Tensor], step: int) -> None:
+    def _update(self, group: Group, ready: list[Tensor]) -> None:
+        def rule() -> AdamRule:
+            (beta1, beta2), decay, step = group["betas"], group["weight_decay"], self.state[ready[0]]["step"]
+            return AdamRule(group["lr"], beta1, beta2, group["eps"], decay, self.decoupled, group["maximize"], step)
+
         adam_update(
             [p.array for p in ready],
             gradients(ready),
             self._slots("first", ready),
             self._slots("second", ready),
             self._slots("largest", ready) if group["amsgrad"] else [],
-            group["lr"],
-            *group["betas"],
-            group["eps"],
-            group["weight_decay"],
-            self.decoupled,
-            group["maximize"],
-            step,
+            StepValue(rule),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from alpha.errors import GradientError
 from alpha.optim import state as checkpoints
 from alpha.optim.hyper import Rule, natural
 from alpha.primitive import Array
+from alpha.runtime.recording import again
 from alpha.tensor import Tensor
 
 Group = dict[str, Any]
@@ -104,21 +106,28 @@ class Optimizer:
         loss = None if closure is None else closure()
         work: list[tuple[Group, list[Tensor]]] = []
         for group in self.param_groups:
-            self._check(group)
             work.append((group, [p for p in group["params"] if p.grad is not None and self._fits(p, p.grad)]))
+        self._count(work)
+        again(partial(self._count, work))  # a replay of a captured step is a step, too
         for group, parameters in work:
             # one fused update for parameters of one age, device and dtype: as a rule, all of them
             batches: dict[tuple[int, type, int], list[Tensor]] = {}
             for parameter in parameters:
-                slots = self.state.setdefault(parameter, {"step": 0})
-                slots["step"] += 1
-                key = slots["step"], type(parameter.array), parameter.array.dtype.num
+                key = self.state[parameter]["step"], type(parameter.array), parameter.array.dtype.num
                 batches.setdefault(key, []).append(parameter)
-            for (step, _, _), ready in batches.items():
-                self._update(group, ready, step)
+            for ready in batches.values():
+                self._update(group, ready)
                 for parameter in ready:
                     parameter._version.bump(self._name)
         return loss
+
+    def _count(self, work: list[tuple[Group, list[Tensor]]]) -> None:
+        """Count a step of these parameters, after a check of the hyper-parameters with which it is made."""
+        for group, _ in work:
+            self._check(group)
+        for _, parameters in work:
+            for parameter in parameters:
+                self.state.setdefault(parameter, {"step": 0})["step"] += 1
 
     def _fits(self, parameter: Tensor, grad: Tensor) -> bool:
         own, other = parameter.array, grad.array
@@ -129,7 +138,8 @@ class Optimizer:
             f"its parameter {parameter.dtype.name} {parameter.shape} on {parameter.device.name}"
         )
 
-    def _update(self, group: Group, ready: list[Tensor], step: int) -> None:
+    def _update(self, group: Group, ready: list[Tensor]) -> None:
+        """Update parameters of one age, device and dtype. What may change between steps is read in a `StepValue`."""
         raise TypeError(f"{self._name} defines no update")
 
     def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:

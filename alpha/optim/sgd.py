@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from alpha.ops.optimizer import sgd_update
+from alpha.ops.optimizer import SgdRule, sgd_update
 from alpha.optim.hyper import Rule, flag, natural, number, refuse_others
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
 from alpha.primitive import Array
+from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
 
 
@@ -68,28 +69,25 @@ class SGD(Optimizer):
                 f"(momentum {group['momentum']}, dampening {group['dampening']})"
             )
 
-    def _update(self, group: Group, ready: list[Tensor], step: int) -> None:
-        gain = 1 - group["dampening"]
+    def _update(self, group: Group, ready: list[Tensor]) -> None:
         if not group["momentum"]:
-            self._launch(group, ready, [], gain)
-        elif gain == 1:  # zeros are a right first velocity: momentum 0 + g = g
-            self._launch(group, ready, self._slots("velocity", ready), gain)
+            self._launch(group, ready, [])
+        elif group["dampening"] == 0:  # zeros are a right first velocity: momentum 0 + g = g
+            self._launch(group, ready, self._slots("velocity", ready))
         else:
             started = [p for p in ready if "velocity" in self.state[p]]
             fresh = [p for p in ready if "velocity" not in self.state[p]]
-            for part, share in ((started, gain), (fresh, 1.0)):
+            for part, whole in ((started, False), (fresh, True)):
                 if part:
-                    self._launch(group, part, self._slots("velocity", part), share)
+                    self._launch(group, part, self._slots("velocity", part), whole)
 
-    def _launch(self, group: Group, ready: list[Tensor], velocities: list[Array], gain: float) -> None:
-        sgd_update(
-            [p.array for p in ready],
-            gradients(ready),
-            velocities,
-            group["lr"],
-            group["momentum"],
-            gain,
-            group["weight_decay"],
-            group["nesterov"],
-            group["maximize"],
-        )
+    def _launch(self, group: Group, ready: list[Tensor], velocities: list[Array], whole: bool = False) -> None:
+        """`whole`: the gradient enters the velocity without dampening, because it is the first."""
+
+        def rule() -> SgdRule:
+            gain = 1.0 if whole else 1 - group["dampening"]
+            return SgdRule(
+                group["lr"], group["momentum"], gain, group["weight_decay"], group["nesterov"], group["maximize"]
+            )
+
+        sgd_update([p.array for p in ready], gradients(ready), velocities, StepValue(rule))

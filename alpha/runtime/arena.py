@@ -1,9 +1,8 @@
-"""The memory arena: best fit with splitting and coalescing in a few large segments of raw memory.
+"""The memory arena: best fit with splitting and coalescing in segments of raw memory.
 
 All work of a device is on one stream, so a freed block may be handed out at once: what writes to it
 next is ordered after what read it last. Addresses are plain integers and the raw memory comes from
-two functions, so the arena needs no GPU. Segments stay apart even where their addresses touch: the
-CUDA driver refuses a copy that crosses from one allocation into the next.
+two functions, so the arena needs no GPU. `Growth` says what segments are.
 """
 
 from __future__ import annotations
@@ -12,29 +11,57 @@ import gc
 import threading
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import Enum
 
 from alpha.errors import OutOfMemoryError
 from alpha.runtime import fork
 from alpha.runtime.device import MIB, MemoryStats
+from alpha.runtime.meter import Meter, mib
 
 GRAIN = 512  # bytes; every array is aligned for any vector load and for TMA
 MIN_SEGMENT = 64 * MIB
+PAGE = 2 * MIB  # the memory of a GPU comes in pages of this size
 LISTED_BLOCKS = 8  # how many of the largest live blocks an out-of-memory message names
+
+
+class Growth(Enum):
+    """What an arena asks for when no free block is large enough.
+
+    DOUBLE: a segment as large as all that is held, for memory that costs nothing until it is written.
+    EXACT: a segment as large as the block, rounded up to pages.
+    RANGE: what is missing, as the next addresses of one range that grows. Blocks may cross from one segment into the
+        next, and segments go back from the end of the range.
+    ISOLATED: each block is a segment of exactly its size and goes back with it, for a driver that guards allocations.
+
+    Except in a RANGE, segments stay apart even if their addresses touch, because the CUDA driver refuses a copy that
+    crosses from one allocation into the next.
+    """
+
+    DOUBLE = "double"
+    EXACT = "exact"
+    RANGE = "range"
+    ISOLATED = "isolated"
 
 
 class Block:
     """A piece of an arena; it goes back when its last reference dies, on whatever thread."""
 
-    __slots__ = ("_arena", "address", "nbytes")
+    __slots__ = ("__weakref__", "address", "arena", "nbytes")
 
     def __init__(self, arena: Arena, address: int, nbytes: int) -> None:
-        self._arena = arena
+        self.arena = arena
         self.address = address
         self.nbytes = nbytes
 
+    def exchange(self, other: Block) -> None:
+        """Take the memory of `other` and give it this block's; arrays on the block then lie at the new address."""
+        self.arena, other.arena = other.arena, self.arena
+        self.address, other.address = other.address, self.address
+        self.nbytes, other.nbytes = other.nbytes, self.nbytes
+
     def __del__(self) -> None:
-        self._arena.give_back(self.address)
+        self.arena.give_back(self.address)
 
 
 class Arena:
@@ -42,9 +69,16 @@ class Arena:
 
     `allocate` raises `MemoryError` when the device has no room.
 
-    `free_on_device` says, for messages, how many bytes the device still has. `label` names the
-    blocks that are allocated while it is set. `isolated`: each block is a segment of its own, of
-    exactly its size, and goes back with it, for a driver that guards its allocations.
+    Args:
+        free_on_device: says, for messages, how many bytes the device still has.
+        growth: what segments are, see `Growth`.
+        min_segment: bytes of the first segment with `Growth.DOUBLE`.
+        page: bytes of which segments with `Growth.EXACT` and `Growth.RANGE` are multiples.
+        total: counts the bytes of this arena and of others; its limit is for all of them together.
+        spare: is called when there is no room, to give back memory that is held elsewhere; returns the bytes.
+
+    Attributes:
+        label: names the blocks that are allocated while it is set.
     """
 
     def __init__(
@@ -52,26 +86,28 @@ class Arena:
         allocate: Callable[[int], int],
         free: Callable[[int], None],
         free_on_device: Callable[[], int],
+        growth: Growth = Growth.DOUBLE,
         min_segment: int = MIN_SEGMENT,
-        isolated: bool = False,
+        page: int = PAGE,
+        total: Meter | None = None,
+        spare: Callable[[], int] = int,
     ) -> None:
         self.label = ""
         self._raw_allocate = allocate
         self._raw_free = free
         self._free_on_device = free_on_device
-        self._isolated = isolated
-        self._grain = 1 if isolated else GRAIN
-        self._min_segment = 0 if isolated else self._round_up(min_segment)
-        self._limit: int | None = None
+        self._growth = growth
+        self._page = page
+        self._meter = Meter(total)
+        self._spare = spare
+        self._grain = 1 if growth is Growth.ISOLATED else GRAIN
+        self._min_segment = self._round_up(min_segment)
         self._segments: dict[int, int] = {}  # start -> size
         self._by_size: list[tuple[int, int]] = []  # (size, address) of the free blocks, sorted: best fit
         self._by_start: dict[int, int] = {}  # free block: address -> size
         self._by_end: dict[int, int] = {}  # free block: end -> address
         self._fresh: dict[int, list[int]] = {}  # size -> returned blocks that are not joined yet
         self._live: dict[int, tuple[int, str]] = {}  # address -> size, label
-        self._in_use = 0
-        self._peak = 0
-        self._reserved = 0
         self._closed = False
         # A block can die inside our own critical section, when the garbage collector runs there,
         # or on another thread. So a returned address is only queued, and whoever next holds the
@@ -86,6 +122,8 @@ class Arena:
         if address is None:
             gc.collect()  # not under the lock: finalizers may do anything
             address = self._try_allocate(size)
+        if address is None and self._spare() > 0:
+            address = self._try_allocate(size)
         if address is None:
             raise OutOfMemoryError(self._shortage(nbytes))
         return Block(self, address, size)
@@ -95,19 +133,19 @@ class Arena:
         self._returned.append(address)
 
     def set_limit(self, limit: int | None) -> None:
-        """Hold at most `limit` bytes; frees unused segments first.
+        """Hold at most `limit` bytes, with the other arenas of the same total; frees unused segments first.
 
         `OutOfMemoryError` when live blocks need more; the old limit stays.
         """
         if limit is not None and limit < 0:
             raise ValueError(f"a memory limit is not negative: {limit}")
-        with self._lock:
-            self._settle()
-            if limit is not None and self._reserved > limit:
-                self._release_free_segments()
-            if limit is not None and self._reserved > limit:
-                raise OutOfMemoryError(f"a memory limit of {_mib(limit)} is below what is in use: {self._meters()}")
-            self._limit = limit
+        meter = self._meter.total or self._meter
+        for give_back in (self.trim, self._spare):
+            if limit is not None and meter.reserved > limit:
+                give_back()
+        if limit is not None and meter.reserved > limit:
+            raise OutOfMemoryError(f"a memory limit of {mib(limit)} is below what is in use: {meter}")
+        meter.limit = limit
 
     def trim(self) -> int:
         """Give wholly free segments back to the device; the number of bytes."""
@@ -116,15 +154,16 @@ class Arena:
             return self._release_free_segments()
 
     def stats(self) -> MemoryStats:
+        """The counts of this arena alone."""
         with self._lock:
             self._take_back()
-            return MemoryStats(self._in_use, self._peak, self._reserved, self._limit, len(self._live))
+            return self._meter.stats()
 
     def reset_peak(self) -> None:
         """The peak starts again from what is in use."""
         with self._lock:
             self._take_back()
-            self._peak = self._in_use
+            self._meter.peak = self._meter.in_use
 
     def largest_live(self, count: int = LISTED_BLOCKS) -> list[tuple[int, str]]:
         """(bytes, label) of the largest live blocks."""
@@ -136,29 +175,33 @@ class Arena:
         """Give up every segment, live blocks included, and `free` them; blocks that die later are ignored."""
         with self._lock:
             self._closed = True
-            for start in self._segments if free else ():
+            for start in reversed(self._segments) if free else ():
                 self._raw_free(start)
+            self._meter.use(-sum(size for size, _ in self._live.values()), -len(self._live))
+            self._meter.reserve(-self._meter.reserved)
             self._segments.clear()
             self._fresh.clear()
             self._by_size.clear()
             self._by_start.clear()
             self._by_end.clear()
             self._live.clear()
-            self._in_use = self._reserved = 0
 
     def _try_allocate(self, size: int) -> int | None:
         with self._lock:
             if self._closed:
                 raise OutOfMemoryError("the device is closed")
             self._take_back()
-            same = self._fresh.get(size)
-            address = same.pop() if same else self._best_fit(size)
+            address = self._choose(size)
             if address is None:
                 return None
             self._live[address] = (size, self.label)
-            self._in_use += size
-            self._peak = max(self._peak, self._in_use)
+            self._meter.use(size, 1)
             return address
+
+    def _choose(self, size: int) -> int | None:
+        """The address of free memory for a block, or None."""
+        same = self._fresh.get(size)
+        return same.pop() if same else self._best_fit(size)
 
     def _best_fit(self, size: int) -> int | None:
         self._settle()
@@ -183,9 +226,9 @@ class Arena:
             address = self._returned.popleft()
             size, _ = self._live.pop(address, (0, ""))
             if size:  # else it outlived close()
-                self._in_use -= size
+                self._meter.use(-size, -1)
                 self._fresh.setdefault(size, []).append(address)
-        if self._isolated and self._fresh:
+        if self._growth is Growth.ISOLATED and self._fresh:
             self._coalesce_fresh()
             self._release_free_segments()
 
@@ -201,17 +244,22 @@ class Arena:
         self._fresh.clear()
 
     def _coalesce(self, address: int, size: int) -> None:
-        left = None if address in self._segments else self._by_end.get(address)
+        """Add a free block, joined with the free blocks beside it."""
+        left = None if self._apart(address) else self._by_end.get(address)
         if left is not None:
             length = self._by_start[left]
             self._remove_free(left, length)
             address, size = left, size + length
         end = address + size
-        length = 0 if end in self._segments else self._by_start.get(end, 0)
+        length = 0 if self._apart(end) else self._by_start.get(end, 0)
         if length:
             self._remove_free(end, length)
             size += length
         self._add_free(address, size)
+
+    def _apart(self, address: int) -> bool:
+        """Whether no block may cross this address, because a segment begins there."""
+        return self._growth is not Growth.RANGE and address in self._segments
 
     def _add_free(self, address: int, size: int) -> None:
         insort(self._by_size, (size, address))
@@ -224,60 +272,82 @@ class Arena:
         del self._by_end[address + size]
 
     def _grow(self, size: int) -> bool:
-        """Add a segment that holds `size`, in exchange for unused ones if there is no room."""
+        """Make room for `size`, in exchange for unused segments if the device or the limit is short."""
         if self._reserve(size):
             return True
         return self._release_free_segments() > 0 and self._reserve(size)
 
     def _reserve(self, size: int) -> bool:
-        """Double what is held; less where the device or the limit is short."""
-        wanted = size if self._isolated else max(size, self._min_segment, self._reserved)
-        if self._limit is not None:
-            wanted = min(wanted, (self._limit - self._reserved) // self._grain * self._grain)
-        while wanted >= size:
+        """Add a segment, so that some free block holds `size`."""
+        least, wanted = self._segment_sizes(size)
+        if (room := self._meter.room) is not None:
+            wanted = min(wanted, room // self._grain * self._grain)
+        while wanted >= least:
             try:
                 start = self._raw_allocate(wanted)
             except MemoryError:
-                if wanted == size:
+                if wanted == least:
                     return False
-                wanted = max(size, self._round_up(wanted // 2))
+                wanted = max(least, self._round_up(wanted // 2))
                 continue
             self._segments[start] = wanted
-            self._reserved += wanted
-            self._add_free(start, wanted)
+            self._meter.reserve(wanted)
+            self._coalesce(start, wanted)
             return True
         return False
 
-    def _release_free_segments(self) -> int:
-        free = [s for s, size in self._segments.items() if self._by_start.get(s) == size]
+    def _segment_sizes(self, size: int) -> tuple[int, int]:
+        """(the least, the wanted) bytes of a segment for a block of `size`."""
+        if self._growth is Growth.DOUBLE:
+            return size, max(size, self._min_segment, self._meter.reserved)
+        if self._growth is Growth.ISOLATED:
+            return size, size
+        if self._growth is Growth.RANGE:
+            size -= self._free_at_the_end()
+        pages = -(-size // self._page) * self._page
+        return pages, pages
+
+    def _free_at_the_end(self) -> int:
+        """Bytes of the free block that ends where the range ends."""
+        if not self._segments:
+            return 0
+        start = next(reversed(self._segments))
+        end = start + self._segments[start]
+        return end - self._by_end.get(end, end)
+
+    def _release_free_segments(self, used: Sequence[tuple[int, int]] = ()) -> int:
+        """Free the segments that hold no live block (in a range: those at its end); the number of bytes.
+
+        `used`: (begin, end) of what must stay, though it is free.
+        """
         released = 0
-        for start in free:
+        for start in reversed(list(self._segments)):
             size = self._segments[start]
+            end = start + size
+            free = self._by_end.get(end, end)  # where the free block begins that ends with this segment
+            if free > start or any(low < end and start < high for low, high in used):
+                if self._growth is Growth.RANGE:
+                    break
+                continue
             self._raw_free(start)  # first: if the driver refuses, nothing has changed
             del self._segments[start]
-            self._remove_free(start, size)
-            self._reserved -= size
+            self._remove_free(free, end - free)
+            if free < start:
+                self._add_free(free, start - free)
+            self._meter.reserve(-size)
             released += size
         return released
 
     def _round_up(self, nbytes: int) -> int:
         return -(-nbytes // self._grain) * self._grain
 
-    def _meters(self) -> str:
-        limit = "none" if self._limit is None else _mib(self._limit)
-        return f"in use {_mib(self._in_use)}, reserved {_mib(self._reserved)}, limit {limit}"
-
     def _shortage(self, nbytes: int) -> str:
         with self._lock:
             free = self._by_size[-1][0] if self._by_size else 0
-            meters = self._meters()
-        blocks = ", ".join(f"{_mib(size)} {label}".rstrip() for size, label in self.largest_live())
+            meters = str(self._meter.total or self._meter)
+        blocks = ", ".join(f"{mib(size)} {label}".rstrip() for size, label in self.largest_live())
         return (
-            f"out of memory: asked {_mib(nbytes)}, {meters}, largest free block {_mib(free)}, "
-            f"free on the device {_mib(self._free_on_device())}; "
+            f"out of memory: asked {mib(nbytes)}, {meters}, largest free block {mib(free)}, "
+            f"free on the device {mib(self._free_on_device())}; "
             f"largest live blocks: {blocks or 'none'}"
         )
-
-
-def _mib(nbytes: int) -> str:
-    return f"{nbytes / MIB:.1f} MiB"

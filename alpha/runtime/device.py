@@ -33,6 +33,26 @@ class MemoryStats:
     allocations: int  # how many arrays' blocks are live (0 where the device does not count them)
 
 
+class Readback:
+    """Values of an array on the host, some time after they were asked for; here: at once.
+
+    `request()` asks for the values of this moment; `latest()` gives those of the last request that has been answered,
+    or None.
+    """
+
+    def __init__(self, device: Device, array: Array) -> None:
+        self._device, self._array = device, array
+        self._values: HostArray | None = None
+
+    def request(self) -> None:
+        """Ask for the values of this moment; nothing happens while an answer is still under way."""
+        self._values = self._device.download(self._array)
+
+    def latest(self) -> HostArray | None:
+        """A copy of the values of the last request that has been answered."""
+        return self._values
+
+
 class Device(ABC):
     """A place where arrays live and primitives run; every array is contiguous, in C order.
 
@@ -69,6 +89,10 @@ class Device(ABC):
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for all work; raises `DeviceError` for what went wrong in it."""
+
+    def readback(self, array: Array) -> Readback:
+        """Reads an array again and again, without making the device wait."""
+        return Readback(self, array)
 
     @abstractmethod
     def memory_stats(self) -> MemoryStats: ...
@@ -111,6 +135,11 @@ def get_device(spec: str | Device) -> Device:
         if spec not in _devices:
             _devices[spec] = _make(spec)
         return _devices[spec]
+
+
+def opened(name: str) -> Device | None:
+    """The device of that name if something has made it."""
+    return _devices.get(name)
 
 
 def _make(name: str) -> Device:

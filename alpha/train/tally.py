@@ -2,62 +2,86 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
 
 from alpha.errors import TrainingError
+from alpha.ops.batch import COUNTED, Counted, count, counted
+from alpha.runtime import Device
 from alpha.tensor import Tensor
+
+TALLIED = ("steps", "images", "seconds", "loss_sum", "hits")  # numbers of a tally's state
 
 
 class Tally:
-    """Sums over the steps so far; unless `at_once`, results stay on the device until `read`.
+    """Sums over the steps so far, which stay on the device until they are read.
 
-    Args:
-        name: what is counted, for messages.
-        at_once: read each loss as it comes, which costs nothing on the cpu.
-        state: sums to go on from, of `state_dict`.
+    Attributes:
+        sums: what `alpha.ops.batch.count` adds to.
+        steps: the steps that were queued; the sums may not count all of them yet.
+        seconds: what they took.
     """
 
-    def __init__(self, name: str, at_once: bool, state: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, device: Device) -> None:
+        self.sums = Tensor(device.zeros((COUNTED,), np.float64))
+        self._readback = device.readback(self.sums.array)
+        self.begin("")
+
+    def begin(self, name: str, state: Mapping[str, Any] | None = None) -> None:
+        """Start anew, or from the sums of `state_dict`; `name` is what is counted, for messages."""
         self.name = name
-        self.at_once = at_once
-        self.steps = 0 if state is None else int(state["steps"])
-        self.images = 0 if state is None else int(state["images"])
-        self.seconds = 0.0 if state is None else float(state["seconds"])
-        self._loss_sum = 0.0 if state is None else float(state["loss_sum"])
-        self._hits = 0 if state is None else int(state["hits"])
-        self._unread: list[tuple[int, Tensor, Tensor, NDArray[Any]]] = []
+        held: Mapping[str, Any] = {} if state is None else state
+        self.steps = int(held.get("steps", 0))
+        self.seconds = float(held.get("seconds", 0.0))
+        images, hits = int(held.get("images", 0)), int(held.get("hits", 0))
+        self._known = Counted(float(held.get("loss_sum", 0.0)), hits, images, self.steps, 0, 0.0)
+        values = self.sums.device.upload(np.array(self._known, np.float64))
+        self._set(values)
+
+    def _set(self, values: Any) -> None:
+        if isinstance(self.sums.array, np.ndarray):
+            self.sums.array[...] = values
+        else:
+            self.sums.device.copy_into(self.sums.array, values)  # type: ignore[attr-defined]
 
     @property
     def loss(self) -> float:
-        return self._loss_sum / self.images
+        return self._known.loss / max(1, self.images)
 
     @property
     def accuracy(self) -> float:
-        return self._hits / self.images
+        return self._known.hits / max(1, self.images)
 
-    def add(self, step: int, loss: Tensor, logits: Tensor, labels: NDArray[Any]) -> None:
-        """Count a step; if `at_once`, TrainingError if its loss is not finite."""
-        self._unread.append((step, loss.detach(), logits.detach(), labels))
-        if self.at_once:
-            self.read()
-        self.steps += 1
+    @property
+    def images(self) -> int:
+        return self._known.images
+
+    def add(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Count a batch and read the sums; `TrainingError` if its loss is not finite."""
+        count(self.sums, loss, logits, labels)
+        self.read()
 
     def read(self) -> None:
-        """Fetch what is on the device; TrainingError names the first step whose loss is not finite."""
-        for step, loss, logits, labels in self._unread:
-            value = loss.item()
-            if not math.isfinite(value):
-                raise TrainingError(
-                    f"{self.name}: the loss is {value} at step {step}; a lower learning rate usually helps"
-                )
-            self._loss_sum += value * len(labels)
-            self._hits += int((logits.numpy().argmax(axis=1) == labels).sum())
-            self.images += len(labels)
-        self._unread.clear()
+        """Wait for the sums; `TrainingError` names the first step whose loss is not finite."""
+        self._learn(self.sums.numpy())
+
+    def poll(self) -> None:
+        """Read the sums that were asked for last, if they have come, and ask for newer ones; never waits."""
+        values = self._readback.latest()
+        self._readback.request()
+        if values is not None and values[3] >= self._known.steps:  # else they are of an epoch before
+            self._learn(values)
+
+    def _learn(self, values: Any) -> None:
+        known = counted(values)
+        if known.bad_step:
+            raise TrainingError(
+                f"{self.name}: the loss is {known.bad_loss} at step {known.bad_step}; "
+                "a lower learning rate usually helps"
+            )
+        self._known = known
 
     def state_dict(self) -> dict[str, float]:
         """The sums, after reading what is on the device."""
@@ -66,6 +90,6 @@ class Tally:
             "steps": self.steps,
             "images": self.images,
             "seconds": self.seconds,
-            "loss_sum": self._loss_sum,
-            "hits": self._hits,
+            "loss_sum": self._known.loss,
+            "hits": self._known.hits,
         }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 import alpha
@@ -18,16 +18,19 @@ from alpha.errors import CheckpointError, DataError, DeviceError
 from alpha.nn import Module
 from alpha.nn import functional as F
 from alpha.numerics import computed_precision
+from alpha.ops.batch import count
 from alpha.optim import LRScheduler, Optimizer
 from alpha.runtime import Device
+from alpha.runtime.cuda.device import CudaDevice
 from alpha.tensor import Tensor
+from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, StreamingFeed, fits
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
-from alpha.train.tally import Tally
+from alpha.train.tally import TALLIED, Tally
 
-READ_EVERY = 10  # steps; reading a loss waits for a GPU
+READ_EVERY = 10  # steps; metrics come from the device without a wait, but some steps later
 
-Step = Callable[[NDArray[np.uint8], NDArray[np.int32]], None]
+Step = Callable[..., None]
 
 
 class Trainer:
@@ -35,12 +38,19 @@ class Trainer:
 
     Pixels are mapped to [-1, 1] on the device. Progress bars show on a terminal only.
 
+    On cuda a step is one CUDA graph (see `alpha.capture`), and a data set that is small beside the device's memory is
+    copied there once. A larger one is copied batch by batch, each while the step before runs.
+
     Args:
         device: a device or its name; the model must be there.
         loss: gives the mean loss of a batch from logits and labels.
         schedule: steps after each optimizer step.
         precision: "float32", "tf32" or "bf16" (see `alpha.set_precision`), by default the one in force. Results
             name the precision of the computation, which is float32 on the cpu; `ValueError` for another name.
+        capture: False runs each step as usual. True makes it an error if a step cannot be captured; by default that
+            is a warning, and the step runs as usual.
+        resident: whether data sets are copied to the device as a whole; by default those that take at most a quarter
+            of its free memory.
 
     Attributes:
         epoch, step: what was begun and done: `step` steps of epoch `epoch`, both from 1.
@@ -54,6 +64,8 @@ class Trainer:
         loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
         schedule: LRScheduler | None = None,
         precision: str | None = None,
+        capture: bool | None = None,
+        resident: bool | None = None,
     ) -> None:
         self.precision = alpha.precision(precision or alpha.get_precision()).name  # checked first
         self.model = model
@@ -61,34 +73,37 @@ class Trainer:
         self.device = alpha.get_device(device)
         self.loss = loss
         self.schedule = schedule
+        self.capture, self.resident = capture, resident
         self.epoch = 0
         self.step = 0
-        self._unfinished: Tally | None = None  # of an epoch that was interrupted
+        self._unfinished: Mapping[str, float] | None = None  # the tally of an epoch that was interrupted
         self._loader: dict[str, int] | None = None  # what the last epoch was trained on
         self._same_loader = False  # whether the next epoch must be trained on the same
+        self._trained, self._tested = Tally(self.device), Tally(self.device)
+        self._images: dict[int, tuple[Any, Tensor, Tensor]] = {}  # data sets on the device, by their id
+        self._steps: dict[tuple[str, DataLoader], tuple[Feed, Step]] = {}
 
     def train_epoch(self, loader: DataLoader, steps: int | None = None) -> Result:
         """One pass over `loader`, of at most `steps` steps; the rest of the last pass if it was interrupted.
 
         Raises:
             TrainingError: the loss is not finite; the message names the step. On the cpu the weights are then those
-                before that step. A GPU's losses are read every 10 steps, so the weights may be lost; files are not.
+                before that step. A GPU's losses are read some steps later, so the weights may be lost; files are not.
             Interrupted: Ctrl-C, after a whole step. The next call goes on with the epoch.
             CheckpointError: a loaded or interrupted epoch goes on with another loader.
         """
         self._check_loader(loader)
         if self._unfinished is None:
             self.epoch, self.step = self.epoch + 1, 0
-        tally = self._unfinished or Tally(f"epoch {self.epoch}", self.device.name == "cpu")
+        tally = self._trained
+        tally.begin(f"epoch {self.epoch}", self._unfinished)
         loader.set_epoch(self.epoch - 1, self.step)
         self.model.train()
+        self.optimizer.zero_grad()
+        feed, train = self._step_of("train", loader, self._train_step)
 
-        def train(images: NDArray[np.uint8], labels: NDArray[np.int32]) -> None:
-            self.optimizer.zero_grad()
-            loss, logits = self._forward(images, labels)
-            tally.add(self.step + 1, loss, logits, labels)
-            loss.backward()
-            self.optimizer.step()
+        def step(*batch: Any) -> None:
+            train(*batch)
             if self.schedule is not None:
                 self.schedule.step()
             self.step += 1
@@ -96,31 +111,78 @@ class Trainer:
         self._unfinished = None
         try:
             with alpha.precision(self.precision):
-                result = self._run(train, tally, loader, steps, self.step)
+                result = self._run(feed, step, tally, loader, steps, self.step)
         except Interrupted:
-            self._unfinished, self._same_loader = tally, True
+            self._unfinished, self._same_loader = tally.state_dict(), True
             raise
         self._same_loader = False
         return result
 
     def evaluate(self, loader: DataLoader) -> Result:
         """Loss and accuracy over every image of `loader`, each counted once; leaves the model in eval mode."""
-        tally = Tally("evaluation", self.device.name == "cpu")
+        tally = self._tested
+        tally.begin("evaluation")
         self.model.eval()
-
-        def evaluate(images: NDArray[np.uint8], labels: NDArray[np.int32]) -> None:
-            loss, logits = self._forward(images, labels)
-            tally.add(tally.steps + 1, loss, logits, labels)
-
+        feed, step = self._step_of("evaluate", loader, self._evaluate_step)
         with alpha.no_grad(), alpha.precision(self.precision):
-            return self._run(evaluate, tally, loader, None, 0)
+            return self._run(feed, step, tally, loader, None, 0)
 
-    def _forward(self, images: NDArray[np.uint8], labels: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
-        pixels = F.normalize_pixels(alpha.tensor(images, device=self.device))
-        logits = self.model(pixels)
-        return self.loss(logits, alpha.tensor(labels, device=self.device)), logits
+    # -- steps ----------------------------------------------------------------------------------
+    # They name nothing of the Trainer but what they use, since a captured step depends on all that it can reach.
 
-    def _run(self, step: Step, tally: Tally, loader: DataLoader, steps: int | None, done: int) -> Result:
+    def _train_step(self, batch: Batch) -> Step:
+        model, loss_of, optimizer, add = self.model, self.loss, self.optimizer, self._adder(self._trained)
+
+        def train_step(*arguments: Any) -> None:
+            pixels, labels = batch(*arguments)
+            logits = model(pixels)
+            loss = loss_of(logits, labels)
+            add(loss, logits, labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()  # at once: the next forward pass may have the memory
+
+        return train_step
+
+    def _evaluate_step(self, batch: Batch) -> Step:
+        model, loss_of, add = self.model, self.loss, self._adder(self._tested)
+
+        def evaluate_step(*arguments: Any) -> None:
+            pixels, labels = batch(*arguments)
+            logits = model(pixels)
+            add(loss_of(logits, labels), logits, labels)
+
+        return evaluate_step
+
+    def _adder(self, tally: Tally) -> Callable[[Tensor, Tensor, Tensor], None]:
+        """What counts a batch: on the cpu it is read, too, which costs nothing there."""
+        return tally.add if self.device.name == "cpu" else partial(count, tally.sums)
+
+    def _step_of(self, name: str, loader: DataLoader, make: Callable[[Batch], Step]) -> tuple[Feed, Step]:
+        """How the batches of a loader come, and the step that takes them."""
+        if (name, loader) not in self._steps:
+            feed = self._feed(loader)
+            step = make(feed.batch)
+            if self.capture is not False:
+                step = alpha.capture(strict=self.capture is True)(step)
+            self._steps[name, loader] = feed, step
+        return self._steps[name, loader]
+
+    def _feed(self, loader: DataLoader) -> Feed:
+        data: Any = loader.dataset
+        if not isinstance(self.device, CudaDevice):
+            return HostFeed(loader, self.device)
+        held = self._images.get(id(data))
+        wanted = held is not None or fits(data, self.device) if self.resident is None else self.resident
+        if not wanted:
+            return StreamingFeed(loader, self.device)
+        if held is None:
+            images, labels = data.batch(np.arange(len(data)))
+            held = data, alpha.tensor(images, device=self.device), alpha.tensor(labels, device=self.device)
+            self._images[id(data)] = held
+        return ResidentFeed(loader, *held[1:])
+
+    def _run(self, feed: Feed, step: Step, tally: Tally, loader: DataLoader, steps: int | None, done: int) -> Result:
         """Steps from number `done` on, counted in `tally`."""
         total = len(loader) if steps is None else min(steps, len(loader))
         if total < 1:
@@ -135,16 +197,17 @@ class Trainer:
         with (
             np.errstate(over="ignore", invalid="ignore"),  # `Tally` reports what diverges, once
             interrupt_between_steps() as check,
-            closing(iter(loader)) as batches,
+            closing(feed.arguments()) as batches,
             tqdm(
                 desc=f"{tally.name} ({precision})", initial=done, total=total, unit="step", leave=False, disable=None
             ) as bar,
         ):
-            for images, labels in islice(batches, max(0, total - done)):
-                step(images, labels)
+            for arguments in islice(batches, max(0, total - done)):
+                step(*arguments)
+                tally.steps += 1
                 tally.seconds = time.perf_counter() - start
                 if tally.steps % READ_EVERY == 0:
-                    tally.read()
+                    tally.poll()
                     live = self.device.memory_stats().live
                     bar.set_postfix_str(
                         f"loss {tally.loss:.4f}, accuracy {tally.accuracy:.1%}, "
@@ -171,7 +234,7 @@ class Trainer:
             "step": self.step,
             "precision": self.precision,
             "loader": self._loader,
-            "tally": None if self._unfinished is None else self._unfinished.state_dict(),
+            "tally": None if self._unfinished is None else dict(self._unfinished),
             "rng": alpha.get_rng_state(),
             "schedule": None if self.schedule is None else self.schedule.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -204,8 +267,7 @@ class Trainer:
     def _load(self, state: Mapping[str, Any]) -> None:
         try:
             epoch, step = (int(state[name]) for name in ("epoch", "step"))
-            name = f"epoch {epoch}"
-            tally = None if state["tally"] is None else Tally(name, self.device.name == "cpu", state["tally"])
+            tally = None if state["tally"] is None else {name: float(state["tally"][name]) for name in TALLIED}
             loader = None if state["loader"] is None else dict(state["loader"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"Trainer: the state's place in the epoch cannot be read: {error!r}") from error

@@ -2,10 +2,16 @@
 #pragma once
 #include "common/cuda.h"
 
-// The four words of block `index` of a stream under a key.
-__device__ __forceinline__ uint4 philox(unsigned long long key, unsigned long long stream, unsigned long long index) {
-  uint4 c = make_uint4(uint32_t(index), uint32_t(index >> 32), uint32_t(stream), uint32_t(stream >> 32));
-  uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
+// One draw: the seed and the number of the stream.
+struct Stream {
+  unsigned long long key, number;
+};
+
+// The four words of block `index` of a stream.
+__device__ __forceinline__ uint4 philox(const Stream& stream, unsigned long long index) {
+  const unsigned long long number = stream.number;
+  uint4 c = make_uint4(uint32_t(index), uint32_t(index >> 32), uint32_t(number), uint32_t(number >> 32));
+  uint32_t k0 = uint32_t(stream.key), k1 = uint32_t(stream.key >> 32);
 #pragma unroll
   for (int round = 0; round < 10; round++) {
     const uint32_t high0 = __umulhi(0xD2511F53u, c.x), low0 = 0xD2511F53u * c.x;

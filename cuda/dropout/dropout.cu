@@ -4,6 +4,7 @@
 // Grid: ceil(size / (4 * 256)). Block: 256. No shared memory.
 // Macros: TYPE float | double | bfloat16; VECTOR 4 where X and Y are aligned to packs of four, else 1.
 #include "common/philox.cuh"
+#include "common/step_value.cuh"
 #include "common/vector.cuh"
 
 using T = ALPHA_TYPE;
@@ -11,10 +12,10 @@ using Real = Number<T>;
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    dropout(T* __restrict__ Y, const T* __restrict__ X, long long size, unsigned long long key,
-            unsigned long long stream, unsigned threshold, Real scale) {
+    dropout(T* __restrict__ Y, const T* __restrict__ X, long long size, const Stream given,
+            const Stream* __restrict__ replayed, unsigned threshold, Real scale) {
   const long long block = (long long)blockIdx.x * THREADS + threadIdx.x, first = 4 * block;
-  const uint4 words = philox(key, stream, block);
+  const uint4 words = philox(step_value(given, replayed), block);
   const bool kept[4] = {words.x >= threshold, words.y >= threshold, words.z >= threshold, words.w >= threshold};
   if (ALPHA_VECTOR == 4 && first + 4 <= size) {
     Pack<Real, 4> x = load_pack<4>(X + first);

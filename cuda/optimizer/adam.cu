@@ -5,6 +5,7 @@
 // Grid: one block per row of the table (a chunk of one tensor). Block: 256. No shared memory. Macro: ALPHA_AMSGRAD.
 // The host computes every factor in double: 1 - beta would cancel in float. g is multiplied by sign, W by
 // shrink (decoupled decay), and l2 W is added to g.
+#include "common/step_value.cuh"
 #include "common/vector.cuh"
 
 constexpr int THREADS = 256;
@@ -31,7 +32,9 @@ __device__ __forceinline__ void step(float& w, float g, float& m, float& v, floa
   w -= rule.rate * m / (sqrtf(AMSGRAD ? top : v) * rule.root + rule.eps);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) adam(const Row* __restrict__ table, const Rule rule) {
+extern "C" __global__ void __launch_bounds__(THREADS)
+    adam(const Row* __restrict__ table, const Rule given, const Rule* __restrict__ replayed) {
+  const Rule rule = step_value(given, replayed);
   const Row row = table[blockIdx.x];
   float *W = row.W + row.start, *m = row.m + row.start, *v = row.v + row.start, *top = row.top + row.start;
   const float* g = row.g + row.start;

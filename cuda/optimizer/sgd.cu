@@ -2,6 +2,7 @@
 //
 // Grid: one block per row of the table (a chunk of one tensor). Block: 256. No shared memory, no macros.
 // g is multiplied by sign first, then decay W is added to it. Without velocities W -= lr g, and v is not read.
+#include "common/step_value.cuh"
 #include "common/vector.cuh"
 
 constexpr int THREADS = 256;
@@ -28,7 +29,9 @@ __device__ __forceinline__ void step(float& w, float g, float& v, const Rule& ru
   w -= rule.lr * g;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) sgd(const Row* __restrict__ table, const Rule rule) {
+extern "C" __global__ void __launch_bounds__(THREADS)
+    sgd(const Row* __restrict__ table, const Rule given, const Rule* __restrict__ replayed) {
+  const Rule rule = step_value(given, replayed);
   const Row row = table[blockIdx.x];
   float *W = row.W + row.start, *v = row.v + row.start;
   const float* g = row.g + row.start;

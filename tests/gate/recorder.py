@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from alpha.runtime.arena import Growth
 from alpha.runtime.cuda.cache import source_root
-from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments
+from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory
 from alpha.runtime.cuda.driver_emulated import ARCHITECTURES
 from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
@@ -34,7 +35,7 @@ class RecordingDriver:
     """A GPU of any architecture, without memory: an array of any size is a number that was never used before."""
 
     name = "recording"
-    isolated_allocations = True
+    why_no_capture = "it only records"
     encode_tiled_map = staticmethod(encode_tiled_map)
 
     def __init__(self, arch: str, misaligned_by: int = 0) -> None:
@@ -50,6 +51,9 @@ class RecordingDriver:
 
     def memory_info(self) -> tuple[int, int]:
         return self.properties.total_bytes, self.properties.total_bytes
+
+    def raw_memory(self, scratch: bool) -> RawMemory:
+        return RawMemory(self.allocate, self.free, Growth.ISOLATED)
 
     def allocate(self, nbytes: int) -> int:
         address = self._next

@@ -12,8 +12,11 @@ from helpers import assert_close
 import alpha
 from alpha.errors import DeviceError
 from alpha.ops.conv2d.shape import conv_shape
+from alpha.ops.optimizer import AdamRule, SgdRule
 from alpha.ops.pool2d import PoolShape
 from alpha.primitive import REGISTRY, Array, Primitive, primitive
+from alpha.rng import Stream
+from alpha.runtime.recording import StepValue
 
 _rng = np.random.default_rng(0)
 DEVICES = ("cpu", "cuda")
@@ -30,6 +33,14 @@ def positive(*shape: int) -> np.ndarray:
 def steps(*shape: int) -> np.ndarray:
     """-1, 0 and 1: equal ones among any two."""
     return _rng.integers(-1, 2, shape).astype(np.float32)
+
+
+def pixels(*shape: int) -> np.ndarray:
+    return _rng.integers(0, 256, shape).astype(np.uint8)
+
+
+def order(length: int) -> np.ndarray:
+    return _rng.permutation(length).astype(np.int32)
 
 
 def far(*shape: int) -> np.ndarray:
@@ -140,11 +151,20 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "conv2d_forward": [(normal(*CONV.X), normal(*CONV.W), CONV, 36)],
     "conv2d_backward_input": [(normal(*CONV.Y), normal(*CONV.W), CONV, 72)],
     "conv2d_backward_weight": [(normal(*CONV.X), normal(*CONV.Y), CONV, 45)],
+    "take_pixels": [
+        (pixels(9, 4, 4, 3), order(9), StepValue.fixed(2), 5),
+        (pixels(7, 3, 3, 1), order(7), StepValue.fixed(0), 7),
+    ],
+    "take_labels": [(order(300), order(300), StepValue.fixed(3), 280)],
+    "count_batch": [
+        (np.array([1.5, 2, 7, 3, 0, 0]), np.array(1.25, f32), normal(40, 10), np.arange(40, dtype=kind) % 10)
+        for kind in (np.int32, np.int64, np.uint8)
+    ],
     "dropout_apply": [
-        (normal(7, 9), 12345678901234, 5, 0.3),
-        (normal(4, 8), 2**64 - 1, 2**40 + 1, 0.9),
-        (normal(3), 0, 0, 0.5),
-        (normal(3), 0, 0, 1.0),
+        (normal(7, 9), StepValue.fixed(Stream(12345678901234, 5)), 0.3),
+        (normal(4, 8), StepValue.fixed(Stream(2**64 - 1, 2**40 + 1)), 0.9),
+        (normal(3), StepValue.fixed(Stream(0, 0)), 0.5),
+        (normal(3), StepValue.fixed(Stream(0, 0)), 1.0),
     ],
     "cast": [
         (np.arange(250, dtype=np.uint8), f32, 2 / 255, -1.0),
@@ -175,13 +195,17 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(1, 1700, 8), normal(1, 8, 640), False, False, 8),
     ],
     "adam_update": [
-        (*tensors(1, 2, 3, 4), tensors(4)[0] if amsgrad else [], 0.01, 0.9, 0.999, 1e-8, decay, decoupled, amsgrad, 3)
+        (
+            *tensors(1, 2, 3, 4),
+            tensors(4)[0] if amsgrad else [],
+            StepValue.fixed(AdamRule(0.01, 0.9, 0.999, 1e-8, decay, decoupled, amsgrad, 3)),
+        )
         for decay, decoupled, amsgrad in ((0.0, False, False), (0.1, False, True), (0.1, True, False))
     ],
     "sgd_update": [
-        (*tensors(1, 2, 3), 0.1, 0.9, 0.5, 0.01, False, True),
-        (*tensors(1, 2, 3), 0.1, 0.9, 1.0, 0.0, True, False),
-        (*tensors(1, 2), [], 0.1, 0.0, 1.0, 0.0, False, False),
+        (*tensors(1, 2, 3), StepValue.fixed(SgdRule(0.1, 0.9, 0.5, 0.01, False, True))),
+        (*tensors(1, 2, 3), StepValue.fixed(SgdRule(0.1, 0.9, 1.0, 0.0, True, False))),
+        (*tensors(1, 2), [], StepValue.fixed(SgdRule(0.1, 0.0, 1.0, 0.0, False, False))),
     ],
     "max_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (MAX, ODD)],
     "max_pool2d_backward": [(*taps(s), s) for s in (MAX, ODD)],

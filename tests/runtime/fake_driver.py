@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from alpha.errors import DeviceError
-from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments
+from alpha.runtime.arena import Growth
+from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory
 from alpha.runtime.cuda.owner import Owner
 from alpha.runtime.device import MIB
 
@@ -18,7 +19,7 @@ BASE = 0x7000_0000_0000
 
 class FakeDriver:
     name = "fake"
-    isolated_allocations = False
+    why_no_capture = ""
     properties = DeviceProperties("Fake", "sm_90", (9, 0), 4, 232448, 512 * MIB)
 
     def __init__(self, total: int = 512 * MIB, gap: int = 4096) -> None:
@@ -34,6 +35,9 @@ class FakeDriver:
 
     def memory_info(self) -> tuple[int, int]:
         return self.total - sum(s.nbytes for s in self.segments.values()), self.total
+
+    def raw_memory(self, scratch: bool) -> RawMemory:
+        return RawMemory(self.allocate, self.free, Growth.DOUBLE)
 
     def allocate(self, nbytes: int) -> int:
         if nbytes > self.memory_info()[0]:

@@ -6,22 +6,25 @@ import gc
 import threading
 from itertools import pairwise
 
+import numpy as np
 import pytest
-from fake_driver import FakeDriver
+from fake_driver import BASE, FakeDriver
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from alpha.errors import DeviceError, OutOfMemoryError
-from alpha.runtime.arena import GRAIN, Arena, Block
+from alpha.runtime.arena import GRAIN, PAGE, Arena, Block, Growth
+from alpha.runtime.meter import Meter
 
 SEGMENT = 64 * GRAIN
 TOTAL = 12 * SEGMENT  # of the machines
 
 
-def arena(total: int = 16 * SEGMENT, gap: int = 4096) -> tuple[Arena, FakeDriver]:
+def arena(total: int = 16 * SEGMENT, gap: int = 4096, growth: Growth = Growth.DOUBLE) -> tuple[Arena, FakeDriver]:
     driver = FakeDriver(total, gap)
-    return Arena(driver.allocate, driver.free, lambda: driver.memory_info()[0], SEGMENT), driver
+    memory = Arena(driver.allocate, driver.free, lambda: driver.memory_info()[0], growth, SEGMENT)
+    return memory, driver
 
 
 def test_blocks_are_rounded_aligned_and_come_back() -> None:
@@ -67,7 +70,7 @@ def test_a_driver_that_refuses_to_free_leaves_the_arena_as_it_was() -> None:
             raise DeviceError("planned")
         driver.free(address)
 
-    memory = Arena(driver.allocate, free, lambda: 0, SEGMENT)
+    memory = Arena(driver.allocate, free, lambda: 0, min_segment=SEGMENT)
     held = [memory.allocate(SEGMENT) for _ in range(3)]
     held.clear()
     before = memory.stats()
@@ -316,14 +319,113 @@ class TouchingArenaMachine(ArenaMachine):
 TestArenaMachine = ArenaMachine.TestCase
 TestTouchingArenaMachine = TouchingArenaMachine.TestCase
 TestArenaMachine.settings = TestTouchingArenaMachine.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
+    max_examples=30, stateful_step_count=40, deadline=None
 )
+
+
+# -- segments of the size of what is asked, and a range of addresses that grows ---------------------------
+
+
+class RangeDriver(FakeDriver):
+    """Memory at consecutive addresses, of which the last piece goes back first."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__(total, gap=0)
+
+    def free(self, address: int) -> None:
+        nbytes = self.segments[address].nbytes
+        assert address + nbytes == self._next, "not the last piece"
+        super().free(address)
+        self._next = address
+
+    def at(self, address: int, nbytes: int) -> np.ndarray:
+        assert address >= BASE
+        assert address + nbytes <= self._next
+        return np.zeros(nbytes, np.uint8)
+
+
+def growing(total: int = 16 * PAGE, page: int = PAGE) -> tuple[Arena, RangeDriver]:
+    driver = RangeDriver(total)
+    return Arena(driver.allocate, driver.free, lambda: driver.memory_info()[0], Growth.RANGE, page=page), driver
+
+
+def test_a_segment_is_no_larger_than_what_is_asked() -> None:
+    memory, driver = arena(total=40 * PAGE, growth=Growth.EXACT)
+    blocks = [memory.allocate(nbytes) for nbytes in (100, 5 * PAGE, 200, 3 * PAGE - 7)]
+    assert sorted(s.nbytes for s in driver.segments.values()) == [PAGE, 3 * PAGE, 5 * PAGE]
+    del blocks
+    assert memory.trim() == 9 * PAGE
+
+
+def test_a_range_grows_by_what_is_missing() -> None:
+    memory, driver = growing()
+    first = memory.allocate(PAGE + 512)  # two pages, of which nearly one is left
+    assert memory.stats().reserved == 2 * PAGE
+    second = memory.allocate(2 * PAGE)  # the rest and two pages more, across the edge
+    assert second.address == first.address + PAGE + 512
+    assert memory.stats().reserved == 4 * PAGE
+    assert len(driver.segments) == 2
+    del first
+    assert memory.trim() == 0, "a live block lies behind"
+    del second
+    assert memory.trim() == 4 * PAGE
+    assert memory.allocate(1).address == BASE
+
+
+def test_a_range_gives_back_its_end_and_keeps_what_is_before() -> None:
+    memory, _ = growing()
+    first, second, third = (memory.allocate(2 * PAGE) for _ in range(3))
+    del third
+    assert memory.trim() == 2 * PAGE
+    del first
+    assert memory.trim() == 0
+    assert memory.stats().reserved == 4 * PAGE
+    del second
+
+
+def test_arenas_of_one_total_share_its_limit_and_give_way_to_each_other() -> None:
+    total = Meter()
+    driver = FakeDriver(16 * PAGE)
+    arenas: list[Arena] = []
+    for other in (1, 0):
+        spare = lambda other=other: arenas[other].trim()  # noqa: E731
+        arenas.append(Arena(driver.allocate, driver.free, lambda: 0, Growth.EXACT, total=total, spare=spare))
+    first, second = arenas
+    first.set_limit(4 * PAGE)
+    held = first.allocate(3 * PAGE)
+    with pytest.raises(OutOfMemoryError, match=r"reserved 6\.0 MiB, limit 8\.0 MiB"):
+        second.allocate(2 * PAGE)
+    del held
+    assert second.allocate(4 * PAGE).nbytes == 4 * PAGE, "what the first arena holds and does not use"
+    assert (total.reserved, first.stats().reserved) == (4 * PAGE, 0)
+
+
+class RangeMachine(ArenaMachine):
+    """Any sequence in a range of addresses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory, self.driver = growing(TOTAL, SEGMENT)
+
+    def holds(self, start: int, block: Block) -> bool:
+        return block.address + block.nbytes > start  # a piece is kept if anything lies in it or behind it
+
+    @invariant()
+    def no_page_at_the_end_is_kept_for_nothing(self) -> None:
+        self.memory.trim()
+        end = max((b.address + b.nbytes for b in self.blocks), default=BASE)
+        last = max(self.driver.segments, default=BASE)
+        assert last < end or last == BASE == end
+
+
+TestRangeMachine = RangeMachine.TestCase
+TestRangeMachine.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 
 
 def test_many_isolated_blocks_return_at_once() -> None:
     """One after the other, not one inside the other."""
     driver = FakeDriver(1 << 20)
-    memory = Arena(driver.allocate, driver.free, lambda: 0, isolated=True)
+    memory = Arena(driver.allocate, driver.free, lambda: 0, Growth.ISOLATED)
     blocks = [memory.allocate(100) for _ in range(3000)]
     blocks.clear()
     assert memory.stats().reserved == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import alpha
 from alpha import nn
 from alpha.data import ArrayDataset, DataLoader
-from alpha.errors import DataError, DeviceError, TrainingError
+from alpha.errors import CaptureError, CaptureWarning, DataError, DeviceError, TrainingError
 from alpha.nn import functional as F
 from alpha.optim import SGD, CosineAnnealingLR
 from alpha.runtime import Device, get_device
@@ -85,6 +86,7 @@ def test_mode_graph_precision_and_rate_hold_inside_every_step(device: str) -> No
     subject = trainer(device)
     subject.schedule = CosineAnnealingLR(subject.optimizer, 6)
     subject.precision = "tf32"
+    subject.capture = False  # the loss function looks at the host at every step
 
     def note(name: str, rate: float) -> None:
         seen.append((name, subject.model.training, alpha.is_grad_enabled(), alpha.get_precision(), rate))
@@ -162,10 +164,60 @@ def test_on_the_cpu_the_weights_before_a_bad_loss_stay(bad: float) -> None:
 @pytest.mark.parametrize("at", [2, 12, 24])
 def test_on_a_gpu_a_bad_loss_names_its_step(at: int) -> None:
     subject = trainer("cuda")
+    subject.capture = False  # the loss depends on the number of the step
     usual = subject.loss
     subject.loss = lambda logits, labels: usual(logits, labels) * (float("nan") if subject.step == at else 1.0)
     with pytest.raises(TrainingError, match=f"epoch 1: the loss is nan at step {at + 1};"):
         subject.train_epoch(DataLoader(two_classes(50), 2))
+
+
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize("capture", [True, False])
+def test_captured_or_not_resident_or_streamed_gives_the_same_bits(capture: bool, resident: bool) -> None:
+    """Epochs with a shorter last batch, evaluation between them, dropout and a schedule."""
+
+    def run(capture: bool, resident: bool) -> tuple[dict[str, Any], list[tuple[float, float, int]]]:
+        alpha.manual_seed(4)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(48, 16), nn.Dropout(0.2), nn.Linear(16, 2)).to("cuda")
+        optimizer = alpha.optim.Adam(model.parameters(), lr=0.01)
+        schedule = CosineAnnealingLR(optimizer, 40)
+        subject = Trainer(model, optimizer, "cuda", schedule=schedule, capture=capture, resident=resident)
+        data, test = (DataLoader(two_classes(n), 8, shuffle=True, seed=n) for n in (50, 21))
+        results = [r for _ in range(4) for r in (subject.train_epoch(data), subject.evaluate(test))]
+        assert bool(subject._steps["train", data][1].graphs if capture else []) is capture
+        found = dict(model.state_dict())
+        for index, slots in optimizer.state_dict()["state"].items():
+            found |= {f"{index} {name}": np.asarray(value) for name, value in slots.items()}
+        return found, [(result.loss, result.accuracy, result.images) for result in results]
+
+    plain, expected = run(False, False)
+    found, results = run(capture, resident)
+    assert results == expected
+    for name, values in plain.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def test_a_captured_epoch_names_the_step_of_a_bad_loss() -> None:
+    """A label for which the network has no output makes the loss of its batch NaN."""
+    data = two_classes(50)
+    data.labels[30] = 2
+    subject = trainer("cuda")
+    subject.capture = True
+    with pytest.raises(TrainingError, match="epoch 1: the loss is nan at step 16;"):
+        subject.train_epoch(DataLoader(data, 2))
+
+
+def test_without_a_capture_the_trainer_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    device: Any = get_device("cuda")
+    monkeypatch.setattr(device.driver, "why_no_capture", "cuda-bindings is missing", raising=False)
+    subject, loader = trainer("cuda"), DataLoader(two_classes(16), 8)
+    with pytest.warns(CaptureWarning, match="train_step is not captured .* cuda-bindings is missing") as warned:
+        [subject.train_epoch(loader) for _ in range(2)]
+    assert len(warned) == 1
+    strict = trainer("cuda")
+    strict.capture = True
+    with pytest.raises(CaptureError, match="cuda-bindings is missing"):
+        strict.train_epoch(loader)
 
 
 def test_a_device_by_name_and_a_model_that_is_elsewhere() -> None:
@@ -216,7 +268,7 @@ def test_precision_holds_inside_and_what_was_computed_is_reported(device: str) -
     subject = trainer(device)
     loader = DataLoader(two_classes(16), 8)
     for asked, used in ((None, "float32"), ("tf32", "tf32"), ("bf16", "bf16")):
-        run = Trainer(subject.model, subject.optimizer, subject.device, loss, precision=asked)
+        run = Trainer(subject.model, subject.optimizer, subject.device, loss, precision=asked, capture=False)
         results = run.train_epoch(loader), run.evaluate(loader)
         recorded = "float32" if device == "cpu" else used  # what was computed, not what was asked
         assert {result.precision for result in results} == {recorded}

@@ -12,10 +12,10 @@ from alpha.ops.conv2d.shape import ConvShape, trimmed_taps
 from alpha.ops.dtypes import moved_type
 from alpha.ops.reduce import sum_parts
 from alpha.primitive import Array
-from alpha.runtime import Device
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.variant import Variant
+    from alpha.runtime.cuda.device import CudaDevice
 
 _FIELDS = ("N", "IH", "IW", "IC", "OC", "FH", "FW", "sh", "sw", "ph", "pw", "OH", "OW")
 _STRUCT = np.dtype([(name, np.int32) for name in _FIELDS], align=True)
@@ -49,7 +49,7 @@ def tile_bytes(tile: Mapping[str, Any]) -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def conv_v2_order(device: Device, s: ConvShape) -> Array:
+def conv_v2_order(device: CudaDevice, s: ConvShape) -> Array:
     """Positions of Y by falling number of taps, on the device   (OH OW,) int32"""
     rows = [_length(trimmed_taps(o, s.IH, s.FH, s.sh, s.ph)) for o in range(s.OH)]
     columns = [_length(trimmed_taps(o, s.IW, s.FW, s.sw, s.pw)) for o in range(s.OW)]
@@ -57,7 +57,7 @@ def conv_v2_order(device: Device, s: ConvShape) -> Array:
 
 
 @functools.lru_cache(maxsize=1024)
-def ks_deconv_order(device: Device, s: ConvShape) -> Array:
+def ks_deconv_order(device: CudaDevice, s: ConvShape) -> Array:
     """Positions of dX by falling number of taps, on the device   (IH IW,) int32"""
     rows, columns = [0] * s.IH, [0] * s.IW
     for counts, splits, step in ((rows, s.row_splits, s.sh), (columns, s.column_splits, s.sw)):
@@ -71,9 +71,9 @@ def _length(taps: tuple[int, int]) -> int:
     return taps[1] - taps[0]
 
 
-def _order(device: Device, rows: list[int], columns: list[int]) -> Array:
+def _order(device: CudaDevice, rows: list[int], columns: list[int]) -> Array:
     taps = np.multiply.outer(rows, columns).reshape(-1)
-    return device.upload(np.argsort(-taps, kind="stable").astype(np.int32))
+    return device.constant(np.argsort(-taps, kind="stable").astype(np.int32))
 
 
 # -- ConvV2 and the other forward kernels -----------------------------------------------------------

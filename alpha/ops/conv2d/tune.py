@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from alpha.primitive import Array
 from alpha.runtime import Device
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.compile import cuda_compiler, target
+
+if TYPE_CHECKING:
+    from alpha.runtime.cuda.device import CudaDevice
 
 Call = Callable[[], Any]
 Times = dict[str, float]  # name of a candidate -> median milliseconds
@@ -88,7 +91,8 @@ def winner(device: Device, key: str, names: Sequence[str], calls: Callable[[], M
     times = book.times(key, names)
     if times is None:
         try:
-            times = measure(device, calls())
+            with cast("CudaDevice", device).outside_capture():
+                times = measure(device, calls())
         except OutOfMemoryError as error:
             _say(f"{key}: {names[0]}, not tuned: {error}")
             return names[0]

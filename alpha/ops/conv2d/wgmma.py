@@ -67,7 +67,7 @@ def _images(A: Array, step: int, phases: Box, boxes: tuple[Box, ...]) -> Any:
             dims = (C, N, -(-(W - phase) // step), H, *planes)
             yield _element(A), A.address + phase * C * item, dims, strides, box
 
-    return A.device.tensor_maps(("images", A.address, A.dtype, A.shape, step, phases, boxes), maps)
+    return A.device.tensor_maps(A, ("images", step, phases, boxes), maps)
 
 
 def _filters(P: Array, box: Box) -> Any:
@@ -79,7 +79,7 @@ def _filters(P: Array, box: Box) -> Any:
         strides = (GN * K * item, K * item, taps * GN * K * item)
         yield _element(P), P.address, (K, taps, GN, planes), strides, box
 
-    return P.device.tensor_maps(("filters", P.address, P.dtype, P.shape, box), maps)
+    return P.device.tensor_maps(P, ("filters", box), maps)
 
 
 def _raw_filters(W: Array, box: Box) -> Any:
@@ -91,7 +91,7 @@ def _raw_filters(W: Array, box: Box) -> Any:
         strides = (IC * item, FH * FW * IC * item, OC * FH * FW * IC * item)
         yield _element(W), W.address, (IC, FH * FW, OC, 1), strides, box
 
-    return W.device.tensor_maps(("raw filters", W.address, W.dtype, W.shape, box), maps)
+    return W.device.tensor_maps(W, ("raw filters", box), maps)
 
 
 # -- ConvV2 and KS-deconv ---------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class Works(NamedTuple):
 def _works(device: CudaDevice, groups: bands.Groups, K: int, tiles: int) -> Works:
     """`tiles` of images and output channels a group."""
     works = bands.works(groups, K, tiles, device.properties.multiprocessors)
-    array = device.upload(np.array(works, np.int32))
+    array = device.constant(np.array(works, np.int32))
     return Works(array, len(works), sum(work.segments > 1 for work in works))
 
 
@@ -125,7 +125,7 @@ def _works(device: CudaDevice, groups: bands.Groups, K: int, tiles: int) -> Work
 def _arrived(device: CudaDevice) -> Array:
     """Zeros, and each kernel leaves them zero: two counts for every tile that is cut."""
     tiles = bands.MAX_WAVES * device.properties.multiprocessors
-    return device.zeros((2 * tiles * bands.MAX_SEGMENTS,), np.uint32)
+    return device.constant(np.zeros(2 * tiles * bands.MAX_SEGMENTS, np.uint32))
 
 
 def conv_v2(

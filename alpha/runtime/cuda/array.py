@@ -18,25 +18,30 @@ if TYPE_CHECKING:
 class DeviceArray:
     """A typed, C-ordered window on an arena block, which returns when its last window dies."""
 
-    __slots__ = ("__weakref__", "address", "block", "device", "dtype", "nbytes", "ndim", "shape", "size")
+    __slots__ = ("__weakref__", "block", "device", "dtype", "nbytes", "ndim", "offset", "shape", "size")
 
     __array_ufunc__ = None  # numpy leaves arithmetic with a device array to us
 
-    def __init__(self, device: CudaDevice, block: Block, address: int, shape: Shape, dtype: np.dtype[Any]) -> None:
+    def __init__(self, device: CudaDevice, block: Block, offset: int, shape: Shape, dtype: np.dtype[Any]) -> None:
         self.device = device
         self.block = block
-        self.address = address
+        self.offset = offset
         self.shape = shape
         self.dtype = dtype
         self.ndim = len(shape)
         self.size = prod(shape)
         self.nbytes = self.size * dtype.itemsize
 
+    @property
+    def address(self) -> int:
+        """Where the first element lies now; a block may be moved between two steps (see graphs.py)."""
+        return self.block.address + self.offset
+
     def reshape(self, *shape: int | Shape) -> DeviceArray:
         """The same elements under another shape; one size may be -1. Else `ShapeError`."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         target = self._resolve(tuple(int(size) for size in sizes))  # type: ignore[arg-type]
-        return DeviceArray(self.device, self.block, self.address, target, self.dtype)
+        return DeviceArray(self.device, self.block, self.offset, target, self.dtype)
 
     def rows(self, start: int, stop: int) -> DeviceArray:
         """Elements [start, stop) of the leading axis, without a copy."""
@@ -44,7 +49,7 @@ class DeviceArray:
             raise ShapeError(f"rows [{start}, {stop}) are not within shape {self.shape}")
         stride = self.nbytes // self.shape[0] if self.shape[0] else 0
         shape = (stop - start, *self.shape[1:])
-        return DeviceArray(self.device, self.block, self.address + start * stride, shape, self.dtype)
+        return DeviceArray(self.device, self.block, self.offset + start * stride, shape, self.dtype)
 
     def _resolve(self, shape: Shape) -> Shape:
         if shape.count(-1) == 1:

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from alpha.errors import DeviceError
-from alpha.runtime import fork
+from alpha.runtime import fork, recording
 from alpha.runtime.arena import Arena
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.driver import Driver
+from alpha.runtime.cuda.graphs import VALUE_BYTES, CudaRecording, Scratch, StepGraph
+from alpha.runtime.cuda.host_copies import CudaReadback
 from alpha.runtime.cuda.kernel import Define, Dim, Kernel, KernelTable
-from alpha.runtime.device import Device, HostArray, MemoryStats, Shape, as_shape, native
+from alpha.runtime.device import Device, HostArray, MemoryStats, Readback, Shape, as_shape, native
+from alpha.runtime.meter import Meter
+from alpha.runtime.recording import StepValue
 
 # dtype name, address, dims, strides in bytes, box: the arguments of Driver.encode_tiled_map
 TensorMap = tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 MAX_TENSOR_MAPS = 4096
+
+A = TypeVar("A", bound=Arena)
 
 FILL_THREADS = 256
 FILL_BLOCKS = 4096  # a grid-stride loop: more blocks than this only cost launch time
@@ -38,25 +47,39 @@ class CudaDevice(Device):
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.properties = driver.properties
-        self.arena = Arena(
-            driver.allocate, driver.free, lambda: driver.memory_info()[0], isolated=driver.isolated_allocations
-        )
+        self._meter = Meter()
+        self.arena = self._new_arena(Arena, scratch=False)
+        self.scratch = self._new_arena(Scratch, scratch=True)
+        self._pool: Arena = self.arena  # what new arrays come from
+        self._graphs: list[StepGraph] = []
+        self._step_block: DeviceArray | None = None
+        self.dropped: deque[StepGraph] = deque()  # graphs that nobody will replay, to be closed
         self._kernels = KernelTable(driver)
         self._maps: dict[Hashable, DeviceArray] = {}
         self._older_maps: dict[Hashable, DeviceArray] = {}
         atexit.register(self.close)  # after the driver's own hook, hence run before it
 
+    def _new_arena(self, kind: type[A], scratch: bool) -> A:
+        allocate, free, growth = self.driver.raw_memory(scratch)
+
+        def spare() -> int:  # what the other arena holds and does not use
+            if not scratch:
+                self.close_dropped()
+            return self.arena.trim() if scratch else self.shrink_scratch()
+
+        free_bytes: Callable[[], int] = lambda: self.driver.memory_info()[0]  # noqa: E731
+        return kind(allocate, free, free_bytes, growth, total=self._meter, spare=spare)
+
     def empty(self, shape: Shape | int, dtype: npt.DTypeLike) -> DeviceArray:
         sizes, kind = as_shape(shape), np.dtype(dtype)
         if kind.hasobject:
             raise DeviceError(f"{kind} arrays hold Python objects, which stay on the host")
-        block = self.arena.allocate(prod(sizes) * kind.itemsize)
-        return DeviceArray(self, block, block.address, sizes, kind)
+        block = self._pool.allocate(prod(sizes) * kind.itemsize)
+        return DeviceArray(self, block, 0, sizes, kind)
 
     def zeros(self, shape: Shape | int, dtype: npt.DTypeLike) -> DeviceArray:
         array = self.empty(shape, dtype)
-        if array.nbytes:
-            self.driver.fill(array.address, 0, array.nbytes)
+        self._set_bytes(array, 0)
         return array
 
     def upload(self, source: HostArray) -> DeviceArray:
@@ -65,8 +88,33 @@ class CudaDevice(Device):
         self.write(array, source)
         return array
 
+    def constant(self, source: HostArray) -> DeviceArray:
+        """An array for a table that an operator keeps and never writes again: a captured step does not make it anew."""
+        if recording.active() is None:
+            return self.upload(source)
+        with self.outside_capture():
+            return self.upload(source)
+
+    @contextmanager
+    def outside_capture(self) -> Iterator[None]:
+        """What is done inside belongs to no captured step: it happens at once, in memory that no step reuses."""
+        noted = recording.active()
+        beside = self.driver.outside_capture() if noted is not None and noted.capturing else nullcontext()
+        with recording.recorded(None), self.allocating_from(self.arena), beside:
+            yield
+
+    @contextmanager
+    def allocating_from(self, arena: Arena) -> Iterator[None]:
+        """New arrays lie in that arena."""
+        before, self._pool = self._pool, arena
+        try:
+            yield
+        finally:
+            self._pool = before
+
     def write(self, target: DeviceArray, source: HostArray) -> None:
         """Copy a host array of the same shape and dtype into an existing array."""
+        recording.refuse("host values are copied to the device: pass them to the step as a tensor")
         source = native(source)
         if target.shape != np.shape(source) or target.dtype != source.dtype:
             raise DeviceError(f"write: {source.dtype} {np.shape(source)} does not fit {target.dtype} {target.shape}")
@@ -74,6 +122,7 @@ class CudaDevice(Device):
             self.driver.upload(target.address, np.ascontiguousarray(source))
 
     def download(self, array: DeviceArray) -> HostArray:
+        recording.refuse("values are read on the host")
         target = np.empty(array.shape, array.dtype)
         if array.nbytes:
             self.driver.download(target, array.address)
@@ -81,16 +130,40 @@ class CudaDevice(Device):
 
     def copy(self, array: DeviceArray) -> DeviceArray:
         target = self.empty(array.shape, array.dtype)
-        if array.nbytes:
-            self.driver.copy(target.address, array.address, array.nbytes)
+        self.copy_into(target, array)
         return target
+
+    def copy_into(self, target: DeviceArray, source: DeviceArray) -> None:
+        """Copy the content of `source` into an array of as many bytes."""
+        if target.nbytes != source.nbytes:
+            raise DeviceError(f"copy_into: {source.nbytes} bytes do not fit {target.nbytes}")
+        if source.nbytes:
+            self._note("copy", (target, source), target.address, source.address, source.nbytes)
+            self.driver.copy(target.address, source.address, source.nbytes)
+
+    def _set_bytes(self, array: DeviceArray, byte: int) -> None:
+        if array.nbytes:
+            self._note("fill", (array,), array.address, byte, array.nbytes)
+            self.driver.fill(array.address, byte, array.nbytes)
+
+    def use(self, *arrays: DeviceArray) -> None:
+        """Say that the next launch uses these arrays, though it is not given them but a table of their addresses."""
+        noted = recording.active()
+        if noted is not None:
+            noted.use(arrays)
+
+    def _note(self, call: str, arrays: Iterable[DeviceArray], *detail: int) -> None:
+        """Note a copy or a fill in the recording of the step, if there is one."""
+        noted = recording.active()
+        if noted is not None:
+            noted.note(arrays, call, *detail)
 
     def fill(self, array: DeviceArray, value: float) -> None:
         if not array.size:
             return
         pattern = np.asarray(value).astype(array.dtype).tobytes()
         if pattern == pattern[:1] * len(pattern):
-            self.driver.fill(array.address, pattern[0], array.nbytes)
+            self._set_bytes(array, pattern[0])
             return
         word = np.frombuffer(pattern, f"u{len(pattern)}")[0]
         blocks = min(-(-array.size // FILL_THREADS), FILL_BLOCKS)
@@ -122,40 +195,106 @@ class CudaDevice(Device):
         """The compiled and loaded entry point, for a launcher that keeps it."""
         return self._kernels.get(source, entry, defines, shared_bytes)
 
-    def tensor_maps(self, key: Hashable, maps: Callable[[], Iterable[TensorMap]]) -> DeviceArray:
-        """Tensor maps of the copy engine, one after the other in device memory, made once a key.
+    def tensor_maps(self, array: DeviceArray, layout: Hashable, maps: Callable[[], Iterable[TensorMap]]) -> DeviceArray:
+        """Tensor maps of the copy engine for `array`, one after the other in device memory, made once.
 
-        A map holds an address and no array: it says how to read whatever lies there at the launch. So the key names
-        the layout, the address, the dtype, the shape and the box.
+        A map holds an address and no array: it says how to read whatever lies there at the launch. So maps are made
+        once for each `layout` (a name, the boxes), address, dtype and shape.
 
         The copy engine caches maps by where they lie, and no kernel tells it that another lies there now. So the memory
         of a map goes back only after MAX_TENSOR_MAPS others have been used since it was, more than any cache has.
         """
+        key = (layout, array.address, array.dtype, array.shape)
+        self.use(array)
         held = self._maps.get(key)
         if held is None:
             held = self._older_maps.get(key)
             if held is None:
                 encoded = b"".join(self.driver.encode_tiled_map(*map_) for map_ in maps())
-                held = self.upload(np.frombuffer(encoded, np.uint8))
+                held = self.constant(np.frombuffer(encoded, np.uint8))
             if len(self._maps) >= MAX_TENSOR_MAPS:
                 self._older_maps, self._maps = self._maps, {}
             self._maps[key] = held
         return held
 
     def synchronize(self) -> None:
+        recording.refuse("the host waits for the device")
         self.driver.synchronize()
 
     def record_event(self) -> Any:
         """A time stamp in the stream, for `elapsed_ms`."""
+        recording.refuse("an event is recorded")
         return self.driver.record_event()
 
     def elapsed_ms(self, start: Any, end: Any) -> float:
         """Milliseconds of the stream between two events; waits for the second."""
         return self.driver.elapsed_ms(start, end)
 
+    # -- captured steps -----------------------------------------------------------------------
+
+    def step_value(self, value: StepValue[Any], pack: Callable[[Any], Any]) -> tuple[Any, DeviceArray | None]:
+        """How a kernel takes a value that changes from step to step: by value, and as an address that replaces it.
+
+        Args:
+            pack: makes of `value.now()` the numpy scalar that the kernel takes.
+
+        Returns:
+            The scalar and None. In a captured step: zeros, and the place in device memory from which the kernel must
+            read the value, because each replay writes it there.
+        """
+        packed = pack(value.now())
+        noted = recording.active()
+        if not isinstance(noted, CudaRecording) or noted.values is None:
+            return packed, None
+        return np.zeros((), packed.dtype)[()], noted.values.slot(value, pack)
+
+    def step_block(self) -> DeviceArray:
+        """The memory from which kernels of captured steps read what changes from step to step."""
+        if self._step_block is None:
+            self._step_block = self.constant(np.zeros(VALUE_BYTES, np.uint8))
+        return self._step_block
+
+    def close_dropped(self) -> None:
+        """Close the graphs that were dropped."""
+        while self.dropped:
+            self.dropped.popleft().close()
+            self.shrink_scratch()
+
+    def clear_scratch(self) -> None:
+        """Move what is still alive in the scratch memory to memory of its own."""
+        for block in self.scratch.live_blocks():
+            target = self.arena.allocate(block.nbytes)
+            self.driver.copy(target.address, block.address, block.nbytes)
+            block.exchange(target)
+
+    def remember(self, graph: StepGraph) -> None:
+        """Count the memory of a graph until `forget`."""
+        self._graphs.append(graph)
+
+    def forget(self, graph: StepGraph) -> None:
+        """Count its memory no more."""
+        self._graphs.remove(graph)
+
+    def shrink_scratch(self) -> int:
+        """Give back the scratch memory that no graph needs; the number of bytes."""
+        return self.scratch.shrink([(graph.trace.begin, graph.trace.end) for graph in self._graphs])
+
+    def readback(self, array: DeviceArray) -> Readback:
+        return CudaReadback(self, array)
+
     def memory_stats(self) -> MemoryStats:
         self.driver.owner.check("memory_stats")
-        return self.arena.stats()
+        self.arena.stats(), self.scratch.stats()  # which take back what was returned
+        stats = self._meter.stats()
+        # between two replays the memory of a graph holds nothing, but it is not free
+        idle = max((graph.nbytes for graph in self._graphs), default=0) - self.scratch.stats().live
+        live = stats.live + max(0, idle)
+        return replace(stats, live=live, peak=max(stats.peak, live))
+
+    def reset_peak(self) -> None:
+        """The peak of `memory_stats` starts again from what is in use."""
+        self.arena.stats(), self.scratch.stats()
+        self._meter.peak = self._meter.in_use
 
     def set_memory_limit(self, nbytes: int | None) -> None:
         self.driver.owner.check("set_memory_limit")
@@ -170,9 +309,13 @@ class CudaDevice(Device):
         if owner.forked:  # a child has only copies of what its parent holds
             fork.keep_forever(self, self._kernels)
             self.arena.close(free=False)
+            self.scratch.close(free=False)
         else:
+            for graph in list(self._graphs):
+                graph.close()
             self._maps.clear()
             self._older_maps.clear()
+            self.scratch.close()
             self.arena.close()
             self._kernels.clear()
         self.driver.close()

@@ -6,13 +6,15 @@ integer address, so that the arena can split it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
+from alpha.runtime.arena import Growth
 from alpha.runtime.cuda.owner import Owner
 
 HostArray = npt.NDArray[Any]
@@ -39,16 +41,27 @@ class PackedArguments:
     offsets: Sequence[int]
 
 
+class RawMemory(NamedTuple):
+    """Where an arena's memory comes from: see `Arena`."""
+
+    allocate: Callable[[int], int]
+    free: Callable[[int], None]
+    growth: Growth
+
+
 class Driver(Protocol):
     """One device, one stream. Errors are `DeviceError` naming the call (for a launch: the kernel, grid, block)."""
 
     name: str
     properties: DeviceProperties
-    isolated_allocations: bool  # the arena is to ask for each array by itself, in its exact size
+    why_no_capture: str  # why steps cannot be captured, and what to do; empty if they can
     owner: Owner  # the thread and process whose calls it takes; those of others are refused
 
     def memory_info(self) -> tuple[int, int]:
         """(free, total) bytes of the device."""
+
+    def raw_memory(self, scratch: bool) -> RawMemory:
+        """The memory of the arena, or (`scratch`) of the arrays that captured steps make and drop."""
 
     def allocate(self, nbytes: int) -> int:
         """A 512-byte aligned address, or `MemoryError` when the device has no room."""
@@ -60,6 +73,27 @@ class Driver(Protocol):
 
     def download(self, target: HostArray, address: int) -> None:
         """Copy out into a contiguous host array; waits for the stream."""
+
+    def pinned(self, nbytes: int) -> HostArray:
+        """Page-locked host memory, as bytes."""
+
+    def begin_download(self, target: HostArray, address: int) -> Any:
+        """Copy out into page-locked memory, behind the work so far and without waiting; an event for `is_done`."""
+
+    def is_done(self, event: Any) -> bool:
+        """Whether the work before an event has ended."""
+
+    def begin_upload(self, address: int, source: HostArray, after: Any) -> Any:
+        """Copy page-locked memory in, beside the work on the stream; an event for `wait_for`.
+
+        after: an event on the stream that must come first, or None.
+        """
+
+    def wait_for(self, event: Any) -> None:
+        """Let the work that is queued from here on begin after the event, which the host does not wait for."""
+
+    def wait_until(self, event: Any) -> None:
+        """Let the host wait for the event."""
 
     def copy(self, target: int, source: int, nbytes: int) -> None: ...
 
@@ -94,6 +128,24 @@ class Driver(Protocol):
         swizzle: int = 128,
     ) -> bytes:
         """A tensor map for the copy engine (sm_90), see tensor_map.py."""
+
+    def begin_capture(self) -> None:
+        """Record launches, copies and fills from here on, in place of running them."""
+
+    def end_capture(self) -> Any:
+        """End the recording; what was recorded, for `replay`."""
+
+    def abandon_capture(self) -> None:
+        """End the recording and forget it, also after an error."""
+
+    def replay(self, graph: Any) -> None:
+        """Queue all that was recorded."""
+
+    def free_graph(self, graph: Any) -> None:
+        """Forget a recording that will not be replayed any more."""
+
+    def outside_capture(self) -> AbstractContextManager[None]:
+        """What is asked for inside runs at once, though a step is being captured, and has ended at the end."""
 
     def synchronize(self) -> None:
         """Wait until the stream is empty; raises what a kernel before it did wrong."""

@@ -7,17 +7,21 @@ and a barrier that not all threads reach is reported. See docs/debugging_kernels
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from alpha import config
 from alpha.errors import DeviceError
+from alpha.runtime.arena import Growth
 from alpha.runtime.cuda.cache import compile_cached
-from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments
+from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory
 from alpha.runtime.cuda.emulated_compiler import EmulatedCompiler, kernel_line
 from alpha.runtime.cuda.emulated_memory import MAX_THREADS, TOTAL_BYTES, FiberStacks, GuardedMemory
 from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
@@ -72,7 +76,7 @@ class EmulatedDriver:
     """This CPU as a GPU of architecture ALPHA_ARCH, its order of threads by ALPHA_EMULATED_SEED."""
 
     name = "emulated"
-    isolated_allocations = True  # each array its own allocation, so that each has its guards
+    why_no_capture = ""
     encode_tiled_map = staticmethod(encode_tiled_map)
 
     def __init__(self) -> None:
@@ -95,6 +99,11 @@ class EmulatedDriver:
         self._memory = GuardedMemory()
         self._stacks = FiberStacks(self._compiler.stack_bytes)
         self._launches = 0
+        self._captured: list[Callable[[], None]] | None = None  # what a capture has recorded so far
+
+    def raw_memory(self, scratch: bool) -> RawMemory:
+        """Each array is an allocation of its own, so that each has its guards; scratch is reused within a step."""
+        return RawMemory(self.allocate, self.free, Growth.EXACT if scratch else Growth.ISOLATED)
 
     def memory_info(self) -> tuple[int, int]:
         self.owner.check("memory_info")
@@ -110,22 +119,50 @@ class EmulatedDriver:
 
     def upload(self, address: int, source: HostArray) -> None:
         self.owner.check("upload")
+        self._refuse_in_capture("upload")
         self._memory.check("upload", address, source.nbytes)
         ctypes.memmove(address, source.ctypes.data, source.nbytes)
 
     def download(self, target: HostArray, address: int) -> None:
         self.owner.check("download")
+        self._refuse_in_capture("download")
         self._memory.check("download", address, target.nbytes)
         ctypes.memmove(target.ctypes.data, address, target.nbytes)
 
+    def pinned(self, nbytes: int) -> HostArray:
+        return np.empty(nbytes, np.uint8)
+
+    def begin_download(self, target: HostArray, address: int) -> float:
+        self.download(target, address)
+        return self.record_event()
+
+    def is_done(self, event: float) -> bool:
+        return True
+
+    def begin_upload(self, address: int, source: HostArray, after: Any) -> float:
+        self.upload(address, source)
+        return self.record_event()
+
+    def wait_for(self, event: float) -> None:
+        self.owner.check("wait_for")
+
+    def wait_until(self, event: float) -> None:
+        self.owner.check("wait_until")
+
     def copy(self, target: int, source: int, nbytes: int) -> None:
         self.owner.check("copy")
+        if self._captured is not None:
+            self._captured.append(lambda: self.copy(target, source, nbytes))
+            return
         self._memory.check("copy", source, nbytes)
         self._memory.check("copy", target, nbytes)
         ctypes.memmove(target, source, nbytes)
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         self.owner.check("fill")
+        if self._captured is not None:
+            self._captured.append(lambda: self.fill(address, byte, nbytes))
+            return
         self._memory.check("fill", address, nbytes)
         ctypes.memset(address, byte, nbytes)
 
@@ -163,6 +200,9 @@ class EmulatedDriver:
         threads = block[0] * block[1] * block[2]
         if max(grid[1:]) > 65535 or block[2] > 64 or not 1 <= threads <= MAX_THREADS:
             raise DeviceError(f"{_title(function, grid, block, shared_bytes)}: the grid or the block is too large")
+        if self._captured is not None:
+            self._captured.append(lambda: self.launch(function, grid, block, shared_bytes, arguments))
+            return
         self._launches += 1
         offsets = (ctypes.c_uint32 * len(arguments.offsets))(*arguments.offsets)
         request = LaunchRequest(
@@ -190,9 +230,47 @@ class EmulatedDriver:
                 text += f": {self._memory.describe(request.fault_address)}"
             raise DeviceError(f"{_title(function, grid, block, shared_bytes)}: {text}")
 
+    def begin_capture(self) -> None:
+        self.owner.check("begin_capture")
+        self._refuse_in_capture("begin_capture")
+        self._captured = []
+
+    def end_capture(self) -> list[Callable[[], None]]:
+        self.owner.check("end_capture")
+        if self._captured is None:
+            raise DeviceError("end_capture: no capture has begun")
+        captured, self._captured = self._captured, None
+        return captured
+
+    def abandon_capture(self) -> None:
+        self._captured = None
+
+    def replay(self, graph: list[Callable[[], None]]) -> None:
+        self.owner.check("replay")
+        self._refuse_in_capture("replay")
+        for run in graph:
+            run()
+
+    def free_graph(self, graph: list[Callable[[], None]]) -> None:
+        graph.clear()
+
+    @contextlib.contextmanager
+    def outside_capture(self) -> Iterator[None]:
+        captured, self._captured = self._captured, None
+        try:
+            yield
+        finally:
+            self._captured = captured
+
+    def _refuse_in_capture(self, call: str) -> None:
+        """A GPU refuses these calls during a capture, or would wait for ever."""
+        if self._captured is not None:
+            raise DeviceError(f"{call}: a step is being captured")
+
     def synchronize(self) -> None:
         """Nothing is left to wait for: a launch returns when the kernel has ended."""
         self.owner.check("synchronize")
+        self._refuse_in_capture("synchronize")
 
     def record_event(self) -> float:
         self.owner.check("record_event")

@@ -9,7 +9,8 @@ anything can raise.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -19,9 +20,10 @@ import numpy as np
 from alpha import config
 from alpha.errors import DeviceError
 from alpha.runtime import fork
+from alpha.runtime.arena import Growth
 from alpha.runtime.cuda.cache import compile_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
-from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments
+from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory
 from alpha.runtime.cuda.owner import Owner
 from alpha.runtime.cuda.staging import PinnedRing
 from alpha.runtime.cuda.tensor_map import encode_tiled_map
@@ -33,6 +35,11 @@ except ImportError as error:
     if "libcuda" in str(error):  # pycuda is there, the driver is not
         fix = "install the NVIDIA driver"
     raise DeviceError(f"no pycuda ({error}): {fix}, or use device='cpu'") from error
+
+try:
+    from alpha.runtime.cuda import bindings
+except ImportError:
+    bindings = None  # type: ignore[assignment]
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the default stream; needed for graph capture
 
@@ -65,11 +72,15 @@ class PycudaDriver:
 
     def __init__(self) -> None:
         self.owner = Owner()
-        self.isolated_allocations = config.ISOLATE.flag()
+        self.why_no_capture = (
+            "" if bindings else "cuda-bindings is missing: pip install -e '.[cuda]' in Alpha's checkout"
+        )
         self._context: Any = None
         self._last_kernel = "none"
         self._allocations: dict[int, Any] = {}
         self._shared_limits: dict[tuple[Any, str], int] = {}
+        self._ranges: list[Any] = []
+        self._uploads: Any = None  # the stream of `begin_upload`
         atexit.register(self.close)
         try:
             drv.init()
@@ -78,16 +89,39 @@ class PycudaDriver:
             context.push()
             self._context = context
             self.properties = _properties(device)
-            self._stream = drv.Stream(NON_BLOCKING)
+            self._stream = self._main = drv.Stream(NON_BLOCKING)
         except drv.Error as error:
             self.close()
             raise DeviceError(f"no usable GPU ({error}): see nvidia-smi, or use device='cpu'") from error
-        self._ring = PinnedRing(self._pinned, self._copy_in, self.record_event)
+        self._ring = PinnedRing(self.pinned, self._copy_in, self.record_event)
 
     @_call
     def memory_info(self) -> tuple[int, int]:
         free, total = drv.mem_get_info()
         return int(free), int(total)
+
+    def raw_memory(self, scratch: bool) -> RawMemory:
+        if config.ISOLATE.flag():
+            return RawMemory(self.allocate, self.free, Growth.EXACT if scratch else Growth.ISOLATED)
+        if bindings is not None:
+            try:
+                added = bindings.AddressRange(0, self.properties.total_bytes)
+            except DeviceError:  # no virtual memory management, in some virtual machines
+                return RawMemory(self.allocate, self.free, Growth.EXACT)
+            self._ranges.append(added)
+            return RawMemory(self._guarded(added.allocate), self._guarded(added.free, wait=True), Growth.RANGE)
+        return RawMemory(self.allocate, self.free, Growth.EXACT)
+
+    def _guarded(self, call: Callable[[int], Any], wait: bool = False) -> Callable[[int], Any]:
+        """A call of a range that checks the thread, and waits for the work that may use what it gives back."""
+
+        def guarded(value: int) -> Any:
+            self.owner.check(call.__name__)
+            if wait:
+                self.synchronize()
+            return call(value)
+
+        return guarded
 
     def allocate(self, nbytes: int) -> int:
         self.owner.check("allocate")
@@ -114,6 +148,39 @@ class PycudaDriver:
         # as bytes: a user dtype (bfloat16) has no buffer of its own
         drv.memcpy_dtoh_async(target.reshape(-1).view(np.uint8), address, self._stream)
         self._stream.synchronize()
+
+    @_call
+    def pinned(self, nbytes: int) -> HostArray:
+        buffer: HostArray = drv.pagelocked_empty(nbytes, "uint8")
+        return buffer
+
+    @_call
+    def begin_download(self, target: HostArray, address: int) -> Any:
+        drv.memcpy_dtoh_async(target, address, self._stream)
+        return self.record_event()
+
+    @_call
+    def is_done(self, event: Any) -> bool:
+        return bool(event.query())
+
+    @_call
+    def begin_upload(self, address: int, source: HostArray, after: Any) -> Any:
+        if self._uploads is None:
+            self._uploads = drv.Stream(NON_BLOCKING)
+        if after is not None:
+            self._uploads.wait_for_event(after)
+        drv.memcpy_htod_async(address, source, self._uploads)
+        event = drv.Event()
+        event.record(self._uploads)
+        return event
+
+    @_call
+    def wait_for(self, event: Any) -> None:
+        self._stream.wait_for_event(event)
+
+    @_call
+    def wait_until(self, event: Any) -> None:
+        event.synchronize()
 
     @_call
     def copy(self, target: int, source: int, nbytes: int) -> None:
@@ -158,6 +225,38 @@ class PycudaDriver:
             raise DeviceError(self._explain(f"launch of {entry}", error)) from error
 
     @_call
+    def begin_capture(self) -> None:
+        bindings.begin_capture(self._main.handle)
+
+    @_call
+    def end_capture(self) -> Any:
+        return bindings.end_capture(self._main.handle)
+
+    @_call
+    def abandon_capture(self) -> None:
+        bindings.abandon_capture(self._main.handle)
+
+    @_call
+    def replay(self, graph: Any) -> None:
+        self._last_kernel = "a captured step"
+        graph.launch(self._main.handle)
+
+    @_call
+    def free_graph(self, graph: Any) -> None:
+        self._main.synchronize()  # a replay may still be running
+        graph.close()
+
+    @contextlib.contextmanager
+    def outside_capture(self) -> Iterator[None]:
+        side = drv.Stream(NON_BLOCKING)
+        self._stream = side
+        try:
+            yield
+            side.synchronize()
+        finally:
+            self._stream = self._main
+
+    @_call
     def synchronize(self) -> None:
         self._stream.synchronize()
 
@@ -189,8 +288,11 @@ class PycudaDriver:
                 self._allocations.pop(address).free()
             except drv.Error:
                 break
+        for added in self._ranges:
+            with contextlib.suppress(DeviceError):
+                added.close()
         self._shared_limits.clear()  # it holds modules
-        self._ring = self._stream = None  # type: ignore[assignment]
+        self._ring = self._stream = self._main = self._uploads = None  # type: ignore[assignment]
         # Not pop(): a primary context that pycuda's destructor detaches ends in a warning.
         self._context.detach()
         self._context = None
@@ -202,10 +304,6 @@ class PycudaDriver:
             f"{call}: {error} (a kernel's fault shows at a later call; the last one launched was "
             f"{self._last_kernel}; CUDA_LAUNCH_BLOCKING=1 shows which it is)"
         )
-
-    def _pinned(self, nbytes: int) -> HostArray:
-        buffer: HostArray = drv.pagelocked_empty(nbytes, "uint8")
-        return buffer
 
     def _copy_in(self, address: int, source: HostArray) -> None:
         drv.memcpy_htod_async(address, source, self._stream)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from alpha.errors import CompileError, DeviceError
+from alpha.runtime import recording
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.driver import Driver, PackedArguments
@@ -139,7 +140,11 @@ class Kernel:
         """Queue one launch; grid and block are a size or up to three."""
         try:
             dims = _dims.get((grid, block)) or _check_dims(grid, block)
-            self._driver.launch(self._function, *dims, self._shared_bytes, pack(args))
+            packed = pack(args)
+            noted = recording.active()
+            if noted is not None:
+                noted.note(args, self.title, *dims, self._shared_bytes, packed.data)
+            self._driver.launch(self._function, *dims, self._shared_bytes, packed)
         except DeviceError as error:
             raise DeviceError(
                 f"{self.title}, grid {grid}, block {block}, "

@@ -15,7 +15,8 @@ inline To bits_as(From value) {
 }
 
 // Keeps the compiler from contracting the operation that made `value` with the next one.
-inline float rounded(float value) {
+template <class Real>
+inline Real rounded(Real value) {
   asm("" : "+x"(value));
   return value;
 }
@@ -43,6 +44,7 @@ inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, 
 inline float __fadd_rn(float a, float b) { return alpha_emulation::rounded(a + b); }
 inline float __fsub_rn(float a, float b) { return alpha_emulation::rounded(a - b); }
 inline float __fmul_rn(float a, float b) { return alpha_emulation::rounded(a * b); }
+inline double __dmul_rn(double a, double b) { return alpha_emulation::rounded(a * b); }
 inline float __fdiv_rn(float a, float b) { return alpha_emulation::rounded(a / b); }
 inline float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
 inline float __frcp_rn(float x) { return alpha_emulation::rounded(1.0f / x); }

@@ -1,0 +1,63 @@
+"""The arguments of a step: what decides which graph a call replays, and its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from alpha.runtime.cuda.array import DeviceArray
+from alpha.step.watch import PLAIN
+from alpha.tensor import Tensor
+
+
+class Arguments:
+    """The arguments of one call.
+
+    Attributes:
+        args, kwargs: as they were given.
+        key: equal for calls that may replay the same graph.
+        tensors: those on the cuda device, in their order.
+        objects: what is neither a tensor nor a plain value, by its place; a graph depends on its content.
+    """
+
+    def __init__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
+        self.tensors: list[Tensor] = []
+        self.objects: dict[str, Any] = {}
+        self.key = self._key("argument", (args, dict(kwargs)))
+
+    def replaced(self, tensors: list[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with other tensors in the place of `tensors`."""
+        left = iter(tensors)
+
+        def other(tensor: Tensor) -> Tensor:
+            return next(left) if isinstance(tensor.array, DeviceArray) else tensor
+
+        args, kwargs = map_tensors((self.args, dict(self.kwargs)), other)
+        return args, kwargs
+
+    def _key(self, place: str, value: Any) -> Any:
+        if isinstance(value, Tensor) and isinstance(value.array, DeviceArray):
+            self.tensors.append(value)
+            return value.array.shape, value.array.dtype, value.requires_grad
+        if isinstance(value, PLAIN):
+            return type(value), repr(value) if isinstance(value, (float, complex, slice)) else value
+        if isinstance(value, (tuple, list)):
+            return type(value), *(self._key(f"{place}[{i}]", item) for i, item in enumerate(value))
+        if type(value) is dict:
+            return dict, *((key, self._key(f"{place}[{key!r}]", item)) for key, item in value.items())
+        self.objects[place] = value
+        return type(value), id(value)
+
+
+def map_tensors(value: Any, change: Callable[[Any], Any], kinds: Any = Tensor) -> Any:
+    """`value` with `change(x)` in the place of each x of `kinds` in it, within tuples, lists and dicts."""
+    if isinstance(value, kinds):
+        return change(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_tensors(item, change, kinds) for item in value))
+    if type(value) in (tuple, list):
+        return type(value)(map_tensors(item, change, kinds) for item in value)
+    if type(value) is dict:
+        return {key: map_tensors(item, change, kinds) for key, item in value.items()}
+    return value

@@ -1,0 +1,296 @@
+"""`alpha.capture`: a training step runs its Python code a few times, and from then on as one CUDA graph.
+
+The first call runs as usual, and notes what no graph could repeat. The next calls are captured: the Python code runs,
+the device records its work and then does it. Once two captures have recorded the same work, the graph is kept, and a
+call replays it for as long as nothing has changed that the code depends on (`Watch`). So a result is never stale: what
+is not known to be the same is recorded anew, or runs as usual.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+from alpha import rng
+from alpha.errors import CaptureError, CaptureWarning
+from alpha.grad_mode import is_grad_enabled
+from alpha.numerics import get_precision
+from alpha.runtime import recording
+from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
+from alpha.runtime.cuda.graphs import capture as capture_graph
+from alpha.runtime.cuda.plan import Plan
+from alpha.runtime.device import opened
+from alpha.step.arguments import Arguments, map_tensors
+from alpha.step.replay import Entry, Replay, apart, copy_inputs, place_of, run
+from alpha.step.watch import HostState, Watch
+from alpha.tensor import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MOST_GRAPHS = 16  # of one step; the one that was not replayed for the longest time is dropped first
+MOST_TRIALS = 8  # captures in a row of which no two agree
+
+
+@overload
+def capture(function: Callable[P, R]) -> Captured[P, R]: ...
+@overload
+def capture(*, strict: bool = ...) -> Callable[[Callable[P, R]], Captured[P, R]]: ...
+def capture(function: Callable[P, R] | None = None, *, strict: bool = False) -> Any:
+    """Make a function that runs a step on the cuda device replay as one CUDA graph.
+
+        @alpha.capture
+        def step(images, labels):
+            loss = F.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+    A call gives the same bits as the function itself would. The first call runs as usual and the next two are captured;
+    then the graph is replayed. It is captured anew for other shapes, dtypes or numbers among the arguments, another
+    precision or mode, and when something changes that the function's code depends on: a module's attribute, a
+    parameter, `requires_grad`, a parameter group. Learning rates, the count of an optimizer's steps and the random
+    streams change from replay to replay as they would from call to call.
+
+    Tensors in the result have no graph of their own, so `backward` belongs into the function. On the cpu the function
+    runs as usual.
+
+    Args:
+        function: takes tensors, numbers and other objects. Data comes in as tensors of the cuda device.
+        strict: what cannot be captured is an error. By default the function then runs as usual, and a `CaptureWarning`
+            says why, once.
+
+    Raises:
+        CaptureError: (strict) the function reads a value on the host (`.item()`, `.numpy()`, `if tensor:`), copies host
+            values to the device, has hooks, changes an object of the program or draws random numbers on the host; the
+            message names the line. Also if there is no cuda-bindings.
+    """
+    if function is None:
+        return functools.partial(Captured, strict=strict)
+    return Captured(function, strict)
+
+
+@dataclass
+class Trial:
+    """Captures of one kind of call that have not led to a graph yet."""
+
+    inputs: list[Tensor] | None = None
+    plan: Plan | None = None  # of the memory, made of what the first capture asked for
+    nodes: list[tuple[Any, ...]] | None = None  # of the last capture that followed the plan
+    gradients: dict[int, DeviceArray] = field(default_factory=dict)  # by the id of the leaf: see `Gradient.input`
+    count: int = 0
+
+
+@dataclass
+class Kind:
+    """The calls with the same shapes, numbers and modes."""
+
+    replays: list[Replay] = field(default_factory=list)  # the last used first
+    trials: dict[Any, Trial] = field(default_factory=dict)  # by which leaves have gradients at the beginning
+    refused: bool = False
+
+
+class Captured(Generic[P, R]):
+    """A function that replays as a CUDA graph; made by `alpha.capture`.
+
+    Attributes:
+        strict: see `alpha.capture`.
+        captured_function: the function itself.
+        why_not: why it runs as usual, in words; empty if it is captured, or will be.
+    """
+
+    def __init__(self, function: Callable[P, R], strict: bool = False) -> None:
+        functools.update_wrapper(self, function)
+        self._name = getattr(function, "__name__", "the step")
+        self.strict = strict
+        self.why_not = ""
+        self.captured_function = function
+        self._kinds: dict[Any, Kind] = {}
+        self._known = False  # whether it has run once and nothing spoke against a capture
+        self._warned = False
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A method has graphs of its own for each object."""
+        if instance is None:
+            return self
+        bound: Captured[..., Any] = Captured(types.MethodType(self.captured_function, instance), self.strict)
+        vars(instance)[self.captured_function.__name__] = bound
+        return bound
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        device = opened("cuda")
+        if not isinstance(device, CudaDevice) or not device.driver.owner.here or recording.active() is not None:
+            return self.captured_function(*args, **kwargs)
+        if device.driver.why_no_capture:
+            self._refuse(None, device.driver.why_no_capture)
+            return self.captured_function(*args, **kwargs)
+        arguments = Arguments(args, kwargs)
+        kind = self._kinds.setdefault((arguments.key, get_precision(), is_grad_enabled()), Kind())
+        if kind.refused:
+            return self.captured_function(*args, **kwargs)
+        for index, replay in enumerate(kind.replays):
+            if not replay.change():
+                kind.replays.insert(0, kind.replays.pop(index))
+                return cast(R, run(replay, arguments))
+        return cast(R, self._run(device, kind, arguments))
+
+    @property
+    def graphs(self) -> list[StepGraph]:
+        """The graphs that are kept, the last used of each kind of call first."""
+        return [replay.graph for kind in self._kinds.values() for replay in kind.replays]
+
+    def describe(self) -> str:
+        """What is captured, one line for each graph."""
+        lines = [
+            f"{graph.nodes} launches, copies and fills, {graph.nbytes / 1e6:.1f} MB, {len(replay.inputs)} inputs"
+            for kind in self._kinds.values()
+            for replay in kind.replays
+            for graph in [replay.graph]
+        ]
+        if self.why_not:
+            lines.append(f"runs as usual: {self.why_not}")
+        return "\n".join(lines) or "nothing is captured yet"
+
+    def clear(self) -> None:
+        """Drop all graphs and give their memory back; later calls are captured anew."""
+        for graph in self.graphs:
+            graph.close()
+            graph.device.shrink_scratch()
+        self._kinds.clear()
+        self._known, self.why_not = False, ""
+
+    def __del__(self) -> None:
+        for graph in self.graphs if hasattr(self, "_kinds") else ():
+            graph.drop()
+
+    # -- running and capturing ----------------------------------------------------------------
+
+    def _refuse(self, kind: Kind | None, why: str) -> None:
+        """Run as usual from now on, and say so once."""
+        if self.strict:
+            raise CaptureError(f"{self._name} cannot be captured: {why}")
+        if kind is not None:
+            kind.refused = True
+            kind.trials.clear()
+        self.why_not = why
+        if not self._warned:
+            self._warned = True
+            text = f"{self._name} is not captured in a CUDA graph and runs as usual: {why}"
+            warnings.warn(text, CaptureWarning, stacklevel=recording.callers() + 1)
+
+    def _run(self, device: CudaDevice, kind: Kind, arguments: Arguments) -> Any:
+        if any(tensor.requires_grad for tensor in arguments.tensors):
+            self._refuse(kind, "an argument requires a gradient")
+            return self.captured_function(*arguments.args, **arguments.kwargs)
+        try:
+            watch = Watch(self.captured_function, arguments.objects)
+        except OverflowError as error:
+            self._refuse(kind, str(error))
+            return self.captured_function(*arguments.args, **arguments.kwargs)
+        if watch.hooks:
+            self._refuse(kind, f"{watch.hooks[0]} has a hook, which runs Python code at every step")
+            return self.captured_function(*arguments.args, **arguments.kwargs)
+        return (self._capture if self._known else self._observe)(device, kind, arguments, watch)
+
+    def _observe(self, device: CudaDevice, kind: Kind, arguments: Arguments, watch: Watch) -> Any:
+        """Run as usual, and note what cannot be captured."""
+        notes, host = CudaRecording(device, capturing=False, strict=self.strict), HostState(watch)
+        versions = [tensor._version.value for tensor in arguments.tensors]
+        device.clear_scratch()
+        with recording.recorded(notes), device.allocating_from(device.scratch):
+            result = self.captured_function(*arguments.args, **arguments.kwargs)
+        changed = host.changes()
+        if versions != [tensor._version.value for tensor in arguments.tensors]:
+            changed.append("it writes an argument in place")
+        if notes.nodes or notes.obstacles:
+            if obstacles := [*notes.obstacles, *changed]:
+                self._refuse(kind, obstacles[0])
+            self._known = not obstacles
+        return map_tensors(result, Tensor.detach) if self._known else result
+
+    def _capture(self, device: CudaDevice, kind: Kind, arguments: Arguments, watch: Watch) -> Any:
+        """Record the step, do it, and keep the graph if the last capture of this kind has recorded the same."""
+        leaves = [tensor for tensor in watch.tensors if tensor._node is None and tensor.requires_grad]
+        key = tuple([leaf._grad is None for leaf in leaves])
+        trial = kind.trials.setdefault(key, Trial())
+        if trial.inputs is None:
+            with device.allocating_from(device.arena):
+                trial.inputs = [Tensor(device.copy(tensor.array)) for tensor in arguments.tensors]
+        else:
+            copy_inputs(device, trial.inputs, arguments)
+        device.clear_scratch()
+        notes, host = CudaRecording(device, capturing=True), HostState(watch)
+        entries = [Entry(leaf, trial.gradients.get(id(leaf))) for leaf in leaves]
+        counts = [(t._version, t._version.value, t._version.recorded) for t in (*watch.tensors, *trial.inputs)]
+        args, kwargs = arguments.replaced(trial.inputs)
+        state = rng.default.state()
+        try:
+            result, graph = capture_graph(device, notes, lambda: self.captured_function(*args, **kwargs), trial.plan)
+        except BaseException as error:
+            for entry in entries:
+                entry.leaf._grad = entry.before
+            rng.default.set_state(state)
+            host.restore()
+            if not isinstance(error, CaptureError) or host.changes():
+                raise
+            self._refuse(kind, str(error))
+            return self.captured_function(*arguments.args, **arguments.kwargs)
+        why = next(iter(host.changes()), "")
+        graph.launch()
+        result = map_tensors(result, Tensor.detach)
+        gradients = [entry.leave(device) for entry in entries]
+        versions = [
+            (version, version.value - value, version.recorded - recorded, version.writer)
+            for version, value, recorded in counts
+            if version.value != value
+        ]
+        if any(version is tensor._version for version, *_ in versions for tensor in trial.inputs):
+            why = why or "it writes an argument in place"
+        read = [entry for entry in entries if entry.is_read(notes)]
+        difference = _difference(trial.nodes, notes)
+        if why or difference or read or trial.nodes is None:
+            device.clear_scratch()  # what the step made stays, the graph does not
+            graph.close()
+            trial.nodes, trial.count = None if read else notes.nodes, trial.count + 1
+            if trial.plan is None or trial.plan.lives != graph.trace.lives:
+                trial.plan, trial.nodes = Plan(graph.trace.lives), None
+                if device.scratch.is_range:  # else the next capture would have other addresses
+                    device.shrink_scratch()
+            result = map_tensors(result, lambda tensor: apart(tensor, trial.inputs or []))
+            with device.allocating_from(device.arena):
+                trial.gradients |= {id(e.leaf): device.empty(e.leaf.shape, e.leaf.dtype) for e in read}
+            if why or trial.count >= MOST_TRIALS:
+                self._refuse(kind, why or difference or "its captures do not agree")
+            return result
+        template = map_tensors(result, lambda tensor: place_of(device, tensor))
+        result = map_tensors(result, lambda tensor: apart(tensor, trial.inputs or []))
+        kind.replays.insert(0, Replay(graph, watch, trial.inputs, gradients, versions, template))
+        del kind.trials[key]
+        self._drop_oldest()
+        device.shrink_scratch()
+        return result
+
+    def _drop_oldest(self) -> None:
+        while len(self.graphs) > MOST_GRAPHS:
+            kind = max(self._kinds.values(), key=lambda kind: len(kind.replays))
+            kind.replays.pop().graph.close()
+
+
+def _difference(before: list[tuple[Any, ...]] | None, notes: CudaRecording) -> str:
+    """What two captures did not record alike, in words."""
+    if before is None:
+        return ""
+    for number, (a, b) in enumerate(zip(before, notes.nodes, strict=False)):
+        if a != b:
+            what = "gets other arguments" if a[0] == b[0] else "is another one"
+            return f"launch {number + 1}, {b[0]}, {what} at each call, at {notes.places[number]}"
+    if len(before) != len(notes.nodes):
+        return f"it launches {len(before)} kernels in one call and {len(notes.nodes)} in the next"
+    return ""

@@ -1,0 +1,167 @@
+"""What a captured step needs for a replay, and what it leaves: arguments, gradients, versions, results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from alpha import rng
+from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
+from alpha.step.arguments import Arguments, map_tensors
+from alpha.step.watch import Watch
+from alpha.tensor import Tensor
+
+
+@dataclass
+class Replay:
+    """A graph, the state in which it is right, and what a call of the function does on the host."""
+
+    graph: StepGraph
+    watch: Watch
+    inputs: list[Tensor]  # the graph's own, which a call's tensors are copied into
+    gradients: list[Gradient]
+    versions: list[tuple[Any, int, int, str]]  # of tensors that are written in place: how far they count
+    result: Any  # in which `Place` stands for a tensor
+
+    def change(self) -> str:
+        """Why the graph is not right any more, in words; empty if it is."""
+        for gradient in self.gradients:
+            if gradient.needed is not None and (gradient.leaf._grad is not None) is not gradient.needed:
+                return f"the gradient of a tensor {gradient.leaf.shape}"
+        return self.watch.change()
+
+
+@dataclass
+class Gradient:
+    """What becomes of the `.grad` of a leaf.
+
+    Attributes:
+        needed: whether there must be one at the beginning; None if the step drops it unread.
+        input: the graph's own array, which the gradient is copied into before, because the step reads it.
+        after: what the step leaves: a new gradient, None, or KEPT for the one of before.
+    """
+
+    leaf: Tensor
+    needed: bool | None
+    input: DeviceArray | None
+    after: Place | Kept | None
+
+
+class Kept(Enum):
+    KEPT = "the same tensor"
+
+
+KEPT = Kept.KEPT
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor of a result, in memory of the graph."""
+
+    block: int  # its address
+    offset: int
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+class Entry:
+    """A leaf as it is when a capture begins; `input` takes the place of its gradient, if there is one."""
+
+    def __init__(self, leaf: Tensor, input: DeviceArray | None) -> None:
+        self.leaf, self.before, self.input = leaf, leaf._grad, None if leaf._grad is None else input
+        self._address = None if self.before is None else self.before.array.block.address
+        self._own: Tensor | None = None
+        if self.before is not None and self.input is not None:
+            self.input.device.copy_into(self.input, self.before.array)
+            self._own = leaf._grad = Tensor(self.input)
+
+    def is_read(self, notes: CudaRecording) -> bool:
+        """Whether the step uses the gradient of before, and not an array of the graph's own in its place."""
+        return self.input is None and self._address in notes.read
+
+    def leave(self, device: CudaDevice) -> Gradient:
+        """What has become of the gradient, once the step has been done."""
+        left = self.leaf._grad
+        if self.before is None:
+            return Gradient(self.leaf, False, None, place_of(device, left) if left is not None else None)
+        if self.input is None:
+            if left is self.before:
+                return Gradient(self.leaf, True, None, KEPT)
+            return Gradient(self.leaf, None, None, place_of(device, left) if left is not None else None)
+        if left is not self._own:
+            return Gradient(self.leaf, True, self.input, place_of(device, left) if left is not None else None)
+        self.leaf._grad = self.before
+        _take_back(self.before, self.input)
+        return Gradient(self.leaf, True, self.input, KEPT)
+
+
+def _take_back(grad: Tensor, own: DeviceArray) -> None:
+    """Write what the step has made of a gradient into the program's array of it."""
+    own.device.copy_into(grad.array, own)
+    grad._version.bump("backward")
+
+
+def run(replay: Replay, arguments: Arguments) -> Any:
+    """Do the step by a replay of its graph; its result."""
+    graph = replay.graph
+    device = graph.device
+    state = rng.default.state()
+    try:
+        graph.act()  # first: it checks hyper-parameters, and an error must change nothing
+    except BaseException:
+        rng.default.set_state(state)
+        raise
+    copy_inputs(device, replay.inputs, arguments)
+    for gradient in replay.gradients:
+        grad = gradient.leaf._grad
+        if gradient.input is not None and grad is not None:
+            device.copy_into(gradient.input, grad.array)
+        if gradient.after is not KEPT:
+            gradient.leaf._grad = grad = None
+    device.clear_scratch()
+    graph.launch()
+    blocks = graph.blocks()
+
+    def array(place: Place) -> DeviceArray:
+        return DeviceArray(device, blocks[place.block], place.offset, place.shape, place.dtype)
+
+    for gradient in replay.gradients:
+        if isinstance(gradient.after, Place):
+            gradient.leaf._grad = Tensor(array(gradient.after))
+        elif gradient.input is not None and gradient.leaf._grad is not None:
+            _take_back(gradient.leaf._grad, gradient.input)
+    for version, value, recorded, writer in replay.versions:
+        version.value += value
+        version.recorded += recorded
+        version.writer = writer
+
+    def made(place: Place | Tensor) -> Tensor:
+        return Tensor(array(place)) if isinstance(place, Place) else apart(place, replay.inputs)
+
+    return map_tensors(replay.result, made, (Place, Tensor))
+
+
+def apart(tensor: Tensor, inputs: list[Tensor]) -> Tensor:
+    """A tensor of a result, as a copy if it is an argument: the next call writes another one there."""
+    array = tensor.array
+    if isinstance(array, DeviceArray) and any(array.block is own.array.block for own in inputs):
+        return Tensor(array.device.copy(array))
+    return tensor.detach()
+
+
+def copy_inputs(device: CudaDevice, inputs: list[Tensor], arguments: Arguments) -> None:
+    """Copy the tensors of a call to the graph's own."""
+    for own, given in zip(inputs, arguments.tensors, strict=True):
+        if own.array.address != given.array.address:
+            device.copy_into(own.array, given.array)
+
+
+def place_of(device: CudaDevice, tensor: Tensor) -> Any:
+    """Where a tensor of the step lies, if that is memory of the graph; else the tensor itself."""
+    array = tensor.array
+    if not isinstance(array, DeviceArray) or array.block.arena is not device.scratch:
+        return tensor
+    return Place(array.block.address, array.offset, array.shape, array.dtype)

@@ -1,0 +1,306 @@
+"""What a step depends on, on the host: the objects that its code can reach, and whether they have changed.
+
+A graph repeats what the step's Python code asked of the device when it was captured. It stays right as long as that
+code would ask for the same again. So before each replay everything that the code reads is compared with what it was
+then: the variables of its closure, the globals that it names, and from there modules, optimizers, tensors and lists.
+
+Attributes of a program's own objects count if some code of the step names them, because such objects often hold
+counters that the step never reads.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import random
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from alpha.nn.module import Module
+from alpha.optim.optimizer import Optimizer
+from alpha.runtime.recording import StepValue
+from alpha.tensor import Tensor
+
+PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, slice, np.generic, np.dtype)
+OPAQUE = (StepValue, type, types.ModuleType, types.BuiltinFunctionType)
+INTERNAL = ("alpha.runtime", "alpha.data", "alpha.rng")  # what lies there is not what a step depends on
+BY_NAME = ("alpha.train",)  # of these objects only the attributes count that some code of the step names
+LARGE = 4096  # bytes of an array, or elements of a list, above which its content is not compared
+MOST = 20_000  # objects
+_MISSING = object()
+_LIBRARIES = (*sys.stdlib_module_names, "alpha", "numpy", "scipy", "pycuda", "cuda", "torch", "tqdm", "PIL")
+
+
+class Watch:
+    """The state that `function` and the `objects` among its arguments reach now.
+
+    Attributes:
+        tensors: all tensors that it reaches, in the order in which they were found.
+        reached: all objects that it reaches; they live as long as this, so that no address means another object.
+        hooks: the names of tensors and modules that have hooks.
+    """
+
+    def __init__(self, function: Callable[..., Any], objects: Mapping[str, Any]) -> None:
+        self._names = _names(function)
+        known = -1
+        while known < len(
+            self._names
+        ):  # a name that is found late may be an attribute of an object that was found early
+            known = len(self._names)
+            self.tensors: list[Tensor] = []
+            self.hooks: list[str] = []
+            self._seen: set[int] = set()
+            self.reached: list[Any] = []
+            self._readers: list[tuple[str, Callable[[], tuple[Any, ...]], tuple[Any, ...]]] = []
+            self._visit(getattr(function, "__name__", "the step"), function)
+            for name, value in objects.items():
+                self._visit(name, value)
+
+    def change(self) -> str:
+        """What has changed since, in words; empty if nothing has."""
+        for index, (name, read, before) in enumerate(self._readers):
+            now = read()
+            if len(before) == len(now) and all(map(operator.is_, before, now)):
+                continue
+            if _same(before, now):
+                self._readers[index] = name, read, now
+                continue
+            return _difference(name, before, now)
+        return ""
+
+    def _watch(self, name: str, read: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        values = read()
+        self._readers.append((name, read, values))
+        return values
+
+    def _visit(self, name: str, value: Any) -> None:
+        if isinstance(value, PLAIN) or id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        self.reached.append(value)
+        if len(self._seen) > MOST:
+            raise OverflowError(f"the step reaches more than {MOST} objects, the last one at {name}")
+        if isinstance(value, Tensor):
+            self._visit_tensor(name, value)
+        elif isinstance(value, np.ndarray):
+            if value.nbytes <= LARGE and not value.dtype.hasobject:
+                self._watch(name, lambda: (value.tobytes(),))
+        elif isinstance(value, Optimizer):
+            self._visit_optimizer(name, value)
+        elif isinstance(value, (Mapping, list, tuple, set, frozenset)):
+            self._visit_container(name, value)
+        elif (function := getattr(value, "captured_function", None)) is not None:
+            self._visit(name, function)
+        elif isinstance(value, functools.partial):
+            for part in (value.func, value.args, value.keywords):
+                self._visit(name, part)
+        elif isinstance(value, types.MethodType):
+            self._visit(name, value.__self__)
+            self._visit(name, value.__func__)
+        elif isinstance(value, types.FunctionType):
+            self._visit_function(name, value)
+        elif not isinstance(value, OPAQUE) and not type(value).__module__.startswith(INTERNAL):
+            self._visit_object(name, value)
+
+    def _visit_tensor(self, name: str, tensor: Tensor) -> None:
+        self.tensors.append(tensor)
+        if tensor._hooks:
+            self.hooks.append(name)
+        self._watch(name, lambda: (tensor.array, tensor.requires_grad, len(tensor._hooks), tensor._node))
+
+    def _visit_optimizer(self, name: str, optimizer: Optimizer) -> None:
+        """Its groups without the learning rates, which a replay reads anew; its state without the count of steps."""
+        self._watch(name, lambda: (optimizer.state, optimizer.param_groups, *map(id, optimizer.param_groups)))
+        for number, group in enumerate(optimizer.param_groups):
+            keys = [key for key in group if key not in ("lr", "initial_lr", "params")]
+            self._watch(f"{name}.param_groups[{number}]", lambda g=group, k=keys: tuple([g.get(key) for key in k]))  # type: ignore[misc]
+            self._visit(f"{name}.param_groups[{number}]['params']", group["params"])
+        for slots in optimizer.state.values():
+            keys = [key for key in slots if key != "step"]
+            self._watch(f"{name}.state", lambda s=slots, k=keys: tuple([s.get(key) for key in k]))  # type: ignore[misc]
+
+    def _visit_container(self, name: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            items = [(f"{name}[{key!r}]", item) for key, item in value.items()]
+            self._watch(name, lambda: (len(value), *value.values()))
+        else:
+            items = [(f"{name}[{index}]", item) for index, item in enumerate(value)]
+            if len(items) > LARGE and isinstance(items[0][1], PLAIN):
+                self._watch(name, lambda: (len(value),))
+                return
+            if not isinstance(value, (tuple, frozenset)):
+                self._watch(name, lambda: (len(value), *value))
+        for place, item in items:
+            self._visit(place, item)
+
+    def _visit_function(self, name: str, function: types.FunctionType) -> None:
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        for variable, cell in cells.items():
+            (value,) = self._watch(variable, lambda c=cell: (_content(c),))  # type: ignore[misc]
+            self._visit(variable, value)
+        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self._visit(f"a default of {name}", default)
+        if _is_library(function.__module__):
+            return
+        scope = function.__globals__
+        for variable in sorted(_names(function) & scope.keys()):
+            (value,) = self._watch(variable, lambda v=variable: (scope.get(v, _MISSING),))  # type: ignore[misc]
+            if isinstance(value, types.ModuleType) and not _is_library(value.__name__):
+                self._visit_attributes(variable, value)
+            else:
+                self._visit(variable, value)
+
+    def _visit_object(self, name: str, value: Any) -> None:
+        kind = type(value)
+        if any(getattr(value, hooks, None) for hooks in ("_forward_hooks", "_pre_hooks")):
+            self.hooks.append(name)
+        if not _is_library(kind.__module__):
+            for base in kind.__mro__:
+                for key, member in vars(base).items() if not _is_library(base.__module__) else ():
+                    function = getattr(member, "__func__", getattr(member, "fget", member))
+                    if isinstance(function, types.FunctionType) and self._may_run(key):
+                        self._names |= _names(function)
+                        self._visit(f"{kind.__name__}.{function.__name__}", function)
+            self._visit_class_attributes(kind)
+        self._visit_attributes(name, value)
+
+    def _may_run(self, method: str) -> bool:
+        """Whether the step may call a method of this name: it names it, or Python or `Module` does."""
+        return method in self._names or method == "forward" or (method.startswith("__") and method != "__init__")
+
+    def _visit_class_attributes(self, kind: type) -> None:
+        for base in kind.__mro__:
+            if _is_library(base.__module__) or id(base) in self._seen:
+                continue
+            self._seen.add(id(base))
+            names = [key for key, member in vars(base).items() if key in self._names and not callable(member)]
+            for key, item in zip(names, self._read_names(base.__name__, base, names), strict=True):
+                self._visit(f"{base.__name__}.{key}", item)
+
+    def _visit_attributes(self, name: str, value: Any) -> None:
+        attributes, is_module = getattr(value, "__dict__", None), isinstance(value, types.ModuleType)
+        if attributes is None:
+            slots = [slot for base in type(value).__mro__ for slot in getattr(base, "__slots__", ())]
+            names = [slot for slot in slots if hasattr(value, slot)]
+        elif _is_library(type(value).__module__) and not type(value).__module__.startswith(BY_NAME) and not is_module:
+            self._watch(name, lambda: (len(attributes), *attributes.values()))
+            for key, item in list(attributes.items()):
+                self._visit(f"{name}.{key}", item)
+            return
+        else:
+            names = [key for key, item in attributes.items() if key in self._names or _is_part(item)]
+        for key, item in zip(names, self._read_names(name, value, names), strict=True):
+            self._visit(f"{name}.{key}", item)
+
+    def _read_names(self, name: str, owner: Any, names: list[str]) -> tuple[Any, ...]:
+        held = vars(owner) if hasattr(owner, "__dict__") else None
+        if held is None:
+            return self._watch(name, lambda: tuple([getattr(owner, key, _MISSING) for key in names]))
+        return self._watch(name, lambda: tuple([held.get(key, _MISSING) for key in names]))
+
+
+class HostState:
+    """The state of the host before a run of a step, to see what the step changes there.
+
+    A replay changes nothing on the host but what operators and optimizers say (`recording.again`), so a step that
+    counts, collects or draws random numbers in Python is not captured.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._python, self._numpy = random.getstate(), _numpy_state()
+        self._generators = [(value, _state(value)) for value in watch.reached if _state(value) is not None]
+        optimizers = [value for value in watch.reached if isinstance(value, Optimizer)]
+        self._steps = [(slots, slots["step"]) for optimizer in optimizers for slots in optimizer.state.values()]
+
+    def changes(self) -> list[str]:
+        """What the step has changed, in words."""
+        found = []
+        if change := self._watch.change():
+            found.append(f"it changes {change}")
+        if _numpy_state() != self._numpy:
+            found.append("it draws random numbers of numpy.random on the host")
+        if random.getstate() != self._python:
+            found.append("it draws random numbers of Python's random on the host")
+        if any(_state(generator) != state for generator, state in self._generators):
+            found.append("it draws random numbers of a generator on the host")
+        return found
+
+    def restore(self) -> None:
+        """Take back that optimizers have counted steps."""
+        for slots, step in self._steps:
+            slots["step"] = step
+
+
+def _numpy_state() -> tuple[Any, ...]:
+    name, words, *rest = np.random.get_state(legacy=True)
+    return name, np.asarray(words).tobytes(), *rest
+
+
+def _state(value: Any) -> Any:
+    """The state of a random generator; None of anything else."""
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    return value.getstate() if isinstance(value, random.Random) else None
+
+
+def _same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    """Whether all values are the same objects, or equal numbers, texts or tuples of these."""
+    return len(before) == len(now) and all(map(_equal, before, now))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple):
+        return _same(a, b)
+    return isinstance(a, PLAIN) and bool(a == b or (a != a and b != b))
+
+
+def _difference(name: str, before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
+    pairs = [(a, b) for a, b in zip(before, now, strict=False) if not _same((a,), (b,))]
+    for a, b in pairs:
+        if isinstance(a, PLAIN) and isinstance(b, PLAIN):
+            return f"{name}: {a!r} became {b!r}"
+    return name
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return _MISSING
+
+
+def _names(function: Any) -> set[str]:
+    """All names and texts in the code of a function and of the functions within it."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return set(_code_names(code)) if code is not None else set()
+
+
+def _code_names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _code_names(constant)
+        elif isinstance(constant, str):
+            yield constant
+
+
+def _is_part(value: Any) -> bool:
+    """Whether a module may use this attribute without naming it, as `children` finds submodules."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_part, value[:100]))
+    if isinstance(value, dict):
+        return any(map(_is_part, list(value.values())[:100]))
+    return isinstance(value, (Tensor, Module))
+
+
+def _is_library(module: str | None) -> bool:
+    return module is not None and module.split(".", 1)[0] in _LIBRARIES

@@ -1,0 +1,141 @@
+"""How batches get to the device: from the host, one by one, or from a data set that lies there."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpha.data import DataLoader
+from alpha.data.dataset import ArrayDataset
+from alpha.nn import functional as F
+from alpha.ops.batch import take_batch
+from alpha.runtime import Device
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.host_copies import Conveyor
+from alpha.runtime.recording import StepValue
+from alpha.tensor import Tensor, tensor
+
+Arguments = tuple[Any, ...]
+
+
+class Feed(Protocol):
+    """The batches of a loader.
+
+    `arguments()` gives, for each batch of the next epoch, what the step takes as arguments; `batch(*arguments)` makes
+    pixels and labels of them within the step.
+    """
+
+    def arguments(self) -> Generator[Arguments, None, None]: ...
+
+    @property
+    def batch(self) -> Batch: ...
+
+
+class Batch(Protocol):
+    """Makes float32 pixels (N, H, W, C) in [-1, 1] and labels (N,), on the device, of the arguments of a step."""
+
+    def __call__(self, *arguments: Any) -> tuple[Tensor, Tensor]: ...
+
+
+def pixels_of(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The pixels and the labels of uint8 images."""
+    return F.normalize_pixels(images), labels
+
+
+class HostFeed:
+    """Each batch is copied when its step begins."""
+
+    batch = staticmethod(pixels_of)
+
+    def __init__(self, loader: DataLoader, device: Device) -> None:
+        self._loader, self._device = loader, device
+
+    def arguments(self) -> Generator[Arguments, None, None]:
+        with closing(iter(self._loader)) as batches:
+            for images, labels in batches:
+                yield tensor(images, device=self._device), tensor(labels, device=self._device)
+
+
+class StreamingFeed:
+    """Each batch is copied through page-locked memory while the step before runs."""
+
+    batch = staticmethod(pixels_of)
+
+    def __init__(self, loader: DataLoader, device: CudaDevice) -> None:
+        self._loader, self._device = loader, device
+        self._conveyor: Conveyor | None = None
+
+    def arguments(self) -> Generator[Arguments, None, None]:
+        with closing(iter(self._loader)) as batches:
+            waiting = self._put(next(batches, None))
+            while waiting is not None:
+                assert self._conveyor is not None
+                self._conveyor.wait()
+                yield tuple(map(Tensor, waiting))
+                self._conveyor.taken()
+                waiting = self._put(next(batches, None))
+
+    def _put(self, batch: tuple[NDArray[np.uint8], NDArray[np.int32]] | None) -> list[Any] | None:
+        if batch is None:
+            return None
+        images, labels = batch
+        if self._conveyor is None:
+            most = min(self._loader.batch_size, len(self._loader.dataset))
+            shapes = (most, *images.shape[1:]), (most,)
+            self._conveyor = Conveyor(self._device, shapes, (images.dtype, labels.dtype))
+        return list(self._conveyor.put(images, labels))
+
+
+class Position(StepValue[int]):
+    """A number that the host sets before each step."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+        super().__init__(lambda: self.value)
+
+
+class Resident:
+    """A data set on the device, from which a step takes its batch.
+
+    Attributes:
+        begin: where the batch of the next step begins in the order of the epoch.
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.images, self.labels = images, labels
+        self.order = Tensor(images.device.zeros((len(labels),), np.int32))
+        self.begin = Position()
+
+    def batch(self, count: int) -> tuple[Tensor, Tensor]:
+        return take_batch(self.images, self.labels, self.order, self.begin, count)
+
+
+class ResidentFeed:
+    """The whole data set lies on the device; an epoch copies the order of its images, and each step a number."""
+
+    def __init__(self, loader: DataLoader, images: Tensor, labels: Tensor) -> None:
+        self._loader = loader
+        self._resident = Resident(images, labels)
+        self.batch = self._resident.batch
+
+    def arguments(self) -> Generator[Arguments, None, None]:
+        order, first = self._loader.take_epoch()
+        device: Any = self._resident.order.device
+        device.write(self._resident.order.array, order.astype(np.int32))
+        size = self._loader.batch_size
+        for begin in range(first * size, len(self._loader) * size, size):
+            self._resident.begin.value = begin
+            yield (min(size, len(order) - begin),)
+
+
+def fits(dataset: Any, device: Device) -> bool:
+    """Whether a data set is in host memory and takes at most a quarter of the memory that the device has left."""
+    if not isinstance(dataset, ArrayDataset) or not isinstance(device, CudaDevice):
+        return False
+    return 4 * dataset.images.nbytes <= device.driver.memory_info()[0]
