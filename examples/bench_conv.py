@@ -17,7 +17,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -37,20 +37,7 @@ import alpha
 from alpha.errors import AlphaError
 from alpha.numerics import PRECISIONS
 from alpha.train import make_folder, new_folder
-from alpha.train.options import Parser, positive_float
-
-
-def names(offered: tuple[str, ...]) -> Callable[[str], list[str]]:
-    """The type of an option that takes some of these, with commas between."""
-
-    def parse(text: str) -> list[str]:
-        chosen = text.split(",")
-        for name in chosen:
-            if name not in offered:
-                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(offered)}")
-        return list(dict.fromkeys(chosen))
-
-    return parse
+from alpha.train.options import Parser, names, positive_float
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

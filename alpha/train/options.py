@@ -6,7 +6,7 @@ import argparse
 import io
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 N = TypeVar("N", int, float)
@@ -59,3 +59,16 @@ def _number(kind: Callable[[str], N], text: str, name: str) -> N:
         return kind(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not {name}") from None
+
+
+def names(offered: Sequence[str]) -> Callable[[str], list[str]]:
+    """The type of an option that takes some of `offered`, with commas between."""
+
+    def parse(text: str) -> list[str]:
+        chosen = text.split(",")
+        for name in chosen:
+            if name not in offered:
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(offered)}")
+        return list(dict.fromkeys(chosen))
+
+    return parse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import os
 import re
@@ -9,7 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,67 +69,69 @@ def test_custom_model_answers_mistakes_in_one_line() -> None:
     assert result.stderr.startswith("custom_model: ALPHA_CUDA_DRIVER='nothing' is unknown")
 
 
-def test_compare_pytorch() -> None:
-    result = run("compare_pytorch.py", "--batch-size", "4", "--rounds", "1", "--steps", "1")
+SHORT = ("--device", "cpu", "--data", "sample", "--batch-size", "4", "--steps", "1")
+
+
+def test_compare_pytorch(tmp_path: Path) -> None:
+    result = run("compare_pytorch.py", *SHORT, "--epochs", "2", "--output", str(tmp_path / "out"))
     assert result.returncode == 0, result.stderr
     if importlib.util.find_spec("torch") is None:
         assert result.stdout == ("compare_pytorch: skipped, PyTorch is not installed (pip install torch)\n")
         pytest.skip("needs PyTorch")
-    assert re.search(r"Alpha is at \d+\.\d\dx of PyTorch (NCHW|channels_last)", result.stdout)
-    assert re.search(r"Alpha +fifth loss \d\.\d+  peak \d+ MB", result.stdout)
+    with (tmp_path / "out" / "table.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [row["side"] for row in table] == ["Alpha", "PyTorch"]
+    assert table[0]["network"] == "resnet18"
+    assert re.fullmatch(r"\d+\.\d\dx", table[1]["acceleration"])
+    assert table[0]["weights MB"] == table[1]["weights MB"] != ""
+    assert float(table[0]["live MB"]) > 0
+    assert (tmp_path / "out" / "resnet18-float32.png").read_bytes().startswith(b"\x89PNG")
+    assert "sample at 32x32" in (tmp_path / "out" / "table.md").read_text()
+    assert result.stdout.count("s per epoch") == 2
 
 
-STEPS = """
-import torch
-import compare_pytorch as c
-from alpha import get_device, models
+@pytest.mark.torch
+def test_both_sides_of_compare_pytorch_begin_alike() -> None:
+    """On the same batches the losses of all networks agree but for rounding."""
+    result = run("compare_pytorch.py", *SHORT, "--models", "resnet18,resnet34,vgg16,vgg19", "--losses")
+    assert result.returncode == 0, result.stderr
+    far = re.findall(r"Alpha float64: at most (\S+) from PyTorch float64", result.stdout)
+    assert len(far) == 4
+    assert all(float(distance) < 1e-9 for distance in far), far
 
-steps = {}
-for kind in (c.AlphaSide, c.TorchSide):
-    def step(self, batch, kind=kind):
-        steps[kind] = steps.get(kind, 0) + 1
-        return torch.zeros(())
-    kind.step = step
-batch = c.np.zeros((2, 32, 32, 3), c.np.float32), c.np.zeros(2, c.np.int32)
-model = models.resnet18()
-c.measure(
-    {
-        "PyTorch": lambda: c.TorchSide(torch, model, "cpu", False),
-        "Alpha": lambda: c.AlphaSide(model, get_device("cpu")),
-    },
-    batch,
-    1,
-    1,
-)
-assert len(set(steps.values())) == 1, steps
+
+@pytest.mark.torch
+def test_tables_of_compare_pytorch_show_means_over_seeds() -> None:
+    check = """
+from compare.report import rows
+from compare.spec import Outcome
+def outcome(seconds, train, live):
+    return Outcome([9.0, seconds, seconds], [2.0, 1.0], train, train / 2, live, 2 * live, 3 * live, 10**6, 100)
+runs = {("vgg16", "tf32"): {"Alpha": [outcome(1.0, 0.8, 10**6), outcome(3.0, 0.6, 10**7)],
+                            "PyTorch best": [outcome(4.0, 0.9, 10**8)]}}
+alpha, best = rows(runs)
+assert (alpha["s/epoch"], alpha["train"], alpha["test"], alpha["live MB"]) == ("2", "70.00%", "35.00%", "10"), alpha
+assert (alpha["images/s"], alpha["acceleration"], alpha["reserved MB"]) == ("50", "", "20"), alpha
+assert (best["acceleration"], best["process MB"], best["weights MB"]) == ("2.00x", "300", "1.0"), best
 """
-
-
-@pytest.mark.torch
-def test_compare_pytorch_prints_losses_of_the_same_step() -> None:
-    result = run("-c", STEPS, PYTHONPATH=f"{ROOT}:.")
+    result = run("-c", check, PYTHONPATH=f"{ROOT}:.")
     assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.torch
-def test_compare_pytorch_in_bf16() -> None:
-    result = run(
-        "compare_pytorch.py",
-        "--device",
-        "cpu",
-        "--batch-size",
-        "4",
-        "--rounds",
-        "1",
-        "--steps",
-        "1",
-        "--precision",
-        "bf16",
-    )
+def test_compare_pytorch_on_folders_of_images_and_mistakes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(20):
+            pixels = rng.integers(0, 256, (40, 50 + number, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.png")
+    options = ("--device", "cpu", "--batch-size", "8", "--epochs", "1", "--output", str(tmp_path / "out"))
+    result = run("compare_pytorch.py", *options, "--data", str(tmp_path / "images"), "--steps", "2")
     assert result.returncode == 0, result.stderr
-    losses = re.findall(r"(\S+ bf16( \(float32\))?) +fifth loss (\d\.\d+)", result.stdout)
-    assert [name for name, _, _ in losses] == ["NCHW bf16", "channels_last bf16", "Alpha bf16 (float32)"]
-    assert "Alpha bf16 (float32) is at " in result.stdout
     bad = run("compare_pytorch.py", "--precision", "fp8")
     assert bad.returncode == 2
     assert bad.stderr.startswith("compare_pytorch: argument --precision: invalid choice: 'fp8'")
+    missing = run("compare_pytorch.py", *options, "--data", str(tmp_path / "nothing"))
+    assert missing.returncode == 2
+    assert "nothing: no such folder" in missing.stderr

@@ -72,7 +72,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     monkeypatch.delattr(package, "driver_pycuda", raising=False)
     monkeypatch.delenv("ALPHA_ISOLATE", raising=False)
-    device = CudaDevice(importlib.import_module(MODULE).PycudaDriver())
+    driver = importlib.import_module(MODULE)
+    monkeypatch.setattr(driver, "bindings", None)  # it would reserve addresses of a real GPU
+    device = CudaDevice(driver.PycudaDriver())
     yield device
     device.close()
     monkeypatch.delitem(sys.modules, MODULE, raising=False)

@@ -1,0 +1,118 @@
+"""The paper's Tables IV and V as CSV and Markdown, and its Figures 15 to 22 as pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from alpha.train.files import write_atomically
+from compare.spec import SIDES, Outcome, Spec
+
+Runs = Mapping[tuple[str, str], Mapping[str, Sequence[Outcome]]]  # (model, precision) -> side -> one for each seed
+COLUMNS = (
+    *("network", "precision", "side", "s/epoch", "images/s", "acceleration", "train", "test", "loss"),
+    *("live MB", "reserved MB", "process MB", "weights MB", "note"),
+)
+COLOURS = {"Alpha": "#1f5fa8", "PyTorch": "#d1681c", "PyTorch best": "#3c8d40"}
+
+
+def rows(runs: Runs) -> list[dict[str, str]]:
+    """One row for each network, precision and side. Acceleration is Alpha's, over the row's side."""
+    found = []
+    for (model, precision), sides in runs.items():
+        alpha = fmean(run.epoch_seconds for run in sides["Alpha"])
+        for side in SIDES:
+            seeds = sides.get(side)
+            if not seeds:
+                continue
+            seconds = fmean(run.epoch_seconds for run in seeds)
+            measured = any(run.train_accuracy for run in seeds)
+            first = seeds[0]
+            speed = first.images / seconds if measured else 0.0
+            found.append(
+                {
+                    "network": model,
+                    "precision": precision,
+                    "side": side,
+                    "s/epoch": f"{seconds:.4g}",
+                    "images/s": f"{speed:,.0f}" if speed else "",
+                    "acceleration": "" if side == "Alpha" else f"{seconds / alpha:.2f}x",
+                    "train": f"{fmean(run.train_accuracy for run in seeds):.2%}" if measured else "",
+                    "test": f"{fmean(run.test_accuracy for run in seeds):.2%}" if measured else "",
+                    "loss": f"{fmean(run.losses[-1] for run in seeds):.4f}",
+                    "live MB": _megabytes(max(run.live for run in seeds)),
+                    "reserved MB": _megabytes(max(run.reserved for run in seeds)),
+                    "process MB": _megabytes(max(run.process for run in seeds)),
+                    "weights MB": f"{first.weights / 1e6:.1f}",
+                    "note": first.note,
+                }
+            )
+    return found
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.0f}" if nbytes else ""
+
+
+def markdown(table: Sequence[Mapping[str, str]], title: str) -> str:
+    """The table for people."""
+    used = [name for name in COLUMNS if any(row[name] for row in table)]
+    lines = [
+        f"**{title}**",
+        "",
+        "| " + " | ".join(used) + " |",
+        "|" + "|".join("---" if name in ("network", "precision", "side", "note") else "---:" for name in used) + "|",
+    ]
+    lines += ["| " + " | ".join(row[name] for name in used) + " |" for row in table]
+    return "\n".join(lines) + "\n"
+
+
+def save(folder: Path, runs: Runs, title: str, example: Spec) -> list[str]:
+    """Write table.csv, table.md and a picture for each network; their names."""
+    table = rows(runs)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    write_atomically(folder / "table.csv", text.getvalue().encode())
+    write_atomically(folder / "table.md", markdown(table, title).encode())
+    names = ["table.csv", "table.md"]
+    if example.epochs > 1:
+        names += [name for key, sides in runs.items() if (name := curves(folder, key, sides))]
+    return names
+
+
+def curves(folder: Path, key: tuple[str, str], sides: Mapping[str, Sequence[Outcome]]) -> str:
+    """Draw the loss of each epoch, the mean over the seeds with their range; empty without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return ""
+    figure = Figure(figsize=(6.4, 4.2), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for side, seeds in sides.items():
+        by_epoch = list(zip(*(run.losses for run in seeds), strict=True))
+        epochs = range(1, len(by_epoch) + 1)
+        mean = [fmean(values) for values in by_epoch]
+        axes.plot(epochs, mean, label=f"{side}  {mean[-1]:.4f}", color=COLOURS[side], linewidth=2)
+        if len(seeds) > 1:
+            axes.fill_between(
+                epochs, *zip(*((min(v), max(v)) for v in by_epoch), strict=True), color=COLOURS[side], alpha=0.2
+            )
+    axes.set_title(f"{key[0]}, {key[1]}", loc="left")
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("training loss")
+    axes.set_ylim(bottom=0)
+    axes.grid(color="#e4e4e4")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    name = f"{key[0]}-{key[1]}.png"
+    write_atomically(folder / name, png.getvalue())
+    return name

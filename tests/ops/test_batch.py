@@ -1,0 +1,95 @@
+"""Batches taken from a data set on the device, and what is counted of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+import alpha.nn.functional as F
+from alpha.errors import ShapeError
+from alpha.ops.batch import COUNTED, Counted, count, counted, take_batch
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.host_copies import Conveyor
+from alpha.runtime.recording import StepValue
+
+
+def put(values: Any, device: str) -> alpha.Tensor:
+    return alpha.tensor(values, device=device)
+
+
+def test_a_batch_is_what_normalize_pixels_makes_of_these_images(device: str, rng: np.random.Generator) -> None:
+    images = rng.integers(0, 256, (9, 5, 3, 3), np.uint8)
+    labels, order = rng.integers(0, 4, 9).astype(np.int32), rng.permutation(9).astype(np.int32)
+    held = put(images, device), put(labels, device), put(order, device)
+    for begin, length in ((0, 4), (4, 5), (2, 0)):
+        pixels, found = take_batch(*held, StepValue.fixed(begin), length)
+        rows = order[begin : begin + length]
+        assert (pixels.shape, pixels.dtype, found.dtype) == ((length, 5, 3, 3), np.float32, np.int32)
+        np.testing.assert_array_equal(pixels.numpy(), F.normalize_pixels(put(images[rows], device)).numpy())
+        np.testing.assert_array_equal(found.numpy(), labels[rows])
+
+
+def test_what_does_not_fit_is_refused(device: str) -> None:
+    images, labels = put(np.zeros((4, 2, 2, 1), np.uint8), device), put(np.zeros(4, np.int32), device)
+    with pytest.raises(ShapeError, match="take_batch: images"):
+        take_batch(images, labels, put(np.zeros(3, np.int32), device), StepValue.fixed(0), 2)
+    with pytest.raises(ShapeError, match=r"\(count 5\)"):
+        take_batch(images, labels, labels, StepValue.fixed(0), 5)
+    with pytest.raises(ShapeError, match="count: sums"):
+        count(put(np.zeros(3), device), put(1.0, device), put(np.zeros((4, 2), np.float32), device), labels)
+
+
+@pytest.mark.parametrize("classes", [2, 33, 1000])
+def test_sums_over_batches(device: str, rng: np.random.Generator, classes: int) -> None:
+    """Hits are those of numpy's argmax, ties and NaN as there; the first loss that is not finite is kept."""
+    sums = put(np.zeros(COUNTED), device)
+    expected = np.zeros(4)
+    losses = (0.5, 2.25, float("inf"), 1.0, float("nan"))
+    for number, loss in enumerate(losses):
+        logits = rng.integers(-2, 3, (37, classes)).astype(np.float32)
+        logits[3, 1], logits[4] = np.nan, -np.inf
+        labels = rng.integers(0, classes, 37).astype(np.int32)
+        labels[:20] = logits[:20].argmax(axis=1)
+        count(sums, put(np.float32(loss), device), put(logits, device), put(labels, device))
+        expected += loss * 37, (logits.argmax(axis=1) == labels).sum(), 37, 1
+        found = counted(sums.numpy())
+        assert found[1:4] == tuple(expected[1:4].astype(int))
+        assert found.loss == expected[0] or np.isnan(found.loss)
+        assert found[4:] == ((3, float("inf")) if number >= 2 else (0, 0.0))
+    assert isinstance(found, Counted)
+
+
+def test_a_conveyor_brings_each_batch_whole(rng: np.random.Generator) -> None:
+    device = alpha.get_device("cuda")
+    assert isinstance(device, CudaDevice)
+    conveyor = Conveyor(device, ((4, 3), (4,)), (np.float32, np.int32))
+    for length in (4, 4, 2, 4, 0, 3):
+        images, labels = rng.random((length, 3), np.float32), rng.integers(0, 9, length).astype(np.int32)
+        given = images.copy()
+        found = conveyor.put(given, labels)
+        given[...] = 0  # it may be overwritten at once
+        conveyor.wait()
+        np.testing.assert_array_equal(device.download(found[0]), images)
+        np.testing.assert_array_equal(device.download(found[1]), labels)
+        conveyor.taken()
+    with pytest.raises(ShapeError, match="put: float32"):
+        conveyor.put(np.zeros((5, 3), np.float32), np.zeros(5, np.int32))
+
+
+def test_values_come_back_without_a_wait(device: str) -> None:
+    target = alpha.get_device(device)
+    array = target.upload(np.arange(3.0))
+    back = target.readback(array)
+    assert back.latest() is None
+    back.request()
+    target.synchronize()
+    found = back.latest()
+    assert found is not None
+    target.fill(array, 7.0)
+    np.testing.assert_array_equal(found, [0, 1, 2])
+    back.request()
+    target.synchronize()
+    np.testing.assert_array_equal(back.latest(), [7, 7, 7])
