@@ -34,7 +34,7 @@ PACKAGES = {  # distribution -> the extra that installs it, "" for none
     "matplotlib": "[plot]",
     "pycuda": "[cuda]",
     "nvidia-ml-py": "[cuda]",
-    "cuda-bindings": "[nvrtc]",
+    "cuda-bindings": "[cuda]",
 }
 
 
@@ -128,7 +128,7 @@ def _test_cuda(device: Device) -> str:
     return (
         f"{properties.name}, {properties.arch}, {properties.multiprocessors} multiprocessors, "
         f"{properties.total_bytes / MIB:.0f} MiB, driver {device.driver.name}; "
-        "a kernel compiles and agrees"
+        f"a kernel compiles and agrees; steps are captured: {device.driver.why_no_capture or 'yes'}"
     )
 
 

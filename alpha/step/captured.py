@@ -35,7 +35,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MOST_GRAPHS = 16  # of one step; the one that was not replayed for the longest time is dropped first
+MOST_KINDS = 64  # of calls that are remembered; the oldest is forgotten first
 MOST_TRIALS = 8  # captures in a row of which no two agree
+MOST_MISSES = 16  # calls in a row for which no graph was right any more
 
 
 @overload
@@ -85,6 +87,7 @@ class Trial:
     plan: Plan | None = None  # of the memory, made of what the first capture asked for
     nodes: list[tuple[Any, ...]] | None = None  # of the last capture that followed the plan
     gradients: dict[int, DeviceArray] = field(default_factory=dict)  # by the id of the leaf: see `Gradient.input`
+    watch: Watch | None = None  # of the last capture
     count: int = 0
 
 
@@ -94,6 +97,7 @@ class Kind:
 
     replays: list[Replay] = field(default_factory=list)  # the last used first
     trials: dict[Any, Trial] = field(default_factory=dict)  # by which leaves have gradients at the beginning
+    misses: int = 0  # calls in a row for which none of the graphs was right
     refused: bool = False
 
 
@@ -132,14 +136,29 @@ class Captured(Generic[P, R]):
             self._refuse(None, device.driver.why_no_capture)
             return self.captured_function(*args, **kwargs)
         arguments = Arguments(args, kwargs)
-        kind = self._kinds.setdefault((arguments.key, get_precision(), is_grad_enabled()), Kind())
+        kind = self._kind((arguments.key, get_precision(), is_grad_enabled()))
         if kind.refused:
             return self.captured_function(*args, **kwargs)
+        change = ""
         for index, replay in enumerate(kind.replays):
-            if not replay.change():
+            change = replay.change()
+            if not change:
                 kind.replays.insert(0, kind.replays.pop(index))
+                kind.misses = 0
                 return cast(R, run(replay, arguments))
+        kind.misses += bool(kind.replays)
+        if kind.misses > MOST_MISSES:
+            self._refuse(kind, f"it depends on something that changes from call to call: {change}")
+            return self.captured_function(*args, **kwargs)
         return cast(R, self._run(device, kind, arguments))
+
+    def _kind(self, key: Any) -> Kind:
+        """The calls of this kind, which becomes the youngest."""
+        kind = self._kinds[key] = self._kinds.pop(key) if key in self._kinds else Kind()
+        if len(self._kinds) > MOST_KINDS:
+            for replay in self._kinds.pop(next(iter(self._kinds))).replays:
+                replay.graph.close()
+        return kind
 
     @property
     def graphs(self) -> list[StepGraph]:
@@ -179,6 +198,9 @@ class Captured(Generic[P, R]):
         if kind is not None:
             kind.refused = True
             kind.trials.clear()
+            for replay in kind.replays:
+                replay.graph.close()
+            kind.replays.clear()
         self.why_not = why
         if not self._warned:
             self._warned = True
@@ -266,8 +288,10 @@ class Captured(Generic[P, R]):
             result = map_tensors(result, lambda tensor: apart(tensor, trial.inputs or []))
             with device.allocating_from(device.arena):
                 trial.gradients |= {id(e.leaf): device.empty(e.leaf.shape, e.leaf.dtype) for e in read}
+            cause, trial.watch = trial.watch.change() if trial.watch is not None else "", watch
             if why or trial.count >= MOST_TRIALS:
-                self._refuse(kind, why or difference or "its captures do not agree")
+                difference = difference or "its captures do not agree"
+                self._refuse(kind, why or (f"{difference}; {cause}" if cause else difference))
             return result
         template = map_tensors(result, lambda tensor: place_of(device, tensor))
         result = map_tensors(result, lambda tensor: apart(tensor, trial.inputs or []))

@@ -113,16 +113,16 @@ class Resident:
         self.begin = Position()
 
     def batch(self, count: int) -> tuple[Tensor, Tensor]:
+        """The pixels and the labels of the next `count` images."""
         return take_batch(self.images, self.labels, self.order, self.begin, count)
 
 
 class ResidentFeed:
     """The whole data set lies on the device; an epoch copies the order of its images, and each step a number."""
 
-    def __init__(self, loader: DataLoader, images: Tensor, labels: Tensor) -> None:
-        self._loader = loader
-        self._resident = Resident(images, labels)
-        self.batch = self._resident.batch
+    def __init__(self, loader: DataLoader, resident: Resident) -> None:
+        self._loader, self._resident = loader, resident
+        self.batch = resident.batch
 
     def arguments(self) -> Generator[Arguments, None, None]:
         order, first = self._loader.take_epoch()

@@ -23,7 +23,7 @@ from alpha.optim import LRScheduler, Optimizer
 from alpha.runtime import Device
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.tensor import Tensor
-from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, StreamingFeed, fits
+from alpha.train.feed import Batch, Feed, HostFeed, Resident, ResidentFeed, StreamingFeed, fits
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
 from alpha.train.tally import TALLIED, Tally
@@ -80,8 +80,8 @@ class Trainer:
         self._loader: dict[str, int] | None = None  # what the last epoch was trained on
         self._same_loader = False  # whether the next epoch must be trained on the same
         self._trained, self._tested = Tally(self.device), Tally(self.device)
-        self._images: dict[int, tuple[Any, Tensor, Tensor]] = {}  # data sets on the device, by their id
-        self._steps: dict[tuple[str, DataLoader], tuple[Feed, Step]] = {}
+        self._resident: dict[int, tuple[Any, Resident]] = {}  # data sets, and what lies on the device, by their id
+        self._steps: dict[tuple[str, Batch], Step] = {}  # by their name and where their batches come from
 
     def train_epoch(self, loader: DataLoader, steps: int | None = None) -> Result:
         """One pass over `loader`, of at most `steps` steps; the rest of the last pass if it was interrupted.
@@ -100,7 +100,8 @@ class Trainer:
         loader.set_epoch(self.epoch - 1, self.step)
         self.model.train()
         self.optimizer.zero_grad()
-        feed, train = self._step_of("train", loader, self._train_step)
+        feed = self._feed(loader)
+        train = self._step("train", feed.batch, self._train_step)
 
         def step(*batch: Any) -> None:
             train(*batch)
@@ -123,7 +124,8 @@ class Trainer:
         tally = self._tested
         tally.begin("evaluation")
         self.model.eval()
-        feed, step = self._step_of("evaluate", loader, self._evaluate_step)
+        feed = self._feed(loader)
+        step = self._step("evaluate", feed.batch, self._evaluate_step)
         with alpha.no_grad(), alpha.precision(self.precision):
             return self._run(feed, step, tally, loader, None, 0)
 
@@ -158,29 +160,27 @@ class Trainer:
         """What counts a batch: on the cpu it is read, too, which costs nothing there."""
         return tally.add if self.device.name == "cpu" else partial(count, tally.sums)
 
-    def _step_of(self, name: str, loader: DataLoader, make: Callable[[Batch], Step]) -> tuple[Feed, Step]:
-        """How the batches of a loader come, and the step that takes them."""
-        if (name, loader) not in self._steps:
-            feed = self._feed(loader)
-            step = make(feed.batch)
-            if self.capture is not False:
-                step = alpha.capture(strict=self.capture is True)(step)
-            self._steps[name, loader] = feed, step
-        return self._steps[name, loader]
+    def _step(self, name: str, batch: Batch, make: Callable[[Batch], Step]) -> Step:
+        """The step of this name that takes its batches from `batch`, one for all loaders of a data set."""
+        if (name, batch) not in self._steps:
+            step = make(batch)
+            capturing = self.capture is not False
+            self._steps[name, batch] = alpha.capture(strict=self.capture is True)(step) if capturing else step
+        return self._steps[name, batch]
 
     def _feed(self, loader: DataLoader) -> Feed:
+        """How the batches of a loader come to the device."""
         data: Any = loader.dataset
         if not isinstance(self.device, CudaDevice):
             return HostFeed(loader, self.device)
-        held = self._images.get(id(data))
-        wanted = held is not None or fits(data, self.device) if self.resident is None else self.resident
+        known = id(data) in self._resident
+        wanted = known or fits(data, self.device) if self.resident is None else self.resident
         if not wanted:
             return StreamingFeed(loader, self.device)
-        if held is None:
-            images, labels = data.batch(np.arange(len(data)))
-            held = data, alpha.tensor(images, device=self.device), alpha.tensor(labels, device=self.device)
-            self._images[id(data)] = held
-        return ResidentFeed(loader, *held[1:])
+        if not known:
+            images, labels = (alpha.tensor(v, device=self.device) for v in data.batch(np.arange(len(data))))
+            self._resident[id(data)] = data, Resident(images, labels)
+        return ResidentFeed(loader, self._resident[id(data)][1])
 
     def _run(self, feed: Feed, step: Step, tally: Tally, loader: DataLoader, steps: int | None, done: int) -> Result:
         """Steps from number `done` on, counted in `tally`."""

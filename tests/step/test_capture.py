@@ -505,6 +505,58 @@ def test_numbers_that_change_at_each_call() -> None:
     assert len(step.graphs) <= captured.MOST_GRAPHS
 
 
+def test_what_changes_at_each_call_is_named() -> None:
+    x, turns = alpha.tensor([1.0, 2.0], device="cuda"), [0]
+
+    def calls(step: Step) -> None:
+        for _ in range(40):
+            turns[0] += 1
+            assert step(x).numpy().tolist() == [turns[0], 2.0 * turns[0]]
+
+    step = alpha.capture(lambda x: x * float(turns[0]))
+    with pytest.warns(CaptureWarning, match=r"gets other arguments at each call, .*; turns: \d+ became \d+"):
+        calls(step)
+    assert step.graphs == []
+
+
+def test_what_changes_without_an_effect_is_named_too() -> None:
+    """No graph is ever right again, so there is no sense in capturing."""
+    x, turns = alpha.tensor([1.0, 2.0], device="cuda"), [0]
+
+    def calls(step: Step) -> None:
+        for _ in range(40):
+            turns[0] += 1
+            assert step(x).numpy().tolist() == [2, 4]
+
+    step = alpha.capture(lambda x: x * (2.0 if turns[0] else 0.0))
+    with pytest.warns(CaptureWarning, match=r"changes from call to call: turns: \d+ became \d+"):
+        calls(step)
+    assert step.graphs == []
+
+
+def test_kinds_of_calls_that_come_once_cost_no_memory() -> None:
+    x = alpha.tensor(np.ones(1000, np.float32), device="cuda")
+    step = alpha.capture(lambda x, factor: x * factor)
+    live = []
+    for sign in (1.0, -1.0):
+        for turn in range(2 * captured.MOST_KINDS):
+            step(x, sign * turn)
+        live.append(alpha.memory_stats("cuda").live)
+    assert live[1] <= live[0] + 1000
+
+
+def test_a_capture_that_the_driver_refuses_runs_as_usual(cuda: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, x = alpha.capture(lambda x: x * 2.0), alpha.tensor([1.0], device="cuda")
+    step(x)
+
+    def fail() -> None:
+        raise DeviceError("spoilt")
+
+    monkeypatch.setattr(cuda.driver, "end_capture", fail)
+    with pytest.warns(CaptureWarning, match="the driver cannot capture it: spoilt"):
+        assert [step(x).item() for _ in range(3)] == [2.0] * 3
+
+
 def test_an_obstacle_that_comes_later_gives_the_right_result_too() -> None:
     """Only the second shape reads a value, so the capture of it fails and the call runs as usual."""
 

@@ -182,9 +182,14 @@ def test_captured_or_not_resident_or_streamed_gives_the_same_bits(capture: bool,
         optimizer = alpha.optim.Adam(model.parameters(), lr=0.01)
         schedule = CosineAnnealingLR(optimizer, 40)
         subject = Trainer(model, optimizer, "cuda", schedule=schedule, capture=capture, resident=resident)
-        data, test = (DataLoader(two_classes(n), 8, shuffle=True, seed=n) for n in (50, 21))
-        results = [r for _ in range(4) for r in (subject.train_epoch(data), subject.evaluate(test))]
-        assert bool(subject._steps["train", data][1].graphs if capture else []) is capture
+        data, test = two_classes(50), two_classes(21)
+        results = []
+        for _ in range(4):  # another loader each time is the same step
+            results += [subject.train_epoch(DataLoader(data, 8, shuffle=True, seed=1))]
+            results += [subject.evaluate(DataLoader(test, 8))]
+        assert len(subject._steps) == 2
+        steps: list[Any] = list(subject._steps.values())
+        assert [len(step.graphs) for step in steps] == [2, 2] if capture else not hasattr(steps[0], "graphs")
         found = dict(model.state_dict())
         for index, slots in optimizer.state_dict()["state"].items():
             found |= {f"{index} {name}": np.asarray(value) for name, value in slots.items()}

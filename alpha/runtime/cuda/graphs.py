@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alpha.errors import CaptureError, OutOfMemoryError
+from alpha.errors import CaptureError, DeviceError, OutOfMemoryError
 from alpha.runtime import recording
 from alpha.runtime.arena import Arena, Block, Growth
 from alpha.runtime.cuda.array import DeviceArray
@@ -306,7 +306,10 @@ def capture(
         device.driver.begin_capture()
         with recorded(notes), device.allocating_from(scratch):
             result = step()
-        handle = device.driver.end_capture()
+        try:
+            handle = device.driver.end_capture()
+        except DeviceError as error:  # a call beside Alpha has spoilt it
+            raise CaptureError(f"the driver cannot capture it: {error}") from error
     except BaseException:
         device.driver.abandon_capture()
         raise
