@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -140,6 +139,10 @@ def batches(loader: DataLoader, epoch: int, steps: int | None) -> tuple[np.ndarr
 def process_bytes(gpu: bool) -> int:
     """The GPU memory of this process by NVML, or the most host memory that it has had; 0 if nobody tells."""
     if not gpu:
+        try:
+            import resource
+        except ImportError:  # Windows
+            return 0
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     try:
         import pynvml
