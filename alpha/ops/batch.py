@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.numerics import FLOAT32
-from alpha.ops.dtypes import BLOCK, CUDA_TYPES, need_activations, vector_width
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, need_activations, vector_width
 from alpha.primitive import Array, primitive
 from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
@@ -62,9 +62,9 @@ def _(labels: Array, order: Array, begin: StepValue[int], count: int) -> Array:
 
 @count_batch.impl("cpu")
 def _(sums: Array, loss: Array, logits: Array, labels: Array) -> None:
-    value, N = float(loss), len(labels)
+    value, N = float(loss.reshape(())), len(labels)
     sums[0] += value * N
-    sums[1] += int((np.asarray(logits).astype(FLOAT32).argmax(axis=1) == labels).sum())
+    sums[1] += int((as_float32(logits).argmax(axis=1) == labels).sum())
     sums[2] += N
     sums[3] += 1
     if not np.isfinite(value) and sums[4] == 0:
@@ -111,7 +111,7 @@ def _(sums: Array, loss: Array, logits: Array, labels: Array) -> None:
         "count_batch",
         1,
         1024,
-        (sums, loss, logits, labels, *logits.shape),
+        (sums, as_dtype(loss, FLOAT32), logits, labels, *logits.shape),
         {"TYPE": CUDA_TYPES[logits.dtype], "LABEL": CUDA_TYPES[labels.dtype]},
     )
 

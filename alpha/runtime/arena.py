@@ -79,6 +79,7 @@ class Arena:
 
     Attributes:
         label: names the blocks that are allocated while it is set.
+        kept: (begin, end) of memory that does not go back to the device, though no block lies there now.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Arena:
         self._by_end: dict[int, int] = {}  # free block: end -> address
         self._fresh: dict[int, list[int]] = {}  # size -> returned blocks that are not joined yet
         self._live: dict[int, tuple[int, str]] = {}  # address -> size, label
+        self.kept: Sequence[tuple[int, int]] = ()
         self._closed = False
         # A block can die inside our own critical section, when the garbage collector runs there,
         # or on another thread. So a returned address is only queued, and whoever next holds the
@@ -315,17 +317,14 @@ class Arena:
         end = start + self._segments[start]
         return end - self._by_end.get(end, end)
 
-    def _release_free_segments(self, used: Sequence[tuple[int, int]] = ()) -> int:
-        """Free the segments that hold no live block (in a range: those at its end); the number of bytes.
-
-        `used`: (begin, end) of what must stay, though it is free.
-        """
+    def _release_free_segments(self) -> int:
+        """Free the segments that hold no live block (in a range: those at its end); the number of bytes."""
         released = 0
         for start in reversed(list(self._segments)):
             size = self._segments[start]
             end = start + size
             free = self._by_end.get(end, end)  # where the free block begins that ends with this segment
-            if free > start or any(low < end and start < high for low, high in used):
+            if free > start or any(low < end and start < high for low, high in self.kept):
                 if self._growth is Growth.RANGE:
                     break
                 continue

@@ -48,6 +48,10 @@ class Readback:
         """Ask for the values of this moment; nothing happens while an answer is still under way."""
         self._values = self._device.download(self._array)
 
+    def forget(self) -> None:
+        """Drop the answers so far, and the one that is under way."""
+        self._values = None
+
     def latest(self) -> HostArray | None:
         """A copy of the values of the last request that has been answered."""
         return self._values

@@ -8,6 +8,7 @@ is not known to be the same is recorded anew, or runs as usual.
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
 import warnings
@@ -55,8 +56,8 @@ def capture(function: Callable[P, R] | None = None, *, strict: bool = False) -> 
             optimizer.step()
             return loss
 
-    A call gives the same bits as the function itself would. The first call runs as usual and the next two are captured;
-    then the graph is replayed. It is captured anew for other shapes, dtypes or numbers among the arguments, another
+    A call gives the same bits as the function itself would. The first call runs as usual, the next three are captured,
+    and then the graph is replayed. It is captured anew for other shapes, dtypes or numbers among the arguments, another
     precision or mode, and when something changes that the function's code depends on: a module's attribute, a
     parameter, `requires_grad`, a parameter group. Learning rates, the count of an optimizer's steps and the random
     streams change from replay to replay as they would from call to call.
@@ -127,6 +128,10 @@ class Captured(Generic[P, R]):
         bound: Captured[..., Any] = Captured(types.MethodType(self.captured_function, instance), self.strict)
         vars(instance)[self.captured_function.__name__] = bound
         return bound
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Captured[P, R]:
+        """The same function, of the copied object if it is a method, without graphs."""
+        return Captured(copy.deepcopy(self.captured_function, memo), self.strict)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         device = opened("cuda")

@@ -47,9 +47,8 @@ class Watch:
     def __init__(self, function: Callable[..., Any], objects: Mapping[str, Any]) -> None:
         self._names = _names(function)
         known = -1
-        while known < len(
-            self._names
-        ):  # a name that is found late may be an attribute of an object that was found early
+        # until there are no new names: one that is found late may be an attribute of an object that was found early
+        while known < len(self._names):
             known = len(self._names)
             self.tensors: list[Tensor] = []
             self.hooks: list[str] = []
@@ -111,22 +110,31 @@ class Watch:
         if tensor._hooks:
             self.hooks.append(name)
         self._watch(name, lambda: (tensor.array, tensor.requires_grad, len(tensor._hooks), tensor._node))
+        if isinstance(tensor.array, np.ndarray):  # the step may read its values on the host
+            self._watch(name, lambda: (tensor._version.value,))
+            self._visit(name, tensor.array)
 
     def _visit_optimizer(self, name: str, optimizer: Optimizer) -> None:
-        """Its groups without the learning rates, which a replay reads anew; its state without the count of steps."""
+        """Its groups without the learning rates, which a replay reads anew; its state without the count of steps.
+
+        They count, too, if code of the step may read them itself, or if the program's own optimizer may.
+        """
+        own = not _is_library(type(optimizer).__module__)
+        rates = () if own or self._names & {"lr", "initial_lr", "param_groups"} else ("lr", "initial_lr")
+        counts = () if own or "state" in self._names else ("step",)
         self._watch(name, lambda: (optimizer.state, optimizer.param_groups, *map(id, optimizer.param_groups)))
         for number, group in enumerate(optimizer.param_groups):
-            keys = [key for key in group if key not in ("lr", "initial_lr", "params")]
+            keys = [key for key in group if key not in (*rates, "params")]
             self._watch(f"{name}.param_groups[{number}]", lambda g=group, k=keys: tuple([g.get(key) for key in k]))  # type: ignore[misc]
             self._visit(f"{name}.param_groups[{number}]['params']", group["params"])
         for slots in optimizer.state.values():
-            keys = [key for key in slots if key != "step"]
+            keys = [key for key in slots if key not in counts]
             self._watch(f"{name}.state", lambda s=slots, k=keys: tuple([s.get(key) for key in k]))  # type: ignore[misc]
 
     def _visit_container(self, name: str, value: Any) -> None:
         if isinstance(value, Mapping):
             items = [(f"{name}[{key!r}]", item) for key, item in value.items()]
-            self._watch(name, lambda: (len(value), *value.values()))
+            self._watch(name, lambda: (len(value), *value.keys(), *value.values()))
         else:
             items = [(f"{name}[{index}]", item) for index, item in enumerate(value)]
             if len(items) > LARGE and isinstance(items[0][1], PLAIN):

@@ -70,14 +70,18 @@ class StreamingFeed:
         self._conveyor: Conveyor | None = None
 
     def arguments(self) -> Generator[Arguments, None, None]:
-        with closing(iter(self._loader)) as batches:
-            waiting = self._put(next(batches, None))
-            while waiting is not None:
-                assert self._conveyor is not None
-                self._conveyor.wait()
-                yield tuple(map(Tensor, waiting))
-                self._conveyor.taken()
+        try:
+            with closing(iter(self._loader)) as batches:
                 waiting = self._put(next(batches, None))
+                while waiting is not None:
+                    assert self._conveyor is not None
+                    self._conveyor.wait()
+                    yield tuple(map(Tensor, waiting))
+                    self._conveyor.taken()
+                    waiting = self._put(next(batches, None))
+        finally:
+            if self._conveyor is not None:
+                self._conveyor.close()
 
     def _put(self, batch: tuple[NDArray[np.uint8], NDArray[np.int32]] | None) -> list[Any] | None:
         if batch is None:

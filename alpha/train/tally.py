@@ -32,6 +32,7 @@ class Tally:
     def begin(self, name: str, state: Mapping[str, Any] | None = None) -> None:
         """Start anew, or from the sums of `state_dict`; `name` is what is counted, for messages."""
         self.name = name
+        self._readback.forget()
         held: Mapping[str, Any] = {} if state is None else state
         self.steps = int(held.get("steps", 0))
         self.seconds = float(held.get("seconds", 0.0))
@@ -71,7 +72,7 @@ class Tally:
         """Read the sums that were asked for last, if they have come, and ask for newer ones; never waits."""
         values = self._readback.latest()
         self._readback.request()
-        if values is not None and values[3] >= self._known.steps:  # else they are of an epoch before
+        if values is not None:
             self._learn(values)
 
     def _learn(self, values: Any) -> None:

@@ -42,6 +42,13 @@ def test_what_does_not_fit_is_refused(device: str) -> None:
         count(put(np.zeros(3), device), put(1.0, device), put(np.zeros((4, 2), np.float32), device), labels)
 
 
+def test_a_loss_of_another_dtype_or_of_one_element(device: str) -> None:
+    sums, logits = put(np.zeros(COUNTED), device), put(np.array([[0, 1.0]], np.float32), device)
+    for loss in (put([2.0], device), put(2.0, device).astype("bfloat16")):
+        count(sums, loss, logits, put(np.ones(1, np.int32), device))
+    assert counted(sums.numpy()) == (4.0, 2, 2, 2, 0, 0.0)
+
+
 @pytest.mark.parametrize("classes", [2, 33, 1000])
 def test_sums_over_batches(device: str, rng: np.random.Generator, classes: int) -> None:
     """Hits are those of numpy's argmax, ties and NaN as there; the first loss that is not finite is kept."""
@@ -90,6 +97,10 @@ def test_values_come_back_without_a_wait(device: str) -> None:
     assert found is not None
     target.fill(array, 7.0)
     np.testing.assert_array_equal(found, [0, 1, 2])
+    back.request()
+    back.forget()
+    target.synchronize()
+    assert back.latest() is None
     back.request()
     target.synchronize()
     np.testing.assert_array_equal(back.latest(), [7, 7, 7])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import random
 import warnings
@@ -352,6 +353,72 @@ def test_closures_lists_and_precision() -> None:
         return p
 
     assert len(same(program).graphs) >= 6
+
+
+def test_a_learning_rate_that_the_step_reads_itself() -> None:
+    def program(wrap: Wrap) -> Program:
+        p = Program(wrap)
+        group, weight = p.optimizer.param_groups[0], p.net.fc.weight.detach()
+        optimizer = p.optimizer
+
+        @wrap
+        def step(x: alpha.Tensor) -> alpha.Tensor:
+            return (x * weight) * optimizer.param_groups[0]["lr"]
+
+        for turn in range(15):
+            group["lr"] = 0.5 if turn < 8 else 0.25
+            p.losses.append(step(alpha.tensor(np.ones(8, np.float32), device="cuda")))
+        p.step = step
+        return p
+
+    assert same(program).graphs
+
+
+def test_keys_of_a_dict_and_values_on_the_cpu() -> None:
+    def program(wrap: Wrap) -> Program:
+        p = Program(wrap)
+        table, factor = {"double": 1.0}, alpha.tensor([2.0])
+        step = wrap(lambda x: x * (2.0 if "double" in table else 3.0) * factor.item())
+        x = alpha.tensor([1.0, 2.0], device="cuda")
+        p.losses += [step(x) for _ in range(6)]
+        table["triple"] = table.pop("double")
+        p.losses += [step(x) for _ in range(6)]
+        factor.mul_(5.0)
+        p.losses += [step(x) for _ in range(6)]
+        p.step = step
+        return p
+
+    assert len(same(program).graphs) == 3
+
+
+def test_a_copied_object_captures_anew() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.factor = 2.0
+
+        @alpha.capture
+        def times(self, x: alpha.Tensor) -> alpha.Tensor:
+            return x * self.factor
+
+    x, first = alpha.tensor([1.0], device="cuda"), Owner()
+    [first.times(x) for _ in range(5)]
+    second = copy.deepcopy(first)
+    second.factor = 3.0
+    assert not second.times.graphs
+    assert [second.times(x).item() for _ in range(5)] == [3.0] * 5
+    assert first.times(x).item() == 2.0
+
+
+def test_memory_of_a_graph_stays_when_the_device_is_short(cuda: CudaDevice) -> None:
+    step = alpha.capture(lambda x: (x * 2.0 + 1.0) * 3.0)
+    x = alpha.tensor(np.arange(5000, dtype=np.float32), device="cuda")
+    kept = [step(x).numpy() for _ in range(6)]
+    assert step.graphs
+    cuda.clear_scratch()
+    held = cuda.scratch.stats().reserved
+    cuda.scratch.trim()
+    assert cuda.scratch.stats().reserved == held > 0
+    np.testing.assert_array_equal(step(x).numpy(), kept[0])
 
 
 # -- what is held is not overwritten -----------------------------------------------------------------

@@ -270,14 +270,20 @@ class CudaDevice(Device):
     def remember(self, graph: StepGraph) -> None:
         """Count the memory of a graph until `forget`."""
         self._graphs.append(graph)
+        self._keep_memory()
 
     def forget(self, graph: StepGraph) -> None:
         """Count its memory no more."""
         self._graphs.remove(graph)
+        self._keep_memory()
+
+    def _keep_memory(self) -> None:
+        """Between two replays the memory of a graph is free for other steps, but the device must not get it back."""
+        self.scratch.kept = [(graph.trace.begin, graph.trace.end) for graph in self._graphs]
 
     def shrink_scratch(self) -> int:
         """Give back the scratch memory that no graph needs; the number of bytes."""
-        return self.scratch.shrink([(graph.trace.begin, graph.trace.end) for graph in self._graphs])
+        return self.scratch.trim()
 
     def readback(self, array: DeviceArray) -> Readback:
         return CudaReadback(self, array)
@@ -290,11 +296,6 @@ class CudaDevice(Device):
         idle = max((graph.nbytes for graph in self._graphs), default=0) - self.scratch.stats().live
         live = stats.live + max(0, idle)
         return replace(stats, live=live, peak=max(stats.peak, live))
-
-    def reset_peak(self) -> None:
-        """The peak of `memory_stats` starts again from what is in use."""
-        self.arena.stats(), self.scratch.stats()
-        self._meter.peak = self._meter.in_use
 
     def set_memory_limit(self, nbytes: int | None) -> None:
         self.driver.owner.check("set_memory_limit")

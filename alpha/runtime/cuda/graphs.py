@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from alpha.runtime import recording
 from alpha.runtime.arena import Arena, Block, Growth
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.plan import Plan, Trace
-from alpha.runtime.device import Shape
 from alpha.runtime.recording import Recording, StepValue, recorded
 
 if TYPE_CHECKING:
@@ -77,12 +76,6 @@ class Scratch(Arena):
         if self._trace is not None:
             self._trace.died(address)
         super().give_back(address)
-
-    def shrink(self, used: Sequence[tuple[int, int]]) -> int:
-        """Give back the free segments that touch none of the (begin, end) `used`; the number of bytes."""
-        with self._lock:
-            self._settle()
-            return self._release_free_segments(used)
 
     def _choose(self, size: int) -> int | None:
         if self._plan is not None and self._trace is not None:
@@ -269,10 +262,6 @@ class StepGraph:
         """The blocks that are live at the end of a replay, by address; ask once per replay."""
         return self.device.scratch.restore(self.live)
 
-    def array(self, blocks: dict[int, Block], block: int, offset: int, shape: Shape, dtype: Any) -> DeviceArray:
-        """An array of the result of a replay."""
-        return DeviceArray(self.device, blocks[block], offset, shape, dtype)
-
     def close(self) -> None:
         """Give the graph back, but not the scratch memory (`shrink_scratch` of the device does). Safe to call twice."""
         if self._open:
@@ -301,8 +290,8 @@ def capture(
     scratch = device.scratch
     collecting = gc.isenabled()
     gc.disable()  # so that blocks die at the same points each time
-    scratch.begin(plan)
     try:
+        scratch.begin(plan)
         device.driver.begin_capture()
         with recorded(notes), device.allocating_from(scratch):
             result = step()

@@ -23,6 +23,10 @@ class CudaReadback(Readback):
         self._driver = device.driver
         self._buffer = device.driver.pinned(array.nbytes)
         self._pending: Any = None
+        self._dropped = False  # whether nobody wants the answer that is under way
+
+    def forget(self) -> None:
+        self._values, self._dropped = None, self._pending is not None
 
     def request(self) -> None:
         self._collect()
@@ -36,7 +40,9 @@ class CudaReadback(Readback):
     def _collect(self) -> None:
         if self._pending is not None and self._driver.is_done(self._pending):
             self._pending = None
-            self._values = self._buffer.view(self._array.dtype).reshape(self._array.shape).copy()
+            if not self._dropped:
+                self._values = self._buffer.view(self._array.dtype).reshape(self._array.shape).copy()
+            self._dropped = False
 
 
 class Conveyor:
@@ -55,7 +61,8 @@ class Conveyor:
         self._arrays = [[device.empty(shape, dtype) for shape, dtype in kinds] for _ in range(2)]
         self._buffers = [[device.driver.pinned(array.nbytes) for array in turn] for turn in self._arrays]
         self._copied: list[Any] = [None, None]
-        self._read: list[Any] = [None, None]
+        # the arrays' memory may still be in use by work that is queued
+        self._read: list[Any] = [device.driver.record_event()] * 2
         self._turn = 0
 
     def put(self, *sources: HostArray) -> list[DeviceArray]:
@@ -81,6 +88,11 @@ class Conveyor:
         """Let what is queued from here on begin after the copies of the last `put`."""
         if self._copied[self._turn] is not None:
             self._device.driver.wait_for(self._copied[self._turn])
+
+    def close(self) -> None:
+        """Wait for the copies that are under way; their memory may then be used for something else."""
+        for event in filter(None, self._copied):
+            self._device.driver.wait_until(event)
 
     def taken(self) -> None:
         """Say that all work that reads the arrays of the last `put` is queued; the next `put` takes the others."""
