@@ -28,7 +28,7 @@ gate: $(VENV)/test.stamp  ## every tile of every kernel, with nvcc and emulated;
 	$(PYTEST) --dist load --maxschedchunk 1 -m gate $(ARGS)  # its tests are long: one at a time
 
 sanitize: $(VENV)/test.stamp  ## every kernel on the CPU under AddressSanitizer and UBSan
-	$(BIN)/python -m pytest -m sanitize $(ARGS)
+	$(BIN)/python -m pytest -m sanitize tests/emulation $(ARGS)
 
 parity: $(VENV)/test.stamp  ## comparisons with PyTorch, which must be installed into .venv
 	$(PYTEST) -m parity tests/parity $(ARGS) || [ $$? -eq 5 ]  # 5: no tests, without PyTorch

@@ -9,7 +9,14 @@ import pytest
 from alpha.errors import CompileError
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
-from alpha.runtime.cuda.emulated_compiler import EmulatedCompiler, arch_number, compiler_version, entries, find_compiler
+from alpha.runtime.cuda.emulated_compiler import (
+    EmulatedCompiler,
+    arch_number,
+    compiler_version,
+    entries,
+    find_compiler,
+    run_compiler,
+)
 
 SOURCE = """
 extern "C" __global__ void plain(const float* x, int n) { }
@@ -38,6 +45,14 @@ def test_error_names_the_line(tmp_path: Path) -> None:
     source.write_text('#include "common/cuda.h"\nextern "C" __global__ void f() { nonsense; }\n')
     with pytest.raises(CompileError, match=r"(?s)broken.cu does not compile.*broken.cu:2:.*nonsense"):
         EmulatedDriver().compile(source, [])
+
+
+def test_the_compiler_runs_without_the_library_of_a_sanitizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "")
+    script = tmp_path / "compiler"
+    script.write_text("#!/bin/sh\necho preloads ${LD_PRELOAD-nothing}\n")
+    script.chmod(0o755)
+    assert run_compiler([str(script)], tmp_path / "x.cu", ()) == "preloads nothing\n"
 
 
 def test_headers_are_compiled_once_and_left_aside_if_they_do_not_fit(
