@@ -11,10 +11,10 @@ and with a fused Adam. Like is compared with like: float32 with PyTorch's strict
 bf16 with its autocast. Each side runs in a process of its own, so that its memory is its own. On all sides the images
 lie on the device.
 
-The folder gets table.csv, table.md (Tables IV and V: seconds per epoch, acceleration, accuracies, memory that is live,
-reserved and held by the process, size of the weights) and the loss curves of Figures 15 to 22. Seconds are the median
-over the epochs but the first. On a CPU the same runs with fewer and smaller steps, in float32; PyTorch must be its CPU
-build there.
+The folder gets table.csv, table.md and table.png (Tables IV and V: seconds per epoch, acceleration, accuracies, memory
+that is live, reserved and held by the process, size of the weights) and the loss curves of Figures 15 to 22. Seconds
+are the median over the epochs but the first. On a CPU the same runs with fewer and smaller steps, in float32; PyTorch
+must be its CPU build there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from compare.report import markdown, rows, save
+from compare.report import markdown, rows, save_pictures, save_tables
 from compare.sides import train
 from compare.spec import SIDES, Outcome, Spec, load
 
@@ -106,15 +106,17 @@ def run(spec: Spec) -> Outcome:
 
 def compare(args: argparse.Namespace) -> None:
     device = device_of(args)
+    # without a GPU there are no CUDA graphs, and no compiler may be there
+    sides = [side for side in args.sides if device == "cuda" or side != "PyTorch best"]
+    if not sides:
+        raise DeviceError("--sides: PyTorch at its best needs a GPU")
     runs: dict[tuple[str, str], dict[str, list[Outcome]]] = {}
     folder = args.output or new_folder(Path("runs/compare"))
     make_folder(folder)
     if device == "cpu" and (load_average := os.getloadavg()[0]) > 0.5:  # PyTorch's threads wait by spinning
         print(f"the machine is busy (load average {load_average:.1f}): speeds are not comparable")
     for spec in specs(args, device):
-        for side in args.sides:
-            if side == "PyTorch best" and device == "cpu":
-                continue  # there are no CUDA graphs, and no compiler may be there
+        for side in sides:
             outcome = run(replace(spec, side=side))
             key = spec.model, computed_precision(device, spec.precision)
             runs.setdefault(key, {}).setdefault(side, []).append(outcome)
@@ -124,10 +126,10 @@ def compare(args: argparse.Namespace) -> None:
                 f"loss {outcome.losses[-1]:.4f}{accuracy}  {outcome.note}".rstrip(),
                 flush=True,
             )
-    title = f"{Path(args.data).name} at {args.image_size}x{args.image_size}, {where(outcome)}, {versions(runs)}"
-    if "Alpha" in args.sides:
-        print("\n" + markdown(rows(runs), title))
-        print(f"saved in {folder}: {', '.join(save(folder, runs, title, spec))}")
+            title = f"{Path(args.data).name} at {args.image_size}x{args.image_size}, {where(outcome)}, {versions(runs)}"
+            saved = save_tables(folder, runs, title)  # what is measured stays if a later side fails
+    print("\n" + markdown(rows(runs), title))
+    print(f"saved in {folder}: {', '.join([*saved, *save_pictures(folder, runs, title, spec)])}")
 
 
 def versions(runs: dict[tuple[str, str], dict[str, list[Outcome]]]) -> str:

@@ -160,11 +160,12 @@ def train_epochs(run: Run, trainer: Trainer, train_loader: DataLoader, test_load
         row = Row.of(epoch, run.trained, trainer.evaluate(test_loader))
         run.trained = None
         run.history.rows.append(row)
-        run.save(trainer)
+        run.save(trainer, wait=False)
         print(f"epoch {epoch:2}/{epochs}  {row}", flush=True)
 
 
 def finish(run: Run) -> None:
+    run.wait()
     o = run.options
     title = f"{o['model']} on CIFAR-10 ({o['data']}), batch {o['batch_size']}, lr {o['lr']:g}, {o['precision']}"
     curves = save_curves(run.folder / "curves.png", run.history.rows, title)

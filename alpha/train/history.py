@@ -73,6 +73,12 @@ class History:
         self.path = Path(path)
         self.rows: list[Row] = []
 
+    def copy(self) -> History:
+        """A history of the same rows and file, which later rows do not change."""
+        other = History(self.path)
+        other.rows = list(self.rows)
+        return other
+
     def append(self, row: Row) -> None:
         self.rows.append(row)
         self.save()

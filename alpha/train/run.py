@@ -14,6 +14,7 @@ import numpy as np
 
 from alpha.errors import CheckpointError, TrainingError
 from alpha.numerics import computed_precision
+from alpha.train.background import Background
 from alpha.train.checkpoint import save_weights
 from alpha.train.files import make_folder, new_folder
 from alpha.train.history import History, Result, Row
@@ -47,6 +48,7 @@ class Run:
         self._claim = claim  # the descriptor of run.json, locked as long as it is open
         self._close = weakref.finalize(self, os.close, claim)
         self._state: Mapping[str, Any] | None = None
+        self._writer = Background()
 
     @classmethod
     def start(
@@ -98,10 +100,16 @@ class Run:
         trainer.load_state_dict(self._state)
         self._state = None
 
-    def save(self, trainer: Trainer) -> None:
+    def save(self, trainer: Trainer, wait: bool = True) -> None:
         """Writes the checkpoint, the weights and the history, each atomically.
 
-        Raises TrainingError if a weight is not finite; the files of the last epoch are intact then.
+        With `wait` False the state is copied to the host, and written while the program goes on. If the next `save`
+        comes before the writing has begun, only the newer state is written. `wait()` and `close()` wait for the files;
+        an error of the writing is raised by them or by the next `save`.
+
+        Raises:
+            TrainingError: a weight is not finite; the files of the last epoch are intact then.
+            CheckpointError: a file cannot be written.
         """
         state = trainer.state_dict()
         precision = computed_precision(trainer.device.name, trainer.precision)
@@ -112,22 +120,34 @@ class Run:
                     f"{self.folder}: not saved: {name} is not finite after step {trainer.step} of epoch "
                     f"{trainer.epoch}; what was saved before is intact; a lower learning rate usually helps"
                 )
-        save_state(
-            self.folder / CHECKPOINT,
-            {
-                "options": self.options,
-                "history": [asdict(row) for row in self.history.rows],
-                "trained": None if self.trained is None else asdict(self.trained),
-                "trainer": state,
-            },
-        )
-        save_weights(self.folder / WEIGHTS, state["model"], {**self.options, **place})
-        self.history.save()
-        _write_options(self._claim, self.options)
+        options, history = dict(self.options), self.history.copy()
+        checkpoint = {
+            "options": options,
+            "history": [asdict(row) for row in self.history.rows],
+            "trained": None if self.trained is None else asdict(self.trained),
+            "trainer": state,
+        }
+
+        def write() -> None:
+            save_state(self.folder / CHECKPOINT, checkpoint)
+            save_weights(self.folder / WEIGHTS, state["model"], {**options, **place})
+            history.save()
+            _write_options(self._claim, options)
+
+        self._writer.start(write)
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until what was saved is written. Raises CheckpointError if a file could not be written."""
+        self._writer.wait()
 
     def close(self) -> None:
-        """Leave the folder to others; the end of the process does so, too."""
-        self._close()
+        """Wait for the files and leave the folder to others; the end of the process does so, too."""
+        try:
+            self.wait()
+        finally:
+            self._close()
 
 
 def _claim(folder: Path, options: Mapping[str, Any], overwrite: bool) -> int:

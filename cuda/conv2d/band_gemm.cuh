@@ -57,7 +57,7 @@ __device__ __forceinline__ void produce(const BandProblem& p, const BlockTaps& t
 __device__ __forceinline__ void consume(const BandProblem& p, const BlockTaps& taps, const Work& work, const RingA& As,
                                         const RingB& Bs, float (&sum)[MI][R], int& a, int& b) {
   const uint32_t first_row = threadIdx.x / 128 * MI * 64;
-  const float scale = OPERANDS == HALVES ? half_scale(p.absmax[0]) : 1.f;
+  const float scale = OPERANDS == HALVES ? half_scale(*p.absmax_a) : 1.f;
   const int first_b = b;
   each_band(taps, work, p.K, [&](int, int c, int from, int to) {
     for (int k = from; k < to; k += BK, a++) {

@@ -12,7 +12,7 @@ struct Finish {
   Unscale unscale;
 
   __device__ __forceinline__ Finish(const BandProblem& p, int j0) : p(p), j0(j0), columns(p.GN - j0) {
-    if (OPERANDS == HALVES) unscale = Unscale(half_scale(p.absmax[0]), half_scale(p.absmax[1]));
+    if (OPERANDS == HALVES) unscale = Unscale(half_scale(*p.absmax_a), half_scale(*p.absmax_b));
   }
   // In place, of a column of the tile and of the next.
   __device__ __forceinline__ float2 operator()(float* sum, int column) const {

@@ -84,8 +84,8 @@ struct BlockPositions {
 
 struct BandProblem {
   const TensorMap *A, *B;
-  const unsigned* absmax;  // HALVES: bits of the largest magnitudes of A and of B's source
-  const float* bias;       // (GN,) or null
+  const unsigned *absmax_a, *absmax_b;  // HALVES: bits of the largest magnitude of A, of B's source
+  const float* bias;                    // (GN,) or null
   float slope;
   Output* C;
   float* parts;  // sums of segments, BM x BN for each slot and tile of images and output channels, or null

@@ -8,12 +8,13 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
     conv_v2_wgmma(Output* __restrict__ Y, const TensorMap* __restrict__ X, const TensorMap* __restrict__ W,
-                  const unsigned* __restrict__ absmax, const float* __restrict__ bias, float slope,
-                  const Work* __restrict__ works, int count, int works_first, float* parts, unsigned* arrived,
-                  float* moments, float* moment_counts, int moment_parts, ConvShape s) {
-  const BandProblem p = {X,       W,           absmax,  bias,          slope,        Y,    parts,
-                         arrived, s.N,         s.IC,    s.OH * s.OW,   s.OC,         s.FW, s.sw,
-                         count,   works_first, moments, moment_counts, moment_parts, s.OW};
+                  const unsigned* __restrict__ absmax_a, const unsigned* __restrict__ absmax_b,
+                  const float* __restrict__ bias, float slope, const Work* __restrict__ works, int count,
+                  int works_first, float* parts, unsigned* arrived, float* moments, float* moment_counts,
+                  int moment_parts, ConvShape s) {
+  const BandProblem p = {X,     W,       absmax_a,    absmax_b, bias,          slope,        Y,
+                         parts, arrived, s.N,         s.IC,     s.OH * s.OW,   s.OC,         s.FW,
+                         s.sw,  count,   works_first, moments,  moment_counts, moment_parts, s.OW};
   run_band_block(p, works, [&](int position, BlockTaps& taps, BlockPositions& to) {
     const int oh = position / s.OW, ow = position % s.OW, last = min(ow + PW, s.OW) - 1;
     const Range fh = trimmed_taps(oh, s.IH, s.FH, s.sh, s.ph);

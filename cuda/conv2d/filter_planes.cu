@@ -22,7 +22,7 @@ __device__ __forceinline__ void store_pair(uint32_t* P, long pair, long plane_pa
 extern "C" __global__ void __launch_bounds__(256)
     filter_planes(uint32_t* __restrict__ P, const float* __restrict__ W, const unsigned* __restrict__ absmax,
                   ConvShape s, int Kp) {
-  const float scale = half_scale(absmax[1]);
+  const float scale = half_scale(*absmax);
   const int taps = s.FH * s.FW, tap = blockIdx.z, place = blockIdx.x * 64 + threadIdx.x * 2;
   for (int r = threadIdx.y; r < 32; r += 8) {
     const int oc = blockIdx.y * 32 + r;
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(256)
     kernel_split_planes(uint32_t* __restrict__ P, const float* __restrict__ W, const unsigned* __restrict__ absmax,
                         ConvShape s, int Kp) {
   __shared__ float tile[64][33];  // [oc][ic]
-  const float scale = half_scale(absmax[1]);
+  const float scale = half_scale(*absmax);
   const int taps = s.FH * s.FW, fh = blockIdx.z / s.FW, fw = blockIdx.z % s.FW, oc0 = blockIdx.x * 64,
             ic0 = blockIdx.y * 32;
   const int tap = split_tap(fh, fw, s);

@@ -11,11 +11,12 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
     ks_deconv_wgmma(Output* __restrict__ dX, const TensorMap* __restrict__ dY, const TensorMap* __restrict__ C,
-                    const unsigned* __restrict__ absmax, const float* __restrict__ bias, float slope,
-                    const Work* __restrict__ works, int count, int works_first, float* parts, unsigned* arrived,
-                    ConvShape s) {
-  const BandProblem p = {dY,          C,    absmax, bias, slope, dX,          parts,   arrived, s.N, s.OC,
-                         s.IH * s.IW, s.IC, s.FW,   s.sw, count, works_first, nullptr, nullptr, 0,   s.IW};
+                    const unsigned* __restrict__ absmax_a, const unsigned* __restrict__ absmax_b,
+                    const float* __restrict__ bias, float slope, const Work* __restrict__ works, int count,
+                    int works_first, float* parts, unsigned* arrived, ConvShape s) {
+  const BandProblem p = {dY,    C,       absmax_a,    absmax_b, bias,        slope, dX,
+                         parts, arrived, s.N,         s.OC,     s.IH * s.IW, s.IC,  s.FW,
+                         s.sw,  count,   works_first, nullptr,  nullptr,     0,     s.IW};
   run_band_block(p, works, [&](int position, BlockTaps& taps, BlockPositions& to) {
     const int iw = position % s.IW, count = min(PW, (s.IW - iw + s.sw - 1) / s.sw);
     const SplitPosition h = split_position(position / s.IW, s.OH, s.FH, s.sh, s.ph);

@@ -1,15 +1,14 @@
 // An activation as half-precision planes: the B operand of sk_dilated_wgmma.cu.
 //
-// X (n floats) -> P (PLANES, n) of halves, scaled by half_scale(absmax[which]). A thread converts 4 floats.
+// X (n floats) -> P (PLANES, n) of halves, scaled by half_scale(*absmax). A thread converts 4 floats.
 // Grid: ceil(n / 1024). Block: 256. Needs n % 4 == 0. Macros: PLANES 1 | 2.
 #include "common/half_pair.cuh"
 
-extern "C" __global__ void __launch_bounds__(256)
-    pixel_planes(uint2* __restrict__ P, const float4* __restrict__ X, const unsigned* __restrict__ absmax, int which,
-                 long long n4) {
+extern "C" __global__ void __launch_bounds__(256) pixel_planes(uint2* __restrict__ P, const float4* __restrict__ X,
+                                                               const unsigned* __restrict__ absmax, long long n4) {
   const long long i = blockIdx.x * 256LL + threadIdx.x;
   if (i >= n4) return;
-  const float scale = half_scale(absmax[which]);
+  const float scale = half_scale(*absmax);
   const float4 v = X[i];
   uint2 hi, lo;
   split_pair(v.x * scale, v.y * scale, hi.x, lo.x);

@@ -71,7 +71,8 @@ __device__ __forceinline__ void produce(const TensorMap* X, const TensorMap* dY,
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     sk_dilated_wgmma(float* __restrict__ part, const TensorMap* __restrict__ X, const TensorMap* __restrict__ dY,
-                     const unsigned* __restrict__ absmax, ConvShape s, int GZ) {
+                     const unsigned* __restrict__ absmax_x, const unsigned* __restrict__ absmax_dy, ConvShape s,
+                     int GZ) {
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   __shared__ __align__(8) uint64_t barriers[3 * ALPHA_STAGES];
   const Tiles tiles((shared_address(smem) + 1023) & ~1023u, barriers);
@@ -89,13 +90,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     setmaxnreg_decrease<OTHER_REGISTERS>();
     const int maker = threadIdx.x / 32 - GROUPS * 4 - 1;
     if (threadIdx.x == GROUPS * 128) produce(X, dY, s, steps, tiles, fh, fw, oc0, ic0);
-    if (OPERANDS == FLOATS && maker >= 0) make(maker, base, steps.count, tiles, made, half_scale(absmax[0]));
+    if (OPERANDS == FLOATS && maker >= 0) make(maker, base, steps.count, tiles, made, half_scale(*absmax_x));
     return;
   }
   setmaxnreg_increase<CONSUMER_REGISTERS>();
   const int group = threadIdx.x / 128, turn = group % TURNS, first_row = group / TURNS * 64;
   const int channel = first_row + threadIdx.x % 128 / 32 * 16;  // of this warp
-  const float scale = OPERANDS == BF16 ? 1.f : half_scale(absmax[1]);
+  const float scale = OPERANDS == BF16 ? 1.f : half_scale(*absmax_dy);
   float sum[TAPS][R] = {};
   for (int i = turn; i < steps.count; i += TURNS) {
     const uint32_t tile = tiles.tile(i);
@@ -126,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   }
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   Unscale unscale;
-  if (OPERANDS != BF16) unscale = Unscale(half_scale(absmax[0]), half_scale(absmax[1]));
+  if (OPERANDS != BF16) unscale = Unscale(half_scale(*absmax_x), half_scale(*absmax_dy));
   float* dW = part + (long)z * s.OC * s.FH * s.FW * s.IC;
 #pragma unroll
   for (int h = 0; h < 2; h++) {

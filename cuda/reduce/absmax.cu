@@ -1,15 +1,15 @@
 // The bits of the largest finite magnitude of each of two arrays: what half_scale (common/half_pair.cuh) takes.
 //
-// out[0] of a (n_a floats), out[1] of b (n_b floats, may be 0). Magnitudes as integers have the order of the floats, so
-// atomicMax gives the same bits in any order. The caller zeroes `out`.
+// out_a[0] of a (n_a floats), out_b[0] of b (n_b floats), b only if there are blocks for it. Magnitudes as integers have the
+// order of the floats, so atomicMax gives the same bits in any order. The caller zeroes both.
 // Grid: blocks_a + blocks of b. Block: 256. Shared memory: a word a warp. Needs 16-byte aligned arrays.
 #include "common/half_pair.cuh"
 
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    absmax(unsigned* __restrict__ out, const float* __restrict__ a, const float* __restrict__ b, long long n_a,
-           long long n_b, int blocks_a) {
+    absmax(unsigned* __restrict__ out_a, const float* __restrict__ a, long long n_a, unsigned* __restrict__ out_b,
+           const float* __restrict__ b, long long n_b, int blocks_a) {
   __shared__ unsigned warps[THREADS / 32];
   const bool second = int(blockIdx.x) >= blocks_a;
   const float* x = second ? b : a;
@@ -36,6 +36,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __syncthreads();
   if (threadIdx.x == 0) {
     for (int w = 1; w < THREADS / 32; w++) largest = max(largest, warps[w]);
-    atomicMax(out + second, largest);
+    atomicMax(second ? out_b : out_a, largest);
   }
 }

@@ -1,4 +1,4 @@
-"""The paper's Tables IV and V as CSV and Markdown, and its Figures 15 to 22 as pictures."""
+"""The paper's Tables IV and V as CSV, Markdown and a picture, and its Figures 15 to 22 as pictures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from alpha.train.files import write_atomically
 from compare.spec import SIDES, Outcome, Spec
@@ -20,10 +21,10 @@ COLOURS = {"Alpha": "#1f5fa8", "PyTorch": "#d1681c", "PyTorch best": "#3c8d40"}
 
 
 def rows(runs: Runs) -> list[dict[str, str]]:
-    """One row for each network, precision and side. Acceleration is Alpha's, over the row's side."""
+    """One row for each network, precision and side. Acceleration is Alpha's, over the row's side, if both were run."""
     found = []
     for (model, precision), sides in runs.items():
-        alpha = fmean(run.epoch_seconds for run in sides["Alpha"])
+        alpha = fmean(run.epoch_seconds for run in sides["Alpha"]) if "Alpha" in sides else 0.0
         for side in SIDES:
             seeds = sides.get(side)
             if not seeds:
@@ -39,7 +40,7 @@ def rows(runs: Runs) -> list[dict[str, str]]:
                     "side": side,
                     "s/epoch": f"{seconds:.4g}",
                     "images/s": f"{speed:,.0f}" if speed else "",
-                    "acceleration": "" if side == "Alpha" else f"{seconds / alpha:.2f}x",
+                    "acceleration": f"{seconds / alpha:.2f}x" if alpha and side != "Alpha" else "",
                     "train": f"{fmean(run.train_accuracy for run in seeds):.2%}" if measured else "",
                     "test": f"{fmean(run.test_accuracy for run in seeds):.2%}" if measured else "",
                     "loss": f"{fmean(run.losses[-1] for run in seeds):.4f}",
@@ -70,8 +71,8 @@ def markdown(table: Sequence[Mapping[str, str]], title: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def save(folder: Path, runs: Runs, title: str, example: Spec) -> list[str]:
-    """Write table.csv, table.md and a picture for each network; their names."""
+def save_tables(folder: Path, runs: Runs, title: str) -> list[str]:
+    """Write table.csv and table.md; their names."""
     table = rows(runs)
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
@@ -79,21 +80,67 @@ def save(folder: Path, runs: Runs, title: str, example: Spec) -> list[str]:
     writer.writerows(table)
     write_atomically(folder / "table.csv", text.getvalue().encode())
     write_atomically(folder / "table.md", markdown(table, title).encode())
-    names = ["table.csv", "table.md"]
+    return ["table.csv", "table.md"]
+
+
+def save_pictures(folder: Path, runs: Runs, title: str, example: Spec) -> list[str]:
+    """Draw table.png, and for several epochs the losses of each network; the names. None without matplotlib."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return []
+    names = [table_picture(folder, runs, title)]
     if example.epochs > 1:
-        names += [name for key, sides in runs.items() if (name := curves(folder, key, sides))]
+        names += [curves(folder, key, sides) for key, sides in runs.items()]
     return names
 
 
-def curves(folder: Path, key: tuple[str, str], sides: Mapping[str, Sequence[Outcome]]) -> str:
-    """Draw the loss of each epoch, the mean over the seeds with their range; empty without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        return ""
-    figure = Figure(figsize=(6.4, 4.2), dpi=120, layout="constrained")
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: Any, folder: Path, name: str) -> str:
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    write_atomically(folder / name, png.getvalue())
+    return name
+
+
+def table_picture(folder: Path, runs: Runs, title: str) -> str:
+    """Draw seconds per epoch and the memory of the process (reserved memory if nobody tells), a row per precision."""
+    precisions = list(dict.fromkeys(precision for _, precision in runs))
+    figure = _figure(10, 1.2 + 2.1 * len(precisions))
+    figure.suptitle(title, fontsize=9, x=0.01, ha="left")
+    grid = figure.subplots(len(precisions), 2, squeeze=False)
+    for (left, right), precision in zip(grid, precisions, strict=True):
+        networks = [model for model, of in runs if of == precision]
+        present = [side for side in SIDES if any(side in runs[model, precision] for model in networks)]
+        for number, side in enumerate(present):
+            seeds = [runs[model, precision].get(side, []) for model in networks]
+            seconds = [fmean(run.epoch_seconds for run in of) if of else 0.0 for of in seeds]
+            memory = [max((run.process or run.reserved for run in of), default=0) / 1e6 for of in seeds]
+            places = [place + (number - (len(present) - 1) / 2) * 0.8 / len(present) for place in range(len(networks))]
+            for axes, values, form in ((left, seconds, "{:.3g}"), (right, memory, "{:,.0f}")):
+                bars = axes.bar(places, values, 0.8 / len(present), color=COLOURS[side], label=side)
+                axes.bar_label(bars, [form.format(value) if value else "" for value in values], fontsize=7)
+        for axes, what in ((left, "seconds per epoch"), (right, "MB of memory")):
+            axes.set_xticks(range(len(networks)), networks)
+            axes.set_title(f"{precision}: {what}", loc="left", fontsize=9)
+            axes.margins(y=0.15)
+            axes.tick_params(labelsize=8)
+            axes.spines[["top", "right"]].set_visible(False)
+    grid[0][0].legend(frameon=False, fontsize=8)
+    return _save(figure, folder, "table.png")
+
+
+def curves(folder: Path, key: tuple[str, str], sides: Mapping[str, Sequence[Outcome]]) -> str:
+    """Draw the loss of each epoch, the mean over the seeds with their range."""
+    figure = _figure(6.4, 4.2)
     axes = figure.subplots()
     for side, seeds in sides.items():
         by_epoch = list(zip(*(run.losses for run in seeds), strict=True))
@@ -111,8 +158,4 @@ def curves(folder: Path, key: tuple[str, str], sides: Mapping[str, Sequence[Outc
     axes.grid(color="#e4e4e4")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    name = f"{key[0]}-{key[1]}.png"
-    write_atomically(folder / name, png.getvalue())
-    return name
+    return _save(figure, folder, f"{key[0]}-{key[1]}.png")

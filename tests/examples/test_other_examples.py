@@ -85,7 +85,8 @@ def test_compare_pytorch(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d+\.\d\dx", table[1]["acceleration"])
     assert table[0]["weights MB"] == table[1]["weights MB"] != ""
     assert float(table[0]["live MB"]) > 0
-    assert (tmp_path / "out" / "resnet18-float32.png").read_bytes().startswith(b"\x89PNG")
+    for name in ("resnet18-float32.png", "table.png"):
+        assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
     assert "sample at 32x32" in (tmp_path / "out" / "table.md").read_text()
     assert result.stdout.count("s per epoch") == 2
 
@@ -116,6 +117,31 @@ assert (best["acceleration"], best["process MB"], best["weights MB"]) == ("2.00x
 """
     result = run("-c", check, PYTHONPATH=f"{ROOT}:.")
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.torch
+def test_what_compare_pytorch_has_measured_stays_if_a_later_side_fails(tmp_path: Path) -> None:
+    check = """
+import sys
+import compare_pytorch
+from alpha.errors import TrainingError
+from compare.spec import Outcome
+def run(spec):
+    if spec.side == "Alpha":
+        raise TrainingError("no memory")
+    return Outcome([2.0], [1.0], 0.5, 0.5, 1, 2, 3, 4, 5)
+compare_pytorch.run = run
+sys.exit(compare_pytorch.main(["--device", "cpu", "--sides", "PyTorch,Alpha", "--output", sys.argv[1]]))
+"""
+    result = run("-c", check, str(tmp_path), PYTHONPATH=f"{ROOT}:.")
+    assert (result.returncode, result.stderr) == (2, "compare_pytorch: no memory\n")
+    with (tmp_path / "table.csv").open() as file:
+        assert [(row["side"], row["s/epoch"], row["acceleration"]) for row in csv.DictReader(file)] == [
+            ("PyTorch", "2", "")
+        ]
+    nothing = run("compare_pytorch.py", "--device", "cpu", "--sides", "PyTorch best")
+    assert nothing.returncode == 2
+    assert "needs a GPU" in nothing.stderr
 
 
 @pytest.mark.torch

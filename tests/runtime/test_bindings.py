@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import alpha.runtime.cuda
 from alpha.errors import DeviceError
 from alpha.runtime.arena import PAGE
 
@@ -78,8 +79,10 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[MadeUp]:
     sys.modules["cuda.bindings"].driver = made_up  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", made_up)
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    monkeypatch.delattr(alpha.runtime.cuda, "bindings", raising=False)
     yield made_up
-    sys.modules.pop(MODULE, None)
+    sys.modules.pop(MODULE, None)  # a device that is made later must not find the made-up one,
+    vars(alpha.runtime.cuda).pop("bindings", None)  # nor as an attribute of the package
 
 
 def test_a_range_grows_and_shrinks_at_its_end(cuda: MadeUp) -> None:
@@ -135,3 +138,9 @@ def test_a_graph_is_instantiated_launched_and_destroyed(cuda: MadeUp) -> None:
     bindings.abandon_capture(7)  # nothing is left to destroy
     with pytest.raises(DeviceError, match="cuStreamEndCapture: CUDA_ERROR_INVALID_VALUE"):
         bindings.end_capture(7)
+
+
+def test_the_made_up_calls_are_gone_afterwards() -> None:
+    """After the tests above; on a GPU a device that is made next would take its memory from them."""
+    assert not isinstance(getattr(sys.modules.get(MODULE), "cuda", None), MadeUp)
+    assert not isinstance(getattr(getattr(alpha.runtime.cuda, "bindings", None), "cuda", None), MadeUp)

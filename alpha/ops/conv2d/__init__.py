@@ -22,6 +22,7 @@ from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, get_precision
 from alpha.ops.activation import leaky_relu_backward, leaky_relu_forward
 from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.magnitudes import Magnitudes
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT, Target
@@ -184,7 +185,9 @@ class _Convolution(Function):
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in arrays]
         X, W = factors(self.name.lower(), self.precision, *arrays[:2])
         its_own = options.get("product_options", {})
-        Y = self.product(X, W, self.s, self.precision, arrays[2], self.slope, **its_own)
+        self.magnitudes = Magnitudes()
+        with self.magnitudes:
+            Y = self.product(X, W, self.s, self.precision, arrays[2], self.slope, **its_own)
         self.save(X, W) if self.slope == 1 else self.save(X, W, Y)
         return Y
 
@@ -192,11 +195,10 @@ class _Convolution(Function):
         X, W = self.saved[:2]
         if self.slope != 1:
             dY = leaky_relu_backward(dY, self.saved[2], p=self.slope)
-        return (
-            self._gradient(0, self.backward_x, dY, W),
-            self._gradient(1, self.backward_weight, X, dY),
-            as_dtype(_bias_gradient(dY), self.dtypes[2]) if self.needs[2] else None,
-        )
+        with self.magnitudes.copy():  # the caller may write into dY before a second backward pass
+            dX = self._gradient(0, self.backward_x, dY, W)
+            dW = self._gradient(1, self.backward_weight, X, dY)
+        return (dX, dW, as_dtype(_bias_gradient(dY), self.dtypes[2]) if self.needs[2] else None)
 
     def _gradient(self, index: int, rule: Callable[..., Array], *operands: Array) -> Array | None:
         """Of input `index` where it is wanted, in its dtype."""

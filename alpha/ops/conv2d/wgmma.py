@@ -20,6 +20,7 @@ import numpy as np
 from alpha.ops.conv2d import bands
 from alpha.ops.conv2d.bands import Tile
 from alpha.ops.conv2d.cuda import as_struct, kernel_split
+from alpha.ops.conv2d.magnitudes import absmax
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.reduce import sum_parts
 from alpha.primitive import Array
@@ -29,16 +30,7 @@ if TYPE_CHECKING:
     from alpha.ops.conv2d.variant import ChannelMoments, Variant
 
 
-def absmax(a: Array, b: Array) -> Array:
-    """Bits of the largest finite magnitude of each array   a (...), b (...) -> (2,) uint32"""
-    device = a.device
-    out = device.zeros((2,), np.uint32)
-    fit = 8 * device.properties.multiprocessors
-    blocks = [max(1, min(fit, -(-x.size // 4096))) for x in (a, b)]
-    device.launch(
-        "reduce/absmax.cu", "absmax", sum(blocks), 256, (out, a, b, np.int64(a.size), np.int64(b.size), blocks[0])
-    )
-    return out
+Largest = tuple[Array | None, Array | None]  # bits of the largest magnitudes of A and of B's source, for HALVES
 
 
 # -- tensor maps ------------------------------------------------------------------------------------
@@ -141,10 +133,10 @@ def conv_v2(
     tile = Tile.of(v)
     groups = bands.conv_v2_groups(s, tile)
     Y = X.device.empty(s.Y, X.dtype)
-    largest = P = None
+    largest: Largest = (None, None)
     if tile.operands == "HALVES":
         largest = absmax(X, W)
-        P = _planes("filter_planes", W, largest, s, tile, s.OC, s.IC)
+        P = _planes("filter_planes", W, largest[1], s, tile, s.OC, s.IC)
         B = _filters(P, (64, 1, tile.BN, tile.planes))
     else:
         B = _raw_filters(W, (tile.BK, 1, tile.BN, 1))
@@ -160,10 +152,10 @@ def ks_deconv(dY: Array, W: Array, s: ConvShape, v: Variant, bias: Array | None 
     tile = Tile.of(v)
     groups = bands.ks_deconv_groups(s, tile)
     dX = dY.device.empty(s.X, dY.dtype)
-    largest = P = None
+    largest: Largest = (None, None)
     if tile.operands == "HALVES":
         largest = absmax(dY, W)
-        P = _planes("kernel_split_planes", W, largest, s, tile, s.IC, s.OC)
+        P = _planes("kernel_split_planes", W, largest[1], s, tile, s.IC, s.OC)
         B = _filters(P, (64, 1, tile.BN, tile.planes))
     elif tile.operands == "TF32":
         P = kernel_split(W, s)
@@ -218,7 +210,7 @@ def _launch(
     C: Array,
     A: Any,
     B: Any,
-    largest: Array | None,
+    largest: Largest,
     GN: int,
     bias: Array | None,
     slope: float,
@@ -277,7 +269,7 @@ def _launch(
             C,
             A,
             B,
-            largest,
+            *largest,
             bias,
             float(slope),
             works.array,
@@ -300,7 +292,7 @@ def sk_dilated(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
     """Algorithm 3B, taps of one filter row and a segment a block   X, dY -> dW"""
     device, tile = X.device, Tile.of(v)
     plan = bands.sk_dilated_plan(s, tile)
-    largest = None if tile.operands == "BF16" else absmax(X, dY)
+    largest: Largest = (None, None) if tile.operands == "BF16" else absmax(X, dY)
     source, x_channels = X, tile.a_channels
     if tile.operands == "HALVES":
         source, x_channels = device.empty((tile.planes, *s.X), np.uint16), 64
@@ -309,7 +301,7 @@ def sk_dilated(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
             "pixel_planes",
             -(-X.size // 1024),
             256,
-            (source, X, largest, 0, np.int64(X.size // 4)),
+            (source, X, largest[0], np.int64(X.size // 4)),
             {"PLANES": tile.planes},
         )
     grid = (-(-s.IC // tile.BN), -(-s.OC // tile.BM), s.FH * -(-s.FW // plan.taps))
@@ -328,7 +320,7 @@ def sk_dilated(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
             part,
             _images(source, s.sw, phases, (x_box,) * s.sw),
             _images(dY, 1, (0,), ((tile.a_channels, plan.images, plan.PW, 1),)),
-            largest,
+            *largest,
             as_struct(s),
             GZ,
         ),

@@ -1,0 +1,79 @@
+"""The largest magnitude of each operand, for the scale of its half-precision planes (cuda/common/half_pair.cuh).
+
+The three operators of one convolution have three operands, X, W and dY, and each operator reads two of them. With
+
+    magnitudes = Magnitudes()
+    with magnitudes: Y = conv2d_forward(X, W, ..)
+    with magnitudes: dX = conv2d_backward_input(dY, W, ..)
+    with magnitudes: dW = conv2d_backward_weight(X, dY, ..)
+
+each array is read once instead of twice. The caller promises that nothing is written into the arrays in between.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from alpha.primitive import Array
+
+SLOTS = 4  # that are zeroed at a time: X, W and dY, and the dY of a second backward pass
+
+
+class Magnitudes:
+    """The magnitudes that were found, by array; it keeps no array alive."""
+
+    def __init__(self) -> None:
+        self._found: WeakKeyDictionary[Array, Array] = WeakKeyDictionary()
+        self._zeros: list[Array] = []  # slots that are still zero
+        self._outer: Token[Magnitudes | None] | None = None
+
+    def copy(self) -> Magnitudes:
+        """What is found from now on by one of the two is not known to the other."""
+        other = Magnitudes()
+        other._found.update(self._found)
+        other._zeros = self._zeros
+        return other
+
+    def __enter__(self) -> Magnitudes:
+        self._outer = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._outer is not None:
+            _current.reset(self._outer)
+
+    def of(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """The slots of two operands; those that are not known yet are found by one launch."""
+        missing = [x for x in (a, b) if x not in self._found]
+        if missing:
+            if len(self._zeros) < len(missing):
+                zeros = a.device.zeros((SLOTS,), np.uint32)
+                self._zeros[:] = [zeros.rows(i, i + 1) for i in range(SLOTS)]
+            slots = [self._zeros.pop(0) for _ in missing]
+            _launch(missing, slots)
+            self._found.update(zip(missing, slots, strict=True))
+        return self._found[a], self._found[b]
+
+
+_current: ContextVar[Magnitudes | None] = ContextVar("alpha_magnitudes", default=None)
+
+
+def absmax(a: Array, b: Array) -> tuple[Array, Array]:
+    """Bits of the largest finite magnitude of each array   a (...), b (...) -> (1,), (1,) uint32"""
+    return (_current.get() or Magnitudes()).of(a, b)
+
+
+def _launch(arrays: list[Array], slots: list[Array]) -> None:
+    """Of one array or two."""
+    device = arrays[0].device
+    fit = 8 * device.properties.multiprocessors
+    blocks = [max(1, min(fit, -(-x.size // 4096))) for x in arrays]
+    arguments: list[Any] = []
+    for i in range(2):
+        there = i < len(arrays)
+        arguments += [slots[i], arrays[i], np.int64(arrays[i].size)] if there else [None, None, np.int64(0)]
+    device.launch("reduce/absmax.cu", "absmax", sum(blocks), 256, (*arguments, blocks[0]))
