@@ -46,6 +46,7 @@ class DataLoader:
         self.prefetch = prefetch
         self._epoch = 0
         self._first = 0
+        self._prepared: tuple[tuple[int, ...], NDArray[np.int64]] | None = None  # what an order depends on, the order
 
     def __len__(self) -> int:
         """Batches per epoch."""
@@ -77,9 +78,17 @@ class DataLoader:
 
         The epoch counts as begun, as by `iter()`.
         """
-        order, first = self._order(self._epoch), self._first
-        self._epoch, self._first = self._epoch + 1, 0
+        self.prepare_epoch()
+        assert self._prepared is not None
+        order, first = self._prepared[1], self._first
+        self._epoch, self._first, self._prepared = self._epoch + 1, 0, None
         return order, first
+
+    def prepare_epoch(self) -> None:
+        """Draw the order of the next epoch now, for instance while a device still works on the last one."""
+        key = self._epoch, int(self.seed), int(self.shuffle), len(self.dataset)
+        if self._prepared is None or self._prepared[0] != key:
+            self._prepared = key, self._order(self._epoch)
 
     def _batches(self, order: NDArray[np.int64], first: int) -> Iterator[Batch]:
         for start in range(first * self.batch_size, len(self) * self.batch_size, self.batch_size):

@@ -216,6 +216,7 @@ class Trainer:
                     )
                 bar.update()
                 check()
+            loader.prepare_epoch()  # while the device works on what is queued
             tally.read()
             tally.seconds = time.perf_counter() - start
             live = self.device.memory_stats().live

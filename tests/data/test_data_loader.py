@@ -100,6 +100,32 @@ def test_the_order_is_the_same_on_every_platform() -> None:
     assert order(DataLoader(dataset(10), 4, shuffle=True, seed=0)) == [0, 8, 9, 3, 7, 5, 1, 2, 6, 4]
 
 
+def test_an_order_that_is_prepared_is_that_of_the_next_epoch_whatever_changes() -> None:
+    def fresh(seed: int = 0, epoch: int = 0, shuffle: bool = True) -> list[int]:
+        loader = DataLoader(dataset(10), 4, shuffle=shuffle, seed=seed)
+        loader.set_epoch(epoch)
+        return order(loader)
+
+    loader = DataLoader(dataset(10), 4, shuffle=True, seed=0)
+    loader.prepare_epoch()
+    prepared = loader._prepared
+    assert prepared is not None
+    assert loader.take_epoch()[0] is prepared[1]
+    assert order(loader) == fresh(epoch=1)
+    loader.prepare_epoch()
+    loader.set_epoch(7)
+    assert order(loader) == fresh(epoch=7)
+    loader.prepare_epoch()
+    loader.seed = 3
+    assert order(loader) == fresh(seed=3, epoch=8)
+    loader.prepare_epoch()
+    loader.shuffle = False
+    assert order(loader) == fresh(shuffle=False)
+    loader.prepare_epoch()
+    loader.dataset = dataset(5)
+    assert sorted(order(loader)) == list(range(5))
+
+
 def test_wrong_numbers_name_themselves() -> None:
     with pytest.raises(DataError, match="batch_size is 0, expected a whole number, 1 or more"):
         DataLoader(dataset(4), 0)

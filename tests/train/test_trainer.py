@@ -19,6 +19,7 @@ from alpha.optim import SGD, CosineAnnealingLR
 from alpha.runtime import Device, get_device
 from alpha.tensor import Tensor
 from alpha.train import Row, Trainer
+from alpha.train.tally import Tally
 
 
 def two_classes(count: int) -> ArrayDataset:
@@ -200,6 +201,17 @@ def test_captured_or_not_resident_or_streamed_gives_the_same_bits(capture: bool,
     assert results == expected
     for name, values in plain.items():
         np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def test_the_next_order_is_drawn_while_the_device_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject, events = trainer("cuda"), []
+    draw, read = DataLoader._order, Tally.read
+    monkeypatch.setattr(DataLoader, "_order", lambda self, epoch: (events.append(epoch), draw(self, epoch))[1])
+    monkeypatch.setattr(Tally, "read", lambda self: (events.append("read"), read(self))[1])
+    loader = DataLoader(two_classes(16), 8, shuffle=True)
+    for _ in range(2):
+        subject.train_epoch(loader)
+    assert events == [0, 1, "read", 2, "read"]
 
 
 def test_a_captured_epoch_names_the_step_of_a_bad_loss() -> None:
