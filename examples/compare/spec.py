@@ -148,8 +148,9 @@ def process_bytes(gpu: bool) -> int:
         import pynvml
 
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        found = {p.pid: p.usedGpuMemory or 0 for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        processes = [p for handle in handles for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+        found = {p.pid: p.usedGpuMemory or 0 for p in processes}
     except Exception:  # no NVML, or another error of its own kind
         return 0
     if os.getpid() in found:
