@@ -10,6 +10,9 @@ CUDA_SOURCES = $(shell find cuda -name '*.cu' -o -name '*.cuh' -o -name '*.h')
 # processes that share the tests: one per core, but only one process uses a GPU
 WORKERS ?= $(if $(shell command -v nvidia-smi),0,auto)
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+# modules are compiled once, for all processes of all tests, and not beside their sources
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/modules
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: train test gate sanitize parity mutate format clean help
