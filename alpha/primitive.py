@@ -31,7 +31,13 @@ REGISTRY: dict[str, Primitive] = {}
 
 
 class Primitive:
-    """One contract, an implementation a device."""
+    """One contract, one implementation per device.
+
+    Attributes:
+        expression: the C++ expression that an elementwise primitive computes, else empty.
+    """
+
+    expression = ""
 
     def __init__(self, contract: Callable[..., Any]) -> None:
         self.name = contract.__name__

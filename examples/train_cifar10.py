@@ -160,7 +160,7 @@ def train_epochs(run: Run, trainer: Trainer, train_loader: DataLoader, test_load
         row = Row.of(epoch, run.trained, trainer.evaluate(test_loader))
         run.trained = None
         run.history.rows.append(row)
-        run.save(trainer, wait=False)
+        run.save(trainer, wait=epoch == 1)  # the first at once: from then on there is something to go on from
         print(f"epoch {epoch:2}/{epochs}  {row}", flush=True)
 
 

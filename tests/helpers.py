@@ -30,7 +30,7 @@ def sample_names(rows: Iterable[Variant]) -> set[str]:
     smallest: dict[object, Variant] = {}
     for row in sorted(rows, key=tile_area):
         kinds = tuple(value for value in row.tile.values() if isinstance(value, str))
-        smallest.setdefault((row.operator, row.run, row.precision, kinds), row)
+        smallest.setdefault((row.operator, row.make, row.precision, kinds), row)
     return {row.name for row in smallest.values()}
 
 

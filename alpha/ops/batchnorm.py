@@ -196,7 +196,7 @@ def _(
             macros,
         )
         return mean, var
-    splits, rows = column_splits(device, R, lanes, tiles)
+    splits, rows = column_splits(device.properties.multiprocessors, R, lanes, tiles)
     part = device.empty((2, splits, C), FLOAT32)
     device.launch("batchnorm/moments.cu", "moments", (tiles, splits), block, (part, X, R, C, rows), macros)
     device.launch(
@@ -239,7 +239,7 @@ def _(
     if X.size == 0:
         return device.zeros((R, C), X.dtype), *(device.zeros((C,), FLOAT32) for _ in range(2))
     vector, block, tiles, lanes = _columns(X, dY, mean, var, weight)
-    splits, segment = column_splits(device, R, lanes, tiles)
+    splits, segment = column_splits(device.properties.multiprocessors, R, lanes, tiles)
     part = device.empty((2, splits, C), FLOAT32)
     dw, db = device.empty((C,), FLOAT32), device.empty((C,), FLOAT32)
     dX = device.empty(X.shape, X.dtype)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from alpha.numerics import BFLOAT16, FLOAT32, is_floating
+from alpha.ops.plan import KernelLaunch, Named, Plan
 from alpha.primitive import Array, device_name, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
@@ -54,6 +56,11 @@ def vector_width(*arrays: Array, along: int = 0) -> int:
         ):
             return pack
     return 1
+
+
+def widest_vector(dtype: DType, along: int) -> int:
+    """`vector_width` of arrays that begin an allocation."""
+    return next((pack for pack in ((8, 4) if dtype.itemsize == 2 else (4,)) if along % pack == 0), 1)
 
 
 def stream_grid(size: int, vector: int) -> tuple[int, dict[str, int | str]]:
@@ -135,22 +142,34 @@ def _(X: Array, dtype: DType, scale: float, shift: float) -> Array:
             raise TypeError(f"cast: cuda has no {kind.name} ({known})")
     Y = X.device.empty(X.shape, dtype)
     if X.size:
-        # no wider: neighbouring threads read and write neighbouring words of the larger type
-        grid, macros = stream_grid(X.size, min(4, vector_width(X, Y)))
-        X.device.launch(
-            "elementwise/cast.cu",
-            "cast",
-            grid,
-            BLOCK,
-            (Y, X, np.int64(X.size), number(dtype)(scale), number(dtype)(shift)),
-            {
-                "FROM": CUDA_TYPES[X.dtype],
-                "TO": CUDA_TYPES[dtype],
-                "AFFINE": int((scale, shift) != (1.0, 0.0)),
-                **macros,
-            },
-        )
+        affine = (scale, shift) != (1.0, 0.0)
+        plan = _plan_cast(X.size, X.dtype, dtype, vector_width(X, Y), affine)
+        numbers = {"scale": number(dtype)(scale), "shift": number(dtype)(shift)}
+        plan.launch(X.device, {"X": X, "Y": Y, **(numbers if affine else {})})
     return Y
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_cast(size: int, dtype: DType, wanted: DType, vector: int, affine: bool) -> Plan:
+    return Plan("cast", (cast_launch("X", "Y", size, dtype, wanted, vector, affine),), {})
+
+
+def cast_launch(
+    source: str, result: str, size: int, dtype: DType, wanted: DType, vector: int = 4, affine: bool = False
+) -> KernelLaunch:
+    """The launch of a plan that writes an array in another dtype; if `affine`, scale X + shift, two of its operands."""
+    # no wider: neighbouring threads read and write neighbouring words of the larger type
+    grid, macros = stream_grid(size, min(4, vector))
+    one, zero = map(number(wanted), (1.0, 0.0))
+    scale, shift = (Named("scale"), Named("shift")) if affine else (one, zero)
+    return KernelLaunch(
+        "elementwise/cast.cu",
+        "cast",
+        grid,
+        BLOCK,
+        (Named(result), Named(source), np.int64(size), scale, shift),
+        {"FROM": CUDA_TYPES[dtype], "TO": CUDA_TYPES[wanted], "AFFINE": int(affine), **macros},
+    )
 
 
 def as_dtype(X: Array, dtype: DType) -> Array:

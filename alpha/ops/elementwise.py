@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, met_dtype, moved_type, number, stream_grid, vector_width
+from alpha.ops.plan import KernelLaunch, Named, Plan
 from alpha.primitive import Array, Primitive, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
@@ -42,6 +43,7 @@ def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> P
     contract.__name__ = name
     contract.__doc__ = f"Y = {cuda}, elementwise  (...) -> (...)"
     result = primitive(contract)
+    result.expression = cuda
     numbers = _used_numbers(cuda)
 
     @result.impl("cpu")
@@ -111,43 +113,64 @@ def _map_cuda(
     device = first.device
     dtype = met_dtype(name, arrays)
     Y = device.empty(first.shape, dtype) if out is None else out
-    size = first.size
-    if size == 0:
+    if first.size == 0:
         return Y
-    periods = [a.size for a in arrays]
-    # a period that is no multiple of a pack would begin inside one
-    along = math.gcd(*(n for n in periods if n not in (size, 1)))
-    grid, macros = stream_grid(size, vector_width(Y, *arrays, along=along))
-    absent = 3 - len(arrays)
-    device.launch(
+    operands = tuple([(letter, a.size, a.dtype) for letter, a in zip("abc", arrays, strict=False)])
+    vector = vector_width(Y, *arrays, along=common_period(first.size, operands))
+    plan = _plan_map(name, expression, ("Y", first.size, Y.dtype), operands, vector)
+    named = {
+        "Y": Y,
+        **dict(zip("abc", arrays, strict=False)),
+        **dict(zip(_SCALARS, map(number(dtype), numbers), strict=True)),
+    }
+    plan.launch(device, named)
+    return Y
+
+
+NamedArray = tuple[str, int, DType]  # name, elements, dtype
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_map(name: str, expression: str, result: NamedArray, operands: tuple[NamedArray, ...], vector: int) -> Plan:
+    numbers = tuple(map(Named, _SCALARS))
+    return Plan(name, (map_launch(expression, result, operands, vector, numbers),), {})
+
+
+def common_period(size: int, operands: Sequence[NamedArray]) -> int:
+    """What a pack of neighbours must divide: one that does not divide a period would begin inside one."""
+    return math.gcd(*(n for _, n, _ in operands if n not in (size, 1)))
+
+
+def map_launch(
+    expression: str, result: NamedArray, operands: Sequence[NamedArray], vector: int, numbers: Sequence[Any] = ()
+) -> KernelLaunch:
+    """The launch of a plan that computes `expression` of its operands a, b, c and the numbers p, q, r.
+
+    Args:
+        numbers: what the kernel takes for p, q and r, of the type `number(dtype)`; those that are missing are zeros.
+    """
+    name, size, dtype = result
+    grid, macros = stream_grid(size, vector)
+    absent = 3 - len(operands)
+    types = [CUDA_TYPES[kind] for _, _, kind in operands] + [CUDA_TYPES[dtype]] * absent
+    return KernelLaunch(
         "elementwise/map.cu",
         "map",
         grid,
         BLOCK,
         (
-            *(Y, *arrays, *[None] * absent),
-            *(np.int64(n) for n in (*periods, *[1] * absent, size)),
-            *map(number(dtype), numbers),
+            *(Named(name), *(Named(operand) for operand, _, _ in operands), *[None] * absent),
+            *(np.int64(n) for n in (*(n for _, n, _ in operands), *[1] * absent, size)),
+            *(*numbers, *[number(dtype)(0.0)] * (len(_SCALARS) - len(numbers))),
         ),
-        _macros(expression, tuple(macros.items()), Y.dtype, *[a.dtype for a in arrays]),
+        {
+            "EXPRESSION": expression,
+            "INPUTS": len(operands),
+            "TYPE": CUDA_TYPES[dtype],
+            **{f"TYPE_{letter}": kind for letter, kind in zip("ABC", types, strict=True)},
+            **macros,
+        },
     )
-    return Y
-
-
-@functools.lru_cache(maxsize=4096)
-def _macros(
-    expression: str, stream: tuple[tuple[str, int | str], ...], result: DType, *operands: DType
-) -> dict[str, int | str]:
-    types = [CUDA_TYPES[dtype] for dtype in operands]
-    absent = [CUDA_TYPES[result]] * (3 - len(operands))
-    letters = zip("ABC", types + absent, strict=True)
-    return {
-        "EXPRESSION": expression,
-        "INPUTS": len(operands),
-        "TYPE": CUDA_TYPES[result],
-        **{f"TYPE_{letter}": kind for letter, kind in letters},
-        **dict(stream),
-    }
 
 
 # -- primitives -----------------------------------------------------------------------------------

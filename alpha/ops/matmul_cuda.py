@@ -19,10 +19,12 @@ from typing import NamedTuple
 
 from alpha import config
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.conv2d import cuda_target, tune
+from alpha.ops.conv2d import tune
 from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.plan import compute, cuda_target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT, Target, Variant
+from alpha.ops.conv2d.variant import Variant
 from alpha.ops.dtypes import as_dtype, as_float32, need_activations
 from alpha.ops.reduce import sum_parts
 from alpha.primitive import Array
@@ -147,7 +149,7 @@ def run_row(p: Product, v: Variant, A: Array, B: Array) -> Array:
     assert found is not None
     a, b = (x.reshape(x.shape[1], 1, 1, x.shape[2]) for x in (A, B))
     first, second = (b, a) if p.transpose_a else (a, b)
-    return v.run(first, second, found[1], v).reshape(1, p.M, p.N)
+    return compute(v, first, second, found[1]).reshape(1, p.M, p.N)
 
 
 def _calls(p: Product, v: Variant, device: Device) -> dict[str, Callable[[], Array]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from typing import Any
@@ -11,10 +12,11 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32, is_floating
-from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, require_floating, vector_width
+from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, require_floating, vector_width, widest_vector
 from alpha.ops.elementwise import broadcast_to, divide_by_number
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.primitive import Array, primitive
-from alpha.runtime import Device, workers
+from alpha.runtime import workers
 from alpha.tensor import Dims, DTypeLike, Tensor
 
 
@@ -63,9 +65,9 @@ def column_block(A: int, R: int, packs: int) -> tuple[int, int, int]:
     return across, lanes, min(_ceil_power(A), COLUMN_THREADS // (across * lanes), 64)
 
 
-def column_splits(device: Device, R: int, lanes: int, blocks: int) -> tuple[int, int]:
+def column_splits(multiprocessors: int, R: int, lanes: int, blocks: int) -> tuple[int, int]:
     """(segments, rows of each): how R rows are cut so that the blocks fill the device."""
-    wanted = 2 * device.properties.multiprocessors // blocks  # type: ignore[attr-defined]
+    wanted = 2 * multiprocessors // blocks
     splits = max(1, min(wanted, R // (8 * lanes)))
     rows = -(-R // splits)
     return -(-R // rows), rows
@@ -77,30 +79,57 @@ def _ceil_power(n: int) -> int:
 
 @sum_middle.impl("cuda")
 def _(X: Array) -> Array:
-    dtype = FLOAT32 if X.dtype == BFLOAT16 else X.dtype
     if X.size == 0:
-        return X.device.zeros((X.shape[0], X.shape[2]), dtype)
+        return X.device.zeros((X.shape[0], X.shape[2]), _sum_dtype(X.dtype))
     A, R, B = X.shape
-    device = X.device
-    vector = vector_width(X, along=B)
+    plan = _plan_sum(A, R, B, X.dtype, vector_width(X, along=B), X.device.properties.multiprocessors)
+    return plan.launch(X.device, {"X": X})["Y"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_sum(A: int, R: int, B: int, dtype: np.dtype[Any], vector: int, multiprocessors: int) -> Plan:
+    launches, workspaces = sum_launches("X", "Y", (A, R, B), dtype, vector, multiprocessors)
+    return Plan("sum", tuple(launches), {"Y": Buffer((A, B), _sum_dtype(dtype))}, workspaces)
+
+
+def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return FLOAT32 if dtype == BFLOAT16 else dtype
+
+
+def sum_launches(
+    source: str, result: str, shape: tuple[int, int, int], dtype: np.dtype[Any], vector: int, multiprocessors: int
+) -> tuple[list[KernelLaunch], dict[str, Buffer]]:
+    """Launches of a plan that sum an array over its middle axis, and their workspaces   (A, R, B) -> (A, B)
+
+    Many rows are cut into segments, whose sums are added by a second kernel.
+    """
+    A, R, B = shape
     block = column_block(A, R, B // vector)
     tiles = -(-B // (vector * block[0])) * -(-A // block[2])
-    splits, rows = column_splits(device, R, block[1], tiles)
-    Y = device.empty((splits, A, B), dtype)
-    device.launch(
-        "reduce/sum.cu",
-        "sum_columns",
-        (tiles, splits),
-        block,
-        (Y, X, A, R, B, rows),
-        {"TYPE": CUDA_TYPES[X.dtype], "VECTOR": vector},
+    splits, rows = column_splits(multiprocessors, R, block[1], tiles)
+    target = result if splits == 1 else f"{result} in parts"
+    arguments = (Named(target), Named(source), A, R, B, rows)
+    macros = {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector}
+    launches = [KernelLaunch("reduce/sum.cu", "sum_columns", (tiles, splits), block, arguments, macros)]
+    if splits == 1:
+        return launches, {}
+    summed = _sum_dtype(dtype)
+    more, workspaces = sum_launches(
+        target, result, (1, splits, A * B), summed, widest_vector(summed, A * B), multiprocessors
     )
-    return Y.reshape(A, B) if splits == 1 else sum_parts(Y)
+    return launches + more, {target: Buffer((splits, A, B), summed), **workspaces}
 
 
 def sum_parts(part: Array) -> Array:
     """The sum over the leading axis, in a fixed order   part (S, ...) -> (...)"""
     return sum_middle(part.reshape(1, part.shape[0], -1)).reshape(tuple(part.shape[1:]))
+
+
+def part_sums(part: str, result: str, splits: int, size: int, multiprocessors: int) -> Plan:
+    """The sums over the leading axis of a plan's float32 array `part` (splits, size), as a plan without outputs."""
+    vector = widest_vector(FLOAT32, size)
+    launches, workspaces = sum_launches(part, result, (1, splits, size), FLOAT32, vector, multiprocessors)
+    return Plan("sum of parts", tuple(launches), {}, workspaces)
 
 
 def sum_axes(X: Array, axes: tuple[int, ...]) -> Array:

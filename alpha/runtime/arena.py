@@ -320,7 +320,11 @@ class Arena:
     def _release_free_segments(self) -> int:
         """Free the segments that hold no live block (in a range: those at its end); the number of bytes."""
         released = 0
-        for start in reversed(list(self._segments)):
+        if self._growth is Growth.RANGE:
+            starts = list(reversed(self._segments))
+        else:  # no block crosses the beginning of a segment, so an unused one begins with a free block
+            starts = [start for start in self._by_start if start in self._segments]
+        for start in starts:
             size = self._segments[start]
             end = start + size
             free = self._by_end.get(end, end)  # where the free block begins that ends with this segment

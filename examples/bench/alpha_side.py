@@ -13,6 +13,7 @@ from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops import conv2d
 from alpha.ops.batchnorm import channel_moments
 from alpha.ops.conv2d.choose import applicable, choose
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.primitive import Array
@@ -45,7 +46,7 @@ class AlphaSide:
         calls = {chosen.name: partial(operator.primitive, first, second, s, precision)}
         if every_variant:
             for variant in applicable(operator.key, s, target, precision):
-                calls.setdefault(variant.name, partial(variant.run, first, second, s, variant))
+                calls.setdefault(variant.name, partial(compute, variant, first, second, s))
         if moments and operator.result == "Y":
             calls["then moments"] = partial(_with_moments, first, second, s, precision, True)
             calls["with moments"] = partial(_with_moments, first, second, s, precision, False)

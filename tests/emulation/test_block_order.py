@@ -19,6 +19,7 @@ import pytest
 from alpha.errors import AlphaError
 from alpha.numerics import BFLOAT16
 from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Variant
@@ -160,10 +161,10 @@ class Case:
             on.upload(rng.standard_normal(getattr(self.s, name), np.float32).astype(dtype))
             for name in OPERANDS[self.row.operator]
         )
-        found = [self.row.run(first, second, self.s, self.row)]
+        found = [compute(self.row, first, second, self.s)]
         if self.row.finds_moments:
             moments = ChannelMoments()
-            found.append(self.row.run(first, second, self.s, self.row, None, 1.0, moments))
+            found.append(compute(self.row, first, second, self.s, None, 1.0, moments))
             if moments.part is not None:
                 found += [moments.part, moments.counts]
                 rows = found[0].reshape(-1, self.s.OC)

@@ -41,6 +41,7 @@ import test_conv2d  # noqa: E402
 from helpers import compiled_quickly, tile_area  # noqa: E402
 
 from alpha.errors import DeviceError  # noqa: E402
+from alpha.ops.conv2d.plan import compute  # noqa: E402
 from alpha.ops.conv2d.variant import ChannelMoments  # noqa: E402
 from alpha.ops.conv2d.variants import FORWARD, VARIANTS  # noqa: E402
 from alpha.ops.matmul_cuda import Product, ffma  # noqa: E402
@@ -298,7 +299,7 @@ def rows() -> tuple[Any, ...]:
     """Of each way to take operands the smallest tile; and a tile of several parts on either side of each operator."""
     ways, found = set(), []
     for row in sorted((v for v in VARIANTS if v.device == "cuda"), key=lambda v: (tile_area(v), v.precision != "bf16")):
-        way = row.run, row.tile.get("OPERANDS"), row.tile.get("BF16"), row.tile.get("PLANES", 2) == 2
+        way = row.make, row.tile.get("OPERANDS"), row.tile.get("BF16"), row.tile.get("PLANES", 2) == 2
         one_plane = row.tile.get("OPERANDS") in ("HALVES", "FLOATS") and row.tile["PLANES"] == 1
         if (way not in ways and not one_plane and row.name != "direct_stem_tf32") or row.name in SEVERAL_PARTS:
             ways.add(way)
@@ -348,12 +349,12 @@ def _launch(row: Any, s: Any, device: CudaDevice, array: Callable[..., Any]) -> 
     names = test_conv2d.OPERATORS[row.operator][1]
     first, second = (array(getattr(s, name), test_conv2d.arrays_of(row)) for name in names)
     if not row.fuses:
-        return row.run(first, second, s, row), None
+        return compute(row, first, second, s), None
     bias = device.upload(_bias(s.OC if row.operator == FORWARD else s.IC))
     if not row.finds_moments:
-        return row.run(first, second, s, row, bias, 0.5), None
+        return compute(row, first, second, s, bias, 0.5), None
     moments = ChannelMoments()
-    return row.run(first, second, s, row, bias, 0.5, moments), moments
+    return compute(row, first, second, s, bias, 0.5, moments), moments
 
 
 def _bias(channels: int) -> np.ndarray:

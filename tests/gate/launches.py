@@ -20,6 +20,7 @@ from recorder import Launch, RecordingDriver
 import alpha
 from alpha import models, nn
 from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import VARIANTS, Target, Variant
@@ -123,13 +124,13 @@ def run_row(row: Variant, s: ConvShape, on: CudaDevice) -> None:
     first, second = (on.zeros(getattr(s, name), test_conv2d.arrays_of(row)) for name in names)
     large = s in (test_conv2d.LONG, test_conv2d.MANY)
     if not large or not row.fuses:
-        row.run(first, second, s, row)
+        compute(row, first, second, s)
     if row.fuses and (s.FH, s.FW) == (3, 3):
         bias = on.zeros((s.OC if row.operator == test_conv2d.FORWARD else s.IC,), np.float32)
         if not large or not row.finds_moments:
-            row.run(first, second, s, row, bias, 0.5)
+            compute(row, first, second, s, bias, 0.5)
         if row.finds_moments:
-            row.run(first, second, s, row, *((bias, 0.5) if large else (None, 1.0)), ChannelMoments())
+            compute(row, first, second, s, *((bias, 0.5) if large else (None, 1.0)), ChannelMoments())
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from index_mutations import SWITCH
 
 from alpha.errors import DeviceError
 from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import VARIANTS, Variant
 from alpha.primitive import REGISTRY
@@ -220,10 +221,10 @@ def _row_runs(row: Variant) -> list[Run]:
             first, second = (
                 device.upload(a.astype(dtype)) for a in launches.test_conv2d.operands(row.operator, s, "float32")
             )
-            arrays = [row.run(first, second, s, row)]
+            arrays = [compute(row, first, second, s)]
             if row.finds_moments:
                 found = ChannelMoments()
-                arrays += [row.run(first, second, s, row, None, 1.0, found)]
+                arrays += [compute(row, first, second, s, None, 1.0, found)]
                 arrays += [found.part, found.counts] if found.part is not None else []
             return [device.download(a).astype(np.float32) for a in arrays]
 

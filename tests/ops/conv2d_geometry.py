@@ -20,6 +20,7 @@ from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16
 from alpha.ops.conv2d import bands, cuda_target, stem
 from alpha.ops.conv2d.bands import Tile
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape, valid_outputs
 from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Variant
 from alpha.runtime.cuda.device import CudaDevice
@@ -46,7 +47,7 @@ def launched(row: Variant, s: ConvShape) -> dict[str, str]:
     names = {FORWARD: ("X", "W"), INPUT: ("Y", "W"), WEIGHT: ("X", "Y")}[row.operator]
     dtype = BFLOAT16 if row.precision == "bf16" else np.dtype(np.float32)
     first, second = (on.empty(getattr(s, name), dtype) for name in names)
-    row.run(first, second, s, row)
+    compute(row, first, second, s)
     launches = [x for x in on.driver.launches if x.source.endswith("_wgmma.cu")]
     return dict(option.removeprefix("-DALPHA_").split("=") for x in launches for option in x.options)
 

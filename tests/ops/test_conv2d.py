@@ -19,6 +19,7 @@ from alpha.errors import ShapeError
 from alpha.ops.conv2d import bands, cpu, cuda, reference
 from alpha.ops.conv2d.bands import Tile
 from alpha.ops.conv2d.choose import applicable, choose
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Target, Variant
 from alpha.runtime.cuda.device import CudaDevice
@@ -200,9 +201,9 @@ def test_every_cuda_row_equals_the_formula(row: Variant, part: str) -> None:
         if row.fuses and part == "other shapes":
             b = np.linspace(-2, 2, exact.shape[-1], dtype=np.float32) * np.float32(exact.std())
             exact = np.where(exact + b > 0, exact + b, 0.25 * (exact + b))
-            value = device.download(row.run(*on_device, s, row, device.upload(b), 0.25))
+            value = device.download(compute(row, *on_device, s, device.upload(b), 0.25))
         else:
-            value = device.download(row.run(*on_device, s, row))
+            value = device.download(compute(row, *on_device, s))
         assert value.shape == exact.shape
         assert relative_error(value.astype("float64"), exact) < limit, f"{row.name} {s}"
 
@@ -243,8 +244,8 @@ def test_bias_and_activation_with_the_product(row: Variant) -> None:
     first, second = (a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32"))
     b = np.linspace(-2, 2, s.OC if row.operator == FORWARD else s.IC, dtype=np.float32)
     on_device = device.upload(first), device.upload(second)
-    plain = device.download(row.run(*on_device, s, row)).astype(np.float32) + b
-    fused = device.download(row.run(*on_device, s, row, device.upload(b), 0.25))
+    plain = device.download(compute(row, *on_device, s)).astype(np.float32) + b
+    fused = device.download(compute(row, *on_device, s, device.upload(b), 0.25))
     expected = np.where(plain > 0, plain, 0.25 * plain)
     assert relative_error(fused.astype("float64"), expected) < (4e-3 if row.precision == "bf16" else 1e-6)
 
@@ -260,7 +261,7 @@ def test_more_tiles_than_multiprocessors(name: str) -> None:
     s = MANY
     first, second = (a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32"))
     exact = OPERATORS[row.operator][0](first.astype("float64"), second.astype("float64"), s)
-    value = device.download(row.run(device.upload(first), device.upload(second), s, row))
+    value = device.download(compute(row, device.upload(first), device.upload(second), s))
     limit = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[row.precision]
     assert relative_error(value.astype("float64"), exact) < limit
 
@@ -284,11 +285,11 @@ def test_products_cut_into_segments(name: str) -> None:
     exact = OPERATORS[row.operator][0](*(a.astype("float64") for a in arrays), s)
     device = hopper()
     first, second = (device.upload(a) for a in arrays)
-    value = device.download(row.run(first, second, s, row))
+    value = device.download(compute(row, first, second, s))
     limit = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[row.precision]
     assert relative_error(value.astype("float64"), exact) < limit
     other = reordered("sm_90a")
-    again = other.download(row.run(*(other.upload(a) for a in arrays), s, row))
+    again = other.download(compute(row, *(other.upload(a) for a in arrays), s))
     assert again.tobytes() == value.tobytes()
 
 
@@ -315,7 +316,7 @@ def test_warpgroups_take_turns_at_two_stages() -> None:
     first, second = (a.astype(arrays_of(row)) for a in operands(WEIGHT, s, "float32"))
     exact = reference.backward_weight(first.astype("float64"), second.astype("float64"), s)
     device = hopper()
-    value = device.download(row.run(device.upload(first), device.upload(second), s, row))
+    value = device.download(compute(row, device.upload(first), device.upload(second), s))
     assert relative_error(value.astype("float64"), exact) < 1e-6
 
 
@@ -330,7 +331,7 @@ def test_what_is_not_finite_leaves_the_others_their_bits() -> None:
         for scale in (np.float32(1e-6), np.float32(1e6)):
             x = X * scale
             x[0, 0, 0, 0] = value
-            Y = device.download(row.run(device.upload(x), device.upload(W), s, row))
+            Y = device.download(compute(row, device.upload(x), device.upload(W), s))
             assert not np.isfinite(Y[0]).any()
             assert relative_error(Y[1:].astype("float64"), exact * scale) < 1e-6
 
@@ -457,9 +458,9 @@ def test_two_runs_agree_bit_for_bit(operator: str, arch: str) -> None:
 
 
 def test_forward_order_lists_every_position_once() -> None:
-    device, s = alpha.get_device("cuda"), make(1, (5, 4), (1, 1), (3, 3), (2, 1), (1, 1))
-    for order, count in ((cuda.conv_v2_order(device, s), s.OH * s.OW), (cuda.ks_deconv_order(device, s), s.IH * s.IW)):
-        assert sorted(device.download(order)) == list(range(count))
+    s = make(1, (5, 4), (1, 1), (3, 3), (2, 1), (1, 1))
+    for order, count in ((cuda.conv_v2_order(s), s.OH * s.OW), (cuda.ks_deconv_order(s), s.IH * s.IW)):
+        assert sorted(order) == list(range(count))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from test_conv2d import OPERATORS, make, relative_error
 
 import alpha
 from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.variants import VARIANTS, WEIGHT, Variant
 
@@ -35,7 +36,7 @@ def test_long_sums_of_positive_numbers(row: Variant) -> None:
         pytest.skip(f"{row.name} is for another GPU than {device.properties.name}")
     rng = np.random.default_rng(0)
     arrays = [rng.uniform(0.5, 1.5, getattr(s, name)).astype(np.float32) for name in OPERATORS[row.operator][1]]
-    found = device.download(row.run(*(device.upload(a) for a in arrays), s, row)).astype(np.float64)
+    found = device.download(compute(row, *(device.upload(a) for a in arrays), s)).astype(np.float64)
     exact = OPERATORS[row.operator][0](*(a.astype(np.float64) for a in arrays), s)
     assert relative_error(found, exact) < LIMIT
 

@@ -21,6 +21,7 @@ from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32, PRECISIONS
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Target, Variant
@@ -236,7 +237,7 @@ def test_a_row_that_says_it_can_fits(row: Variant, arch: str) -> None:
         if row.can(s, cuda_target(on)):
             on.driver.log.clear()
             first, second = (on.empty(getattr(s, name), dtype) for name in OPERANDS[row.operator])
-            row.run(first, second, s, row)
+            compute(row, first, second, s)
             for launch in on.driver.log:
                 check(arch, row.operator, s, row.precision, launch)
 

@@ -16,6 +16,7 @@ from alpha import Tensor, nn
 from alpha.ops import batchnorm
 from alpha.ops.conv2d import bands, reference, wgmma
 from alpha.ops.conv2d.bands import Tile
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import FORWARD, VARIANTS, Variant
 
@@ -44,7 +45,7 @@ def test_moments_of_the_result(row: Variant) -> None:
         X, W = (device.upload(a.astype(arrays_of(row))) for a in operands(FORWARD, s, "float32"))
         b, slope = device.upload(np.linspace(1e3, 1e4, s.OC, dtype=np.float32)), 0.25
         moments, again = ChannelMoments(), ChannelMoments()
-        Y = device.download(row.run(X, W, s, row, b, slope, moments))
+        Y = device.download(compute(row, X, W, s, b, slope, moments))
         room = bands.conv_v2_groups(s, tile).stages(1, wgmma.moment_bytes(tile))[0]
         assert (moments.part is not None) == (room > 0), s
         if not room:
@@ -64,7 +65,7 @@ def test_moments_of_the_result(row: Variant) -> None:
         if s is WIDE:
             other = reordered("sm_90a")
             X, W, b = (other.upload(device.download(a)) for a in (X, W, b))
-            row.run(X, W, s, row, b, slope, again)
+            compute(row, X, W, s, b, slope, again)
             assert other.download(again.part).tobytes() == device.download(moments.part).tobytes()
 
 

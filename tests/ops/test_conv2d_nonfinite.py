@@ -16,6 +16,7 @@ from test_conv2d import OPERATORS, arrays_of, make, relative_error
 
 import alpha
 from alpha.ops import matmul_cuda
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.variants import FORWARD, VARIANTS, WEIGHT, Variant
 from alpha.ops.matmul import matmul_batch
@@ -46,7 +47,7 @@ def shape_of(row: Variant) -> ConvShape:
 def run(row: Variant, s: ConvShape, arrays: list[np.ndarray]) -> np.ndarray:
     device = device_of(row)
     first, second = (device.upload(a.astype(arrays_of(row)) if row.device == "cuda" else a) for a in arrays)
-    return device.download(row.run(first, second, s, row)).astype(np.float64)
+    return device.download(compute(row, first, second, s)).astype(np.float64)
 
 
 def operands_of(row: Variant, s: ConvShape, small: int) -> list[np.ndarray]:

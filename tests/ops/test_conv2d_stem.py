@@ -10,6 +10,7 @@ from test_conv2d import reordered
 import alpha
 from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.variants import FORWARD, VARIANTS, WEIGHT, Target, Variant
 
@@ -57,7 +58,7 @@ def operands(row: Variant, s: ConvShape) -> tuple[np.ndarray, np.ndarray]:
 
 def run(row: Variant, s: ConvShape, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     device = alpha.get_device("cuda")
-    return device.download(row.run(device.upload(first), device.upload(second), s, row))
+    return device.download(compute(row, device.upload(first), device.upload(second), s))
 
 
 def exact(row: Variant, s: ConvShape, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -88,7 +89,7 @@ def test_two_runs_agree_bit_for_bit(row: Variant) -> None:
     s = SHAPES["more bands than blocks"]
     first, second = operands(row, s)
     once, other = run(row, s, first, second), reordered("sm_80")
-    twice = other.download(row.run(other.upload(first), other.upload(second), s, row))
+    twice = other.download(compute(row, other.upload(first), other.upload(second), s))
     assert once.tobytes() == twice.tobytes()
 
 

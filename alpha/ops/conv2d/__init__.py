@@ -11,7 +11,6 @@ On bfloat16 operands the first two give bfloat16, the last float32.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,18 +19,17 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, get_precision
-from alpha.ops.activation import leaky_relu_backward, leaky_relu_forward
+from alpha.ops.activation import leaky_relu_backward
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.magnitudes import Magnitudes
+from alpha.ops.conv2d.plan import compute, cuda_target, launch, plan
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Epilogue, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.variant import ChannelMoments
-from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.dtypes import as_dtype, as_float32, factors, need_activations, need_float32
-from alpha.ops.elementwise import add
 from alpha.ops.options import Pair, only_offered, pair, real
 from alpha.ops.reduce import sum_middle
 from alpha.primitive import Array, primitive
-from alpha.runtime import Device
 from alpha.tensor import Tensor
 
 __all__ = ["ConvShape", "conv2d", "conv_transpose2d"]
@@ -71,14 +69,6 @@ def conv2d_backward_weight(X: Array, dY: Array, s: ConvShape, precision: str = "
 CPU = Target("cpu")
 
 
-@functools.cache
-def cuda_target(device: Device) -> Target:
-    properties = device.properties  # type: ignore[attr-defined]
-    return Target(
-        "cuda", properties.compute_capability, properties.multiprocessors, properties.shared_bytes_per_block, device
-    )
-
-
 def _run(
     operator: str,
     first: Array,
@@ -89,15 +79,17 @@ def _run(
     slope: float = 1.0,
     moments: ChannelMoments | None = None,
 ) -> Array:
-    """The row that the table has for the operands' device, and on cuda what its kernels rely on."""
+    """The result, on cuda by a plan whose kernels rely on aligned arrays of one dtype."""
     if isinstance(first, np.ndarray):
-        return _run_row(operator, first, second, s, CPU, precision, b, slope, None)
+        return _run_cpu(operator, first, second, s, precision, b, slope)
     need_activations("conv2d", first, second)
     first, second = _aligned(first), _aligned(second)
     if b is not None:
-        b = as_float32(b)
+        b = _aligned(as_float32(b))
         need_float32("conv2d: bias", b)
-    return _run_row(operator, first, second, s, cuda_target(first.device), precision, b, slope, moments)
+    epilogue = Epilogue(b is not None, slope != 1, moments is not None)
+    problem = ConvProblem(operator, s, precision, epilogue, first.dtype)
+    return launch(plan(problem, cuda_target(first.device)), problem, (first, second), b, slope, moments)
 
 
 def _aligned(X: Array) -> Array:
@@ -105,33 +97,15 @@ def _aligned(X: Array) -> Array:
     return X if X.address % 16 == 0 else X.device.copy(X)
 
 
-def _run_row(
-    operator: str,
-    first: Array,
-    second: Array,
-    s: ConvShape,
-    target: Target,
-    precision: str,
-    b: Array | None,
-    slope: float,
-    moments: ChannelMoments | None,
+def _run_cpu(
+    operator: str, first: Array, second: Array, s: ConvShape, precision: str, b: Array | None, slope: float
 ) -> Array:
-    """The chosen row on its operands, all float32 or all bfloat16 (or, on cpu, float64)."""
-    if first.dtype == BFLOAT16:
-        variant = choose(operator, s, target, "bf16")
-        if variant.precision != "bf16":  # by a row that takes float32: tf32 keeps all their bits
-            wide = as_float32(first), as_float32(second)
-            result = _run_row(operator, *wide, s, target, "tf32", b, slope, None)
-            return result if operator == WEIGHT else as_dtype(result, BFLOAT16)
-    else:
-        variant = choose(operator, s, target, "tf32" if precision == "bf16" else precision)
-    if variant.finds_moments and moments is not None:
-        return variant.run(first, second, s, variant, b, slope, moments)
-    if variant.fuses:
-        return variant.run(first, second, s, variant, b, slope)
-    Y = variant.run(first, second, s, variant)
-    Y = Y if b is None else add(Y, b, out=Y)
-    return Y if slope == 1 else leaky_relu_forward(Y, p=slope, out=Y)
+    """The result by numpy, of bfloat16 arrays by way of float32."""
+    row = choose(operator, s, CPU, precision)
+    if first.dtype != BFLOAT16:
+        return compute(row, first, second, s, b, slope)
+    result = compute(row, as_float32(first), as_float32(second), s, b, slope)
+    return result if operator == WEIGHT else as_dtype(result, BFLOAT16)
 
 
 # one implementation for both devices: which kernel runs on which is in the table

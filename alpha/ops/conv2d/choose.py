@@ -7,8 +7,10 @@ import sys
 
 from alpha import config
 from alpha.ops.conv2d import tune
+from alpha.ops.conv2d.problem import Target
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variants import VARIANTS, Target, Variant
+from alpha.ops.conv2d.variant import Variant
+from alpha.ops.conv2d.variants import VARIANTS
 from alpha.runtime import Device
 
 NAMES = tuple(v.name for v in VARIANTS)

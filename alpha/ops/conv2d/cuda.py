@@ -1,4 +1,4 @@
-"""Launches of the CUDA convolution kernels: grids, shared memory, partial sums. One function an algorithm."""
+"""Plans of the CUDA convolution kernels for any GPU: grids, shared memory, partial sums. One function per algorithm."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alpha.numerics import FLOAT32
+from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, trimmed_taps
 from alpha.ops.dtypes import moved_type
-from alpha.ops.reduce import sum_parts
-from alpha.primitive import Array
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table
+from alpha.ops.reduce import part_sums
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.variant import Variant
-    from alpha.runtime.cuda.device import CudaDevice
+
+Order = np.ndarray[Any, Any]
 
 _FIELDS = ("N", "IH", "IW", "IC", "OC", "FH", "FW", "sh", "sw", "ph", "pw", "OH", "OW")
 _STRUCT = np.dtype([(name, np.int32) for name in _FIELDS], align=True)
@@ -48,89 +51,94 @@ def tile_bytes(tile: Mapping[str, Any]) -> int:
 # -- the order of positions: most taps first, so that the last blocks of a grid are short ones ------
 
 
-@functools.lru_cache(maxsize=1024)
-def conv_v2_order(device: CudaDevice, s: ConvShape) -> Array:
-    """Positions of Y by falling number of taps, on the device   (OH OW,) int32"""
+def conv_v2_order(s: ConvShape) -> Order:
+    """Positions of Y by falling number of taps   (OH OW,) int32"""
     rows = [_length(trimmed_taps(o, s.IH, s.FH, s.sh, s.ph)) for o in range(s.OH)]
     columns = [_length(trimmed_taps(o, s.IW, s.FW, s.sw, s.pw)) for o in range(s.OW)]
-    return _order(device, rows, columns)
+    return _order(rows, columns)
 
 
-@functools.lru_cache(maxsize=1024)
-def ks_deconv_order(device: CudaDevice, s: ConvShape) -> Array:
-    """Positions of dX by falling number of taps, on the device   (IH IW,) int32"""
+def ks_deconv_order(s: ConvShape) -> Order:
+    """Positions of dX by falling number of taps   (IH IW,) int32"""
     rows, columns = [0] * s.IH, [0] * s.IW
     for counts, splits, step in ((rows, s.row_splits, s.sh), (columns, s.column_splits, s.sw)):
         for g in splits:
             for i in range(g.length):
                 counts[g.start + i * step] = g.c_e - g.c_s
-    return _order(device, rows, columns)
+    return _order(rows, columns)
 
 
 def _length(taps: tuple[int, int]) -> int:
     return taps[1] - taps[0]
 
 
-def _order(device: CudaDevice, rows: list[int], columns: list[int]) -> Array:
+def _order(rows: list[int], columns: list[int]) -> Order:
     taps = np.multiply.outer(rows, columns).reshape(-1)
-    return device.constant(np.argsort(-taps, kind="stable").astype(np.int32))
+    return np.argsort(-taps, kind="stable").astype(np.int32)
 
 
 # -- ConvV2 and the other forward kernels -----------------------------------------------------------
 
 
-def conv_v2(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
+def conv_v2(p: ConvProblem, v: Variant, target: Target) -> Plan:
     """Algorithm 1, a tile of images and output channels a position   X, W -> Y"""
-    Y = X.device.empty(s.Y, X.dtype)
+    s = p.shape
     grid = s.OH * s.OW * _tiles((s.N, v.tile["BM"]), (s.OC, v.tile["BN"]))
-    _position_launch("conv2d/conv_v2.cu", "conv_v2", grid, v, (Y, X, W, conv_v2_order(X.device, s), as_struct(s)))
-    return Y
+    arguments = (Named("Y"), Named("X"), Named("W"), Table(lambda: conv_v2_order(s)), as_struct(s))
+    launch = _position_launch("conv2d/conv_v2.cu", "conv_v2", grid, v, arguments)
+    return Plan(v.name, (launch,), {"Y": p.result})
 
 
-def _position_launch(source: str, entry: str, grid: int, v: Variant, args: tuple[Any, ...]) -> None:
-    args[0].device.launch(source, entry, grid, _threads(v.tile), args, v.tile, tile_bytes(v.tile))
+def _position_launch(source: str, entry: str, grid: int, v: Variant, arguments: tuple[Any, ...]) -> KernelLaunch:
+    return KernelLaunch(source, entry, grid, _threads(v.tile), arguments, v.tile, tile_bytes(v.tile))
 
 
-def implicit_gemm(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
+def implicit_gemm(p: ConvProblem, v: Variant, target: Target) -> Plan:
     """Any shape: output pixels times patches   X, W -> Y"""
-    Y = X.device.empty(s.Y, X.dtype)
+    s = p.shape
     grid = (_tiles((s.N * s.OH * s.OW, v.tile["BM"])), _tiles((s.OC, v.tile["BN"])))
-    X.device.launch("conv2d/implicit_gemm.cu", "implicit_gemm", grid, 256, (Y, X, W, as_struct(s)), v.tile)
-    return Y
+    arguments = (Named("Y"), Named("X"), Named("W"), as_struct(s))
+    launch = KernelLaunch("conv2d/implicit_gemm.cu", "implicit_gemm", grid, 256, arguments, v.tile)
+    return Plan(v.name, (launch,), {"Y": p.result})
 
 
 # -- KS-deconv --------------------------------------------------------------------------------------
 
 
-def kernel_split(W: Array, s: ConvShape) -> Array:
-    """Stage 1: split by residue, rotated, OC contiguous   W -> C (FH FW, IC, OC) of its dtype; freed after the use"""
-    C = W.device.empty((s.FH * s.FW, s.IC, s.OC), W.dtype)
+def kernel_split(p: ConvProblem) -> tuple[KernelLaunch, Buffer]:
+    """Stage 1: split by residue, rotated, OC contiguous   W -> C (FH FW, IC, OC) of its dtype"""
+    s = p.shape
     grid = (_tiles((s.IC, 32)), _tiles((s.OC, 32)), s.FH * s.FW)
-    W.device.launch(
-        "conv2d/kernel_split.cu", "kernel_split", grid, (32, 8), (C, W, as_struct(s)), {"TYPE": moved_type(W.dtype)}
+    launch = KernelLaunch(
+        "conv2d/kernel_split.cu",
+        "kernel_split",
+        grid,
+        (32, 8),
+        (Named("C"), Named("W"), as_struct(s)),
+        {"TYPE": moved_type(p.dtype)},
     )
-    return C
+    return launch, Buffer((s.FH * s.FW, s.IC, s.OC), p.dtype)
 
 
-def ks_deconv(dY: Array, W: Array, s: ConvShape, v: Variant) -> Array:
+def ks_deconv(p: ConvProblem, v: Variant, target: Target) -> Plan:
     """Algorithm 2B, a tile of images and input channels a position   dY, W -> dX"""
-    C = kernel_split(W, s)
-    dX = dY.device.empty(s.X, dY.dtype)
+    s = p.shape
+    split, C = kernel_split(p)
     grid = s.IH * s.IW * _tiles((s.N, v.tile["BM"]), (s.IC, v.tile["BN"]))
-    _position_launch(
-        "conv2d/ks_deconv.cu", "ks_deconv", grid, v, (dX, dY, C, ks_deconv_order(dY.device, s), as_struct(s))
-    )
-    return dX
+    arguments = (Named("dX"), Named("dY"), Named("C"), Table(lambda: ks_deconv_order(s)), as_struct(s))
+    launch = _position_launch("conv2d/ks_deconv.cu", "ks_deconv", grid, v, arguments)
+    return Plan(v.name, (split, launch), {"dX": p.result}, {"C": C})
 
 
-def ks_deconv_ffma(dY: Array, W: Array, s: ConvShape, v: Variant) -> Array:
+def ks_deconv_ffma(p: ConvProblem, v: Variant, target: Target) -> Plan:
     """Algorithm 2 for any shape, a grid layer a residue   dY, W -> dX"""
-    C = kernel_split(W, s)
-    dX = dY.device.empty(s.X, dY.dtype)
+    s = p.shape
+    split, C = kernel_split(p)
     positions = s.N * -(-s.IH // s.sh) * -(-s.IW // s.sw)
     grid = (_tiles((positions, v.tile["BM"])), _tiles((s.IC, v.tile["BN"])), s.sh * s.sw)
-    dY.device.launch("conv2d/ks_deconv_ffma.cu", "ks_deconv_ffma", grid, 256, (dX, dY, C, as_struct(s)), v.tile)
-    return dX
+    arguments = (Named("dX"), Named("dY"), Named("C"), as_struct(s))
+    launch = KernelLaunch("conv2d/ks_deconv_ffma.cu", "ks_deconv_ffma", grid, 256, arguments, v.tile)
+    return Plan(v.name, (split, launch), {"dX": p.result}, {"C": C})
 
 
 # -- Sk-dilated -------------------------------------------------------------------------------------
@@ -146,42 +154,51 @@ def segments(blocks: int, steps: int, s: ConvShape, multiprocessors: int) -> int
     return max(1, min(wanted, steps // 8, (64 << 20) // partial))
 
 
-def with_partial_sums(X: Array, s: ConvShape, GZ: int, launch: Any) -> Array:
-    part = X.device.empty((GZ, *s.W), np.float32)
-    launch(part)
-    return part.reshape(s.W) if GZ == 1 else sum_parts(part)
+def with_partial_sums(
+    p: ConvProblem,
+    v: Variant,
+    target: Target,
+    launches: tuple[KernelLaunch, ...],
+    GZ: int,
+    workspaces: Mapping[str, Buffer] | None = None,
+    **facts: Any,
+) -> Plan:
+    """The plan of a gradient of the weight whose kernel writes "part" (GZ, ..): their sums are dW."""
+    s, held = p.shape, dict(workspaces or {})
+    result = Buffer(s.W, FLOAT32)
+    if GZ == 1:  # the part is the result
+        renamed = tuple(launch.renamed({"part": "dW"}) for launch in launches)
+        return Plan(v.name, renamed, {"dW": result}, held, facts=facts)
+    held["part"] = Buffer((GZ, *s.W), FLOAT32)
+    sums = part_sums("part", "dW", GZ, s.OC * s.FH * s.FW * s.IC, target.multiprocessors)
+    return Plan(v.name, (*launches, *sums.launches), {"dW": result}, {**held, **sums.workspaces}, facts=facts)
 
 
-def sk_dilated(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
+def sk_dilated(p: ConvProblem, v: Variant, target: Target) -> Plan:
     """Algorithm 3B, a tap and a segment a block   X, dY -> dW float32"""
+    s = p.shape
     tiles = (_tiles((s.IC, v.tile["BN"])), _tiles((s.OC, v.tile["BM"])))
     taps = s.FH * s.FW
-    steps = s.OH * s.OW * -(-s.N // (ROW_BYTES // X.dtype.itemsize))
-    GZ = segments(tiles[0] * tiles[1] * taps, steps, s, X.device.properties.multiprocessors)
-
-    def launch(part: Array) -> None:
-        X.device.launch(
-            "conv2d/sk_dilated.cu",
-            "sk_dilated",
-            (*tiles, taps * GZ),
-            _threads(v.tile),
-            (part, X, dY, as_struct(s), GZ),
-            v.tile,
-            tile_bytes(v.tile),
-        )
-
-    return with_partial_sums(X, s, GZ, launch)
+    steps = s.OH * s.OW * -(-s.N // (ROW_BYTES // p.dtype.itemsize))
+    GZ = segments(tiles[0] * tiles[1] * taps, steps, s, target.multiprocessors)
+    launch = KernelLaunch(
+        "conv2d/sk_dilated.cu",
+        "sk_dilated",
+        (*tiles, taps * GZ),
+        _threads(v.tile),
+        (Named("part"), Named("X"), Named("dY"), as_struct(s), GZ),
+        v.tile,
+        tile_bytes(v.tile),
+    )
+    return with_partial_sums(p, v, target, (launch,), GZ)
 
 
-def sk_dilated_ffma(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
+def sk_dilated_ffma(p: ConvProblem, v: Variant, target: Target) -> Plan:
     """Algorithm 3 for any shape   X, dY -> dW"""
+    s = p.shape
     tiles = (_tiles((s.FH * s.FW * s.IC, v.tile["BN"])), _tiles((s.OC, v.tile["BM"])))
     steps = -(-s.N * s.OH * s.OW // v.tile["BK"])
-    GZ = segments(tiles[0] * tiles[1], steps, s, 2 * X.device.properties.multiprocessors)
-
-    def launch(part: Array) -> None:
-        X.device.launch(
-            "conv2d/sk_dilated_ffma.cu", "sk_dilated_ffma", (*tiles, GZ), 256, (part, X, dY, as_struct(s)), v.tile
-        )
-
-    return with_partial_sums(X, s, GZ, launch)
+    GZ = segments(tiles[0] * tiles[1], steps, s, 2 * target.multiprocessors)
+    arguments = (Named("part"), Named("X"), Named("dY"), as_struct(s))
+    launch = KernelLaunch("conv2d/sk_dilated_ffma.cu", "sk_dilated_ffma", (*tiles, GZ), 256, arguments, v.tile)
+    return with_partial_sums(p, v, target, (launch,), GZ)

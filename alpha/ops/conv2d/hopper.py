@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from alpha.ops.conv2d import wgmma
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variant import FORWARD, INPUT, WEIGHT, Condition, Target, Variant
+from alpha.ops.conv2d.variant import Condition, Variant
 
 REGISTERS = 168  # a thread of 384 at the launch; consumers then take 240
 
@@ -99,7 +100,7 @@ def _row(
     why: str = "",
     suffix: str = "",
 ) -> Variant:
-    algorithm, run = _ALGORITHMS[operator]
+    algorithm, make = _ALGORITHMS[operator]
     name = {"float32": "wgmma", "tf32": "tf32", "bf16": "bf16"}[precision]
     raw = {"TF32": "_raw", "FLOATS": "_made"}.get(operands, "")
     tile = {"BM": BM, "BN": BN, "OPERANDS": operands, "PLANES": planes, "BLOCKS": blocks}
@@ -107,7 +108,7 @@ def _row(
         f"{algorithm}_{name}{raw}_{BM}x{BN}{suffix}",
         operator,
         "cuda",
-        run,
+        make,
         why or f"Hopper, trimmed; a tile of {BM} x {BN}",
         can=_can,
         pays=pays,

@@ -12,12 +12,14 @@ each array is read once instead of twice. The caller promises that nothing is wr
 
 from __future__ import annotations
 
+import functools
 from contextvars import ContextVar, Token
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from alpha.ops.plan import KernelLaunch, Named
 from alpha.primitive import Array
 
 SLOTS = 4  # that are zeroed at a time: X, W and dY, and the dY of a second backward pass
@@ -54,7 +56,10 @@ class Magnitudes:
                 zeros = a.device.zeros((SLOTS,), np.uint32)
                 self._zeros[:] = [zeros.rows(i, i + 1) for i in range(SLOTS)]
             slots = [self._zeros.pop(0) for _ in missing]
-            _launch(missing, slots)
+            device = a.device
+            arrays = dict(zip("ab", missing, strict=False)) | dict(zip(("absmax_a", "absmax_b"), slots, strict=False))
+            sizes = tuple([(name, x.size) for name, x in zip("ab", missing, strict=False)])
+            absmax_launch(sizes, device.properties.multiprocessors).queue(device, arrays)
             self._found.update(zip(missing, slots, strict=True))
         return self._found[a], self._found[b]
 
@@ -67,13 +72,15 @@ def absmax(a: Array, b: Array) -> tuple[Array, Array]:
     return (_current.get() or Magnitudes()).of(a, b)
 
 
-def _launch(arrays: list[Array], slots: list[Array]) -> None:
-    """Of one array or two."""
-    device = arrays[0].device
-    fit = 8 * device.properties.multiprocessors
-    blocks = [max(1, min(fit, -(-x.size // 4096))) for x in arrays]
+@functools.lru_cache(maxsize=4096)
+def absmax_launch(operands: tuple[tuple[str, int], ...], multiprocessors: int) -> KernelLaunch:
+    """The launch of a plan that finds the magnitudes of one array or two, (name, elements) each.
+
+    It writes "absmax_a" and "absmax_b", which must be zero.
+    """
+    blocks = [max(1, min(8 * multiprocessors, -(-size // 4096))) for _, size in operands]
     arguments: list[Any] = []
-    for i in range(2):
-        there = i < len(arrays)
-        arguments += [slots[i], arrays[i], np.int64(arrays[i].size)] if there else [None, None, np.int64(0)]
-    device.launch("reduce/absmax.cu", "absmax", sum(blocks), 256, (*arguments, blocks[0]))
+    for slot, (name, size) in zip(("absmax_a", "absmax_b"), operands, strict=False):
+        arguments += [Named(slot), Named(name), np.int64(size)]
+    arguments += [None, None, np.int64(0)] * (2 - len(operands))
+    return KernelLaunch("reduce/absmax.cu", "absmax", sum(blocks), 256, (*arguments, blocks[0]))

@@ -1,4 +1,4 @@
-"""Launches of a network's first layer: few input channels, so that a band of the image fits shared memory.
+"""Plans of a network's first layer: few input channels, so that a band of the image fits shared memory.
 
 On tensor cores (mma.sync) from sm_80 on, for every precision; on FFMA for older GPUs.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from alpha.ops.conv2d.cuda import as_struct
+from alpha.ops.conv2d.cuda import as_struct, with_partial_sums
+from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.reduce import sum_parts
-from alpha.primitive import Array
+from alpha.ops.plan import KernelLaunch, Named, Plan
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.variant import Variant
@@ -52,36 +50,36 @@ def ffma_band(s: ConvShape) -> tuple[int, int]:
     return rows, band(rows)
 
 
-def direct_stem(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
+def direct_stem(p: ConvProblem, v: Variant, target: Target) -> Plan:
     """Filters and a band of X in shared memory   X, W -> Y"""
-    Y = X.device.empty(s.Y, X.dtype)
+    s = p.shape
     rows, band = ffma_band(s)
     grid = (s.N * _ceil(s.OH, rows), _ceil(s.OC, CHANNELS))
-    X.device.launch(
-        "conv2d/direct_stem.cu", "direct_stem", grid, 128, (Y, X, W, as_struct(s), rows), None, ffma_filters(s) + band
-    )
-    return Y
+    arguments = (Named("Y"), Named("X"), Named("W"), as_struct(s), rows)
+    shared = ffma_filters(s) + band
+    launch = KernelLaunch("conv2d/direct_stem.cu", "direct_stem", grid, 128, arguments, shared_bytes=shared)
+    return Plan(v.name, (launch,), {"Y": p.result})
 
 
-def direct_stem_weight(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
+def direct_stem_weight(p: ConvProblem, v: Variant, target: Target) -> Plan:
     """Bands of X in shared memory, partial sums by block and pixel group   X, dY -> dW"""
-    device, K = X.device, s.FH * s.FW * s.IC
+    s = p.shape
+    K = s.FH * s.FW * s.IC
     KT = 7 if K <= 28 else 10
     k_groups = _ceil(K, KT)
     P = max(1, 16 // k_groups)
     rows, band = ffma_band(s)
-    blocks = min(s.N * _ceil(s.OH, rows), 4 * device.properties.multiprocessors)
-    part = device.empty((blocks * P, *s.W), X.dtype)
-    device.launch(
+    blocks = min(s.N * _ceil(s.OH, rows), 4 * target.multiprocessors)
+    launch = KernelLaunch(
         "conv2d/direct_stem_weight.cu",
         "direct_stem_weight",
         (blocks, _ceil(s.OC, CHANNELS)),
         _ceil(16 * k_groups * P, 32) * 32,
-        (part, X, dY, as_struct(s), rows),
+        (Named("part"), Named("X"), Named("dY"), as_struct(s), rows),
         {"KT": KT, "P": P},
         band,
     )
-    return sum_parts(part)
+    return with_partial_sums(p, v, target, (launch,), blocks * P)
 
 
 # -- tensor cores -----------------------------------------------------------------------------------
@@ -117,23 +115,23 @@ def forward_band(s: ConvShape, planes: int) -> tuple[int, int]:
     return rows, shared(rows)
 
 
-def direct_stem_mma(X: Array, W: Array, s: ConvShape, v: Variant) -> Array:
+def direct_stem_mma(p: ConvProblem, v: Variant, target: Target) -> Plan:
     """Filters as fragments, pairs of neighbours of X in shared memory   X, W -> Y"""
-    Y = X.device.empty(s.Y, X.dtype)
+    s = p.shape
     rows, shared = forward_band(s, v.tile["PLANES"])
     depth = depth_blocks(s)
-    resident = (3 if depth == 1 else 2) * X.device.properties.multiprocessors
+    resident = (3 if depth == 1 else 2) * target.multiprocessors
     grid = (min(s.N * _ceil(s.OH, rows), resident), _ceil(s.OC, CHANNELS))
-    X.device.launch(
+    launch = KernelLaunch(
         "conv2d/direct_stem_mma.cu",
         "direct_stem_mma",
         grid,
         128,
-        (Y, X, W, as_struct(s), rows),
+        (Named("Y"), Named("X"), Named("W"), as_struct(s), rows),
         {**v.tile, "BLOCKS": depth},
         shared,
     )
-    return Y
+    return Plan(v.name, (launch,), {"Y": p.result})
 
 
 def weight_fragments(s: ConvShape) -> tuple[int, int]:
@@ -161,21 +159,20 @@ def weight_band(s: ConvShape, item: int) -> tuple[int, int]:
     return rows, shared(rows)
 
 
-def direct_stem_weight_mma(X: Array, dY: Array, s: ConvShape, v: Variant) -> Array:
+def direct_stem_weight_mma(p: ConvProblem, v: Variant, target: Target) -> Plan:
     """dY through a ring, bands of X beside it, partial sums by block   X, dY -> dW float32"""
-    device = X.device
-    rows, shared = weight_band(s, dY.dtype.itemsize)
+    s, item = p.shape, p.dtype.itemsize
+    rows, shared = weight_band(s, item)
     WN, NF = weight_fragments(s)
-    resident = 1 if WN > 1 and dY.dtype.itemsize == 4 else 2
-    blocks = min(s.N * _ceil(s.OH, rows), resident * device.properties.multiprocessors)
-    part = device.empty((blocks, *s.W), np.float32)
-    device.launch(
+    resident = 1 if WN > 1 and item == 4 else 2
+    blocks = min(s.N * _ceil(s.OH, rows), resident * target.multiprocessors)
+    launch = KernelLaunch(
         "conv2d/direct_stem_weight_mma.cu",
         "direct_stem_weight_mma",
         (blocks, _ceil(s.OC, CHANNELS)),
         256,
-        (part, X, dY, as_struct(s), rows),
+        (Named("part"), Named("X"), Named("dY"), as_struct(s), rows),
         {**v.tile, "WN": WN, "NF": NF},
         shared,
     )
-    return sum_parts(part)
+    return with_partial_sums(p, v, target, (launch,), blocks)

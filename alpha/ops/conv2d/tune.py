@@ -27,9 +27,9 @@ import numpy as np
 from alpha import config
 from alpha.errors import CompileError, OutOfMemoryError
 from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.conv2d.problem import OPERANDS
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variant import FORWARD, INPUT, WEIGHT, Variant
-from alpha.ops.dtypes import as_float32
+from alpha.ops.conv2d.variant import Variant
 from alpha.primitive import Array
 from alpha.runtime import Device
 from alpha.runtime.cuda.cache import source_root
@@ -52,31 +52,18 @@ def fastest(
     device: Device, operator: str, s: ConvShape, precision: str, rows: Sequence[Variant], default: Variant
 ) -> Variant:
     """The fastest of `rows` on `device`, by measurement in this run or an earlier one; `default` is the table's."""
+    from alpha.ops.conv2d.plan import compute  # which asks `choose`, and that asks here
+
     key = f"{operator} X {s.X} W {s.W} Y {s.Y} stride {(s.sh, s.sw)} padding {(s.ph, s.pw)} {precision}"
     by_name = {default.name: default, **{v.name: v for v in rows}}
 
     def calls() -> dict[str, Call]:
         dtype = BFLOAT16 if precision == "bf16" else FLOAT32
-        first, second = (scratch(device, getattr(s, name), dtype) for name in OPERANDS[operator])
+        first, second = (scratch(device, getattr(s, name.removeprefix("d")), dtype) for name in OPERANDS[operator])
 
-        def through_float32(v: Variant) -> Any:
-            return v.run(as_float32(first), as_float32(second), s, v)
-
-        return {
-            v.name: partial(v.run, first, second, s, v)
-            if dtype == FLOAT32 or v.precision == "bf16"
-            else partial(through_float32, v)
-            for v in by_name.values()
-        }
+        return {v.name: partial(compute, v, first, second, s) for v in by_name.values()}
 
     return by_name[winner(device, key, tuple(by_name), calls)]
-
-
-OPERANDS = {  # names of their shapes
-    FORWARD: ("X", "W"),
-    INPUT: ("Y", "W"),
-    WEIGHT: ("X", "Y"),
-}
 
 
 def winner(device: Device, key: str, names: Sequence[str], calls: Callable[[], Mapping[str, Call]]) -> str:

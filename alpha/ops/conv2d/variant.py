@@ -6,23 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.conv2d.problem import Target
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.runtime import Device
-
-FORWARD, INPUT, WEIGHT = "conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight"
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a choice depends on besides the shape."""
-
-    device: str  # "cpu" or "cuda"
-    compute_capability: tuple[int, int] = (0, 0)
-    multiprocessors: int = 0
-    # that a block may have: 64 KiB on sm_75, 99 on sm_86, 89 and 120, 163 on sm_80, 227 on sm_90 and 100
-    shared_bytes: int = 163 << 10
-    gpu: Device | None = field(default=None, compare=False)  # to time rows on, with ALPHA_TUNE=1
-
 
 Condition = Callable[[ConvShape, Target], bool]
 
@@ -46,17 +34,16 @@ def always(s: ConvShape, target: Target) -> bool:
 class Variant:
     """One way to compute one operator on one device.
 
-    `run(first, second, shape, variant)` takes the operator's arrays: (X, W), (dY, W) or (X, dY). `can` says whether it
-    computes a shape at all, `pays` whether it is worth it; `why` is the reason in words. No kernel of the row may need
-    more than `registers` a thread. A row that `fuses` takes a bias and the slope of an activation, too:
-    `run(first, second, shape, variant, bias, slope)`. One that `finds_moments` takes `ChannelMoments`, too,
-    and fills them. `ffma`: a CUDA row without tensor cores.
+    On cuda `make(problem, variant, target)` gives the plan; on cpu `make(first, second, shape)` gives the result. `can`
+    says whether it computes a shape at all, `pays` whether it is worth it; `why` is the reason in words. No kernel of
+    the row may need more than `registers` per thread. A row that `fuses` computes the bias and the activation of the
+    problem with the product, one that `finds_moments` its moments. `ffma`: a CUDA row without tensor cores.
     """
 
     name: str
     operator: str
     device: str
-    run: Callable[..., Any]
+    make: Callable[..., Any]
     why: str
     can: Condition = always
     pays: Condition = always
@@ -66,3 +53,11 @@ class Variant:
     fuses: bool = False
     finds_moments: bool = False
     ffma: bool = False
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.operator))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the operands that a row on cuda takes."""
+        return BFLOAT16 if self.precision == "bf16" else FLOAT32

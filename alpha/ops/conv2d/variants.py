@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from alpha.ops.conv2d import cpu, cuda, hopper, stem
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variant import FORWARD, INPUT, WEIGHT, Condition, Target, Variant
+from alpha.ops.conv2d.variant import Condition, Variant
 
 __all__ = ["FORWARD", "INPUT", "VARIANTS", "WEIGHT", "Condition", "Target", "Variant"]
 
@@ -79,7 +80,7 @@ TILE_FFMA = {"BM": 64, "BN": 64, "BK": 16}
 
 
 def _mma_rows(
-    algorithm: str, operator: str, run: Callable[..., Any], why: str, tile: Mapping[str, int], pays: Condition
+    algorithm: str, operator: str, make: Callable[..., Any], why: str, tile: Mapping[str, int], pays: Condition
 ) -> Iterator[Variant]:
     """One algorithm and tile on mma.sync, in each precision."""
     for precision, operands, item in (("bf16", "Bf16", 2), ("tf32", "Tf32", 4), ("float32", "Tf32x3", 4)):
@@ -89,7 +90,7 @@ def _mma_rows(
             f"{algorithm}{marker}_{tile['BM']}x{tile['BN']}",
             operator,
             "cuda",
-            run,
+            make,
             why,
             can=_tensor_tiles(item, tile),
             pays=pays,
@@ -105,29 +106,29 @@ VARIANTS: tuple[Variant, ...] = (
         "conv_v2_positions",
         FORWARD,
         "cpu",
-        lambda X, W, s, v: cpu.conv_v2_positions(X, W, s),
+        cpu.conv_v2_positions,
         "few positions, a large product each: no gathering",
         pays=lambda s, t: _large_products(s, t) and s.OH * s.OW <= 16,
     ),
-    Variant("conv_v2_patches", FORWARD, "cpu", lambda X, W, s, v: cpu.conv_v2_patches(X, W, s), "any shape"),
+    Variant("conv_v2_patches", FORWARD, "cpu", cpu.conv_v2_patches, "any shape"),
     Variant(
         "ks_deconv_positions",
         INPUT,
         "cpu",
-        lambda dY, W, s, v: cpu.ks_deconv_positions(dY, W, s),
+        cpu.ks_deconv_positions,
         "few positions, a large product each: no gathering",
         pays=lambda s, t: _large_products(s, t) and s.IH * s.IW <= 16,
     ),
-    Variant("ks_deconv_patches", INPUT, "cpu", lambda dY, W, s, v: cpu.ks_deconv_patches(dY, W, s), "any shape"),
+    Variant("ks_deconv_patches", INPUT, "cpu", cpu.ks_deconv_patches, "any shape"),
     Variant(
         "sk_dilated_taps",
         WEIGHT,
         "cpu",
-        lambda X, dY, s, v: cpu.sk_dilated_taps(X, dY, s),
+        cpu.sk_dilated_taps,
         "few positions: one long product a tap",
         pays=lambda s, t: _large_products(s, t) and s.OH * s.OW <= 16,
     ),
-    Variant("sk_dilated_patches", WEIGHT, "cpu", lambda X, dY, s, v: cpu.sk_dilated_patches(X, dY, s), "any shape"),
+    Variant("sk_dilated_patches", WEIGHT, "cpu", cpu.sk_dilated_patches, "any shape"),
     *hopper.FORWARD_ROWS,
     # -- CUDA: ConvV2 on tensor cores (3xTF32), one position a tile; then any shape on FFMA
     *_mma_rows(

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from math import prod
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,7 @@ class CudaDevice(Device):
         self._kernels = KernelTable(driver)
         self._maps: dict[Hashable, DeviceArray] = {}
         self._older_maps: dict[Hashable, DeviceArray] = {}
+        self._tables: WeakKeyDictionary[Any, DeviceArray] = WeakKeyDictionary()
         atexit.register(self.close)  # after the driver's own hook, hence run before it
 
     def _new_arena(self, kind: type[A], scratch: bool) -> A:
@@ -94,6 +96,13 @@ class CudaDevice(Device):
             return self.upload(source)
         with self.outside_capture():
             return self.upload(source)
+
+    def table(self, key: Any, make: Callable[[], HostArray]) -> DeviceArray:
+        """A `constant` that is made once and kept as long as `key` lives."""
+        found = self._tables.get(key)
+        if found is None:
+            found = self._tables[key] = self.constant(make())
+        return found
 
     @contextmanager
     def outside_capture(self) -> Iterator[None]:
@@ -316,6 +325,7 @@ class CudaDevice(Device):
                 graph.close()
             self._maps.clear()
             self._older_maps.clear()
+            self._tables.clear()
             self.scratch.close()
             self.arena.close()
             self._kernels.clear()

@@ -1,0 +1,149 @@
+"""From a problem to what runs for it: the row of the table, and the passes that it needs before and after.
+
+problem = ConvProblem(FORWARD, conv_shape(..), "tf32", Epilogue(bias=True))
+print(plan(problem, cuda_target(device)).describe())
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.activation import leaky_relu_forward
+from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.magnitudes import absmax, absmax_launch
+from alpha.ops.conv2d.problem import OPERANDS, RESULT, WEIGHT, ConvProblem, Epilogue, Target
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.variant import ChannelMoments, Variant
+from alpha.ops.dtypes import cast_launch, widest_vector
+from alpha.ops.elementwise import add, common_period, map_launch
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.primitive import Array
+from alpha.runtime import Device
+
+
+@functools.cache
+def cuda_target(device: Device) -> Target:
+    """What a GPU's plans depend on."""
+    properties = device.properties  # type: ignore[attr-defined]
+    return Target(
+        "cuda", properties.compute_capability, properties.multiprocessors, properties.shared_bytes_per_block, device
+    )
+
+
+def plan(problem: ConvProblem, target: Target) -> Plan:
+    """What runs for a problem on a GPU, by the row that `choose` takes."""
+    return plan_row(problem, row_for(problem, target), target)
+
+
+def row_for(problem: ConvProblem, target: Target) -> Variant:
+    """The row that computes a problem.
+
+    Operands in bfloat16 that no row takes are multiplied by a row for tf32, which keeps all their bits.
+    """
+    operator, s = problem.operator, problem.shape
+    if problem.dtype == BFLOAT16:
+        v = choose(operator, s, target, "bf16")
+        if v.precision == "bf16":
+            return v
+    return choose(operator, s, target, "tf32" if problem.precision == "bf16" else problem.precision)
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_row(problem: ConvProblem, v: Variant, target: Target) -> Plan:
+    """What this row does on a GPU for a problem, with what it does not do itself: casts, bias and activation."""
+    wide = problem.dtype == BFLOAT16 != v.dtype
+    asked = problem.epilogue
+    fused = asked if v.fuses else Epilogue()
+    own = replace(fused, moments=fused.moments and v.finds_moments and not wide)
+    inner: Plan = v.make(replace(problem, precision=v.precision, epilogue=own, dtype=v.dtype), v, target)
+    result = RESULT[problem.operator]
+    before: list[KernelLaunch] = []
+    after: list[KernelLaunch] = []
+    workspaces, outputs, facts = dict(inner.workspaces), dict(inner.outputs), dict(inner.facts)
+    renamed: dict[str, str] = {}
+    size = inner.outputs[result].size
+    if wide:
+        for name in OPERANDS[problem.operator]:
+            renamed[name] = f"{name} in float32"
+            workspaces[renamed[name]] = Buffer(problem.sizes(name), FLOAT32)
+            before.append(cast_launch(name, renamed[name], workspaces[renamed[name]].size, BFLOAT16, FLOAT32))
+        if facts.pop("scales", False):  # nobody else knows the magnitudes of arrays that live in this plan
+            sizes = tuple([(name, workspaces[name].size) for name in renamed.values()])
+            workspaces |= dict.fromkeys(("absmax_a", "absmax_b"), Buffer((1,), np.dtype(np.uint32), zeroed=True))
+            before.append(absmax_launch(sizes, target.multiprocessors))
+    last = result
+    if wide and problem.operator != WEIGHT:
+        last = renamed[result] = f"{result} in float32"
+        workspaces[last] = outputs[result]
+        outputs[result] = problem.result
+    if not v.fuses:
+        after += _epilogue(asked, last, (size, outputs[result].shape[-1]), v.dtype)
+    if last != result:
+        after.append(cast_launch(last, result, size, FLOAT32, BFLOAT16))
+    launches = (*before, *(launch.renamed(renamed) for launch in inner.launches), *after)
+    return replace(inner, launches=launches, outputs=outputs, workspaces=workspaces, facts=facts, reason=v.why)
+
+
+def _epilogue(epilogue: Epilogue, name: str, sizes: tuple[int, int], dtype: np.dtype[Any]) -> list[KernelLaunch]:
+    """Bias and activation as kernels of their own, on `sizes` = (elements, channels) of the array of that name."""
+    size, channels = sizes
+    array = name, size, dtype
+    launches = []
+    if epilogue.bias:
+        operands = (array, ("bias", channels, FLOAT32))
+        vector = widest_vector(dtype, common_period(size, operands))
+        launches.append(map_launch(add.expression, array, operands, vector))
+    if epilogue.activation:
+        vector = widest_vector(dtype, 0)
+        launches.append(map_launch(leaky_relu_forward.expression, array, (array,), vector, (Named("slope"),)))
+    return launches
+
+
+def compute(
+    v: Variant,
+    first: Array,
+    second: Array,
+    s: ConvShape,
+    bias: Array | None = None,
+    slope: float = 1.0,
+    moments: ChannelMoments | None = None,
+) -> Array:
+    """The result by this row   (X, W), (dY, W) or (X, dY), float32, float64 on cpu or bfloat16 on cuda
+
+    Fills `moments` if the row finds them.
+    """
+    if isinstance(first, np.ndarray):
+        Y: Array = v.make(first, second, s)
+        Y = Y if bias is None else add(Y, bias, out=Y)
+        return Y if slope == 1 else leaky_relu_forward(Y, p=slope, out=Y)
+    epilogue = Epilogue(bias is not None, slope != 1, moments is not None)
+    problem = ConvProblem(v.operator, s, v.precision, epilogue, first.dtype)
+    made = plan_row(problem, v, cuda_target(first.device))
+    return launch(made, problem, (first, second), bias, slope, moments)
+
+
+def launch(
+    p: Plan,
+    problem: ConvProblem,
+    operands: tuple[Array, Array],
+    bias: Array | None = None,
+    slope: float = 1.0,
+    moments: ChannelMoments | None = None,
+) -> Array:
+    """The result of a plan on a GPU. Arrays begin at multiples of 16 bytes. Fills `moments` if the plan finds them."""
+    arrays: dict[str, Any] = dict(zip(OPERANDS[problem.operator], operands, strict=True))
+    arrays["slope"] = float(slope)
+    if bias is not None:
+        arrays["bias"] = bias
+    if p.facts.get("scales"):
+        arrays["absmax_a"], arrays["absmax_b"] = absmax(*operands)
+    found = p.launch(operands[0].device, arrays)
+    if moments is not None:
+        moments.part, moments.counts = found.get("moments"), found.get("moment_counts")
+    result: Array = found[RESULT[problem.operator]]
+    return result

@@ -1,0 +1,80 @@
+"""What is asked of a convolution: the operator, its sizes, the precision, and what is done with the results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from alpha.numerics import FLOAT32
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.plan import Buffer
+from alpha.runtime import Device
+
+FORWARD, INPUT, WEIGHT = "conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight"
+
+# names of each operator's operands and result, which are also those of their sizes in ConvShape
+OPERANDS = {FORWARD: ("X", "W"), INPUT: ("dY", "W"), WEIGHT: ("X", "dY")}
+RESULT = {FORWARD: "Y", INPUT: "dX", WEIGHT: "dW"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a choice depends on besides the problem."""
+
+    device: str  # "cpu" or "cuda"
+    compute_capability: tuple[int, int] = (0, 0)
+    multiprocessors: int = 0
+    # that a block may have: 64 KiB on sm_75, 99 on sm_86, 89 and 120, 163 on sm_80, 227 on sm_90 and 100
+    shared_bytes: int = 163 << 10
+    gpu: Device | None = field(default=None, compare=False)  # to time rows on, with ALPHA_TUNE=1
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What is done with the results before they are written.
+
+    Attributes:
+        bias: whether a number is added to each channel.
+        activation: whether a leaky ReLU comes after that; its slope is given at the launch.
+        moments: whether the mean and the squared deviations of each channel are found, too, if the kernel can.
+    """
+
+    bias: bool = False
+    activation: bool = False
+    moments: bool = False
+
+    @property
+    def changes_results(self) -> bool:
+        return self.bias or self.activation
+
+
+PLAIN = Epilogue()
+
+
+@dataclass(frozen=True)
+class ConvProblem:
+    """One of the three operators of a convolution.
+
+    Attributes:
+        precision: "float32", "tf32" or "bf16": how exact the products must be.
+        dtype: of both operands, and of the result but for the gradient of the weight, which is float32: bfloat16 or
+            float32.
+    """
+
+    operator: str
+    shape: ConvShape
+    precision: str = "float32"
+    epilogue: Epilogue = PLAIN
+    dtype: np.dtype[Any] = FLOAT32
+
+    @property
+    def result(self) -> Buffer:
+        """The array of the result."""
+        return Buffer(self.sizes(RESULT[self.operator]), FLOAT32 if self.operator == WEIGHT else self.dtype)
+
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """Of X, W, Y or one of their gradients."""
+        found: tuple[int, ...] = getattr(self.shape, name.removeprefix("d"))
+        return found
