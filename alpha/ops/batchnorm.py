@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, need_activations, need_float32, vector_width
 from alpha.ops.options import real
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.reduce import column_block, column_splits
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
@@ -146,23 +148,25 @@ def _(
 MERGE, MERGE_MANY = (32, 16), (2, 256)  # blocks that join segments, or thousands: channels, lanes
 
 
-def _columns(X: Array, *others: Array, most: int = 8) -> tuple[int, tuple[int, int], int, int]:
-    """(vector, at most `most`, block, tiles of channels, lanes) of the kernels that go through X (R, C)."""
-    R, C = X.shape
-    vector = min(most, vector_width(X, *others, along=C))
+def _columns(R: int, C: int, vector: int) -> tuple[tuple[int, int], int, int]:
+    """(block, tiles of channels, lanes) of the kernels that go through X (R, C)."""
     across, lanes, _ = column_block(1, R, C // vector)
-    return vector, (across, lanes), -(-C // (vector * across)), lanes
+    return (across, lanes), -(-C // (vector * across)), lanes
 
 
-def _macros(X: Array, vector: int) -> dict[str, int | str]:
-    return {"TYPE": CUDA_TYPES[X.dtype], "VECTOR": vector}
+def _macros(dtype: np.dtype[Any], vector: int) -> dict[str, int | str]:
+    return {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector}
 
 
-def _stream(X: Array, *others: Array) -> tuple[tuple[int, int], tuple[int, int], int, int]:
-    """(grid, block, rows a block, vector) of a pass that reads and writes (R, C) once."""
-    vector, block, tiles, lanes = _columns(X, *others)
-    rows = 8 * lanes
-    return (-(-X.shape[0] // rows), tiles), block, rows, vector
+def _sizes(X: Array, *others: Array) -> tuple[int, int, np.dtype[Any], int, int]:
+    """What the plans below depend on: R, C, dtype, elements of a load, multiprocessors."""
+    R, C = X.shape
+    return R, C, X.dtype, vector_width(X, *others, along=C), X.device.properties.multiprocessors
+
+
+def _numbers(C: int, *names: str) -> dict[str, Buffer]:
+    """A float32 number per channel for each name."""
+    return dict.fromkeys(names, Buffer((C,), FLOAT32))
 
 
 @channel_moments.impl("cuda")
@@ -171,61 +175,80 @@ def _(
 ) -> tuple[Array, Array]:
     need_activations("batch_norm", X)
     need_float32("batch_norm", *(a for a in (running_mean, running_var) if a is not None))
-    R, C = X.shape
-    device = X.device
-    mean, var = device.empty((C,), FLOAT32), device.empty((C,), FLOAT32)
-    vector, block, tiles, lanes = _columns(X)
-    macros = _macros(X, vector)
-    if moments is not None:
-        device.launch(
+    given = {"running_mean": running_mean, "running_var": running_var, "momentum": float(momentum)}
+    if moments is None:
+        plan, given["X"] = _plan_moments(*_sizes(X)), X
+    else:
+        plan = _plan_merge(*_sizes(X)[1:4], moments.part.shape[1])
+        given |= {"part": moments.part, "counts": moments.counts}
+    found = plan.launch(X.device, given)
+    return found["mean"], found["var"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_moments(R: int, C: int, dtype: np.dtype[Any], vector: int, multiprocessors: int) -> Plan:
+    """Mean and variance of the channels of X: of segments of rows, which a second kernel merges."""
+    block, tiles, lanes = _columns(R, C, vector)
+    splits, rows = column_splits(multiprocessors, R, lanes, tiles)
+    macros = _macros(dtype, vector)
+    running = map(Named, ("running_mean", "running_var", "momentum"))
+    launches = (
+        KernelLaunch(
+            "batchnorm/moments.cu", "moments", (tiles, splits), block, (Named("part"), Named("X"), R, C, rows), macros
+        ),
+        KernelLaunch(
             "batchnorm/moments.cu",
-            "merge_counted_moments",
-            -(-C // MERGE_MANY[0]),
-            MERGE_MANY,
-            (
-                mean,
-                var,
-                moments.part,
-                moments.counts,
-                running_mean,
-                running_var,
-                float(momentum),
-                C,
-                moments.part.shape[1],
-            ),
+            "merge_moments",
+            -(-C // MERGE[0]),
+            MERGE,
+            (Named("mean"), Named("var"), Named("part"), *running, R, C, rows, splits),
             macros,
-        )
-        return mean, var
-    splits, rows = column_splits(device.properties.multiprocessors, R, lanes, tiles)
-    part = device.empty((2, splits, C), FLOAT32)
-    device.launch("batchnorm/moments.cu", "moments", (tiles, splits), block, (part, X, R, C, rows), macros)
-    device.launch(
-        "batchnorm/moments.cu",
-        "merge_moments",
-        -(-C // MERGE[0]),
-        MERGE,
-        (mean, var, part, running_mean, running_var, float(momentum), R, C, rows, splits),
-        macros,
+        ),
     )
-    return mean, var
+    workspaces = {"part": Buffer((2, splits, C), FLOAT32)}
+    return Plan("channel_moments", launches, _numbers(C, "mean", "var"), workspaces)
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_merge(C: int, dtype: np.dtype[Any], vector: int, parts: int) -> Plan:
+    """Mean and variance of the channels of X from the moments that a convolution has found with it."""
+    names = ("mean", "var", "part", "counts", "running_mean", "running_var", "momentum")
+    launch = KernelLaunch(
+        "batchnorm/moments.cu",
+        "merge_counted_moments",
+        -(-C // MERGE_MANY[0]),
+        MERGE_MANY,
+        (*map(Named, names), C, parts),
+        _macros(dtype, vector),
+    )
+    return Plan("merge_counted_moments", (launch,), _numbers(C, "mean", "var"))
 
 
 @batch_norm_apply.impl("cuda")
 def _(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
     need_activations("batch_norm", X)
     need_float32("batch_norm", mean, var, weight, bias)
-    Y = X.device.empty(X.shape, X.dtype)
-    if X.size:
-        grid, block, rows, vector = _stream(X, Y, mean, var, weight, bias)
-        X.device.launch(
-            "batchnorm/apply.cu",
-            "apply",
-            grid,
-            block,
-            (Y, X, mean, var, weight, bias, float(eps), *X.shape, rows),
-            _macros(X, vector),
-        )
-    return Y
+    if not X.size:
+        return X.device.empty(X.shape, X.dtype)
+    given = {"X": X, "mean": mean, "var": var, "weight": weight, "bias": bias}
+    plan = _plan_apply(*_sizes(*given.values())[:4])
+    return plan.launch(X.device, {**given, "eps": float(eps)})["Y"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_apply(R: int, C: int, dtype: np.dtype[Any], vector: int) -> Plan:
+    block, tiles, lanes = _columns(R, C, vector)
+    rows = 8 * lanes
+    names = ("Y", "X", "mean", "var", "weight", "bias", "eps")
+    launch = KernelLaunch(
+        "batchnorm/apply.cu",
+        "apply",
+        (-(-R // rows), tiles),
+        block,
+        (*map(Named, names), R, C, rows),
+        _macros(dtype, vector),
+    )
+    return Plan("batch_norm_apply", (launch,), {"Y": Buffer((R, C), dtype)})
 
 
 @batch_norm_gradients.impl("cuda")
@@ -234,45 +257,53 @@ def _(
 ) -> tuple[Array, Array, Array]:
     need_activations("batch_norm", dY, X)
     need_float32("batch_norm", mean, var, weight)
-    R, C = X.shape
     device = X.device
     if X.size == 0:
-        return device.zeros((R, C), X.dtype), *(device.zeros((C,), FLOAT32) for _ in range(2))
-    vector, block, tiles, lanes = _columns(X, dY, mean, var, weight)
-    splits, segment = column_splits(device.properties.multiprocessors, R, lanes, tiles)
-    part = device.empty((2, splits, C), FLOAT32)
-    dw, db = device.empty((C,), FLOAT32), device.empty((C,), FLOAT32)
-    dX = device.empty(X.shape, X.dtype)
-    macros = _macros(X, vector)
-    device.launch(
+        return device.zeros(X.shape, X.dtype), *(device.zeros((X.shape[1],), FLOAT32) for _ in range(2))
+    given = {"X": X, "dY": dY, "mean": mean, "var": var, "weight": weight}
+    plan = _plan_gradients(*_sizes(*given.values()), batch)
+    found = plan.launch(device, {**given, "eps": float(eps)})
+    return found["dX"], found["dw"], found["db"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_gradients(R: int, C: int, dtype: np.dtype[Any], vector: int, multiprocessors: int, batch: bool) -> Plan:
+    """Sums over segments of rows, merged; then dX."""
+    block, tiles, lanes = _columns(R, C, vector)
+    splits, segment = column_splits(multiprocessors, R, lanes, tiles)
+    macros = _macros(dtype, vector)
+    sums = KernelLaunch(
         "batchnorm/gradient_sums.cu",
         "gradient_sums",
         (tiles, splits),
         block,
-        (part, dY, X, mean, R, C, segment),
+        (*map(Named, ("part", "dY", "X", "mean")), R, C, segment),
         macros,
     )
-    device.launch(
+    merge = KernelLaunch(
         "batchnorm/gradient_sums.cu",
         "merge_sums",
         -(-C // MERGE[0]),
         MERGE,
-        (dw, db, part, var, float(eps), C, splits),
+        (*map(Named, ("dw", "db", "part", "var", "eps")), C, splits),
         macros,
     )
     if vector > 4:  # wider packs of four numbers a column do not fit the registers
-        vector, block, tiles, lanes = _columns(X, dY, mean, var, weight, most=4)
-        macros = _macros(X, vector)
+        vector = 4
+        block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
-    device.launch(
+    names = ("dX", "dY", "X", "mean", "var", "weight", "dw", "db", "eps")
+    gradient = KernelLaunch(
         "batchnorm/input_gradient.cu",
         "input_gradient",
         (-(-R // rows), tiles),
         block,
-        (dX, dY, X, mean, var, weight, dw, db, float(eps), R, C, rows, int(batch)),
-        macros,
+        (*map(Named, names), R, C, rows, int(batch)),
+        _macros(dtype, vector),
     )
-    return dX, dw, db
+    outputs = {**_numbers(C, "dw", "db"), "dX": Buffer((R, C), dtype)}
+    workspaces = {"part": Buffer((2, splits, C), FLOAT32)}
+    return Plan("batch_norm_gradients", (sums, merge, gradient), outputs, workspaces)
 
 
 class BatchNorm(Function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from alpha import rng
 from alpha.autograd import Function
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, number, vector_width
 from alpha.ops.options import only_offered, real
+from alpha.ops.plan import KernelLaunch, Named, Plan
 from alpha.primitive import Array, primitive
 from alpha.rng import Stream
 from alpha.runtime.recording import StepValue
@@ -47,22 +49,24 @@ def _(X: Array, stream: StepValue[Stream], p: float) -> Array:
         return X.device.zeros(X.shape, X.dtype)
     Y = X.device.empty(X.shape, X.dtype)
     if X.size:
-        X.device.launch(
-            "dropout/dropout.cu",
-            "dropout",
-            -(-X.size // (4 * BLOCK)),
-            BLOCK,
-            (
-                Y,
-                X,
-                np.int64(X.size),
-                *X.device.step_value(stream, _stream_numbers),
-                _threshold(p),
-                number(X.dtype)(1.0 / (1.0 - p)),
-            ),
-            {"TYPE": CUDA_TYPES[X.dtype], "VECTOR": min(4, vector_width(X, Y))},
-        )
+        numbers, address = X.device.step_value(stream, _stream_numbers)
+        given = {"Y": Y, "X": X, "stream": numbers, "address": address}
+        given |= {"threshold": _threshold(p), "scale": number(X.dtype)(1.0 / (1.0 - p))}
+        _plan(X.size, X.dtype, min(4, vector_width(X, Y))).launch(X.device, given)
     return Y
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(size: int, dtype: np.dtype[Any], vector: int) -> Plan:
+    launch = KernelLaunch(
+        "dropout/dropout.cu",
+        "dropout",
+        -(-size // (4 * BLOCK)),
+        BLOCK,
+        (Named("Y"), Named("X"), np.int64(size), *map(Named, ("stream", "address", "threshold", "scale"))),
+        {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector},
+    )
+    return Plan("dropout", (launch,), {})
 
 
 def _threshold(p: float) -> np.uint32:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from alpha.numerics import FLOAT32
 from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, need_activations
 from alpha.ops.elementwise import broadcast_to, divide, elementwise
 from alpha.ops.options import integer, only_offered, real
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.reduce import sum_middle
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
@@ -61,19 +63,25 @@ def _(X: Array, labels: Array, smoothing: float, ignore: int) -> tuple[Array, Ar
 
 @softmax_cross_entropy.impl("cuda")
 def _(X: Array, labels: Array, smoothing: float, ignore: int) -> tuple[Array, Array]:
-    N, C = X.shape
     need_activations("cross_entropy", X)
-    P, dX = X.device.empty((2, N), FLOAT32), X.device.empty(X.shape, X.dtype)
+    plan = _plan(*X.shape, X.dtype, labels.dtype)
+    given = {"X": X, "labels": labels, "smoothing": float(smoothing), "ignore": np.int64(ignore)}
+    found = plan.launch(X.device, given)
+    return found["P"], found["dX"]
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(N: int, C: int, dtype: np.dtype[Any], of_labels: np.dtype[Any]) -> Plan:
     lanes, rows = (32, ROWS) if C < LONG else (256, 1)
-    X.device.launch(
+    launch = KernelLaunch(
         "loss/softmax_cross_entropy.cu",
         "softmax_cross_entropy",
         -(-N // rows),
         (lanes, rows),
-        (P, dX, X, labels, N, C, float(smoothing), np.int64(ignore)),
-        {"LANES": lanes, "ROWS": rows, "TYPE": CUDA_TYPES[X.dtype], "LABEL": CUDA_TYPES[labels.dtype]},
+        (*map(Named, ("P", "dX", "X", "labels")), N, C, Named("smoothing"), Named("ignore")),
+        {"LANES": lanes, "ROWS": rows, "TYPE": CUDA_TYPES[dtype], "LABEL": CUDA_TYPES[of_labels]},
     )
-    return P, dX
+    return Plan("softmax_cross_entropy", (launch,), {"P": Buffer((2, N), FLOAT32), "dX": Buffer((N, C), dtype)})
 
 
 def _scaled_cpu(y: Array, a: Array, b: Array) -> None:

@@ -26,7 +26,8 @@ from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.variant import Variant
 from alpha.ops.dtypes import as_dtype, as_float32, need_activations
-from alpha.ops.reduce import sum_parts
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.reduce import part_sums
 from alpha.primitive import Array
 from alpha.runtime import Device
 
@@ -166,11 +167,16 @@ def _calls(p: Product, v: Variant, device: Device) -> dict[str, Callable[[], Arr
 
 def ffma(p: Product, A: Array, B: Array) -> Array:
     """A (D, M, K) or (D, K, M), B (D, K, N) or (D, N, K), float32 -> Y (D, M, N)"""
-    D, M, N, K = p[:4]
-    device = A.device
     whole = A.shape[2] % 4 == 0 and B.shape[2] % 4 == 0
     vector = 4 if whole and aligned(A, B) else 1
-    processors = device.properties.multiprocessors
+    plan = _plan_ffma(p, B.shape[0] == 1, vector, A.device.properties.multiprocessors)
+    return plan.launch(A.device, {"A": A, "B": B})["Y"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_ffma(p: Product, one_b: bool, vector: int, processors: int) -> Plan:
+    """The product by cuda/matmul; `one_b`: one B serves every A; `vector`: elements of a load."""
+    D, M, N, K = p[:4]
     # the large tile where it fills the device; its loads one by one would need too many registers
     tile = LARGE if vector == 4 and _blocks(D, M, N, LARGE) >= processors else SMALL
     blocks = _blocks(D, M, N, tile)
@@ -179,13 +185,15 @@ def ffma(p: Product, A: Array, B: Array) -> Array:
     splits = max(1, min(2 * processors // blocks, steps // 8))
     depth = -(-steps // splits) * DEPTH
     splits = -(-K // depth)
-    part = device.empty((splits, D, M, N), A.dtype)
-    device.launch(
+    sums = Plan("none", (), {}) if splits == 1 else part_sums("part", "Y", splits, D * M * N, processors)
+    workspaces = {} if splits == 1 else {"part": Buffer((splits, D, M, N), FLOAT32), **sums.workspaces}
+    result = Named("Y" if splits == 1 else "part")
+    launch = KernelLaunch(
         "matmul/matmul.cu",
         "matmul",
         blocks * splits,
         THREADS,
-        (part, A, B, M, N, K, D, depth, int(B.shape[0] == 1)),
+        (result, Named("A"), Named("B"), M, N, K, D, depth, int(one_b)),
         {
             "TRANSPOSE_A": int(p.transpose_a),
             "TRANSPOSE_B": int(p.transpose_b),
@@ -195,7 +203,7 @@ def ffma(p: Product, A: Array, B: Array) -> Array:
             "VECTOR": vector,
         },
     )
-    return part.reshape(D, M, N) if splits == 1 else sum_parts(part)
+    return Plan(FFMA, (launch, *sums.launches), {"Y": Buffer((D, M, N), FLOAT32)}, workspaces)
 
 
 def _blocks(D: int, M: int, N: int, tile: tuple[int, int]) -> int:

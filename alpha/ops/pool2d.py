@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, stream_grid, vector_width
 from alpha.ops.options import Pair, integer, only_offered, pair
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.pool_shape import PoolShape, pool_shape
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
@@ -147,47 +149,54 @@ def _(dY: Array, s: PoolShape) -> Array:
     return as_dtype(dX, dtype)
 
 
-def _launch(kind: str, way: str, arrays: tuple[Array, ...], s: PoolShape) -> None:
-    result = arrays[0]
-    vector = vector_width(*arrays, along=s.C)
-    macros = stream_grid(result.size, vector)[1]
-    result.device.launch(
+@functools.lru_cache(maxsize=4096)
+def _plan(kind: str, way: str, s: PoolShape, dtype: np.dtype[Any], vector: int) -> Plan:
+    """One kernel: forward X -> Y, I; backward dY, I -> dX. An average has no indices I of the largest."""
+    whole, pooled = (s.N, s.IH, s.IW, s.C), (s.N, s.OH, s.OW, s.C)
+    result = Buffer(pooled if way == "forward" else whole, dtype)
+    names: tuple[str, ...] = ("Y", "I", "X") if way == "forward" else ("dX", "dY", "I")
+    outputs = {names[0]: result}
+    if kind == "avg_pool2d":
+        names = tuple([name for name in names if name != "I"])
+    elif way == "forward":
+        outputs["I"] = Buffer(pooled, np.dtype(np.uint8))
+    launch = KernelLaunch(
         f"pool2d/{kind}.cu",
         f"{kind}_{way}",
         -(-result.size // (BLOCK * vector)),
         BLOCK,
-        (*arrays, s.N, s.IH, s.IW, s.C, s.OH, s.OW),
-        {"TYPE": CUDA_TYPES[result.dtype], "VECTOR": vector, "INDEX": macros["INDEX"], **s.macros()},
+        (*map(Named, names), s.N, s.IH, s.IW, s.C, s.OH, s.OW),
+        {
+            "TYPE": CUDA_TYPES[dtype],
+            "VECTOR": vector,
+            "INDEX": stream_grid(result.size, vector)[1]["INDEX"],
+            **s.macros(),
+        },
     )
+    return Plan(f"{kind}_{way}", (launch,), outputs)
 
 
 @max_pool2d_forward.impl("cuda")
 def _(X: Array, s: PoolShape) -> tuple[Array, Array]:
-    Y = X.device.empty((s.N, s.OH, s.OW, s.C), X.dtype)
-    I = X.device.empty(Y.shape, np.uint8)
-    _launch("max_pool2d", "forward", (Y, I, X), s)
-    return Y, I
+    found = _plan("max_pool2d", "forward", s, X.dtype, vector_width(X, along=s.C)).launch(X.device, {"X": X})
+    return found["Y"], found["I"]
 
 
 @max_pool2d_backward.impl("cuda")
 def _(dY: Array, I: Array, s: PoolShape) -> Array:
-    dX = dY.device.empty((s.N, s.IH, s.IW, s.C), dY.dtype)
-    _launch("max_pool2d", "backward", (dX, dY, I), s)
-    return dX
+    plan = _plan("max_pool2d", "backward", s, dY.dtype, vector_width(dY, I, along=s.C))
+    return plan.launch(dY.device, {"dY": dY, "I": I})["dX"]
 
 
 @avg_pool2d_forward.impl("cuda")
 def _(X: Array, s: PoolShape) -> Array:
-    Y = X.device.empty((s.N, s.OH, s.OW, s.C), X.dtype)
-    _launch("avg_pool2d", "forward", (Y, X), s)
-    return Y
+    return _plan("avg_pool2d", "forward", s, X.dtype, vector_width(X, along=s.C)).launch(X.device, {"X": X})["Y"]
 
 
 @avg_pool2d_backward.impl("cuda")
 def _(dY: Array, s: PoolShape) -> Array:
-    dX = dY.device.empty((s.N, s.IH, s.IW, s.C), dY.dtype)
-    _launch("avg_pool2d", "backward", (dX, dY), s)
-    return dX
+    plan = _plan("avg_pool2d", "backward", s, dY.dtype, vector_width(dY, along=s.C))
+    return plan.launch(dY.device, {"dY": dY})["dX"]
 
 
 class MaxPool2d(Function):
