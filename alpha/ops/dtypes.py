@@ -47,7 +47,7 @@ def vector_width(*arrays: Array, along: int = 0) -> int:
     """
     addresses, halves = 0, False
     for array in arrays:
-        addresses |= array.address
+        addresses |= array.block.address + array.offset  # `address`, without a call
         halves |= array.dtype.itemsize == 2
     for pack in (8, 4) if halves else (4,):
         if along % pack == 0 and (

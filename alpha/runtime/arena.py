@@ -236,8 +236,10 @@ class Arena:
 
     def _settle(self) -> None:
         """Put all returned blocks on the free lists, joined with their neighbours; the lock is held."""
-        self._take_back()
-        self._coalesce_fresh()
+        if self._returned:
+            self._take_back()
+        if self._fresh:
+            self._coalesce_fresh()
 
     def _coalesce_fresh(self) -> None:
         for size, addresses in self._fresh.items():
@@ -247,21 +249,19 @@ class Arena:
 
     def _coalesce(self, address: int, size: int) -> None:
         """Add a free block, joined with the free blocks beside it."""
-        left = None if self._apart(address) else self._by_end.get(address)
+        # no block may cross the beginning of a segment, but in a range
+        apart = self._segments if self._growth is not Growth.RANGE else ()
+        left = None if address in apart else self._by_end.get(address)
         if left is not None:
             length = self._by_start[left]
             self._remove_free(left, length)
             address, size = left, size + length
         end = address + size
-        length = 0 if self._apart(end) else self._by_start.get(end, 0)
+        length = 0 if end in apart else self._by_start.get(end, 0)
         if length:
             self._remove_free(end, length)
             size += length
         self._add_free(address, size)
-
-    def _apart(self, address: int) -> bool:
-        """Whether no block may cross this address, because a segment begins there."""
-        return self._growth is not Growth.RANGE and address in self._segments
 
     def _add_free(self, address: int, size: int) -> None:
         insort(self._by_size, (size, address))

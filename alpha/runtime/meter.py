@@ -33,11 +33,13 @@ class Meter:
 
     def use(self, nbytes: int, blocks: int) -> None:
         """Add to what is in use; negative numbers take away."""
-        self.in_use += nbytes
-        self.blocks += blocks
-        self.peak = max(self.peak, self.in_use)
-        if self.total is not None:
-            self.total.use(nbytes, blocks)
+        meter: Meter | None = self
+        while meter is not None:
+            meter.in_use += nbytes
+            meter.blocks += blocks
+            if meter.in_use > meter.peak:
+                meter.peak = meter.in_use
+            meter = meter.total
 
     def reserve(self, nbytes: int) -> None:
         """Add to what is held; a negative number takes away."""

@@ -40,7 +40,9 @@ class DeviceArray:
     def reshape(self, *shape: int | Shape) -> DeviceArray:
         """The same elements under another shape; one size may be -1. Else `ShapeError`."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-        target = self._resolve(tuple(int(size) for size in sizes))  # type: ignore[arg-type]
+        target: Shape = tuple(map(int, sizes))  # type: ignore[arg-type]
+        if min(target, default=0) < 0 or prod(target) != self.size:
+            target = self._resolve(target)
         return DeviceArray(self.device, self.block, self.offset, target, self.dtype)
 
     def rows(self, start: int, stop: int) -> DeviceArray:

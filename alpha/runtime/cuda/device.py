@@ -196,7 +196,7 @@ class CudaDevice(Device):
         int32, float -> float32, numpy scalar -> as it is, aligned structured `np.void` -> by value,
         None -> null pointer. `CompileError` or `DeviceError` name the kernel and its launch.
         """
-        self.kernel(source, entry, defines, shared_bytes).launch(grid, block, args)
+        self._kernels.get(source, entry, defines, shared_bytes).launch(grid, block, args)
 
     def kernel(
         self, source: str, entry: str, defines: Mapping[str, Define] | None = None, shared_bytes: int = 0
@@ -213,7 +213,7 @@ class CudaDevice(Device):
         The copy engine caches maps by where they lie, and no kernel tells it that another lies there now. So the memory
         of a map goes back only after MAX_TENSOR_MAPS others have been used since it was, more than any cache has.
         """
-        key = (layout, array.address, array.dtype, array.shape)
+        key = (layout, array.block.address + array.offset, array.dtype, array.shape)
         self.use(array)
         held = self._maps.get(key)
         if held is None:

@@ -62,7 +62,8 @@ class Packer:
     def pack(self, args: Sequence[Any]) -> PackedArguments:
         values = list(args)
         for i in self._arrays:
-            values[i] = values[i].address
+            array = values[i]
+            values[i] = array.block.address + array.offset  # `address`, without a call
         for i in self._nulls:
             values[i] = 0
         for i in self._structs:
