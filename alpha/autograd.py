@@ -57,14 +57,14 @@ class HookHandle:
 
 
 class Function:
-    """One recorded operator. Subclasses define `forward(*arrays, **options)` and `backward(dY)`.
+    """One recorded operator. Subclasses define `forward(X, .., *, option, ..)` and `backward(dY)`.
 
-    `forward` returns the output array, a new one or the memory of an input (a view), and keeps what the gradient needs
-    with `self.save(...)` (arrays of inputs or of the output, guarded against later in-place writes) or as plain
-    attributes. `backward` takes the output's gradient array and returns one gradient, or None, per input;
-    `self.needs[i]` tells which are wanted. A gradient has the shape, dtype and device of its input. It may be `dY` or
-    a saved array itself, and two gradients may be one array; an array that the Function keeps as a plain attribute
-    must be copied.
+    `forward` takes the arrays of the inputs (None for an input that is left out) and the options of `apply`. It returns
+    the output array, a new one or the memory of an input (a view), and keeps what the gradient needs with
+    `self.save(...)` (arrays of inputs or of the output, guarded against later in-place writes) or as plain attributes.
+    `backward` takes the output's gradient array and returns one gradient, or None, per input; `self.needs[i]` tells
+    which are wanted. A gradient has the shape, dtype and device of its input. It may be `dY` or a saved array itself,
+    and two gradients may be one array; an array that the Function keeps as a plain attribute must be copied.
     """
 
     needs: tuple[bool, ...] = ()
@@ -83,8 +83,10 @@ class Function:
     def name(self) -> str:
         return type(self).__name__
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
+    def _no_forward(self, *arrays: Array | None, **options: Any) -> Array:
         raise DeviceError(f"{self.name} has no forward")
+
+    forward: Callable[..., Array] = _no_forward  # a subclass names its arrays and options
 
     def backward(self, dY: Array) -> Any:
         raise GradientError(f"{self.name} has no gradient rule")

@@ -51,9 +51,9 @@ class Activation:
         run = self.forward
 
         class Step(Function):
-            def forward(self, *arrays: Array, **options: Any) -> Array:
-                X, self.p, self.q = arrays[0], options["p"], options["q"]
-                Y = run(X, p=self.p, q=self.q, out=X if self.inplace else None)
+            def forward(self, X: Array, *, p: float, q: float) -> Array:
+                self.p, self.q = p, q
+                Y = run(X, p=p, q=q, out=X if self.inplace else None)
                 self.save(Y if holds == "Y" else X)
                 return Y
 

@@ -49,11 +49,10 @@ class _Binary(Function):
     operator: ClassVar[str]
     primitive: ClassVar[Primitive]
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        a, b = arrays
-        for array in arrays:
+    def forward(self, a: Array, b: Array) -> Array:
+        for array in (a, b):
             require_floating(self.operator, array.dtype)
-        met_dtype(self.operator, arrays)
+        met_dtype(self.operator, (a, b))
         self.operands = operand_of(a), operand_of(b)
         if self.inplace and b is not a and _share_memory(a, b):
             b = Tensor(b).device.copy(b)  # a part of a, which is written while b is read
@@ -153,10 +152,9 @@ class DivideInPlace(_Scaling):
 class Affine(Function):
     """Y = alpha X + beta, the numbers fixed   X (...) -> Y (...)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        self.alpha = options["alpha"]
-        X = arrays[0]
-        return ew.affine(X, p=self.alpha, q=options["beta"], out=X if self.inplace else None)
+    def forward(self, X: Array, *, alpha: float, beta: float) -> Array:
+        self.alpha = alpha
+        return ew.affine(X, p=alpha, q=beta, out=X if self.inplace else None)
 
     def backward(self, dY: Array) -> Any:
         return dY if self.alpha == 1 else ew.affine(dY, p=self.alpha)
@@ -169,10 +167,9 @@ class AffineInPlace(Affine):
 class DivideByNumber(Function):
     """Y = X / number   X (...) -> Y (...)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        self.number = options["number"]
-        X = arrays[0]
-        return ew.divide_by_number(X, p=self.number, out=X if self.inplace else None)
+    def forward(self, X: Array, *, number: float) -> Array:
+        self.number = number
+        return ew.divide_by_number(X, p=number, out=X if self.inplace else None)
 
     def backward(self, dY: Array) -> Any:
         return ew.divide_by_number(dY, p=self.number)
@@ -185,9 +182,8 @@ class DivideByNumberInPlace(DivideByNumber):
 class DivideNumber(Function):
     """Y = number / X   X (...) -> Y (...)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        X = arrays[0]
-        Y = ew.divide_number(X, p=options["number"])
+    def forward(self, X: Array, *, number: float) -> Array:
+        Y = ew.divide_number(X, p=number)
         self.save(X, Y)
         return Y
 
@@ -200,8 +196,8 @@ class DivideNumber(Function):
 class Exponential(Function):
     """Y = exp(X)   X (...) -> Y (...)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        Y = ew.exponential(arrays[0])
+    def forward(self, X: Array) -> Array:
+        Y = ew.exponential(X)
         self.save(Y)
         return Y
 
@@ -212,9 +208,9 @@ class Exponential(Function):
 class Logarithm(Function):
     """Y = log(X)   X (...) -> Y (...)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        self.save(arrays[0])
-        return ew.logarithm(arrays[0])
+    def forward(self, X: Array) -> Array:
+        self.save(X)
+        return ew.logarithm(X)
 
     def backward(self, dY: Array) -> Any:
         return ew.divide(dY, self.saved[0])

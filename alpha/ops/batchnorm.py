@@ -309,23 +309,34 @@ def _plan_gradients(R: int, C: int, dtype: np.dtype[Any], vector: int, multiproc
 class BatchNorm(Function):
     """Y = weight (X - mean) / sqrt(var + eps) + bias   X (..., C), weight, bias (C,) -> Y (..., C)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        X = arrays[0]
-        weight, bias = (_filled(X, value) if a is None else a for a, value in zip(arrays[1:], (1, 0), strict=True))
-        self.eps, self.batch = options["eps"], options["training"]
+    def forward(
+        self,
+        X: Array,
+        weight: Array | None,
+        bias: Array | None,
+        *,
+        running: tuple[Tensor, Tensor] | None,
+        training: bool,
+        momentum: float,
+        eps: float,
+        moments: Any = None,
+    ) -> Array:
+        weight = _filled(X, 1) if weight is None else weight
+        bias = _filled(X, 0) if bias is None else bias
+        self.eps, self.batch = eps, training
         self.rows = (-1 if X.size else 0, X.shape[-1])
         x = X.reshape(self.rows)
-        running = options["running"]
-        if self.batch:
+        if training:
             kept = (None, None) if running is None else tuple(t.array for t in running)
-            mean, var = channel_moments(x, *kept, options["momentum"], options.get("moments"))
+            mean, var = channel_moments(x, *kept, momentum, moments)
             for old in running or ():
                 old._version.bump("batch_norm")
         else:
+            assert running is not None
             mean, var = (t.array for t in running)
         self.save(X, weight)
         self.statistics = mean, var
-        return batch_norm_apply(x, mean, var, weight, bias, self.eps).reshape(tuple(X.shape))
+        return batch_norm_apply(x, mean, var, weight, bias, eps).reshape(tuple(X.shape))
 
     def backward(self, dY: Array) -> Any:
         X, weight = self.saved

@@ -57,10 +57,9 @@ def _(A: Array, B: Array, relation: str) -> Array:
 class Compare(Function):
     """Y = A relation B   A (...), B (...) -> the broadcast shape, bool"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        dtype = _common(arrays[0].dtype, arrays[1].dtype)
-        A, B = (as_dtype(array, dtype) for array in arrays)
-        return compare(*broadcast_operands("comparison", A, B), options["relation"])
+    def forward(self, A: Array, B: Array, *, relation: str) -> Array:
+        dtype = _common(A.dtype, B.dtype)
+        return compare(*broadcast_operands("comparison", as_dtype(A, dtype), as_dtype(B, dtype)), relation)
 
 
 def _common(a: DType, b: DType) -> DType:

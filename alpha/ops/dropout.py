@@ -77,10 +77,10 @@ def _threshold(p: float) -> np.uint32:
 class Dropout(Function):
     """Y = X mask / (1 - p)   X (...) -> Y (...)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        self.p = options["p"]
+    def forward(self, X: Array, *, p: float) -> Array:
+        self.p = p
         self.stream = rng.default.step_stream()
-        return dropout_apply(arrays[0], self.stream, self.p)
+        return dropout_apply(X, self.stream, p)
 
     def backward(self, dY: Array) -> Any:
         return dropout_apply(dY, self.stream, self.p)

@@ -73,10 +73,9 @@ class Reshape(Function):
 
     is_view = True
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        X = arrays[0]
+    def forward(self, X: Array, *, shape: tuple[int, ...]) -> Array:
         self.shape = tuple(X.shape)
-        return X.reshape(options["shape"])
+        return X.reshape(shape)
 
     def backward(self, dY: Array) -> Any:
         return dY.reshape(self.shape)
@@ -87,11 +86,9 @@ class Rows(Function):
 
     is_view = True
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        X = arrays[0]
-        self.start, self.length = options["start"], X.shape[0]
-        stop = options["stop"]
-        return X[self.start : stop] if isinstance(X, np.ndarray) else X.rows(self.start, stop)
+    def forward(self, X: Array, *, start: int, stop: int) -> Array:
+        self.start, self.length = start, X.shape[0]
+        return X[start:stop] if isinstance(X, np.ndarray) else X.rows(start, stop)
 
     def backward(self, dY: Array) -> Any:
         return scatter_rows(dY, self.start, self.length)
@@ -100,8 +97,8 @@ class Rows(Function):
 class Transpose(Function):
     """Y = X^T   X (M, N) -> Y (N, M)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        return transpose_2d(arrays[0])
+    def forward(self, X: Array) -> Array:
+        return transpose_2d(X)
 
     def backward(self, dY: Array) -> Any:
         return transpose_2d(dY)
@@ -110,9 +107,9 @@ class Transpose(Function):
 class Cast(Function):
     """The values in another dtype   X (...) -> Y (...)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        self.dtype = arrays[0].dtype
-        return cast(arrays[0], options["dtype"], 1.0, 0.0)
+    def forward(self, X: Array, *, dtype: np.dtype[Any]) -> Array:
+        self.dtype = X.dtype
+        return cast(X, dtype, 1.0, 0.0)
 
     def backward(self, dY: Array) -> Any:
         return cast(dY, self.dtype, 1.0, 0.0) if is_floating(self.dtype) else None
@@ -121,9 +118,9 @@ class Cast(Function):
 class ToDevice(Function):
     """The values on another device   X (...) -> Y (...)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        self.source, self.target = device_of(arrays[0]), options["target"]
-        return move(arrays[0], self.source, self.target)
+    def forward(self, X: Array, *, target: Device) -> Array:
+        self.source, self.target = device_of(X), target
+        return move(X, self.source, target)
 
     def backward(self, dY: Array) -> Any:
         return move(dY, self.target, self.source)

@@ -96,16 +96,15 @@ _scaled_gradient = elementwise("cross_entropy_gradient", "a == 0 ? 0 : a * b", _
 class CrossEntropy(Function):
     """L = mean, sum or each of -log softmax(X)[label]   X (N, C), labels (N,) -> () or (N,)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        X = arrays[0]
-        P, dX = softmax_cross_entropy(X, options["labels"], options["smoothing"], options["ignore"])
+    def forward(self, X: Array, *, labels: Array, smoothing: float, ignore: int, reduction: str) -> Array:
+        P, dX = softmax_cross_entropy(X, labels, smoothing, ignore)
         self.save(dX)
-        self.reduction = options["reduction"]
-        if self.reduction == "none":
+        self.reduction = reduction
+        if reduction == "none":
             return _row(P, 0)
         sums = sum_middle(P.reshape(2, -1, 1))  # (2, 1): of the losses, and how many were counted
         total, self.counted = (_row(sums, i).reshape(()) for i in range(2))
-        return divide(total, self.counted) if self.reduction == "mean" else total
+        return divide(total, self.counted) if reduction == "mean" else total
 
     def backward(self, dY: Array) -> Any:
         (dX,) = self.saved

@@ -85,10 +85,10 @@ def _(
 class Matmul(Function):
     """Y = A B   A (D, M, K), B (D, K, N) -> Y (D, M, N)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
+    def forward(self, A: Array, B: Array) -> Array:
         self.precision = get_precision()
-        self.dtypes = tuple(X.dtype for X in arrays)
-        A, B = factors("matmul", self.precision, *arrays)
+        self.dtypes = A.dtype, B.dtype
+        A, B = factors("matmul", self.precision, A, B)
         self.save(A, B)
         return matmul_batch(A, B, False, False, self.precision)
 
@@ -105,8 +105,7 @@ class Matmul(Function):
 class Linear(Function):
     """Y = X W^T + b   X (R, I), W (O, I), b (O,) -> Y (R, O)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        X, W, b = arrays
+    def forward(self, X: Array, W: Array, b: Array | None) -> Array:
         self.precision = get_precision()
         self.dtypes = X.dtype, W.dtype
         X, W = factors("linear", self.precision, X, W)

@@ -202,9 +202,9 @@ def _(dY: Array, s: PoolShape) -> Array:
 class MaxPool2d(Function):
     """Y = max over windows   X (N, IH, IW, C) -> Y (N, OH, OW, C)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        self.s = options["shape"]
-        Y, index = max_pool2d_forward(arrays[0], self.s)
+    def forward(self, X: Array, *, shape: PoolShape) -> Array:
+        self.s = shape
+        Y, index = max_pool2d_forward(X, shape)
         self.save(index)
         return Y
 
@@ -215,9 +215,9 @@ class MaxPool2d(Function):
 class AvgPool2d(Function):
     """Y = mean over windows   X (N, IH, IW, C) -> Y (N, OH, OW, C)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        self.s = options["shape"]
-        return avg_pool2d_forward(arrays[0], self.s)
+    def forward(self, X: Array, *, shape: PoolShape) -> Array:
+        self.s = shape
+        return avg_pool2d_forward(X, shape)
 
     def backward(self, dY: Array) -> Any:
         return avg_pool2d_backward(dY, self.s)

@@ -62,10 +62,10 @@ def _power(X: Array, exponent: float) -> Array:
 class Power(Function):
     """Y = X^e, the exponent fixed   X (...) -> Y (...)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        X, self.exponent = arrays[0], options["exponent"]
+    def forward(self, X: Array, *, exponent: float) -> Array:
+        self.exponent = exponent
         self.save(X)
-        return ew.affine(X, p=1.0) if self.exponent == 1 else _power(X, self.exponent)
+        return ew.affine(X, p=1.0) if exponent == 1 else _power(X, exponent)
 
     def backward(self, dY: Array) -> Any:
         (X,) = self.saved
@@ -82,13 +82,13 @@ class TensorPower(Function):
     At X = 0 the gradient of E is 0 if E >= 0, and at E = 0 the gradient of X is 0, as in PyTorch.
     """
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        for array in arrays:
+    def forward(self, base: Array, exponent: Array) -> Array:
+        for array in (base, exponent):
             require_floating("pow", array.dtype)
-        met_dtype("pow", arrays)
-        self.operands = operand_of(arrays[0]), operand_of(arrays[1])
-        self.save(*arrays)
-        return tensor_power(*broadcast_operands("pow", *arrays))
+        met_dtype("pow", (base, exponent))
+        self.operands = operand_of(base), operand_of(exponent)
+        self.save(base, exponent)
+        return tensor_power(*broadcast_operands("pow", base, exponent))
 
     def backward(self, dY: Array) -> Any:
         return tuple(
@@ -100,8 +100,8 @@ class TensorPower(Function):
 class SquareRoot(Function):
     """Y = sqrt(X)   X (...) -> Y (...)"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        Y = square_root(arrays[0])
+    def forward(self, X: Array) -> Array:
+        Y = square_root(X)
         self.save(Y)
         return Y
 

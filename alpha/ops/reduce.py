@@ -151,8 +151,8 @@ def sum_axes(X: Array, axes: tuple[int, ...]) -> Array:
 class Sum(Function):
     """Y = sum over axes / count   X (...) -> Y with the axes of length 1, or dropped"""
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        X, axes, self.count = arrays[0], options["axes"], options["count"]
+    def forward(self, X: Array, *, axes: tuple[int, ...], count: int, keepdim: bool) -> Array:
+        self.count = count
         self.shape = self.kept = tuple(X.shape)
         if not axes:
             return Tensor(X).device.copy(X)
@@ -161,7 +161,7 @@ class Sum(Function):
             Y = divide_by_number(Y, p=self.count, out=Y)
         Y = as_dtype(Y, X.dtype)
         self.kept = tuple(Y.shape)
-        if options["keepdim"]:
+        if keepdim:
             return Y
         return Y.reshape(tuple([n for i, n in enumerate(self.shape) if i not in axes]))
 

@@ -152,17 +152,25 @@ class _Convolution(Function):
     backward_x: Callable[..., Array]
     backward_weight: Callable[..., Array]
 
-    def forward(self, *arrays: Array, **options: Any) -> Array:
-        self.s: ConvShape = options["shape"]
-        self.slope: float = options["negative_slope"]
+    def forward(
+        self,
+        X: Array,
+        W: Array,
+        b: Array | None,
+        *,
+        shape: ConvShape,
+        negative_slope: float,
+        moments: ChannelMoments | None = None,
+    ) -> Array:
+        self.s, self.slope = shape, negative_slope
         self.precision = get_precision()
-        self.dtypes: list[Any] = [None if array is None else array.dtype for array in arrays]
-        X, W = factors(self.name.lower(), self.precision, *arrays[:2])
-        its_own = options.get("product_options", {})
+        self.dtypes: list[Any] = [None if array is None else array.dtype for array in (X, W, b)]
+        X, W = factors(self.name.lower(), self.precision, X, W)
         self.magnitudes = Magnitudes()
+        wanted = {} if moments is None else {"moments": moments}
         with self.magnitudes:
-            Y = self.product(X, W, self.s, self.precision, arrays[2], self.slope, **its_own)
-        self.save(X, W) if self.slope == 1 else self.save(X, W, Y)
+            Y = self.product(X, W, shape, self.precision, b, negative_slope, **wanted)
+        self.save(X, W) if negative_slope == 1 else self.save(X, W, Y)
         return Y
 
     def backward(self, dY: Array) -> Any:
@@ -251,7 +259,7 @@ def conv2d(
     s = conv_shape("conv2d", x.shape, weight.shape, *sizes)
     _check_bias("conv2d", bias, s.OC)
     found = ChannelMoments() if moments else None
-    y = Conv2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope, product_options={"moments": found})
+    y = Conv2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope, moments=found)
     if found is not None and found.part is not None:
         y._moments = found, y._version.value
     return y
