@@ -129,6 +129,25 @@ def test_dropout_a_schedule_and_another_batch_in_between(precision: str) -> None
     assert "launches" in step.describe()
 
 
+def test_a_summary_beside_captured_steps_says_what_it_says_without_them() -> None:
+    """It counts the bytes that are kept by each layer, and changes neither the steps nor the memory."""
+    texts: list[str] = []
+
+    def program(wrap: Wrap) -> Program:
+        p = Program(wrap)
+        for _ in range(3):
+            texts.append(p.net.summary((3, 5, 4, 4)))
+            live = p.net.device.memory_stats().live
+            assert p.net.summary((3, 5, 4, 4)) == texts[-1]
+            gc.collect()
+            assert p.net.device.memory_stats().live == live
+            p.run(3)
+        return p
+
+    assert len(same(program).graphs) == 1
+    assert len(set(texts)) == 1
+
+
 @pytest.mark.parametrize(
     ("optimizer", "options"),
     [
