@@ -126,7 +126,7 @@ def _test_cuda(device: Device) -> str:
     _compare(device.download(target), np.full(count, 0.1, np.float32), 0.0)
     properties = device.properties
     return (
-        f"{properties.name}, {properties.arch}, {properties.multiprocessors} multiprocessors, "
+        f"{properties.name}, {properties.arch}, {properties.num_sms} SMs, "
         f"{properties.total_bytes / MIB:.0f} MiB, driver {device.driver.name}; "
         f"a kernel compiles and agrees; steps are captured: {device.driver.why_no_capture or 'yes'}"
     )

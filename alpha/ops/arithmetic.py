@@ -10,7 +10,7 @@ import numpy as np
 from alpha.autograd import Function, _share_memory
 from alpha.errors import ShapeError
 from alpha.ops import elementwise as ew
-from alpha.ops.dtypes import DType, as_dtype, met_dtype, require_floating
+from alpha.ops.dtypes import DType, as_dtype, require_floating, result_type
 from alpha.ops.reduce import sum_axes
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor, full, tensor
@@ -52,7 +52,7 @@ class _Binary(Function):
     def forward(self, a: Array, b: Array) -> Array:
         for array in (a, b):
             require_floating(self.operator, array.dtype)
-        met_dtype(self.operator, (a, b))
+        result_type(self.operator, (a, b))
         self.operands = operand_of(a), operand_of(b)
         if self.inplace and b is not a and _share_memory(a, b):
             b = Tensor(b).device.copy(b)  # a part of a, which is written while b is read

@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.numerics import FLOAT32
-from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, need_activations, vector_width
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, require_same_float, vector_width
 from alpha.primitive import Array, primitive
 from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
@@ -105,7 +105,7 @@ def _(labels: Array, order: Array, begin: StepValue[int], count: int) -> Array:
 
 @count_batch.impl("cuda")
 def _(sums: Array, loss: Array, logits: Array, labels: Array) -> None:
-    need_activations("count_batch", logits)
+    require_same_float("count_batch", logits)
     sums.device.launch(
         "batch/count.cu",
         "count_batch",

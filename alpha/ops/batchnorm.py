@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,9 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, need_activations, need_float32, vector_width
+from alpha.ops.batchnorm_cuda import plan_apply, plan_gradients, plan_merge, plan_moments
+from alpha.ops.dtypes import as_dtype, as_float32, require_float32, require_same_float, vector_width
 from alpha.ops.options import real
-from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
-from alpha.ops.reduce import column_block, column_splits
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
@@ -145,165 +143,52 @@ def _(
     return as_dtype(dX, dtype), dw.astype(X.dtype), db.astype(X.dtype)
 
 
-MERGE, MERGE_MANY = (32, 16), (2, 256)  # blocks that join segments, or thousands: channels, lanes
-
-
-def _columns(R: int, C: int, vector: int) -> tuple[tuple[int, int], int, int]:
-    """(block, tiles of channels, lanes) of the kernels that go through X (R, C)."""
-    across, lanes, _ = column_block(1, R, C // vector)
-    return (across, lanes), -(-C // (vector * across)), lanes
-
-
-def _macros(dtype: np.dtype[Any], vector: int) -> dict[str, int | str]:
-    return {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector}
-
-
 def _sizes(X: Array, *others: Array) -> tuple[int, int, np.dtype[Any], int, int]:
-    """What the plans below depend on: R, C, dtype, elements of a load, multiprocessors."""
+    """What the plans below depend on: R, C, dtype, elements of a load, SMs."""
     R, C = X.shape
-    return R, C, X.dtype, vector_width(X, *others, along=C), X.device.properties.multiprocessors
-
-
-def _numbers(C: int, *names: str) -> dict[str, Buffer]:
-    """A float32 number per channel for each name."""
-    return dict.fromkeys(names, Buffer((C,), FLOAT32))
+    return R, C, X.dtype, vector_width(X, *others, along=C), X.device.properties.num_sms
 
 
 @channel_moments.impl("cuda")
 def _(
     X: Array, running_mean: Array | None, running_var: Array | None, momentum: float, moments: Any = None
 ) -> tuple[Array, Array]:
-    need_activations("batch_norm", X)
-    need_float32("batch_norm", *(a for a in (running_mean, running_var) if a is not None))
+    require_same_float("batch_norm", X)
+    require_float32("batch_norm", *(a for a in (running_mean, running_var) if a is not None))
     given = {"running_mean": running_mean, "running_var": running_var, "momentum": float(momentum)}
     if moments is None:
-        plan, given["X"] = _plan_moments(*_sizes(X)), X
+        plan, given["X"] = plan_moments(*_sizes(X)), X
     else:
-        plan = _plan_merge(*_sizes(X)[1:4], moments.part.shape[1])
+        plan = plan_merge(*_sizes(X)[1:4], moments.part.shape[1])
         given |= {"part": moments.part, "counts": moments.counts}
     found = plan.launch(X.device, given)
     return found["mean"], found["var"]
 
 
-@functools.lru_cache(maxsize=4096)
-def _plan_moments(R: int, C: int, dtype: np.dtype[Any], vector: int, multiprocessors: int) -> Plan:
-    """Mean and variance of the channels of X: of segments of rows, which a second kernel merges."""
-    block, tiles, lanes = _columns(R, C, vector)
-    splits, rows = column_splits(multiprocessors, R, lanes, tiles)
-    macros = _macros(dtype, vector)
-    running = map(Named, ("running_mean", "running_var", "momentum"))
-    launches = (
-        KernelLaunch(
-            "batchnorm/moments.cu", "moments", (tiles, splits), block, (Named("part"), Named("X"), R, C, rows), macros
-        ),
-        KernelLaunch(
-            "batchnorm/moments.cu",
-            "merge_moments",
-            -(-C // MERGE[0]),
-            MERGE,
-            (Named("mean"), Named("var"), Named("part"), *running, R, C, rows, splits),
-            macros,
-        ),
-    )
-    workspaces = {"part": Buffer((2, splits, C), FLOAT32)}
-    return Plan("channel_moments", launches, _numbers(C, "mean", "var"), workspaces)
-
-
-@functools.lru_cache(maxsize=4096)
-def _plan_merge(C: int, dtype: np.dtype[Any], vector: int, parts: int) -> Plan:
-    """Mean and variance of the channels of X from the moments that a convolution has found with it."""
-    names = ("mean", "var", "part", "counts", "running_mean", "running_var", "momentum")
-    launch = KernelLaunch(
-        "batchnorm/moments.cu",
-        "merge_counted_moments",
-        -(-C // MERGE_MANY[0]),
-        MERGE_MANY,
-        (*map(Named, names), C, parts),
-        _macros(dtype, vector),
-    )
-    return Plan("merge_counted_moments", (launch,), _numbers(C, "mean", "var"))
-
-
 @batch_norm_apply.impl("cuda")
 def _(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
-    need_activations("batch_norm", X)
-    need_float32("batch_norm", mean, var, weight, bias)
+    require_same_float("batch_norm", X)
+    require_float32("batch_norm", mean, var, weight, bias)
     if not X.size:
         return X.device.empty(X.shape, X.dtype)
     given = {"X": X, "mean": mean, "var": var, "weight": weight, "bias": bias}
-    plan = _plan_apply(*_sizes(*given.values())[:4])
+    plan = plan_apply(*_sizes(*given.values())[:4])
     return plan.launch(X.device, {**given, "eps": float(eps)})["Y"]
-
-
-@functools.lru_cache(maxsize=4096)
-def _plan_apply(R: int, C: int, dtype: np.dtype[Any], vector: int) -> Plan:
-    block, tiles, lanes = _columns(R, C, vector)
-    rows = 8 * lanes
-    names = ("Y", "X", "mean", "var", "weight", "bias", "eps")
-    launch = KernelLaunch(
-        "batchnorm/apply.cu",
-        "apply",
-        (-(-R // rows), tiles),
-        block,
-        (*map(Named, names), R, C, rows),
-        _macros(dtype, vector),
-    )
-    return Plan("batch_norm_apply", (launch,), {"Y": Buffer((R, C), dtype)})
 
 
 @batch_norm_gradients.impl("cuda")
 def _(
     dY: Array, X: Array, mean: Array, var: Array, weight: Array, eps: float, batch: bool
 ) -> tuple[Array, Array, Array]:
-    need_activations("batch_norm", dY, X)
-    need_float32("batch_norm", mean, var, weight)
+    require_same_float("batch_norm", dY, X)
+    require_float32("batch_norm", mean, var, weight)
     device = X.device
     if X.size == 0:
         return device.zeros(X.shape, X.dtype), *(device.zeros((X.shape[1],), FLOAT32) for _ in range(2))
     given = {"X": X, "dY": dY, "mean": mean, "var": var, "weight": weight}
-    plan = _plan_gradients(*_sizes(*given.values()), batch)
+    plan = plan_gradients(*_sizes(*given.values()), batch)
     found = plan.launch(device, {**given, "eps": float(eps)})
     return found["dX"], found["dw"], found["db"]
-
-
-@functools.lru_cache(maxsize=4096)
-def _plan_gradients(R: int, C: int, dtype: np.dtype[Any], vector: int, multiprocessors: int, batch: bool) -> Plan:
-    """Sums over segments of rows, merged; then dX."""
-    block, tiles, lanes = _columns(R, C, vector)
-    splits, segment = column_splits(multiprocessors, R, lanes, tiles)
-    macros = _macros(dtype, vector)
-    sums = KernelLaunch(
-        "batchnorm/gradient_sums.cu",
-        "gradient_sums",
-        (tiles, splits),
-        block,
-        (*map(Named, ("part", "dY", "X", "mean")), R, C, segment),
-        macros,
-    )
-    merge = KernelLaunch(
-        "batchnorm/gradient_sums.cu",
-        "merge_sums",
-        -(-C // MERGE[0]),
-        MERGE,
-        (*map(Named, ("dw", "db", "part", "var", "eps")), C, splits),
-        macros,
-    )
-    if vector > 4:  # wider packs of four numbers a column do not fit the registers
-        vector = 4
-        block, tiles, lanes = _columns(R, C, vector)
-    rows = 8 * lanes
-    names = ("dX", "dY", "X", "mean", "var", "weight", "dw", "db", "eps")
-    gradient = KernelLaunch(
-        "batchnorm/input_gradient.cu",
-        "input_gradient",
-        (-(-R // rows), tiles),
-        block,
-        (*map(Named, names), R, C, rows, int(batch)),
-        _macros(dtype, vector),
-    )
-    outputs = {**_numbers(C, "dw", "db"), "dX": Buffer((R, C), dtype)}
-    workspaces = {"part": Buffer((2, splits, C), FLOAT32)}
-    return Plan("batch_norm_gradients", (sums, merge, gradient), outputs, workspaces)
 
 
 class BatchNorm(Function):

@@ -9,7 +9,7 @@ import numpy as np
 
 from alpha import rng
 from alpha.autograd import Function
-from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, number, vector_width
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, scalar_type, vector_width
 from alpha.ops.options import only_offered, real
 from alpha.ops.plan import KernelLaunch, Named, Plan
 from alpha.primitive import Array, primitive
@@ -51,7 +51,7 @@ def _(X: Array, stream: StepValue[Stream], p: float) -> Array:
     if X.size:
         numbers, address = X.device.step_value(stream, _stream_numbers)
         given = {"Y": Y, "X": X, "stream": numbers, "address": address}
-        given |= {"threshold": _threshold(p), "scale": number(X.dtype)(1.0 / (1.0 - p))}
+        given |= {"threshold": _threshold(p), "scale": scalar_type(X.dtype)(1.0 / (1.0 - p))}
         _plan(X.size, X.dtype, min(4, vector_width(X, Y))).launch(X.device, given)
     return Y
 

@@ -29,12 +29,12 @@ CUDA_TYPES: dict[DType, str] = {
 _STEPS = {8: 2, 4: 2, 1: 4}  # packs a thread, by elements a pack: enough loads in flight
 
 
-def moved_type(dtype: DType) -> str:
+def storage_type(dtype: DType) -> str:
     """The C++ type for kernels that move elements and compute nothing."""
     return "unsigned short" if dtype == BFLOAT16 else CUDA_TYPES[dtype]
 
 
-def number(dtype: DType) -> Callable[[float], Any]:
+def scalar_type(dtype: DType) -> Callable[[float], Any]:
     """The numpy type in which a kernel on arrays of `dtype` takes its numbers."""
     result: Callable[[float], Any] = np.float32 if dtype == BFLOAT16 else dtype.type
     return result
@@ -77,24 +77,24 @@ def require_floating(operator: str, dtype: DType) -> None:
         raise TypeError(f"{operator}: the tensor has dtype {dtype.name}; use .astype('float32')")
 
 
-def need_float32(operator: str, *arrays: Array) -> None:
+def require_float32(operator: str, *arrays: Array) -> None:
     """`TypeError` where an array is not float32, the type of the larger cuda kernels."""
     for array in arrays:
         if array.dtype != FLOAT32:
             raise TypeError(f"{operator}: cuda computes in float32, not {array.dtype.name}")
 
 
-def need_activations(operator: str, *arrays: Array) -> None:
+def require_same_float(operator: str, *arrays: Array) -> None:
     """`TypeError` where the arrays are not all float32 or all bfloat16."""
     first = arrays[0].dtype
     if first != BFLOAT16:
-        need_float32(operator, *arrays)
+        require_float32(operator, *arrays)
     elif any(array.dtype != first for array in arrays):
         names = ", ".join(array.dtype.name for array in arrays)
         raise TypeError(f"{operator}: one dtype is needed, not {names}")
 
 
-def met_dtype(operator: str, arrays: Sequence[Array]) -> DType:
+def result_type(operator: str, arrays: Sequence[Array]) -> DType:
     """The dtype of what is computed from the arrays: theirs, or bfloat16 where it meets float32; else `TypeError`."""
     first: DType = arrays[0].dtype
     for array in arrays[1:]:
@@ -144,7 +144,7 @@ def _(X: Array, dtype: DType, scale: float, shift: float) -> Array:
     if X.size:
         affine = (scale, shift) != (1.0, 0.0)
         plan = _plan_cast(X.size, X.dtype, dtype, vector_width(X, Y), affine)
-        numbers = {"scale": number(dtype)(scale), "shift": number(dtype)(shift)}
+        numbers = {"scale": scalar_type(dtype)(scale), "shift": scalar_type(dtype)(shift)}
         plan.launch(X.device, {"X": X, "Y": Y, **(numbers if affine else {})})
     return Y
 
@@ -160,7 +160,7 @@ def cast_launch(
     """The launch of a plan that writes an array in another dtype; if `affine`, scale X + shift, two of its operands."""
     # no wider: neighbouring threads read and write neighbouring words of the larger type
     grid, macros = stream_grid(size, min(4, vector))
-    one, zero = map(number(wanted), (1.0, 0.0))
+    one, zero = map(scalar_type(wanted), (1.0, 0.0))
     scale, shift = (Named("scale"), Named("shift")) if affine else (one, zero)
     return KernelLaunch(
         "elementwise/cast.cu",
@@ -182,10 +182,10 @@ def as_float32(X: Array) -> Array:
     return cast(X, FLOAT32, 1.0, 0.0) if X.dtype == BFLOAT16 else X
 
 
-def factors(operator: str, precision: str, A: Array, B: Array) -> tuple[Array, Array]:
+def cast_operands(operator: str, precision: str, A: Array, B: Array) -> tuple[Array, Array]:
     """The operands of a product in that precision: in bfloat16 with "bf16" on cuda, and where one of them is so."""
     lower = precision == "bf16" and device_name(A) == "cuda"
-    met = met_dtype(operator, (A, B))
+    met = result_type(operator, (A, B))
     if met == BFLOAT16 or (lower and met == FLOAT32):
         return as_dtype(A, BFLOAT16), as_dtype(B, BFLOAT16)
     return A, B

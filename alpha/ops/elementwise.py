@@ -19,7 +19,7 @@ import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, met_dtype, moved_type, number, stream_grid, vector_width
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, result_type, scalar_type, storage_type, stream_grid, vector_width
 from alpha.ops.plan import KernelLaunch, Named, Plan
 from alpha.primitive import Array, Primitive, primitive
 from alpha.runtime import workers
@@ -68,7 +68,7 @@ def _map_cpu(
     name: str, function: Callable[..., Any], arrays: tuple[Array, ...], numbers: tuple[float, ...], out: Array | None
 ) -> Array:
     first = arrays[0]
-    dtype = met_dtype(name, arrays)
+    dtype = result_type(name, arrays)
     if dtype == BFLOAT16:
         wide = tuple(a.astype(FLOAT32) for a in arrays)
         result = _map_cpu(name, function, wide, numbers, None)
@@ -111,7 +111,7 @@ def _map_cuda(
 ) -> Array:
     first = arrays[0]
     device = first.device
-    dtype = met_dtype(name, arrays)
+    dtype = result_type(name, arrays)
     Y = device.empty(first.shape, dtype) if out is None else out
     if first.size == 0:
         return Y
@@ -121,7 +121,7 @@ def _map_cuda(
     named = {
         "Y": Y,
         **dict(zip("abc", arrays, strict=False)),
-        **dict(zip(_SCALARS, map(number(dtype), numbers), strict=True)),
+        **dict(zip(_SCALARS, map(scalar_type(dtype), numbers), strict=True)),
     }
     plan.launch(device, named)
     return Y
@@ -147,7 +147,7 @@ def map_launch(
     """The launch of a plan that computes `expression` of its operands a, b, c and the numbers p, q, r.
 
     Args:
-        numbers: what the kernel takes for p, q and r, of the type `number(dtype)`; those that are missing are zeros.
+        numbers: what the kernel takes for p, q and r, of `scalar_type(dtype)`; those that are missing are zeros.
     """
     name, size, dtype = result
     grid, macros = stream_grid(size, vector)
@@ -161,7 +161,7 @@ def map_launch(
         (
             *(Named(name), *(Named(operand) for operand, _, _ in operands), *[None] * absent),
             *(np.int64(n) for n in (*(n for _, n, _ in operands), *[1] * absent, size)),
-            *(*numbers, *[number(dtype)(0.0)] * (len(_SCALARS) - len(numbers))),
+            *(*numbers, *[scalar_type(dtype)(0.0)] * (len(_SCALARS) - len(numbers))),
         ),
         {
             "EXPRESSION": expression,
@@ -226,7 +226,7 @@ def _(X: Array, shape: tuple[int, ...]) -> Array:
         -(-Y.size // (BLOCK * vector)),
         BLOCK,
         (Y, X, np.int64(Y.size), table[()]),
-        {"TYPE": moved_type(X.dtype), "AXES": len(axes), "VECTOR": vector, "INDEX": macros["INDEX"]},
+        {"TYPE": storage_type(X.dtype), "AXES": len(axes), "VECTOR": vector, "INDEX": macros["INDEX"]},
     )
     return Y
 

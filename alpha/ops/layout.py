@@ -11,7 +11,7 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import FLOAT32, is_floating
-from alpha.ops.dtypes import cast, moved_type
+from alpha.ops.dtypes import cast, storage_type
 from alpha.primitive import Array, primitive
 from alpha.runtime import Device
 from alpha.runtime.cpu import empty as cpu_empty
@@ -41,7 +41,7 @@ def _(X: Array) -> Array:
             -(-N // 32) * -(-M // 32),
             (32, 8),
             (Y, X, M, N),
-            {"TYPE": moved_type(X.dtype)},
+            {"TYPE": storage_type(X.dtype)},
         )
     return Y
 
@@ -64,7 +64,7 @@ def _(dY: Array, start: int, length: int) -> Array:
 def _(dY: Array, start: int, length: int) -> Array:
     dX = dY.device.zeros((length, *dY.shape[1:]), dY.dtype)
     if dY.size:
-        dY.device.copy_into(dX.rows(start, start + dY.shape[0]), dY)
+        dY.device.copy_into(dX.slice_rows(start, start + dY.shape[0]), dY)
     return dX
 
 
@@ -88,7 +88,7 @@ class Rows(Function):
 
     def forward(self, X: Array, *, start: int, stop: int) -> Array:
         self.start, self.length = start, X.shape[0]
-        return X[start:stop] if isinstance(X, np.ndarray) else X.rows(start, stop)
+        return X[start:stop] if isinstance(X, np.ndarray) else X.slice_rows(start, stop)
 
     def backward(self, dY: Array) -> Any:
         return scatter_rows(dY, self.start, self.length)

@@ -10,11 +10,11 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import FLOAT32
-from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, need_activations
+from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, require_same_float
 from alpha.ops.elementwise import broadcast_to, divide, elementwise
 from alpha.ops.options import integer, only_offered, real
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
-from alpha.ops.reduce import sum_middle
+from alpha.ops.reduce import sum_axis1
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
 
@@ -63,7 +63,7 @@ def _(X: Array, labels: Array, smoothing: float, ignore: int) -> tuple[Array, Ar
 
 @softmax_cross_entropy.impl("cuda")
 def _(X: Array, labels: Array, smoothing: float, ignore: int) -> tuple[Array, Array]:
-    need_activations("cross_entropy", X)
+    require_same_float("cross_entropy", X)
     plan = _plan(*X.shape, X.dtype, labels.dtype)
     given = {"X": X, "labels": labels, "smoothing": float(smoothing), "ignore": np.int64(ignore)}
     found = plan.launch(X.device, given)
@@ -102,7 +102,7 @@ class CrossEntropy(Function):
         self.reduction = reduction
         if reduction == "none":
             return _row(P, 0)
-        sums = sum_middle(P.reshape(2, -1, 1))  # (2, 1): of the losses, and how many were counted
+        sums = sum_axis1(P.reshape(2, -1, 1))  # (2, 1): of the losses, and how many were counted
         total, self.counted = (_row(sums, i).reshape(()) for i in range(2))
         return divide(total, self.counted) if reduction == "mean" else total
 
@@ -115,7 +115,7 @@ class CrossEntropy(Function):
 
 def _row(X: Array, index: int) -> Array:
     """X[index], a view   X (D, N) -> (N,)"""
-    return X[index] if isinstance(X, np.ndarray) else X.rows(index, index + 1).reshape(X.shape[1])
+    return X[index] if isinstance(X, np.ndarray) else X.slice_rows(index, index + 1).reshape(X.shape[1])
 
 
 def check_cross_entropy(

@@ -11,10 +11,10 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import get_precision
 from alpha.ops import matmul_cpu
-from alpha.ops.dtypes import as_dtype, as_float32, factors, require_floating
+from alpha.ops.dtypes import as_dtype, as_float32, cast_operands, require_floating
 from alpha.ops.elementwise import add
 from alpha.ops.matmul_cuda import Product, multiply
-from alpha.ops.reduce import sum_middle
+from alpha.ops.reduce import sum_axis1
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
@@ -88,7 +88,7 @@ class Matmul(Function):
     def forward(self, A: Array, B: Array) -> Array:
         self.precision = get_precision()
         self.dtypes = A.dtype, B.dtype
-        A, B = factors("matmul", self.precision, A, B)
+        A, B = cast_operands("matmul", self.precision, A, B)
         self.save(A, B)
         return matmul_batch(A, B, False, False, self.precision)
 
@@ -108,7 +108,7 @@ class Linear(Function):
     def forward(self, X: Array, W: Array, b: Array | None) -> Array:
         self.precision = get_precision()
         self.dtypes = X.dtype, W.dtype
-        X, W = factors("linear", self.precision, X, W)
+        X, W = cast_operands("linear", self.precision, X, W)
         self.save(X, W)
         Y = matmul_batch(X.reshape(1, *X.shape), W.reshape(1, *W.shape), False, True, self.precision)
         Y = Y.reshape(X.shape[0], W.shape[0])
@@ -123,7 +123,7 @@ class Linear(Function):
         if self.needs[1]:
             dW = matmul_batch(g, x, True, False, self.precision, self.dtypes[1]).reshape(*W.shape)
         if self.needs[2]:
-            db = sum_middle(g).reshape(W.shape[0])
+            db = sum_axis1(g).reshape(W.shape[0])
         return dX, dW, db
 
 

@@ -25,9 +25,9 @@ from alpha.ops.conv2d.plan import compute, cuda_target
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.variant import Variant
-from alpha.ops.dtypes import as_dtype, as_float32, need_activations
+from alpha.ops.dtypes import as_dtype, as_float32, require_same_float
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
-from alpha.ops.reduce import part_sums
+from alpha.ops.reduce import plan_reduce_splits
 from alpha.primitive import Array
 from alpha.runtime import Device
 
@@ -80,7 +80,7 @@ def _shape(N: int, IC: int, OC: int) -> ConvShape:
 
 def multiply(p: Product, A: Array, B: Array, precision: str) -> Array:
     """A, B, both float32 or both bfloat16 -> Y (D, M, N), bfloat16 where its row gives that, or float32"""
-    need_activations("matmul", A, B)
+    require_same_float("matmul", A, B)
     if A.dtype == BFLOAT16:
         v = choose_row(p, A.device, "bf16") if aligned(A, B) else None
         if v is not None:
@@ -129,7 +129,7 @@ def _choose_row(
 def pays(p: Product, v: Variant, target: Target) -> bool:
     """Whether the row beats `ffma`, which cuts K until its blocks fill the GPU. Of the rows only A^T B's do that.
 
-    The others leave multiprocessors idle where Y has few tiles; then the row must win with what is busy. (Hopper's cut
+    The others leave SMs idle where Y has few tiles; then the row must win with what is busy. (Hopper's cut
     their tiles into a few segments, which is not reckoned with.)
     """
     if v.precision == "bf16" or v.ffma:
@@ -140,7 +140,7 @@ def pays(p: Product, v: Variant, target: Target) -> bool:
     gain = GAIN.get(target.compute_capability, GAIN_ELSEWHERE)
     gain *= TF32 if v.precision == "tf32" else 1.0
     tiles = -(-p.M // v.tile.get("BM", 128)) * -(-p.N // v.tile["BN"])
-    busy = 1.0 if p.transpose_a else min(1.0, tiles / target.multiprocessors)
+    busy = 1.0 if p.transpose_a else min(1.0, tiles / target.num_sms)
     return gain * busy > 1.0
 
 
@@ -169,7 +169,7 @@ def ffma(p: Product, A: Array, B: Array) -> Array:
     """A (D, M, K) or (D, K, M), B (D, K, N) or (D, N, K), float32 -> Y (D, M, N)"""
     whole = A.shape[2] % 4 == 0 and B.shape[2] % 4 == 0
     vector = 4 if whole and aligned(A, B) else 1
-    plan = _plan_ffma(p, B.shape[0] == 1, vector, A.device.properties.multiprocessors)
+    plan = _plan_ffma(p, B.shape[0] == 1, vector, A.device.properties.num_sms)
     return plan.launch(A.device, {"A": A, "B": B})["Y"]
 
 
@@ -185,7 +185,7 @@ def _plan_ffma(p: Product, one_b: bool, vector: int, processors: int) -> Plan:
     splits = max(1, min(2 * processors // blocks, steps // 8))
     depth = -(-steps // splits) * DEPTH
     splits = -(-K // depth)
-    sums = Plan("none", (), {}) if splits == 1 else part_sums("part", "Y", splits, D * M * N, processors)
+    sums = Plan("none", (), {}) if splits == 1 else plan_reduce_splits("part", "Y", splits, D * M * N, processors)
     workspaces = {} if splits == 1 else {"part": Buffer((splits, D, M, N), FLOAT32), **sums.workspaces}
     result = Named("Y" if splits == 1 else "part")
     launch = KernelLaunch(

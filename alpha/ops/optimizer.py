@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from alpha.ops.dtypes import need_float32
+from alpha.ops.dtypes import require_float32
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.recording import StepValue
@@ -151,7 +151,7 @@ def _(parameters: list[Array], gradients: list[Array], velocities: list[Array], 
 def _table(arrays: list[list[Array]]) -> tuple[Array, int]:
     """Device table of (addresses of one tensor's arrays, start, length) a chunk, and how many."""
     for same in arrays:
-        need_float32("optimizer", *same)
+        require_float32("optimizer", *same)
     device = arrays[0][0].device
     device.use(*itertools.chain(*arrays))
     addresses = tuple(tuple([a.address for a in same]) for same in arrays)

@@ -9,7 +9,7 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.ops import elementwise as ew
 from alpha.ops.arithmetic import NUMBERS, OPERANDS, like, operand_of, sum_to
-from alpha.ops.dtypes import met_dtype, require_floating
+from alpha.ops.dtypes import require_floating, result_type
 from alpha.ops.elementwise import broadcast_operands, elementwise
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -85,7 +85,7 @@ class TensorPower(Function):
     def forward(self, base: Array, exponent: Array) -> Array:
         for array in (base, exponent):
             require_floating("pow", array.dtype)
-        met_dtype("pow", (base, exponent))
+        result_type("pow", (base, exponent))
         self.operands = operand_of(base), operand_of(exponent)
         self.save(base, exponent)
         return tensor_power(*broadcast_operands("pow", base, exponent))

@@ -21,11 +21,11 @@ from alpha.tensor import Dims, DTypeLike, Tensor
 
 
 @primitive
-def sum_middle(X: Array) -> Array:
+def sum_axis1(X: Array) -> Array:
     """Y = sum over the middle axis, float32 if X is bfloat16   X (A, R, B) of floats or int64 -> Y (A, B)"""
 
 
-@sum_middle.impl("cpu")
+@sum_axis1.impl("cpu")
 @np.errstate(all="ignore")
 def _(X: Array) -> Array:
     X = as_float32(X)
@@ -65,9 +65,9 @@ def column_block(A: int, R: int, packs: int) -> tuple[int, int, int]:
     return across, lanes, min(_ceil_power(A), COLUMN_THREADS // (across * lanes), 64)
 
 
-def column_splits(multiprocessors: int, R: int, lanes: int, blocks: int) -> tuple[int, int]:
+def column_splits(num_sms: int, R: int, lanes: int, blocks: int) -> tuple[int, int]:
     """(segments, rows of each): how R rows are cut so that the blocks fill the device."""
-    wanted = 2 * multiprocessors // blocks
+    wanted = 2 * num_sms // blocks
     splits = max(1, min(wanted, R // (8 * lanes)))
     rows = -(-R // splits)
     return -(-R // rows), rows
@@ -77,18 +77,18 @@ def _ceil_power(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-@sum_middle.impl("cuda")
+@sum_axis1.impl("cuda")
 def _(X: Array) -> Array:
     if X.size == 0:
         return X.device.zeros((X.shape[0], X.shape[2]), _sum_dtype(X.dtype))
     A, R, B = X.shape
-    plan = _plan_sum(A, R, B, X.dtype, vector_width(X, along=B), X.device.properties.multiprocessors)
+    plan = _plan_sum(A, R, B, X.dtype, vector_width(X, along=B), X.device.properties.num_sms)
     return plan.launch(X.device, {"X": X})["Y"]
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan_sum(A: int, R: int, B: int, dtype: np.dtype[Any], vector: int, multiprocessors: int) -> Plan:
-    launches, workspaces = sum_launches("X", "Y", (A, R, B), dtype, vector, multiprocessors)
+def _plan_sum(A: int, R: int, B: int, dtype: np.dtype[Any], vector: int, num_sms: int) -> Plan:
+    launches, workspaces = sum_launches("X", "Y", (A, R, B), dtype, vector, num_sms)
     return Plan("sum", tuple(launches), {"Y": Buffer((A, B), _sum_dtype(dtype))}, workspaces)
 
 
@@ -97,7 +97,7 @@ def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def sum_launches(
-    source: str, result: str, shape: tuple[int, int, int], dtype: np.dtype[Any], vector: int, multiprocessors: int
+    source: str, result: str, shape: tuple[int, int, int], dtype: np.dtype[Any], vector: int, num_sms: int
 ) -> tuple[list[KernelLaunch], dict[str, Buffer]]:
     """Launches of a plan that sum an array over its middle axis, and their workspaces   (A, R, B) -> (A, B)
 
@@ -106,7 +106,7 @@ def sum_launches(
     A, R, B = shape
     block = column_block(A, R, B // vector)
     tiles = -(-B // (vector * block[0])) * -(-A // block[2])
-    splits, rows = column_splits(multiprocessors, R, block[1], tiles)
+    splits, rows = column_splits(num_sms, R, block[1], tiles)
     target = result if splits == 1 else f"{result} in parts"
     arguments = (Named(target), Named(source), A, R, B, rows)
     macros = {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector}
@@ -114,21 +114,14 @@ def sum_launches(
     if splits == 1:
         return launches, {}
     summed = _sum_dtype(dtype)
-    more, workspaces = sum_launches(
-        target, result, (1, splits, A * B), summed, widest_vector(summed, A * B), multiprocessors
-    )
+    more, workspaces = sum_launches(target, result, (1, splits, A * B), summed, widest_vector(summed, A * B), num_sms)
     return launches + more, {target: Buffer((splits, A, B), summed), **workspaces}
 
 
-def sum_parts(part: Array) -> Array:
-    """The sum over the leading axis, in a fixed order   part (S, ...) -> (...)"""
-    return sum_middle(part.reshape(1, part.shape[0], -1)).reshape(tuple(part.shape[1:]))
-
-
-def part_sums(part: str, result: str, splits: int, size: int, multiprocessors: int) -> Plan:
+def plan_reduce_splits(part: str, result: str, splits: int, size: int, num_sms: int) -> Plan:
     """The sums over the leading axis of a plan's float32 array `part` (splits, size), as a plan without outputs."""
     vector = widest_vector(FLOAT32, size)
-    launches, workspaces = sum_launches(part, result, (1, splits, size), FLOAT32, vector, multiprocessors)
+    launches, workspaces = sum_launches(part, result, (1, splits, size), FLOAT32, vector, num_sms)
     return Plan("sum of parts", tuple(launches), {}, workspaces)
 
 
@@ -143,7 +136,7 @@ def sum_axes(X: Array, axes: tuple[int, ...]) -> Array:
             runs.append((axis, axis + 1))
     for start, stop in reversed(runs):
         before, length = math.prod(shape[:start]), math.prod(shape[start:stop])
-        X = sum_middle(X.reshape(before, length, math.prod(shape[stop:])))
+        X = sum_axis1(X.reshape(before, length, math.prod(shape[stop:])))
         shape[start:stop] = [1] * (stop - start)
     return X.reshape(tuple(shape))
 

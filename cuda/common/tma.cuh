@@ -1,4 +1,4 @@
-// TMA (sm_90): the copy engine loads a box of a tensor into shared memory; the bytes count for an mbarrier. What lies
+// TMA (sm_90) loads a box of a tensor into shared memory; the bytes count for an mbarrier. What lies
 // outside the tensor is zero. `map` is a tensor map that the driver's encode_tiled_map made, 64-byte aligned in device
 // memory; `target` a 128-byte aligned shared address; x is the innermost coordinate, a multiple of 16 bytes.
 #pragma once

@@ -1,4 +1,4 @@
-// The loop of ConvV2 and KS-deconv on Hopper: wgmma, operands brought by the copy engine, one trimmed filter a block.
+// The loop of ConvV2 and KS-deconv on Hopper: wgmma, operands brought by TMA, one trimmed filter a block.
 //
 //   C[n, position, j] = f(sum over the taps of the block, over k of A[n, pixel(tap), k] B[tap, j, k] + bias[j])
 //   with FUSED 1   f(y) = y > 0 ? y : slope y   and a bias that may be null, else neither
@@ -7,10 +7,10 @@
 // images, images fastest. The pixels of a map row that these positions need lie side by side in shared memory, a *band* of
 // IMAGES rows a pixel, and the next tap of a filter row reads the same band IMAGES rows further: with BAND > PW a
 // pixel is fetched once a filter row, not once a tap. The filter is trimmed to what any of the positions needs (to what the
-// position needs for PW = 1, the paper's tile); what lies outside the map is zeros of the copy engine.
+// position needs for PW = 1, the paper's tile); TMA gives zeros for what lies outside of the map.
 //
 // Macros: BM 128 | 256, BN 64 | 128 | 256, PW, BAND (pixels a band: PW, or PW + the taps of a filter row that share it - 1),
-// A_STAGES, B_STAGES, BLOCKS (a multiprocessor, 1 | 2), FUSED, CUT (1: some products in segments), MOMENTS (1: of the columns
+// A_STAGES, B_STAGES, BLOCKS (per SM, 1 | 2), FUSED, CUT (1: some products in segments), MOMENTS (1: of the columns
 // of C, too), and OPERANDS:
 //   HALVES  A floats, split in registers into scaled half-precision planes; B as PLANES 1 | 2 planes (filter_planes.cu)
 //           PLANES 2: hi hi + hi lo + lo hi, 22 bits, each 64 of K summed apart and promoted: "float32"
@@ -84,7 +84,7 @@ __device__ __forceinline__ void consume(const BandProblem& p, const BlockTaps& t
 }
 
 // The tiles of a block: every gridDim.x-th of all, so that the producer fetches the next while this one is stored; where
-// blocks share a multiprocessor, the grid has a block for each tile. Tiles in order: output channels fastest, then images,
+// blocks share an SM, the grid has a block for each tile. Tiles in order: output channels fastest, then images,
 // then `works`, which come longest first; with `works_first` all works of some images, which share rows of A, then the next.
 // With MOMENTS 1, but not CUT, the grid is a multiple of the tiles of output channels: a block keeps to its channels.
 template <class Taps>

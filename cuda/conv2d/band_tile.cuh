@@ -9,7 +9,7 @@ constexpr Operands OPERANDS = ALPHA_OPERANDS;
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, PLANES = ALPHA_PLANES, PW = ALPHA_PW, BAND = ALPHA_BAND;
 constexpr bool SHARED_BAND = BAND > PW, B_MN = ALPHA_B_MN, CUT = ALPHA_CUT, MOMENTS = ALPHA_MOMENTS;
 constexpr int GROUPS = 2, MI = BM / (64 * GROUPS), R = BN / 2, IMAGES = BM / PW;
-// One block a multiprocessor has a warpgroup for a producer, so that registers can be moved from it to the consumers; of two
+// One block per SM has a warpgroup for a producer, so that registers can be moved from it to the consumers; of two
 // blocks each has a warp, and 96 registers a thread.
 constexpr bool MOVE_REGISTERS = ALPHA_BLOCKS == 1;
 constexpr int THREADS = 128 * GROUPS + (MOVE_REGISTERS ? 128 : 32);

@@ -1,4 +1,4 @@
-// Filters as half-precision planes, ready for the copy engine: the B operand of band_gemm.cuh.
+// Filters as half-precision planes, ready for TMA: the B operand of band_gemm.cuh.
 //
 // P (PLANES, FH FW, GN, Kp) of halves, Kp = K rounded up to 64 and filled with zeros. Within each 8 of K the order is
 // 0 4 1 5 2 6 3 7, which is how a thread of the other operand finds its floats (band_gemm.cuh).

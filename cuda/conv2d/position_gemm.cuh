@@ -35,7 +35,7 @@ struct PositionTile {
   using Warp = WarpTile<Operands, WM / 16, WN / 8>;
   static constexpr int THREADS = BM / WM * (BN / WN) * 32, ROWS = THREADS / 8, BK = Warp::TILE_K;
   static constexpr int STAGE_BYTES = (BM + BN) * ROW_BYTES;
-  static constexpr int RESIDENT = BM * BN > 64 * 64 ? 2 : 3;  // blocks that the registers of a multiprocessor hold
+  static constexpr int RESIDENT = BM * BN > 64 * 64 ? 2 : 3;  // blocks that the registers of an SM hold
   static_assert(BM % WM == 0 && BN % WN == 0 && WM % 16 == 0 && WN % 16 == 0, "warp tiles of 16 x 16 cover the tile");
   static_assert(BM % ROWS == 0 && BN % ROWS == 0, "eight threads load a row; every pass is whole");
 

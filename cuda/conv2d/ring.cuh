@@ -1,4 +1,4 @@
-// A ring of tiles in shared memory between a thread that has the copy engine fill them and the warpgroups that use them.
+// A ring of tiles in shared memory between a thread that has TMA fill them and the warpgroups that use them.
 #pragma once
 #include "common/mbarrier.cuh"
 

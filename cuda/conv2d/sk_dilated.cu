@@ -6,7 +6,7 @@
 // mn-major in shared memory. mma.sync (sm_80 and newer), cp.async, STAGES deep, one barrier a step.
 //   OPERANDS Tf32x3 | Tf32   X, dY float32, BK 32
 //   OPERANDS Bf16            X, dY bfloat16, BK 64; sums and dW float32
-// Grid: (ceil(IC / BN), ceil(OC / BM), FH FW GZ): GZ segments, each to its own partial dW (summed by sum_parts).
+// Grid: (ceil(IC / BN), ceil(OC / BM), FH FW GZ): GZ segments, each to its own partial dW (summed by reduce/sum.cu).
 // Block: 32 (BM / WM) (BN / WN). Shared memory: STAGES 128 (BM + BN) bytes. Needs pixels of X and dY of whole 16 bytes.
 // Macros: ALPHA_OPERANDS, ALPHA_BM, ALPHA_BN (tile), ALPHA_WM, ALPHA_WN (warp tile), ALPHA_STAGES.
 #include "common/cp_async.cuh"

@@ -1,7 +1,7 @@
 // Sk-dilated of any shape on FFMA (Algorithm 3): dY is fetched in unit steps, X in leaping steps of the stride.
 //
 // dW[oc, j] = sum over k of dY[k, oc] X(k, j), with GM = OC, GN = FH FW IC (j = tap and channel), GK = N OH OW.
-// Grid: (ceil(GN / 64), ceil(GM / 64), GZ): GZ segments along GK, each to its own partial dW (summed by sum_parts).
+// Grid: (ceil(GN / 64), ceil(GM / 64), GZ): GZ segments along GK, each to its own partial dW (summed by reduce/sum.cu).
 // Block: 256. Needs nothing of the shape; padded zeros are predicated.
 #include "common/gemm_ffma.cuh"
 #include "conv2d/shape.cuh"

@@ -1,4 +1,4 @@
-// The warps that make half-precision planes of X in place, where the copy engine has put floats (sk_dilated_wgmma.cu).
+// The warps that make half-precision planes of X in place, where TMA has put floats (sk_dilated_wgmma.cu).
 #pragma once
 #include "common/half_pair.cuh"
 #include "conv2d/sk_dilated_tile.cuh"

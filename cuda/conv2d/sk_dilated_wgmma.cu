@@ -4,14 +4,14 @@
 //                      dY[n, oh, ow, oc] X[n, oh sh + fh - ph, ow sw + fw - pw, ic]
 // A step is 64 of K: PW neighbouring outputs of one row x IMAGES = 64 / PW images, images fastest. The taps of a block share its
 // dY, and those of one residue of fw by sw share a *band* of BAND pixels of X: the next of them reads IMAGES rows further.
-// dY is fetched in unit steps, X in leaping steps (a map for each phase of sw); what lies outside the map is zeros of the
-// copy engine. Both operands have K as their slow axis and are read MN-major.
+// dY is fetched in unit steps, X in leaping steps (a map for each phase of sw); what lies outside the map is
+// zeros by TMA. Both operands have K as their slow axis and are read MN-major.
 // OPERANDS FLOATS: both floats, scaled and split into PLANES half-precision planes: dY turned in the consumers' registers, X
 //   where it lies in shared memory, by the makers. PLANES 2 sums each step apart and promotes it ("float32"), PLANES 1 has
 //   11 bits ("tf32").
 // OPERANDS HALVES: the same with X as planes already (pixel_planes.cu), which pays where many blocks read it.
 // OPERANDS BF16: both bfloat16, straight from shared memory.
-// Grid: (ceil(IC / BN), ceil(OC / BM), FH ceil(FW / TAPS) GZ). GZ segments, each to its own partial dW (summed by sum_parts);
+// Grid: (ceil(IC / BN), ceil(OC / BM), FH ceil(FW / TAPS) GZ). GZ segments, each to its own partial dW (summed by reduce/sum.cu);
 // with BM 64 both warpgroups have the same channels and take turns at the steps, and their sums meet in shared memory.
 // Block: two consumer warpgroups and one more, whose first warp is the producer, with one working thread, and the others the
 // makers. Macros: BM 64 | 128, BN 64 | 128 | 256, TAPS, PW 1 | 2 | 4 | 8, BAND = PW + ceil(TAPS / sw) - 1,

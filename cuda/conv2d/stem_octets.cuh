@@ -11,9 +11,9 @@ static_assert(!BF16 || PRODUCTS == 1, "a product of bfloat16 is exact");
 constexpr int CHANNELS = 64, WARPS = 8, THREADS = 32 * WARPS, MF = 2, WM = CHANNELS / (16 * MF), WK = WARPS / (WM * WN);
 constexpr int PIXELS = BF16 && WN == 1 ? 128 : 64, OCTETS = PIXELS / 8, SHARE = OCTETS / WK;
 constexpr int TOGETHER = BF16 && WN == 4 ? 2 : SHARE < 4 ? SHARE : 4;  // octets summed apart, as registers allow
-constexpr int RESIDENT = WN > 1 && !BF16 ? 1 : 2;  // blocks that the registers of a multiprocessor hold
-constexpr int STAGES = 3, ROW = CHANNELS + 8;      // of numbers a pixel: rows of fragments meet no bank twice
-constexpr int HELD = RESIDENT == 1 ? 6 : 2;        // numbers of the next band that a thread fetches ahead
+constexpr int RESIDENT = WN > 1 && !BF16 ? 1 : 2;                      // blocks that the registers of an SM hold
+constexpr int STAGES = 3, ROW = CHANNELS + 8;  // of numbers a pixel: rows of fragments meet no bank twice
+constexpr int HELD = RESIDENT == 1 ? 6 : 2;    // numbers of the next band that a thread fetches ahead
 static_assert(WM * WN * WK == WARPS && SHARE % 2 == 0 && SHARE % TOGETHER == 0, "warps share the pixels evenly");
 using Element = StemElement<BF16>::Type;
 constexpr int PIECE = 16 / sizeof(Element), PIECES = CHANNELS / PIECE;

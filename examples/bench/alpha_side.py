@@ -74,7 +74,7 @@ class AlphaSide:
 
     def _take(self, name: str, result: Array, part: Part) -> np.ndarray:
         if isinstance(result, DeviceArray) and name != "dW":  # whole images, one by one
-            rows = [result.rows(n, n + 1) for n in range(len(result))[part.images]]
+            rows = [result.slice_rows(n, n + 1) for n in range(len(result))[part.images]]
             part = Part(slice(None), part.outputs, part.inputs)
             host = np.concatenate([self.device.download(row) for row in rows])
         else:

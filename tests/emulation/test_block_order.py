@@ -101,7 +101,7 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "max_pool2d_backward": [(*test_primitives.taps(LARGE), LARGE)],
     "avg_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
     "avg_pool2d_backward": [(normal(3, 20, 15, 8), LARGE)],
-    "sum_middle": [(normal(1, 70_000, 12), 70_000)],
+    "sum_axis1": [(normal(1, 70_000, 12), 70_000)],
 }
 # alpha.doctor launches the first, each of whose threads writes a number of its own; the other has one block
 ELSEWHERE = {"selftest", "count_batch"}

@@ -59,7 +59,7 @@ def test_write_past_an_array_is_reported_with_its_kernel(device: CudaDevice) -> 
 def test_views_share_the_guards_of_their_block(device: CudaDevice) -> None:
     x = device.upload(np.arange(60, dtype=np.float32).reshape(6, 10))
     y = device.zeros((20,), np.float32)
-    kernel(device, "read_beside").launch(1, 20, (x.rows(2, 4), y, np.int64(20)))
+    kernel(device, "read_beside").launch(1, 20, (x.slice_rows(2, 4), y, np.int64(20)))
     np.testing.assert_array_equal(device.download(y), np.arange(40, 60))
 
 
@@ -78,11 +78,11 @@ def test_sizes_are_those_of_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {arch: shared for arch, (_, shared) in ARCHITECTURES.items()} == {
         f"sm_{number}": size << 10 for number, size in kibibytes.items()
     }
-    for arch, (multiprocessors, shared) in ARCHITECTURES.items():
+    for arch, (num_sms, shared) in ARCHITECTURES.items():
         monkeypatch.setenv("ALPHA_ARCH", arch)
         driver = EmulatedDriver()
         found = driver.properties
-        assert (found.multiprocessors, found.shared_bytes_per_block) == (multiprocessors, shared)
+        assert (found.num_sms, found.shared_bytes_per_block) == (num_sms, shared)
         assert driver.memory_info() == (8 << 30, 8 << 30)
         driver.close()
 

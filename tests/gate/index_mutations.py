@@ -54,7 +54,7 @@ FOLDERS = ("conv2d", "matmul")
 SUBJECTS = "subjects.pickle"  # in the copy: to draw the geometries takes a worker some time
 SEVERAL_PARTS = ("conv_v2_bf16_256x64", "conv_v2_wgmma_256x64", "ks_deconv_bf16_128x128", "sk_dilated_bf16_128x128")
 PARTS = 16  # of the runs without a mutant, for so many processors
-FEW = 3  # multiprocessors, so that a block takes up several tiles
+FEW = 3  # SMs, so that a block takes up several tiles
 PATIENCE = 60  # seconds of a mutant; then it does not end
 LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}
 
@@ -428,7 +428,7 @@ def _run_product(p: Product, one_b: bool, device: CudaDevice) -> str | None:
 class SwitchingDriver(EmulatedDriver):
     """Takes the kernels from a copy with mutants, of which one is on.
 
-    `small`: a GPU of few multiprocessors, whose threads come in another order.
+    `small`: a GPU of few SMs, whose threads come in another order.
     """
 
     def __init__(self, root: Path, mutant: int, small: bool) -> None:
@@ -436,7 +436,7 @@ class SwitchingDriver(EmulatedDriver):
         with compiled_quickly(), variables:
             super().__init__()
         if small:
-            self.properties = dataclasses.replace(self.properties, multiprocessors=FEW)
+            self.properties = dataclasses.replace(self.properties, num_sms=FEW)
         self._root = root
         self.mutant = mutant
 

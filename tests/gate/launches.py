@@ -88,7 +88,7 @@ def budget(launch: Launch, arch: str) -> int:
 
 
 def _tile(row: Variant) -> set[str]:
-    """As options of the compiler, but for the blocks a multiprocessor, which a launch may lower."""
+    """As options of the compiler, but for the blocks per SM, which a launch may lower."""
     return {f"-DALPHA_{key}={value}" for key, value in row.tile.items() if key != "BLOCKS"}
 
 
@@ -99,7 +99,7 @@ def shapes_of(row: Variant) -> list[ConvShape]:
         return shapes
     rows = [v for v in VARIANTS if v.operator == row.operator and "BLOCKS" in v.tile]
     turn = [s for s in shapes if row.can(s, HOPPER)][rows.index(row) % TURN :: TURN]
-    if row.tile["BLOCKS"] == 2:  # of few tiles, each has a multiprocessor
+    if row.tile["BLOCKS"] == 2:  # if the tiles are few, each has an SM of its own
         turn.append(test_conv2d.MANY)
     return list(dict.fromkeys((*turn, test_conv2d.LONG)))
 

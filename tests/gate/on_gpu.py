@@ -35,7 +35,7 @@ def works(on: alpha.runtime.Device) -> Iterator[Work]:
     target = cuda_target(on)
     for row in VARIANTS:
         shapes = launches.test_conv2d.cuda_shapes() if row.device == "cuda" else []
-        if "BLOCKS" in row.tile:  # several tiles a block, or two blocks a multiprocessor
+        if "BLOCKS" in row.tile:  # several tiles a block, or two blocks per SM
             shapes = [*shapes, launches.test_conv2d.MANY]
         for s in shapes:
             if row.can(s, target):

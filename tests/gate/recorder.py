@@ -41,11 +41,9 @@ class RecordingDriver:
     def __init__(self, arch: str, misaligned_by: int = 0) -> None:
         self.owner = Owner()
         plain = arch.removesuffix("a")
-        multiprocessors, shared_bytes = ARCHITECTURES[arch]
+        num_sms, shared_bytes = ARCHITECTURES[arch]
         capability = divmod(int(plain.removeprefix("sm_")), 10)
-        self.properties = DeviceProperties(
-            f"recorded {arch}", plain, capability, multiprocessors, shared_bytes, 1 << 50
-        )
+        self.properties = DeviceProperties(f"recorded {arch}", plain, capability, num_sms, shared_bytes, 1 << 50)
         self.launches: set[Launch] = set()
         self._next = (1 << 32) + misaligned_by
 

@@ -44,7 +44,7 @@ MULTIPROCESSORS = {
     "sm_100": Multiprocessor(64, 32, 228 << 10, 1 << 10),
     "sm_120": Multiprocessor(48, 24, 100 << 10, 1 << 10),
 }
-PARTITION_REGISTERS, PARTITIONS, WARP = 16384, 4, 32  # of a multiprocessor, all architectures
+PARTITION_REGISTERS, PARTITIONS, WARP = 16384, 4, 32  # of an SM, all architectures
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def compile_all(arch: str, launches: Iterable[Launch]) -> dict[batches.Unit, Rep
 
 
 def resident_blocks(arch: str, threads: int, registers: int, shared_bytes: int) -> int:
-    """How many blocks a multiprocessor runs at a time; 0: the kernel cannot be launched."""
+    """How many blocks an SM runs at a time; 0: the kernel cannot be launched."""
     limits = MULTIPROCESSORS[arch]
     warps = -(-threads // WARP)
     warp_registers = -(-registers * WARP // 256) * 256
@@ -112,7 +112,7 @@ class Configuration:
     threads: int
     registers: int
     shared_bytes: int  # static and dynamic together
-    blocks: int  # that one multiprocessor runs at a time
+    blocks: int  # that one SM runs at a time
 
 
 def page() -> str:
@@ -155,7 +155,7 @@ writes this page, and a test of `make gate` fails if the page is stale.
 
 A kernel is compiled in several configurations: data types, tile sizes, filter shapes. A row gives the range of each
 number over all configurations of one kernel: threads per block, shared memory in KiB, and for each architecture
-registers per thread and how many blocks one multiprocessor runs at a time. If these two are empty, the architecture
+registers per thread and how many blocks one SM runs at a time. If these two are empty, the architecture
 runs another kernel. Shared memory is static and dynamic together, of the launch that needs the most. No configuration
 spills registers or has a stack frame."""
 _OF_ARCHITECTURES = " | ".join(f"{arch}: registers | blocks" for arch in SHOWN)

@@ -44,17 +44,15 @@ def problems(arch: str, budgets: dict[Launch, int]) -> list[str]:
             f"a stack of {has.stack_bytes} bytes": has.stack_bytes > 0,
             f"{has.registers} registers a thread, {budget} are allowed": has.registers > budget,
             f"{shared} bytes of shared memory, a block may have {limit}": shared > limit,
-            f"{launch.threads} threads do not fit a multiprocessor": blocks == 0 and shared <= limit,
-            f"{blocks} blocks fit a multiprocessor, {wanted_blocks(launch)} are meant to": 0
-            < blocks
-            < wanted_blocks(launch),
+            f"{launch.threads} threads do not fit an SM": blocks == 0 and shared <= limit,
+            f"{blocks} blocks fit an SM, {wanted_blocks(launch)} are meant to": 0 < blocks < wanted_blocks(launch),
         }
         found |= {f"{kernel}: {text}" for text, is_so in wrong.items() if is_so}
     return sorted(found)
 
 
 def wanted_blocks(launch: Launch) -> int:
-    """How many blocks share a multiprocessor by the macro BLOCKS of Hopper's kernels."""
+    """How many blocks share an SM by the macro BLOCKS of Hopper's kernels."""
     prefix = "-DALPHA_BLOCKS="
     stated = [int(x.removeprefix(prefix)) for x in launch.options if x.startswith(prefix)]
     return stated[0] if stated and "wgmma" in launch.source else 1

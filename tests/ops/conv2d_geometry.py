@@ -106,7 +106,7 @@ def _of_positions(row: Variant, s: ConvShape) -> dict[str, bool]:
         "a band that taps share": groups.band > groups.PW,
         "products cut into segments": macros["CUT"] == "1",
         "whole products": macros["CUT"] == "0",
-        "more tiles than multiprocessors": tiles > 132 and (tile.blocks == 1 or macros["BLOCKS"] == "2"),
+        "more tiles than SMs": tiles > 132 and (tile.blocks == 1 or macros["BLOCKS"] == "2"),
     }
 
 

@@ -63,7 +63,7 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
             "max_pool2d_backward",
         )
     },
-    "sum_middle": ((0,), (F32,)),
+    "sum_axis1": ((0,), (F32,)),
     "channel_moments": ((0,), (F32, F32)),
     "batch_norm_gradients": ((0, 1), (BF16, F32, F32)),
     "conv2d_forward": ((0, 1), (BF16,)),

@@ -50,7 +50,7 @@ def make(
 SIMPLE = make(64, (4, 4), (4, 64), (3, 3), p=(1, 1))
 # few tiles, and so much of K that they are cut
 LONG = make(24, (3, 3), (384, 384), (3, 3), (2, 2), (1, 1))
-# more tiles than multiprocessors
+# more tiles than SMs
 MANY = make(264, (12, 12), (8, 8), (3, 3), p=(1, 1))
 
 
@@ -182,7 +182,7 @@ def test_every_cuda_row_equals_the_formula(row: Variant, part: str) -> None:
     """
     device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()
     # a row for newer GPUs than this one is left to the compile gate
-    target = Target("cuda", device.properties.compute_capability, device.properties.multiprocessors)
+    target = Target("cuda", device.properties.compute_capability, device.properties.num_sms)
     limit = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[row.precision]
     drawn = conv2d_geometry.of(row)
     if conv2d_geometry.is_hopper(row):  # which is compiled for each shape
@@ -254,8 +254,8 @@ def test_bias_and_activation_with_the_product(row: Variant) -> None:
     "name",
     first_of("conv_v2_bf16_256x128", "conv_v2_tf32_256x128", "ks_deconv_tf32_raw_256x128", "ks_deconv_wgmma_128x128"),
 )
-def test_more_tiles_than_multiprocessors(name: str) -> None:
-    """Blocks that have a multiprocessor each go on to the next tile."""
+def test_more_tiles_than_sms(name: str) -> None:
+    """Blocks that have an SM each go on to the next tile."""
     row = next(v for v in VARIANTS if v.name == name)
     device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()
     s = MANY
@@ -510,7 +510,7 @@ def test_scratch_is_used_again() -> None:
 
 
 def test_segments_of_sk_dilated() -> None:
-    """Two blocks for each multiprocessor, at least 8 steps each, at most 64 MiB of partial sums."""
+    """Two blocks for each SM, at least 8 steps each, at most 64 MiB of partial sums."""
     s = make(64, (8, 8), (64, 64), (3, 3), p=(1, 1))
     assert cuda.segments(10, 10_000, s, 108) == 22
     assert cuda.segments(10, 100, s, 108) == 12
@@ -535,9 +535,9 @@ def test_a_tile_is_what_its_row_says() -> None:
 
 def test_clocks_of_the_tensor_cores() -> None:
     """1024 multiplications of tf32 per clock, 2048 of 16 bits; float32 is three products of halves."""
-    assert Tile(128, 128, "TF32").clocks == 128 * 128 * 32 / 1024
-    assert Tile(128, 128, "BF16").clocks == 128 * 128 * 64 / 2048
-    assert Tile(128, 128, "HALVES", 2).clocks == 3 * 128 * 128 * 64 / 2048
+    assert Tile(128, 128, "TF32").cycles == 128 * 128 * 32 / 1024
+    assert Tile(128, 128, "BF16").cycles == 128 * 128 * 64 / 2048
+    assert Tile(128, 128, "HALVES", 2).cycles == 3 * 128 * 128 * 64 / 2048
 
 
 def test_the_gpu_of_a_target_is_no_part_of_it() -> None:

@@ -247,7 +247,7 @@ def test_a_row_that_says_it_can_fits(row: Variant, arch: str) -> None:
 
 def target(arch: str) -> Target:
     capability, kilobytes = GPUS[arch]
-    return Target("cuda", capability, gpu(arch).properties.multiprocessors, kilobytes << 10)
+    return Target("cuda", capability, gpu(arch).properties.num_sms, kilobytes << 10)
 
 
 TARGETS = {"cpu": Target("cpu"), **{arch: target(arch) for arch in GPUS}}

@@ -20,7 +20,7 @@ from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.conv2d.variants import FORWARD, VARIANTS, Variant
 
-# tiles of 64 channels that do not divide the multiprocessors, several a block
+# tiles of 64 channels that do not divide the SMs, several a block
 WIDE = make(64, (8, 8), (32, 5 * 64), (1, 1))
 
 

@@ -63,7 +63,7 @@ def segments(operator: str, s: ConvShape, precision: str) -> str:
     groups = bands.conv_v2_groups(s, tile) if forward else bands.ks_deconv_groups(s, tile)
     K, N = (s.IC, s.OC) if forward else (s.OC, s.IC)
     tiles = -(-s.N // groups.images) * -(-N // tile.BN)
-    works = bands.works(groups, K, tiles, HOPPER.multiprocessors)
+    works = bands.works(groups, K, tiles, HOPPER.num_sms)
     counts = Counter(work.segments for work in works if work.segment == 0)
     return "segments " + " ".join(f"{count}x{n}" for n, count in sorted(counts.items()))
 

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.dtypes import as_dtype, as_float32, factors, met_dtype, need_activations, need_float32, vector_width
+from alpha.ops.dtypes import (
+    as_dtype,
+    as_float32,
+    cast_operands,
+    require_float32,
+    require_same_float,
+    result_type,
+    vector_width,
+)
 
 
 def array(dtype: Any, address: int = 512) -> Any:
@@ -39,29 +47,29 @@ def test_packs_are_aligned_and_divide_the_axis(arrays: list[Any], along: int, wi
 
 
 def test_bfloat16_wins_over_float32_and_meets_nothing_else() -> None:
-    assert met_dtype("add", [array(FLOAT32), array(BFLOAT16)]) == BFLOAT16
-    assert met_dtype("add", [array(np.int32)] * 3) == np.int32
+    assert result_type("add", [array(FLOAT32), array(BFLOAT16)]) == BFLOAT16
+    assert result_type("add", [array(np.int32)] * 3) == np.int32
     with pytest.raises(TypeError, match=r"add: dtypes bfloat16 and int32 differ; use \.astype"):
-        met_dtype("add", [array(BFLOAT16), array(np.int32)])
+        result_type("add", [array(BFLOAT16), array(np.int32)])
 
 
 def test_what_kernels_refuse_is_named() -> None:
-    need_activations("pool", array(BFLOAT16), array(BFLOAT16))
+    require_same_float("pool", array(BFLOAT16), array(BFLOAT16))
     with pytest.raises(TypeError, match="pool: cuda computes in float32, not float64"):
-        need_activations("pool", array(np.float64))
+        require_same_float("pool", array(np.float64))
     with pytest.raises(TypeError, match="pool: one dtype is needed, not bfloat16, float32"):
-        need_activations("pool", array(BFLOAT16), array(FLOAT32))
+        require_same_float("pool", array(BFLOAT16), array(FLOAT32))
     with pytest.raises(TypeError, match="norm: cuda computes in float32, not bfloat16"):
-        need_float32("norm", array(BFLOAT16))
+        require_float32("norm", array(BFLOAT16))
 
 
 def test_factors_of_a_product() -> None:
     X, W = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
     half = X.astype(BFLOAT16)
-    assert [a is b for a, b in zip(factors("linear", "bf16", X, W), (X, W), strict=True)] == [True, True]
-    assert {a.dtype for a in factors("linear", "float32", half, W)} == {BFLOAT16}
+    assert [a is b for a, b in zip(cast_operands("linear", "bf16", X, W), (X, W), strict=True)] == [True, True]
+    assert {a.dtype for a in cast_operands("linear", "float32", half, W)} == {BFLOAT16}
     with pytest.raises(TypeError, match="linear: dtypes bfloat16 and float64 differ"):
-        factors("linear", "bf16", half, W.astype(np.float64))
+        cast_operands("linear", "bf16", half, W.astype(np.float64))
 
 
 def test_a_cast_to_its_own_dtype_is_the_array() -> None:

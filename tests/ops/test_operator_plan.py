@@ -61,7 +61,7 @@ def test_bfloat16_by_a_row_on_float32(name: str, monkeypatch: pytest.MonkeyPatch
     device, s = hopper(), make(32, (4, 4), (32, 64), (3, 3), p=(1, 1))
     X, W = (device.upload(a.astype(BFLOAT16)) for a in operands(FORWARD, s, "float32"))
     bias = np.linspace(-2, 2, s.OC + 1, dtype=np.float32)
-    b = device.upload(bias).rows(1, s.OC + 1)  # between two multiples of 16 bytes
+    b = device.upload(bias).slice_rows(1, s.OC + 1)  # between two multiples of 16 bytes
     Y = device.download(conv2d_forward(X, W, s, "bf16", b, 0.25))
     wide = [device.upload(device.download(a).astype(np.float32)) for a in (X, W)]
     expected = device.download(compute(BY_NAME[name], *wide, s, device.upload(bias[1:]), 0.25))

@@ -76,7 +76,7 @@ def test_views_off_every_alignment(device: str) -> None:
     """A parameter may begin anywhere in its memory."""
     target = alpha.get_device(device)
     whole = [target.upload(np.arange(21, dtype=np.float32).reshape(7, 3)) for _ in range(2)]
-    parameter, gradient = (a[2:6] if device == "cpu" else a.rows(2, 6) for a in whole)
+    parameter, gradient = (a[2:6] if device == "cpu" else a.slice_rows(2, 6) for a in whole)
     sgd_update([parameter], [gradient], [], PLAIN_SGD)
     expected = np.arange(21, dtype=np.float32).reshape(7, 3)
     expected[2:6] = 0

@@ -123,7 +123,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "softplus_forward": [(normal(7, 9), {"p": 2.0, "q": 0.5})],
     "softplus_backward": [(*two[0], {"p": 2.0, "q": 0.5})],
     # one row and many, columns on and off a vector, long and short sums, several slabs
-    "sum_middle": [
+    "sum_axis1": [
         (normal(1, 700, 64), 700),
         (normal(1, 5000, 10), 5000),
         (normal(3, 33, 7), 33),
@@ -256,7 +256,7 @@ def test_cuda_equals_cpu(name: str, index: int) -> None:
 
 
 WITH_LENGTH = {
-    "sum_middle",
+    "sum_axis1",
     "channel_moments",
     "batch_norm_gradients",
     "softmax_cross_entropy",
@@ -289,7 +289,7 @@ def test_a_missing_implementation_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_two_runs_agree_bit_for_bit() -> None:
-    for name in ("sum_middle", "channel_moments", "batch_norm_gradients", "matmul_batch"):
+    for name in ("sum_axis1", "channel_moments", "batch_norm_gradients", "matmul_batch"):
         case = CASES[name][1][: -1 if name in WITH_LENGTH else None]
         first, second = (run(REGISTRY[name], "cuda", case) for _ in range(2))
         for a, b in zip(first, second, strict=True):

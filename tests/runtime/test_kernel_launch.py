@@ -25,7 +25,7 @@ def cuda():
 
 
 def test_memory_of_tensor_maps_is_kept_from_others(cuda: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy engine may still have an old map where a new one lies."""
+    """TMA may still have an old map where a new one lies."""
     monkeypatch.setattr(device, "MAX_TENSOR_MAPS", 4)
     encoded: list[int] = []
 

@@ -160,7 +160,7 @@ def test_strided_sources_become_contiguous(cuda: CudaDevice) -> None:
 
 def test_views_share_and_hold_the_block(cuda: CudaDevice) -> None:
     array = cuda.upload(np.arange(24, dtype=np.float32))
-    view = array.reshape(4, -1).rows(1, 3)
+    view = array.reshape(4, -1).slice_rows(1, 3)
     assert view.shape == (2, 6)
     assert view.address == array.address + 24
     del array
@@ -169,7 +169,7 @@ def test_views_share_and_hold_the_block(cuda: CudaDevice) -> None:
     assert view.reshape((12,)).reshape(3, 2, 2).shape == (3, 2, 2)
     del view
     assert cuda.memory_stats().live == 0
-    assert cuda.empty((0, 4), np.float32).rows(0, 0).shape == (0, 4)
+    assert cuda.empty((0, 4), np.float32).slice_rows(0, 0).shape == (0, 4)
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (-1, 7), (-1, -1), (2, -3, -4), (-1, 0)])
@@ -181,7 +181,7 @@ def test_reshape_refuses(cuda: CudaDevice, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (3, 2), (0, 5)])
 def test_rows_refuse(cuda: CudaDevice, start: int, stop: int) -> None:
     with pytest.raises(ShapeError, match="not within"):
-        cuda.empty((4, 6), np.float32).rows(start, stop)
+        cuda.empty((4, 6), np.float32).slice_rows(start, stop)
 
 
 def test_a_device_array_is_not_silently_copied(cuda: CudaDevice) -> None:

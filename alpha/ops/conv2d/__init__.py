@@ -26,9 +26,9 @@ from alpha.ops.conv2d.plan import compute, cuda_target, launch, plan
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Epilogue, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.variant import ChannelMoments
-from alpha.ops.dtypes import as_dtype, as_float32, factors, need_activations, need_float32
+from alpha.ops.dtypes import as_dtype, as_float32, cast_operands, require_float32, require_same_float
 from alpha.ops.options import Pair, only_offered, pair, real
-from alpha.ops.reduce import sum_middle
+from alpha.ops.reduce import sum_axis1
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
 
@@ -82,11 +82,11 @@ def _run(
     """The result, on cuda by a plan whose kernels rely on aligned arrays of one dtype."""
     if isinstance(first, np.ndarray):
         return _run_cpu(operator, first, second, s, precision, b, slope)
-    need_activations("conv2d", first, second)
+    require_same_float("conv2d", first, second)
     first, second = _aligned(first), _aligned(second)
     if b is not None:
         b = _aligned(as_float32(b))
-        need_float32("conv2d: bias", b)
+        require_float32("conv2d: bias", b)
     epilogue = Epilogue(b is not None, slope != 1, moments is not None)
     problem = ConvProblem(operator, s, precision, epilogue, first.dtype)
     return launch(plan(problem, cuda_target(first.device)), problem, (first, second), b, slope, moments)
@@ -142,7 +142,7 @@ def _(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
 def _bias_gradient(dY: Array) -> Array:
     """db = sum over images and positions, float32 where dY is bfloat16   dY (N, H, W, C) -> db (C,)"""
     C = dY.shape[-1]
-    return sum_middle(dY.reshape(1, -1, C)).reshape(C)
+    return sum_axis1(dY.reshape(1, -1, C)).reshape(C)
 
 
 class _Convolution(Function):
@@ -165,7 +165,7 @@ class _Convolution(Function):
         self.s, self.slope = shape, negative_slope
         self.precision = get_precision()
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in (X, W, b)]
-        X, W = factors(self.name.lower(), self.precision, X, W)
+        X, W = cast_operands(self.name.lower(), self.precision, X, W)
         self.magnitudes = Magnitudes()
         wanted = {} if moments is None else {"moments": moments}
         with self.magnitudes:

@@ -1,7 +1,7 @@
 """How the Hopper kernels cut a convolution into tiles: positions a tile, pixels a band, stages in shared memory.
 
 A tile is PW neighbouring positions of a map row x some images. More positions share more pixels (a *band* serves
-all taps of a filter row), fewer trim more exactly. Which is cheaper is reckoned from the clocks of the tensor cores and
+all taps of a filter row), fewer trim more exactly. Which is cheaper is reckoned from the cycles of the tensor cores and
 the bytes that a tile draws from the L2 cache.
 """
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from alpha.ops.conv2d.variant import Variant
 
 SHARED_BYTES = 232448 - 1024 - 256  # of a block: without the alignment of the tiles, and barriers
-L2_BYTES_A_CLOCK = 32  # of one multiprocessor, when all draw from it
+L2_BYTES_PER_CYCLE = 32  # of one SM, when all draw from it
 MAX_STAGES = 8
-BLOCK_CLOCKS = 4000  # of a block's beginning and end
+BLOCK_CYCLES = 4000  # of a block's beginning and end
 MAX_SEGMENTS = 4  # of the products of a tile
-JOIN_CLOCKS = 2000  # of the way to memory and back when segments meet
-WRITTEN_BYTES_A_CLOCK = 12  # of one multiprocessor, when all write
-MAX_WAVES = 6  # tiles a multiprocessor, above which none are cut
-PARTIAL_BYTES_A_CLOCK = 2000  # that the whole GPU writes or reads
+JOIN_CYCLES = 2000  # of the way to memory and back when segments meet
+WRITTEN_BYTES_PER_CYCLE = 12  # of one SM, when all write
+MAX_WAVES = 6  # tiles per SM, above which none are cut
+PARTIAL_BYTES_PER_CYCLE = 2000  # that the whole GPU writes or reads
 MAX_PARTIAL_BYTES = 64 << 20
-MAKER_CLOCKS = {1: 6.0, 2: 9.0}  # of a row of 64 channels in so many planes, over the maker warps
+MAKER_CYCLES = {1: 6.0, 2: 9.0}  # of a row of 64 channels in so many planes, over the maker warps
 
 
 class Tile(NamedTuple):
@@ -39,7 +39,7 @@ class Tile(NamedTuple):
     BN: int
     operands: str  # HALVES, TF32 or BF16; Sk-dilated: FLOATS, HALVES or BF16
     planes: int = 1
-    blocks: int = 1  # a multiprocessor
+    blocks: int = 1  # per SM
 
     @classmethod
     def of(cls, v: Variant) -> Tile:
@@ -65,14 +65,14 @@ class Tile(NamedTuple):
         return self.planes * self.BN * 128
 
     @property
-    def clocks(self) -> float:
+    def cycles(self) -> float:
         """Of the tensor cores for one step."""
         products = 3 if self.planes == 2 else 1
         return self.BM * self.BN * self.BK * products / (1024 if self.operands == "TF32" else 2048)
 
 
 def _shared_bytes(blocks: int) -> int:
-    """That each of so many blocks a multiprocessor may have for its stages."""
+    """That each of so many blocks per SM may have for its stages."""
     return SHARED_BYTES if blocks == 1 else (SHARED_BYTES + 1024) // blocks - 2048
 
 
@@ -110,7 +110,7 @@ class Groups:
         return self.tile.a_boxes * self.band * self.images * 128
 
     def box(self, residue: int) -> tuple[int, int, int, int]:
-        """Of the copy engine, for the band of a residue: channels, images, pixels, rows."""
+        """What TMA loads for the band of a residue: channels, images, pixels, rows."""
         pixels = self.PW + self.counts[residue] - 1 if self.band > self.PW else self.PW
         return self.tile.a_channels, self.images, max(1, pixels), 1
 
@@ -118,10 +118,10 @@ class Groups:
         """Of a filter row of which `width` taps are needed."""
         return min(width, self.step) if self.band > self.PW else width
 
-    def clocks(self, taps: int, bands: int) -> float:
+    def cycles(self, taps: int, bands: int) -> float:
         """Of one BK of K of a tile: the slower of tensor cores and L2 cache, and some of the other."""
-        products = taps * self.tile.clocks
-        drawn = (bands * self.a_bytes + taps * self.tile.b_bytes) / L2_BYTES_A_CLOCK
+        products = taps * self.tile.cycles
+        drawn = (bands * self.a_bytes + taps * self.tile.b_bytes) / L2_BYTES_PER_CYCLE
         return max(products, drawn) + min(products, drawn) / 4
 
     def stages(self, blocks: int, reserved: int = 0) -> tuple[int, int]:
@@ -141,9 +141,9 @@ class Groups:
         return 0, 0
 
     def cost(self, images: int) -> float:
-        """Clocks of one filter row of a map over all blocks, for one BK of K."""
-        clocks = self.clocks(sum(self.widths), sum(map(self.bands, self.widths)))
-        return clocks * -(-images * self.PW // self.tile.BM)
+        """Cycles of one filter row of a map over all blocks, for one BK of K."""
+        cycles = self.cycles(sum(self.widths), sum(map(self.bands, self.widths)))
+        return cycles * -(-images * self.PW // self.tile.BM)
 
 
 def _cheapest(images: int, candidates: list[Groups]) -> Groups:
@@ -160,53 +160,53 @@ class Work(NamedTuple):
     slot: int  # of the group's first segment, among those of all groups that are cut
 
 
-def works(groups: Groups, K: int, tiles: int, multiprocessors: int) -> tuple[Work, ...]:
+def works(groups: Groups, K: int, tiles: int, num_sms: int) -> tuple[Work, ...]:
     """The groups and their segments, those with the most products first, so that the last blocks are short.
 
     Args:
         tiles: of images and output channels a group.
     """
     across = -(-K // groups.tile.BK)
-    found = []  # clocks, steps, first position of each group
+    found = []  # cycles, steps, first position of each group
     for y, rows in enumerate(groups.rows):
         for x, width in zip(groups.starts, groups.widths, strict=True):
             bands = rows * groups.bands(width)
-            clocks = groups.clocks(rows * width, bands) * across
-            found.append((clocks, bands * across, y * groups.columns + x))
+            cycles = groups.cycles(rows * width, bands) * across
+            found.append((cycles, bands * across, y * groups.columns + x))
     found.sort(key=lambda group: -group[0])
     result, slot = [], 0
-    counts = _segments([g[:2] for g in found], groups.tile, tiles, multiprocessors)
-    for (clocks, _, position), segments in zip(found, counts, strict=True):
+    counts = _segments([g[:2] for g in found], groups.tile, tiles, num_sms)
+    for (cycles, _, position), segments in zip(found, counts, strict=True):
         for i in range(segments):
-            result.append((clocks / segments, Work(position, i, segments, slot)))
+            result.append((cycles / segments, Work(position, i, segments, slot)))
         slot += segments if segments > 1 else 0
     result.sort(key=lambda work: -work[0])
     return tuple(work for _, work in result)
 
 
-def _segments(groups: list[tuple[float, int]], tile: Tile, tiles: int, multiprocessors: int) -> list[int]:
-    """Into how many segments the products of each group (clocks, steps) are cut, so that all multiprocessors have work.
+def _segments(groups: list[tuple[float, int]], tile: Tile, tiles: int, num_sms: int) -> list[int]:
+    """Into how many segments the products of each group (cycles, steps) are cut, so that all SMs have work.
 
     Tiles that fill the GPU several times over are not cut.
     """
     whole = [1] * len(groups)
-    longest = max(clocks for clocks, _ in groups)
-    if longest == 0 or tiles * len(groups) > MAX_WAVES * multiprocessors:  # 0: every tap meets padding
+    longest = max(cycles for cycles, _ in groups)
+    if longest == 0 or tiles * len(groups) > MAX_WAVES * num_sms:  # 0: every tap meets padding
         return whole
     sums = tile.BM * tile.BN * 4
-    leave = JOIN_CLOCKS + sums / WRITTEN_BYTES_A_CLOCK
+    leave = JOIN_CYCLES + sums / WRITTEN_BYTES_PER_CYCLE
 
     def end(counts: list[int]) -> float:
-        """When the last multiprocessor is done, each taking the longest work that is left."""
+        """When the last SM is done, each taking the longest work that is left."""
         pieces = []
-        for (clocks, _), n in zip(groups, counts, strict=True):
-            add = JOIN_CLOCKS + (n - 1) * sums / L2_BYTES_A_CLOCK if n > 1 else 0
-            each = clocks / n + BLOCK_CLOCKS
+        for (cycles, _), n in zip(groups, counts, strict=True):
+            add = JOIN_CYCLES + (n - 1) * sums / L2_BYTES_PER_CYCLE if n > 1 else 0
+            each = cycles / n + BLOCK_CYCLES
             pieces += [each + leave] * ((n - 1) * tiles) + [each + add] * tiles
         pieces.sort(reverse=True)
-        ends = [0.0] * multiprocessors
-        for clocks in pieces:
-            heapq.heapreplace(ends, ends[0] + clocks)
+        ends = [0.0] * num_sms
+        for cycles in pieces:
+            heapq.heapreplace(ends, ends[0] + cycles)
         return max(ends)
 
     def cut(into: Iterable[int]) -> list[int]:
@@ -215,11 +215,11 @@ def _segments(groups: list[tuple[float, int]], tile: Tile, tiles: int, multiproc
     candidates = [whole]
     for eighths in range(1, 8 * MAX_SEGMENTS):  # none longer than a limit
         limit = longest * 8 / (8 + eighths) * (1 + 1e-9)
-        counts = cut(math.ceil(clocks / limit) for clocks, _ in groups)
+        counts = cut(math.ceil(cycles / limit) for cycles, _ in groups)
         if counts != candidates[-1]:
             candidates.append(counts)
-    uncut = len(groups) * tiles // multiprocessors * multiprocessors // tiles
-    for n in range(2, MAX_SEGMENTS + 1):  # those that do not fill all multiprocessors
+    uncut = len(groups) * tiles // num_sms * num_sms // tiles
+    for n in range(2, MAX_SEGMENTS + 1):  # those that do not fill all SMs
         candidates.append(cut([1] * uncut + [n] * (len(groups) - uncut)))
     return min(candidates, key=end)
 
@@ -299,28 +299,28 @@ class TapPlan:
         return min(MAX_STAGES, SHARED_BYTES // self.stage_bytes)
 
     @property
-    def clocks(self) -> float:
+    def cycles(self) -> float:
         """Of a step: the slowest of tensor cores, L2 cache and makers, or its way through the stages."""
-        products, drawn = self.taps * self.tile.clocks, self.stage_bytes / L2_BYTES_A_CLOCK
+        products, drawn = self.taps * self.tile.cycles, self.stage_bytes / L2_BYTES_PER_CYCLE
         made = 0.0
         if self.tile.operands == "FLOATS":
             rows = self.tile.BN // 64 * self.bands * self.band * self.images
-            made = rows * MAKER_CLOCKS[self.tile.planes]
+            made = rows * MAKER_CYCLES[self.tile.planes]
         return max(products, drawn, made, (products + drawn + made) / self.stages())
 
 
 @functools.lru_cache(maxsize=4096)
-def segments(plan: TapPlan, blocks: int, partial_bytes: int, multiprocessors: int) -> int:
+def segments(plan: TapPlan, blocks: int, partial_bytes: int, num_sms: int) -> int:
     """GZ, into how many segments GK is split (paper, section IV.C): full waves of blocks, few partial sums."""
-    step = plan.clocks
+    step = plan.cycles
 
-    def clocks(GZ: int) -> float:
-        waves = -(-blocks * GZ // multiprocessors)
-        partial = 2 * GZ * partial_bytes / PARTIAL_BYTES_A_CLOCK if GZ > 1 else 0
-        return waves * (-(-plan.steps // GZ) * step + BLOCK_CLOCKS) + partial
+    def cycles(GZ: int) -> float:
+        waves = -(-blocks * GZ // num_sms)
+        partial = 2 * GZ * partial_bytes / PARTIAL_BYTES_PER_CYCLE if GZ > 1 else 0
+        return waves * (-(-plan.steps // GZ) * step + BLOCK_CYCLES) + partial
 
-    most = min(plan.steps // 8, 4 * multiprocessors // blocks, MAX_PARTIAL_BYTES // partial_bytes)
-    return min(range(1, max(1, most) + 1), key=clocks)
+    most = min(plan.steps // 8, 4 * num_sms // blocks, MAX_PARTIAL_BYTES // partial_bytes)
+    return min(range(1, max(1, most) + 1), key=cycles)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -346,11 +346,11 @@ def _steps(s: ConvShape, taps: int, PW: int) -> int:
 
 
 def _cost(s: ConvShape, p: TapPlan) -> float:
-    """Clocks of a filter row over its blocks."""
+    """Cycles of a filter row over its blocks."""
     total = 0.0
     for first in range(0, s.FW, p.taps):
         last = min(first + p.taps, s.FW) - 1
         begin = valid_outputs(last, s.OW, s.IW, s.sw, s.pw)[0]
         end = valid_outputs(first, s.OW, s.IW, s.sw, s.pw)[1]
-        total += -(-max(0, end - begin) // p.PW) * -(-s.N * p.PW // 64) * p.clocks
+        total += -(-max(0, end - begin) // p.PW) * -(-s.N * p.PW // 64) * p.cycles
     return total

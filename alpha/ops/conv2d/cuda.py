@@ -11,9 +11,9 @@ import numpy as np
 from alpha.numerics import FLOAT32
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, trimmed_taps
-from alpha.ops.dtypes import moved_type
+from alpha.ops.dtypes import storage_type
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table
-from alpha.ops.reduce import part_sums
+from alpha.ops.reduce import plan_reduce_splits
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.variant import Variant
@@ -115,7 +115,7 @@ def kernel_split(p: ConvProblem) -> tuple[KernelLaunch, Buffer]:
         grid,
         (32, 8),
         (Named("C"), Named("W"), as_struct(s)),
-        {"TYPE": moved_type(p.dtype)},
+        {"TYPE": storage_type(p.dtype)},
     )
     return launch, Buffer((s.FH * s.FW, s.IC, s.OC), p.dtype)
 
@@ -144,12 +144,12 @@ def ks_deconv_ffma(p: ConvProblem, v: Variant, target: Target) -> Plan:
 # -- Sk-dilated -------------------------------------------------------------------------------------
 
 
-def segments(blocks: int, steps: int, s: ConvShape, multiprocessors: int) -> int:
+def segments(blocks: int, steps: int, s: ConvShape, num_sms: int) -> int:
     """GZ, into how many segments GK is split (paper, section IV.C).
 
     Enough that the blocks fill the GPU twice; at least 8 steps each; partial sums of at most 64 MiB.
     """
-    wanted = -(-2 * multiprocessors // blocks)
+    wanted = -(-2 * num_sms // blocks)
     partial = s.OC * s.FH * s.FW * s.IC * 4
     return max(1, min(wanted, steps // 8, (64 << 20) // partial))
 
@@ -170,7 +170,7 @@ def with_partial_sums(
         renamed = tuple(launch.renamed({"part": "dW"}) for launch in launches)
         return Plan(v.name, renamed, {"dW": result}, held, facts=facts)
     held["part"] = Buffer((GZ, *s.W), FLOAT32)
-    sums = part_sums("part", "dW", GZ, s.OC * s.FH * s.FW * s.IC, target.multiprocessors)
+    sums = plan_reduce_splits("part", "dW", GZ, s.OC * s.FH * s.FW * s.IC, target.num_sms)
     return Plan(v.name, (*launches, *sums.launches), {"dW": result}, {**held, **sums.workspaces}, facts=facts)
 
 
@@ -180,7 +180,7 @@ def sk_dilated(p: ConvProblem, v: Variant, target: Target) -> Plan:
     tiles = (_tiles((s.IC, v.tile["BN"])), _tiles((s.OC, v.tile["BM"])))
     taps = s.FH * s.FW
     steps = s.OH * s.OW * -(-s.N // (ROW_BYTES // p.dtype.itemsize))
-    GZ = segments(tiles[0] * tiles[1] * taps, steps, s, target.multiprocessors)
+    GZ = segments(tiles[0] * tiles[1] * taps, steps, s, target.num_sms)
     launch = KernelLaunch(
         "conv2d/sk_dilated.cu",
         "sk_dilated",
@@ -198,7 +198,7 @@ def sk_dilated_ffma(p: ConvProblem, v: Variant, target: Target) -> Plan:
     s = p.shape
     tiles = (_tiles((s.FH * s.FW * s.IC, v.tile["BN"])), _tiles((s.OC, v.tile["BM"])))
     steps = -(-s.N * s.OH * s.OW // v.tile["BK"])
-    GZ = segments(tiles[0] * tiles[1], steps, s, 2 * target.multiprocessors)
+    GZ = segments(tiles[0] * tiles[1], steps, s, 2 * target.num_sms)
     arguments = (Named("part"), Named("X"), Named("dY"), as_struct(s))
     launch = KernelLaunch("conv2d/sk_dilated_ffma.cu", "sk_dilated_ffma", (*tiles, GZ), 256, arguments, v.tile)
     return with_partial_sums(p, v, target, (launch,), GZ)

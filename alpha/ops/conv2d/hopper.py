@@ -1,6 +1,6 @@
-"""Rows of the table for Hopper (wgmma, the copy engine): tiles by how many of them a shape has.
+"""Rows of the table for Hopper (wgmma, TMA): tiles by how many of them a shape has.
 
-A large tile draws fewer bytes from the L2 cache for its products, but must leave none of the multiprocessors idle.
+A large tile draws fewer bytes from the L2 cache for its products, but must leave no SM idle.
 Thresholds are those of a sweep on an H200 (docs/benchmarks.md).
 """
 
@@ -18,7 +18,7 @@ REGISTERS = 168  # a thread of 384 at the launch; consumers then take 240
 
 
 def _can(s: ConvShape, target: Target) -> bool:
-    """wgmma and the copy engine; rows of channels are whole 16 bytes, also of halves."""
+    """wgmma and TMA; rows of channels are whole 16 bytes, also of halves."""
     aligned = s.IC % 8 == 0 and s.OC % 8 == 0
     return target.compute_capability == (9, 0) and aligned and s.sw <= s.IW
 
@@ -38,11 +38,11 @@ def _tiles(operator: str, s: ConvShape, BM: int, BN: int) -> int:
 
 
 def _enough(operator: str, BM: int, BN: int) -> Condition:
-    """Channels fill the tile, and every multiprocessor has one; two where few taps make it short."""
+    """Channels fill the tile, and every SM has one; two where few taps make it short."""
 
     def pays(s: ConvShape, target: Target) -> bool:
         wanted = 1.8 if operator == INPUT and _taps_a_position(s) < 4 else 0.9
-        enough = _tiles(operator, s, BM, BN) >= wanted * target.multiprocessors
+        enough = _tiles(operator, s, BM, BN) >= wanted * target.num_sms
         return _filled(operator, s, BN) and enough
 
     return pays
@@ -137,7 +137,7 @@ def _position_rows(operator: str) -> tuple[Variant, ...]:
         return _all_of(_enough_cut(operator, BM, BN, steps), *more)
 
     reused, narrow = _reused(operator), _narrow(operator)
-    # a multiprocessor: with one, forward is as fast or up to 5 % faster, dX as fast or up to 29 % slower
+    # per SM: with one, forward is as fast or up to 5 % faster, dX as fast or up to 29 % slower
     blocks = 1 if operator == FORWARD else 2
     return (
         _row(operator, "bf16", 128, 256, "BF16", pays=cut(128, 256, 3000)),

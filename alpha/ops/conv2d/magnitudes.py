@@ -54,12 +54,12 @@ class Magnitudes:
         if missing:
             if len(self._zeros) < len(missing):
                 zeros = a.device.zeros((SLOTS,), np.uint32)
-                self._zeros[:] = [zeros.rows(i, i + 1) for i in range(SLOTS)]
+                self._zeros[:] = [zeros.slice_rows(i, i + 1) for i in range(SLOTS)]
             slots = [self._zeros.pop(0) for _ in missing]
             device = a.device
             arrays = dict(zip("ab", missing, strict=False)) | dict(zip(("absmax_a", "absmax_b"), slots, strict=False))
             sizes = tuple([(name, x.size) for name, x in zip("ab", missing, strict=False)])
-            absmax_launch(sizes, device.properties.multiprocessors).queue(device, arrays)
+            absmax_launch(sizes, device.properties.num_sms).queue(device, arrays)
             self._found.update(zip(missing, slots, strict=True))
         return self._found[a], self._found[b]
 
@@ -73,12 +73,12 @@ def absmax(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 @functools.lru_cache(maxsize=4096)
-def absmax_launch(operands: tuple[tuple[str, int], ...], multiprocessors: int) -> KernelLaunch:
+def absmax_launch(operands: tuple[tuple[str, int], ...], num_sms: int) -> KernelLaunch:
     """The launch of a plan that finds the magnitudes of one array or two, (name, elements) each.
 
     It writes "absmax_a" and "absmax_b", which must be zero.
     """
-    blocks = [max(1, min(8 * multiprocessors, -(-size // 4096))) for _, size in operands]
+    blocks = [max(1, min(8 * num_sms, -(-size // 4096))) for _, size in operands]
     arguments: list[Any] = []
     for slot, (name, size) in zip(("absmax_a", "absmax_b"), operands, strict=False):
         arguments += [Named(slot), Named(name), np.int64(size)]

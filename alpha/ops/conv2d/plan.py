@@ -30,9 +30,7 @@ from alpha.runtime import Device
 def cuda_target(device: Device) -> Target:
     """What a GPU's plans depend on."""
     properties = device.properties  # type: ignore[attr-defined]
-    return Target(
-        "cuda", properties.compute_capability, properties.multiprocessors, properties.shared_bytes_per_block, device
-    )
+    return Target("cuda", properties.compute_capability, properties.num_sms, properties.shared_bytes_per_block, device)
 
 
 def plan(problem: ConvProblem, target: Target) -> Plan:
@@ -75,7 +73,7 @@ def plan_row(problem: ConvProblem, v: Variant, target: Target) -> Plan:
         if facts.pop("scales", False):  # nobody else knows the magnitudes of arrays that live in this plan
             sizes = tuple([(name, workspaces[name].size) for name in renamed.values()])
             workspaces |= dict.fromkeys(("absmax_a", "absmax_b"), Buffer((1,), np.dtype(np.uint32), zeroed=True))
-            before.append(absmax_launch(sizes, target.multiprocessors))
+            before.append(absmax_launch(sizes, target.num_sms))
     last = result
     if wide and problem.operator != WEIGHT:
         last = renamed[result] = f"{result} in float32"

@@ -25,7 +25,7 @@ class Target:
 
     device: str  # "cpu" or "cuda"
     compute_capability: tuple[int, int] = (0, 0)
-    multiprocessors: int = 0
+    num_sms: int = 0
     # that a block may have: 64 KiB on sm_75, 99 on sm_86, 89 and 120, 163 on sm_80, 227 on sm_90 and 100
     shared_bytes: int = 163 << 10
     gpu: Device | None = field(default=None, compare=False)  # to time rows on, with ALPHA_TUNE=1

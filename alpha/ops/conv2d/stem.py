@@ -69,7 +69,7 @@ def direct_stem_weight(p: ConvProblem, v: Variant, target: Target) -> Plan:
     k_groups = _ceil(K, KT)
     P = max(1, 16 // k_groups)
     rows, band = ffma_band(s)
-    blocks = min(s.N * _ceil(s.OH, rows), 4 * target.multiprocessors)
+    blocks = min(s.N * _ceil(s.OH, rows), 4 * target.num_sms)
     launch = KernelLaunch(
         "conv2d/direct_stem_weight.cu",
         "direct_stem_weight",
@@ -120,7 +120,7 @@ def direct_stem_mma(p: ConvProblem, v: Variant, target: Target) -> Plan:
     s = p.shape
     rows, shared = forward_band(s, v.tile["PLANES"])
     depth = depth_blocks(s)
-    resident = (3 if depth == 1 else 2) * target.multiprocessors
+    resident = (3 if depth == 1 else 2) * target.num_sms
     grid = (min(s.N * _ceil(s.OH, rows), resident), _ceil(s.OC, CHANNELS))
     launch = KernelLaunch(
         "conv2d/direct_stem_mma.cu",
@@ -165,7 +165,7 @@ def direct_stem_weight_mma(p: ConvProblem, v: Variant, target: Target) -> Plan:
     rows, shared = weight_band(s, item)
     WN, NF = weight_fragments(s)
     resident = 1 if WN > 1 and item == 4 else 2
-    blocks = min(s.N * _ceil(s.OH, rows), resident * target.multiprocessors)
+    blocks = min(s.N * _ceil(s.OH, rows), resident * target.num_sms)
     launch = KernelLaunch(
         "conv2d/direct_stem_weight_mma.cu",
         "direct_stem_weight_mma",

@@ -39,7 +39,7 @@ def _images_fill_tiles(s: ConvShape, target: Target) -> bool:
 
 def _many(rows: int, target: Target) -> bool:
     """Tiles of 128 rows fill the GPU several times over."""
-    return rows >= 128 * 4 * target.multiprocessors
+    return rows >= 128 * 4 * target.num_sms
 
 
 def _stem(s: ConvShape, target: Target) -> bool:

@@ -1,4 +1,4 @@
-"""Plans of the Hopper kernels: wgmma fed by the copy engine, bands of pixels shared by the taps of a filter row.
+"""Plans of the Hopper kernels: wgmma fed by TMA, bands of pixels shared by the taps of a filter row.
 
 How the operands reach the tensor cores is the row's OPERANDS:
 
@@ -98,9 +98,9 @@ def moment_bytes(tile: Tile) -> int:
 
 
 @functools.lru_cache(maxsize=8)
-def _arrived(multiprocessors: int) -> Table:
+def _arrived(num_sms: int) -> Table:
     """Zeros, and each kernel leaves them zero: two counts for every tile that is cut."""
-    tiles = bands.MAX_WAVES * multiprocessors
+    tiles = bands.MAX_WAVES * num_sms
     return Table(lambda: np.zeros(2 * tiles * bands.MAX_SEGMENTS, np.uint32))
 
 
@@ -177,7 +177,7 @@ class _BandProduct:
         self.epilogue = epilogue
         self.forward = entry == "conv_v2_wgmma"
         self.GN, K = (s.OC, s.IC) if self.forward else (s.IC, s.OC)
-        self.processors = target.multiprocessors
+        self.processors = target.num_sms
         self.across = -(-self.GN // tile.BN)  # tiles of output channels
         self.tiles_of_work = -(-s.N * groups.PW // tile.BM) * self.across
         self.works = bands.works(groups, K, self.tiles_of_work, self.processors)
@@ -192,7 +192,7 @@ class _BandProduct:
             tile = tile._replace(blocks=1)
         self.tile = tile
         self.a_stages, self.b_stages = groups.stages(tile.blocks, self.reserved)
-        # two blocks a multiprocessor hide each other's beginning and end, and are better balanced one tile each
+        # two blocks per SM hide each other's beginning and end, and are better balanced one tile each
         self.grid, self.threads = (min(self.tiles, self.processors), 384) if tile.blocks == 1 else (self.tiles, 288)
         self.moment_parts = 0
         if self.forward:
@@ -303,7 +303,7 @@ def sk_dilated(p: ConvProblem, v: Variant, target: Target) -> Plan:
         )
     grid = (-(-s.IC // tile.BN), -(-s.OC // tile.BM), s.FH * -(-s.FW // plan.taps))
     blocks, weights = grid[0] * grid[1] * grid[2], s.OC * s.FH * s.FW * s.IC
-    GZ = bands.segments(plan, blocks, 4 * weights, target.multiprocessors)
+    GZ = bands.segments(plan, blocks, 4 * weights, target.num_sms)
     stages = plan.stages()
     launch = KernelLaunch(
         "conv2d/sk_dilated_wgmma.cu",

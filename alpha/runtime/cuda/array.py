@@ -45,7 +45,7 @@ class DeviceArray:
             target = self._resolve(target)
         return DeviceArray(self.device, self.block, self.offset, target, self.dtype)
 
-    def rows(self, start: int, stop: int) -> DeviceArray:
+    def slice_rows(self, start: int, stop: int) -> DeviceArray:
         """Elements [start, stop) of the leading axis, without a copy."""
         if not self.ndim or not 0 <= start <= stop <= self.shape[0]:
             raise ShapeError(f"rows [{start}, {stop}) are not within shape {self.shape}")

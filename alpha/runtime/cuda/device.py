@@ -39,7 +39,7 @@ FILL_BLOCKS = 4096  # a grid-stride loop: more blocks than this only cost launch
 class CudaDevice(Device):
     """A GPU, or the emulated one; used from the main thread of the process that made it (see owner.py).
 
-    `driver`, `properties` (name, architecture, multiprocessors, ...) and `arena` are open to
+    `driver`, `properties` (name, architecture, num_sms, ...) and `arena` are open to
     launchers.
     """
 
@@ -205,12 +205,12 @@ class CudaDevice(Device):
         return self._kernels.get(source, entry, defines, shared_bytes)
 
     def tensor_maps(self, array: DeviceArray, layout: Hashable, maps: Callable[[], Iterable[TensorMap]]) -> DeviceArray:
-        """Tensor maps of the copy engine for `array`, one after the other in device memory, made once.
+        """Tensor maps of TMA for `array`, one after the other in device memory, made once.
 
         A map holds an address and no array: it says how to read whatever lies there at the launch. So maps are made
         once for each `layout` (a name, the boxes), address, dtype and shape.
 
-        The copy engine caches maps by where they lie, and no kernel tells it that another lies there now. So the memory
+        TMA caches maps by where they lie, and no kernel tells it that another lies there now. So the memory
         of a map goes back only after MAX_TENSOR_MAPS others have been used since it was, more than any cache has.
         """
         key = (layout, array.block.address + array.offset, array.dtype, array.shape)

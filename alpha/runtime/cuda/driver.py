@@ -27,7 +27,7 @@ class DeviceProperties:
     name: str
     arch: str  # "sm_90"; what `compute_capability` says
     compute_capability: tuple[int, int]
-    multiprocessors: int
+    num_sms: int
     shared_bytes_per_block: int  # the largest dynamic + static shared memory a block may opt in to
     total_bytes: int
     driver: str = ""  # the version of what runs the kernels, e.g. "CUDA 13.0"
@@ -127,7 +127,7 @@ class Driver(Protocol):
         box: Sequence[int],
         swizzle: int = 128,
     ) -> bytes:
-        """A tensor map for the copy engine (sm_90), see tensor_map.py."""
+        """A tensor map for TMA (sm_90), see tensor_map.py."""
 
     def begin_capture(self) -> None:
         """Record launches, copies and fills from here on, in place of running them."""

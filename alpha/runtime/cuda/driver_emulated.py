@@ -28,7 +28,7 @@ from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
 
 DEFAULT_ARCH = "sm_80"
-# architecture -> (multiprocessors, shared memory a block may have) of one GPU of it
+# architecture -> (SMs, shared memory a block may have) of one GPU of it
 ARCHITECTURES = {
     "sm_75": (40, 64 * 1024),
     "sm_80": (108, 163 * 1024),
@@ -83,12 +83,12 @@ class EmulatedDriver:
         self.owner = Owner()
         arch = config.ARCH.choice(ARCHITECTURES) or DEFAULT_ARCH
         number = int(arch.removeprefix("sm_").removesuffix("a"))
-        multiprocessors, shared = ARCHITECTURES[arch]
+        num_sms, shared = ARCHITECTURES[arch]
         self.properties = DeviceProperties(
             name=f"emulated {arch}",
             arch=arch,
             compute_capability=divmod(number, 10),
-            multiprocessors=multiprocessors,
+            num_sms=num_sms,
             shared_bytes_per_block=shared,
             total_bytes=TOTAL_BYTES,
             driver="emulated",

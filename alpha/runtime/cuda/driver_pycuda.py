@@ -317,7 +317,7 @@ def _properties(device: Any) -> DeviceProperties:
         name=device.name(),
         arch=f"sm_{major}{minor}",
         compute_capability=(major, minor),
-        multiprocessors=device.get_attribute(attribute.MULTIPROCESSOR_COUNT),
+        num_sms=device.get_attribute(attribute.MULTIPROCESSOR_COUNT),
         shared_bytes_per_block=device.get_attribute(attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
         total_bytes=device.total_memory(),
         driver=f"CUDA {version // 1000}.{version % 1000 // 10}",

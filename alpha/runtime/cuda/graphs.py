@@ -211,13 +211,13 @@ class StepValues:
 
             put()
             recording.again(put)
-            self._slots[id(value)] = value, self.array.rows(start, stop)
+            self._slots[id(value)] = value, self.array.slice_rows(start, stop)
         return self._slots[id(value)][1]
 
     def write(self) -> None:
         """Copy the block to the device."""
         if self._end:
-            self._device.write(self.array.rows(0, self._end), self._host[: self._end])
+            self._device.write(self.array.slice_rows(0, self._end), self._host[: self._end])
 
 
 @dataclass(eq=False)

@@ -81,7 +81,7 @@ class Conveyor:
             window.view(source.dtype).reshape(source.shape)[...] = source
             if source.nbytes:
                 self._copied[turn] = driver.begin_upload(array.address, window, self._read[turn])
-            targets.append(array.rows(0, len(source)))
+            targets.append(array.slice_rows(0, len(source)))
         return targets
 
     def wait(self) -> None:

@@ -1,4 +1,4 @@
-"""Tensor maps for the copy engine (TMA): pycuda has no call for them, so the driver library is asked directly."""
+"""Tensor maps for TMA: pycuda has no call for them, so the driver library is asked directly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def encode_tiled_map(
     box: Sequence[int],
     swizzle: int = 128,
 ) -> bytes:
-    """The 128 bytes that tell the copy engine how to load a box of a tensor; outside of it are zeros.
+    """The 128 bytes that tell TMA how to load a box of a tensor; outside of it are zeros.
 
     Args:
         dtype: of an element.
