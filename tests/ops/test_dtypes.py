@@ -21,7 +21,8 @@ from alpha.ops.dtypes import (
 
 
 def array(dtype: Any, address: int = 512) -> Any:
-    return SimpleNamespace(dtype=np.dtype(dtype), address=address)
+    block = SimpleNamespace(address=address)
+    return SimpleNamespace(dtype=np.dtype(dtype), address=address, block=block, offset=0)
 
 
 @pytest.mark.parametrize(
