@@ -61,7 +61,7 @@ class Block:
         self.nbytes, other.nbytes = other.nbytes, self.nbytes
 
     def __del__(self) -> None:
-        self.arena.give_back(self.address)
+        self.arena.release(self.address)
 
 
 class Arena:
@@ -107,7 +107,7 @@ class Arena:
         self._by_size: list[tuple[int, int]] = []  # (size, address) of the free blocks, sorted: best fit
         self._by_start: dict[int, int] = {}  # free block: address -> size
         self._by_end: dict[int, int] = {}  # free block: end -> address
-        self._fresh: dict[int, list[int]] = {}  # size -> returned blocks that are not joined yet
+        self._recycled: dict[int, list[int]] = {}  # size -> returned blocks that are not joined yet
         self._live: dict[int, tuple[int, str]] = {}  # address -> size, label
         self.kept: Sequence[tuple[int, int]] = ()
         self._closed = False
@@ -130,7 +130,7 @@ class Arena:
             raise OutOfMemoryError(self._shortage(nbytes))
         return Block(self, address, size)
 
-    def give_back(self, address: int) -> None:
+    def release(self, address: int) -> None:
         """Return a block's memory; called by the block when it dies. Takes no lock."""
         self._returned.append(address)
 
@@ -142,9 +142,9 @@ class Arena:
         if limit is not None and limit < 0:
             raise ValueError(f"a memory limit is not negative: {limit}")
         meter = self._meter.total or self._meter
-        for give_back in (self.trim, self._spare):
+        for release in (self.trim, self._spare):
             if limit is not None and meter.reserved > limit:
-                give_back()
+                release()
         if limit is not None and meter.reserved > limit:
             raise OutOfMemoryError(f"a memory limit of {mib(limit)} is below what is in use: {meter}")
         meter.limit = limit
@@ -152,25 +152,25 @@ class Arena:
     def trim(self) -> int:
         """Give wholly free segments back to the device; the number of bytes."""
         with self._lock:
-            self._settle()
+            self._coalesce_all()
             return self._release_free_segments()
 
     def stats(self) -> MemoryStats:
         """The counts of this arena alone."""
         with self._lock:
-            self._take_back()
+            self._reclaim()
             return self._meter.stats()
 
     def reset_peak(self) -> None:
         """The peak starts again from what is in use."""
         with self._lock:
-            self._take_back()
+            self._reclaim()
             self._meter.peak = self._meter.in_use
 
     def largest_live(self, count: int = LISTED_BLOCKS) -> list[tuple[int, str]]:
         """(bytes, label) of the largest live blocks."""
         with self._lock:
-            self._take_back()
+            self._reclaim()
             return sorted(self._live.values(), reverse=True)[:count]
 
     def close(self, free: bool = True) -> None:
@@ -182,7 +182,7 @@ class Arena:
             self._meter.use(-sum(size for size, _ in self._live.values()), -len(self._live))
             self._meter.reserve(-self._meter.reserved)
             self._segments.clear()
-            self._fresh.clear()
+            self._recycled.clear()
             self._by_size.clear()
             self._by_start.clear()
             self._by_end.clear()
@@ -192,7 +192,7 @@ class Arena:
         with self._lock:
             if self._closed:
                 raise OutOfMemoryError("the device is closed")
-            self._take_back()
+            self._reclaim()
             address = self._choose(size)
             if address is None:
                 return None
@@ -202,11 +202,11 @@ class Arena:
 
     def _choose(self, size: int) -> int | None:
         """The address of free memory for a block, or None."""
-        same = self._fresh.get(size)
+        same = self._recycled.get(size)
         return same.pop() if same else self._best_fit(size)
 
     def _best_fit(self, size: int) -> int | None:
-        self._settle()
+        self._coalesce_all()
         index = bisect_left(self._by_size, (size, 0))
         if index == len(self._by_size):
             if not self._grow(size):
@@ -218,7 +218,7 @@ class Arena:
             self._add_free(address + size, found - size)
         return address
 
-    def _take_back(self) -> None:
+    def _reclaim(self) -> None:
         """Sort returned blocks by size; the lock is held.
 
         A step of training asks again for the sizes it has just returned: an exact fit is the best fit and costs a
@@ -229,23 +229,23 @@ class Arena:
             size, _ = self._live.pop(address, (0, ""))
             if size:  # else it outlived close()
                 self._meter.use(-size, -1)
-                self._fresh.setdefault(size, []).append(address)
-        if self._growth is Growth.ISOLATED and self._fresh:
-            self._coalesce_fresh()
+                self._recycled.setdefault(size, []).append(address)
+        if self._growth is Growth.ISOLATED and self._recycled:
+            self._coalesce_recycled()
             self._release_free_segments()
 
-    def _settle(self) -> None:
+    def _coalesce_all(self) -> None:
         """Put all returned blocks on the free lists, joined with their neighbours; the lock is held."""
         if self._returned:
-            self._take_back()
-        if self._fresh:
-            self._coalesce_fresh()
+            self._reclaim()
+        if self._recycled:
+            self._coalesce_recycled()
 
-    def _coalesce_fresh(self) -> None:
-        for size, addresses in self._fresh.items():
+    def _coalesce_recycled(self) -> None:
+        for size, addresses in self._recycled.items():
             for address in addresses:
                 self._coalesce(address, size)
-        self._fresh.clear()
+        self._recycled.clear()
 
     def _coalesce(self, address: int, size: int) -> None:
         """Add a free block, joined with the free blocks beside it."""

@@ -35,7 +35,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
 
 def forget() -> None:
     """As in a new process."""
-    for cached in (tune._book, _fastest, _choose, matmul_cuda._choose_row):
+    for cached in (tune._tuning_cache, _fastest, _choose, matmul_cuda._choose_row):
         cached.cache_clear()
 
 
@@ -100,8 +100,8 @@ def test_the_table_keeps_its_row_unless_another_is_clearly_faster(gpu: Device, m
     for other, expected in ((0.98, "table's"), (0.96, "other")):
         measuring(monkeypatch, {"table's": 1.0, "other": other})
         calls = dict.fromkeys(("table's", "other"), lambda: None)
-        assert tune.winner(gpu, f"key {other}", tuple(calls), lambda c=calls: c) == expected  # type: ignore[misc]
-    assert tune.winner(gpu, "key", ("only",), dict) == "only"
+        assert tune.best_of(gpu, f"key {other}", tuple(calls), lambda c=calls: c) == expected  # type: ignore[misc]
+    assert tune.best_of(gpu, "key", ("only",), dict) == "only"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"milliseconds": []}', '{"milliseconds": {"a": 1}}'])
@@ -131,12 +131,12 @@ def test_entries_of_rows_that_are_gone_are_measured_again(
 
 
 def test_processes_add_to_one_file(gpu: Device, tmp_path: Path) -> None:
-    books = [tune._Book(tmp_path / "tuned" / "a.json", {"gpu": "any"}) for _ in range(2)]
-    for number, book in enumerate(books):
+    caches = [tune._TuningCache(tmp_path / "tuned" / "a.json", {"gpu": "any"}) for _ in range(2)]
+    for number, book in enumerate(caches):
         book.add(f"shape {number}", {"row": 1.0})
-    assert tune._Book(books[0].path, {}).times("shape 0", ["row", "other"]) == {"row": 1.0}
-    assert tune._Book(books[0].path, {}).times("shape 1", ["row"]) == {"row": 1.0}
-    assert tune._Book(books[0].path, {}).times("shape 1", ["other"]) is None
+    assert tune._TuningCache(caches[0].path, {}).times("shape 0", ["row", "other"]) == {"row": 1.0}
+    assert tune._TuningCache(caches[0].path, {}).times("shape 1", ["row"]) == {"row": 1.0}
+    assert tune._TuningCache(caches[0].path, {}).times("shape 1", ["other"]) is None
     assert [path.name for path in (tmp_path / "tuned").iterdir()] == ["a.json"]
 
 
@@ -171,12 +171,12 @@ def test_another_gpu_compiler_or_kernel_is_another_file(
 ) -> None:
     facts = tune.facts_of(gpu)
     assert set(facts) == {"gpu", "compute capability", "driver", "compiler", "kernels"}
-    paths = {tune._book(gpu, tmp_path).path}
+    paths = {tune._tuning_cache(gpu, tmp_path).path}
     for fact in facts:
         with monkeypatch.context() as patch:
             patch.setattr(tune, "facts_of", lambda device, f=fact: {**facts, f: "another"})
-            tune._book.cache_clear()
-            paths.add(tune._book(gpu, tmp_path).path)
+            tune._tuning_cache.cache_clear()
+            paths.add(tune._tuning_cache(gpu, tmp_path).path)
     assert len(paths) == len(facts) + 1
 
 
@@ -209,11 +209,11 @@ def test_what_the_table_would_take_is_the_default_of_a_product(
     forget()
     monkeypatch.setattr(matmul_cuda, "pays", lambda *_: pays)
 
-    def winner(device: Device, key: str, names: tuple[str, ...], calls: object) -> str:
+    def best_of(device: Device, key: str, names: tuple[str, ...], calls: object) -> str:
         asked.append(names)
         return names[0]
 
-    monkeypatch.setattr(tune, "winner", winner)
+    monkeypatch.setattr(tune, "best_of", best_of)
     row = matmul_cuda.choose_row(Product(1, 64, 64, 64, False, True), gpu, "float32")
     assert (row is not None) == pays
     assert asked[-1].index("matmul") == (1 if pays else 0)

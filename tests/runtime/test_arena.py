@@ -136,7 +136,7 @@ def test_neighbours_across_an_edge_do_not_join(order: tuple[int, int]) -> None:
     assert second == first + SEGMENT
     for i in order:
         blocks[i] = None
-        memory._settle()  # as an allocation does that finds no exact fit
+        memory._coalesce_all()  # as an allocation does that finds no exact fit
     assert memory._by_start == {first: SEGMENT, second: SEGMENT}
     large = memory.allocate(2 * SEGMENT)
     assert driver.at(large.address, 2 * SEGMENT).nbytes == 2 * SEGMENT
@@ -300,7 +300,7 @@ class ArenaMachine(RuleBasedStateMachine):
         assert stats.live <= stats.reserved <= self.limit
         assert stats.reserved == sum(s.nbytes for s in self.driver.segments.values())
         free = sum(size for size, _ in self.memory._by_size)
-        free += sum(size * len(addresses) for size, addresses in self.memory._fresh.items())
+        free += sum(size * len(addresses) for size, addresses in self.memory._recycled.items())
         assert stats.live + free == stats.reserved
 
     def teardown(self) -> None:

@@ -1,7 +1,7 @@
 """The autotuner: with ALPHA_TUNE=1 the rows that can compute a shape are timed once, and the fastest is kept.
 
-Winners are kept as JSON in the cache folder, one file for each GPU, driver, compiler and version of the kernels:
-another of these is another file. Files are replaced whole. Of two processes that write at once one may lose its newest
+Measurements are kept as JSON in the cache folder, one file for each GPU, driver, compiler and version of the kernels.
+Files are replaced whole. Of two processes that write at once one may lose its newest
 entries, which are then timed again.
 """
 
@@ -44,7 +44,7 @@ Times = dict[str, float]  # name of a candidate -> median milliseconds
 BUDGET_S = 0.020  # of measurements, a candidate
 ROUNDS = 25  # at most
 MARGIN = 0.97  # of the table's time: only less than that displaces the table's row
-HOPELESS = 3.0  # times the fastest: not measured again after the first round
+PRUNE_RATIO = 3.0  # times the fastest: not measured again after the first round
 FLUSH_BYTES, FLUSHES = 64 << 20, 4  # written before a measurement, see `_Clock`
 
 
@@ -63,10 +63,10 @@ def fastest(
 
         return {v.name: partial(compute, v, first, second, s) for v in by_name.values()}
 
-    return by_name[winner(device, key, tuple(by_name), calls)]
+    return by_name[best_of(device, key, tuple(by_name), calls)]
 
 
-def winner(device: Device, key: str, names: Sequence[str], calls: Callable[[], Mapping[str, Call]]) -> str:
+def best_of(device: Device, key: str, names: Sequence[str], calls: Callable[[], Mapping[str, Call]]) -> str:
     """Which of `names` is fastest for the work `key`; the first is the default, which wins unless clearly slower.
 
     `calls()` makes scratch operands and one call for each name; it is asked for only where no run has measured yet.
@@ -74,8 +74,8 @@ def winner(device: Device, key: str, names: Sequence[str], calls: Callable[[], M
     """
     if len(names) == 1:
         return names[0]
-    book = _book(device, folder())
-    times = book.times(key, names)
+    cache = _tuning_cache(device, folder())
+    times = cache.times(key, names)
     if times is None:
         try:
             with cast("CudaDevice", device).outside_capture():
@@ -83,7 +83,7 @@ def winner(device: Device, key: str, names: Sequence[str], calls: Callable[[], M
         except OutOfMemoryError as error:
             _say(f"{key}: {names[0]}, not tuned: {error}")
             return names[0]
-        book.add(key, times)
+        cache.add(key, times)
     order = sorted(times, key=lambda name: times[name])
     if times[order[0]] > MARGIN * times.get(names[0], float("inf")):
         order.remove(names[0])
@@ -133,8 +133,8 @@ def measure(device: Device, calls: Mapping[str, Call]) -> Times:
     for _ in range(ROUNDS):
         for name, call in running.items():
             samples[name].append(clock.milliseconds(call))
-        best = min(values[0] for values in samples.values())
-        running = {n: call for n, call in running.items() if samples[n][0] <= HOPELESS * best}
+        least = min(values[0] for values in samples.values())
+        running = {n: call for n, call in running.items() if samples[n][0] <= PRUNE_RATIO * least}
         if time.perf_counter() > until:
             break
     return {name: statistics.median(values) for name, values in samples.items()}
@@ -162,7 +162,7 @@ class _Clock:
 # -- the file ---------------------------------------------------------------------------------------
 
 
-class _Book:
+class _TuningCache:
     """The measurements of one GPU, driver, compiler and version of the kernels, and their file."""
 
     def __init__(self, path: Path, facts: Mapping[str, str]) -> None:
@@ -235,11 +235,11 @@ def folder() -> Path:
 
 
 @functools.cache
-def _book(device: Device, home: Path) -> _Book:
+def _tuning_cache(device: Device, home: Path) -> _TuningCache:
     facts = facts_of(device)
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     gpu = "".join(c if c.isalnum() else "-" for c in facts["gpu"])
-    return _Book(home / f"{gpu}.{digest}.json", facts)
+    return _TuningCache(home / f"{gpu}.{digest}.json", facts)
 
 
 def facts_of(device: Any) -> dict[str, str]:

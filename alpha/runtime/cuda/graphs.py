@@ -52,7 +52,7 @@ class Scratch(Arena):
     def begin(self, plan: Plan | None) -> None:
         """Begin a step, with nothing live: note its blocks from here on, and give them the addresses of `plan`."""
         with self._lock:
-            self._settle()
+            self._coalesce_all()
             self._meter.peak = self._meter.in_use
             self._trace, self._plan = Trace(), plan
             if plan is not None:
@@ -72,14 +72,14 @@ class Scratch(Arena):
             self._trace.born(block.address, block.nbytes)
         return block
 
-    def give_back(self, address: int) -> None:
+    def release(self, address: int) -> None:
         if self._trace is not None:
             self._trace.died(address)
-        super().give_back(address)
+        super().release(address)
 
     def _choose(self, size: int) -> int | None:
         if self._plan is not None and self._trace is not None:
-            self._settle()
+            self._coalesce_all()
             offset = self._plan.offset(self._trace.count, size)
             if offset is not None and self._take(self._base + offset, size):
                 return self._base + offset
@@ -114,7 +114,7 @@ class Scratch(Arena):
     def live_blocks(self) -> list[Block]:
         """The blocks that somebody still holds."""
         with self._lock:
-            self._take_back()
+            self._reclaim()
             self._blocks = {address: held for address, held in self._blocks.items() if address in self._live}
         blocks = (held() for held in self._blocks.values())
         return [block for block in blocks if block is not None]
@@ -122,13 +122,13 @@ class Scratch(Arena):
     def live_sizes(self) -> dict[int, tuple[int, str]]:
         """(bytes, label) of the live blocks by their addresses, in ascending order."""
         with self._lock:
-            self._take_back()
+            self._reclaim()
             return dict(sorted(self._live.items()))
 
     def restore(self, live: Mapping[int, tuple[int, str]]) -> dict[int, Block]:
         """New blocks at the addresses of `live`, which `live_sizes` has given; nothing may be live before."""
         with self._lock:
-            self._settle()
+            self._coalesce_all()
             if self._live:
                 raise AssertionError(f"{len(self._live)} blocks of scratch memory are live before a replay")
             for address, size in list(self._by_start.items()):
