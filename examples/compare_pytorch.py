@@ -3,6 +3,7 @@
     python examples/compare_pytorch.py                                      # on a GPU: all of Table IV
     python examples/compare_pytorch.py --models vgg16 --data PATH --image-size 128   # of Table V
     python examples/compare_pytorch.py --data random --epochs 3 --precision all      # speed and memory alone
+    python examples/compare_pytorch.py --precision all --gpus 4              # each network on a GPU of its own
     python examples/compare_pytorch.py --losses                              # the losses of ten steps, side by side
 
 Each network is trained by three sides from the same weights on the same batches, with Adam: Alpha; PyTorch as its
@@ -26,12 +27,15 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock
 
-from compare.report import markdown, rows, save_pictures, save_tables
+from compare.report import Runs, markdown, rows, save_pictures, save_tables
 from compare.sides import train
 from compare.spec import SIDES, Outcome, Spec, load
 
@@ -65,6 +69,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--seed", type=natural_int, default=0, help="the first seed")
     add("--sides", type=names(SIDES), default=list(SIDES), help=f"with commas between (default: {','.join(SIDES)})")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    add("--gpus", type=positive_int, default=1, help="train so many networks at a time, each on a GPU of its own")
     add("--output", type=Path, metavar="DIR", help="default: runs/compare, or runs/compare-2 and so on if that exists")
     add("--losses", action="store_true", help="only the losses of ten (or --steps) steps of each side, without dropout")
     add("--worker", nargs=2, metavar=("SPEC", "RESULT"), help=argparse.SUPPRESS)
@@ -91,13 +96,14 @@ def specs(args: argparse.Namespace, device: str) -> Iterator[Spec]:
                 )
 
 
-def run(spec: Spec) -> Outcome:
-    """Train in a process of its own."""
+def run(spec: Spec, gpu: str | None = None) -> Outcome:
+    """Train in a process of its own, which sees only that GPU (None: all that are visible here)."""
+    environment = None if gpu is None else {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
     with tempfile.TemporaryDirectory() as folder:
         given, result = Path(folder) / "spec.json", Path(folder) / "result.json"
         given.write_text(json.dumps(asdict(spec)))
         command = [sys.executable, __file__, "--worker", str(given), str(result)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode or not result.exists():
             reason = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
             raise TrainingError(f"{spec.side}, {spec.model}, {spec.precision}: {reason[0]}")
@@ -110,31 +116,64 @@ def compare(args: argparse.Namespace) -> None:
     sides = [side for side in args.sides if device == "cuda" or side != "PyTorch best"]
     if not sides:
         raise DeviceError("--sides: PyTorch at its best needs a GPU")
-    runs: dict[tuple[str, str], dict[str, list[Outcome]]] = {}
+    idle: SimpleQueue[str | None] = SimpleQueue()
+    for gpu in gpus(args.gpus, device):
+        idle.put(gpu)
     folder = args.output or new_folder(Path("runs/compare"))
     make_folder(folder)
     if device == "cpu" and (load_average := os.getloadavg()[0]) > 0.5:  # PyTorch's threads wait by spinning
         print(f"the machine is busy (load average {load_average:.1f}): speeds are not comparable")
-    for spec in specs(args, device):
-        for side in sides:
-            outcome = run(replace(spec, side=side))
-            key = spec.model, computed_precision(device, spec.precision)
-            runs.setdefault(key, {}).setdefault(side, []).append(outcome)
-            accuracy = f", test {outcome.test_accuracy:.2%}" if spec.steps is None else ""
-            print(
-                f"{spec.model} {spec.precision} seed {spec.seed} {side:13} {outcome.epoch_seconds:.3f} s per epoch, "
-                f"loss {outcome.losses[-1]:.4f}{accuracy}  {outcome.note}".rstrip(),
-                flush=True,
-            )
-            title = f"{Path(args.data).name} at {args.image_size}x{args.image_size}, {where(outcome)}, {versions(runs)}"
-            saved = save_tables(folder, runs, title)  # what is measured stays if a later side fails
+    todo = list(specs(args, device))
+    runs: Runs = {(spec.model, computed_precision(device, spec.precision)): {} for spec in todo}
+    saving = Lock()
+    title = f"{Path(args.data).name} at {args.image_size}x{args.image_size}"
+
+    def train_network(model: str) -> None:
+        gpu = idle.get()
+        try:
+            for spec in (replace(spec, side=side) for spec in todo if spec.model == model for side in sides):
+                outcome = run(spec, gpu)
+                with saving:
+                    runs[model, computed_precision(device, spec.precision)].setdefault(spec.side, []).append(outcome)
+                    print(progress(spec, outcome), flush=True)
+                    save_tables(folder, runs, f"{title}, {conditions(runs)}")  # stays if a later side fails
+        finally:
+            idle.put(gpu)
+
+    with ThreadPoolExecutor(args.gpus) as pool:
+        networks = [pool.submit(train_network, model) for model in dict.fromkeys(spec.model for spec in todo)]
+    for network in networks:
+        network.result()
+    title = f"{title}, {conditions(runs)}"
     print("\n" + markdown(rows(runs), title))
-    print(f"saved in {folder}: {', '.join([*saved, *save_pictures(folder, runs, title, spec)])}")
+    saved = [*save_tables(folder, runs, title), *save_pictures(folder, runs, title, todo[0])]
+    print(f"saved in {folder}: {', '.join(saved)}")
 
 
-def versions(runs: dict[tuple[str, str], dict[str, list[Outcome]]]) -> str:
-    found = {side.split()[0]: seeds[0].version for sides in runs.values() for side, seeds in sides.items()}
-    return ", ".join(f"{name} {version}" for name, version in found.items())
+def gpus(count: int, device: str) -> Sequence[str | None]:
+    """The first `count` of the visible GPUs, as CUDA_VISIBLE_DEVICES names them; None stands for the default GPU."""
+    if count == 1:
+        return [None]
+    if device == "cpu":
+        raise DeviceError(f"--gpus {count}: there is no GPU")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    found = visible.split(",") if visible else [str(number) for number in range(count)]
+    if len(found) < count:
+        raise DeviceError(f"--gpus {count}: CUDA_VISIBLE_DEVICES is {visible}, so {len(found)} can be used")
+    return found[:count]
+
+
+def progress(spec: Spec, outcome: Outcome) -> str:
+    accuracy = f", test {outcome.test_accuracy:.2%}" if spec.steps is None else ""
+    line = f"{spec.model} {spec.precision} seed {spec.seed} {spec.side:13} {outcome.epoch_seconds:.3f} s per epoch"
+    return f"{line}, loss {outcome.losses[-1]:.4f}{accuracy}  {outcome.note}".rstrip()
+
+
+def conditions(runs: Runs) -> str:
+    """The device, and the versions of what was compared."""
+    outcomes = {side: seeds[0] for sides in runs.values() for side, seeds in sides.items()}
+    found = {side.split()[0]: outcome.version for side, outcome in outcomes.items()}
+    return ", ".join([where(next(iter(outcomes.values()))), *(f"{name} {version}" for name, version in found.items())])
 
 
 def device_of(args: argparse.Namespace) -> str:

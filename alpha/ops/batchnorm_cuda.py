@@ -32,7 +32,7 @@ def _numbers(C: int, *names: str) -> dict[str, Buffer]:
 
 @functools.lru_cache(maxsize=4096)
 def plan_moments(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: int) -> Plan:
-    """Mean and variance of the channels of X: of segments of rows, which a second kernel merges."""
+    """Mean and variance per channel of X: one kernel for segments of rows, a second one that merges the segments."""
     block, tiles, lanes = _columns(R, C, vector)
     splits, rows = column_splits(num_sms, R, lanes, tiles)
     macros = _macros(dtype, vector)
@@ -56,7 +56,7 @@ def plan_moments(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: int
 
 @functools.lru_cache(maxsize=4096)
 def plan_merge(C: int, dtype: np.dtype[Any], vector: int, parts: int) -> Plan:
-    """Mean and variance of the channels of X from the moments that a convolution has found with it."""
+    """Mean and variance per channel of X, merged from the moments that the convolution has found."""
     names = ("mean", "var", "part", "counts", "running_mean", "running_var", "momentum")
     launch = KernelLaunch(
         "batchnorm/moments.cu",
@@ -71,6 +71,7 @@ def plan_merge(C: int, dtype: np.dtype[Any], vector: int, parts: int) -> Plan:
 
 @functools.lru_cache(maxsize=4096)
 def plan_apply(R: int, C: int, dtype: np.dtype[Any], vector: int) -> Plan:
+    """Y = weight (X - mean) / sqrt(var + eps) + bias, in one pass."""
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
     names = ("Y", "X", "mean", "var", "weight", "bias", "eps")
@@ -87,7 +88,7 @@ def plan_apply(R: int, C: int, dtype: np.dtype[Any], vector: int) -> Plan:
 
 @functools.lru_cache(maxsize=4096)
 def plan_gradients(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: int, batch: bool) -> Plan:
-    """Sums over segments of rows, merged; then dX."""
+    """dw and db as sums over segments of rows, which a second kernel merges; then dX."""
     block, tiles, lanes = _columns(R, C, vector)
     splits, segment = column_splits(num_sms, R, lanes, tiles)
     macros = _macros(dtype, vector)

@@ -137,7 +137,7 @@ def _plan_map(name: str, expression: str, result: NamedArray, operands: tuple[Na
 
 
 def common_period(size: int, operands: Sequence[NamedArray]) -> int:
-    """What a pack of neighbours must divide: one that does not divide a period would begin inside one."""
+    """The length that a vector load must divide, so that no load crosses the end of an operand that repeats."""
     return math.gcd(*(n for _, n, _ in operands if n not in (size, 1)))
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from alpha.errors import DeviceError
 from alpha.primitive import Array
 
 if TYPE_CHECKING:
@@ -46,9 +47,13 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Named:
-    """A kernel's argument: the address of an array of the plan, or a number; a null pointer if it is not given."""
+    """A kernel's argument: the address of an array of the plan, or a number.
+
+    An `optional` one is a null pointer if the plan is launched without it. Any other one that is missing is an error.
+    """
 
     name: str
+    optional: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +61,7 @@ class TensorMaps:
     """A kernel's argument: TMA descriptors of an array of the plan, one after the other in device memory.
 
     Attributes:
-        name: of the array.
+        name: the name of the array.
         layout: what the descriptors depend on, besides the array's address, dtype and shape.
         encode: makes them.
     """
@@ -94,6 +99,11 @@ class KernelLaunch:
         for argument in self.arguments:
             kind = type(argument)
             if kind is Named:
+                if argument.name not in arrays and not argument.optional:
+                    raise DeviceError(
+                        f"{self.source}:{self.entry} needs {argument.name!r}, the plan was launched with "
+                        f"{', '.join(arrays)}"
+                    )
                 bound.append(arrays.get(argument.name))
             elif kind is TensorMaps:
                 bound.append(_tensor_maps(device, argument, arrays[argument.name]))
@@ -141,7 +151,7 @@ class Plan:
     """The launches of one operator for one problem, in their order.
 
     Attributes:
-        name: of the kernel configuration.
+        name: the name of the kernel configuration.
         reason: why it was chosen.
         launches: the kernels, in their order.
         outputs, workspaces: the arrays that the plan makes, by name.
@@ -158,7 +168,11 @@ class Plan:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def launch(self, device: CudaDevice, operands: Mapping[str, Any]) -> dict[str, Array]:
-        """Queue the launches; the outputs by name. Operands that a kernel may do without can be missing."""
+        """Queue the launches; the outputs by name.
+
+        Raises:
+            DeviceError: an operand is missing that a kernel needs, or a kernel cannot be launched.
+        """
         arrays = dict(operands)
         for made in (self.workspaces, self.outputs):
             for name, buffer in made.items():

@@ -4,8 +4,8 @@
 //                      dY[n, oh, ow, oc] X[n, oh sh + fh - ph, ow sw + fw - pw, ic]
 // A step is 64 of K: PW neighbouring outputs of one row x IMAGES = 64 / PW images, images fastest. The taps of a block share its
 // dY, and those of one residue of fw by sw share a *band* of BAND pixels of X: the next of them reads IMAGES rows further.
-// dY is fetched in unit steps, X in leaping steps (a map for each phase of sw); what lies outside the map is
-// zeros by TMA. Both operands have K as their slow axis and are read MN-major.
+// dY is fetched in unit steps, X in leaping steps (a map for each phase of sw); TMA gives zeros
+// for what lies outside the map. Both operands have K as their slow axis and are read MN-major.
 // OPERANDS FLOATS: both floats, scaled and split into PLANES half-precision planes: dY turned in the consumers' registers, X
 //   where it lies in shared memory, by the makers. PLANES 2 sums each step apart and promotes it ("float32"), PLANES 1 has
 //   11 bits ("tf32").

@@ -12,7 +12,7 @@ from typing import Any
 from alpha.train.files import write_atomically
 from compare.spec import SIDES, Outcome, Spec
 
-Runs = Mapping[tuple[str, str], Mapping[str, Sequence[Outcome]]]  # (model, precision) -> side -> one for each seed
+Runs = dict[tuple[str, str], dict[str, list[Outcome]]]  # (model, precision) -> side -> one for each seed
 COLUMNS = (
     *("network", "precision", "side", "s/epoch", "images/s", "acceleration", "train", "test", "loss"),
     *("live MB", "reserved MB", "process MB", "weights MB", "note"),

@@ -126,7 +126,7 @@ import sys
 import compare_pytorch
 from alpha.errors import TrainingError
 from compare.spec import Outcome
-def run(spec):
+def run(spec, gpu):
     if spec.side == "Alpha":
         raise TrainingError("no memory")
     return Outcome([2.0], [1.0], 0.5, 0.5, 1, 2, 3, 4, 5)
@@ -142,6 +142,37 @@ sys.exit(compare_pytorch.main(["--device", "cpu", "--sides", "PyTorch,Alpha", "-
     nothing = run("compare_pytorch.py", "--device", "cpu", "--sides", "PyTorch best")
     assert nothing.returncode == 2
     assert "needs a GPU" in nothing.stderr
+
+
+@pytest.mark.torch
+def test_compare_pytorch_trains_networks_side_by_side_each_on_a_gpu_of_its_own(tmp_path: Path) -> None:
+    check = """
+import sys, threading
+import compare_pytorch
+from alpha.errors import TrainingError
+from compare.spec import Outcome
+used, both = {}, threading.Barrier(2, timeout=30)
+def run(spec, gpu):
+    used[spec.model] = gpu
+    if spec.model != "vgg19":
+        both.wait()  # the first two networks run at the same time
+    if spec.model == "resnet18":
+        raise TrainingError("no memory")
+    return Outcome([2.0], [1.0], 0.5, 0.5, 1, 2, 3, 4, 5)
+compare_pytorch.run, compare_pytorch.device_of = run, lambda args: "cuda"
+command = ["--models", "resnet18,vgg16,vgg19", "--sides", "Alpha", "--data", "random", "--output", sys.argv[1]]
+status = compare_pytorch.main([*command, "--gpus", "2"])
+assert {used["resnet18"], used["vgg16"]} == {"3", "5"} and used["vgg19"] in ("3", "5"), used
+assert compare_pytorch.main([*command, "--gpus", "3"]) == 2
+sys.exit(status)
+"""
+    result = run("-c", check, str(tmp_path), PYTHONPATH=f"{ROOT}:.", CUDA_VISIBLE_DEVICES="3,5")
+    assert (result.returncode, result.stderr) == (
+        2,
+        "compare_pytorch: no memory\ncompare_pytorch: --gpus 3: CUDA_VISIBLE_DEVICES is 3,5, so 2 can be used\n",
+    ), result.stderr
+    with (tmp_path / "table.csv").open() as file:
+        assert [row["network"] for row in csv.DictReader(file)] == ["vgg16", "vgg19"]
 
 
 @pytest.mark.torch

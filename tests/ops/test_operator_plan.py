@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from launch_log import observed_launches
 from test_conv2d import hopper, make, operands
 
 import alpha
+from alpha.errors import DeviceError
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d import conv2d_forward
 from alpha.ops.conv2d.plan import compute, cuda_target, plan, plan_row
@@ -82,7 +85,7 @@ def test_workspaces_are_zeroed_at_each_launch_and_tables_made_once() -> None:
         "absmax",
         1,
         256,
-        (Named("largest"), Table(table), np.int64(4), Named("nothing"), None, np.int64(0), 1),
+        (Named("largest"), Table(table), np.int64(4), Named("nothing", optional=True), None, np.int64(0), 1),
     )
     subject = Plan("largest", (launch,), {"largest": Buffer((1,), np.dtype(np.uint32), zeroed=True)})
     for _ in range(2):
@@ -91,6 +94,10 @@ def test_workspaces_are_zeroed_at_each_launch_and_tables_made_once() -> None:
         assert found.view(np.float32)[0] == 9
         assert [x.entry for x in log] == ["absmax"]
     assert made == [1]
+    with pytest.raises(
+        DeviceError, match=r"reduce/absmax.cu:absmax needs 'nothing', the plan was launched with largest"
+    ):
+        replace(subject, launches=(replace(launch, arguments=(Named("largest"), Named("nothing"))),)).launch(device, {})
     renamed = launch.renamed({"largest": "other"})
     assert renamed.arguments[0] == Named("other")
     assert renamed.arguments[1] is launch.arguments[1]

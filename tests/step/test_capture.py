@@ -97,6 +97,17 @@ class Program:
         return found
 
 
+class Owner:
+    """An object with a captured method."""
+
+    def __init__(self) -> None:
+        self.factor = 2.0
+
+    @alpha.capture
+    def times(self, x: alpha.Tensor) -> alpha.Tensor:
+        return x * self.factor
+
+
 def same(program: Callable[[Wrap], Program]) -> Any:
     """The captured step of a program whose results are those of the plain one."""
     plain = program(lambda step: step).state()
@@ -250,14 +261,6 @@ def test_a_method_keywords_and_a_structured_result() -> None:
 
 
 def test_the_decorator_on_a_method_has_graphs_for_each_object() -> None:
-    class Owner:
-        def __init__(self) -> None:
-            self.factor = 2.0
-
-        @alpha.capture
-        def times(self, x: alpha.Tensor) -> alpha.Tensor:
-            return x * self.factor
-
     x = alpha.tensor([1.0, 2.0], device="cuda")
     first, second = Owner(), Owner()
     second.factor = 3.0
@@ -411,14 +414,6 @@ def test_keys_of_a_dict_and_values_on_the_cpu() -> None:
 
 
 def test_a_copied_object_captures_anew() -> None:
-    class Owner:
-        def __init__(self) -> None:
-            self.factor = 2.0
-
-        @alpha.capture
-        def times(self, x: alpha.Tensor) -> alpha.Tensor:
-            return x * self.factor
-
     x, first = alpha.tensor([1.0], device="cuda"), Owner()
     [first.times(x) for _ in range(5)]
     second = copy.deepcopy(first)

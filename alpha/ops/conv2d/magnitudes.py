@@ -22,7 +22,7 @@ import numpy as np
 from alpha.ops.plan import KernelLaunch, Named
 from alpha.primitive import Array
 
-SLOTS = 4  # that are zeroed at a time: X, W and dY, and the dY of a second backward pass
+SLOTS = 4  # zeroed by one fill: for X, W and dY, and for the dY of a second backward pass
 
 
 class Magnitudes:
@@ -34,7 +34,7 @@ class Magnitudes:
         self._outer: Token[Magnitudes | None] | None = None
 
     def copy(self) -> Magnitudes:
-        """What is found from now on by one of the two is not known to the other."""
+        """A copy that begins with what is known. What one of the two finds later is unknown to the other."""
         other = Magnitudes()
         other._found.update(self._found)
         other._zeros = self._zeros

@@ -1,7 +1,9 @@
 """From a problem to what runs for it: the row of the table, and the passes that it needs before and after.
 
-problem = ConvProblem(FORWARD, conv_shape(..), "tf32", Epilogue(bias=True))
-print(plan(problem, cuda_target(device)).describe())
+    problem = ConvProblem(FORWARD, conv_shape(..), "tf32", Epilogue(bias=True))
+    print(plan(problem, cuda_target(device)).describe())
+
+A plan is made once for each problem and GPU.
 """
 
 from __future__ import annotations
@@ -111,9 +113,9 @@ def compute(
     slope: float = 1.0,
     moments: ChannelMoments | None = None,
 ) -> Array:
-    """The result by this row   (X, W), (dY, W) or (X, dY), float32, float64 on cpu or bfloat16 on cuda
+    """Compute Y of (X, W), dX of (dY, W) or dW of (X, dY), whichever operator the row has.
 
-    Fills `moments` if the row finds them.
+    Operands are float32, on cpu also float64, on cuda also bfloat16. `moments` is filled if the row finds them.
     """
     if isinstance(first, np.ndarray):
         Y: Array = v.make(first, second, s)

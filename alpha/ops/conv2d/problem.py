@@ -21,7 +21,7 @@ RESULT = {FORWARD: "Y", INPUT: "dX", WEIGHT: "dW"}
 
 @dataclass(frozen=True)
 class Target:
-    """What a choice depends on besides the problem."""
+    """The device for which a row is chosen and a plan is made."""
 
     device: str  # "cpu" or "cuda"
     compute_capability: tuple[int, int] = (0, 0)
@@ -59,8 +59,7 @@ class ConvProblem:
 
     Attributes:
         precision: "float32", "tf32" or "bf16": how exact the products must be.
-        dtype: of both operands, and of the result but for the gradient of the weight, which is float32: bfloat16 or
-            float32.
+        dtype: bfloat16 or float32, of both operands and of the result, but the gradient of the weight is float32.
     """
 
     operator: str
@@ -75,6 +74,6 @@ class ConvProblem:
         return Buffer(self.sizes(RESULT[self.operator]), FLOAT32 if self.operator == WEIGHT else self.dtype)
 
     def sizes(self, name: str) -> tuple[int, ...]:
-        """Of X, W, Y or one of their gradients."""
+        """The sizes of X, W, Y or of one of their gradients."""
         found: tuple[int, ...] = getattr(self.shape, name.removeprefix("d"))
         return found

@@ -59,5 +59,5 @@ class Variant:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the operands that a row on cuda takes."""
+        """The dtype of the operands that a row on cuda takes."""
         return BFLOAT16 if self.precision == "bf16" else FLOAT32

@@ -89,7 +89,7 @@ def _raw_filters(box: Box) -> TensorMaps:
 
 
 MOMENT_WARPS, MOMENT_PADDING = 8, 16
-ABSMAX = Named("absmax_a"), Named("absmax_b")
+ABSMAX = Named("absmax_a", optional=True), Named("absmax_b", optional=True)  # only for HALVES and FLOATS
 
 
 def moment_bytes(tile: Tile) -> int:
@@ -153,7 +153,7 @@ def _planes(entry: str, s: ConvShape, tile: Tile, GN: int, K: int) -> tuple[Kern
         entry,
         (Kp // 64, -(-GN // 32), s.FH * s.FW),
         (32, 8),
-        (Named("P"), Named("W"), ABSMAX[1], as_struct(s), Kp),
+        (Named("P"), Named("W"), Named("absmax_b"), as_struct(s), Kp),
         {"PLANES": tile.planes},
     )
     return launch, Buffer((tile.planes, s.FH * s.FW, GN, Kp), HALF)
@@ -230,16 +230,17 @@ class _BandProduct:
             self.A,
             self.B,
             *ABSMAX,
-            Named("bias"),
+            Named("bias", optional=True),
             Named("slope"),
             Table(lambda: np.array(works, np.int32)),
             len(works),
             int(self.works_first()),
-            Named("parts"),
+            Named("parts", optional=True),
             _arrived(self.processors) if self.slots else None,
         ]
         if self.forward:
-            arguments += [Named("moments"), Named("moment_counts"), self.moment_parts]
+            found = (Named(name, optional=True) for name in ("moments", "moment_counts"))
+            arguments += [*found, self.moment_parts]
         return KernelLaunch(
             f"conv2d/{self.entry}.cu",
             self.entry,
@@ -297,7 +298,7 @@ def sk_dilated(p: ConvProblem, v: Variant, target: Target) -> Plan:
                 "pixel_planes",
                 -(-size // 1024),
                 256,
-                (Named("P"), Named("X"), ABSMAX[0], np.int64(size // 4)),
+                (Named("P"), Named("X"), Named("absmax_a"), np.int64(size // 4)),
                 {"PLANES": tile.planes},
             ),
         )
