@@ -126,7 +126,6 @@ def compare(args: argparse.Namespace) -> None:
     todo = list(specs(args, device))
     runs: Runs = {(spec.model, computed_precision(device, spec.precision)): {} for spec in todo}
     saving = Lock()
-    title = f"{Path(args.data).name} at {args.image_size}x{args.image_size}"
 
     def train_network(model: str) -> None:
         gpu = idle.get()
@@ -136,7 +135,7 @@ def compare(args: argparse.Namespace) -> None:
                 with saving:
                     runs[model, computed_precision(device, spec.precision)].setdefault(spec.side, []).append(outcome)
                     print(progress(spec, outcome), flush=True)
-                    save_tables(folder, runs, f"{title}, {conditions(runs)}")  # stays if a later side fails
+                    save_tables(folder, runs, title(runs, args.image_size))  # stays if a later side fails
         finally:
             idle.put(gpu)
 
@@ -144,9 +143,9 @@ def compare(args: argparse.Namespace) -> None:
         networks = [pool.submit(train_network, model) for model in dict.fromkeys(spec.model for spec in todo)]
     for network in networks:
         network.result()
-    title = f"{title}, {conditions(runs)}"
-    print("\n" + markdown(rows(runs), title))
-    saved = [*save_tables(folder, runs, title), *save_pictures(folder, runs, title, todo[0])]
+    heading = title(runs, args.image_size)
+    print("\n" + markdown(rows(runs), heading))
+    saved = ["table.csv", "table.md", *save_pictures(folder, runs, heading, todo[0])]
     print(f"saved in {folder}: {', '.join(saved)}")
 
 
@@ -169,11 +168,13 @@ def progress(spec: Spec, outcome: Outcome) -> str:
     return f"{line}, loss {outcome.losses[-1]:.4f}{accuracy}  {outcome.note}".rstrip()
 
 
-def conditions(runs: Runs) -> str:
-    """The device, and the versions of what was compared."""
+def title(runs: Runs, image_size: int) -> str:
+    """The data set, the device and the versions of what was compared."""
     outcomes = {side: seeds[0] for sides in runs.values() for side, seeds in sides.items()}
     found = {side.split()[0]: outcome.version for side, outcome in outcomes.items()}
-    return ", ".join([where(next(iter(outcomes.values()))), *(f"{name} {version}" for name, version in found.items())])
+    any_one = next(iter(outcomes.values()))
+    versions = [f"{name} {version}" for name, version in found.items()]
+    return ", ".join([f"{any_one.data} at {image_size}x{image_size}", where(any_one), *versions])
 
 
 def device_of(args: argparse.Namespace) -> str:
@@ -212,7 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
 
             chosen = list(specs(args, alpha.get_device(args.device).name))
             print(f"batch {chosen[0].batch_size} on {chosen[0].device}")
-            train_set, _ = load(args.data, args.image_size)
+            train_set, _, _ = load(args.data, args.image_size)
             for model in dict.fromkeys(spec.model for spec in chosen):
                 print(model)
                 print("\n".join(compare_losses([s for s in chosen if s.model == model], train_set, args.steps or 10)))

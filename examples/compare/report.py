@@ -71,8 +71,8 @@ def markdown(table: Sequence[Mapping[str, str]], title: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def save_tables(folder: Path, runs: Runs, title: str) -> list[str]:
-    """Write table.csv and table.md; their names."""
+def save_tables(folder: Path, runs: Runs, title: str) -> None:
+    """Write table.csv and table.md."""
     table = rows(runs)
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
@@ -80,7 +80,6 @@ def save_tables(folder: Path, runs: Runs, title: str) -> list[str]:
     writer.writerows(table)
     write_atomically(folder / "table.csv", text.getvalue().encode())
     write_atomically(folder / "table.md", markdown(table, title).encode())
-    return ["table.csv", "table.md"]
 
 
 def save_pictures(folder: Path, runs: Runs, title: str, example: Spec) -> list[str]:

@@ -20,10 +20,10 @@ def initial_model(spec: Spec, classes: int) -> Any:
 
 def train_alpha(spec: Spec) -> Outcome:
     """Train with Alpha's Trainer."""
-    train_set, test_set = load(spec.data, spec.image_size)
+    train_set, test_set, data = load(spec.data, spec.image_size)
     device: Any = alpha.get_device(spec.device)
     model = initial_model(spec, len(train_set.classes))
-    result = Outcome(version=alpha.__version__, images=len(train_set))
+    result = Outcome(data=data, version=alpha.__version__, images=len(train_set))
     result.weights = sum(value.nbytes for value in model.state_dict().values())
     model.to(device)
     optimizer = alpha.optim.Adam(model.parameters(), lr=spec.lr)
@@ -48,9 +48,9 @@ def train_torch(spec: Spec) -> Outcome:
 
     from compare.twins import copy_weights, twin
 
-    train_set, test_set = load(spec.data, spec.image_size)
+    train_set, test_set, data = load(spec.data, spec.image_size)
     source = initial_model(spec, len(train_set.classes))
-    result = Outcome(version=torch.__version__, images=len(train_set))
+    result = Outcome(data=data, version=torch.__version__, images=len(train_set))
     model: Any = copy_weights(source, twin(spec.model, len(train_set.classes), spec.image_size))
     result.weights = sum(value.numel() * value.element_size() for value in model.state_dict().values())
     gpu, best = spec.device == "cuda", spec.side == "PyTorch best"

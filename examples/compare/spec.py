@@ -50,6 +50,7 @@ class Outcome:
     process: int = 0
     weights: int = 0
     images: int = 0
+    data: str = ""
     version: str = ""
     gpu: str = ""
     note: str = ""
@@ -60,8 +61,8 @@ class Outcome:
         return float(np.median(self.seconds[1:] or self.seconds))
 
 
-def load(data: str, image_size: int, seed: int = 0) -> tuple[ArrayDataset, ArrayDataset]:
-    """The train set and the test set.
+def load(data: str, image_size: int, seed: int = 0) -> tuple[ArrayDataset, ArrayDataset, str]:
+    """The train set, the test set and the title of both.
 
     Args:
         data: "cifar10" (the full set if it is here or can be fetched, else the sample), "sample", "random", a folder
@@ -76,14 +77,14 @@ def load(data: str, image_size: int, seed: int = 0) -> tuple[ArrayDataset, Array
         shape = (RANDOM_IMAGES[image_size], image_size, image_size, 3)
         images = rng.integers(0, 256, shape, np.uint8)
         whole = ArrayDataset(images, rng.integers(0, len(classes), len(images)).astype(np.int32), classes)
-        return whole, ArrayDataset(images[:512], whole.labels[:512], classes)
+        return whole, ArrayDataset(images[:512], whole.labels[:512], classes), "random images"
     folder = Path(data)
     if data not in ("cifar10", "sample") and folder.is_dir() and not list(folder.rglob("*.bin")):
-        return _image_folder(folder, image_size)
+        return *_image_folder(folder, image_size), folder.name
     source = resolve(None if data == "cifar10" else data, has_gpu=data == "cifar10")
     if image_size != 32:
         raise DataError(f"--data {data}: its images are 32x32; use --image-size 32, or a folder of images")
-    return source.load()
+    return *source.load(), "CIFAR-10" if source.name == "full" else "CIFAR-10's sample"
 
 
 def _image_folder(folder: Path, size: int) -> tuple[ArrayDataset, ArrayDataset]:
