@@ -43,6 +43,8 @@ def decays(value: Any) -> tuple[float, float]:
     first, second = (number(beta) for beta in value)
     if not (0 <= first < 1 and 0 <= second < 1):
         raise ValueError("are not two numbers in [0, 1)")
+    if isinstance(value, tuple) and value[0] is first and value[1] is second:
+        return value  # the same object, so that a captured step sees at once that nothing has changed
     return first, second
 
 

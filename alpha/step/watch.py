@@ -15,7 +15,8 @@ import operator
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ BY_NAME = ("alpha.train",)  # of these objects only the attributes count that so
 LARGE = 4096  # bytes of an array, or elements of a list, above which its content is not compared
 MOST = 20_000  # objects
 _MISSING = object()
+_TENSOR = operator.attrgetter("array", "requires_grad", "_node", "_hooks")  # what counts of a tensor
+_HOOKS = operator.attrgetter("_hooks")
 _LIBRARIES = (*sys.stdlib_module_names, "alpha", "numpy", "scipy", "pycuda", "cuda", "torch", "tqdm", "PIL")
 
 
@@ -51,28 +54,55 @@ class Watch:
         while known < len(self._names):
             known = len(self._names)
             self.tensors: list[Tensor] = []
+            self._tensor_values: list[tuple[str, tuple[Any, ...]]] = []
             self.hooks: list[str] = []
             self._seen: set[int] = set()
             self.reached: list[Any] = []
-            self._readers: list[tuple[str, Callable[[], tuple[Any, ...]], tuple[Any, ...]]] = []
+            self._readers: list[tuple[str, Callable[[], Iterable[Any]], tuple[Any, ...]]] = []
+            self._attributes: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = []  # all that an object has
             self._visit(getattr(function, "__name__", "the step"), function)
             for name, value in objects.items():
                 self._visit(name, value)
+        self._values = tuple(self._read())
+
+    def _read(self) -> Iterable[Any]:
+        """All values that count, one after the other."""
+        parts = [read() for name, read, values in self._readers]
+        attributes = [held for name, held, values in self._attributes]
+        return chain(
+            chain.from_iterable(parts),
+            map(len, attributes),
+            chain.from_iterable(map(dict.values, attributes)),
+            chain.from_iterable(map(_TENSOR, self.tensors)),
+        )
 
     def change(self) -> str:
         """What has changed since, in words; empty if nothing has."""
+        values = tuple(self._read())
+        same = len(values) == len(self._values) and all(map(operator.is_, values, self._values))
+        if same and not any(map(_HOOKS, self.tensors)):
+            return ""
+        change = self._change_by_name()
+        if not change:
+            self._values = values
+        return change
+
+    def _change_by_name(self) -> str:
         for index, (name, read, before) in enumerate(self._readers):
-            now = read()
-            if len(before) == len(now) and all(map(operator.is_, before, now)):
-                continue
-            if _same(before, now):
-                self._readers[index] = name, read, now
-                continue
-            return _difference(name, before, now)
+            now = tuple(read())
+            if not _same(before, now):
+                return _difference(name, before, now)
+            self._readers[index] = name, read, now
+        for name, held, before in self._attributes:
+            if not _same(before, now := tuple(held.values())):
+                return _difference(name, before, now)
+        for (name, before), tensor in zip(self._tensor_values, self.tensors, strict=True):
+            if not _same(before, now := _tensor_values(tensor)):
+                return _difference(name, before, now)
         return ""
 
-    def _watch(self, name: str, read: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
-        values = read()
+    def _watch(self, name: str, read: Callable[[], Iterable[Any]]) -> tuple[Any, ...]:
+        values = tuple(read())
         self._readers.append((name, read, values))
         return values
 
@@ -109,7 +139,7 @@ class Watch:
         self.tensors.append(tensor)
         if tensor._hooks:
             self.hooks.append(name)
-        self._watch(name, lambda: (tensor.array, tensor.requires_grad, len(tensor._hooks), tensor._node))
+        self._tensor_values.append((name, _tensor_values(tensor)))
         if isinstance(tensor.array, np.ndarray):  # the step may read its values on the host
             self._watch(name, lambda: (tensor._version.value,))
             self._visit(name, tensor.array)
@@ -122,14 +152,14 @@ class Watch:
         own = not _is_library(type(optimizer).__module__)
         rates = () if own or self._names & {"lr", "initial_lr", "param_groups"} else ("lr", "initial_lr")
         counts = () if own or "state" in self._names else ("step",)
-        self._watch(name, lambda: (optimizer.state, optimizer.param_groups, *map(id, optimizer.param_groups)))
+        self._watch(name, lambda: (optimizer.state, optimizer.param_groups, *optimizer.param_groups))
         for number, group in enumerate(optimizer.param_groups):
             keys = [key for key in group if key not in (*rates, "params")]
-            self._watch(f"{name}.param_groups[{number}]", lambda g=group, k=keys: tuple([g.get(key) for key in k]))  # type: ignore[misc]
+            self._watch(f"{name}.param_groups[{number}]", _items(group, keys))
             self._visit(f"{name}.param_groups[{number}]['params']", group["params"])
         for slots in optimizer.state.values():
             keys = [key for key in slots if key not in counts]
-            self._watch(f"{name}.state", lambda s=slots, k=keys: tuple([s.get(key) for key in k]))  # type: ignore[misc]
+            self._watch(f"{name}.state", _items(slots, keys))
 
     def _visit_container(self, name: str, value: Any) -> None:
         if isinstance(value, Mapping):
@@ -195,7 +225,7 @@ class Watch:
             slots = [slot for base in type(value).__mro__ for slot in getattr(base, "__slots__", ())]
             names = [slot for slot in slots if hasattr(value, slot)]
         elif _is_library(type(value).__module__) and not type(value).__module__.startswith(BY_NAME) and not is_module:
-            self._watch(name, lambda: (len(attributes), *attributes.values()))
+            self._attributes.append((name, attributes, tuple(attributes.values())))
             for key, item in list(attributes.items()):
                 self._visit(f"{name}.{key}", item)
             return
@@ -208,7 +238,7 @@ class Watch:
         held = vars(owner) if hasattr(owner, "__dict__") else None
         if held is None:
             return self._watch(name, lambda: tuple([getattr(owner, key, _MISSING) for key in names]))
-        return self._watch(name, lambda: tuple([held.get(key, _MISSING) for key in names]))
+        return self._watch(name, _items(held, names))
 
 
 class HostState:
@@ -254,6 +284,15 @@ def _state(value: Any) -> Any:
     if isinstance(value, np.random.Generator):
         return repr(value.bit_generator.state)
     return value.getstate() if isinstance(value, random.Random) else None
+
+
+def _items(held: Mapping[str, Any], names: list[str]) -> Callable[[], Iterable[Any]]:
+    """Reads what `held` has under these names."""
+    return lambda: map(held.get, names, repeat(_MISSING))
+
+
+def _tensor_values(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.array, tensor.requires_grad, tensor._node, len(tensor._hooks)
 
 
 def _same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import random
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepValues
 from alpha.step import captured
 from alpha.step import replay as replay_module
+from alpha.step.watch import Watch
 
 SCALE = 1.0  # a global of the programs below
 Step = Callable[..., Any]
@@ -753,6 +755,33 @@ def test_a_step_that_is_dropped_gives_its_graphs_back(cuda: CudaDevice) -> None:
     cuda.close_dropped()
     assert cuda.scratch.stats().live == 0
     assert not cuda._graphs
+
+
+def test_a_replay_looks_at_what_has_not_changed_without_a_call_per_object() -> None:
+    """On a slow host a step of 2 ms is over before Python has looked at a few hundred objects one by one."""
+    net = nn.Sequential(*(nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(20))).to("cuda")
+    optimizer = alpha.optim.Adam(net.parameters(), lr=0.01)
+
+    def step(x: alpha.Tensor) -> None:
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        optimizer.step()
+
+    step(alpha.tensor(np.ones((2, 2), np.float32), device="cuda"))
+    watch = Watch(step, {})
+    calls: list[str] = []
+    for _ in range(2):  # at the first time some values are equal, but not the same
+        optimizer._count([(group, []) for group in optimizer.param_groups])
+        calls.clear()
+        sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+        try:
+            assert watch.change() == ""
+        finally:
+            sys.setprofile(None)
+    assert len(list(net.parameters())) == 40
+    assert len(calls) < 40 + 40, calls  # one per parameter of the optimizer, and few more
+    net[3].extra = 1
+    assert watch.change() != ""
 
 
 # -- planted faults: what the tests above would see -------------------------------------------------------
