@@ -66,7 +66,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 DEBUG = Variable("ALPHA_DEBUG", "0", "1: print each convolution variant once as it is chosen")
-CONV_VARIANT = Variable("ALPHA_CONV_VARIANT", "", "force this row of the convolution variant table")
+CONV_KERNEL = Variable("ALPHA_CONV_KERNEL", "", "force this row of the convolution variant table")
 TUNE = Variable("ALPHA_TUNE", "0", "1: time the convolution variants of each shape once, and take the fastest")
 CUDA_DRIVER = Variable(
     "ALPHA_CUDA_DRIVER",

@@ -43,7 +43,7 @@ class Tensor:
         requires_grad: whether operators on it are recorded.
     """
 
-    __slots__ = ("__weakref__", "_grad", "_hooks", "_moments", "_node", "_seen", "_version", "array", "requires_grad")
+    __slots__ = ("__weakref__", "_grad", "_hooks", "_node", "_seen", "_version", "array", "requires_grad")
     __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
     __hash__ = object.__hash__  # by identity, though == compares elements
 
@@ -59,7 +59,6 @@ class Tensor:
         self._version = Version()
         self._seen: int | None = 0  # recorded writes to the memory that the node knows of; None: needs to know none
         self._hooks: dict[HookHandle, Hook] = {}
-        self._moments: Any = None  # of its channels, and the version that they are of
 
     # -- what it is ---------------------------------------------------------------------------
 

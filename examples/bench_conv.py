@@ -60,9 +60,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add("--variants", action="store_true", help="time every row of the variant table that can")
     add(
-        "--moments",
+        "--statistics",
         action="store_true",
-        help="time forward with the moments of its channels, for batch normalisation, too: "
+        help="time forward with the statistics of its channels, for batch normalisation, too: "
         "by a pass of their own, and found with the convolution",
     )
     add("--alone", action="store_true", help="without PyTorch's times")
@@ -142,7 +142,7 @@ class Bench:
         exact: np.ndarray | None,
     ) -> Row:
         s = case.shape
-        ours = self.ours.contestants(operator, s, arrays, self.args.variants, self.args.moments)
+        ours = self.ours.contestants(operator, s, arrays, self.args.variants, self.args.statistics)
         theirs = self.peer.contestants(operator, s, operands, name) if self.peer else []
         times = measure([*ours, *theirs], self.args.budget_ms)
 

@@ -15,7 +15,7 @@ from _pytest.mark import ParameterSet
 
 import alpha
 from alpha import Tensor
-from alpha.ops.conv2d.variant import Variant
+from alpha.ops.conv2d.configuration import Configuration
 
 Spec = Any  # a shape (standard normal numbers) or the array itself
 
@@ -25,27 +25,27 @@ def compiled_quickly() -> AbstractContextManager[object]:
     return patch.dict(os.environ, ALPHA_EMULATED_OPTIMIZE="1")
 
 
-def sample_names(rows: Iterable[Variant]) -> set[str]:
+def sample_names(rows: Iterable[Configuration]) -> set[str]:
     """The smallest tile of each kernel in each precision and with each kind of operands."""
-    smallest: dict[object, Variant] = {}
+    smallest: dict[object, Configuration] = {}
     for row in sorted(rows, key=tile_area):
         kinds = tuple(value for value in row.tile.values() if isinstance(value, str))
         smallest.setdefault((row.operator, row.make, row.precision, kinds), row)
     return {row.name for row in smallest.values()}
 
 
-def tile_area(row: Variant) -> int:
+def tile_area(row: Configuration) -> int:
     return math.prod(row.tile.get(side, 1) for side in ("BM", "BN"))
 
 
-def sample_of(rows: Iterable[Variant]) -> list[ParameterSet]:
+def sample_of(rows: Iterable[Configuration]) -> list[ParameterSet]:
     """Rows of the table of convolutions as parameters: those that `make test` runs, and the others for `make gate`."""
     ordered = list(rows)
     sample = sample_names(ordered)
     return [pytest.param(row, id=row.name, marks=() if row.name in sample else pytest.mark.gate) for row in ordered]
 
 
-def smallest_of(rows: Iterable[Variant]) -> list[ParameterSet]:
+def smallest_of(rows: Iterable[Configuration]) -> list[ParameterSet]:
     """The rows of `sample_of` that `make test` runs, for rules that do not depend on the tile."""
     return [row for row in sample_of(rows) if not row.marks]
 

@@ -8,25 +8,24 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+from alpha.ops.conv2d.problem import MathMode
 from alpha.runtime.cuda.device import CudaDevice
 
 # the products on FFMA: float32, whatever was asked for
 FFMA = {
-    "conv2d/direct_stem.cu",
-    "conv2d/direct_stem_weight.cu",
-    "conv2d/implicit_gemm.cu",
-    "conv2d/ks_deconv_ffma.cu",
-    "conv2d/sk_dilated_ffma.cu",
+    "conv2d/direct/forward_ffma.cu",
+    "conv2d/direct/weight_ffma.cu",
+    "conv2d/implicit_gemm/ffma.cu",
+    "conv2d/ks_deconv/ffma.cu",
+    "conv2d/sk_dilated/ffma.cu",
     "matmul/matmul.cu",
 }
 # kernels of the folders conv2d and matmul that prepare operands and multiply nothing
-NO_PRODUCTS = {"conv2d/filter_planes.cu", "conv2d/kernel_split.cu", "conv2d/pixel_planes.cu"}
-# on mma.sync, and on the raw operands of wgmma
-OPERANDS = {"Bf16": "bf16", "BF16": "bf16", "Tf32": "tf32", "TF32": "tf32", "Tf32x3": "float32"}
-# halves of float32 numbers: two planes keep 22 bits, one keeps 11, as tf32 does
-PLANES = {1: "tf32", 2: "float32"}
-# of the first layer's weight gradient
-PRODUCTS = {1: "tf32", 3: "float32"}
+NO_PRODUCTS = {
+    "conv2d/prepare/filter_terms.cu",
+    "conv2d/ks_deconv/split_filter.cu",
+    "conv2d/prepare/activation_terms.cu",
+}
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,7 @@ class Launched:
             return "float32"
         if self.source in NO_PRODUCTS or self.source.split("/")[0] not in ("conv2d", "matmul"):
             return None
-        macros = self.defines
-        if "OPERANDS" in macros:
-            return OPERANDS[macros["OPERANDS"]] if macros["OPERANDS"] in OPERANDS else PLANES[macros["PLANES"]]
-        if macros["BF16"]:
-            return "bf16"
-        return PLANES[macros["PLANES"]] if "PLANES" in macros else PRODUCTS[macros["PRODUCTS"]]
+        return MathMode[self.defines["MATH"]].precision
 
 
 @contextmanager

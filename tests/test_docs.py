@@ -13,7 +13,7 @@ from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 
 KERNELS = Path(__file__).parents[1] / "docs" / "kernels"
-TESTED = {"conv_v2", "ks_deconv", "sk_dilated", "first_layers", "halves"}
+TESTED = {"conv_v2", "ks_deconv", "sk_dilated", "first_layers", "fp16_terms"}
 
 # H, W, F_H, F_W, (sh, sw), (ph, pw): padding above the filter, strides above it, filters larger than the map
 SHAPES = [
@@ -76,7 +76,7 @@ def test_ks_deconv(shape: tuple[Any, ...]) -> None:
     page = _run("ks_deconv")
     s, _, W, dY = _case(shape)
     dX, step = reference.backward_input(dY, W, s), (s.sh, s.sw, s.ph, s.pw)
-    assert sum(C.shape[1] * C.shape[2] for C in page["kernel_split"](W, s.sh, s.sw).values()) == (s.FH * s.FW)
+    assert sum(C.shape[1] * C.shape[2] for C in page["split_filter"](W, s.sh, s.sw).values()) == (s.FH * s.FW)
     np.testing.assert_allclose(page["ks_deconv"](dY, W, s.IH, s.IW, *step), dX, atol=1e-12)
 
     left = (s.IH + 2 * s.ph - s.FH) % s.sh, (s.IW + 2 * s.pw - s.FW) % s.sw
@@ -98,15 +98,15 @@ def test_first_layers(shape: tuple[Any, ...]) -> None:
     page = _run("first_layers")
     s, X, W, dY = _case(shape)
     step = s.sh, s.sw, s.ph, s.pw
-    np.testing.assert_allclose(page["direct_stem"](X, W, *step), reference.forward(X, W, s), atol=1e-12)
+    np.testing.assert_allclose(page["direct_forward"](X, W, *step), reference.forward(X, W, s), atol=1e-12)
     np.testing.assert_allclose(
-        page["direct_stem_weight"](X, dY, s.FH, s.FW, *step), reference.backward_weight(X, dY, s), atol=1e-12
+        page["direct_weight"](X, dY, s.FH, s.FW, *step), reference.backward_weight(X, dY, s), atol=1e-12
     )
 
 
 def test_halves() -> None:
     """A product of matrices is a 1x1 convolution; the errors are those that the page derives."""
-    page = _run("halves")
+    page = _run("fp16_terms")
     rng = np.random.default_rng(0)
     A, B = (rng.standard_normal((64, 4608)).astype(np.float32) for _ in range(2))
     s = conv_shape("conv2d", (64, 1, 1, 4608), (64, 1, 1, 4608), (1, 1), (0, 0))

@@ -9,8 +9,7 @@ IMAGE_SIZES = (32, 128)  # CIFAR-10 and the paper's reduced ILSVRC2012
 
 
 def _conv3x3(in_channels: int, channels: int, stride: int) -> nn.Conv2d:
-    """A convolution that a BN follows."""
-    return nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False, moments=True)
+    return nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
 
 
 class BasicBlock(nn.Module):
@@ -30,7 +29,8 @@ class BasicBlock(nn.Module):
             self.downsample = nn.Sequential(_conv3x3(in_channels, channels, stride), nn.BatchNorm2d(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.bn2(self.conv2(self.act(self.bn1(self.conv1(x)))))
+        y = self.act(nn.conv_batch_norm(self.conv1, self.bn1, x))
+        y = nn.conv_batch_norm(self.conv2, self.bn2, y)
         y.add_(x if self.downsample is None else self.downsample(x))
         return self.act(y)  # type: ignore[no-any-return]
 

@@ -14,6 +14,7 @@ from alpha.nn.layers import (
     Flatten,
     Linear,
     MaxPool2d,
+    conv_batch_norm,
 )
 from alpha.nn.module import Buffer, Module, Parameter
 from alpha.nn.state import StateDict
@@ -42,6 +43,7 @@ __all__ = [
     "Softplus",
     "StateDict",
     "Tanh",
+    "conv_batch_norm",
     "functional",
     "init",
 ]

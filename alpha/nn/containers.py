@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, overload
 
+from alpha.nn.layers import BatchNorm2d, Conv2d, conv_batch_norm
 from alpha.nn.module import Module
 
 Self = TypeVar("Self", bound="_Ordered")
@@ -59,8 +60,16 @@ class Sequential(_Ordered):
         self.extend(modules)
 
     def forward(self, x: Any) -> Any:
-        for module in self.children():
-            x = module(x)
+        modules = list(self.children())
+        position = 0
+        while position < len(modules):
+            module, following = modules[position], modules[position + 1 : position + 2]
+            if type(module) is Conv2d and following and type(following[0]) is BatchNorm2d:
+                x = conv_batch_norm(module, following[0], x)
+                position += 2
+            else:
+                x = module(x)
+                position += 1
         return x
 
 

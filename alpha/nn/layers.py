@@ -6,6 +6,7 @@ from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.module import Buffer, Module, Parameter
 from alpha.ops.batchnorm import check_eps
+from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import check_slope
 from alpha.ops.dropout import check_probability
 from alpha.ops.loss import check_cross_entropy
@@ -72,8 +73,6 @@ class Conv2d(_Convolution):
         bias: add a number to each output channel.
         negative_slope: the slope of a leaky ReLU that is computed with the convolution: 0 is ReLU, 1 (the default)
             means no leaky ReLU.
-        moments: in training, if the kernel can, find each channel's mean and variance with the convolution, for a
-            BatchNorm2d that is given the very tensor that comes out; BatchNorm2d then reads it one time less.
 
     Attributes:
         weight: (out_channels, FH, FW, in_channels), kaiming uniform.
@@ -93,15 +92,14 @@ class Conv2d(_Convolution):
         padding_mode: str = "zeros",
         *,
         negative_slope: float = 1.0,
-        moments: bool = False,
     ) -> None:
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode, negative_slope
         )
-        self.moments = moments
         self._draw((self.out_channels, *self.kernel_size, self.in_channels), bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, statistics: ChannelStatistics | None = None) -> Tensor:
+        """`statistics`: see `conv_batch_norm`."""
         return F.conv2d(
             x,
             self.weight,
@@ -109,11 +107,8 @@ class Conv2d(_Convolution):
             self.stride,
             self.padding,
             negative_slope=self.negative_slope,
-            moments=self.moments and self.training,
+            statistics=statistics,
         )
-
-    def extra_repr(self) -> str:
-        return super().extra_repr() + (", moments=True" if self.moments else "")
 
 
 class ConvTranspose2d(_Convolution):
@@ -227,22 +222,43 @@ class BatchNorm2d(Module):
         self.running_mean = Buffer(init.zeros(shape)) if track_running_stats else None
         self.running_var = Buffer(init.ones(shape)) if track_running_stats else None
 
-    def forward(self, x: Tensor) -> Tensor:
+    @property
+    def uses_batch(self) -> bool:
+        """True if it normalises by the mean and variance of the batch."""
+        return self.training or self.running_mean is None
+
+    def forward(self, x: Tensor, statistics: ChannelStatistics | None = None) -> Tensor:
+        """`statistics`: see `conv_batch_norm`."""
         return F.batch_norm(
             x,
             self.running_mean,
             self.running_var,
             self.weight,
             self.bias,
-            training=self.training or self.running_mean is None,
+            training=self.uses_batch,
             momentum=self.momentum,
             eps=self.eps,
+            statistics=statistics,
         )
 
     def extra_repr(self) -> str:
         affine = ", affine=False" if self.weight is None else ", bias=False" if self.bias is None else ""
         tracks = "" if self.running_mean is not None else ", track_running_stats=False"
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}{affine}{tracks}"
+
+
+def conv_batch_norm(conv: Conv2d, norm: BatchNorm2d, x: Tensor) -> Tensor:
+    """`norm(conv(x))`; in training the kernel of the convolution computes the channel statistics, if it can.
+
+    The batch normalisation then reads the result of the convolution one time less. `Sequential` calls this for a Conv2d
+    that a BatchNorm2d follows.
+
+    x (N, IH, IW, in_channels) -> (N, OH, OW, out_channels)
+    """
+    if not norm.uses_batch:
+        return norm(conv(x))  # type: ignore[no-any-return]
+    statistics = ChannelStatistics()
+    return norm(conv(x, statistics), statistics)  # type: ignore[no-any-return]
 
 
 class Dropout(Module):

@@ -9,7 +9,8 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.batchnorm_cuda import plan_apply, plan_gradients, plan_merge, plan_moments
+from alpha.ops.batchnorm_cuda import plan_apply, plan_gradients, plan_merge, plan_statistics
+from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.dtypes import as_dtype, as_float32, require_float32, require_same_float, vector_width
 from alpha.ops.options import real
 from alpha.primitive import Array, primitive
@@ -19,13 +20,17 @@ from alpha.tensor import Tensor
 
 
 @primitive
-def channel_moments(
-    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float, moments: Any = None
+def channel_statistics(
+    X: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    momentum: float,
+    statistics: ChannelStatistics | None = None,
 ) -> tuple[Array, Array]:
     """Mean and biased variance of each column; running = (1 - momentum) running + momentum new, if it is not None
 
     X (R, C), running_mean, running_var (C,) -> mean, var (C,), float32 where X is bfloat16; the new running variance
-    is unbiased. `moments`: of parts of X (`ChannelMoments`), where the convolution that made it found them
+    is unbiased. `statistics`: of parts of X (`ChannelStatistics`), where the convolution that made it found them
     """
 
 
@@ -49,9 +54,13 @@ def _grain(X: Array) -> int:
     return max(1, workers.CHUNK_BYTES // max(1, row))
 
 
-@channel_moments.impl("cpu")
+@channel_statistics.impl("cpu")
 def _(
-    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float, moments: Any = None
+    X: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    momentum: float,
+    statistics: ChannelStatistics | None = None,
 ) -> tuple[Array, Array]:
     X = as_float32(X)
     R, C = X.shape
@@ -149,18 +158,22 @@ def _sizes(X: Array, *others: Array) -> tuple[int, int, np.dtype[Any], int, int]
     return R, C, X.dtype, vector_width(X, *others, along=C), X.device.properties.num_sms
 
 
-@channel_moments.impl("cuda")
+@channel_statistics.impl("cuda")
 def _(
-    X: Array, running_mean: Array | None, running_var: Array | None, momentum: float, moments: Any = None
+    X: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    momentum: float,
+    statistics: ChannelStatistics | None = None,
 ) -> tuple[Array, Array]:
     require_same_float("batch_norm", X)
     require_float32("batch_norm", *(a for a in (running_mean, running_var) if a is not None))
     given = {"running_mean": running_mean, "running_var": running_var, "momentum": float(momentum)}
-    if moments is None:
-        plan, given["X"] = plan_moments(*_sizes(X)), X
+    if statistics is None:
+        plan, given["X"] = plan_statistics(*_sizes(X)), X
     else:
-        plan = plan_merge(*_sizes(X)[1:4], moments.part.shape[1])
-        given |= {"part": moments.part, "counts": moments.counts}
+        plan = plan_merge(*_sizes(X)[1:4], statistics.part.shape[1])
+        given |= {"part": statistics.part, "counts": statistics.counts}
     found = plan.launch(X.device, given)
     return found["mean"], found["var"]
 
@@ -204,7 +217,7 @@ class BatchNorm(Function):
         training: bool,
         momentum: float,
         eps: float,
-        moments: Any = None,
+        statistics: ChannelStatistics | None = None,
     ) -> Array:
         weight = _filled(X, 1) if weight is None else weight
         bias = _filled(X, 0) if bias is None else bias
@@ -213,7 +226,7 @@ class BatchNorm(Function):
         x = X.reshape(self.rows)
         if training:
             kept = (None, None) if running is None else tuple(t.array for t in running)
-            mean, var = channel_moments(x, *kept, momentum, moments)
+            mean, var = channel_statistics(x, *kept, momentum, statistics)
             for old in running or ():
                 old._version.bump("batch_norm")
         else:
@@ -241,12 +254,6 @@ def _filled(X: Array, value: float) -> Array:
     return result
 
 
-def _moments_of(x: Tensor) -> Any:
-    """That its convolution left, if nothing was written to it since."""
-    moments, version = x._moments or (None, 0)
-    return moments if version == x._version.value else None
-
-
 def batch_norm(
     x: Tensor,
     running_mean: Tensor | None,
@@ -256,6 +263,8 @@ def batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    *,
+    statistics: ChannelStatistics | None = None,
 ) -> Tensor:
     """Batch normalisation   x (..., C), the others (C,) -> (..., C)
 
@@ -265,6 +274,8 @@ def batch_norm(
     Args:
         running_mean, running_var: both or neither; None in training keeps no statistics.
         weight, bias: None is 1 and 0.
+        statistics: the channel statistics of x, if the `conv2d` that made x was given the same object. They are used in
+            training, so that x is read one time less, unless x was written in place since.
 
     Raises:
         ShapeError: a parameter is not (C,), the batch has one row in training, or running statistics are missing.
@@ -297,7 +308,7 @@ def batch_norm(
         training=training,
         momentum=momentum,
         eps=eps,
-        moments=_moments_of(x) if training else None,
+        statistics=statistics if training and statistics is not None and statistics.describes(x) else None,
     )
 
 

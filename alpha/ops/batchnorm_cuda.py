@@ -31,7 +31,7 @@ def _numbers(C: int, *names: str) -> dict[str, Buffer]:
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_moments(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: int) -> Plan:
+def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: int) -> Plan:
     """Mean and variance per channel of X: one kernel for segments of rows, a second one that merges the segments."""
     block, tiles, lanes = _columns(R, C, vector)
     splits, rows = column_splits(num_sms, R, lanes, tiles)
@@ -39,11 +39,16 @@ def plan_moments(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: int
     running = map(Named, ("running_mean", "running_var", "momentum"))
     launches = (
         KernelLaunch(
-            "batchnorm/moments.cu", "moments", (tiles, splits), block, (Named("part"), Named("X"), R, C, rows), macros
+            "batchnorm/statistics.cu",
+            "statistics",
+            (tiles, splits),
+            block,
+            (Named("part"), Named("X"), R, C, rows),
+            macros,
         ),
         KernelLaunch(
-            "batchnorm/moments.cu",
-            "merge_moments",
+            "batchnorm/statistics.cu",
+            "merge_statistics",
             -(-C // MERGE[0]),
             MERGE,
             (Named("mean"), Named("var"), Named("part"), *running, R, C, rows, splits),
@@ -51,22 +56,22 @@ def plan_moments(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: int
         ),
     )
     workspaces = {"part": Buffer((2, splits, C), FLOAT32)}
-    return Plan("channel_moments", launches, _numbers(C, "mean", "var"), workspaces)
+    return Plan("channel_statistics", launches, _numbers(C, "mean", "var"), workspaces)
 
 
 @functools.lru_cache(maxsize=4096)
 def plan_merge(C: int, dtype: np.dtype[Any], vector: int, parts: int) -> Plan:
-    """Mean and variance per channel of X, merged from the moments that the convolution has found."""
+    """Mean and variance per channel of X, merged from the statistics that the convolution has found."""
     names = ("mean", "var", "part", "counts", "running_mean", "running_var", "momentum")
     launch = KernelLaunch(
-        "batchnorm/moments.cu",
-        "merge_counted_moments",
+        "batchnorm/statistics.cu",
+        "merge_counted_statistics",
         -(-C // MERGE_MANY[0]),
         MERGE_MANY,
         (*map(Named, names), C, parts),
         _macros(dtype, vector),
     )
-    return Plan("merge_counted_moments", (launch,), _numbers(C, "mean", "var"))
+    return Plan("merge_counted_statistics", (launch,), _numbers(C, "mean", "var"))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -21,10 +21,10 @@ from alpha import config
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d import tune
 from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.plan import compute, cuda_target
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.variant import Variant
 from alpha.ops.dtypes import as_dtype, as_float32, require_same_float
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.reduce import plan_reduce_splits
@@ -39,7 +39,6 @@ LEAST_LENGTH = 8  # of M, N and K on tensor cores
 # Tensor cores pay from so many operations on; twice that where passes prepare the operands (their scale and their
 # planes), which takes some 20 microseconds of a Hopper GPU. docs/benchmarks.md has both sides of it.
 LEAST_FLOPS = 1 << 29
-PREPARED = ("HALVES", "FLOATS")
 # The rate of a full grid of a float32 row over that of FFMA, by compute capability: half the ratio of the peaks, three
 # tensor-core products to one of FFMA; sm_100 runs sm_80's instructions. Elsewhere (sm_86, sm_89, sm_120) one tf32
 # product takes as long as FFMA's.
@@ -96,20 +95,20 @@ def multiply(p: Product, A: Array, B: Array, precision: str) -> Array:
 # -- rows of the convolution table ------------------------------------------------------------------
 
 
-def choose_row(p: Product, device: Device, precision: str) -> Variant | None:
+def choose_row(p: Product, device: Device, precision: str) -> Configuration | None:
     """The row that computes it, or None where `ffma` does, or with "bf16" no row on bfloat16 operands.
 
-    ALPHA_CONV_VARIANT forces a row, ALPHA_TUNE=1 times the best row and `ffma`, ALPHA_DEBUG=1 prints each choice once.
+    ALPHA_CONV_KERNEL forces a row, ALPHA_TUNE=1 times the best row and `ffma`, ALPHA_DEBUG=1 prints each choice once.
     """
     return _choose_row(
-        p, device, precision, config.CONV_VARIANT.get(), config.TUNE.flag(), config.DEBUG.flag(), config.CACHE_DIR.get()
+        p, device, precision, config.CONV_KERNEL.get(), config.TUNE.flag(), config.DEBUG.flag(), config.CACHE_DIR.get()
     )
 
 
 @functools.lru_cache(maxsize=4096)
 def _choose_row(
     p: Product, device: Device, precision: str, forced: str, tuned: bool, debug: bool, cache: str
-) -> Variant | None:
+) -> Configuration | None:
     found = p.as_convolution()
     if found is None:
         return None
@@ -117,8 +116,8 @@ def _choose_row(
     v = choose(*found, target, precision)
     if precision == "bf16" and v.precision != "bf16":
         return None
-    wanted = v.name == forced or pays(p, v, target)
-    if tuned and v.name != forced and not v.ffma:
+    wanted = v.name == forced or preferred(p, v, target)
+    if tuned and v.name != forced and not v.is_ffma:
         names = (v.name, FFMA) if wanted else (FFMA, v.name)
         wanted = tune.best_of(device, f"{p} {precision}", names, lambda: _calls(p, v, device)) == v.name
     if debug:
@@ -126,16 +125,15 @@ def _choose_row(
     return v if wanted else None
 
 
-def pays(p: Product, v: Variant, target: Target) -> bool:
+def preferred(p: Product, v: Configuration, target: Target) -> bool:
     """Whether the row beats `ffma`, which cuts K until its blocks fill the GPU. Of the rows only A^T B's do that.
 
     The others leave SMs idle where Y has few tiles; then the row must win with what is busy. (Hopper's cut
     their tiles into a few segments, which is not reckoned with.)
     """
-    if v.precision == "bf16" or v.ffma:
-        return not v.ffma  # `ffma` would need three casts
-    prepared = v.tile.get("OPERANDS") in PREPARED
-    if LEAST_FLOPS * (2 if prepared else 1) > 2 * p.M * p.N * p.K:
+    if v.precision == "bf16" or v.is_ffma:
+        return not v.is_ffma  # `ffma` would need three casts
+    if LEAST_FLOPS * (2 if v.math.in_fp16 else 1) > 2 * p.M * p.N * p.K:
         return False
     gain = GAIN.get(target.compute_capability, GAIN_ELSEWHERE)
     gain *= TF32 if v.precision == "tf32" else 1.0
@@ -144,7 +142,7 @@ def pays(p: Product, v: Variant, target: Target) -> bool:
     return gain * busy > 1.0
 
 
-def run_row(p: Product, v: Variant, A: Array, B: Array) -> Array:
+def run_row(p: Product, v: Configuration, A: Array, B: Array) -> Array:
     """A, B (1, ..), (1, ..) as stored -> Y (1, M, N) of the dtype that the row gives"""
     found = p.as_convolution()
     assert found is not None
@@ -153,7 +151,7 @@ def run_row(p: Product, v: Variant, A: Array, B: Array) -> Array:
     return compute(v, first, second, found[1]).reshape(1, p.M, p.N)
 
 
-def _calls(p: Product, v: Variant, device: Device) -> dict[str, Callable[[], Array]]:
+def _calls(p: Product, v: Configuration, device: Device) -> dict[str, Callable[[], Array]]:
     """Calls for the autotuner, on scratch operands; of a bfloat16 product `ffma` is timed with its casts."""
     a = (1, p.K, p.M) if p.transpose_a else (1, p.M, p.K)
     b = (1, p.N, p.K) if p.transpose_b else (1, p.K, p.N)

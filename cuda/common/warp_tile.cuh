@@ -1,10 +1,10 @@
 // A warp's tile of a GEMM on tensor cores (mma.sync), K a step of 128 bytes at a time: 32 floats or 64 bfloat16.
 //
-// Operands, what the elements are and how their fragments are multiplied:
-//   Tf32x3  float, three products of tf32 parts; tensor cores truncate as they accumulate, so that the sum of each step
+// The math mode says what the elements are and how their fragments are multiplied:
+//   TF32X3  float, three products of tf32 parts; tensor cores truncate as they accumulate, so that the sum of each step
 //           is promoted to a float32 accumulator: as accurate as FFMA (docs/benchmarks.md)
-//   Tf32    float, one product: b rounded to tf32, a truncated (a systematic 3.5e-4; rounding a costs as much again)
-//   Bf16    bfloat16, one product, exact
+//   TF32    float, one product: b rounded to tf32, a truncated (a systematic 3.5e-4; rounding a costs as much again)
+//   BF16    bfloat16, one product, exact
 //
 // Operands lie in shared memory in one of two swizzled layouts, both free of bank conflicts:
 //   k-major   rows of 128 bytes (one row an m or n); 16-byte chunk c of row r at chunk c ^ (r & 7)
@@ -12,12 +12,17 @@
 #pragma once
 #include "common/bfloat16.cuh"
 #include "common/ldmatrix.cuh"
+#include "common/math_mode.cuh"
 #include "common/tf32x3.cuh"
 
 constexpr int ROW_BYTES = 128, CHUNK_BYTES = 16;
 constexpr int FRAGMENTS_K = ROW_BYTES / 32;  // of a step: 8 floats or 16 bfloat16 each
 
-struct Tf32x3 {
+template <MathMode>
+struct Products;
+
+template <>
+struct Products<TF32X3> {
   using Element = float;
   static constexpr bool PROMOTED = true;
 
@@ -28,7 +33,8 @@ struct Tf32x3 {
   }
 };
 
-struct Tf32 {
+template <>
+struct Products<TF32> {
   using Element = float;
   static constexpr bool PROMOTED = false;
 
@@ -49,7 +55,8 @@ struct Tf32 {
   }
 };
 
-struct Bf16 {
+template <>
+struct Products<BF16> {
   using Element = bfloat16;
   static constexpr bool PROMOTED = false;
 
@@ -62,9 +69,9 @@ struct Bf16 {
 };
 
 // MF x NF fragments of 16 x 8: a warp tile of 16 MF x 8 NF.
-template <class Operands, int MF, int NF>
+template <MathMode MATH, int MF, int NF>
 struct WarpTile {
-  using Element = typename Operands::Element;
+  using Element = typename Products<MATH>::Element;
   static constexpr int TILE_K = ROW_BYTES / sizeof(Element), CHUNK = CHUNK_BYTES / sizeof(Element);
   static_assert(NF % 2 == 0, "B fragments are loaded in pairs");
   float acc[MF][NF][4] = {};
@@ -151,7 +158,7 @@ struct WarpTile {
   // load(k, a, b) gives the k-th fragments of the step.
   template <class Load>
   __device__ __forceinline__ void step(Load load) {
-    if constexpr (Operands::PROMOTED) {
+    if constexpr (Products<MATH>::PROMOTED) {
       float block[MF][NF][4] = {};
       products(block, load);
 #pragma unroll
@@ -171,7 +178,7 @@ struct WarpTile {
     for (int k = 0; k < FRAGMENTS_K; k++) {
       uint32_t a[MF][4], b[NF][2];
       load(k, a, b);
-      Operands::multiply(sum, a, b);
+      Products<MATH>::multiply(sum, a, b);
     }
   }
 };

@@ -25,24 +25,24 @@ __device__ __forceinline__ Range valid_outputs(int f, int O, int size, int s, in
   return {first, min(O, last)};
 }
 
-// Taps of the split kernel of residue y: C_H = ceil((FH - y) / sh).
+// Taps of the split filter of residue y: C_H = ceil((FH - y) / sh).
 __device__ __forceinline__ int split_size(int y, int F, int s) { return F > y ? (F - y + s - 1) / s : 0; }
 
-// Taps of the split kernels of the residues before y.
+// Taps of the split filters of the residues before y.
 __device__ __forceinline__ int split_before(int y, int F, int s) {
   int before = 0;
   for (int r = 0; r < y; r++) before += split_size(r, F, s);
   return before;
 }
 
-// Input position i under its residue's split kernel: it reads dY from `first` (may be outside) on, one a tap.
-struct SplitPosition {
+// Input pixel i under its residue's split filter: it reads dY from `first` (which may be outside) on, one per tap.
+struct SplitPixel {
   int residue, size, first;
   Range taps;  // Algorithm 2B: ch_s, ch_e; the paper prints oph as the upper bound, it is C_H
 };
 
-__device__ __forceinline__ SplitPosition split_position(int i, int O, int F, int s, int p) {
-  SplitPosition r;
+__device__ __forceinline__ SplitPixel split_pixel(int i, int O, int F, int s, int p) {
+  SplitPixel r;
   r.residue = (i + p) % s;
   r.size = split_size(r.residue, F, s);
   r.first = (i + p - r.residue) / s - (r.size - 1);
@@ -50,7 +50,7 @@ __device__ __forceinline__ SplitPosition split_position(int i, int O, int F, int
   return r;
 }
 
-// Where stage 1 puts tap (fh, fw): the split kernels one after the other, each rotated by 180 degrees.
+// Where stage 1 puts tap (fh, fw): the split filters one after the other, each rotated by 180 degrees.
 __device__ __forceinline__ int split_tap(int fh, int fw, const ConvShape& s) {
   const int y = fh % s.sh, x = fw % s.sw, CH = split_size(y, s.FH, s.sh), CW = split_size(x, s.FW, s.sw);
   const int ch = CH - 1 - fh / s.sh, cw = CW - 1 - fw / s.sw;

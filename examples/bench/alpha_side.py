@@ -11,11 +11,11 @@ import numpy as np
 import alpha
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops import conv2d
-from alpha.ops.batchnorm import channel_moments
+from alpha.ops.batchnorm import channel_statistics
+from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.primitive import Array
 from alpha.runtime import Device, DeviceArray
 from bench.operators import Operator, Part
@@ -36,9 +36,9 @@ class AlphaSide:
         self.clock: Clock = event_clock(device, FILL_BYTES) if on_gpu(device) else WallClock()
 
     def contestants(
-        self, operator: Operator, s: ConvShape, arrays: dict[str, Array], every_variant: bool, moments: bool = False
+        self, operator: Operator, s: ConvShape, arrays: dict[str, Array], every_variant: bool, statistics: bool = False
     ) -> list[Contestant]:
-        """The row that is chosen, under its name; if wanted the others that can, and Y with its moments."""
+        """The row that is chosen, under its name; if wanted the others that can, and Y with its statistics."""
         target = conv2d.CPU if self.device.name == "cpu" else conv2d.cuda_target(self.device)
         first, second = (arrays[name] for name in operator.operands)
         precision = alpha.get_precision()
@@ -47,9 +47,9 @@ class AlphaSide:
         if every_variant:
             for variant in applicable(operator.key, s, target, precision):
                 calls.setdefault(variant.name, partial(compute, variant, first, second, s))
-        if moments and operator.result == "Y":
-            calls["then moments"] = partial(_with_moments, first, second, s, precision, True)
-            calls["with moments"] = partial(_with_moments, first, second, s, precision, False)
+        if statistics and operator.result == "Y":
+            calls["then statistics"] = partial(_with_moments, first, second, s, precision, True)
+            calls["with statistics"] = partial(_with_moments, first, second, s, precision, False)
         take = partial(self._take, operator.result)
         return [Contestant(name, call, self.clock, take) for name, call in calls.items()]
 
@@ -84,10 +84,10 @@ class AlphaSide:
 
 def _with_moments(X: Array, W: Array, s: ConvShape, precision: str, own_pass: bool) -> Array:
     """Y, and its channels' mean and variance: by a pass of their own, or with Y where the kernel can."""
-    moments = ChannelMoments()
-    Y = conv2d.conv2d_forward(X, W, s, precision, moments=None if own_pass else moments)
-    found = None if moments.part is None else moments
-    channel_moments(Y.reshape(-1, s.OC), None, None, 0.1, found)
+    statistics = ChannelStatistics()
+    Y = conv2d.conv2d_forward(X, W, s, precision, statistics=None if own_pass else statistics)
+    found = None if statistics.part is None else statistics
+    channel_statistics(Y.reshape(-1, s.OC), None, None, 0.1, found)
     return Y
 
 

@@ -138,7 +138,7 @@ def line(row: Row) -> str:
 
 
 def variant_line(row: Row, other: Result) -> str:
-    """Another row of the variant table, or with the moments of Y, below the line of the chosen one."""
+    """Another row of the variant table, or with the statistics of Y, below the line of the chosen one."""
     return f"{'':52}{_result(row, other):74} {other.ms / row.ours.ms:.2f}x the chosen one's time"
 
 

@@ -18,11 +18,11 @@ import pytest
 
 from alpha.errors import AlphaError
 from alpha.numerics import BFLOAT16
+from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.variant import ChannelMoments
-from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Variant
+from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
 from alpha.primitive import REGISTRY
 from alpha.rng import Stream
 from alpha.runtime.cuda.cache import source_root
@@ -150,7 +150,7 @@ OPERANDS = {FORWARD: ("X", "W"), INPUT: ("Y", "W"), WEIGHT: ("X", "Y")}
 class Case:
     """A row of the table on the first architecture and shape that it can run on."""
 
-    row: Variant
+    row: Configuration
     arch: str
     s: ConvShape
 
@@ -162,23 +162,23 @@ class Case:
             for name in OPERANDS[self.row.operator]
         )
         found = [compute(self.row, first, second, self.s)]
-        if self.row.finds_moments:
-            moments = ChannelMoments()
-            found.append(compute(self.row, first, second, self.s, None, 1.0, moments))
-            if moments.part is not None:
-                found += [moments.part, moments.counts]
+        if self.row.supports_statistics:
+            statistics = ChannelStatistics()
+            found.append(compute(self.row, first, second, self.s, None, 1.0, statistics))
+            if statistics.part is not None:
+                found += [statistics.part, statistics.counts]
                 rows = found[0].reshape(-1, self.s.OC)
-                found += REGISTRY["channel_moments"](rows, None, None, 0.1, moments)
+                found += REGISTRY["channel_statistics"](rows, None, None, 0.1, statistics)
         return [on.download(array).tobytes() for array in found]
 
 
 def cases() -> Iterator[Case]:
-    for row in VARIANTS:
+    for row in CONFIGURATIONS:
         found = [
             Case(row, arch, s)
             for arch in ARCHS
             for s in SHAPES[row.operator]
-            if row.device == "cuda" and row.can(s, cuda_target(recording(arch).device))
+            if row.device == "cuda" and row.supports(s, cuda_target(recording(arch).device))
         ]
         yield from found[:1]
 

@@ -95,12 +95,12 @@ def test_correct_kernels_are_silent() -> None:
 ROWS = """
 import sys
 import conv2d_geometry, index_mutations
-from alpha.ops.conv2d.variants import VARIANTS
+from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
-wide = ("conv_v2_128x64", "ks_deconv_128x64", "sk_dilated_128x128")
-rows = [*index_mutations.rows(), *(row for row in VARIANTS if row.name in wide)]
+wide = ("conv_v2_sm80_tf32x3_128x64", "ks_deconv_sm80_tf32x3_128x64", "sk_dilated_sm80_tf32x3_128x128")
+rows = [*index_mutations.rows(), *(row for row in CONFIGURATIONS if row.name in wide)]
 device = CudaDevice(EmulatedDriver())
 for row in rows[int(sys.argv[1]) :: int(sys.argv[2])]:
     # a kernel for Hopper is compiled for each shape
@@ -112,7 +112,7 @@ for row in rows[int(sys.argv[1]) :: int(sys.argv[2])]:
 
 @pytest.mark.sanitize
 def test_convolutions_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With bias, activation and moments, for each way to take operands the smallest tile and larger ones."""
+    """With bias, activation and statistics, for each way to take operands the smallest tile and larger ones."""
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(HERE.parent / name) for name in ("ops", "gate", ".")))
     count = os.cpu_count() or 1

@@ -21,14 +21,14 @@ from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import conv_shape
-from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, Variant
+from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, Configuration
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
 GFLOPS, COMPILE_SECONDS, MARGIN = 2.0, 2.0, 4
 RUNS = 3  # at most
-IN_MAKE_TEST = ("conv_v2_bf16_128x64",)
+IN_MAKE_TEST = ("conv_v2_sm90_bf16_128x64",)
 DEEP = conv_shape("test", (128, 4, 4, 128), (128, 3, 3, 128), (1, 1), (1, 1))
 # a batch that fills the blocks' chunks: a smaller one times the start of 264 blocks
 STEM = conv_shape("test", (64, 32, 32, 3), (64, 3, 3, 3), (1, 1), (1, 1))
@@ -50,12 +50,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     "row",
     [
         pytest.param(row, id=row.name, marks=() if row.name in IN_MAKE_TEST else pytest.mark.gate)
-        for row in VARIANTS
-        if row.device == "cuda" and row.name in sample_names(VARIANTS)
+        for row in CONFIGURATIONS
+        if row.device == "cuda" and row.name in sample_names(CONFIGURATIONS)
     ],
 )
-def test_convolutions(device: CudaDevice, row: Variant) -> None:
-    s = DEEP if row.can(DEEP, cuda_target(device)) else STEM
+def test_convolutions(device: CudaDevice, row: Configuration) -> None:
+    s = DEEP if row.supports(DEEP, cuda_target(device)) else STEM
     shapes = {FORWARD: (s.X, s.W), INPUT: (s.Y, s.W)}.get(row.operator, (s.X, s.Y))
     dtype = BFLOAT16 if row.precision == "bf16" else FLOAT32
     first, second = (device.upload(np.ones(shape, dtype)) for shape in shapes)
@@ -72,9 +72,9 @@ def test_convolutions(device: CudaDevice, row: Variant) -> None:
 
 
 @pytest.mark.gate
-@pytest.mark.parametrize("name", ["ks_deconv", "conv_v2", "sk_dilated", "implicit_gemm"])
+@pytest.mark.parametrize("name", ["ks_deconv", "conv_v2", "sk_dilated", "implicit_gemm_ffma"])
 def test_compilation(device: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
-    row = next(row for row in VARIANTS if row.name in (name, f"{name}_64x64"))
+    row = next(row for row in CONFIGURATIONS if row.name in (name, f"{name}_64x64"))
     options = [f"-DALPHA_{key}={value}" for key, value in row.tile.items()]
     monkeypatch.setenv("ALPHA_CACHE_DIR", str(tmp_path))
     device.driver.compile(source_root() / "runtime" / "fill.cu", [])  # the headers, once for all kernels

@@ -62,10 +62,10 @@ def test_alone(device: str, tmp_path: Path) -> None:
         "1",
         "--output",
         str(tmp_path),
-        "--moments",
+        "--statistics",
     )
     assert result.returncode == 0, result.stderr
-    assert len(re.findall(r"error \d\S+  (?:then|with) moments", result.stdout)) == 4
+    assert len(re.findall(r"error \d\S+  (?:then|with) statistics", result.stdout)) == 4
     rows = table(tmp_path)
     assert [row["operator"] for row in rows] == 2 * ["forward", "dX", "dW"]
     for row in rows:
@@ -111,7 +111,7 @@ def test_against_pytorch(tmp_path: Path) -> None:
     expected = f"| dX | float32 | 2 | {mean:.2f}x | {ratios[0]:.2f}x | {min(ratios):.2f}x (12x6x6x8"
     assert expected in (tmp_path / "results.md").read_text()
     assert expected in result.stdout
-    assert "ks_deconv_positions" in result.stdout
+    assert "ks_deconv_pixels" in result.stdout
     assert re.search(r"\d\.\d\dx the chosen one's time", result.stdout)
     if importlib.util.find_spec("matplotlib"):
         chart = tmp_path / "layers-dX-3x3.png"

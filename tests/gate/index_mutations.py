@@ -41,9 +41,10 @@ import test_conv2d  # noqa: E402
 from helpers import compiled_quickly, tile_area  # noqa: E402
 
 from alpha.errors import DeviceError  # noqa: E402
+from alpha.ops.channel_statistics import ChannelStatistics  # noqa: E402
 from alpha.ops.conv2d.plan import compute  # noqa: E402
-from alpha.ops.conv2d.variant import ChannelMoments  # noqa: E402
-from alpha.ops.conv2d.variants import FORWARD, VARIANTS  # noqa: E402
+from alpha.ops.conv2d.problem import MathMode  # noqa: E402
+from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD  # noqa: E402
 from alpha.ops.matmul_cuda import Product, ffma  # noqa: E402
 from alpha.runtime.cuda import emulated_compiler  # noqa: E402
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402
@@ -52,7 +53,12 @@ from alpha.runtime.cuda.driver_emulated import EmulatedDriver  # noqa: E402
 
 FOLDERS = ("conv2d", "matmul")
 SUBJECTS = "subjects.pickle"  # in the copy: to draw the geometries takes a worker some time
-SEVERAL_PARTS = ("conv_v2_bf16_256x64", "conv_v2_wgmma_256x64", "ks_deconv_bf16_128x128", "sk_dilated_bf16_128x128")
+SEVERAL_PARTS = (
+    "conv_v2_sm90_bf16_256x64",
+    "conv_v2_sm90_fp16x3_256x64",
+    "ks_deconv_sm90_bf16_128x128",
+    "sk_dilated_sm90_bf16_128x128",
+)
 PARTS = 16  # of the runs without a mutant, for so many processors
 FEW = 3  # SMs, so that a block takes up several tiles
 PATIENCE = 60  # seconds of a mutant; then it does not end
@@ -135,7 +141,7 @@ def mutants() -> tuple[Mutant, ...]:
     """One of each occurrence in the lines of code."""
     found: list[Mutant] = []
     root = source_root()
-    for path in sorted(p for folder in FOLDERS for p in (root / folder).glob("*.cu*")):
+    for path in sorted(p for folder in FOLDERS for p in (root / folder).rglob("*.cu*")):
         text = path.read_text()
         for number, line in enumerate(text.splitlines(), 1):
             code = line.split("//")[0].rstrip()
@@ -246,9 +252,7 @@ def make_copy(root: Path, wanted: Iterable[int] | None = None) -> set[int]:
 
 def _way(options: tuple[str, ...]) -> tuple[str, ...]:
     """Of the macros those that decide what compiles, not how large it is."""
-    return tuple(
-        x for x in options if re.match(r"-DALPHA_(?:OPERANDS|PLANES|BF16|PRODUCTS|TYPE|B_MN|TRANSPOSE|VECTOR)", x)
-    )
+    return tuple(x for x in options if re.match(r"-DALPHA_(?:MATH|TERMS|PREPARED|TYPE|B_MN|TRANSPOSE|VECTOR)", x))
 
 
 def _at_fault(here: list[tuple[int, int, int]], column: int, message: str) -> set[int]:
@@ -276,7 +280,7 @@ class Run:
 
     def __call__(self, device: CudaDevice) -> str | None:
         if self.name:
-            return _run_row(next(v for v in VARIANTS if v.name == self.name), self.case, device)
+            return _run_row(next(v for v in CONFIGURATIONS if v.name == self.name), self.case, device)
         return _run_product(*self.case, device)
 
 
@@ -298,10 +302,12 @@ def subjects() -> dict[str, list[Run]]:
 def rows() -> tuple[Any, ...]:
     """Of each way to take operands the smallest tile; and a tile of several parts on either side of each operator."""
     ways, found = set(), []
-    for row in sorted((v for v in VARIANTS if v.device == "cuda"), key=lambda v: (tile_area(v), v.precision != "bf16")):
-        way = row.make, row.tile.get("OPERANDS"), row.tile.get("BF16"), row.tile.get("PLANES", 2) == 2
-        one_plane = row.tile.get("OPERANDS") in ("HALVES", "FLOATS") and row.tile["PLANES"] == 1
-        if (way not in ways and not one_plane and row.name != "direct_stem_tf32") or row.name in SEVERAL_PARTS:
+    for row in sorted(
+        (v for v in CONFIGURATIONS if v.device == "cuda"), key=lambda v: (tile_area(v), v.precision != "bf16")
+    ):
+        way = row.make, row.math, row.tile.get("PREPARED")
+        alike = row.math is MathMode.FP16 or row.name == "direct_weight_sm80_tf32x3"  # another mode has its indices
+        if (way not in ways and not alike) or row.name in SEVERAL_PARTS:
             ways.add(way)
             found.append(row)
     return tuple(found)
@@ -309,7 +315,7 @@ def rows() -> tuple[Any, ...]:
 
 @functools.cache
 def _launches(name: str) -> tuple[Any, ...]:
-    row = next(v for v in VARIANTS if v.name == name)
+    row = next(v for v in CONFIGURATIONS if v.name == name)
     on = CudaDevice(conv2d_geometry.RecordingDriver("sm_90a"))
     for s in (*conv2d_geometry.of(row), *filter(None, [conv2d_geometry.whole(row)])):
         _launch(row, s, on, on.zeros)
@@ -345,16 +351,16 @@ def included_by(source: str) -> frozenset[str]:
 
 
 def _launch(row: Any, s: Any, device: CudaDevice, array: Callable[..., Any]) -> tuple[Any, Any]:
-    """Y, and the moments of its channels if the row finds them; with a bias and an activation if it takes them."""
+    """Y, and the statistics of its channels if the row finds them; with a bias and an activation if it takes them."""
     names = test_conv2d.OPERATORS[row.operator][1]
     first, second = (array(getattr(s, name), test_conv2d.arrays_of(row)) for name in names)
-    if not row.fuses:
+    if not row.supports_epilogue:
         return compute(row, first, second, s), None
     bias = device.upload(_bias(s.OC if row.operator == FORWARD else s.IC))
-    if not row.finds_moments:
+    if not row.supports_statistics:
         return compute(row, first, second, s, bias, 0.5), None
-    moments = ChannelMoments()
-    return compute(row, first, second, s, bias, 0.5, moments), moments
+    statistics = ChannelStatistics()
+    return compute(row, first, second, s, bias, 0.5, statistics), statistics
 
 
 def _bias(channels: int) -> np.ndarray:
@@ -364,13 +370,13 @@ def _bias(channels: int) -> np.ndarray:
 @functools.lru_cache(maxsize=64)
 def _case(name: str, s: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The operands of a row and its result in float64."""
-    row = next(v for v in VARIANTS if v.name == name)
+    row = next(v for v in CONFIGURATIONS if v.name == name)
     first, second = (a.astype(test_conv2d.arrays_of(row)) for a in test_conv2d.operands(row.operator, s, "float32"))
     turn = (*conv2d_geometry.of(row), s).index(s)
     for a in (first, second) if row.precision == "float32" else ():  # so that a scale that does not see it overflows
         a.flat[(0, a.size - 1, a.size // 2, a.size // 3)[turn % 4]] = 100
     exact = test_conv2d.OPERATORS[row.operator][0](first.astype(np.float64), second.astype(np.float64), s)
-    if row.fuses:
+    if row.supports_epilogue:
         exact = exact + _bias(exact.shape[-1])
         exact = np.where(exact > 0, exact, 0.5 * exact)
     return first, second, exact
@@ -379,21 +385,21 @@ def _case(name: str, s: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _run_row(row: Any, s: Any, device: CudaDevice) -> str | None:
     first, second, exact = _case(row.name, s)
     waiting = [first, second]
-    Y, moments = _launch(row, s, device, lambda *_: device.upload(waiting.pop(0)))
+    Y, statistics = _launch(row, s, device, lambda *_: device.upload(waiting.pop(0)))
     found = device.download(Y).astype(np.float64)
     error = test_conv2d.relative_error(found, exact)
     if not error < LIMITS[row.precision]:
         return f"{row.name} {s}: error {error:.1e}"
-    if moments is not None and moments.part is not None:
-        counts = device.download(moments.counts).astype(np.float64)[:, None]
-        means, squares = device.download(moments.part).astype(np.float64)
+    if statistics is not None and statistics.part is not None:
+        counts = device.download(statistics.counts).astype(np.float64)[:, None]
+        means, squares = device.download(statistics.part).astype(np.float64)
         pixels = exact.reshape(-1, exact.shape[-1])
         mean = (counts * means).sum(axis=0) / counts.sum()
         variance = (squares + counts * (means - mean) ** 2).sum(axis=0) / counts.sum()
         near = 1e-2 if row.precision == "tf32" else 1e-3
         same = counts.sum() == len(pixels) and np.allclose(mean, pixels.mean(axis=0), rtol=near, atol=near)
         if not same or not np.allclose(variance, pixels.var(axis=0), rtol=near, atol=near):
-            return f"{row.name} {s}: moments"
+            return f"{row.name} {s}: statistics"
     return None
 
 

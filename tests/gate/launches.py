@@ -19,11 +19,11 @@ from recorder import Launch, RecordingDriver
 
 import alpha
 from alpha import models, nn
+from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variant import ChannelMoments
-from alpha.ops.conv2d.variants import VARIANTS, Target, Variant
+from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration, Target
 from alpha.ops.pool2d import PoolShape
 from alpha.primitive import REGISTRY
 from alpha.runtime.cuda.device import CudaDevice
@@ -81,24 +81,24 @@ def budget(launch: Launch, arch: str) -> int:
     launched = record_rows(arch)
     allowed = [
         row.registers
-        for row in VARIANTS
+        for row in CONFIGURATIONS
         if _tile(row) <= options and kernel in {(x.source, x.entry) for x in launched.get(row.name, ())}
     ]
     return min(allowed, default=REGISTERS)
 
 
-def _tile(row: Variant) -> set[str]:
+def _tile(row: Configuration) -> set[str]:
     """As options of the compiler, but for the blocks per SM, which a launch may lower."""
     return {f"-DALPHA_{key}={value}" for key, value in row.tile.items() if key != "BLOCKS"}
 
 
-def shapes_of(row: Variant) -> list[ConvShape]:
+def shapes_of(row: Configuration) -> list[ConvShape]:
     """What a row is compiled for: Hopper's rows, of which many share a kernel, take turns at what they can."""
     shapes = test_conv2d.cuda_shapes()
     if "BLOCKS" not in row.tile:
         return shapes
-    rows = [v for v in VARIANTS if v.operator == row.operator and "BLOCKS" in v.tile]
-    turn = [s for s in shapes if row.can(s, HOPPER)][rows.index(row) % TURN :: TURN]
+    rows = [v for v in CONFIGURATIONS if v.operator == row.operator and "BLOCKS" in v.tile]
+    turn = [s for s in shapes if row.supports(s, HOPPER)][rows.index(row) % TURN :: TURN]
     if row.tile["BLOCKS"] == 2:  # if the tiles are few, each has an SM of its own
         turn.append(test_conv2d.MANY)
     return list(dict.fromkeys((*turn, test_conv2d.LONG)))
@@ -108,29 +108,29 @@ def shapes_of(row: Variant) -> list[ConvShape]:
 def record_rows(arch: str) -> dict[str, set[Launch]]:
     """What each row of the variant table launches that can compute anything on this architecture, by its name."""
     found = {}
-    for row in VARIANTS:
+    for row in CONFIGURATIONS:
         on = device(arch)
         for s in shapes_of(row) if row.device == "cuda" else ():
-            if row.can(s, cuda_target(on)):
+            if row.supports(s, cuda_target(on)):
                 run_row(row, s, on)
         if recorded(on):
             found[row.name] = recorded(on)
     return found
 
 
-def run_row(row: Variant, s: ConvShape, on: CudaDevice) -> None:
+def run_row(row: Configuration, s: ConvShape, on: CudaDevice) -> None:
     """With all that it can do beside the product, which takes the most registers; on small shapes also without."""
     names = test_conv2d.OPERATORS[row.operator][1]
     first, second = (on.zeros(getattr(s, name), test_conv2d.arrays_of(row)) for name in names)
     large = s in (test_conv2d.LONG, test_conv2d.MANY)
-    if not large or not row.fuses:
+    if not large or not row.supports_epilogue:
         compute(row, first, second, s)
-    if row.fuses and (s.FH, s.FW) == (3, 3):
+    if row.supports_epilogue and (s.FH, s.FW) == (3, 3):
         bias = on.zeros((s.OC if row.operator == test_conv2d.FORWARD else s.IC,), np.float32)
-        if not large or not row.finds_moments:
+        if not large or not row.supports_statistics:
             compute(row, first, second, s, bias, 0.5)
-        if row.finds_moments:
-            compute(row, first, second, s, *((bias, 0.5) if large else (None, 1.0)), ChannelMoments())
+        if row.supports_statistics:
+            compute(row, first, second, s, *((bias, 0.5) if large else (None, 1.0)), ChannelStatistics())
 
 
 @functools.cache
@@ -188,14 +188,14 @@ def run_large(on: CudaDevice) -> None:
 
 @functools.cache
 def networks() -> tuple[nn.Module, ...]:
-    moments = nn.Sequential(
+    statistics = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1),
-        nn.Conv2d(64, 64, 3, 2, 1, bias=False, moments=True),
+        nn.Conv2d(64, 64, 3, 2, 1, bias=False, statistics=True),
         nn.BatchNorm2d(64),
         nn.Flatten(),
         nn.Linear(64 * 16 * 16, 10),
     )
-    return models.resnet18(), models.vgg16(), moments
+    return models.resnet18(), models.vgg16(), statistics
 
 
 def train(network: nn.Module, on: CudaDevice) -> None:

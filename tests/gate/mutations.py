@@ -25,10 +25,10 @@ from helpers import compiled_quickly, tile_area
 from index_mutations import SWITCH
 
 from alpha.errors import DeviceError
+from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.variant import ChannelMoments
-from alpha.ops.conv2d.variants import VARIANTS, Variant
+from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration
 from alpha.primitive import REGISTRY
 from alpha.runtime.cuda import emulated_compiler
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root
@@ -181,13 +181,13 @@ def subjects() -> dict[str, list[Run]]:
     """
     found: dict[str, list[Run]] = defaultdict(list)
     seen: set[tuple[str, str, str]] = set()
-    rows = [row for row in VARIANTS if row.name in launches.record_rows(ARCH)]
+    rows = [row for row in CONFIGURATIONS if row.name in launches.record_rows(ARCH)]
     for row in sorted(rows, key=tile_area):
-        way = [row.tile.get(key) for key in ("OPERANDS", "PLANES")]
-        operands = f"{way} {row.tile.get('BM', 0) < 128}"  # smaller: the warpgroups take turns
+        way = row.math.name, row.tile.get("PREPARED")
+        operands = f"{way} {row.tile.get('BM', 0) < 128}"  # smaller: the warpgroups ping-pong
         new = {
             # what prepares the operands is the same kernel for each way
-            (x.source, x.entry, operands if "OPERANDS" in "".join(x.options) else "")
+            (x.source, x.entry, operands if "-DALPHA_BM=" in "".join(x.options) else "")
             for x in launches.record_rows(ARCH)[row.name]
         } - seen
         for source in {source for source, _, _ in new}:
@@ -206,13 +206,14 @@ def _primitive_run(name: str, arguments: tuple[Any, ...]) -> Run:
     return lambda device: launches.test_primitives.run(REGISTRY[name], device, arguments)
 
 
-def _row_runs(row: Variant) -> list[Run]:
+def _row_runs(row: Configuration) -> list[Run]:
     target = cuda_target(launches.device(ARCH))
-    # few shapes show that a maker does not wait; of other Hopper rows each shape is compiled apart
-    few = launches.test_conv2d.conv2d_geometry.is_hopper(row) and row.tile["OPERANDS"] != "FLOATS"
+    # few shapes show that a transform warp does not wait; of other Hopper rows each shape is compiled apart
+    converts = row.math.in_fp16 and row.tile.get("PREPARED") == 0
+    few = launches.test_conv2d.conv2d_geometry.is_hopper(row) and not converts
     edges = [launches.test_conv2d.LONG] if few else launches.test_conv2d.cuda_shapes()
-    shapes = [s for s in (*launches.test_conv2d.conv2d_geometry.of(row), *edges) if row.can(s, target)]
-    if row.finds_moments:  # the next tile's moments take their place
+    shapes = [s for s in (*launches.test_conv2d.conv2d_geometry.of(row), *edges) if row.supports(s, target)]
+    if row.supports_statistics:  # the next tile's statistics take their place
         shapes.append(launches.test_conv2d.MANY)
 
     def run_of(s: Any) -> Run:
@@ -222,8 +223,8 @@ def _row_runs(row: Variant) -> list[Run]:
                 device.upload(a.astype(dtype)) for a in launches.test_conv2d.operands(row.operator, s, "float32")
             )
             arrays = [compute(row, first, second, s)]
-            if row.finds_moments:
-                found = ChannelMoments()
+            if row.supports_statistics:
+                found = ChannelStatistics()
                 arrays += [compute(row, first, second, s, None, 1.0, found)]
                 arrays += [found.part, found.counts] if found.part is not None else []
             return [device.download(a).astype(np.float32) for a in arrays]

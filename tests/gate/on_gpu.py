@@ -21,7 +21,7 @@ import launches
 
 import alpha
 from alpha.ops.conv2d import cuda_target
-from alpha.ops.conv2d.variants import VARIANTS
+from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.primitive import REGISTRY
 
 Work = tuple[str, Callable[[], object]]
@@ -33,12 +33,12 @@ def works(on: alpha.runtime.Device) -> Iterator[Work]:
     for name, arguments in launches.primitive_cases():
         yield name, lambda n=name, a=arguments: launches.test_primitives.run(REGISTRY[n], on, a)
     target = cuda_target(on)
-    for row in VARIANTS:
+    for row in CONFIGURATIONS:
         shapes = launches.test_conv2d.cuda_shapes() if row.device == "cuda" else []
         if "BLOCKS" in row.tile:  # several tiles a block, or two blocks per SM
             shapes = [*shapes, launches.test_conv2d.MANY]
         for s in shapes:
-            if row.can(s, target):
+            if row.supports(s, target):
                 yield row.name, lambda r=row, s=s: launches.run_row(r, s, on)
     for precision in alpha.numerics.PRECISIONS:
         for network in launches.networks():

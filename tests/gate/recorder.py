@@ -19,7 +19,7 @@ from alpha.runtime.cuda.owner import Owner
 class Launch:
     """A kernel and what decides, besides its code, whether it fits a GPU."""
 
-    source: str  # "conv2d/conv_v2.cu"
+    source: str  # "conv2d/conv_v2/sm80.cu"
     entry: str
     options: tuple[str, ...]  # of the compiler
     threads: int  # of a block

@@ -14,7 +14,7 @@ import resources
 from launches import GPUS
 from recorder import Launch
 
-from alpha.ops.conv2d.variants import VARIANTS
+from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.primitive import REGISTRY
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.driver_emulated import ARCHITECTURES, DEFAULT_ARCH
@@ -121,7 +121,7 @@ def test_every_kernel_is_recorded() -> None:
 def test_every_variant_row_is_recorded() -> None:
     """One that is not: `cuda_shapes` of tests/ops/test_conv2d.py must have a shape that it can compute."""
     recorded = {name for arch in GPUS for name in launches.record_rows(arch)}
-    assert recorded == {row.name for row in VARIANTS if row.device == "cuda"}
+    assert recorded == {row.name for row in CONFIGURATIONS if row.device == "cuda"}
 
 
 @pytest.mark.parametrize("name", launches.test_primitives.CASES)

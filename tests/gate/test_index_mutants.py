@@ -18,98 +18,102 @@ from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
 SAMPLE = 100
 # (file, what changes, code of the line): why no result changes. They are not judged.
-ONLY_FIRST = "of the split position only `first` is read, and that does not depend on the size of dY"
+ONLY_FIRST = "of the split pixel only `first` is read, and that does not depend on the size of dY"
 SANITIZED = "it touches what lies beyond an array and changes no result: such faults are for `make sanitize`"
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
-        "conv2d/direct_stem_mma.cu",
-        "without * PIECE, place 2",
-        "for (int i = threadIdx.x * PIECE; i < channels * K; i += THREADS * PIECE) {",
-    ): "it reads each number PIECE times",
-    ("conv2d/direct_stem_mma.cu", "without + PIECE", "if (i + PIECE <= channels * K) {"): SANITIZED,
+        "conv2d/direct/forward_sm80.cu",
+        "without * VECTOR, place 2",
+        "for (int i = threadIdx.x * VECTOR; i < channels * K; i += THREADS * VECTOR) {",
+    ): "it reads each number VECTOR times",
+    ("conv2d/direct/forward_sm80.cu", "without + VECTOR", "if (i + VECTOR <= channels * K) {"): SANITIZED,
     (
-        "conv2d/direct_stem_mma.cu",
+        "conv2d/direct/forward_sm80.cu",
         "< -> <=",
-        "for (int p = 0; p < PLANES; p++) pairs[i].v[2 * p + r] = pair.v[p];",
+        "for (int p = 0; p < TERMS; p++) pairs[i].v[2 * p + r] = pair.v[p];",
     ): "the next pair overwrites it; the last one is for AddressSanitizer",
     (
-        "conv2d/direct_stem_weight_mma.cu",
+        "conv2d/direct/weight_sm80.cu",
         "without * THREADS, place 2",
         "const int share = (words + chunks * THREADS - 1) / (chunks * THREADS);",
     ): "the first chunk brings all words, the others none",
-    ("conv2d/direct_stem_mma.cu", "< -> <=", "for (int i = 0; i < PIECE; i++) {"): SANITIZED,
+    ("conv2d/direct/forward_sm80.cu", "< -> <=", "for (int i = 0; i < VECTOR; i++) {"): SANITIZED,
     (
-        "conv2d/sk_dilated.cu",
+        "conv2d/sk_dilated/sm80.cu",
         "without - 1",
         "const int chunks = (s.N + BK - 1) / BK, total = oh.size() * ow.size() * chunks;",
     ): "a chunk without images adds zeros",
     (
-        "conv2d/ks_deconv_wgmma.cu",
+        "conv2d/ks_deconv/sm90.cu",
         "without - cw_s",
         "taps = {h.taps.size(), max(cw_e - cw_s, 0), h.first + h.taps.begin, w.first + cw_s, "
         "tap, tap_row, tap_column, 1, 0,",
     ): "the taps too many meet the zeros beyond dY",
-    ("conv2d/band_products.cuh", "< -> <=", "for (int r = 0; r < R; r++) sum[r] += block[r];"): SANITIZED,
+    ("conv2d/sm90/products.cuh", "< -> <=", "for (int r = 0; r < R; r++) sum[r] += block[r];"): SANITIZED,
     (
-        "conv2d/band_products.cuh",
+        "conv2d/sm90/products.cuh",
         "< -> <=",
         "for (int e = 0; e < 2; e++)",
     ): "the second half overwrites what the first writes too much; that of the second is for AddressSanitizer",
     (
-        "conv2d/direct_stem.cu",
+        "conv2d/direct/forward_ffma.cu",
         "< -> <=",
         "for (int first = 0; first < pixels; first += 32 * PIXELS) {",
     ): "a pass beyond the last pixel stores nothing",
     (
-        "conv2d/direct_stem_weight.cu",
+        "conv2d/direct/weight_ffma.cu",
         "< -> <=",
         "for (int pixel = group; pixel < pixels; pixel += AHEAD * P) {",
     ): "a pass beyond the last pixel breaks off at once",
     ("conv2d/shape.cuh", "> -> >=", "const int last = size - i_s > 0 ? (size - i_s + s - 1) / s : 0;"): "0 either way",
     (
-        "conv2d/ks_deconv_ffma.cu",
+        "conv2d/ks_deconv/ffma.cu",
         "< -> <=",
         "__device__ Column column(int n) const { return {(long)n * s.OC, n < N}; }",
     ): "a column beyond the last is computed and not stored",
     (
-        "conv2d/sk_dilated_wgmma.cu",
+        "conv2d/sk_dilated/sm90.cu",
         "without - 1",
-        "rows = oh.size(), columns = (ow.size() + PW - 1) / PW;",
-    ): "a group of columns too many meets zeros of X",
+        "rows = oh.size(), columns = (ow.size() + TILE_OW - 1) / TILE_OW;",
+    ): "a tile of columns too many meets zeros of X",
     (
-        "conv2d/direct_stem_mma.cu",
+        "conv2d/direct/forward_sm80.cu",
         "< -> <=",
         "for (int i = threadIdx.x; i < STEPS * 8; i += THREADS) {",
-    ): "it writes the first word of the band, before that is filled",
-    ("conv2d/direct_stem_mma.cu", "> -> >=", "if (BLOCKS > 1) load_filters(block, j0);"): "the same filters again",
-    ("conv2d/direct_stem_weight.cu", "< -> <=", "for (int j = 0; j < KT; j++) {"): SANITIZED,
-    ("conv2d/band_tile.cuh", "< -> <=, place 2", "else if (begin < i + across && i < end)"): "a band of no steps more",
+    ): "it writes the first word of the rows, before that is filled",
+    ("conv2d/direct/forward_sm80.cu", "> -> >=", "if (BLOCKS > 1) load_filters(block, j0);"): "the same filters again",
+    ("conv2d/direct/weight_ffma.cu", "< -> <=", "for (int j = 0; j < KT; j++) {"): SANITIZED,
+    (
+        "conv2d/sm90/tile.cuh",
+        "< -> <=, place 2",
+        "else if (begin < i + across && i < end)",
+    ): "an input tile of no steps more",
     ("matmul/matmul.cuh", "without + BK", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
     ("matmul/matmul.cuh", "< -> <=", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
     (
-        "conv2d/position_gemm.cuh",
+        "conv2d/sm80/mainloop.cuh",
         "< -> <=",
         "for (int i = 0; i < BM; i += ROWS) {",
     ): "the copies of B come after one pass too many of A, and overwrite what it has brought",
     (
-        "conv2d/filter_planes.cu",
+        "conv2d/prepare/filter_terms.cu",
         "< -> <=",
         "for (int r = threadIdx.y; r < 64; r += 8) {",
     ): "it writes a row beyond the tile that nothing reads: AddressSanitizer sees that (`make sanitize`)",
     (
-        "conv2d/direct_stem.cu",
+        "conv2d/direct/forward_ffma.cu",
         "without - 1",
         "const int pixel = min(first + i * 32 + lane, pixels - 1);",
-    ): "a pixel beyond the band is computed and not stored",
+    ): "a pixel beyond the rows is computed and not stored",
     (
-        "conv2d/ks_deconv_ffma.cu",
+        "conv2d/ks_deconv/ffma.cu",
         "s.OH -> s.OW",
-        "const SplitPosition h = split_position(ih_s + u * s.sh, s.OH, s.FH, s.sh, s.ph);",
+        "const SplitPixel h = split_pixel(ih_s + u * s.sh, s.OH, s.FH, s.sh, s.ph);",
     ): ONLY_FIRST,
     (
-        "conv2d/ks_deconv_ffma.cu",
+        "conv2d/ks_deconv/ffma.cu",
         "s.OW -> s.OH",
-        "const SplitPosition w = split_position(iw_s + v * s.sw, s.OW, s.FW, s.sw, s.pw);",
+        "const SplitPixel w = split_pixel(iw_s + v * s.sw, s.OW, s.FW, s.sw, s.pw);",
     ): ONLY_FIRST,
 }
 
@@ -154,7 +158,7 @@ def test_there_are_mutants_of_every_kernel_file() -> None:
     kernels = {m.file for m in found}
     root = index_mutations.source_root()
     for folder in index_mutations.FOLDERS:
-        for path in (root / folder).glob("*.cu*"):
+        for path in (root / folder).rglob("*.cu*"):
             assert path.relative_to(root).as_posix() in kernels, f"{path.name} has no mutant"
     assert {m.kind for m in found} == {"swap", "bound", "one", "index", "term", "factor"}
 

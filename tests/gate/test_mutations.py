@@ -13,9 +13,9 @@ ONE_AFTER_THE_OTHER = "for blocks that run at the same time, and the emulator's 
 EXPLAINED = {
     ("batchnorm/apply.cu", "common/columns.cuh"): "it adds no lanes up",
     ("batchnorm/input_gradient.cu", "common/columns.cuh"): "it adds no lanes up",
-    ("conv2d/conv_v2_wgmma.cu", "conv2d/band_segments.cuh"): ONE_AFTER_THE_OTHER,
-    ("conv2d/ks_deconv_wgmma.cu", "conv2d/band_segments.cuh"): ONE_AFTER_THE_OTHER,
-    ("conv2d/ks_deconv_wgmma.cu", "conv2d/band_moments.cuh"): "it finds no moments",
+    ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/split_k.cuh"): ONE_AFTER_THE_OTHER,
+    ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/split_k.cuh"): ONE_AFTER_THE_OTHER,
+    ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/statistics.cuh"): "it finds no statistics",
 }
 
 

@@ -9,7 +9,7 @@ EXPLAINED: dict[str, str] = {
     "alpha/ops/batchnorm.py:_: workers.parallel_for(R, grain, sums, blas=True) -> "
     "workers.parallel_for(R, grain, sums, )": f"{SPEED}: BLAS would begin threads in each worker",
     'alpha/ops/conv2d/cpu.py:_sum_of_products: "product" -> "XXproductXX"': "a name that only has to be another one",
-    "alpha/ops/conv2d/stem.py:direct_stem_weight: 28 -> 29": f"{SPEED}, and that of 29 weights alone, a prime number",
+    "alpha/ops/conv2d/direct.py:direct_weight_ffma: 28 -> 29": f"{SPEED}, and that of 29 weights alone, a prime number",
     "alpha/ops/conv2d/tune.py:: 64 << 20 -> 64 >> 20": "it makes measurements more even, and the emulator has no cache",
     "alpha/ops/conv2d/tune.py:_TuningCache.add: json.dumps(content, indent=1) -> json.dumps(content, )": FOR_PEOPLE,
     "alpha/ops/conv2d/tune.py:measure: > until -> >= until": SPEED,

@@ -36,20 +36,20 @@ STATE = ("running_mean", "running_var")
 
 @contextlib.contextmanager
 def counted_moments() -> Iterator[list[Any]]:
-    """The requests for channel moments that convolutions make."""
+    """The requests for channel statistics that convolutions make."""
     made: list[Any] = []
 
-    class Counted(alpha.ops.conv2d.ChannelMoments):
+    class Counted(alpha.ops.conv2d.ChannelStatistics):
         def __init__(self) -> None:
             super().__init__()
             made.append(self)
 
-    with patch.object(alpha.ops.conv2d, "ChannelMoments", Counted):
+    with patch.object(alpha.ops.conv2d, "ChannelStatistics", Counted):
         yield made
 
 
 def run(function: Callable[..., Tensor], arguments: dict[str, Any]) -> Facts:
-    """Result, gradients, tensors written in place, memory and moments of a call, or the error that shapes differ."""
+    """Result, gradients, tensors written in place, memory and statistics of a call, or the error that shapes differ."""
     leaves, given = {}, {}
     for name, value in arguments.items():
         given[name] = value
@@ -62,7 +62,7 @@ def run(function: Callable[..., Tensor], arguments: dict[str, Any]) -> Facts:
         try:
             y = function(**given)
         except ShapeError as error:
-            return {"values": None, "memory": None, "moments": None, "error": str(error)}
+            return {"values": None, "memory": None, "statistics": None, "error": str(error)}
         if y.requires_grad:
             y.backward(alpha.tensor(np.linspace(1, 2, y.size, dtype=y.dtype).reshape(y.shape)))
     grads = {name: None if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
@@ -70,7 +70,7 @@ def run(function: Callable[..., Tensor], arguments: dict[str, Any]) -> Facts:
     return {
         "values": frozen([y, grads, [leaves.get(name) for name in STATE]]),
         "memory": np.shares_memory(y.array, first.array),
-        "moments": len(made),
+        "statistics": len(made),
         "error": None,
     }
 
@@ -127,7 +127,7 @@ LAYERS = [
         bias=changes(False),
         padding_mode=refused("reflect"),
         negative_slope=changes(0.25),
-        moments=changes(True, "moments"),
+        statistics=changes(True, "statistics"),
     ),
     layer(
         nn.ConvTranspose2d,
@@ -240,7 +240,7 @@ FUNCTIONS = [
         dilation=refused((2, 1)),
         groups=refused(2),
         negative_slope=changes(0.25),
-        moments=changes(True, "moments"),
+        statistics=changes(True, "statistics"),
     ),
     function(
         F.conv_transpose2d,

@@ -18,11 +18,11 @@ import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16
-from alpha.ops.conv2d import bands, cuda_target, stem
-from alpha.ops.conv2d.bands import Tile
+from alpha.ops.conv2d import cuda_target, direct, sm90_tiles, sm90_weight_tiles
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape, valid_outputs
-from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Variant
+from alpha.ops.conv2d.sm90_tiles import Tile
+from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
 from alpha.runtime.cuda.device import CudaDevice
 
 sys.path.append(str(Path(__file__).parents[1] / "gate"))
@@ -37,18 +37,18 @@ def recording(arch: str) -> CudaDevice:
     return CudaDevice(RecordingDriver(arch))
 
 
-def is_hopper(row: Variant) -> bool:
+def is_hopper(row: Configuration) -> bool:
     return "BLOCKS" in row.tile
 
 
-def launched(row: Variant, s: ConvShape) -> dict[str, str]:
+def launched(row: Configuration, s: ConvShape) -> dict[str, str]:
     """The macros of the kernel that the row launches last of its source files: those of the convolution itself."""
     on = CudaDevice(RecordingDriver("sm_90a" if is_hopper(row) else "sm_80"))
     names = {FORWARD: ("X", "W"), INPUT: ("Y", "W"), WEIGHT: ("X", "Y")}[row.operator]
     dtype = BFLOAT16 if row.precision == "bf16" else np.dtype(np.float32)
     first, second = (on.empty(getattr(s, name), dtype) for name in names)
     compute(row, first, second, s)
-    launches = [x for x in on.driver.launches if x.source.endswith("_wgmma.cu")]
+    launches = [x for x in on.driver.launches if x.source.endswith("/sm90.cu")]
     return dict(option.removeprefix("-DALPHA_").split("=") for x in launches for option in x.options)
 
 
@@ -88,42 +88,42 @@ def _axes(s: ConvShape) -> dict[str, bool]:
     }
 
 
-def _of_positions(row: Variant, s: ConvShape) -> dict[str, bool]:
-    """Hopper's ConvV2 and KS-deconv: groups of PW positions of one map row, by images, by output channels."""
+def _of_output_pixels(row: Configuration, s: ConvShape) -> dict[str, bool]:
+    """Hopper's ConvV2 and KS-deconv: tile_ow output pixels of one map row, by images, by output channels."""
     tile = Tile.of(row)
     forward = row.operator == FORWARD
-    groups = bands.conv_v2_groups(s, tile) if forward else bands.ks_deconv_groups(s, tile)
+    output = sm90_tiles.conv_v2_tiles(s, tile) if forward else sm90_tiles.ks_deconv_tiles(s, tile)
     length = s.OW if forward else -(-s.IW // s.sw)
     K, GN = (s.IC, s.OC) if forward else (s.OC, s.IC)
     macros = launched(row, s)
-    tiles = len(groups.rows) * len(groups.starts) * -(-s.N * groups.PW // tile.BM) * -(-GN // tile.BN)
+    tiles = len(output.rows) * len(output.starts) * -(-s.N * output.tile_ow // tile.BM) * -(-GN // tile.BN)
     return {
-        "groups off the map row": groups.PW > 1 and _off(length, groups.PW),
-        "groups off the map row, strided": groups.PW > 1 and _off(length, groups.PW) and s.sw > 1,
-        "images off the tile": _off(s.N, groups.images),
+        "tiles off the map row": output.tile_ow > 1 and _off(length, output.tile_ow),
+        "tiles off the map row, strided": output.tile_ow > 1 and _off(length, output.tile_ow) and s.sw > 1,
+        "images off the tile": _off(s.N, output.images),
         "steps of K off the channels": _off(K, tile.BK),
         "output channels off the tile": _off(GN, tile.BN),
-        "a band that taps share": groups.band > groups.PW,
-        "products cut into segments": macros["CUT"] == "1",
-        "whole products": macros["CUT"] == "0",
+        "an input-row tile that taps share": output.tile_iw > output.tile_ow,
+        "split-K": macros["SPLIT_K"] == "1",
+        "no split-K": macros["SPLIT_K"] == "0",
         "more tiles than SMs": tiles > 132 and (tile.blocks == 1 or macros["BLOCKS"] == "2"),
     }
 
 
-def _of_taps(row: Variant, s: ConvShape) -> dict[str, bool]:
-    """Hopper's Sk-dilated: steps of PW outputs x images, several taps of a filter row, tiles of both channels."""
-    plan = bands.sk_dilated_plan(s, Tile.of(row))
-    most = max(p.taps for p in (bands.sk_dilated_plan(_wide(s, n), Tile.of(row)) for n in (5, 7)))
+def _of_taps(row: Configuration, s: ConvShape) -> dict[str, bool]:
+    """Hopper's Sk-dilated: tile_ow output pixels x images per step, several taps of a filter row, tiles of channels."""
+    block = sm90_weight_tiles.weight_tile(s, Tile.of(row))
+    most = max(sm90_weight_tiles.weight_tile(_wide(s, n), Tile.of(row)).taps for n in (5, 7))
     found = {
-        "images off the step": _off(s.N, plan.images),
-        "groups off the map row": plan.PW > 1 and s.OW % plan.PW != 0,
-        "input channels off the tile": _off(s.IC, plan.tile.BN),
-        "output channels off the tile": _off(s.OC, plan.tile.BM),
-        "several steps": plan.steps > 2 * plan.stages(),
+        "images off the step": _off(s.N, block.images),
+        "tiles off the map row": block.tile_ow > 1 and s.OW % block.tile_ow != 0,
+        "input channels off the tile": _off(s.IC, block.tile.BN),
+        "output channels off the tile": _off(s.OC, block.tile.BM),
+        "several steps": block.steps > 2 * block.stages(),
     }
     if most > 1:
-        found["taps off the filter row"] = plan.taps > 1 and _off(s.FW, plan.taps)
-        found["several bands"] = plan.bands > 1
+        found["taps off the filter row"] = block.taps > 1 and _off(s.FW, block.taps)
+        found["several input-row tiles"] = block.num_input_tiles > 1
     return found
 
 
@@ -131,8 +131,8 @@ def _wide(s: ConvShape, FW: int) -> ConvShape:
     return conv_shape("test", s.X, (s.OC, s.FH, FW, s.IC), (s.sh, s.sw), (s.ph, max(s.pw, FW)))
 
 
-def _of_images(row: Variant, s: ConvShape) -> dict[str, bool]:
-    """mma.sync: one position a block, tiles of images."""
+def _of_images(row: Configuration, s: ConvShape) -> dict[str, bool]:
+    """mma.sync: one output pixel per block, tiles of images."""
     K, GN = (s.IC, s.OC) if row.operator == FORWARD else (s.OC, s.IC)
     step = 64 if row.precision == "bf16" else 32
     if row.operator == WEIGHT:
@@ -155,29 +155,29 @@ def _meets_nothing(F: int, O: int, size: int, s: int, p: int) -> bool:
     return any(begin == end for begin, end in ranges) and any(begin < end for begin, end in ranges)
 
 
-def _of_first_layers(row: Variant, s: ConvShape) -> dict[str, bool]:
-    found = {"output channels off the tile": _off(s.OC, stem.CHANNELS), "several channels": s.IC > 1}
+def _of_first_layers(row: Configuration, s: ConvShape) -> dict[str, bool]:
+    found = {"output channels off the tile": _off(s.OC, direct.CHANNELS), "several channels": s.IC > 1}
     if row.operator == WEIGHT:
-        found["output rows off an octet"] = _off(s.OW, 8)
+        found["output rows off a pixel group"] = _off(s.OW, 8)
         item = 2 if row.precision == "bf16" else 4
-        rows = (stem.weight_band(s, item) if row.tile else stem.ffma_band(s))[0]
-        found["bands of several rows off the image"] = rows > 1 and _off(s.OH, rows)
-        if row.tile:
+        rows = (direct.ffma_rows(s) if row.is_ffma else direct.weight_rows(s, item))[0]
+        found["blocks of several rows off the image"] = rows > 1 and _off(s.OH, rows)
+        if not row.is_ffma:
             found["several chunks"] = s.OW > 128  # 64 or 128 pixels of a row are brought at a time
-            # the warps of a pair share the octets of a chunk: four each
-            found["pairs of warps"] = stem.weight_fragments(s)[0] == 2 and rows * -(-s.OW // 8) > 4
+            # the warps of a pair share the pixel groups of a chunk: four each
+            found["pairs of warps"] = direct.weight_fragments(s)[0] == 2 and rows * -(-s.OW // 8) > 4
         return found
-    rows = stem.forward_band(s, row.tile["PLANES"])[0] if row.tile else stem.ffma_band(s)[0]
+    rows = (direct.ffma_rows(s) if row.is_ffma else direct.forward_rows(s, row.math.terms))[0]
     found["output channels off a vector"] = s.OC % 4 != 0
-    found["bands off the image"] = rows > 1 and _off(s.OH, rows)
+    found["blocks of rows off the image"] = rows > 1 and _off(s.OH, rows)
     found["filter rows of an odd length"] = s.FW * s.IC % 2 == 1
     found["filter rows of an even length"] = s.FW * s.IC % 2 == 0
-    if row.tile:
-        found["a long K"] = stem.depth_blocks(s) > 1
+    if not row.is_ffma:
+        found["a long K"] = direct.depth_blocks(s) > 1
     return found
 
 
-def _of_products(row: Variant, s: ConvShape) -> dict[str, bool]:
+def _of_products(row: Configuration, s: ConvShape) -> dict[str, bool]:
     """FFMA of any shape: a GEMM of 64 x 64 tiles and steps of 16."""
     taps = s.FH * s.FW
     M, N, K = {
@@ -191,18 +191,18 @@ def _of_products(row: Variant, s: ConvShape) -> dict[str, bool]:
     return found
 
 
-def properties(row: Variant, s: ConvShape) -> dict[str, bool]:
+def properties(row: Configuration, s: ConvShape) -> dict[str, bool]:
     """Each line of the row's checklist, and whether the shape has it."""
     if is_hopper(row):
-        its_own = _of_taps(row, s) if row.operator == WEIGHT else _of_positions(row, s)
-    elif row.name.startswith("direct_stem"):
+        its_own = _of_taps(row, s) if row.operator == WEIGHT else _of_output_pixels(row, s)
+    elif row.name.startswith("direct"):
         its_own = _of_first_layers(row, s)
     else:
-        its_own = _of_products(row, s) if row.ffma else _of_images(row, s)
+        its_own = _of_products(row, s) if row.is_ffma else _of_images(row, s)
     return {**_axes(s), **its_own}
 
 
-def missing(row: Variant, shapes: tuple[ConvShape, ...]) -> set[str]:
+def missing(row: Configuration, shapes: tuple[ConvShape, ...]) -> set[str]:
     """The lines of the checklist that none of the shapes has."""
     found = [properties(row, s) for s in shapes]
     return {name for each in found for name in each if not any(other.get(name) for other in found)}
@@ -211,17 +211,17 @@ def missing(row: Variant, shapes: tuple[ConvShape, ...]) -> set[str]:
 # -- drawing ----------------------------------------------------------------------------------------
 
 
-def _channels(row: Variant, rng: random.Random) -> tuple[int, int]:
+def _channels(row: Configuration, rng: random.Random) -> tuple[int, int]:
     """(IC, OC) about the row's tile."""
-    if row.name.startswith("direct_stem"):
+    if row.name.startswith("direct"):
         return rng.choice((2, 3, 3)), rng.choice((72, 80) if row.operator == WEIGHT else (70, 72, 80))
     tile = row.tile
-    step = 64 if row.precision == "bf16" or tile.get("OPERANDS") == "HALVES" else 32
+    step = 64 if row.precision == "bf16" or (is_hopper(row) and row.math.in_fp16) else 32
     if row.operator == WEIGHT:
         across, down = tile["BN"] + 8 * rng.randint(1, 4), tile["BM"] + 8 * rng.randint(1, 4)
         return across, down + 8 * (across == down)
     K, GN = step + 8 * rng.randint(1, 3), tile["BN"] + 8 * rng.randint(1, 2)
-    if row.ffma:
+    if row.is_ffma:
         K, GN = rng.randint(5, 11), 64 + rng.randint(3, 12)
     if is_hopper(row):
         K += step * rng.choice((0, 0, 1, 3))
@@ -232,11 +232,11 @@ def _channels(row: Variant, rng: random.Random) -> tuple[int, int]:
     return (K, GN) if row.operator == FORWARD else (GN, K)
 
 
-def _draw(row: Variant, rng: random.Random) -> ConvShape:
+def _draw(row: Configuration, rng: random.Random) -> ConvShape:
     """A shape whose rows are long or whose columns are."""
-    first_layer, hopper = row.name.startswith("direct_stem"), is_hopper(row)
+    first_layer, hopper = row.name.startswith("direct"), is_hopper(row)
     F = rng.sample(range(1, 8 if hopper and row.operator == WEIGHT and row.tile["BN"] < 256 else 5), 2)
-    if row.name.startswith("direct_stem_weight"):
+    if row.name.startswith("direct_weight"):
         F = rng.sample(range(2, 6), 2)
     s = list(rng.choice(STRIDES))
     rng.shuffle(s)
@@ -246,14 +246,14 @@ def _draw(row: Variant, rng: random.Random) -> ConvShape:
     O = [rng.randint(1, 5), rng.randint(6, 23)]
     if (hopper or first_layer) and rng.random() < 0.4:
         O = [rng.randint(14, 30), rng.randint(17, 33)]
-    if row.name.startswith("direct_stem_weight") and row.tile and rng.random() < 0.3:
+    if row.name.startswith("direct_weight") and not row.is_ffma and rng.random() < 0.3:
         O = [rng.randint(1, 3), rng.randint(129, 140)]
     rng.shuffle(O)
     I = [(o - 1) * t + f - 2 * q + rng.randrange(t) for o, t, f, q in zip(O, s, F, p, strict=True)]
     if hopper:
         N = rng.choice((9, 11, 17, 19, 35))
-    elif first_layer or row.ffma:
-        N = rng.choice((2, 3, 131) if row.name.startswith("direct_stem_weight") and row.tile else (2, 3))
+    elif first_layer or row.is_ffma:
+        N = rng.choice((2, 3, 131) if row.name.startswith("direct_weight") and not row.is_ffma else (2, 3))
     else:
         tile = row.tile["BM"] if row.operator != WEIGHT else 64 if row.precision == "bf16" else 32
         N = tile + rng.randint(1, 7)
@@ -262,7 +262,7 @@ def _draw(row: Variant, rng: random.Random) -> ConvShape:
     return conv_shape("test", (N, I[0], I[1], IC), (OC, F[0], F[1], IC), (s[0], s[1]), (p[0], p[1]))
 
 
-def cost(row: Variant, s: ConvShape) -> float:
+def cost(row: Configuration, s: ConvShape) -> float:
     """Multiplications of the emulator, whose tiles are whole."""
     BN, step = row.tile.get("BN", 64), 64
     K, GN = (s.OC, s.IC) if row.operator == INPUT else (s.IC, s.OC)
@@ -274,12 +274,12 @@ def cost(row: Variant, s: ConvShape) -> float:
     return s.N * maps * s.FH * s.FW * s.useful * across
 
 
-def _most(row: Variant) -> float:
+def _most(row: Configuration) -> float:
     """The cost of a shape that takes the emulator about three seconds."""
-    return 4e8 if row.tile.get("PLANES") == 2 or not is_hopper(row) else 8e8
+    return 4e8 if row.math.terms == 2 or not is_hopper(row) else 8e8
 
 
-def _pair(row: Variant, rng: random.Random, needed: set[str] | None) -> tuple[ConvShape, ...]:
+def _pair(row: Configuration, rng: random.Random, needed: set[str] | None) -> tuple[ConvShape, ...]:
     """The drawn shape that lacks the least of what is needed (None: of all), itself and transposed; the cheapest."""
     target = cuda_target(recording("sm_90a" if is_hopper(row) else "sm_80"))
     best: tuple[float, tuple[ConvShape, ...]] = (math.inf, ())
@@ -289,7 +289,7 @@ def _pair(row: Variant, rng: random.Random, needed: set[str] | None) -> tuple[Co
         except ShapeError:
             continue
         both, price = (s, transposed(s)), cost(row, s) / _most(row)
-        if not irregular(s) or price > 1 or not all(row.can(x, target) for x in both):
+        if not irregular(s) or price > 1 or not all(row.supports(x, target) for x in both):
             continue
         for lines in (_axes, functools.partial(properties, row)):  # all lines take longer
             found = [lines(x) for x in both]
@@ -305,13 +305,13 @@ def _pair(row: Variant, rng: random.Random, needed: set[str] | None) -> tuple[Co
     return best[1]
 
 
-def of(row: Variant) -> tuple[ConvShape, ...]:
+def of(row: Configuration) -> tuple[ConvShape, ...]:
     return (*_of(row.name), *_first_taps(row))
 
 
-def whole(row: Variant) -> ConvShape | None:
+def whole(row: Configuration) -> ConvShape | None:
     """A shape of whole tiles and steps, as most layers of networks are; None for first layers."""
-    if row.name.startswith("direct_stem"):
+    if row.name.startswith("direct"):
         return None
     BM, BN = row.tile.get("BM", 64), row.tile.get("BN", 64)
     if row.operator == WEIGHT:
@@ -321,7 +321,7 @@ def whole(row: Variant) -> ConvShape | None:
     return conv_shape("test", (2 * BM, 1, 3, IC), (OC, 1, 2, IC), (1, 1), (0, 0))
 
 
-def _first_taps(row: Variant) -> tuple[ConvShape, ...]:
+def _first_taps(row: Configuration) -> tuple[ConvShape, ...]:
     """For Hopper's smallest tiles: groups that lack the first taps of a filter row, and of a column."""
     if not is_hopper(row) or row.operator == WEIGHT or (row.tile["BM"], row.tile["BN"]) != (128, 64):
         return ()
@@ -332,7 +332,7 @@ def _first_taps(row: Variant) -> tuple[ConvShape, ...]:
 
 @functools.cache
 def _of(name: str) -> tuple[ConvShape, ...]:
-    row = next(v for v in VARIANTS if v.name == name)
+    row = next(v for v in CONFIGURATIONS if v.name == name)
     for seed in range(8):
         rng = random.Random(zlib.crc32(f"{name} {seed}".encode()))
         shapes = _pair(row, rng, None)

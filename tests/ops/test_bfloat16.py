@@ -64,7 +64,7 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
         )
     },
     "sum_axis1": ((0,), (F32,)),
-    "channel_moments": ((0,), (F32, F32)),
+    "channel_statistics": ((0,), (F32, F32)),
     "batch_norm_gradients": ((0, 1), (BF16, F32, F32)),
     "conv2d_forward": ((0, 1), (BF16,)),
     "conv2d_backward_input": ((0, 1), (BF16,)),
@@ -88,7 +88,7 @@ MORE: dict[str, list[tuple[tuple[int, ...], tuple[Any, ...]]]] = {
     "multiply": [((0,), (normal(8, 10), normal(1)))],
     "broadcast_to": [((0,), (normal(3, 1, 8), (3, 5, 8)))],
     "batch_norm_apply": [((0,), (normal(90, 32), *(positive(32) for _ in range(4)), 1e-5))],
-    "channel_moments": [((0,), (normal(90, 32), normal(32), positive(32), 0.3, 90))],
+    "channel_statistics": [((0,), (normal(90, 32), normal(32), positive(32), 0.3, 90))],
     "max_pool2d_forward": [((0,), (normal(2, 7, 6, 16), _wide))],
     "max_pool2d_backward": [((0,), (*test_primitives.taps(_wide), _wide))],
     "avg_pool2d_backward": [((0,), (normal(2, 4, 3, 16), _wide))],

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 import alpha
 import alpha.nn.functional as F
 from alpha.errors import ShapeError
-from alpha.ops.conv2d import bands, cpu, cuda, reference
-from alpha.ops.conv2d.bands import Tile
+from alpha.ops.conv2d import cpu, partial_sums, reference, sm80, sm90_tiles
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.problem import MathMode
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Target, Variant
+from alpha.ops.conv2d.sm90_tiles import Tile
+from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration, Target
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
@@ -32,7 +33,7 @@ OPERATORS = {
 }
 TARGETS = (Target("cpu"), Target("cuda", (7, 5), 40), Target("cuda", (8, 0), 108), Target("cuda", (9, 0), 132))
 AMPERE = Target("cuda", (8, 0), 108)
-CUDA_ROWS = [v for v in VARIANTS if v.device == "cuda"]
+CUDA_ROWS = [v for v in CONFIGURATIONS if v.device == "cuda"]
 SAMPLE = sample_names(CUDA_ROWS)
 
 
@@ -85,9 +86,9 @@ def relative_error(value: np.ndarray, exact: np.ndarray) -> float:
 
 CPU_FORMS = [
     (FORWARD, cpu.conv_v2_patches),
-    (FORWARD, cpu.conv_v2_positions),
+    (FORWARD, cpu.conv_v2_pixels),
     (INPUT, cpu.ks_deconv_patches),
-    (INPUT, cpu.ks_deconv_positions),
+    (INPUT, cpu.ks_deconv_pixels),
     (WEIGHT, cpu.sk_dilated_patches),
     (WEIGHT, cpu.sk_dilated_taps),
 ]
@@ -145,7 +146,7 @@ def cuda_shapes() -> list[ConvShape]:
     return [*result, LONG]
 
 
-def arrays_of(row: Variant) -> np.dtype:
+def arrays_of(row: Configuration) -> np.dtype:
     """What the operands of a row are stored as."""
     return np.dtype(ml_dtypes.bfloat16 if row.precision == "bf16" else np.float32)
 
@@ -175,12 +176,12 @@ def hopper() -> CudaDevice:
 
 @pytest.mark.parametrize("part", first_of("first shapes", "other shapes"))
 @pytest.mark.parametrize("row", sample_of(CUDA_ROWS))
-def test_every_cuda_row_equals_the_formula(row: Variant, part: str) -> None:
+def test_every_cuda_row_equals_the_formula(row: Configuration, part: str) -> None:
     """On its drawn shapes; the first two are one and the same with rows and columns exchanged.
 
     The others with bias and activation, if the row has them; the larger tiles of a kernel only on whole tiles.
     """
-    device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()
+    device = alpha.get_device("cuda") if row.supports(SIMPLE, AMPERE) else hopper()
     # a row for newer GPUs than this one is left to the compile gate
     target = Target("cuda", device.properties.compute_capability, device.properties.num_sms)
     limit = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[row.precision]
@@ -189,7 +190,7 @@ def test_every_cuda_row_equals_the_formula(row: Variant, part: str) -> None:
         others = drawn[2:] if row.name in SAMPLE else ()
         shapes = drawn[:2] if part == "first shapes" else (*others, conv2d_geometry.whole(row))
     else:
-        shapes = drawn if part == "first shapes" else tuple(s for s in cuda_shapes() if row.can(s, target))
+        shapes = drawn if part == "first shapes" else tuple(s for s in cuda_shapes() if row.supports(s, target))
     for seed, s in enumerate(shapes):
         first, second = operands(row.operator, s, "float32", seed)
         # gradients are small, activations are not
@@ -198,7 +199,7 @@ def test_every_cuda_row_equals_the_formula(row: Variant, part: str) -> None:
         first, second = (a.astype(arrays_of(row)) for a in (first, second))
         exact = OPERATORS[row.operator][0](first.astype("float64"), second.astype("float64"), s)
         on_device = device.upload(first), device.upload(second)
-        if row.fuses and part == "other shapes":
+        if row.supports_epilogue and part == "other shapes":
             b = np.linspace(-2, 2, exact.shape[-1], dtype=np.float32) * np.float32(exact.std())
             exact = np.where(exact + b > 0, exact + b, 0.25 * (exact + b))
             value = device.download(compute(row, *on_device, s, device.upload(b), 0.25))
@@ -209,7 +210,7 @@ def test_every_cuda_row_equals_the_formula(row: Variant, part: str) -> None:
 
 
 @pytest.mark.parametrize("row", sample_of(CUDA_ROWS))
-def test_the_shapes_of_a_row_have_all_of_its_checklist(row: Variant) -> None:
+def test_the_shapes_of_a_row_have_all_of_its_checklist(row: Configuration) -> None:
     shapes = conv2d_geometry.of(row)
     assert 2 <= len(shapes) <= 6
     assert all(map(conv2d_geometry.irregular, shapes))
@@ -221,13 +222,17 @@ def test_the_shapes_of_a_row_have_all_of_its_checklist(row: Variant) -> None:
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_every_shape_has_a_row(operator: str, target: Target) -> None:
     """The first of the table that can and pays; of the precision that is asked for, or better."""
-    rows = [v for v in VARIANTS if v.operator == operator and v.device == target.device]
+    rows = [v for v in CONFIGURATIONS if v.operator == operator and v.device == target.device]
     for s, precision in itertools.product(cuda_shapes(), ("float32", "tf32", "bf16")):
         chosen = choose(operator, s, target, precision)
         before = rows[: rows.index(chosen)]
-        assert chosen.can(s, target), f"{chosen.name} cannot compute {s} on {target}"
+        assert chosen.supports(s, target), f"{chosen.name} cannot compute {s} on {target}"
         assert chosen.precision in ("float32", precision)
-        passed = [v.name for v in before if v.precision == chosen.precision and v.can(s, target) and v.pays(s, target)]
+        passed = [
+            v.name
+            for v in before
+            if v.precision == chosen.precision and v.supports(s, target) and v.preferred(s, target)
+        ]
         assert not passed, f"{chosen.name} is chosen for {s} on {target}, {passed} come before it"
         assert chosen in applicable(operator, s, target, precision)
 
@@ -235,11 +240,11 @@ def test_every_shape_has_a_row(operator: str, target: Target) -> None:
 @pytest.mark.parametrize(
     # what tf32 does with a result is the code of float32; the other tiles are in the test of the formula
     "row",
-    smallest_of(v for v in VARIANTS if v.fuses and v.precision != "tf32"),
+    smallest_of(v for v in CONFIGURATIONS if v.supports_epilogue and v.precision != "tf32"),
 )
-def test_bias_and_activation_with_the_product(row: Variant) -> None:
+def test_bias_and_activation_with_the_product(row: Configuration) -> None:
     """As by operators of their own, also if a tile is wider than the channels."""
-    device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()
+    device = alpha.get_device("cuda") if row.supports(SIMPLE, AMPERE) else hopper()
     s = conv2d_geometry.of(row)[0]
     first, second = (a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32"))
     b = np.linspace(-2, 2, s.OC if row.operator == FORWARD else s.IC, dtype=np.float32)
@@ -252,12 +257,17 @@ def test_bias_and_activation_with_the_product(row: Variant) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    first_of("conv_v2_bf16_256x128", "conv_v2_tf32_256x128", "ks_deconv_tf32_raw_256x128", "ks_deconv_wgmma_128x128"),
+    first_of(
+        "conv_v2_sm90_bf16_256x128",
+        "conv_v2_sm90_fp16_256x128",
+        "ks_deconv_sm90_tf32_256x128",
+        "ks_deconv_sm90_fp16x3_128x128",
+    ),
 )
 def test_more_tiles_than_sms(name: str) -> None:
     """Blocks that have an SM each go on to the next tile."""
-    row = next(v for v in VARIANTS if v.name == name)
-    device = alpha.get_device("cuda") if row.can(SIMPLE, AMPERE) else hopper()
+    row = next(v for v in CONFIGURATIONS if v.name == name)
+    device = alpha.get_device("cuda") if row.supports(SIMPLE, AMPERE) else hopper()
     s = MANY
     first, second = (a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32"))
     exact = OPERATORS[row.operator][0](first.astype("float64"), second.astype("float64"), s)
@@ -269,18 +279,17 @@ def test_more_tiles_than_sms(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *first_of("conv_v2_wgmma_128x64", "conv_v2_bf16_128x64", "conv_v2_tf32_raw_256x128"),
-        *first_of("ks_deconv_wgmma_128x64", "ks_deconv_bf16_128x256", "ks_deconv_tf32_128x128"),
+        *first_of("conv_v2_sm90_fp16x3_128x64", "conv_v2_sm90_bf16_128x64", "conv_v2_sm90_tf32_256x128"),
+        *first_of("ks_deconv_sm90_fp16x3_128x64", "ks_deconv_sm90_bf16_128x256", "ks_deconv_sm90_fp16_128x128"),
     ],
 )
-def test_products_cut_into_segments(name: str) -> None:
+def test_split_k(name: str) -> None:
     """Few tiles, a long K: several blocks share a tile, and add their sums in the same order whoever is last."""
-    row = next(v for v in VARIANTS if v.name == name)
-    groups_of = bands.conv_v2_groups if row.operator == FORWARD else bands.ks_deconv_groups
+    row = next(v for v in CONFIGURATIONS if v.name == name)
+    tiles_of = sm90_tiles.conv_v2_tiles if row.operator == FORWARD else sm90_tiles.ks_deconv_tiles
     s, tile = LONG, Tile.of(row)
-    works = bands.works(groups_of(s, tile), 384, -(-384 // tile.BN), 132)
-    cut = {work.segments for work in works}
-    assert max(cut) > 1
+    schedule = sm90_tiles.tile_schedule(tiles_of(s, tile), 384, -(-384 // tile.BN), 132)
+    assert max(work.num_splits for work in schedule) > 1
     arrays = [a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32")]
     exact = OPERATORS[row.operator][0](*(a.astype("float64") for a in arrays), s)
     device = hopper()
@@ -293,25 +302,25 @@ def test_products_cut_into_segments(name: str) -> None:
     assert again.tobytes() == value.tobytes()
 
 
-def test_segments_of_a_tile() -> None:
-    """Every step of every group is in one segment; more of them the more products a group has."""
+def test_splits_of_a_tile() -> None:
+    """Every step of every tile is in one split; a tile of more products has more splits."""
     s = make(512, (4, 4), (512, 512), (3, 3), (2, 2), (1, 1))
-    groups = bands.conv_v2_groups(s, Tile(128, 128, "HALVES"))
-    works = bands.works(groups, 512, 16, 132)
-    by_position = {w.position: w.segments for w in works}
-    assert by_position == {0: 1, 1: 2, 2: 2, 3: 3}  # of 4, 6, 6 and 9 taps
-    assert sorted(w.segment for w in works if w.position == 3) == [0, 1, 2]
-    slots = {w.slot + w.segment for w in works if w.segments > 1}
+    output = sm90_tiles.conv_v2_tiles(s, Tile(128, 128, MathMode.FP16))
+    schedule = sm90_tiles.tile_schedule(output, 512, 16, 132)
+    by_pixel = {w.output_pixel: w.num_splits for w in schedule}
+    assert by_pixel == {0: 1, 1: 2, 2: 2, 3: 3}  # of 4, 6, 6 and 9 taps
+    assert sorted(w.split for w in schedule if w.output_pixel == 3) == [0, 1, 2]
+    slots = {w.workspace_slot + w.split for w in schedule if w.num_splits > 1}
     assert slots == set(range(7))
     large = make(512, (32, 32), (64, 64), (3, 3), (1, 1), (1, 1))
-    whole = bands.works(bands.conv_v2_groups(large, Tile(256, 64, "HALVES")), 64, 16, 132)
-    assert {w.segments for w in whole} == {1}
+    whole = sm90_tiles.tile_schedule(sm90_tiles.conv_v2_tiles(large, Tile(256, 64, MathMode.FP16)), 64, 16, 132)
+    assert {w.num_splits for w in whole} == {1}
 
 
-def test_warpgroups_take_turns_at_two_stages() -> None:
-    """Where each held a step until its next has come, both would wait."""
+def test_ping_pong_warpgroups_at_two_stages() -> None:
+    """If each held a step until its next has come, both would wait."""
     s = make(320, (5, 6), (32, 32), (1, 6), (1, 5))
-    row = next(v for v in VARIANTS if v.name == "sk_dilated_bf16_64x64")
+    row = next(v for v in CONFIGURATIONS if v.name == "sk_dilated_sm90_bf16_64x64")
     assert choose(WEIGHT, s, Target("cuda", (9, 0), 132, 227 << 10), "bf16") is row
     first, second = (a.astype(arrays_of(row)) for a in operands(WEIGHT, s, "float32"))
     exact = reference.backward_weight(first.astype("float64"), second.astype("float64"), s)
@@ -321,9 +330,9 @@ def test_warpgroups_take_turns_at_two_stages() -> None:
 
 
 def test_what_is_not_finite_leaves_the_others_their_bits() -> None:
-    """The scale of halves is that of the finite numbers."""
+    """The scale of fp16 terms is that of the finite numbers."""
     s = make(64, (2, 2), (32, 32), (3, 3), p=(1, 1))
-    row = next(v for v in VARIANTS if v.name == "conv_v2_wgmma_128x64")
+    row = next(v for v in CONFIGURATIONS if v.name == "conv_v2_sm90_fp16x3_128x64")
     X, W = operands(FORWARD, s, "float32")
     exact = reference.forward(X.astype("float64"), W.astype("float64"), s)[1:]
     device = hopper()
@@ -360,11 +369,11 @@ def test_a_bias_of_another_dtype() -> None:
 def test_choice_of_the_paper_networks() -> None:
     h200 = Target("cuda", (9, 0), 132)
     stem, deep = (make(512, (32, 32), (3, 64), (7, 7), (2, 2), (3, 3)), make(512, (4, 4), (256, 256), (3, 3), p=(1, 1)))
-    assert choose(FORWARD, stem, h200).name == "direct_stem_mma"
+    assert choose(FORWARD, stem, h200).name == "direct_sm80_fp16x3"
     assert choose(FORWARD, deep, h200).name.startswith("conv_v2")
     assert choose(INPUT, deep, h200).name.startswith("ks_deconv")
     assert choose(WEIGHT, deep, h200).name.startswith("sk_dilated")
-    assert choose(FORWARD, deep, Target("cuda", (7, 5), 40)).name == "implicit_gemm"
+    assert choose(FORWARD, deep, Target("cuda", (7, 5), 40)).name == "implicit_gemm_ffma"
     for precision in ("tf32", "bf16"):
         for operator, algorithm in ((FORWARD, "conv_v2"), (INPUT, "ks_deconv"), (WEIGHT, "sk_dilated")):
             name = choose(operator, deep, AMPERE, precision).name
@@ -373,7 +382,7 @@ def test_choice_of_the_paper_networks() -> None:
 
 def test_a_row_can_be_forced(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     s = make(64, (4, 4), (64, 64), (3, 3), p=(1, 1))
-    monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_patches")
+    monkeypatch.setenv("ALPHA_CONV_KERNEL", "conv_v2_patches")
     monkeypatch.setenv("ALPHA_DEBUG", "1")
     assert choose(FORWARD, s, Target("cpu")).name == "conv_v2_patches"
     choose(FORWARD, s, Target("cpu"))
@@ -459,7 +468,7 @@ def test_two_runs_agree_bit_for_bit(operator: str, arch: str) -> None:
 
 def test_forward_order_lists_every_position_once() -> None:
     s = make(1, (5, 4), (1, 1), (3, 3), (2, 1), (1, 1))
-    for order, count in ((cuda.conv_v2_order(s), s.OH * s.OW), (cuda.ks_deconv_order(s), s.IH * s.IW)):
+    for order, count in ((sm80.conv_v2_order(s), s.OH * s.OW), (sm80.ks_deconv_order(s), s.IH * s.IW)):
         assert sorted(order) == list(range(count))
 
 
@@ -509,35 +518,31 @@ def test_scratch_is_used_again() -> None:
     assert np.shares_memory(large, small)
 
 
-def test_segments_of_sk_dilated() -> None:
+def test_splits_of_sk_dilated() -> None:
     """Two blocks for each SM, at least 8 steps each, at most 64 MiB of partial sums."""
     s = make(64, (8, 8), (64, 64), (3, 3), p=(1, 1))
-    assert cuda.segments(10, 10_000, s, 108) == 22
-    assert cuda.segments(10, 100, s, 108) == 12
-    assert cuda.segments(1000, 10_000, s, 108) == 1
+    assert partial_sums.num_splits(10, 10_000, s, 108) == 22
+    assert partial_sums.num_splits(10, 100, s, 108) == 12
+    assert partial_sums.num_splits(1000, 10_000, s, 108) == 1
     large = make(64, (8, 8), (1024, 1024), (3, 3), p=(1, 1))  # 36 MiB each
-    assert cuda.segments(10, 10_000, large, 108) == 1
+    assert partial_sums.num_splits(10, 10_000, large, 108) == 1
 
 
 def test_a_tile_is_what_its_row_says() -> None:
-    for row in VARIANTS:
+    for row in CONFIGURATIONS:
         if conv2d_geometry.is_hopper(row):
             tile = Tile.of(row)
-            named = {
-                "BM": tile.BM,
-                "BN": tile.BN,
-                "OPERANDS": tile.operands,
-                "PLANES": tile.planes,
-                "BLOCKS": tile.blocks,
-            }
+            named = {"BM": tile.BM, "BN": tile.BN, "BLOCKS": tile.blocks}
             assert named.items() <= row.tile.items()
+            assert tile.math is row.math
+            assert tile.prepared == bool(row.tile.get("PREPARED"))
 
 
-def test_clocks_of_the_tensor_cores() -> None:
-    """1024 multiplications of tf32 per clock, 2048 of 16 bits; float32 is three products of halves."""
-    assert Tile(128, 128, "TF32").cycles == 128 * 128 * 32 / 1024
-    assert Tile(128, 128, "BF16").cycles == 128 * 128 * 64 / 2048
-    assert Tile(128, 128, "HALVES", 2).cycles == 3 * 128 * 128 * 64 / 2048
+def test_cycles_of_the_tensor_cores() -> None:
+    """1024 multiplications of tf32 per cycle, 2048 of 16 bits; float32 is three products of fp16 terms."""
+    assert Tile(128, 128, MathMode.TF32).cycles == 128 * 128 * 32 / 1024
+    assert Tile(128, 128, MathMode.BF16).cycles == 128 * 128 * 64 / 2048
+    assert Tile(128, 128, MathMode.FP16X3).cycles == 3 * 128 * 128 * 64 / 2048
 
 
 def test_the_gpu_of_a_target_is_no_part_of_it() -> None:

@@ -1,7 +1,7 @@
 """Sums of tensor cores are promoted: `float32` rows on long sums of positive numbers, on a GPU.
 
-Tensor cores truncate as they add, so that a sum of positive numbers shrinks with every product (docs/kernels/halves.md,
-"Promotion"). The emulator adds exactly, and numbers of either sign hide it. So this needs a GPU and positive operands.
+Tensor cores truncate as they add, so that a sum of positive numbers shrinks with every product ("Promotion" in
+docs/kernels/fp16_terms.md). The emulator adds exactly, and numbers of either sign hide it. So this needs a GPU and positive operands.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import alpha
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variants import VARIANTS, WEIGHT, Variant
+from alpha.ops.conv2d.table import CONFIGURATIONS, WEIGHT, Configuration
 
 # The largest errors of docs/benchmarks.md are 3.4e-7 for Y and dX and 6.9e-7 for dW. `test_the_limit_separates` has a
 # model of what promotion does to positive numbers: below half of the limit with it, ten times the limit without it.
 LIMIT = 1e-6
-ROWS = [v for v in VARIANTS if v.device == "cuda" and v.precision == "float32" and not v.ffma]
+ROWS = [v for v in CONFIGURATIONS if v.device == "cuda" and v.precision == "float32" and not v.is_ffma]
 LONG = make(64, (8, 8), (512, 512), (3, 3), p=(1, 1))  # K 4608, of dW 4096 in segments
 FIRST = make(512, (32, 32), (3, 64), (7, 7), p=(3, 3))  # K 147, of dW 2^19 over the blocks
 
 
-def shape_of(row: Variant) -> ConvShape:
-    return FIRST if row.name.startswith("direct_stem") else LONG
+def shape_of(row: Configuration) -> ConvShape:
+    return FIRST if row.name.startswith("direct") else LONG
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("row", ROWS, ids=lambda v: v.name)
-def test_long_sums_of_positive_numbers(row: Variant) -> None:
+def test_long_sums_of_positive_numbers(row: Configuration) -> None:
     device, s = alpha.get_device("cuda"), shape_of(row)
-    if not row.can(s, cuda_target(device)):
+    if not row.supports(s, cuda_target(device)):
         pytest.skip(f"{row.name} is for another GPU than {device.properties.name}")
     rng = np.random.default_rng(0)
     arrays = [rng.uniform(0.5, 1.5, getattr(s, name)).astype(np.float32) for name in OPERATORS[row.operator][1]]
@@ -44,7 +44,7 @@ def test_long_sums_of_positive_numbers(row: Variant) -> None:
 def tensor_core_sum(A: np.ndarray, B: np.ndarray, depth: int, promote: int) -> np.ndarray:
     """A (M, K), B (N, K) -> A B^T, cut to 24 bits after each `depth` of K, each `promote` of K summed apart.
 
-    The three products of two planes, as docs/kernels/halves.md has them; hi and lo of 11 bits each.
+    The three products of two planes, as docs/kernels/fp16_terms.md has them; hi and lo of 11 bits each.
     """
 
     def planes(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

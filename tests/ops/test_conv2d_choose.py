@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32, PRECISIONS
+from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.variant import ChannelMoments
-from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Target, Variant
+from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration, Target
 from alpha.primitive import REGISTRY
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.device import CudaDevice
@@ -42,10 +42,10 @@ GPUS = {  # compute capability, KiB of shared memory that a block may have
     "sm_120": ((12, 0), 99),
 }
 OPERANDS = {FORWARD: ("X", "W"), INPUT: ("Y", "W"), WEIGHT: ("X", "Y")}
-STATIC_BYTES = {"direct_stem": 4 * 32 * 68}  # of shared memory, beside the dynamic part
-STEMS = ("direct_stem", "direct_stem_mma", "direct_stem_weight", "direct_stem_weight_mma")
-MMA = ("conv_v2", "ks_deconv", "sk_dilated")
-WGMMA = ("conv_v2_wgmma", "ks_deconv_wgmma", "sk_dilated_wgmma")
+STATIC_BYTES = {"direct_forward_ffma": 4 * 32 * 68}  # of shared memory, beside the dynamic part
+DIRECT = ("direct_forward_ffma", "direct_forward_sm80", "direct_weight_ffma", "direct_weight_sm80")
+SM80 = ("conv_v2_sm80", "ks_deconv_sm80", "sk_dilated_sm80")
+SM90 = ("conv_v2_sm90", "ks_deconv_sm90", "sk_dilated_sm90")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def gpu(arch: str) -> CudaDevice:
 @functools.cache
 def most_threads(entry: str) -> int:
     """Of a block, by the kernel's __launch_bounds__ if they are a number."""
-    for path in source_root().glob("conv2d/*.cu"):
+    for path in source_root().glob("conv2d/**/*.cu"):
         for name, bound in entries(path.read_text()):
             if name == entry and bound.isdigit():
                 return int(bound)
@@ -110,7 +110,7 @@ def shapes(draw: st.DrawFn, first_layer: bool = False) -> ConvShape:
         raise
 
 
-def run(arch: str, operator: str, s: ConvShape, precision: str, moments: bool = False) -> list[Launch]:
+def run(arch: str, operator: str, s: ConvShape, precision: str, statistics: bool = False) -> list[Launch]:
     """What the operator launches, with a bias and an activation."""
     on = gpu(arch)
     assert isinstance(on.driver, Launches)
@@ -120,8 +120,8 @@ def run(arch: str, operator: str, s: ConvShape, precision: str, moments: bool = 
     more: dict[str, Any] = {}
     if operator != WEIGHT:
         more = {"b": on.empty((s.OC if operator == FORWARD else s.IC,), FLOAT32), "slope": 0.5}
-    if moments:
-        more["moments"] = ChannelMoments()
+    if statistics:
+        more["statistics"] = ChannelStatistics()
     REGISTRY[operator](first, second, s, precision, **more)
     return list(on.driver.log)
 
@@ -137,23 +137,23 @@ def check(arch: str, operator: str, s: ConvShape, precision: str, launch: Launch
     assert 1 <= y < 2**16, where
     assert 1 <= z < 2**16, where
     weights = s.FH * s.FW * s.IC
-    item = 2 if "Bf16" in launch.macros.values() or launch.macros.get("BF16") == "1" else 4
-    if launch.entry in STEMS:
+    item = 2 if launch.macros.get("MATH") == "BF16" else 4
+    if launch.entry in DIRECT:
         assert s.IC <= 4, where
-    if launch.entry == "direct_stem_weight":
+    if launch.entry == "direct_weight_ffma":
         KT, P = int(launch.macros["KT"]), int(launch.macros["P"])
-        assert 16 * -(-weights // KT) * P <= launch.threads, where  # every place of a filter has threads
+        assert 16 * -(-weights // KT) * P <= launch.threads, where  # every element of a filter has threads
         assert s.OC % 4 == 0, where
-    if launch.entry == "direct_stem_weight_mma":
+    if launch.entry == "direct_weight_sm80":
         WN, NF = int(launch.macros["WN"]), int(launch.macros["NF"])
         assert weights <= 8 * WN * NF, where  # the fragments cover a filter, and fit the registers
         assert NF <= 5, where
         assert s.OC * item % 16 == 0, where
-    if launch.entry in (*MMA, "direct_stem_mma", "direct_stem_weight_mma"):
+    if launch.entry in (*SM80, "direct_forward_sm80", "direct_weight_sm80"):
         assert capability >= (8, 0), where
-    if launch.entry in MMA:
+    if launch.entry in SM80:
         assert s.IC * item % 16 == s.OC * item % 16 == 0, where
-    if launch.entry in WGMMA:
+    if launch.entry in SM90:
         assert capability == (9, 0), where
         assert s.IC % 8 == s.OC % 8 == 0, where
         assert s.sw <= s.IW, where  # each phase of the columns has one
@@ -174,7 +174,7 @@ def test_what_is_chosen_fits(arch: str, operator: str, first_layer: bool) -> Non
         for precision in PRECISIONS:
             found = run(arch, operator, s, precision)
             if operator == FORWARD:
-                found += run(arch, operator, s, precision, moments=True)
+                found += run(arch, operator, s, precision, statistics=True)
             assert any(x.entry in KERNELS for x in found), "nothing was multiplied"
             for launch in found:
                 check(arch, operator, s, precision, launch)
@@ -182,7 +182,7 @@ def test_what_is_chosen_fits(arch: str, operator: str, first_layer: bool) -> Non
     every_shape()
 
 
-KERNELS = {*STEMS, *MMA, *WGMMA, "implicit_gemm", "ks_deconv_ffma", "sk_dilated_ffma"}
+KERNELS = {*DIRECT, *SM80, *SM90, "implicit_gemm_ffma", "ks_deconv_ffma", "sk_dilated_ffma"}
 
 # -- shapes at the limits, which a draw may miss --------------------------------------------------------------------
 
@@ -227,14 +227,14 @@ def test_shapes_at_the_limits(name: str, arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", GPUS)
-@pytest.mark.parametrize("row", [v for v in VARIANTS if v.device == "cuda"], ids=lambda v: v.name)
-def test_a_row_that_says_it_can_fits(row: Variant, arch: str) -> None:
+@pytest.mark.parametrize("row", [v for v in CONFIGURATIONS if v.device == "cuda"], ids=lambda v: v.name)
+def test_a_row_that_says_it_can_fits(row: Configuration, arch: str) -> None:
     """Also where it does not pay: forced by name, or timed by the autotuner."""
     on = gpu(arch)
     assert isinstance(on.driver, Launches)
     dtype = BFLOAT16 if row.precision == "bf16" else FLOAT32
     for s in EDGES.values():
-        if row.can(s, cuda_target(on)):
+        if row.supports(s, cuda_target(on)):
             on.driver.log.clear()
             first, second = (on.empty(getattr(s, name), dtype) for name in OPERANDS[row.operator])
             compute(row, first, second, s)
@@ -263,23 +263,23 @@ def test_the_first_row_that_can_and_pays_is_chosen(s: ConvShape) -> None:
                 row = choose(operator, s, on, precision)
                 assert (row.operator, row.device) == (operator, on.device)
                 assert row.precision in ("float32", precision)
-                assert row.can(s, on)
-                assert row.pays(s, on)
-                for other in VARIANTS[: VARIANTS.index(row)]:
+                assert row.supports(s, on)
+                assert row.preferred(s, on)
+                for other in CONFIGURATIONS[: CONFIGURATIONS.index(row)]:
                     fits = (other.operator, other.device) == (operator, on.device)
                     serves = other.precision in ("float32", precision)
-                    assert not (fits and serves and other.can(s, on) and other.pays(s, on)), other.name
+                    assert not (fits and serves and other.supports(s, on) and other.preferred(s, on)), other.name
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("operator", OPERANDS)
 def test_the_last_row_of_an_operator_serves_any_shape(operator: str, device: str) -> None:
-    last = [v for v in VARIANTS if (v.operator, v.device) == (operator, device)][-1]
+    last = [v for v in CONFIGURATIONS if (v.operator, v.device) == (operator, device)][-1]
     assert last.precision == "float32"
     worst = conv_shape("test", (1, 1, 1, 1), (1, 9, 9, 1), (4, 4), (4, 4))
     for on in TARGETS.values():
-        assert last.can(worst, on)
-        assert last.pays(worst, on)
+        assert last.supports(worst, on)
+        assert last.preferred(worst, on)
 
 
 def test_a_choice_needs_no_gpu() -> None:

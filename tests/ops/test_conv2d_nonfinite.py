@@ -18,7 +18,7 @@ import alpha
 from alpha.ops import matmul_cuda
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variants import FORWARD, VARIANTS, WEIGHT, Variant
+from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, WEIGHT, Configuration
 from alpha.ops.matmul import matmul_batch
 from alpha.ops.matmul_cuda import Product
 from alpha.runtime import Device
@@ -26,56 +26,56 @@ from alpha.runtime import Device
 LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}
 NOT_FINITE = (np.nan, np.inf, -np.inf)
 MAGNITUDES = ((1e-35, 1.0), (1e30, 1e-5), (1e36, 1e-35), (1e-35, 1e36), (1e-40, 1e4))  # the last are denormal
-SCALED = [v for v in VARIANTS if v.tile.get("OPERANDS") in ("HALVES", "FLOATS") or v.name == "direct_stem_mma"]
+SCALED = [v for v in CONFIGURATIONS if v.math.in_fp16]
 # a shape of several images, positions, taps and channels for the rows of the cpu
 ON_CPU = make(3, (7, 5), (3, 5), (3, 4), (2, 1), (1, 4))
 
 
-def device_of(row: Variant) -> Device:
+def device_of(row: Configuration) -> Device:
     if row.device == "cpu":
         return alpha.get_device("cpu")
     return test_conv2d.hopper() if conv2d_geometry.is_hopper(row) else alpha.get_device("cuda")
 
 
-def shape_of(row: Variant) -> ConvShape:
+def shape_of(row: Configuration) -> ConvShape:
     """The cheapest of its drawn shapes."""
     if row.device == "cpu":
         return ON_CPU
     return min(conv2d_geometry.of(row), key=lambda s: conv2d_geometry.cost(row, s))
 
 
-def run(row: Variant, s: ConvShape, arrays: list[np.ndarray]) -> np.ndarray:
+def run(row: Configuration, s: ConvShape, arrays: list[np.ndarray]) -> np.ndarray:
     device = device_of(row)
     first, second = (device.upload(a.astype(arrays_of(row)) if row.device == "cuda" else a) for a in arrays)
     return device.download(compute(row, first, second, s)).astype(np.float64)
 
 
-def operands_of(row: Variant, s: ConvShape, small: int) -> list[np.ndarray]:
+def operands_of(row: Configuration, s: ConvShape, small: int) -> list[np.ndarray]:
     """As the row takes them, one of them of about 1e-6."""
     arrays = list(test_conv2d.operands(row.operator, s, "float32"))
     arrays[small] *= np.float32(1e-6)
     return [a.astype(arrays_of(row)).astype(np.float32) for a in arrays]
 
 
-def formula(row: Variant, s: ConvShape, arrays: list[np.ndarray]) -> np.ndarray:
+def formula(row: Configuration, s: ConvShape, arrays: list[np.ndarray]) -> np.ndarray:
     return OPERATORS[row.operator][0](*(a.astype(np.float64) for a in arrays), s)
 
 
 # -- where it may go --------------------------------------------------------------------------------
 
 
-def touched(row: Variant, s: ConvShape, which: int, bad: np.ndarray) -> np.ndarray:
+def touched(row: Configuration, s: ConvShape, which: int, bad: np.ndarray) -> np.ndarray:
     """The results that an element of operand `which` is a factor of, where `bad` says which elements."""
     arrays = [np.ones(getattr(s, name)) for name in OPERATORS[row.operator][1]]
     arrays[which] = bad.astype(np.float64)
     return formula(row, s, arrays) > 0
 
 
-def spread(row: Variant, s: ConvShape, which: int, bad: np.ndarray) -> np.ndarray:
+def spread(row: Configuration, s: ConvShape, which: int, bad: np.ndarray) -> np.ndarray:
     """The results that it may reach: as `touched`, unless the kernel multiplies zeros that pad its tile."""
     exact = touched(row, s, which, bad)
     name = OPERATORS[row.operator][1][which]
-    hopper, first_layer = conv2d_geometry.is_hopper(row), row.name.startswith("direct_stem")
+    hopper, first_layer = conv2d_geometry.is_hopper(row), row.name.startswith("direct")
     if not hopper and not first_layer:
         return exact
     reached = exact.copy()
@@ -109,9 +109,9 @@ def _beside_the_window(s: ConvShape, n: int, ih: int, iw: int, ic: int) -> np.nd
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # of numpy, on the cpu
-@pytest.mark.parametrize("row", smallest_of(VARIANTS))
+@pytest.mark.parametrize("row", smallest_of(CONFIGURATIONS))
 @pytest.mark.parametrize("which", first_of(0, 1))
-def test_what_is_not_finite_reaches_what_it_touches(row: Variant, which: int) -> None:
+def test_what_is_not_finite_reaches_what_it_touches(row: Configuration, which: int) -> None:
     """And the other results are as accurate as without it."""
     s = shape_of(row)
     arrays = operands_of(row, s, which)
@@ -135,7 +135,7 @@ def test_what_is_not_finite_reaches_what_it_touches(row: Variant, which: int) ->
 
 @pytest.mark.parametrize("row", smallest_of(SCALED))
 @pytest.mark.parametrize("magnitudes", [*first_of(*MAGNITUDES[:3]), *first_of(*MAGNITUDES[3:])])
-def test_extreme_magnitudes(row: Variant, magnitudes: tuple[float, float]) -> None:
+def test_extreme_magnitudes(row: Configuration, magnitudes: tuple[float, float]) -> None:
     """Each scale is of its own operand, and undoing both neither overflows nor underflows on the way."""
     s = shape_of(row)
     arrays = list(test_conv2d.operands(row.operator, s, "float32"))
@@ -144,7 +144,7 @@ def test_extreme_magnitudes(row: Variant, magnitudes: tuple[float, float]) -> No
 
 
 @pytest.mark.parametrize("row", smallest_of(SCALED))
-def test_operands_of_zeros_and_of_nothing_finite(row: Variant) -> None:
+def test_operands_of_zeros_and_of_nothing_finite(row: Configuration) -> None:
     s = shape_of(row)
     arrays = operands_of(row, s, 0)
     zeros = [np.zeros_like(a) for a in arrays]
@@ -167,7 +167,7 @@ def test_matrix_products(
     """Rows of Y of a NaN of A, columns of one of B; extreme magnitudes."""
     from test_matmul import error, gpu, operands_of
 
-    monkeypatch.setattr(matmul_cuda, "pays", lambda p, v, target: not v.ffma)
+    monkeypatch.setattr(matmul_cuda, "preferred", lambda p, v, target: not v.is_ffma)
     matmul_cuda._choose_row.cache_clear()
     device = gpu(arch)
     p = Product(1, 136, 72, 200, *transposes)

@@ -1,8 +1,8 @@
 """What is launched for many layers, on paper: a change of the choice or of the cost model shows as a change of a file.
 
-Most numbers of a launch (tiles, positions per block, stages, segments) change its speed and not its result, so no other
-test sees them. tests/golden/conv2d_plans.txt has a line for each launch. If a change is meant, write the file anew and
-measure what has changed with examples/bench_conv.py:
+Most numbers of a launch (tiles, output pixels per block, stages, splits) change its speed and not its result, so no
+other test sees them. tests/golden/conv2d_plans.txt has a line for each launch. If a change is meant, write the file anew
+and measure what has changed with examples/bench_conv.py:
 
     python tests/ops/test_conv2d_plans.py
 """
@@ -18,11 +18,11 @@ sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 from test_conv2d_choose import KERNELS, OPERANDS, make, run
 
 from alpha.numerics import PRECISIONS
-from alpha.ops.conv2d import bands
-from alpha.ops.conv2d.bands import Tile
+from alpha.ops.conv2d import sm90_tiles
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variants import FORWARD, INPUT, Target
+from alpha.ops.conv2d.sm90_tiles import Tile
+from alpha.ops.conv2d.table import FORWARD, INPUT, Target
 
 FILE = Path(__file__).parents[1] / "golden" / "conv2d_plans.txt"
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
@@ -56,16 +56,16 @@ LAYERS = [
 ]
 
 
-def segments(operator: str, s: ConvShape, precision: str) -> str:
-    """Into how many segments the products of the groups of positions are cut on an H100, counted."""
+def splits(operator: str, s: ConvShape, precision: str) -> str:
+    """Into how many splits the K of the output tiles is cut on an H100, counted."""
     tile = Tile.of(choose(operator, s, HOPPER, precision))
     forward = operator == FORWARD
-    groups = bands.conv_v2_groups(s, tile) if forward else bands.ks_deconv_groups(s, tile)
+    output = sm90_tiles.conv_v2_tiles(s, tile) if forward else sm90_tiles.ks_deconv_tiles(s, tile)
     K, N = (s.IC, s.OC) if forward else (s.OC, s.IC)
-    tiles = -(-s.N // groups.images) * -(-N // tile.BN)
-    works = bands.works(groups, K, tiles, HOPPER.num_sms)
-    counts = Counter(work.segments for work in works if work.segment == 0)
-    return "segments " + " ".join(f"{count}x{n}" for n, count in sorted(counts.items()))
+    copies = -(-s.N // output.images) * -(-N // tile.BN)
+    schedule = sm90_tiles.tile_schedule(output, K, copies, HOPPER.num_sms)
+    counts = Counter(work.num_splits for work in schedule if work.split == 0)
+    return "splits " + " ".join(f"{count}x{n}" for n, count in sorted(counts.items()))
 
 
 def lines() -> Iterator[str]:
@@ -79,8 +79,8 @@ def lines() -> Iterator[str]:
                         if x.entry in KERNELS:
                             macros = " ".join(f"{name}={value}" for name, value in sorted(x.macros.items()))
                             sizes = f"grid {'x'.join(map(str, x.grid))} block {x.threads} shared {x.shared_bytes}"
-                            if x.entry.endswith("_wgmma") and operator in (FORWARD, INPUT):
-                                sizes += f" {segments(operator, s, precision)}"
+                            if x.entry.endswith("_sm90") and operator in (FORWARD, INPUT):
+                                sizes += f" {splits(operator, s, precision)}"
                             yield f"  {operator:21} {arch} {precision:8} {x.entry} {macros} {sizes}"
 
 

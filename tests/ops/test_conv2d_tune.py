@@ -15,7 +15,7 @@ from alpha.ops import matmul_cuda
 from alpha.ops.conv2d import cuda_target, tune
 from alpha.ops.conv2d.choose import _choose, _fastest, applicable, choose
 from alpha.ops.conv2d.shape import conv_shape
-from alpha.ops.conv2d.variants import FORWARD, INPUT, WEIGHT
+from alpha.ops.conv2d.table import FORWARD, INPUT, WEIGHT
 from alpha.ops.matmul_cuda import Product
 from alpha.runtime import Device
 
@@ -80,19 +80,19 @@ def test_every_operator_is_timed_on_the_device(
 
 
 def test_a_later_run_reads_what_was_measured(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = measuring(monkeypatch, {"implicit_gemm": 1.0})
-    assert name() == "implicit_gemm"
-    assert name() == "implicit_gemm"
+    asked = measuring(monkeypatch, {"implicit_gemm_ffma": 1.0})
+    assert name() == "implicit_gemm_ffma"
+    assert name() == "implicit_gemm_ffma"
     forget()
-    assert name() == "implicit_gemm"
+    assert name() == "implicit_gemm_ffma"
     assert len(asked) == 1
-    monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_64x64")
-    if any(v.name == "conv_v2_64x64" for v in applicable(FORWARD, SHAPE, cuda_target(gpu))):
-        assert name() == "conv_v2_64x64"
-    monkeypatch.delenv("ALPHA_CONV_VARIANT")
+    monkeypatch.setenv("ALPHA_CONV_KERNEL", "conv_v2_sm80_tf32x3_64x64")
+    if any(v.name == "conv_v2_sm80_tf32x3_64x64" for v in applicable(FORWARD, SHAPE, cuda_target(gpu))):
+        assert name() == "conv_v2_sm80_tf32x3_64x64"
+    monkeypatch.delenv("ALPHA_CONV_KERNEL")
     monkeypatch.delenv("ALPHA_TUNE")
     file_of(tmp_path).write_text("{}")
-    assert name() != "implicit_gemm"
+    assert name() != "implicit_gemm_ffma"
     assert len(asked) == 1
 
 
@@ -106,13 +106,13 @@ def test_the_table_keeps_its_row_unless_another_is_clearly_faster(gpu: Device, m
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"milliseconds": []}', '{"milliseconds": {"a": 1}}'])
 def test_a_damaged_file_is_put_aside(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    asked = measuring(monkeypatch, {"implicit_gemm": 1.0})
+    asked = measuring(monkeypatch, {"implicit_gemm_ffma": 1.0})
     name()
     path = file_of(tmp_path)
     path.write_text(text)
     forget()
     with pytest.warns(RuntimeWarning, match=r"\.json: not a file of ALPHA_TUNE .*measured again"):
-        assert name() == "implicit_gemm"
+        assert name() == "implicit_gemm_ffma"
     assert len(asked) == 2
     assert path.with_suffix(".damaged").read_text() == text
     assert len(json.loads(path.read_text())["milliseconds"]) == 1
@@ -121,12 +121,12 @@ def test_a_damaged_file_is_put_aside(gpu: Device, tmp_path: Path, monkeypatch: p
 def test_entries_of_rows_that_are_gone_are_measured_again(
     gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = measuring(monkeypatch, {"implicit_gemm": 1.0})
+    asked = measuring(monkeypatch, {"implicit_gemm_ffma": 1.0})
     name()
     path = file_of(tmp_path)
-    path.write_text(path.read_text().replace("implicit_gemm", "an_older_row"))
+    path.write_text(path.read_text().replace("implicit_gemm_ffma", "an_older_row"))
     forget()
-    assert name() == "implicit_gemm"
+    assert name() == "implicit_gemm_ffma"
     assert len(asked) == 2
 
 
@@ -144,9 +144,9 @@ def test_a_folder_that_cannot_be_written_warns_once(
     gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tuned").write_text("a file")
-    measuring(monkeypatch, {"implicit_gemm": 1.0, "ks_deconv_ffma": 1.0})
+    measuring(monkeypatch, {"implicit_gemm_ffma": 1.0, "ks_deconv_ffma": 1.0})
     with pytest.warns(RuntimeWarning, match="set ALPHA_CACHE_DIR to a writable folder") as caught:
-        assert (name(), name(INPUT)) == ("implicit_gemm", "ks_deconv_ffma")
+        assert (name(), name(INPUT)) == ("implicit_gemm_ffma", "ks_deconv_ffma")
     assert len(caught) == 1
 
 
@@ -185,7 +185,7 @@ def test_a_product_is_timed_against_cuda_matmul(gpu: Device, monkeypatch: pytest
     if cuda_target(gpu).compute_capability < (8, 0):
         pytest.skip("a GPU without tensor cores")
     A, B = (np.random.default_rng(0).standard_normal((1, 64, 64), np.float32) for _ in range(2))
-    for fastest in ("conv_v2_64x64", "matmul"):
+    for fastest in ("conv_v2_sm80_tf32x3_64x64", "matmul"):
         forget()
         for path in tune.folder().glob("*"):
             path.unlink()
@@ -207,7 +207,7 @@ def test_what_the_table_would_take_is_the_default_of_a_product(
         pytest.skip("a GPU without tensor cores")
     asked: list[tuple[str, ...]] = []
     forget()
-    monkeypatch.setattr(matmul_cuda, "pays", lambda *_: pays)
+    monkeypatch.setattr(matmul_cuda, "preferred", lambda *_: pays)
 
     def best_of(device: Device, key: str, names: tuple[str, ...], calls: object) -> str:
         asked.append(names)

@@ -165,7 +165,7 @@ def test_the_log_tells_modes_apart() -> None:
         with observed_launches(on) as log, alpha.precision(precision):
             LARGE["conv2d"][0](*leaves(on, "conv2d", "forward"))
         seen[precision] = [launch for launch in log if launch.mode is not None]
-    assert {launch.entry for log in seen.values() for launch in log} == {"conv_v2_wgmma"}
+    assert {launch.entry for log in seen.values() for launch in log} == {"conv_v2_sm90"}
     with observed_launches(on) as log:
         pass
     on.zeros((3,), np.float32)
@@ -238,7 +238,7 @@ def test_what_a_precision_cannot_hold_is_lost(
     arch: str, name: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what it can hold is exact. The cpu computes in float32 always, sm_75 on operands of the precision."""
-    monkeypatch.setattr(matmul_cuda, "pays", lambda p, v, target: not v.ffma)  # at these sizes too
+    monkeypatch.setattr(matmul_cuda, "preferred", lambda p, v, target: not v.is_ffma)  # at these sizes too
     matmul_cuda._choose_row.cache_clear()
     try:
         on = gpu(arch)

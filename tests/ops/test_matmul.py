@@ -129,7 +129,7 @@ def error(value: np.ndarray, exact: np.ndarray) -> float:
 @pytest.mark.parametrize("p", PRODUCTS, ids=str)
 def test_products_on_tensor_cores(p: Product, arch: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every transpose by the row that the table chooses, as if it paid at any size."""
-    monkeypatch.setattr(matmul_cuda, "pays", lambda p, v, target: not v.ffma)
+    monkeypatch.setattr(matmul_cuda, "preferred", lambda p, v, target: not v.is_ffma)
     matmul_cuda._choose_row.cache_clear()
     device = gpu(arch)
     row = matmul_cuda.choose_row(p, device, precision)
@@ -201,8 +201,8 @@ def test_a_row_is_taken_where_it_pays(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert name(few) == "FFMA"
     assert name(few._replace(transpose_a=True, transpose_b=False)).startswith("sk_dilated")
     assert "alpha: matmul A B^T D 1 M 256 N 256 K 65536 float32: matmul\n" in capsys.readouterr().err
-    monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_64x64")
-    assert name(few) == "conv_v2_64x64"
+    monkeypatch.setenv("ALPHA_CONV_KERNEL", "conv_v2_sm80_tf32x3_64x64")
+    assert name(few) == "conv_v2_sm80_tf32x3_64x64"
 
 
 @pytest.mark.parametrize(("M", "N", "K"), [(3, 5, 1_200_000), (400_000, 3, 5), (5, 400_000, 3), (300, 200, 100)])

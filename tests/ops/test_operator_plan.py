@@ -13,21 +13,21 @@ import alpha
 from alpha.errors import DeviceError
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d import conv2d_forward
-from alpha.ops.conv2d.plan import compute, cuda_target, plan, plan_row
+from alpha.ops.conv2d.plan import compute, cuda_target, plan, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Epilogue
-from alpha.ops.conv2d.variants import VARIANTS
+from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table
 from alpha.runtime.cuda.device import CudaDevice
 
 LAYER = make(64, (8, 8), (64, 64), (3, 3), p=(1, 1))
-BY_NAME = {row.name: row for row in VARIANTS}
+BY_NAME = {row.name: row for row in CONFIGURATIONS}
 
 
 def test_a_plan_says_what_will_run_and_why() -> None:
     target = cuda_target(hopper())
     text = plan(ConvProblem(WEIGHT, LAYER, "float32"), target).describe().splitlines()
-    assert text[0] == "sk_dilated_wgmma_made_64x64: Hopper, trimmed; 64 filters, the warpgroups in turns"
-    assert text[1].startswith("  conv2d/sk_dilated_wgmma.cu:sk_dilated_wgmma BAND=")
+    assert text[0] == "sk_dilated_sm90_fp16x3_64x64: Hopper, trimmed; 64 filters, the warpgroups in turns"
+    assert text[1].startswith("  conv2d/sk_dilated/sm90.cu:sk_dilated_sm90 BAND=")
     assert " BM=64 BN=64 " in text[1]
     assert "block 384 shared" in text[1]
     assert text[2].startswith("  reduce/sum.cu:sum_columns ")
@@ -45,22 +45,22 @@ def test_a_problem_is_planned_once() -> None:
 def test_what_a_row_does_not_do_itself_is_in_its_plan() -> None:
     """Casts of bfloat16 operands for a row on float32, with magnitudes of their own; bias and activation after it."""
     target = cuda_target(hopper())
-    epilogue = Epilogue(bias=True, activation=True, moments=True)
+    epilogue = Epilogue(bias=True, activation=True, statistics=True)
     problem = ConvProblem(FORWARD, LAYER, "bf16", epilogue, BFLOAT16)
-    halves = plan_row(problem, BY_NAME["conv_v2_wgmma_128x64"], target)
-    assert [x.entry for x in halves.launches] == [*("cast", "cast", "absmax", "filter_planes", "conv_v2_wgmma", "cast")]
+    halves = plan_configuration(problem, BY_NAME["conv_v2_sm90_fp16x3_128x64"], target)
+    assert [x.entry for x in halves.launches] == [*("cast", "cast", "absmax", "filter_terms", "conv_v2_sm90", "cast")]
     assert set(halves.outputs) == {"Y"}
-    ffma = plan_row(problem, BY_NAME["implicit_gemm"], target)
-    assert [x.entry for x in ffma.launches] == ["cast", "cast", "implicit_gemm", "map", "map", "cast"]
-    plain = plan_row(ConvProblem(WEIGHT, LAYER, "bf16", dtype=BFLOAT16), BY_NAME["sk_dilated_ffma"], target)
+    ffma = plan_configuration(problem, BY_NAME["implicit_gemm_ffma"], target)
+    assert [x.entry for x in ffma.launches] == ["cast", "cast", "implicit_gemm_ffma", "map", "map", "cast"]
+    plain = plan_configuration(ConvProblem(WEIGHT, LAYER, "bf16", dtype=BFLOAT16), BY_NAME["sk_dilated_ffma"], target)
     assert plain.launches[2].entry == "sk_dilated_ffma"
     assert plain.outputs["dW"].dtype == FLOAT32
     assert "cast" not in [x.entry for x in plain.launches[2:]]
 
 
-@pytest.mark.parametrize("name", ["conv_v2_wgmma_128x64", "implicit_gemm"])
+@pytest.mark.parametrize("name", ["conv_v2_sm90_fp16x3_128x64", "implicit_gemm_ffma"])
 def test_bfloat16_by_a_row_on_float32(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALPHA_CONV_VARIANT", name)
+    monkeypatch.setenv("ALPHA_CONV_KERNEL", name)
     device, s = hopper(), make(32, (4, 4), (32, 64), (3, 3), p=(1, 1))
     X, W = (device.upload(a.astype(BFLOAT16)) for a in operands(FORWARD, s, "float32"))
     bias = np.linspace(-2, 2, s.OC + 1, dtype=np.float32)

@@ -134,7 +134,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(1, 1, 5), 1),
         (normal(6, 16, 36), 16),
     ],
-    "channel_moments": [
+    "channel_statistics": [
         (normal(40, 8), None, None, 0.1, 40),
         (normal(1000, 64), None, None, 0.1, 1000),
         (far(3000, 5), None, None, 0.1, 3000),
@@ -257,7 +257,7 @@ def test_cuda_equals_cpu(name: str, index: int) -> None:
 
 WITH_LENGTH = {
     "sum_axis1",
-    "channel_moments",
+    "channel_statistics",
     "batch_norm_gradients",
     "softmax_cross_entropy",
     "matmul_batch",
@@ -289,7 +289,7 @@ def test_a_missing_implementation_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_two_runs_agree_bit_for_bit() -> None:
-    for name in ("sum_axis1", "channel_moments", "batch_norm_gradients", "matmul_batch"):
+    for name in ("sum_axis1", "channel_statistics", "batch_norm_gradients", "matmul_batch"):
         case = CASES[name][1][: -1 if name in WITH_LENGTH else None]
         first, second = (run(REGISTRY[name], "cuda", case) for _ in range(2))
         for a, b in zip(first, second, strict=True):

@@ -8,7 +8,7 @@ from alpha import config
 from alpha.errors import ConfigError
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import conv_shape
-from alpha.ops.conv2d.variants import FORWARD, INPUT, VARIANTS, WEIGHT, Target
+from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Target
 from alpha.runtime import device as device_module
 from alpha.runtime import get_device
 from alpha.runtime.cuda.compile import cuda_compiler, target
@@ -59,15 +59,15 @@ def test_a_row_that_does_not_exist(operator: str, device: str, monkeypatch: pyte
     on = Target(device, (8, 0), 108)
     known = choose(operator, s, on)
     for _ in range(2):
-        monkeypatch.setenv("ALPHA_CONV_VARIANT", "conv_v2_mma_bf16_64x46")
-        with pytest.raises(ConfigError, match=r"'conv_v2_mma_bf16_64x46' is unknown: did you mean '.*'\?") as info:
+        monkeypatch.setenv("ALPHA_CONV_KERNEL", "conv_v2_sm80_bf16_64x46")
+        with pytest.raises(ConfigError, match=r"'conv_v2_sm80_bf16_64x46' is unknown: did you mean '.*'\?") as info:
             choose(operator, s, on)
-        assert "'conv_v2_mma_bf16_64x64'" in str(info.value)
-    monkeypatch.setenv("ALPHA_CONV_VARIANT", "nope")
-    with pytest.raises(ConfigError, match="ALPHA_CONV_VARIANT='nope' is unknown: ") as info:
+        assert "'conv_v2_sm80_bf16_64x64'" in str(info.value)
+    monkeypatch.setenv("ALPHA_CONV_KERNEL", "nope")
+    with pytest.raises(ConfigError, match="ALPHA_CONV_KERNEL='nope' is unknown: ") as info:
         choose(operator, s, on)
-    assert all(repr(v.name) in str(info.value) for v in VARIANTS)  # nothing is close: all of them
-    monkeypatch.setenv("ALPHA_CONV_VARIANT", "")
+    assert all(repr(v.name) in str(info.value) for v in CONFIGURATIONS)  # nothing is close: all of them
+    monkeypatch.setenv("ALPHA_CONV_KERNEL", "")
     assert choose(operator, s, on) is known
 
 
@@ -104,6 +104,6 @@ def test_variables_that_alpha_does_not_read(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("ALPHA_CONV_VARIENT", "x")
     monkeypatch.setenv("ALPHA_QQQQQ", "x")
     lines = config.unknown()
-    assert "ALPHA_CONV_VARIENT is unknown: did you mean ALPHA_CONV_VARIANT?" in lines
+    assert "ALPHA_CONV_VARIENT is unknown: did you mean ALPHA_CONV_KERNEL?" in lines
     assert "ALPHA_QQQQQ is unknown" in lines
     assert not [line for line in lines if line.startswith("ALPHA_CACHE_DIR")]

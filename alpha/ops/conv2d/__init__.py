@@ -1,6 +1,6 @@
 """2-D convolution and transposed convolution on NHWC arrays, by the C-K-S algorithms.
 
-Three operators (paper, equations 1-3), each with its variants in `variants.py`:
+Three operators (paper, equations 1-3), each with its variants in `table.py`:
 
     conv2d_forward           ConvV2       Y  = X * W
     conv2d_backward_input    KS-deconv    dX = deconv(dY, W)
@@ -20,12 +20,12 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, get_precision
 from alpha.ops.activation import leaky_relu_backward
+from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.magnitudes import Magnitudes
 from alpha.ops.conv2d.plan import compute, cuda_target, launch, plan
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Epilogue, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.variant import ChannelMoments
 from alpha.ops.dtypes import as_dtype, as_float32, cast_operands, require_float32, require_same_float
 from alpha.ops.options import Pair, only_offered, pair, real
 from alpha.ops.reduce import sum_axis1
@@ -43,9 +43,9 @@ def conv2d_forward(
     precision: str = "float32",
     b: Array | None = None,
     slope: float = 1.0,
-    moments: ChannelMoments | None = None,
+    statistics: ChannelStatistics | None = None,
 ) -> Array:
-    """Y = f(X * W + b), f(y) = y > 0 ? y : slope y; fills `moments` of Y where the kernel finds them
+    """Y = f(X * W + b), f(y) = y > 0 ? y : slope y; fills `statistics` of Y where the kernel finds them
 
     X (N, IH, IW, IC), W (OC, FH, FW, IC), b (OC,) or None -> Y (N, OH, OW, OC)
     """
@@ -77,7 +77,7 @@ def _run(
     precision: str,
     b: Array | None = None,
     slope: float = 1.0,
-    moments: ChannelMoments | None = None,
+    statistics: ChannelStatistics | None = None,
 ) -> Array:
     """The result, on cuda by a plan whose kernels rely on aligned arrays of one dtype."""
     if isinstance(first, np.ndarray):
@@ -87,9 +87,9 @@ def _run(
     if b is not None:
         b = _aligned(as_float32(b))
         require_float32("conv2d: bias", b)
-    epilogue = Epilogue(b is not None, slope != 1, moments is not None)
+    epilogue = Epilogue(b is not None, slope != 1, statistics is not None)
     problem = ConvProblem(operator, s, precision, epilogue, first.dtype)
-    return launch(plan(problem, cuda_target(first.device)), problem, (first, second), b, slope, moments)
+    return launch(plan(problem, cuda_target(first.device)), problem, (first, second), b, slope, statistics)
 
 
 def _aligned(X: Array) -> Array:
@@ -120,9 +120,9 @@ def _(
     precision: str = "float32",
     b: Array | None = None,
     slope: float = 1.0,
-    moments: ChannelMoments | None = None,
+    statistics: ChannelStatistics | None = None,
 ) -> Array:
-    return _run(FORWARD, X, W, s, precision, b, slope, moments)
+    return _run(FORWARD, X, W, s, precision, b, slope, statistics)
 
 
 @conv2d_backward_input.impl("cpu")
@@ -160,14 +160,14 @@ class _Convolution(Function):
         *,
         shape: ConvShape,
         negative_slope: float,
-        moments: ChannelMoments | None = None,
+        statistics: ChannelStatistics | None = None,
     ) -> Array:
         self.s, self.slope = shape, negative_slope
         self.precision = get_precision()
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in (X, W, b)]
         X, W = cast_operands(self.name.lower(), self.precision, X, W)
         self.magnitudes = Magnitudes()
-        wanted = {} if moments is None else {"moments": moments}
+        wanted = {} if statistics is None else {"statistics": statistics}
         with self.magnitudes:
             Y = self.product(X, W, shape, self.precision, b, negative_slope, **wanted)
         self.save(X, W) if negative_slope == 1 else self.save(X, W, Y)
@@ -232,7 +232,7 @@ def conv2d(
     groups: int = 1,
     *,
     negative_slope: float = 1.0,
-    moments: bool = False,
+    statistics: ChannelStatistics | None = None,
 ) -> Tensor:
     """2-D convolution (cross-correlation), zeros skipped (C-K-S, section IV).
 
@@ -245,8 +245,8 @@ def conv2d(
         dilation, groups: only 1 is offered.
         negative_slope: the slope of a leaky ReLU on the result, which the kernel of the convolution computes
             if it can: 0 is ReLU, 1 (the default) means no leaky ReLU.
-        moments: also find the mean and variance of each channel of the result for a `batch_norm` of it in training,
-            if the kernel can; `batch_norm` then reads the result one time less.
+        statistics: an object that gets the mean and variance of each channel of the result, for the `batch_norm` that
+            is given the same object, if the kernel can compute them (alpha/ops/channel_statistics.py).
 
     Raises:
         ShapeError: channels differ, or the output would be empty.
@@ -258,10 +258,11 @@ def conv2d(
     sizes = pair("conv2d", "stride", stride), pair("conv2d", "padding", padding)
     s = conv_shape("conv2d", x.shape, weight.shape, *sizes)
     _check_bias("conv2d", bias, s.OC)
-    found = ChannelMoments() if moments else None
-    y = Conv2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope, moments=found)
-    if found is not None and found.part is not None:
-        y._moments = found, y._version.value
+    if statistics is not None:
+        statistics.part = statistics.counts = None  # of an earlier call
+    y = Conv2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope, statistics=statistics)
+    if statistics is not None:
+        statistics.describe(y)
     return y
 
 

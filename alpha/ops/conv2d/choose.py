@@ -7,37 +7,37 @@ import sys
 
 from alpha import config
 from alpha.ops.conv2d import tune
+from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import Target
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variant import Variant
-from alpha.ops.conv2d.variants import VARIANTS
+from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.runtime import Device
 
-NAMES = tuple(v.name for v in VARIANTS)
+NAMES = tuple(v.name for v in CONFIGURATIONS)
 
 
-def applicable(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> list[Variant]:
+def applicable(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> list[Configuration]:
     """The rows that can compute it with this precision or better, in the order of the table."""
     return [
         v
-        for v in VARIANTS
+        for v in CONFIGURATIONS
         if v.operator == operator
         and v.device == target.device
         and v.precision in ("float32", precision)
-        and v.can(s, target)
+        and v.supports(s, target)
     ]
 
 
-def choose(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> Variant:
+def choose(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> Configuration:
     """The row to run: the first that can and pays.
 
-    ALPHA_CONV_VARIANT forces a row by name where it can; else ALPHA_TUNE=1 takes the fastest on the target's GPU.
+    ALPHA_CONV_KERNEL forces a row by name where it can; else ALPHA_TUNE=1 takes the fastest on the target's GPU.
     ALPHA_DEBUG=1 prints each choice once.
 
     Raises:
-        ConfigError: ALPHA_CONV_VARIANT is not the name of a row.
+        ConfigError: ALPHA_CONV_KERNEL is not the name of a row.
     """
-    forced, debug = config.CONV_VARIANT.get(), config.DEBUG.flag()
+    forced, debug = config.CONV_KERNEL.get(), config.DEBUG.flag()
     variant = _choose(operator, s, target, precision, forced, debug)
     if target.gpu is None or variant.name == forced or not config.TUNE.flag():
         return variant
@@ -45,14 +45,14 @@ def choose(operator: str, s: ConvShape, target: Target, precision: str = "float3
 
 
 @functools.lru_cache(maxsize=4096)
-def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced: str, debug: bool) -> Variant:
-    config.CONV_VARIANT.choice(NAMES)
+def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced: str, debug: bool) -> Configuration:
+    config.CONV_KERNEL.choice(NAMES)
     rows = applicable(operator, s, target, precision)
     variant = next((v for v in rows if v.name == forced), None)
     why = "forced"
     if variant is None:
-        variant = next(v for v in rows if v.pays(s, target))
-        why = variant.why
+        variant = next(v for v in rows if v.preferred(s, target))
+        why = variant.reason
     if debug:
         print(
             f"alpha: {operator} X {s.X} W {s.W} stride ({s.sh}, {s.sw}) padding ({s.ph}, {s.pw}) "
@@ -64,8 +64,8 @@ def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced:
 
 
 @functools.lru_cache(maxsize=4096)
-def _fastest(operator: str, s: ConvShape, target: Target, precision: str, gpu: Device, cache: str) -> Variant:
+def _fastest(operator: str, s: ConvShape, target: Target, precision: str, gpu: Device, cache: str) -> Configuration:
     """Measured once a shape, GPU and cache folder."""
     rows = applicable(operator, s, target, precision)
-    default = next(v for v in rows if v.pays(s, target))
+    default = next(v for v in rows if v.preferred(s, target))
     return tune.fastest(gpu, operator, s, precision, rows, default)

@@ -104,7 +104,7 @@ def _conv_v2_rectangle(
     return [lambda n=n: task(n) for n in range(0, s.N, images)]  # type: ignore[misc]
 
 
-def conv_v2_positions(X: Array, W: Array, s: ConvShape) -> Array:
+def conv_v2_pixels(X: Array, W: Array, s: ConvShape) -> Array:
     """Y at each position, tap by tap over the trimmed filter   X, W -> Y"""
     Y = cpu_empty(s.Y, X.dtype)
 
@@ -140,7 +140,7 @@ def _sum_of_products(pairs: list[tuple[Array, Array]], shape: tuple[int, int], d
 # -- KS-deconv: input gradient (Algorithms 2 and 2B) ----------------------------------------------
 
 
-def kernel_split(W: Array, s: ConvShape, y: int, x: int) -> Array:
+def split_filter(W: Array, s: ConvShape, y: int, x: int) -> Array:
     """Stage 1: the split kernel of residue (y, x), rotated   W -> C (CH, CW, OC, IC)"""
     split = W[:, y :: s.sh, x :: s.sw][:, ::-1, ::-1]
     return np.ascontiguousarray(split.transpose(1, 2, 0, 3))
@@ -152,7 +152,7 @@ def ks_deconv_patches(dY: Array, W: Array, s: ConvShape) -> Array:
     tasks = []
     for y in range(s.sh):
         for x in range(s.sw):
-            C = kernel_split(W, s, y, x)
+            C = split_filter(W, s, y, x)
             for row in (g for g in s.row_splits if g.residue == y):
                 for column in (g for g in s.column_splits if g.residue == x):
                     tasks += _ks_deconv_rectangle(dY, C, dX, s, row, column)
@@ -183,7 +183,7 @@ def _ks_deconv_rectangle(
     return [lambda n=n: task(n) for n in range(0, s.N, images)]  # type: ignore[misc]
 
 
-def ks_deconv_positions(dY: Array, W: Array, s: ConvShape) -> Array:
+def ks_deconv_pixels(dY: Array, W: Array, s: ConvShape) -> Array:
     """dX at each position, over the taps of its residue that land inside dY   dY, W -> dX"""
     dX = cpu_empty(s.X, dY.dtype)
 

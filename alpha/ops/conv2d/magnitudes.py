@@ -1,4 +1,4 @@
-"""The largest magnitude of each operand, for the scale of its half-precision planes (cuda/common/half_pair.cuh).
+"""The largest magnitude of each operand, for the scale of its half-precision planes (cuda/common/fp16_terms.cuh).
 
 The three operators of one convolution have three operands, X, W and dY, and each operator reads two of them. With
 
@@ -30,7 +30,7 @@ class Magnitudes:
 
     def __init__(self) -> None:
         self._found: WeakKeyDictionary[Array, Array] = WeakKeyDictionary()
-        self._zeros: list[Array] = []  # slots that are still zero
+        self._zeros: list[Array] = []  # workspace_slots that are still zero
         self._outer: Token[Magnitudes | None] | None = None
 
     def copy(self) -> Magnitudes:
@@ -49,18 +49,20 @@ class Magnitudes:
             _current.reset(self._outer)
 
     def of(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """The slots of two operands; those that are not known yet are found by one launch."""
+        """The workspace_slots of two operands; those that are not known yet are found by one launch."""
         missing = [x for x in (a, b) if x not in self._found]
         if missing:
             if len(self._zeros) < len(missing):
                 zeros = a.device.zeros((SLOTS,), np.uint32)
                 self._zeros[:] = [zeros.slice_rows(i, i + 1) for i in range(SLOTS)]
-            slots = [self._zeros.pop(0) for _ in missing]
+            workspace_slots = [self._zeros.pop(0) for _ in missing]
             device = a.device
-            arrays = dict(zip("ab", missing, strict=False)) | dict(zip(("absmax_a", "absmax_b"), slots, strict=False))
+            arrays = dict(zip("ab", missing, strict=False)) | dict(
+                zip(("absmax_a", "absmax_b"), workspace_slots, strict=False)
+            )
             sizes = tuple([(name, x.size) for name, x in zip("ab", missing, strict=False)])
             absmax_launch(sizes, device.properties.num_sms).queue(device, arrays)
-            self._found.update(zip(missing, slots, strict=True))
+            self._found.update(zip(missing, workspace_slots, strict=True))
         return self._found[a], self._found[b]
 
 

@@ -16,11 +16,12 @@ import numpy as np
 
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.activation import leaky_relu_forward
+from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.magnitudes import absmax, absmax_launch
 from alpha.ops.conv2d.problem import OPERANDS, RESULT, WEIGHT, ConvProblem, Epilogue, Target
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variant import ChannelMoments, Variant
 from alpha.ops.dtypes import cast_launch, widest_vector
 from alpha.ops.elementwise import add, common_period, map_launch
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
@@ -37,10 +38,10 @@ def cuda_target(device: Device) -> Target:
 
 def plan(problem: ConvProblem, target: Target) -> Plan:
     """What runs for a problem on a GPU, by the row that `choose` takes."""
-    return plan_row(problem, row_for(problem, target), target)
+    return plan_configuration(problem, configuration_for(problem, target), target)
 
 
-def row_for(problem: ConvProblem, target: Target) -> Variant:
+def configuration_for(problem: ConvProblem, target: Target) -> Configuration:
     """The row that computes a problem.
 
     Operands in bfloat16 that no row takes are multiplied by a row for tf32, which keeps all their bits.
@@ -54,12 +55,12 @@ def row_for(problem: ConvProblem, target: Target) -> Variant:
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_row(problem: ConvProblem, v: Variant, target: Target) -> Plan:
+def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -> Plan:
     """What this row does on a GPU for a problem, with what it does not do itself: casts, bias and activation."""
     wide = problem.dtype == BFLOAT16 != v.dtype
     asked = problem.epilogue
-    fused = asked if v.fuses else Epilogue()
-    own = replace(fused, moments=fused.moments and v.finds_moments and not wide)
+    fused = asked if v.supports_epilogue else Epilogue()
+    own = replace(fused, statistics=fused.statistics and v.supports_statistics and not wide)
     inner: Plan = v.make(replace(problem, precision=v.precision, epilogue=own, dtype=v.dtype), v, target)
     result = RESULT[problem.operator]
     before: list[KernelLaunch] = []
@@ -81,12 +82,12 @@ def plan_row(problem: ConvProblem, v: Variant, target: Target) -> Plan:
         last = renamed[result] = f"{result} in float32"
         workspaces[last] = outputs[result]
         outputs[result] = problem.result
-    if not v.fuses:
+    if not v.supports_epilogue:
         after += _epilogue(asked, last, (size, outputs[result].shape[-1]), v.dtype)
     if last != result:
         after.append(cast_launch(last, result, size, FLOAT32, BFLOAT16))
     launches = (*before, *(launch.renamed(renamed) for launch in inner.launches), *after)
-    return replace(inner, launches=launches, outputs=outputs, workspaces=workspaces, facts=facts, reason=v.why)
+    return replace(inner, launches=launches, outputs=outputs, workspaces=workspaces, facts=facts, reason=v.reason)
 
 
 def _epilogue(epilogue: Epilogue, name: str, sizes: tuple[int, int], dtype: np.dtype[Any]) -> list[KernelLaunch]:
@@ -105,26 +106,26 @@ def _epilogue(epilogue: Epilogue, name: str, sizes: tuple[int, int], dtype: np.d
 
 
 def compute(
-    v: Variant,
+    v: Configuration,
     first: Array,
     second: Array,
     s: ConvShape,
     bias: Array | None = None,
     slope: float = 1.0,
-    moments: ChannelMoments | None = None,
+    statistics: ChannelStatistics | None = None,
 ) -> Array:
     """Compute Y of (X, W), dX of (dY, W) or dW of (X, dY), whichever operator the row has.
 
-    Operands are float32, on cpu also float64, on cuda also bfloat16. `moments` is filled if the row finds them.
+    Operands are float32, on cpu also float64, on cuda also bfloat16. `statistics` is filled if the row finds them.
     """
     if isinstance(first, np.ndarray):
         Y: Array = v.make(first, second, s)
         Y = Y if bias is None else add(Y, bias, out=Y)
         return Y if slope == 1 else leaky_relu_forward(Y, p=slope, out=Y)
-    epilogue = Epilogue(bias is not None, slope != 1, moments is not None)
+    epilogue = Epilogue(bias is not None, slope != 1, statistics is not None)
     problem = ConvProblem(v.operator, s, v.precision, epilogue, first.dtype)
-    made = plan_row(problem, v, cuda_target(first.device))
-    return launch(made, problem, (first, second), bias, slope, moments)
+    made = plan_configuration(problem, v, cuda_target(first.device))
+    return launch(made, problem, (first, second), bias, slope, statistics)
 
 
 def launch(
@@ -133,9 +134,9 @@ def launch(
     operands: tuple[Array, Array],
     bias: Array | None = None,
     slope: float = 1.0,
-    moments: ChannelMoments | None = None,
+    statistics: ChannelStatistics | None = None,
 ) -> Array:
-    """The result of a plan on a GPU. Arrays begin at multiples of 16 bytes. Fills `moments` if the plan finds them."""
+    """The result of a plan on a GPU. Arrays begin at multiples of 16 bytes. Fills `statistics` if the plan has them."""
     arrays: dict[str, Any] = dict(zip(OPERANDS[problem.operator], operands, strict=True))
     arrays["slope"] = float(slope)
     if bias is not None:
@@ -143,7 +144,7 @@ def launch(
     if p.facts.get("scales"):
         arrays["absmax_a"], arrays["absmax_b"] = absmax(*operands)
     found = p.launch(operands[0].device, arrays)
-    if moments is not None:
-        moments.part, moments.counts = found.get("moments"), found.get("moment_counts")
+    if statistics is not None:
+        statistics.part, statistics.counts = found.get("statistics"), found.get("statistics_counts")
     result: Array = found[RESULT[problem.operator]]
     return result

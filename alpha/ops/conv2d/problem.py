@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,35 @@ FORWARD, INPUT, WEIGHT = "conv2d_forward", "conv2d_backward_input", "conv2d_back
 # names of each operator's operands and result, which are also those of their sizes in ConvShape
 OPERANDS = {FORWARD: ("X", "W"), INPUT: ("dY", "W"), WEIGHT: ("X", "dY")}
 RESULT = {FORWARD: "Y", INPUT: "dX", WEIGHT: "dW"}
+
+
+class MathMode(Enum):
+    """How products are computed, and the precision that they have: see docs/glossary.md.
+
+    For tensor cores a float32 operand is a sum of terms: tf32, or scaled fp16 (cuda/common/fp16_terms.cuh).
+    """
+
+    FP32 = "float32"  # FFMA; on cpu the arrays' own arithmetic
+    TF32X3 = "float32 by three products of tf32 terms"
+    FP16X3 = "float32 by three products of fp16 terms"
+    FP16 = "tf32 by one product of fp16 terms"
+    TF32 = "tf32"
+    BF16 = "bf16"
+
+    @property
+    def precision(self) -> str:
+        """The precision of `alpha.set_precision` for which it is exact enough."""
+        return self.value.split()[0]
+
+    @property
+    def terms(self) -> int:
+        """Into how many terms an operand is split."""
+        return 2 if self in (MathMode.TF32X3, MathMode.FP16X3) else 1
+
+    @property
+    def in_fp16(self) -> bool:
+        """True if float32 operands are scaled and split into fp16 terms."""
+        return self in (MathMode.FP16X3, MathMode.FP16)
 
 
 @dataclass(frozen=True)
@@ -38,12 +68,12 @@ class Epilogue:
     Attributes:
         bias: whether a number is added to each channel.
         activation: whether a leaky ReLU comes after that; its slope is given at the launch.
-        moments: whether the mean and the squared deviations of each channel are found, too, if the kernel can.
+        statistics: whether the mean and the squared deviations of each channel are found, too, if the kernel can.
     """
 
     bias: bool = False
     activation: bool = False
-    moments: bool = False
+    statistics: bool = False
 
     @property
     def changes_results(self) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from alpha.errors import ShapeError
 
 
@@ -183,3 +185,14 @@ def conv_shape(
             f"(X {X}, W {W}, stride {stride}, padding {padding})"
         )
     return ConvShape(N, IH, IW, IC, OC, FH, FW, *stride, *padding, OH, OW)
+
+
+_FIELDS = ("N", "IH", "IW", "IC", "OC", "FH", "FW", "sh", "sw", "ph", "pw", "OH", "OW")
+_STRUCT = np.dtype([(name, np.int32) for name in _FIELDS], align=True)
+
+
+@functools.lru_cache(maxsize=4096)
+def as_struct(s: ConvShape) -> np.void:
+    """`ConvShape` of cuda/conv2d/shape.cuh, passed to a kernel by value."""
+    values: np.void = np.array([tuple(getattr(s, name) for name in _FIELDS)], _STRUCT)[0]
+    return values

@@ -27,9 +27,9 @@ import numpy as np
 from alpha import config
 from alpha.errors import CompileError, OutOfMemoryError
 from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import OPERANDS
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.variant import Variant
 from alpha.primitive import Array
 from alpha.runtime import Device
 from alpha.runtime.cuda.cache import source_root
@@ -49,8 +49,8 @@ FLUSH_BYTES, FLUSHES = 64 << 20, 4  # written before a measurement, see `_Clock`
 
 
 def fastest(
-    device: Device, operator: str, s: ConvShape, precision: str, rows: Sequence[Variant], default: Variant
-) -> Variant:
+    device: Device, operator: str, s: ConvShape, precision: str, rows: Sequence[Configuration], default: Configuration
+) -> Configuration:
     """The fastest of `rows` on `device`, by measurement in this run or an earlier one; `default` is the table's."""
     from alpha.ops.conv2d.plan import compute  # which asks `choose`, and that asks here
 

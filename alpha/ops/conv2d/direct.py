@@ -1,0 +1,180 @@
+"""Plans of the direct kernels for few input channels (first layers): some rows of the image fit shared memory.
+
+On tensor cores (mma.sync) from sm_80 on, for every precision; on FFMA for older GPUs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alpha.ops.conv2d.partial_sums import with_partial_sums
+from alpha.ops.conv2d.problem import ConvProblem, Target
+from alpha.ops.conv2d.shape import ConvShape, as_struct
+from alpha.ops.plan import KernelLaunch, Named, Plan
+
+if TYPE_CHECKING:
+    from alpha.ops.conv2d.configuration import Configuration
+
+CHANNELS = 64  # output channels of a block
+FFMA_SHARED = 54 << 10  # bytes; with the static part below what every GPU has
+WARPS = 4  # of a block of direct_forward_sm80
+TENSOR_SHARED = 96 << 10  # below what every GPU from sm_80 on has
+
+
+def _ceil(length: int, step: int) -> int:
+    return -(-length // step)
+
+
+def input_elements(s: ConvShape, rows: int, columns: int) -> int:
+    """Elements of the padded rows of X that `rows` output rows of `columns` pixels read."""
+    return ((rows - 1) * s.sh + s.FH) * ((columns - 1) * s.sw + s.FW) * s.IC
+
+
+# -- FFMA -------------------------------------------------------------------------------------------
+
+
+def ffma_filters(s: ConvShape) -> int:
+    """Bytes of 64 filters in shared memory, each element padded to 68 channels."""
+    return 4 * s.FH * s.FW * s.IC * (CHANNELS + 4)
+
+
+def ffma_rows(s: ConvShape) -> tuple[int, int]:
+    """(output rows of a block, bytes of the rows of X that they read)"""
+
+    def input_bytes(rows: int) -> int:
+        return 4 * input_elements(s, rows, s.OW)
+
+    rows = min(s.OH, max(1, 256 // s.OW))
+    while rows > 1 and ffma_filters(s) + input_bytes(rows) > FFMA_SHARED:
+        rows = _ceil(rows, 2)
+    return rows, input_bytes(rows)
+
+
+def direct_forward_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:
+    """Filters and some rows of X in shared memory   X, W -> Y"""
+    s = p.shape
+    rows, x_bytes = ffma_rows(s)
+    grid = (s.N * _ceil(s.OH, rows), _ceil(s.OC, CHANNELS))
+    arguments = (Named("Y"), Named("X"), Named("W"), as_struct(s), rows)
+    shared = ffma_filters(s) + x_bytes
+    launch = KernelLaunch(
+        "conv2d/direct/forward_ffma.cu", "direct_forward_ffma", grid, 128, arguments, shared_bytes=shared
+    )
+    return Plan(v.name, (launch,), {"Y": p.result})
+
+
+def direct_weight_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:
+    """Rows of X in shared memory, partial sums by block and pixel group   X, dY -> dW"""
+    s = p.shape
+    K = s.FH * s.FW * s.IC
+    KT = 7 if K <= 28 else 10
+    k_groups = _ceil(K, KT)
+    P = max(1, 16 // k_groups)
+    rows, x_bytes = ffma_rows(s)
+    blocks = min(s.N * _ceil(s.OH, rows), 4 * target.num_sms)
+    launch = KernelLaunch(
+        "conv2d/direct/weight_ffma.cu",
+        "direct_weight_ffma",
+        (blocks, _ceil(s.OC, CHANNELS)),
+        _ceil(16 * k_groups * P, 32) * 32,
+        (Named("part"), Named("X"), Named("dY"), as_struct(s), rows),
+        {"KT": KT, "P": P},
+        x_bytes,
+    )
+    return with_partial_sums(p, v, target, (launch,), blocks * P)
+
+
+# -- tensor cores -----------------------------------------------------------------------------------
+
+
+def depth_blocks(s: ConvShape) -> int:
+    """Blocks of 32 of K, filter rows padded to an even length."""
+    return _ceil(s.FH * (s.FW * s.IC + s.FW * s.IC % 2), 32)
+
+
+def forward_rows(s: ConvShape, terms: int) -> tuple[int, int]:
+    """(output rows of a block at a time, bytes of the filters and of the rows of X)
+
+    128 pixels, 256 where so many are left that the blocks still share them evenly.
+    """
+    filters = depth_blocks(s) * (4096 * terms + 64)
+
+    def shared(rows: int) -> int:
+        return filters + 4 * terms * input_elements(s, rows, s.OW)
+
+    rows = min(s.OH, _ceil(128, s.OW))
+    if s.N * _ceil(s.OH, 2 * rows) >= 4096:
+        rows *= 2
+    while rows > 1 and shared(rows) > TENSOR_SHARED:
+        rows = _ceil(rows, 2)
+    # fewer rows if a warp then has its part of X, 31 pairs per load, in registers at once (AT_ONCE)
+    loads_a_row = _ceil(((s.OW - 1) * s.sw + s.FW) * s.IC, 31)
+    most = WARPS * (16 if depth_blocks(s) == 1 else 24) // loads_a_row
+    fitting = (most - s.FH) // s.sh + 1
+    if 4 * fitting >= 3 * rows:
+        rows = min(rows, fitting)
+    rows = _ceil(s.OH, _ceil(s.OH, rows))
+    return rows, shared(rows)
+
+
+def direct_forward_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan:
+    """Filters as fragments, pairs of neighbours of X in shared memory   X, W -> Y"""
+    s = p.shape
+    rows, shared = forward_rows(s, v.math.terms)
+    depth = depth_blocks(s)
+    resident = (3 if depth == 1 else 2) * target.num_sms
+    grid = (min(s.N * _ceil(s.OH, rows), resident), _ceil(s.OC, CHANNELS))
+    launch = KernelLaunch(
+        "conv2d/direct/forward_sm80.cu",
+        "direct_forward_sm80",
+        grid,
+        128,
+        (Named("Y"), Named("X"), Named("W"), as_struct(s), rows),
+        {**v.macros, "BLOCKS": depth},
+        shared,
+    )
+    return Plan(v.name, (launch,), {"Y": p.result})
+
+
+def weight_fragments(s: ConvShape) -> tuple[int, int]:
+    """(groups of warps, fragments of 8 per warp) that cover FH FW IC; more than 5 per warp do not fit."""
+    fragments = _ceil(s.FH * s.FW * s.IC, 8)
+    groups = next((n for n in (1, 2, 4) if fragments <= 5 * n), 4)
+    return groups, _ceil(fragments, groups)
+
+
+def weight_rows(s: ConvShape, item: int) -> tuple[int, int]:
+    """(output rows of a block at a time, bytes of the stages of dY, the pixel groups and two buffers of X)
+
+    256 pixels, fewer if there are few blocks. An element of dY has `item` bytes.
+    """
+    pixel_groups, chunk = _ceil(s.OW, 8), 16 if item == 2 and weight_fragments(s)[0] == 1 else 8
+
+    def shared(rows: int) -> int:
+        places = _ceil(rows * pixel_groups, chunk) * chunk
+        words = input_elements(s, rows, 8 * pixel_groups)
+        return 3 * chunk * 8 * (CHANNELS + 8) * item + 8 * places + 2 * 4 * words
+
+    rows = min(s.OH, _ceil(32, pixel_groups))
+    while rows > 1 and (s.N * _ceil(s.OH, rows) < 512 or shared(rows) > TENSOR_SHARED):
+        rows = _ceil(rows, 2)
+    return rows, shared(rows)
+
+
+def direct_weight_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan:
+    """dY in pipeline stages, rows of X beside them, partial sums by block   X, dY -> dW float32"""
+    s, item = p.shape, p.dtype.itemsize
+    rows, shared = weight_rows(s, item)
+    WN, NF = weight_fragments(s)
+    resident = 1 if WN > 1 and item == 4 else 2
+    blocks = min(s.N * _ceil(s.OH, rows), resident * target.num_sms)
+    launch = KernelLaunch(
+        "conv2d/direct/weight_sm80.cu",
+        "direct_weight_sm80",
+        (blocks, _ceil(s.OC, CHANNELS)),
+        256,
+        (Named("part"), Named("X"), Named("dY"), as_struct(s), rows),
+        {**v.macros, "WN": WN, "NF": NF},
+        shared,
+    )
+    return with_partial_sums(p, v, target, (launch,), blocks)

@@ -1,0 +1,53 @@
+"""The gradient of the weight from several partial sums: into how many splits G_K is cut, and how they are added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from alpha.numerics import FLOAT32
+from alpha.ops.conv2d.problem import ConvProblem, Target
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.plan import Buffer, KernelLaunch, Plan
+from alpha.ops.reduce import plan_reduce_splits
+
+if TYPE_CHECKING:
+    from alpha.ops.conv2d.configuration import Configuration
+
+
+def tiles_of(*lengths: tuple[int, int]) -> int:
+    """The number of tiles that cover all axes, each (length, tile)."""
+    count = 1
+    for length, tile in lengths:
+        count *= -(-length // tile)
+    return count
+
+
+def num_splits(blocks: int, steps: int, s: ConvShape, num_sms: int) -> int:
+    """G_Z, into how many splits G_K is cut (paper, section IV.C).
+
+    Enough that the blocks fill the GPU twice; at least 8 steps each; partial sums of at most 64 MiB.
+    """
+    wanted = -(-2 * num_sms // blocks)
+    partial = s.OC * s.FH * s.FW * s.IC * 4
+    return max(1, min(wanted, steps // 8, (64 << 20) // partial))
+
+
+def with_partial_sums(
+    p: ConvProblem,
+    v: Configuration,
+    target: Target,
+    launches: tuple[KernelLaunch, ...],
+    GZ: int,
+    workspaces: Mapping[str, Buffer] | None = None,
+    **facts: Any,
+) -> Plan:
+    """The plan of a gradient of the weight whose kernel writes "part" (GZ, ..): their sums are dW."""
+    s, held = p.shape, dict(workspaces or {})
+    result = Buffer(s.W, FLOAT32)
+    if GZ == 1:  # the part is the result
+        renamed = tuple(launch.renamed({"part": "dW"}) for launch in launches)
+        return Plan(v.name, renamed, {"dW": result}, held, facts=facts)
+    held["part"] = Buffer((GZ, *s.W), FLOAT32)
+    sums = plan_reduce_splits("part", "dW", GZ, s.OC * s.FH * s.FW * s.IC, target.num_sms)
+    return Plan(v.name, (*launches, *sums.launches), {"dW": result}, {**held, **sums.workspaces}, facts=facts)

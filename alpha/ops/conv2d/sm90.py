@@ -1,0 +1,204 @@
+"""Plans of the Hopper kernels of ConvV2 and KS-deconv (wgmma, TMA).
+
+How the operands reach the tensor cores is the configuration's math mode:
+
+    FP16X3, FP16  scaled fp16 terms (cuda/common/fp16_terms.cuh): two are "float32", one has 11 bits. The largest
+                  magnitude of each operand is computed first, for the scale that keeps fp16 in range.
+    TF32          floats, of which the tensor cores read 11 bits
+    BF16          bfloat16 arrays
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alpha.numerics import FLOAT32
+from alpha.ops.conv2d import sm90_tiles
+from alpha.ops.conv2d.prepare import filter_terms, split_filter
+from alpha.ops.conv2d.problem import ConvProblem, Epilogue, MathMode, Target
+from alpha.ops.conv2d.shape import ConvShape, as_struct
+from alpha.ops.conv2d.sm90_tiles import Tile
+from alpha.ops.conv2d.tensor_maps import map_filters, map_images, map_weight
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table, TensorMaps
+
+if TYPE_CHECKING:
+    from alpha.ops.conv2d.configuration import Configuration
+
+ABSMAX = Named("absmax_a", optional=True), Named("absmax_b", optional=True)  # only for fp16 terms
+STATISTICS_WARPS, STATISTICS_PADDING = 8, 16
+
+
+def statistics_bytes(tile: Tile) -> int:
+    """Shared memory for the statistics of a tile's columns (TileStatistics of cuda/conv2d/sm90/statistics.cuh)."""
+    return 4 * (tile.BN + 2 * STATISTICS_WARPS * (tile.BN + STATISTICS_PADDING))
+
+
+@functools.lru_cache(maxsize=8)
+def _semaphores(num_sms: int) -> Table:
+    """Two semaphores for each tile whose K is split: zeros, and each kernel leaves them zero."""
+    tiles = sm90_tiles.MAX_WAVES * num_sms
+    return Table(lambda: np.zeros(2 * tiles * sm90_tiles.MAX_SPLITS, np.uint32))
+
+
+def conv_v2(p: ConvProblem, v: Configuration, target: Target) -> Plan:
+    """Algorithm 1; bias, activation and channel statistics of Y are computed in the same kernel   X, W -> Y"""
+    s, tile = p.shape, Tile.of(v)
+    output = sm90_tiles.conv_v2_tiles(s, tile)
+    prepare: tuple[KernelLaunch, ...] = ()
+    workspaces = {}
+    if tile.math.in_fp16:
+        terms, workspaces["P"] = filter_terms("filter_terms", s, (s.OC, s.IC), tile.math.terms)
+        prepare = (terms,)
+        B = map_filters("P", (64, 1, tile.BN, tile.math.terms))
+    else:
+        B = map_weight((tile.BK, 1, tile.BN, 1))
+    residues = range(min(s.sw, s.FW))
+    phases = tuple((r - s.pw) % s.sw for r in residues)
+    A = map_images("X", s.sw, phases, tuple(output.box(r) for r in residues))
+    product = _Gemm("conv_v2_sm90", tile, output, s, A, B, target, p.epilogue)
+    return product.plan(v, {"Y": p.result}, prepare, workspaces)
+
+
+def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
+    """Algorithm 2B, output tiles of one residue each; bias and activation in the same kernel   dY, W -> dX"""
+    s, tile = p.shape, Tile.of(v)
+    output = sm90_tiles.ks_deconv_tiles(s, tile)
+    prepare: tuple[KernelLaunch, ...] = ()
+    workspaces = {}
+    if tile.math.in_fp16:
+        terms, workspaces["P"] = filter_terms("split_filter_terms", s, (s.IC, s.OC), tile.math.terms)
+        prepare = (terms,)
+        B = map_filters("P", (64, 1, tile.BN, tile.math.terms))
+    elif tile.math is MathMode.TF32:
+        split, workspaces["C"] = split_filter(p)
+        prepare = (split,)
+        B = map_filters("C", (tile.BK, 1, tile.BN, 1))
+    else:  # the tensor cores read W as it is, input channels contiguous
+        B = map_weight((64, 1, 64, 1))
+    residues = range(s.sw)
+    A = map_images("dY", 1, (0,) * s.sw, tuple(output.box(r) for r in residues))
+    product = _Gemm("ks_deconv_sm90", tile, output, s, A, B, target, p.epilogue)
+    return product.plan(v, {"dX": p.result}, prepare, workspaces)
+
+
+class _Gemm:
+    """The launch of conv_v2_sm90 or ks_deconv_sm90, and what it needs."""
+
+    def __init__(
+        self,
+        entry: str,
+        tile: Tile,
+        output: sm90_tiles.OutputTiles,
+        s: ConvShape,
+        A: TensorMaps,
+        B: TensorMaps,
+        target: Target,
+        epilogue: Epilogue,
+    ) -> None:
+        self.entry, self.output, self.s, self.A, self.B = entry, output, s, A, B
+        self.epilogue = epilogue
+        self.forward = entry == "conv_v2_sm90"
+        self.GN, K = (s.OC, s.IC) if self.forward else (s.IC, s.OC)
+        self.num_sms = target.num_sms
+        self.across = -(-self.GN // tile.BN)  # tiles of output channels
+        self.tiles_per_work_tile = -(-s.N * output.tile_ow // tile.BM) * self.across
+        self.schedule = sm90_tiles.tile_schedule(output, K, self.tiles_per_work_tile, self.num_sms)
+        self.workspace_slots = sum(work.num_splits > 1 for work in self.schedule)  # of partial sums
+        self.tiles = len(self.schedule) * self.tiles_per_work_tile
+        # with no room, or, as a block keeps to its channels, with too many blocks idle, statistics are not computed
+        room = output.stages(1, statistics_bytes(tile))[0] and self.num_sms % self.across <= self.num_sms // 8
+        self.statistics = bool(epilogue.statistics and room)
+        self.reserved = statistics_bytes(tile) if self.statistics else 0
+        # a block may have all registers and shared memory where it is the only one, or needs them
+        if self.workspace_slots or self.tiles <= self.num_sms or not output.stages(tile.blocks, self.reserved)[0]:
+            tile = tile._replace(blocks=1)
+        self.tile = tile
+        self.a_stages, self.b_stages = output.stages(tile.blocks, self.reserved)
+        # two blocks per SM hide each other's beginning and end, and are better balanced one tile each
+        self.grid, self.threads = (min(self.tiles, self.num_sms), 384) if tile.blocks == 1 else (self.tiles, 288)
+        self.statistics_parts = 0
+        if self.forward:
+            if self.workspace_slots:  # a part a tile
+                parts = len(output.rows) * len(output.starts) * self.tiles_per_work_tile // self.across
+            else:  # a part a block
+                self.grid -= self.grid % self.across if self.reserved else 0
+                parts = self.grid // self.across
+            self.statistics_parts = parts if self.statistics else 0
+
+    def plan(
+        self,
+        v: Configuration,
+        outputs: dict[str, Buffer],
+        prepare: tuple[KernelLaunch, ...],
+        workspaces: dict[str, Buffer],
+    ) -> Plan:
+        if self.workspace_slots:
+            sums = (self.workspace_slots * self.tiles_per_work_tile, self.tile.BM, self.tile.BN)
+            workspaces = {**workspaces, "workspace": Buffer(sums, FLOAT32)}
+        if self.statistics:
+            outputs = {
+                **outputs,
+                "statistics": Buffer((2, self.statistics_parts, self.s.OC), FLOAT32),
+                "statistics_counts": Buffer((self.statistics_parts,), FLOAT32),
+            }
+        return Plan(
+            v.name,
+            (*prepare, self.launch(next(iter(outputs)))),
+            outputs,
+            workspaces,
+            facts={"scales": self.tile.math.in_fp16},
+        )
+
+    def launch(self, result: str) -> KernelLaunch:
+        tile, schedule = self.tile, self.schedule
+        arguments: list[Any] = [
+            Named(result),
+            self.A,
+            self.B,
+            *ABSMAX,
+            Named("bias", optional=True),
+            Named("slope"),
+            Table(lambda: np.array(schedule, np.int32)),
+            len(schedule),
+            int(self.raster_order()),
+            Named("workspace", optional=True),
+            _semaphores(self.num_sms) if self.workspace_slots else None,
+        ]
+        if self.forward:
+            computed = (Named(name, optional=True) for name in ("statistics", "statistics_counts"))
+            arguments += [*computed, self.statistics_parts]
+        return KernelLaunch(
+            f"conv2d/{self.entry.removesuffix('_sm90')}/sm90.cu",
+            self.entry,
+            self.grid,
+            self.threads,
+            (*arguments, as_struct(self.s)),
+            {
+                "BM": tile.BM,
+                "BN": tile.BN,
+                "MATH": tile.math.name,
+                "BLOCKS": tile.blocks,
+                "TILE_OW": self.output.tile_ow,
+                "TILE_IW": self.output.tile_iw,
+                "A_STAGES": self.a_stages,
+                "B_STAGES": self.b_stages,
+                "B_MN": int(tile.math is MathMode.BF16 and not self.forward),
+                "EPILOGUE": int(self.epilogue.changes_results),
+                "SPLIT_K": int(self.workspace_slots > 0),
+                "STATISTICS": int(self.statistics),
+            },
+            1024 + self.a_stages * self.output.a_bytes + self.b_stages * tile.b_bytes,
+        )
+
+    def raster_order(self) -> bool:
+        """True if each element is used in few products: finish some images before the next, so that X stays in L2."""
+        if self.tile.BN > 64 and self.s.sh * self.s.sw == 1:
+            return False
+        waves = self.tiles / self.num_sms
+        if self.forward:
+            return waves > 2 and not self.workspace_slots
+        # blocks that take tiles in a fixed order need tiles of equal length, and those of a stride differ
+        return waves > sm90_tiles.MAX_WAVES and self.tile.blocks == 2

@@ -1,0 +1,64 @@
+"""The plan of the Hopper kernel of Sk-dilated (wgmma, TMA)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alpha.ops.conv2d.partial_sums import with_partial_sums
+from alpha.ops.conv2d.prepare import activation_terms
+from alpha.ops.conv2d.problem import ConvProblem, MathMode, Target
+from alpha.ops.conv2d.shape import as_struct
+from alpha.ops.conv2d.sm90 import ABSMAX
+from alpha.ops.conv2d.sm90_tiles import Tile
+from alpha.ops.conv2d.sm90_weight_tiles import num_splits, weight_tile
+from alpha.ops.conv2d.tensor_maps import Box, map_images
+from alpha.ops.plan import KernelLaunch, Named, Plan
+
+if TYPE_CHECKING:
+    from alpha.ops.conv2d.configuration import Configuration
+
+
+def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
+    """Algorithm 3B; a block has some taps of one filter row and one split of G_K   X, dY -> dW"""
+    s, tile = p.shape, Tile.of(v)
+    block = weight_tile(s, tile)
+    prepare: tuple[KernelLaunch, ...] = ()
+    workspaces = {}
+    source, x_channels = "X", tile.a_channels
+    x_box: Box = (x_channels, block.images, block.tile_iw, 1)
+    if tile.prepared:
+        source = "P"
+        x_box = (64, block.images, block.tile_iw, 1, 1)
+        terms, workspaces["P"] = activation_terms(s, tile.math.terms)
+        prepare = (terms,)
+    grid = (-(-s.IC // tile.BN), -(-s.OC // tile.BM), s.FH * -(-s.FW // block.taps))
+    blocks, weights = grid[0] * grid[1] * grid[2], s.OC * s.FH * s.FW * s.IC
+    GZ = num_splits(block, blocks, 4 * weights, target.num_sms)
+    stages = block.stages()
+    launch = KernelLaunch(
+        "conv2d/sk_dilated/sm90.cu",
+        "sk_dilated_sm90",
+        (*grid[:2], grid[2] * GZ),
+        384,
+        (
+            Named("part"),
+            map_images(source, s.sw, tuple(range(s.sw)), (x_box,) * s.sw),
+            map_images("dY", 1, (0,), ((tile.a_channels, block.images, block.tile_ow, 1),)),
+            *ABSMAX,
+            as_struct(s),
+            GZ,
+        ),
+        {
+            "BM": tile.BM,
+            "BN": tile.BN,
+            "MATH": tile.math.name,
+            "PREPARED": int(tile.prepared),
+            "TAPS": block.taps,
+            "TILE_OW": block.tile_ow,
+            "TILE_IW": block.tile_iw,
+            "NUM_INPUT_TILES": block.num_input_tiles,
+            "STAGES": stages,
+        },
+        1024 + stages * block.stage_bytes,
+    )
+    return with_partial_sums(p, v, target, (*prepare, launch), GZ, workspaces, scales=tile.math is not MathMode.BF16)

@@ -1,0 +1,98 @@
+"""How the Hopper kernel of Sk-dilated cuts a convolution: pixels and taps of a block, input tiles, splits of K."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from alpha.ops.conv2d.shape import ConvShape, valid_outputs
+from alpha.ops.conv2d.sm90_tiles import BLOCK_CYCLES, L2_BYTES_PER_CYCLE, MAX_STAGES, SHARED_BYTES, Tile
+
+PARTIAL_BYTES_PER_CYCLE = 2000  # that the whole GPU writes or reads
+MAX_PARTIAL_BYTES = 64 << 20
+TRANSFORM_CYCLES = {1: 6.0, 2: 9.0}  # to convert a row of 64 channels to so many terms, over all transform warps
+ACCUMULATORS = 192  # registers of a thread for sums
+
+
+@dataclass(eq=False, frozen=True)
+class WeightTile:
+    """A step of Sk-dilated is tile_ow output pixels x images = 64 of K; a block has some taps and their input tiles."""
+
+    tile: Tile
+    tile_ow: int
+    taps: int
+    tile_iw: int
+    num_input_tiles: int
+    steps: int  # of the whole K of a tap
+
+    @property
+    def images(self) -> int:
+        return 64 // self.tile_ow
+
+    @property
+    def stage_bytes(self) -> int:
+        width = 2 if self.tile.converts else self.tile.math.terms  # in units of 64 channels of 16 bits
+        X = self.num_input_tiles * self.tile_iw * self.images * self.tile.BN // 64 * width
+        return (64 * self.tile.BM // self.tile.a_channels + X) * 128
+
+    def stages(self) -> int:
+        return min(MAX_STAGES, SHARED_BYTES // self.stage_bytes)
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of a step: the slowest of tensor cores, L2 cache and transform warps, or the pipeline's latency."""
+        products, read = self.taps * self.tile.cycles, self.stage_bytes / L2_BYTES_PER_CYCLE
+        converted = 0.0
+        if self.tile.converts:
+            rows = self.tile.BN // 64 * self.num_input_tiles * self.tile_iw * self.images
+            converted = rows * TRANSFORM_CYCLES[self.tile.math.terms]
+        return max(products, read, converted, (products + read + converted) / self.stages())
+
+
+@functools.lru_cache(maxsize=4096)
+def num_splits(block: WeightTile, blocks: int, partial_bytes: int, num_sms: int) -> int:
+    """G_Z, into how many splits G_K is cut (paper, section IV.C): full waves of blocks, few partial sums."""
+    step = block.cycles
+
+    def cycles(GZ: int) -> float:
+        waves = -(-blocks * GZ // num_sms)
+        partial = 2 * GZ * partial_bytes / PARTIAL_BYTES_PER_CYCLE if GZ > 1 else 0
+        return waves * (-(-block.steps // GZ) * step + BLOCK_CYCLES) + partial
+
+    most = min(block.steps // 8, 4 * num_sms // blocks, MAX_PARTIAL_BYTES // partial_bytes)
+    return min(range(1, max(1, most) + 1), key=cycles)
+
+
+@functools.lru_cache(maxsize=1024)
+def weight_tile(s: ConvShape, tile: Tile) -> WeightTile:
+    """Taps of one filter row share dY, and those of one residue X; as many as the registers hold."""
+    # products of two terms are summed apart first; adding the sums of two warpgroups takes a few registers
+    spare = (tile.math.terms == 2) + (tile.math.terms == 2 and tile.BM == 64)
+    most = max(1, ACCUMULATORS // (tile.BN // 2) - spare)
+    candidates = []
+    for taps in {1, -(-s.FW // -(-s.FW // most))}:
+        for tile_ow in (1, 2, 4, 8):
+            num_input_tiles = min(s.sw, taps)
+            candidate = WeightTile(
+                tile, tile_ow, taps, tile_ow + -(-taps // s.sw) - 1, num_input_tiles, _steps(s, taps, tile_ow)
+            )
+            if candidate.stages() >= 2:
+                candidates.append(candidate)
+    return min(candidates, key=lambda p: _cost(s, p))
+
+
+def _steps(s: ConvShape, taps: int, tile_ow: int) -> int:
+    begin = valid_outputs(min(taps, s.FW) - 1, s.OW, s.IW, s.sw, s.pw)[0]
+    end = valid_outputs(0, s.OW, s.IW, s.sw, s.pw)[1]
+    return s.OH * -(-max(0, end - begin) // tile_ow) * -(-s.N * tile_ow // 64)
+
+
+def _cost(s: ConvShape, p: WeightTile) -> float:
+    """Cycles of a filter row over its blocks."""
+    total = 0.0
+    for first in range(0, s.FW, p.taps):
+        last = min(first + p.taps, s.FW) - 1
+        begin = valid_outputs(last, s.OW, s.IW, s.sw, s.pw)[0]
+        end = valid_outputs(first, s.OW, s.IW, s.sw, s.pw)[1]
+        total += -(-max(0, end - begin) // p.tile_ow) * -(-s.N * p.tile_ow // 64) * p.cycles
+    return total

@@ -1,0 +1,257 @@
+"""The table of kernel configurations: the first that supports a problem and is preferred for it is taken.
+
+Thresholds come from measurements (docs/benchmarks.md). The last one of each operator and device always applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from alpha.ops.conv2d import cpu, direct, ffma, sm80, sm90_table
+from alpha.ops.conv2d.configuration import Condition, Configuration
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
+from alpha.ops.conv2d.shape import ConvShape
+
+__all__ = ["CONFIGURATIONS", "FORWARD", "INPUT", "WEIGHT", "Condition", "Configuration", "Target"]
+
+
+def _large_products(s: ConvShape, target: Target) -> bool:
+    """The product of one output pixel is large: enough images and channels."""
+    return s.N >= 32 and min(s.IC, s.OC) >= 64
+
+
+def _tensor_tiles(item: int, tile: Mapping[str, int]) -> Condition:
+    """mma.sync and cp.async; rows of channels of `item` bytes are loaded 16 bytes at a time, the stages fit."""
+
+    def supports(s: ConvShape, target: Target) -> bool:
+        aligned = s.IC * item % 16 == 0 and s.OC * item % 16 == 0
+        fits = target.shared_bytes >= sm80.tile_bytes(tile)
+        return target.compute_capability >= (8, 0) and aligned and fits
+
+    return supports
+
+
+def _images_fill_tiles(s: ConvShape, target: Target) -> bool:
+    """A tile is 64 images or more, a step 32 channels."""
+    return s.N >= 48 and min(s.IC, s.OC) >= 16
+
+
+def _many(rows: int, target: Target) -> bool:
+    """Tiles of 128 rows fill the GPU several times over."""
+    return rows >= 128 * 4 * target.num_sms
+
+
+def _direct_ffma(s: ConvShape, target: Target) -> bool:
+    """Few channels, and 64 filters with some rows of the image fit the shared memory of any GPU."""
+    return s.IC <= 4 and direct.ffma_filters(s) + direct.ffma_rows(s)[1] <= direct.FFMA_SHARED
+
+
+def _direct_weight_ffma(s: ConvShape, target: Target) -> bool:
+    """As `_direct_ffma`; each element of a filter has a thread, and a row of dY is loaded 16 bytes at a time."""
+    return _direct_ffma(s, target) and s.FH * s.FW * s.IC <= 160 and s.OC % 4 == 0
+
+
+def _direct_sm80(terms: int) -> Condition:
+    """mma.sync; few channels, and 64 filters with some rows of the image fit the shared memory."""
+
+    def supports(s: ConvShape, target: Target) -> bool:
+        fits = direct.forward_rows(s, terms)[1] <= direct.TENSOR_SHARED
+        return target.compute_capability >= (8, 0) and s.IC <= 4 and fits
+
+    return supports
+
+
+def _direct_weight_sm80(item: int) -> Condition:
+    """mma.sync; dW fits the registers, two buffers of X the shared memory; dY is loaded 16 bytes at a time."""
+
+    def supports(s: ConvShape, target: Target) -> bool:
+        few = s.IC <= 4 and s.FH * s.FW * s.IC <= 160
+        fits = few and direct.weight_rows(s, item)[1] <= direct.TENSOR_SHARED
+        return target.compute_capability >= (8, 0) and fits and s.OC * item % 16 == 0
+
+    return supports
+
+
+TILE_128x64 = {"BM": 128, "BN": 64, "WM": 64, "WN": 32, "STAGES": 3}
+TILE_128x128 = {"BM": 128, "BN": 128, "WM": 64, "WN": 32, "STAGES": 4}
+TILE_64x64 = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 4}
+TILE_FFMA = {"BM": 64, "BN": 64, "BK": 16}
+
+
+def _mma_rows(
+    algorithm: str, operator: str, make: Callable[..., Any], reason: str, tile: Mapping[str, int], preferred: Condition
+) -> Iterator[Configuration]:
+    """One algorithm and tile on mma.sync, in each precision."""
+    for math, item in ((MathMode.BF16, 2), (MathMode.TF32, 4), (MathMode.TF32X3, 4)):
+        large = tile["BM"] * tile["BN"] > 64 * 64
+        yield Configuration(
+            f"{algorithm}_sm80_{math.name.lower()}_{tile['BM']}x{tile['BN']}",
+            operator,
+            "cuda",
+            make,
+            reason,
+            supports=_tensor_tiles(item, tile),
+            preferred=preferred,
+            tile=tile,
+            math=math,
+            registers=255 if large else 168,
+        )
+
+
+CONFIGURATIONS: tuple[Configuration, ...] = (
+    # -- numpy and BLAS
+    Configuration(
+        "conv_v2_pixels",
+        FORWARD,
+        "cpu",
+        cpu.conv_v2_pixels,
+        "few output pixels, a large product each: no gathering",
+        preferred=lambda s, t: _large_products(s, t) and s.OH * s.OW <= 16,
+    ),
+    Configuration("conv_v2_patches", FORWARD, "cpu", cpu.conv_v2_patches, "any shape"),
+    Configuration(
+        "ks_deconv_pixels",
+        INPUT,
+        "cpu",
+        cpu.ks_deconv_pixels,
+        "few output pixels, a large product each: no gathering",
+        preferred=lambda s, t: _large_products(s, t) and s.IH * s.IW <= 16,
+    ),
+    Configuration("ks_deconv_patches", INPUT, "cpu", cpu.ks_deconv_patches, "any shape"),
+    Configuration(
+        "sk_dilated_taps",
+        WEIGHT,
+        "cpu",
+        cpu.sk_dilated_taps,
+        "few output pixels: one long product per tap",
+        preferred=lambda s, t: _large_products(s, t) and s.OH * s.OW <= 16,
+    ),
+    Configuration("sk_dilated_patches", WEIGHT, "cpu", cpu.sk_dilated_patches, "any shape"),
+    *sm90_table.FORWARD_ROWS,
+    # -- CUDA: ConvV2 on mma.sync; few channels directly; then any shape on FFMA
+    *_mma_rows(
+        "conv_v2",
+        FORWARD,
+        sm80.conv_v2,
+        "trimmed, one output pixel per tile; 64 output channels, many blocks",
+        TILE_128x64,
+        lambda s, t: _images_fill_tiles(s, t) and s.OC <= 64 and _many(s.OH * s.OW * s.N, t),
+    ),
+    *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile", TILE_64x64, _images_fill_tiles),
+    Configuration(
+        "direct_sm80_bf16",
+        FORWARD,
+        "cuda",
+        direct.direct_forward_sm80,
+        "first layer: few input channels",
+        supports=_direct_sm80(1),
+        registers=255,
+        math=MathMode.BF16,
+    ),
+    Configuration(
+        "direct_sm80_fp16",
+        FORWARD,
+        "cuda",
+        direct.direct_forward_sm80,
+        "first layer: few input channels",
+        supports=_direct_sm80(1),
+        registers=255,
+        math=MathMode.FP16,
+    ),
+    Configuration(
+        "direct_sm80_fp16x3",
+        FORWARD,
+        "cuda",
+        direct.direct_forward_sm80,
+        "first layer: few input channels",
+        supports=_direct_sm80(2),
+        registers=255,
+        math=MathMode.FP16X3,
+    ),
+    Configuration(
+        "direct_ffma",
+        FORWARD,
+        "cuda",
+        direct.direct_forward_ffma,
+        "first layer: few input channels",
+        supports=_direct_ffma,
+        registers=168,
+    ),
+    Configuration("implicit_gemm_ffma", FORWARD, "cuda", ffma.implicit_gemm_ffma, "any shape", tile=TILE_FFMA),
+    # -- CUDA: KS-deconv
+    *sm90_table.INPUT_ROWS,
+    *_mma_rows(
+        "ks_deconv",
+        INPUT,
+        sm80.ks_deconv,
+        "split and trimmed, one pixel of dX per tile; 64 input channels, many blocks",
+        TILE_128x64,
+        lambda s, t: _images_fill_tiles(s, t) and s.IC <= 64 and _many(s.IH * s.IW * s.N, t),
+    ),
+    *_mma_rows(
+        "ks_deconv",
+        INPUT,
+        sm80.ks_deconv,
+        "split and trimmed, one pixel of dX per tile",
+        TILE_64x64,
+        _images_fill_tiles,
+    ),
+    Configuration("ks_deconv_ffma", INPUT, "cuda", ffma.ks_deconv_ffma, "any shape", tile=TILE_FFMA),
+    # -- CUDA: Sk-dilated
+    *sm90_table.WEIGHT_ROWS,
+    *_mma_rows(
+        "sk_dilated",
+        WEIGHT,
+        sm80.sk_dilated,
+        "trimmed, one tap and one split of images and output pixels per block",
+        TILE_128x128,
+        lambda s, t: _images_fill_tiles(s, t) and s.OC % 128 == 0 and s.IC % 128 == 0,
+    ),
+    *_mma_rows(
+        "sk_dilated",
+        WEIGHT,
+        sm80.sk_dilated,
+        "trimmed, one tap and one split per block; fewer channels",
+        TILE_64x64,
+        _images_fill_tiles,
+    ),
+    Configuration(
+        "direct_weight_sm80_bf16",
+        WEIGHT,
+        "cuda",
+        direct.direct_weight_sm80,
+        "first layer: few input channels",
+        supports=_direct_weight_sm80(2),
+        math=MathMode.BF16,
+    ),
+    Configuration(
+        "direct_weight_sm80_tf32",
+        WEIGHT,
+        "cuda",
+        direct.direct_weight_sm80,
+        "first layer: few input channels",
+        supports=_direct_weight_sm80(4),
+        registers=255,
+        math=MathMode.TF32,
+    ),
+    Configuration(
+        "direct_weight_sm80_tf32x3",
+        WEIGHT,
+        "cuda",
+        direct.direct_weight_sm80,
+        "first layer: few input channels",
+        supports=_direct_weight_sm80(4),
+        registers=255,
+        math=MathMode.TF32X3,
+    ),
+    Configuration(
+        "direct_weight_ffma",
+        WEIGHT,
+        "cuda",
+        direct.direct_weight_ffma,
+        "first layer: few input channels",
+        supports=_direct_weight_ffma,
+    ),
+    Configuration("sk_dilated_ffma", WEIGHT, "cuda", ffma.sk_dilated_ffma, "any shape", tile=TILE_FFMA),
+)

@@ -1,0 +1,61 @@
+"""Tensor maps (TMA descriptors) of the operands of the Hopper convolution kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from alpha.ops.plan import TensorMaps
+from alpha.primitive import Array
+from alpha.runtime.cuda.device import TensorMap
+
+Box = tuple[int, ...]
+
+
+def _element(A: Array) -> str:
+    return "float32" if A.dtype == np.float32 else "uint16"
+
+
+def map_images(name: str, step: int, phases: Box, boxes: tuple[Box, ...]) -> TensorMaps:
+    """Tensor maps of A ([terms,] N, H, W, C) as (C, N, W / step, H[, terms]), one for each phase of the columns.
+
+    Phase p has the columns p, p + step, ...
+    """
+
+    def encode(A: Array) -> Iterator[TensorMap]:
+        N, H, W, C = A.shape[-4:]
+        item = A.dtype.itemsize
+        strides: Box = (H * W * C * item, step * C * item, W * C * item)
+        terms: Box = A.shape[:-4]
+        if terms:
+            strides = (*strides, N * H * W * C * item)
+        for phase, box in zip(phases, boxes, strict=True):
+            dims = (C, N, -(-(W - phase) // step), H, *terms)
+            yield _element(A), A.address + phase * C * item, dims, strides, box
+
+    return TensorMaps(name, ("images", step, phases, boxes), encode)
+
+
+def map_filters(name: str, box: Box) -> TensorMaps:
+    """The tensor map of filters P ([terms,] taps, GN, K) as (K, taps, GN, terms)."""
+
+    def encode(P: Array) -> Iterator[TensorMap]:
+        terms, taps, GN, K = P.shape if P.ndim == 4 else (1, *P.shape)
+        item = P.dtype.itemsize
+        strides = (GN * K * item, K * item, taps * GN * K * item)
+        yield _element(P), P.address, (K, taps, GN, terms), strides, box
+
+    return TensorMaps(name, ("filters", box), encode)
+
+
+def map_weight(box: Box) -> TensorMaps:
+    """The tensor map of W (OC, FH, FW, IC) as (IC, taps, OC, 1)."""
+
+    def encode(W: Array) -> Iterator[TensorMap]:
+        OC, FH, FW, IC = W.shape
+        item = W.dtype.itemsize
+        strides = (IC * item, FH * FW * IC * item, OC * FH * FW * IC * item)
+        yield _element(W), W.address, (IC, FH * FW, OC, 1), strides, box
+
+    return TensorMaps("W", ("weight", box), encode)

@@ -1,0 +1,73 @@
+// Mean and biased variance of each column of X (R, C) of TYPE, in two steps; running statistics move along.
+//
+// statistics: part[0, z, c], part[1, z, c] = mean and sum of squared deviations of column c over segment z,
+// the rows [z rows, (z + 1) rows). A lane sums about its own first value, so that nothing large cancels;
+// lanes meet by the pairwise update of Chan, Golub & LeVeque (1983).
+//   Grid: (ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
+//   Shared memory: two packs and a count a thread. Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 divides C.
+// merge_statistics: the segments' statistics to mean and var (C,), and with running_mean not null
+//   running = (1 - momentum) running + momentum new, the new variance unbiased.
+//   Grid: ceil(C / 32). Block: (32, 16).
+// merge_counted_statistics: likewise, of the hundreds or thousands of parts that a convolution left
+//   (conv2d/sm90/statistics.cuh), of counts[z] rows each. Grid: ceil(C / 2). Block: (2, 256).
+#include "batchnorm/statistics.cuh"
+
+using T = ALPHA_TYPE;
+constexpr int V = ALPHA_VECTOR;
+
+extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
+    statistics(float* __restrict__ part, const T* __restrict__ X, int R, int C, int rows) {
+  __shared__ Statistics<V> shared[COLUMN_THREADS];
+  const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
+  const Segment segment = segment_rows(blockIdx.y, rows, R);
+  Statistics<V> found = {};
+  if (c < C) found = column_moments<V>(X + c, C, segment.start + threadIdx.y, segment.stop, blockDim.y);
+  reduce_lanes(found, shared);
+  if (c < C && threadIdx.y == 0) {
+    float* target = part + size_t(blockIdx.y) * C + c;
+    store_pack(target, found.mean);
+    store_pack(target + size_t(gridDim.y) * C, found.squares);
+  }
+}
+
+// The statistics of `splits` parts of count(z) rows each become those of all rows; a block takes blockDim.x columns.
+template <class Count>
+__device__ __forceinline__ void merge(float* mean, float* var, const float* part, float* running_mean,
+                                      float* running_var, float momentum, int C, int splits, Count count) {
+  __shared__ Statistics<1> shared[COLUMN_THREADS];
+  const int c = blockIdx.x * blockDim.x + threadIdx.x;
+  Statistics<1> found = {};
+  if (c < C)
+    visit_rows(
+        threadIdx.y, splits, blockDim.y,
+        [&](int z) {
+          const float* source = part + size_t(z) * C + c;
+          return Statistics<1>{count(z), load_pack<1>(source), load_pack<1>(source + size_t(splits) * C)};
+        },
+        [&](int, const Statistics<1>& m) { found += m; });
+  reduce_lanes(found, shared);
+  if (c >= C || threadIdx.y > 0) return;
+  const float m = found.mean.v[0], squares = found.squares.v[0], R = found.count;
+  mean[c] = m;
+  var[c] = squares / R;
+  if (!running_mean) return;
+  // not as old + momentum (new - old), which is NaN if both are inf
+  running_mean[c] = (1 - momentum) * running_mean[c] + momentum * m;
+  running_var[c] = (1 - momentum) * running_var[c] + momentum * (squares / (R > 1 ? R - 1 : 1));
+}
+
+extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
+    merge_statistics(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
+                     float* running_mean, float* running_var, float momentum, int R, int C, int rows, int splits) {
+  merge(mean, var, part, running_mean, running_var, momentum, C, splits, [=](int z) {
+    const Segment segment = segment_rows(z, rows, R);
+    return float(segment.stop - segment.start);
+  });
+}
+
+extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
+    merge_counted_statistics(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
+                             const float* __restrict__ counts, float* running_mean, float* running_var, float momentum,
+                             int C, int splits) {
+  merge(mean, var, part, running_mean, running_var, momentum, C, splits, [=](int z) { return counts[z]; });
+}

@@ -1,0 +1,18 @@
+// ConvV2: forward convolution with trimmed filters (Algorithm 1), one output pixel (oh, ow) per block.
+//
+// Y[n, oh, ow, oc] = sum over fh in [fh_s, fh_e), fw in [fw_s, fw_e), ic of X[n, ih_s + fh, iw_s + fw, ic] W[oc, fh, fw, ic]
+// Grid: OH OW ceil(N / BM) ceil(OC / BN). Block, shared memory, macros and needs: sm80/mainloop.cuh with K = IC, GN = OC.
+#include "conv2d/sm80/mainloop.cuh"
+#include "conv2d/shape.cuh"
+
+extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::RESIDENT)
+    conv_v2_sm80(Element* __restrict__ Y, const Element* __restrict__ X, const Element* __restrict__ W,
+                 const int* __restrict__ order, ConvShape s) {
+  const PixelGemm<Element> p = {X, W, Y, s.N, s.IH * s.IW, s.IC, s.OH * s.OW, s.OC, (long)s.FH * s.FW * s.IC, s.IC};
+  run_output_pixel(p, order, [&](int output_pixel) {
+    const int oh = output_pixel / s.OW, ow = output_pixel % s.OW;
+    const Range fh = trimmed_taps(oh, s.IH, s.FH, s.sh, s.ph), fw = trimmed_taps(ow, s.IW, s.FW, s.sw, s.pw);
+    const int ih = oh * s.sh - s.ph + fh.begin, iw = ow * s.sw - s.pw + fw.begin;
+    return TapRectangle{fh.size(), fw.size(), ih * s.IW + iw, fh.begin * s.FW + fw.begin, s.IW, s.FW};
+  });
+}

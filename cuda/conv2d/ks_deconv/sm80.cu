@@ -1,0 +1,22 @@
+// KS-deconv-V2, stages 2 and 3 (Algorithm 2B): input gradient of any stride, one pixel (ih, iw) of dX per block.
+//
+// dX[n, ih, iw, ic] = sum over ch in [ch_s, ch_e), cw in [cw_s, cw_e), oc of
+//                     dY[n, oh_s + ch, ow_s + cw, oc] C[y, x][ch, cw][ic, oc],   (y, x) the residue of (ih, iw)
+// C is stage 1's (ks_deconv/split_filter.cu). The composition of stage 3 is the store: a block writes its own pixel.
+// Grid: IH IW ceil(N / BM) ceil(IC / BN). Block, shared memory, macros and needs: sm80/mainloop.cuh with K = OC, GN = IC.
+#include "conv2d/sm80/mainloop.cuh"
+#include "conv2d/shape.cuh"
+
+extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::RESIDENT)
+    ks_deconv_sm80(Element* __restrict__ dX, const Element* __restrict__ dY, const Element* __restrict__ C,
+                   const int* __restrict__ order, ConvShape s) {
+  const PixelGemm<Element> p = {dY, C, dX, s.N, s.OH * s.OW, s.OC, s.IH * s.IW, s.IC, s.OC, (long)s.IC * s.OC};
+  run_output_pixel(p, order, [&](int output_pixel) {
+    const SplitPixel h = split_pixel(output_pixel / s.IW, s.OH, s.FH, s.sh, s.ph);
+    const SplitPixel w = split_pixel(output_pixel % s.IW, s.OW, s.FW, s.sw, s.pw);
+    const int before = split_before(h.residue, s.FH, s.sh) * s.FW + h.size * split_before(w.residue, s.FW, s.sw);
+    const int pixel = (h.first + h.taps.begin) * s.OW + w.first + w.taps.begin;
+    const int tap = before + h.taps.begin * w.size + w.taps.begin;
+    return TapRectangle{h.taps.size(), w.taps.size(), pixel, tap, s.OW, w.size};
+  });
+}

@@ -1,0 +1,24 @@
+// KS-deconv, stage 1 (Algorithm 2): filters split by residue, rotated, and transposed so that OC is contiguous.
+//
+// W (OC, FH, FW, IC) -> C: for each residue (y, x) its kernel (CH, CW, IC, OC), one after the other; tap (ch, cw) of
+// it is fh = y + (CH - 1 - ch) sh, fw = x + (CW - 1 - cw) sw. Stride 1 is the case of one residue: rot180.
+// Grid: (ceil(IC / 32), ceil(OC / 32), FH FW). Block: (32, 8). Shared memory: a 32 x 33 tile.
+// Macros: ALPHA_TYPE (float, or unsigned short for bfloat16).
+#include "conv2d/shape.cuh"
+
+extern "C" __global__ void __launch_bounds__(256)
+    split_filter(ALPHA_TYPE* __restrict__ C, const ALPHA_TYPE* __restrict__ W, ConvShape s) {
+  __shared__ ALPHA_TYPE tile[32][33];
+  const int tap = split_tap(blockIdx.z / s.FW, blockIdx.z % s.FW, s);
+  const int ic = blockIdx.x * 32 + threadIdx.x;
+  for (int r = threadIdx.y; r < 32; r += 8) {
+    const int oc = blockIdx.y * 32 + r;
+    if (ic < s.IC && oc < s.OC) tile[r][threadIdx.x] = W[((long)oc * s.FH * s.FW + blockIdx.z) * s.IC + ic];
+  }
+  __syncthreads();
+  const int oc = blockIdx.y * 32 + threadIdx.x;
+  for (int r = threadIdx.y; r < 32; r += 8) {
+    const int row = blockIdx.x * 32 + r;
+    if (row < s.IC && oc < s.OC) C[((long)tap * s.IC + row) * s.OC + oc] = tile[threadIdx.x][r];
+  }
+}

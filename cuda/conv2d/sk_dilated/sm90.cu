@@ -1,0 +1,149 @@
+// Sk-dilated-V2 on Hopper: filter gradient (Algorithm 3B), up to TAPS taps of one filter row and one split of G_K per block.
+//
+// dW[oc, fh, fw, ic] = sum over the outputs (oh, ow) whose tap meets the input, over n of
+//                      dY[n, oh, ow, oc] X[n, oh sh + fh - ph, ow sw + fw - pw, ic]
+// A step is 64 of K: TILE_OW neighbouring output pixels of one row x IMAGES = 64 / TILE_OW images, images fastest. The taps of a
+// block share its dY, and those of one residue of fw by sw share an *input-row tile* of TILE_IW pixels of X: the next of them
+// reads IMAGES rows further. dY is loaded in unit steps, X in leaping steps (a tensor map for each phase of sw); TMA gives zeros
+// outside of the map. Both operands have K as their slow axis and are read MN-major.
+// MATH FP16X3, FP16: float32 operands as scaled fp16 terms. dY is converted in the consumers' registers. X is converted in shared
+//   memory by the transform warps, or with PREPARED 1 it comes as fp16 terms (prepare/activation_terms.cu), which is faster if
+//   many blocks read it. FP16X3 has two terms; each step is summed apart and promoted: "float32". FP16 has 11 bits: "tf32".
+// MATH BF16: both operands bfloat16, straight from shared memory.
+// Grid: (ceil(IC / BN), ceil(OC / BM), FH ceil(FW / TAPS) GZ). Each of GZ splits writes its own partial dW (summed by
+// reduce/sum.cu). With BM 64 both warpgroups have the same channels and are ping-pong: they take every second step, and their
+// sums are added in shared memory.
+// Block: two consumer warpgroups and one more, whose first warp is the producer, with one working thread, and whose others are
+// the transform warps. Macros: BM 64 | 128, BN 64 | 128 | 256, TAPS, TILE_OW 1 | 2 | 4 | 8, TILE_IW = TILE_OW + ceil(TAPS / sw) - 1,
+// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1.
+// Shared memory: 1024 + STAGES STAGE bytes. Needs sm_90a, OC % 8 == 0, IC % 8 == 0.
+#include "common/barrier.cuh"
+#include "conv2d/sk_dilated/sm90_transform.cuh"
+#include "conv2d/sk_dilated/sm90_products.cuh"
+
+// The steps of a block: `count` from `first` on, of all (chunk of images, TILE_OW columns, row) of its taps, rows fastest:
+// the blocks of the other filter rows, which read the same rows of X one or two steps sooner or later, find them in the L2 cache.
+struct Steps {
+  int first, count, rows, columns;
+  Range oh, ow;
+
+  __device__ __forceinline__ Steps(const ConvShape& s, int fh, int fw, int z, int GZ)
+      : oh(valid_outputs(fh, s.OH, s.IH, s.sh, s.ph)) {
+    const int last = min(fw + TAPS, s.FW) - 1;  // it begins first, the first tap ends last
+    ow = {valid_outputs(last, s.OW, s.IW, s.sw, s.pw).begin, valid_outputs(fw, s.OW, s.IW, s.sw, s.pw).end};
+    rows = oh.size(), columns = (ow.size() + TILE_OW - 1) / TILE_OW;
+    const int total = rows * columns * ((s.N + IMAGES - 1) / IMAGES);
+    first = (int)((long)total * z / GZ), count = (int)((long)total * (z + 1) / GZ) - first;
+  }
+};
+
+__device__ __forceinline__ void produce(const TensorMap* X, const TensorMap* dY, const ConvShape& s, const Steps& steps,
+                                        const Tiles& tiles, int fh, int fw, int oc0, int ic0) {
+  if (steps.count == 0) return;
+  int row = steps.first % steps.rows, column = steps.first / steps.rows % steps.columns;
+  int chunk = steps.first / steps.rows / steps.columns;
+  for (int i = 0; i < steps.count; i++) {
+    const int h = steps.oh.begin + row, w = steps.ow.begin + column * TILE_OW, n = chunk * IMAGES;
+    const uint32_t tile = tiles.producer_acquire(i, STAGE), full = tiles.full_barrier(i);
+#pragma unroll
+    for (int b = 0; b < BM / CHANNELS; b++) tma_load(tile + b * A_BOX, dY, full, oc0 + b * CHANNELS, n, w, h);
+#pragma unroll
+    for (int q = 0; q < NUM_INPUT_TILES; q++) {
+      const int iw = w * s.sw + fw + q - s.pw, phase = (iw % s.sw + s.sw) % s.sw, x = (iw - phase) / s.sw;
+#pragma unroll
+      for (int b = 0; b < BN / 64; b++) {
+        const uint32_t box = tile + A_BYTES + b * BLOCK + q * B_BOX;
+        const int channel = ic0 + b * 64, ih = h * s.sh + fh - s.ph;
+#pragma unroll
+        for (int part = 0; part < (CONVERTS ? 2 : TERMS); part++)
+          if (PREPARED)
+            tma_load(box + part * TERM_BYTES, X + phase, full, channel, n, x, ih, part);
+          else
+            tma_load(box + part * TERM_BYTES, X + phase, full, channel + part * 32, n, x, ih);
+      }
+    }
+    if (++row == steps.rows) {
+      row = 0;
+      if (++column == steps.columns) column = 0, chunk++;
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    sk_dilated_sm90(float* __restrict__ part, const TensorMap* __restrict__ X, const TensorMap* __restrict__ dY,
+                    const unsigned* __restrict__ absmax_x, const unsigned* __restrict__ absmax_dy, ConvShape s,
+                    int GZ) {
+  ALPHA_DYNAMIC_SHARED(unsigned char, smem);
+  __shared__ __align__(8) uint64_t barriers[3 * ALPHA_STAGES];
+  const Tiles tiles((shared_address(smem) + 1023) & ~1023u, barriers);
+  const Converted converted = {shared_address(barriers + 2 * ALPHA_STAGES)};
+  if (threadIdx.x == 0)
+    for (int i = 0; i < ALPHA_STAGES; i++) mbarrier_init(converted.barrier(i), TRANSFORM_WARPS);
+  __syncthreads();
+  const int tap_groups = (s.FW + TAPS - 1) / TAPS;
+  const unsigned z = blockIdx.z / (s.FH * tap_groups);
+  const int fh = blockIdx.z / tap_groups % s.FH, fw = blockIdx.z % tap_groups * TAPS;
+  const int ic0 = blockIdx.x * BN, oc0 = blockIdx.y * BM;
+  const Steps steps(s, fh, fw, z, GZ);
+  unsigned char* base = smem - shared_address(smem);  // plus a shared address: a pointer
+  if (threadIdx.x >= CONSUMER_GROUPS * 128) {
+    setmaxnreg_decrease<PRODUCER_REGISTERS>();
+    const int transform_warp = threadIdx.x / 32 - CONSUMER_GROUPS * 4 - 1;
+    if (threadIdx.x == CONSUMER_GROUPS * 128) produce(X, dY, s, steps, tiles, fh, fw, oc0, ic0);
+    if (CONVERTS && transform_warp >= 0)
+      convert(transform_warp, base, steps.count, tiles, converted, half_scale(*absmax_x));
+    return;
+  }
+  setmaxnreg_increase<CONSUMER_REGISTERS>();
+  const int group = threadIdx.x / 128, phase_group = group % PING_PONG, first_row = group / PING_PONG * 64;
+  const int channel = first_row + threadIdx.x % 128 / 32 * 16;  // of this warp
+  const float scale = MATH == BF16 ? 1.f : half_scale(*absmax_dy);
+  float sum[TAPS][R] = {};
+  for (int i = phase_group; i < steps.count; i += PING_PONG) {
+    const uint32_t tile = tiles.tile(i);
+    mbarrier_wait(CONVERTS ? converted.barrier(i) : tiles.full_barrier(i), tiles.parity(i));
+    if (IS_FP16) {
+      multiply_fp16_terms(sum, base, tile, channel, scale);
+      tiles.consumer_release(i);
+    } else {
+      start_products(sum, tile, first_row);
+      // The step before is done. Ping-pong: this step is done, too, as the other warpgroup's products keep the tensor cores
+      // busy; ptxas would serialize products that are still under way at this point.
+      constexpr int PENDING = PING_PONG == 2 ? 0 : 1;
+      wgmma_wait<PENDING>();
+      if (i >= PENDING) tiles.consumer_release(i - PENDING);
+    }
+  }
+  wgmma_wait<0>();
+  if (PING_PONG == 2) {  // the second warpgroup's sums join the first's
+    float* others = reinterpret_cast<float*>(smem) + threadIdx.x % 128;
+    named_barrier_sync(1, CONSUMER_GROUPS * 128);  // nobody reads tiles any more
+#pragma unroll
+    for (int i = 0; i < TAPS * R; i++)
+      if (phase_group == 1) others[i * 128] = sum[i / R][i % R];
+    named_barrier_sync(1, CONSUMER_GROUPS * 128);
+    if (phase_group == 1) return;
+#pragma unroll
+    for (int i = 0; i < TAPS * R; i++) sum[i / R][i % R] += others[i * 128];
+  }
+  const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+  Unscale unscale;
+  if (IS_FP16) unscale = Unscale(half_scale(*absmax_x), half_scale(*absmax_dy));
+  float* dW = part + (long)z * s.OC * s.FH * s.FW * s.IC;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const int oc = oc0 + channel + g + 8 * h;
+    if (oc >= s.OC) continue;
+#pragma unroll
+    for (int tap = 0; tap < TAPS; tap++) {
+      if (fw + tap >= s.FW) continue;
+      float* row = dW + (((long)oc * s.FH + fh) * s.FW + fw + tap) * s.IC + ic0;
+#pragma unroll
+      for (int j = 0; j < BN / 8; j++) {
+        const int column = j * 8 + t * 2, e = j * 4 + h * 2;
+        if (ic0 + column < s.IC)
+          *reinterpret_cast<float2*>(row + column) = make_float2(unscale(sum[tap][e]), unscale(sum[tap][e + 1]));
+      }
+    }
+  }
+}

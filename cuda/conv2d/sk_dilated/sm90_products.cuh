@@ -1,0 +1,69 @@
+// The products of a step for all of a block's taps, by how its operands reach the tensor cores (sk_dilated/sm90.cu).
+#pragma once
+#include "common/fp16_terms.cuh"
+#include "common/wgmma.cuh"
+#include "conv2d/sk_dilated/sm90_tile.cuh"
+
+// The A fragment of 16 of K: rows are output channels, so K runs down the rows of the tile. A thread takes
+// (channel g or g + 8, k = 2t, 2t + 1, 2t + 8, 2t + 9); the swizzle keeps these reads off each other's banks.
+__device__ __forceinline__ void load_transposed(const unsigned char* box, int channel, int k0, float scale,
+                                                uint32_t (&hi)[4], uint32_t (&lo)[4]) {
+  const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+  auto at = [&](int c, int k) {
+    return *reinterpret_cast<const float*>(box + k * 128 + (((c >> 2) ^ (k & 7)) << 4) + (c & 3) * 4) * scale;
+  };
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    const int c = channel + g + e % 2 * 8, k = k0 + 2 * t + e / 2 * 8;
+    to_terms<TERMS>(at(c, k), at(c, k + 1), hi[e], lo[e]);
+  }
+}
+
+// The descriptor of 16 of K of a step's X, for a tap.
+__device__ __forceinline__ uint64_t tap_tile(uint32_t x, int tap, int term, int k) {
+  return wgmma_mn_major(
+      x + tap % NUM_INPUT_TILES * B_BOX + term * TERM_BYTES + (tap / NUM_INPUT_TILES * IMAGES + k * 16) * 128, BLOCK);
+}
+
+// All taps' products of a step, dY split in registers: done when it returns.
+__device__ __forceinline__ void multiply_fp16_terms(float (&sum)[TAPS][R], const unsigned char* base, uint32_t tile,
+                                                    int channel, float scale) {
+  const unsigned char* box = base + tile + channel / 32 * A_BOX;
+  uint32_t hi[STEPS][4], lo[STEPS][4];
+  float block[R];
+#pragma unroll
+  for (int tap = 0; tap < TAPS; tap++) {
+#pragma unroll
+    for (int k = 0; k < STEPS; k++) {
+      if (tap == 0) load_transposed(box, channel % 32, k * 16, scale, hi[k], lo[k]);  // the last products are under way
+      if (tap == 0 || k == 0) wgmma_fence();
+      const uint64_t b_hi = tap_tile(tile + A_BYTES, tap, 0, k);
+      if (TERMS == 2) {
+        wgmma_f16<1>(block, lo[k], b_hi, k != 0);
+        wgmma_f16<1>(block, hi[k], tap_tile(tile + A_BYTES, tap, 1, k), 1);
+        wgmma_f16<1>(block, hi[k], b_hi, 1);
+      } else {
+        wgmma_f16<1>(sum[tap], hi[k], b_hi, 1);
+      }
+      if (tap == 0 || k == STEPS - 1) wgmma_commit();
+    }
+    if (TERMS == 2) {
+      wgmma_wait<0>();
+#pragma unroll
+      for (int r = 0; r < R; r++) sum[tap][r] += block[r];
+    }
+  }
+  wgmma_wait<0>();
+}
+
+// The same straight from shared memory: under way when it returns. M = 64: one block of 64 channels.
+__device__ __forceinline__ void start_products(float (&sum)[TAPS][R], uint32_t tile, int channel) {
+  wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < STEPS; k++)
+#pragma unroll
+    for (int tap = 0; tap < TAPS; tap++)
+      wgmma_bf16<1, 1>(sum[tap], wgmma_mn_major(tile + channel / 64 * A_BOX + k * 2048, A_BOX),
+                       tap_tile(tile + A_BYTES, tap, 0, k), 1);
+  wgmma_commit();
+}

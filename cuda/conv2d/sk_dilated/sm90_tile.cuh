@@ -1,0 +1,34 @@
+// The tile of the Hopper kernel of Sk-dilated: its macros as constants, its pipeline (sk_dilated/sm90.cu).
+#pragma once
+#include "common/math_mode.cuh"
+#include "common/tma.cuh"
+#include "conv2d/sm90/pipeline.cuh"
+#include "conv2d/shape.cuh"
+
+constexpr MathMode MATH = ALPHA_MATH;
+constexpr bool IS_FP16 = in_fp16_terms(MATH), PREPARED = ALPHA_PREPARED, CONVERTS = IS_FP16 && !PREPARED;
+constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TAPS = ALPHA_TAPS, TILE_OW = ALPHA_TILE_OW,
+              TILE_IW = ALPHA_TILE_IW;
+constexpr int NUM_INPUT_TILES = ALPHA_NUM_INPUT_TILES, CONSUMER_GROUPS = 2, THREADS = 128 * (CONSUMER_GROUPS + 1),
+              PING_PONG = 128 / BM, R = BN / 2;
+constexpr int BK = 64, STEPS = BK / 16, IMAGES = BK / TILE_OW;
+constexpr int CHANNELS = MATH == BF16 ? 64 : 32;                  // of dY in 128 bytes
+constexpr int A_BOX = BK * 128, A_BYTES = BM / CHANNELS * A_BOX;  // dY
+// X: BLOCKs of 64 channels of 16 bits make a term. Floats fill two: channels 0 .. 31 of each 64 the first, 32 .. 63 the second.
+constexpr int B_BOX = TILE_IW * IMAGES * 128, BLOCK = NUM_INPUT_TILES * B_BOX, TERM_BYTES = BN / 64 * BLOCK;
+constexpr int STAGE = A_BYTES + (CONVERTS ? 2 : TERMS) * TERM_BYTES;
+// Transform warps that make two terms need more than 24 registers; the three warpgroups have 3 x 168.
+constexpr int TRANSFORM_WARPS = 3, CONSUMER_REGISTERS = CONVERTS && TERMS == 2 ? 232 : 240,
+              PRODUCER_REGISTERS = 3 * 168 - 2 * CONSUMER_REGISTERS;
+static_assert(ALPHA_STAGES >= 2, "a warpgroup holds a step until its next, or the other's, has begun");
+static_assert(PING_PONG == 1 || ALPHA_STAGES * STAGE >= TAPS * R * 128 * 4, "a warpgroup's sums fit the tiles");
+static_assert(IMAGES % 8 == 0, "the pixels of an input-row tile are whole groups of 8 rows");
+
+using Tiles = Pipeline<STAGE, ALPHA_STAGES, CONSUMER_GROUPS / PING_PONG>;
+
+// A barrier for each stage, where the transform warps arrive once its X is fp16 terms.
+struct Converted {
+  uint32_t barriers;
+
+  __device__ __forceinline__ uint32_t barrier(int i) const { return barriers + i % ALPHA_STAGES * 8; }
+};

@@ -1,0 +1,39 @@
+// The transform warps: they convert X from the floats that TMA has brought to fp16 terms, in place (sk_dilated/sm90.cu).
+#pragma once
+#include "common/fp16_terms.cuh"
+#include "conv2d/sk_dilated/sm90_tile.cuh"
+
+// Converts 4 of 8 rows of 64 channels: where two boxes of 32 floats lay, one or two terms of 64 fp16 will lie. A thread takes 8
+// channels of a row, by shared addresses: `from` and `from ^ 16` its floats, `to` its fp16 terms.
+__device__ __forceinline__ void convert_rows(unsigned char* base, uint32_t from, uint32_t to, float scale) {
+  const float4 u = *reinterpret_cast<const float4*>(base + from),
+               v = *reinterpret_cast<const float4*>(base + (from ^ 16));
+  uint32_t hi[4], lo[4];
+  to_terms<TERMS>(u.x * scale, u.y * scale, hi[0], lo[0]);
+  to_terms<TERMS>(u.z * scale, u.w * scale, hi[1], lo[1]);
+  to_terms<TERMS>(v.x * scale, v.y * scale, hi[2], lo[2]);
+  to_terms<TERMS>(v.z * scale, v.w * scale, hi[3], lo[3]);
+  __syncwarp();  // all have read
+  *reinterpret_cast<uint4*>(base + to) = make_uint4(hi[0], hi[1], hi[2], hi[3]);
+  if (TERMS == 2) *reinterpret_cast<uint4*>(base + to + TERM_BYTES) = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+}
+
+// A transform warp's share of each step's X, 8 rows at a time. Eight neighbouring threads are in rows r and r ^ 5, so that the
+// swizzle keeps their reads of every other 16 bytes, and their writes of half a row, off each other's banks.
+__device__ __forceinline__ void convert(int transform_warp, unsigned char* base, int steps, const Tiles& tiles,
+                                        const Converted& converted, float scale) {
+  const int lane = threadIdx.x & 31, vector = lane & 3, box = lane >> 3 & 1, row = (lane >> 4) ^ (lane >> 2 & 1) * 5;
+  const uint32_t from = box * TERM_BYTES + row * 128 + (((2 * vector) ^ row) << 4);
+  const uint32_t to = row * 128 + (((4 * box + vector) ^ row) << 4);
+  for (int i = 0; i < steps; i++) {
+    const uint32_t x = tiles.consumer_wait(i) + A_BYTES;
+#pragma unroll 1
+    for (uint32_t rows = x + transform_warp * 1024; rows < x + TERM_BYTES; rows += TRANSFORM_WARPS * 1024) {
+      convert_rows(base, rows + from, rows + to, scale);
+      convert_rows(base, (rows + from) ^ 0x120, (rows + to) ^ 0x120, scale);  // row ^ 2
+    }
+    fence_proxy_async();
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(converted.barrier(i));
+  }
+}

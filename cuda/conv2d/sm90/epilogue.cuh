@@ -1,0 +1,63 @@
+// The epilogue: sums are scaled back, get bias and activation, and are stored as floats or bfloat16 (sm90/mainloop.cuh).
+#pragma once
+#include "common/bfloat16.cuh"
+#include "common/fp16_terms.cuh"
+#include "common/quad.cuh"
+#include "conv2d/sm90/tile.cuh"
+
+// Scales a sum back, adds the bias and activates: what is stored, before it is rounded to bfloat16.
+struct Epilogue {
+  const GemmProblem& p;
+  int j0, columns;
+  Unscale unscale;
+
+  __device__ __forceinline__ Epilogue(const GemmProblem& p, int j0) : p(p), j0(j0), columns(p.GN - j0) {
+    if (IS_FP16) unscale = Unscale(half_scale(*p.absmax_a), half_scale(*p.absmax_b));
+  }
+  // In offset, of a column of the tile and of the next.
+  __device__ __forceinline__ float2 operator()(float* sum, int column) const {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      if (IS_FP16) sum[i] = unscale(sum[i]);
+      if (!ALPHA_EPILOGUE) continue;
+      if (p.bias != nullptr && column < columns) sum[i] += p.bias[hide_from_optimizer(j0 + column + i)];
+      sum[i] = sum[i] > 0 ? sum[i] : p.slope * sum[i];
+    }
+    return make_float2(sum[0], sum[1]);
+  }
+};
+
+// Applies the epilogue to 64 rows of a warpgroup and stores them: row_of(row) is the address of a row, or null.
+template <class RowOf>
+__device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProblem& p, int j0, RowOf row_of) {
+  const int thread = hide_from_optimizer(threadIdx.x), g = thread % 32 / 4, t = thread % 4, columns = p.GN - j0;
+  const Epilogue epilogue(p, j0);
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    Output* c = row_of(thread % 128 / 32 * 16 + g + 8 * h);
+    auto pair = [&](int j) { return epilogue(&sum[j * 4 + h * 2], j * 8 + t * 2); };  // of the j-th 8 columns
+    if constexpr (MATH == BF16) {
+#pragma unroll
+      for (int j = 0; j < BN / 8; j += 4) {  // four neighbours' pairs of one 8 columns become one thread's
+        uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          const float2 y = pair(j + i);
+          v[i] = narrow_pair(y.x, y.y);
+        }
+        transpose_quad(v, t);
+        const int column = (j + t) * 8;
+        if (c != nullptr && column < columns)
+          *reinterpret_cast<uint4*>(c + column) = make_uint4(v[0], v[1], v[2], v[3]);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < BN / 8; j += 2) {  // and of floats, four contiguous ones
+        const float2 first = pair(j), second = pair(j + 1);
+        const float4 v = gather_quad(first, second, t);
+        const int column = j * 8 + t * 4;
+        if (c != nullptr && column < columns) *reinterpret_cast<float4*>(c + column) = v;
+      }
+    }
+  }
+}

@@ -1,0 +1,66 @@
+// The products of one tap, by how its operands reach the tensor cores (sm90/mainloop.cuh).
+#pragma once
+#include "common/fp16_terms.cuh"
+#include "common/ldmatrix.cuh"
+#include "common/wgmma.cuh"
+#include "conv2d/sm90/tile.cuh"
+
+// The A fragment of 16 of K for a warp's 16 rows, in fp16 terms. A thread holds floats t and t + 4 of each 8 (as for tf32);
+// they go where the instruction expects 2t and 2t + 1, and prepare/filter_terms.cu orders B alike.
+__device__ __forceinline__ void load_fp16_terms(uint32_t rows, int k, float scale, uint32_t (&hi)[4],
+                                                uint32_t (&lo)[4]) {
+  const int lane = threadIdx.x & 31, matrix = lane >> 3, i = lane & 7;
+  const uint32_t box = rows + k / 2 * A_BOX + ((matrix & 1) * 8 + i) * 128;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    uint32_t v[4];
+    ldmatrix_x4(v, box + (((k % 2 * 4 + half * 2 + (matrix >> 1)) ^ i) << 4));
+#pragma unroll
+    for (int e = 0; e < 2; e++)
+      to_terms<TERMS>(__uint_as_float(v[e]) * scale, __uint_as_float(v[e + 2]) * scale, hi[half * 2 + e],
+                      lo[half * 2 + e]);
+  }
+}
+
+// One tap's products of 64 rows of a warpgroup, from the rows of A at `rows` on: done when it returns.
+__device__ __forceinline__ void multiply_fp16_terms(float (&sum)[R], uint32_t rows, uint32_t b, float scale) {
+  float block[R];
+  uint32_t hi[STEPS][4], lo[STEPS][4];
+#pragma unroll
+  for (int k = 0; k < STEPS; k++) {
+    load_fp16_terms(rows + threadIdx.x % 128 / 32 * 16 * 128, k, scale, hi[k],
+                    lo[k]);  // the last products are under way
+    wgmma_fence();
+    const uint64_t b_hi = wgmma_k_major(b + k * 32);
+    if (TERMS == 2) {
+      wgmma_f16<0>(block, lo[k], b_hi, k != 0);
+      wgmma_f16<0>(block, hi[k], wgmma_k_major(b + TERM_BYTES + k * 32), 1);
+      wgmma_f16<0>(block, hi[k], b_hi, 1);
+    } else {
+      wgmma_f16<0>(sum, hi[k], b_hi, 1);
+    }
+    wgmma_commit();
+  }
+  wgmma_wait<0>();
+  if (TERMS == 2) {
+#pragma unroll
+    for (int r = 0; r < R; r++) sum[r] += block[r];
+  }
+}
+
+// The same for operands that the tensor cores read from shared memory themselves; all rows of a warpgroup, under way after it.
+__device__ __forceinline__ void start_products(float (&sum)[MI][R], uint32_t rows, uint32_t b) {
+  wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < STEPS; k++)
+#pragma unroll
+    for (int m = 0; m < MI; m++) {
+      const uint64_t a_tile = wgmma_k_major(rows + m * 64 * 128 + k * 32);
+      if (MATH == TF32)
+        wgmma_tf32(sum[m], a_tile, wgmma_k_major(b + k * 32), 1);
+      else
+        wgmma_bf16<0, B_MN>(sum[m], a_tile, B_MN ? wgmma_mn_major(b + k * 2048, 64 * 128) : wgmma_k_major(b + k * 32),
+                            1);
+    }
+  wgmma_commit();
+}

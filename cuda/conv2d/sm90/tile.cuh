@@ -1,0 +1,101 @@
+// The tile of the Hopper kernels of ConvV2 and KS-deconv: its macros as constants, its taps, its problem (sm90/mainloop.cuh).
+#pragma once
+#include "common/math_mode.cuh"
+#include "common/tma.cuh"
+#include "conv2d/sm90/pipeline.cuh"
+#include "conv2d/shape.cuh"
+
+constexpr MathMode MATH = ALPHA_MATH;
+constexpr bool IS_FP16 = in_fp16_terms(MATH);
+constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TILE_OW = ALPHA_TILE_OW, TILE_IW = ALPHA_TILE_IW;
+constexpr bool HAS_HALO = TILE_IW > TILE_OW, B_MN = ALPHA_B_MN, SPLIT_K = ALPHA_SPLIT_K, STATISTICS = ALPHA_STATISTICS;
+constexpr int CONSUMER_GROUPS = 2, MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
+// With one block per SM the producer is a warpgroup, so that registers can be moved from it to the consumers. With two
+// blocks per SM the producer is a warp, and a thread has 96 registers.
+constexpr bool MOVE_REGISTERS = ALPHA_BLOCKS == 1;
+constexpr int THREADS = 128 * CONSUMER_GROUPS + (MOVE_REGISTERS ? 128 : 32);
+constexpr int BK = MATH == TF32 ? 32 : 64,
+              STEPS = MATH == TF32 ? 4 : BK / 16;  // K of a stage, and its wgmma instructions
+constexpr int A_BOXES = IS_FP16 ? 2 : 1, A_BOX = TILE_IW * IMAGES * 128, TERM_BYTES = BN * 128,
+              B_BYTES = TERMS * TERM_BYTES;
+static_assert(BM % TILE_OW == 0 && IMAGES % 8 == 0, "the pixels of an input-row tile are whole groups of 8 rows");
+static_assert(TILE_IW * IMAGES >= BM, "a tap reads BM rows");
+template <MathMode>
+struct OutputOf {
+  using Type = float;
+};
+template <>
+struct OutputOf<BF16> {
+  using Type = uint16_t;
+};
+using Output = OutputOf<MATH>::Type;
+
+using PipelineA = Pipeline<A_BOXES * A_BOX, ALPHA_A_STAGES, CONSUMER_GROUPS>;
+using PipelineB = Pipeline<B_BYTES, ALPHA_B_STAGES, CONSUMER_GROUPS>;
+
+// Returns x, hidden from the optimiser: values derived from it are computed after the main loop, and do not stay live across it.
+__device__ __forceinline__ int hide_from_optimizer(int x) {
+  if (!MOVE_REGISTERS) asm volatile("" : "+r"(x));
+  return x;
+}
+
+// The taps of an output tile: `rows` x `columns`. A is read at (row + r, column + c), column counting input columns, which may be
+// negative; B at tap + r tap_row + c tap_column. Input columns `step` apart are neighbours in one map of A;
+// the map of tap column c is map + (residue + c) % step.
+struct TileTaps {
+  int rows, columns, row, column, tap, tap_row, tap_column, step, residue, map;
+
+  __device__ __forceinline__ int input_tiles() const { return HAS_HALO ? min(step, columns) : columns; }
+  // The number of taps that share the input-row tile which begins with tap column c.
+  __device__ __forceinline__ int taps(int c) const { return HAS_HALO ? (columns - c + step - 1) / step : 1; }
+};
+
+// A work tile: the output tile that begins with `output_pixel`, or with SPLIT_K 1 one of the `num_splits` splits of its K (the
+// paper's G_Z, section IV.C). `workspace_slot` is the place of its first split among the splits of all tiles.
+struct WorkTile {
+  int output_pixel, split, num_splits, workspace_slot;
+};
+
+// Calls run(row, first, from, to) for each input-row tile of a work tile: filter row, first tap column, and its part of K.
+template <class Run>
+__device__ __forceinline__ void each_input_tile(const TileTaps& taps, const WorkTile& work, int K, Run run) {
+  const int across = (K + BK - 1) / BK, all = taps.rows * taps.input_tiles() * across;
+  const int begin = all * work.split / work.num_splits, end = all * (work.split + 1) / work.num_splits;
+  int i = 0;
+  for (int row = 0; row < taps.rows; row++)
+    for (int first = 0; first < taps.input_tiles(); first++, i += across)
+      if (!SPLIT_K)
+        run(row, first, 0, K);
+      else if (begin < i + across && i < end)
+        run(row, first, max(begin - i, 0) * BK, min((end - i) * BK, K));
+}
+
+// Staggered row order: a tile begins with the filter row whose map row is a multiple of the number of rows. So neighbouring
+// tiles, which run at the same time, read a shared row of A at the same time, and it comes from memory once.
+__device__ __forceinline__ int staggered_row(const TileTaps& taps, int row) {
+  const int r = (row - taps.row) % taps.rows;
+  return r < 0 ? r + taps.rows : r;
+}
+
+// The output pixels of a tile: first + i step for i < count; the others are outside of the map.
+struct OutputPixels {
+  int first, step, count;
+};
+
+struct GemmProblem {
+  const TensorMap *A, *B;
+  const unsigned *absmax_a, *absmax_b;  // fp16 terms: bits of the largest magnitude of A and of the source of B
+  const float* bias;                    // (GN,) or null
+  float slope;
+  Output* C;
+  float* workspace;  // partial sums, BM x BN for each slot and tile of images and output channels, or null
+  // Two for each of these tiles, at the tile's first slot: how many splits have arrived, and how many have left their sums.
+  // They are zeros before and after.
+  unsigned* semaphores;
+  int N, K, output_pixels, GN, FW, sw;
+  int num_work_tiles, raster_order;  // raster_order: 0 | 1, see run_output_tiles
+  // With STATISTICS 1: (2, statistics_parts, GN) and (statistics_parts,). There is one part per block among those that share
+  // output channels, or with SPLIT_K 1 one per tile of output pixels and images.
+  float *statistics, *statistics_counts;
+  int statistics_parts, columns;  // of the map of C
+};
