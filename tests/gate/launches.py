@@ -190,7 +190,7 @@ def run_large(on: CudaDevice) -> None:
 def networks() -> tuple[nn.Module, ...]:
     statistics = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1),
-        nn.Conv2d(64, 64, 3, 2, 1, bias=False, statistics=True),
+        nn.Conv2d(64, 64, 3, 2, 1, bias=False),
         nn.BatchNorm2d(64),
         nn.Flatten(),
         nn.Linear(64 * 16 * 16, 10),
