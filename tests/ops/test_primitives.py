@@ -12,8 +12,9 @@ from helpers import assert_close
 import alpha
 from alpha.errors import DeviceError
 from alpha.ops.conv2d.shape import conv_shape
-from alpha.ops.optimizer import AdamRule, SgdRule
 from alpha.ops.pool2d import PoolShape
+from alpha.optim.adam import AdamRule
+from alpha.optim.sgd import SgdRule
 from alpha.primitive import REGISTRY, Array, Primitive, primitive
 from alpha.rng import Stream
 from alpha.runtime.recording import StepValue
