@@ -116,8 +116,9 @@ class ActivationRow:
 
     @property
     def in_place(self) -> list[Settings]:
-        """The settings with `inplace`, if it is an argument."""
-        return [{**settings, "inplace": True} for settings in self.settings if "inplace" in self.arguments]
+        """The settings with `inplace`, if that is offered."""
+        row = self.arguments.get("inplace")
+        return [] if row is None or row.refused else [{**settings, "inplace": True} for settings in self.settings]
 
     def of_function(self) -> FunctionRow:
         arguments = {"x": changes(IMAGE + 1), **self.arguments}
