@@ -284,9 +284,9 @@ class Tensor:
 
     def reshape(self, *shape: int | tuple[int, ...]) -> Tensor:
         """A view of the same memory, C order; one length may be -1."""
-        from alpha.ops.layout import reshape
+        from alpha.ops.layout import view
 
-        return reshape(self, _lengths(shape))
+        return view(self, _lengths(shape))
 
     def __getitem__(self, index: Any) -> Tensor:
         """Rows of the leading axis, contiguous: `x[3]` or `x[8:16]`, a view. `TypeError` for other kinds of index."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd import Function
-from alpha.nn.module import Module
+from alpha.module import Module
 from alpha.numerics import computed_precision, get_precision
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.matmul import Linear, Matmul

@@ -15,6 +15,8 @@ from alpha.primitive import Array
 from alpha.runtime.recording import again
 from alpha.tensor import Tensor
 
+__all__ = ["Optimizer"]
+
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[Group]
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.nn.module import Module
+from alpha.module import Module
 from alpha.optim.optimizer import Optimizer
 from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor

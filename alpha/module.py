@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from alpha.errors import CheckpointError
-from alpha.nn.state import StateDict, read_state
 from alpha.numerics import BFLOAT16
 from alpha.runtime import Device, get_device
+from alpha.state_dict import StateDict, read_state
 from alpha.tensor import DTypeLike, Tensor, as_dtype, tensor
+
+__all__ = ["Buffer", "Module", "Parameter"]
 
 Self = TypeVar("Self", bound="Module")
 PreHook = Callable[["Module", tuple[Any, ...]], Any]
