@@ -48,6 +48,7 @@ from alpha.ops.matmul_cuda import Product, ffma  # noqa: E402
 from alpha.runtime.cuda import emulated_compiler  # noqa: E402
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402
 from alpha.runtime.cuda.device import CudaDevice  # noqa: E402
+from alpha.runtime.cuda.driver_dry import DryDevice  # noqa: E402
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver  # noqa: E402
 
 FOLDERS = ("conv2d", "matmul")
@@ -310,7 +311,7 @@ def rows() -> tuple[Any, ...]:
 @functools.cache
 def _launches(name: str) -> tuple[Any, ...]:
     row = next(v for v in VARIANTS if v.name == name)
-    on = CudaDevice(conv2d_geometry.RecordingDriver("sm_90a"))
+    on = DryDevice.of("sm_90a")
     for s in (*conv2d_geometry.of(row), *filter(None, [conv2d_geometry.whole(row)])):
         _launch(row, s, on, on.zeros)
     return tuple(x for x in on.driver.launches if x.source.split("/")[0] in FOLDERS)
@@ -327,7 +328,7 @@ def units() -> dict[str, set[tuple[str, ...]]]:
     for row in rows():
         for x in _launches(row.name):
             found.setdefault(x.source, set()).add(x.options)
-    on = CudaDevice(conv2d_geometry.RecordingDriver("sm_90a"))
+    on = DryDevice.of("sm_90a")
     for p, one_b in _products():
         ffma(p, on.zeros(_shapes(p, one_b)[0], np.float32), on.zeros(_shapes(p, one_b)[1], np.float32))
     for x in on.driver.launches:
