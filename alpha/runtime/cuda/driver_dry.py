@@ -11,20 +11,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from alpha.errors import DeviceError
+from alpha.runtime import recording
 from alpha.runtime.arena import Growth
 from alpha.runtime.cuda.architectures import properties_of
 from alpha.runtime.cuda.cache import source_root
+from alpha.runtime.cuda.compilers import Unit
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory
 from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
 
-Unit: TypeAlias = tuple[str, tuple[str, ...]]  # a file below cuda/ and the options of the compiler
 TOTAL_BYTES = 1 << 50
 FIRST_ADDRESS = 1 << 32
 
@@ -66,6 +67,11 @@ class Launch:
 def _size(dim: tuple[int, int, int]) -> str:
     x, y, z = dim
     return f"{x}x{y}x{z}" if z > 1 else f"{x}x{y}" if y > 1 else f"{x}"
+
+
+def dry_properties(arch: str) -> DeviceProperties:
+    """Those of a GPU of `arch`, one of ARCHITECTURES, of more memory than any step needs."""
+    return properties_of(arch, DryDriver.name, TOTAL_BYTES)
 
 
 class DryDriver:
@@ -116,7 +122,7 @@ class DryDriver:
 
     def download(self, target: HostArray, address: int) -> None:
         if not self._readable:
-            raise DeviceError("values are read on the host, but nothing is computed")
+            raise DeviceError(f"values are read on the host, at {recording.place()}, but nothing is computed")
         target.fill(0)
 
     def pinned(self, nbytes: int) -> HostArray:
@@ -142,6 +148,9 @@ class DryDriver:
 
     def compile(self, source: Path, options: Sequence[str]) -> Any:
         return source.relative_to(source_root()).as_posix(), tuple(options)
+
+    def is_compiled(self, source: Path, options: Sequence[str]) -> bool:
+        return True
 
     def load(self, artefact: Any) -> Any:
         return artefact
@@ -190,7 +199,7 @@ class DryDevice(CudaDevice):
     @classmethod
     def of(cls, arch: str, misaligned_by: int = 0) -> DryDevice:
         """A GPU of `arch`, one of ARCHITECTURES, whose arrays are read as zeros."""
-        return cls(DryDriver(properties_of(arch, DryDriver.name, TOTAL_BYTES), misaligned_by=misaligned_by))
+        return cls(DryDriver(dry_properties(arch), misaligned_by=misaligned_by))
 
     @classmethod
     @functools.cache

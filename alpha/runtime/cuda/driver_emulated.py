@@ -21,7 +21,7 @@ from alpha import config
 from alpha.errors import DeviceError
 from alpha.runtime.arena import Growth
 from alpha.runtime.cuda.architectures import ARCHITECTURES, properties_of
-from alpha.runtime.cuda.cache import compile_cached
+from alpha.runtime.cuda.cache import compile_cached, is_cached
 from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory
 from alpha.runtime.cuda.emulated_compiler import EmulatedCompiler, kernel_line
 from alpha.runtime.cuda.emulated_memory import MAX_THREADS, TOTAL_BYTES, FiberStacks, GuardedMemory
@@ -148,6 +148,9 @@ class EmulatedDriver:
 
     def compile(self, source: Path, options: Sequence[str]) -> Path:
         return compile_cached(self._compiler, source, options)
+
+    def is_compiled(self, source: Path, options: Sequence[str]) -> bool:
+        return is_cached(self._compiler, source, options)
 
     def load(self, artefact: Path) -> ctypes.CDLL:
         try:
