@@ -14,8 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import batches
-from launches import record
-from recorder import Launch
+from launches import Launch, record
 
 from alpha.runtime.cuda.compile import find_nvcc, nvcc_version
 

@@ -11,13 +11,13 @@ import functools
 import launches
 import pytest
 import resources
-from launches import GPUS
-from recorder import Launch
+from launches import GPUS, Launch
 
 from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.primitive import REGISTRY
+from alpha.runtime.cuda.architectures import ARCHITECTURES
 from alpha.runtime.cuda.cache import source_root
-from alpha.runtime.cuda.driver_emulated import ARCHITECTURES, DEFAULT_ARCH
+from alpha.runtime.cuda.driver_emulated import DEFAULT_ARCH
 from alpha.runtime.cuda.emulated_compiler import entries
 
 needs_nvcc = pytest.mark.skipif(
