@@ -259,9 +259,11 @@ class Module:
             target._version.bump("load_state_dict")
 
     def summary(self, input_shape: tuple[int, ...]) -> str:
-        """A table of layers: output shape, parameters, FLOPs, activations kept for backward.
+        """A table of layers, from one forward pass on zeros in the precision in force; the module stays as it was.
 
-        One forward pass on zeros, in the precision in force, which leaves the module as it was.
+        Its columns are the shape of the output, the parameters, the operations of convolutions and matrix products in
+        millions, the share of a convolution's products that meet a zero and are skipped, the bytes that operators read
+        and write, and the bytes of activations that are kept for the backward pass. K, M and G are KiB, MiB and GiB.
 
         Args:
             input_shape: (N, H, W, C) of a batch, or whatever `forward` takes.
