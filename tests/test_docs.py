@@ -67,8 +67,8 @@ def test_conv_v2(shape: tuple[Any, ...]) -> None:
     s, X, W, _ = _case(shape)
     Y, step = reference.forward(X, W, s), (s.sh, s.sw, s.ph, s.pw)
     np.testing.assert_allclose(page["conv_v2"](X, W, *step), Y, atol=1e-12)
-    for PW in (1, 2, 4):
-        np.testing.assert_allclose(page["conv_v2_bands"](X, W, *step, PW), Y, atol=1e-12)
+    for TILE_OW in (1, 2, 4):
+        np.testing.assert_allclose(page["conv_v2_input_row_tiles"](X, W, *step, TILE_OW), Y, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -90,7 +90,7 @@ def test_sk_dilated(shape: tuple[Any, ...]) -> None:
     s, X, _, dY = _case(shape)
     dW, step = reference.backward_weight(X, dY, s), (s.FH, s.FW, s.sh, s.sw, s.ph, s.pw)
     np.testing.assert_allclose(page["sk_dilated"](X, dY, *step), dW, atol=1e-12)
-    np.testing.assert_allclose(page["in_segments"](X, dY, 3, *step), dW, atol=1e-12)
+    np.testing.assert_allclose(page["split_k"](X, dY, 3, *step), dW, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -104,7 +104,7 @@ def test_first_layers(shape: tuple[Any, ...]) -> None:
     )
 
 
-def test_halves() -> None:
+def test_fp16_terms() -> None:
     """A product of matrices is a 1x1 convolution; the errors are those that the page derives."""
     page = _run("fp16_terms")
     rng = np.random.default_rng(0)
@@ -115,7 +115,7 @@ def test_halves() -> None:
     assert 2.5e-4 < _relative(page["multiply"](A, B, 1), exact) < 3.3e-4
     assert _relative(page["multiply"](A * 2.0**90, B * 2.0**-80, 2) / 1024, exact) < 5e-7
 
-    x, (found, scale) = A.ravel(), page["planes"](A.ravel(), 2)
+    x, (found, scale) = A.ravel(), page["fp16_terms"](A.ravel(), 2)
     assert 2**14 <= np.abs(x).max() * scale < 2**15
     bound = np.maximum(2.0**-22 * np.abs(x), 2.0**-39 * np.abs(x).max())
     assert np.all(np.abs(x - sum(found).astype(float) / scale) <= bound)

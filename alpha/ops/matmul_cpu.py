@@ -11,9 +11,9 @@ from alpha.primitive import Array
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
-ONE_THREAD = 1 << 16  # operations; for so few BLAS takes no second thread
-LEAST_FLOPS = 1 << 23  # of a piece; some 0.1 milliseconds
-LEAST_ROWS = 256  # of a piece: BLAS packs the other operand again for each
+ONE_THREAD = 1 << 16  # operations; for so few BLAS uses no second thread
+LEAST_FLOPS = 1 << 23  # of a part of the product; some 0.1 milliseconds
+LEAST_ROWS = 256  # of a part: BLAS packs the other operand again for each part
 MOST_PIECES = 32
 
 

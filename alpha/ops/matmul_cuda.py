@@ -1,4 +1,4 @@
-"""Matrix products on CUDA: tensor-core rows of the convolution table where they pay, else FFMA.
+"""Matrix products on CUDA: the tensor-core kernels of the convolutions if they are faster, otherwise FFMA.
 
 A product is a 1 x 1 convolution of a 1 x 1 map:
 
@@ -6,8 +6,8 @@ A product is a 1 x 1 convolution of a 1 x 1 map:
     A B     A (M, K), B (K, N)   conv2d_backward_input   dY = A (M, 1, 1, K), W = B (K, 1, 1, N) -> dX (M, 1, 1, N)
     A^T B   A (K, M), B (K, N)   conv2d_backward_weight  X = B (K, 1, 1, N), dY = A (K, 1, 1, M) -> dW (M, 1, 1, N)
 
-A^T B^T is none of them, and a batch is left to FFMA. So are rows on FFMA: cuda/matmul does the same, and cuts a long
-K in all of the products.
+A^T B^T is none of them, and a batch runs on FFMA. A convolution on FFMA is not used: cuda/matmul does the same, and
+splits a long K for all of the products.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from alpha.runtime import Device
 
 LARGE, SMALL, DEPTH = (128, 64), (64, 64), 16  # a block's tile of Y, and its step along K
 THREADS = 256
-FFMA = "matmul"  # cuda/matmul among the rows
+FFMA = "matmul"  # the name of cuda/matmul among the kernel configurations
 LEAST_LENGTH = 8  # of M, N and K on tensor cores
 
-# Tensor cores pay from so many operations on; twice that where passes prepare the operands (their scale and their
-# planes), which takes some 20 microseconds of a Hopper GPU. docs/benchmarks.md has both sides of it.
+# Tensor cores are faster from this number of operations on. With fp16 terms it is twice that, because their scale and
+# the conversion take some 20 microseconds of a Hopper GPU. docs/benchmarks.md has products below and above it.
 LEAST_FLOPS = 1 << 29
-# The rate of a full grid of a float32 row over that of FFMA, by compute capability: half the ratio of the peaks, three
-# tensor-core products to one of FFMA; sm_100 runs sm_80's instructions. Elsewhere (sm_86, sm_89, sm_120) one tf32
-# product takes as long as FFMA's.
+# The rate of a full grid in float32 on tensor cores divided by that of FFMA, by compute capability: half the ratio of
+# the peaks, with three tensor-core products for one of FFMA. sm_100 runs sm_80's instructions. On other GPUs (sm_86,
+# sm_89, sm_120) one tf32 product takes as long as one of FFMA.
 GAIN = {(8, 0): 1.3, (9, 0): 2.5, (10, 0): 1.3}
 GAIN_ELSEWHERE = 0.3
-TF32 = 2.0  # of a row that multiplies once, over that
+TF32 = 2.0  # the rate with one product, divided by that with three
 
 
 class Product(NamedTuple):
-    """Y (D, M, N) = A B over K; A and B as they are stored or transposed."""
+    """Y (D, M, N) = A B over K, with A and B as they are stored or transposed."""
 
     D: int
     M: int
@@ -58,7 +58,7 @@ class Product(NamedTuple):
     transpose_b: bool
 
     def as_convolution(self) -> tuple[str, ConvShape] | None:
-        """The operator and its shape, or None where it is no convolution."""
+        """The operator and its shape, or None if the product is not a convolution."""
         none = self.D > 1 or (self.transpose_a and self.transpose_b)
         if none or min(self.M, self.N, self.K) < LEAST_LENGTH:
             return None
@@ -78,7 +78,7 @@ def _shape(N: int, IC: int, OC: int) -> ConvShape:
 
 
 def multiply(p: Product, A: Array, B: Array, precision: str) -> Array:
-    """A, B, both float32 or both bfloat16 -> Y (D, M, N), bfloat16 where its row gives that, or float32"""
+    """A, B, both float32 or both bfloat16 -> Y (D, M, N), bfloat16 if its kernel writes that, or float32"""
     require_same_float("matmul", A, B)
     if A.dtype == BFLOAT16:
         v = choose_row(p, A.device, "bf16") if aligned(A, B) else None
@@ -86,19 +86,20 @@ def multiply(p: Product, A: Array, B: Array, precision: str) -> Array:
             return run_row(p, v, A, B)
         A, B = as_float32(A), as_float32(B)
         precision = "bf16"
-    # tf32 keeps all bits of bfloat16, and of float32 more than bfloat16 would
+    # tf32 keeps all bits of bfloat16, and more bits of float32 than bfloat16 does
     precision = "tf32" if precision == "bf16" else precision
     v = choose_row(p, A.device, precision) if aligned(A, B) else None
     return ffma(p, A, B) if v is None else run_row(p, v, A, B)
 
 
-# -- rows of the convolution table ------------------------------------------------------------------
+# -- configurations of the convolution table --------------------------------------------------------
 
 
 def choose_row(p: Product, device: Device, precision: str) -> Configuration | None:
-    """The row that computes it, or None where `ffma` does, or with "bf16" no row on bfloat16 operands.
+    """The configuration that computes a product, or None if `ffma` does, or if none takes bfloat16 for "bf16".
 
-    ALPHA_CONV_KERNEL forces a row, ALPHA_TUNE=1 times the best row and `ffma`, ALPHA_DEBUG=1 prints each choice once.
+    ALPHA_CONV_KERNEL forces a configuration, ALPHA_TUNE=1 measures the best one and `ffma`, ALPHA_DEBUG=1 prints each
+    choice once.
     """
     return _choose_row(
         p, device, precision, config.CONV_KERNEL.get(), config.TUNE.flag(), config.DEBUG.flag(), config.CACHE_DIR.get()
@@ -126,10 +127,10 @@ def _choose_row(
 
 
 def preferred(p: Product, v: Configuration, target: Target) -> bool:
-    """Whether the row beats `ffma`, which cuts K until its blocks fill the GPU. Of the rows only A^T B's do that.
+    """True if the configuration is faster than `ffma`, whose split-K fills the GPU. Only those of A^T B do the same.
 
-    The others leave SMs idle where Y has few tiles; then the row must win with what is busy. (Hopper's cut
-    their tiles into a few segments, which is not reckoned with.)
+    The others leave SMs idle if Y has few tiles, and must then be faster with the busy SMs alone. (Hopper's split K a
+    few times, which is not counted here.)
     """
     if v.precision == "bf16" or v.is_ffma:
         return not v.is_ffma  # `ffma` would need three casts
@@ -143,7 +144,7 @@ def preferred(p: Product, v: Configuration, target: Target) -> bool:
 
 
 def run_row(p: Product, v: Configuration, A: Array, B: Array) -> Array:
-    """A, B (1, ..), (1, ..) as stored -> Y (1, M, N) of the dtype that the row gives"""
+    """A, B (1, ..), (1, ..) as stored -> Y (1, M, N) of the dtype that the configuration writes"""
     found = p.as_convolution()
     assert found is not None
     a, b = (x.reshape(x.shape[1], 1, 1, x.shape[2]) for x in (A, B))
@@ -152,7 +153,7 @@ def run_row(p: Product, v: Configuration, A: Array, B: Array) -> Array:
 
 
 def _calls(p: Product, v: Configuration, device: Device) -> dict[str, Callable[[], Array]]:
-    """Calls for the autotuner, on scratch operands; of a bfloat16 product `ffma` is timed with its casts."""
+    """Calls for the autotuner, on scratch operands; for a bfloat16 product `ffma` is measured with its casts."""
     a = (1, p.K, p.M) if p.transpose_a else (1, p.M, p.K)
     b = (1, p.N, p.K) if p.transpose_b else (1, p.K, p.N)
     dtype = BFLOAT16 if v.precision == "bf16" else FLOAT32
@@ -175,10 +176,10 @@ def ffma(p: Product, A: Array, B: Array) -> Array:
 def _plan_ffma(p: Product, one_b: bool, vector: int, processors: int) -> Plan:
     """The product by cuda/matmul; `one_b`: one B serves every A; `vector`: elements of a load."""
     D, M, N, K = p[:4]
-    # the large tile where it fills the device; its loads one by one would need too many registers
+    # the large tile if it fills the device; with loads of single elements it would need too many registers
     tile = LARGE if vector == 4 and _blocks(D, M, N, LARGE) >= processors else SMALL
     blocks = _blocks(D, M, N, tile)
-    # a long K over few tiles is cut so that the blocks fill the device
+    # a long K of few tiles is split so that the blocks fill the device
     steps = -(-K // DEPTH)
     splits = max(1, min(2 * processors // blocks, steps // 8))
     depth = -(-steps // splits) * DEPTH
@@ -209,5 +210,5 @@ def _blocks(D: int, M: int, N: int, tile: tuple[int, int]) -> int:
 
 
 def aligned(A: Array, B: Array) -> bool:
-    """Whether rows and columns can be loaded 16 bytes at a time, if their lengths allow it."""
+    """True if both addresses allow loads of 16 bytes."""
     return all(X.address % 16 == 0 for X in (A, B))

@@ -135,7 +135,7 @@ def test_phases_and_layers() -> None:
     assert [layer for layer in of_phase["backward"] if layer] == layers[::-1]
     assert of_phase["update"] == [""]
     for step in run.launches:
-        if step.launch.entry == "conv_v2":
+        if step.launch.entry == "conv_v2_sm80":
             assert (step.phase, step.layer) == ("forward", "body.0")
         if step.launch.source.startswith("batchnorm/"):
             assert step.layer in ("bn1", "body.1")
@@ -143,7 +143,7 @@ def test_phases_and_layers() -> None:
     assert lines[0].startswith(f"{len(run.launches)} launches ({phases.count('forward')} forward, ")
     assert lines[0].endswith(f"{len(run.units)} compiled files on dry sm_80")
     assert len(lines) == 1 + len(run.launches)
-    (line,) = [line for line in lines if "conv_v2.cu:conv_v2 " in line]
+    (line,) = [line for line in lines if ":conv_v2_sm80 " in line]
     assert line.startswith("forward   body.0  conv2d/conv_v2/sm80.cu:conv_v2_sm80 BM=")
     assert "  grid " in line
     assert line.endswith(" bytes")

@@ -1,6 +1,6 @@
 """2-D convolution and transposed convolution on NHWC arrays, by the C-K-S algorithms.
 
-Three operators (paper, equations 1-3), each with its variants in `table.py`:
+Three operators (paper, equations 1-3), each with its kernel configurations in `table.py`:
 
     conv2d_forward           ConvV2       Y  = X * W
     conv2d_backward_input    KS-deconv    dX = deconv(dY, W)
@@ -46,7 +46,7 @@ def conv2d_forward(
     slope: float = 1.0,
     statistics: ChannelStatistics | None = None,
 ) -> Array:
-    """Y = f(X * W + b), f(y) = y > 0 ? y : slope y; fills `statistics` of Y where the kernel finds them
+    """Y = f(X * W + b), f(y) = y > 0 ? y : slope y; fills `statistics` of Y if the kernel computes them
 
     X (N, IH, IW, IC), W (OC, FH, FW, IC), b (OC,) or None -> Y (N, OH, OW, OC)
     """
@@ -80,7 +80,7 @@ def _run(
     slope: float = 1.0,
     statistics: ChannelStatistics | None = None,
 ) -> Array:
-    """The result, on cuda by a plan whose kernels rely on aligned arrays of one dtype."""
+    """The result. On cuda the kernels of the plan need aligned arrays of one dtype."""
     if isinstance(first, np.ndarray):
         return _run_cpu(operator, first, second, s, precision, b, slope)
     require_same_float("conv2d", first, second)
@@ -94,14 +94,14 @@ def _run(
 
 
 def _aligned(X: Array) -> Array:
-    """X, copied where it is a part of an array that begins between 16 bytes."""
+    """X, copied if its address is not a multiple of 16 bytes, as a part of an array may be."""
     return X if X.address % 16 == 0 else X.device.copy(X)
 
 
 def _run_cpu(
     operator: str, first: Array, second: Array, s: ConvShape, precision: str, b: Array | None, slope: float
 ) -> Array:
-    """The result by numpy, of bfloat16 arrays by way of float32."""
+    """The result by numpy; bfloat16 arrays are converted to float32 and back."""
     row = choose(operator, s, CPU, precision)
     if first.dtype != BFLOAT16:
         return compute(row, first, second, s, b, slope)
@@ -109,7 +109,7 @@ def _run_cpu(
     return result if operator == WEIGHT else as_dtype(result, BFLOAT16)
 
 
-# one implementation for both devices: which kernel runs on which is in the table
+# one implementation for both devices: the table says which kernel runs on which device
 
 
 @conv2d_forward.impl("cpu")
@@ -141,7 +141,7 @@ def _(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
 
 
 def _bias_gradient(dY: Array) -> Array:
-    """db = sum over images and positions, float32 where dY is bfloat16   dY (N, H, W, C) -> db (C,)"""
+    """db = sum over images and pixels, float32 if dY is bfloat16   dY (N, H, W, C) -> db (C,)"""
     C = dY.shape[-1]
     return sum_axis1(dY.reshape(1, -1, C)).reshape(C)
 
@@ -184,7 +184,7 @@ class _Convolution(Function):
         return (dX, dW, as_dtype(_bias_gradient(dY), self.dtypes[2]) if self.needs[2] else None)
 
     def _gradient(self, index: int, rule: Callable[..., Array], *operands: Array) -> Array | None:
-        """Of input `index` where it is wanted, in its dtype."""
+        """The gradient of input `index` in the input's dtype, or None if it is not needed."""
         if not self.needs[index]:
             return None
         return as_dtype(rule(*operands, self.s, self.precision), self.dtypes[index])
@@ -261,7 +261,7 @@ def conv2d(
     s = conv_shape("conv2d", x.shape, weight.shape, *sizes)
     _check_bias("conv2d", bias, s.OC)
     if statistics is not None:
-        statistics.part = statistics.counts = None  # of an earlier call
+        statistics.part = statistics.counts = None  # they may be from an earlier call
     y = Conv2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope, statistics=statistics)
     if statistics is not None:
         statistics.describe(y)

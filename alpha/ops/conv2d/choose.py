@@ -1,4 +1,4 @@
-"""Which row of the variant table computes an operator: a pure function of shape and target."""
+"""The choice of a kernel configuration. Without ALPHA_* variables it follows from shape, precision and target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = tuple(v.name for v in CONFIGURATIONS)
 
 
 def applicable(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> list[Configuration]:
-    """The rows that can compute it with this precision or better, in the order of the table."""
+    """The configurations that support the shape in this precision or a better one, in the order of the table."""
     return [
         v
         for v in CONFIGURATIONS
@@ -29,13 +29,13 @@ def applicable(operator: str, s: ConvShape, target: Target, precision: str = "fl
 
 
 def choose(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> Configuration:
-    """The row to run: the first that can and pays.
+    """The configuration to run: the first of the table that supports the shape and is preferred for it.
 
-    ALPHA_CONV_KERNEL forces a row by name where it can; else ALPHA_TUNE=1 takes the fastest on the target's GPU.
-    ALPHA_DEBUG=1 prints each choice once.
+    ALPHA_CONV_KERNEL forces a configuration by name, if it supports the shape. Otherwise ALPHA_TUNE=1 takes the
+    fastest on the target's GPU. ALPHA_DEBUG=1 prints each choice once.
 
     Raises:
-        ConfigError: ALPHA_CONV_KERNEL is not the name of a row.
+        ConfigError: ALPHA_CONV_KERNEL is not the name of a configuration.
     """
     forced, debug = config.CONV_KERNEL.get(), config.DEBUG.flag()
     variant = _choose(operator, s, target, precision, forced, debug)
@@ -65,7 +65,7 @@ def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced:
 
 @functools.lru_cache(maxsize=4096)
 def _fastest(operator: str, s: ConvShape, target: Target, precision: str, gpu: Device, cache: str) -> Configuration:
-    """Measured once a shape, GPU and cache folder."""
+    """The fastest configuration, measured once per shape, GPU and cache folder."""
     rows = applicable(operator, s, target, precision)
     default = next(v for v in rows if v.preferred(s, target))
     return tune.fastest(gpu, operator, s, precision, rows, default)

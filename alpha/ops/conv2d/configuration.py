@@ -26,11 +26,11 @@ class Configuration:
     Attributes:
         make: on cuda `make(problem, configuration, target)` gives the plan; on cpu `make(first, second, shape)` gives
             the result.
-        reason: why it is chosen, in words.
-        supports: whether it computes a shape at all.
+        reason: a few words that say why it is chosen.
+        supports: whether it can compute a shape at all.
         preferred: whether it is worth it. The first configuration of the table that is both is taken.
-        tile: macros of the kernel besides the math mode.
-        registers: the most that a thread of a kernel may need.
+        tile: the macros of the kernel besides the math mode.
+        registers: the most registers that a thread of the kernel may need.
         supports_epilogue: whether the bias and the activation are computed with the product.
         supports_statistics: whether the channel statistics are computed with the product.
     """

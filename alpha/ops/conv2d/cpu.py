@@ -1,8 +1,9 @@
 """The C-K-S algorithms on numpy and BLAS: they skip the same zeros as the CUDA kernels.
 
-Each algorithm has two forms. By patches: positions that share one trimmed filter are gathered into a matrix and
-meet it in one product; good for large maps and few channels. By positions (or taps): products of
-strided views, no gathering; good for small maps and many channels, where a product of one position is large enough.
+Each algorithm has two forms. "Patches" gathers the output pixels that share one trimmed filter into a matrix and
+multiplies it by the filter in one product, which is good for large maps and few channels. "Pixels" (or "taps")
+multiplies strided views and gathers nothing. This is good for small maps and many channels, if the product of one
+output pixel is large enough.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from alpha.primitive import Array
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
-PATCH_BYTES = 1 << 22  # of a gathered matrix; one per worker fits the last-level cache
-LEAST_ROWS = 512  # of a gathered matrix, if the images have so many: BLAS packs the filters again for each matrix
-TASKS = 16  # of a rectangle, if it has so many images; more workers than these find nothing to do in it
+PATCH_BYTES = 1 << 22  # of a gathered matrix; the matrices of all workers fit the last-level cache
+LEAST_ROWS = 512  # of a gathered matrix, if the images have as many: BLAS packs the filters again for each matrix
+TASKS = 16  # per rectangle, if it has as many images; more workers than these find nothing to do in it
 
 _scratch = threading.local()
 
 
 def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Memory of this worker that is used again: fresh pages cost more than the gather itself."""
+    """Memory that this worker uses again and again, because new pages cost more than the gather itself."""
     size = int(np.prod(shape, dtype=np.int64))
     held = getattr(_scratch, name, None)
     if held is None or held.nbytes < size * dtype.itemsize:
@@ -37,14 +38,14 @@ def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def run_tasks(tasks: list[Callable[[], None]]) -> None:
-    """All tasks over the workers, one BLAS thread each."""
+    """Run all tasks on the workers, with one BLAS thread each."""
     workers.parallel_for(len(tasks), 1, lambda start, stop: tasks[start](), blas=True)
 
 
 def gather(A: Array, row: int, column: int, shape: tuple[int, ...], step: tuple[int, int]) -> Array:
-    """Patches of A as rows of a matrix.
+    """Gather patches of A as the rows of a matrix.
 
-    A (N, H, W, C); patches (n, rows, columns, h, w) start at (row, column) and move by `step`
+    A (N, H, W, C); the patches, of shape (n, rows, columns, h, w), start at (row, column) and move by `step`
     -> (n rows columns, h w C) in this worker's scratch.
     """
     n, rows, columns, h, w = shape
@@ -58,9 +59,13 @@ def gather(A: Array, row: int, column: int, shape: tuple[int, ...], step: tuple[
 
 
 def _images_per_task(N: int, positions: int, floats: int, itemsize: int) -> int:
-    """Images whose patches fill the scratch, or fewer for more tasks: by the shape, whatever the number of workers.
+    """The number of images whose patches fill the scratch, or fewer to make more tasks.
 
-    positions, floats: of one image, and of its patches.
+    It depends on the shape and not on the number of workers.
+
+    Args:
+        positions: the output pixels of one image.
+        floats: the elements of its patches.
     """
     fit = max(1, PATCH_BYTES // max(1, floats * itemsize))
     return min(fit, max(-(-N // TASKS), -(-LEAST_ROWS // positions)))
@@ -70,7 +75,7 @@ def _images_per_task(N: int, positions: int, floats: int, itemsize: int) -> int:
 
 
 def conv_v2_patches(X: Array, W: Array, s: ConvShape) -> Array:
-    """Y of each rectangle of positions with one trimmed filter   X, W -> Y"""
+    """Y by rectangles of output pixels that share one trimmed filter   X, W -> Y"""
     Y = cpu_empty(s.Y, X.dtype)
     tasks = []
     for row in s.row_segments:
@@ -105,7 +110,7 @@ def _conv_v2_rectangle(
 
 
 def conv_v2_pixels(X: Array, W: Array, s: ConvShape) -> Array:
-    """Y at each position, tap by tap over the trimmed filter   X, W -> Y"""
+    """Y by output pixels, tap by tap over the trimmed filter   X, W -> Y"""
     Y = cpu_empty(s.Y, X.dtype)
 
     def task(position: int) -> None:
@@ -126,7 +131,7 @@ def _taps(axis: tuple[Segment, ...], o: int) -> range:
 
 
 def _sum_of_products(pairs: list[tuple[Array, Array]], shape: tuple[int, int], dtype: np.dtype[Any]) -> Array | float:
-    """Sum of A B over the pairs, in this worker's scratch."""
+    """The sum of A B over the pairs, in this worker's scratch."""
     if not pairs:
         return 0.0
     total, product = scratch("total", shape, dtype), scratch("product", shape, dtype)
@@ -141,13 +146,13 @@ def _sum_of_products(pairs: list[tuple[Array, Array]], shape: tuple[int, int], d
 
 
 def split_filter(W: Array, s: ConvShape, y: int, x: int) -> Array:
-    """Stage 1: the split kernel of residue (y, x), rotated   W -> C (CH, CW, OC, IC)"""
+    """Stage 1: the split filter of residue (y, x), rotated   W -> C (CH, CW, OC, IC)"""
     split = W[:, y :: s.sh, x :: s.sw][:, ::-1, ::-1]
     return np.ascontiguousarray(split.transpose(1, 2, 0, 3))
 
 
 def ks_deconv_patches(dY: Array, W: Array, s: ConvShape) -> Array:
-    """Stages 2 and 3: a stride-1 convolution a residue, stored where it belongs   dY, W -> dX"""
+    """Stages 2 and 3: a stride-1 convolution per residue, stored in the residue's pixels   dY, W -> dX"""
     dX = cpu_empty(s.X, dY.dtype)
     tasks = []
     for y in range(s.sh):
@@ -184,11 +189,11 @@ def _ks_deconv_rectangle(
 
 
 def ks_deconv_pixels(dY: Array, W: Array, s: ConvShape) -> Array:
-    """dX at each position, over the taps of its residue that land inside dY   dY, W -> dX"""
+    """dX by pixels, over the taps of the pixel's residue that fall inside of dY   dY, W -> dX"""
     dX = cpu_empty(s.X, dY.dtype)
 
     def hits(i: int, p: int, stride: int, F: int, O: int) -> list[tuple[int, int]]:
-        """(f, o) of the taps that input position i meets."""
+        """(f, o) for each tap f that meets input pixel i, and the output o that it belongs to."""
         return [
             (f, (i + p - f) // stride) for f in range((i + p) % stride, F, stride) if 0 <= (i + p - f) // stride < O
         ]
@@ -249,7 +254,7 @@ def _rectangle_images(s: ConvShape, row: Segment, column: Segment, itemsize: int
 
 
 def sk_dilated_taps(X: Array, dY: Array, s: ConvShape) -> Array:
-    """dW tap by tap over the positions valid for it: dY and X fetched in leaping steps   X, dY -> dW"""
+    """dW tap by tap over the output pixels valid for the tap; X is read in leaping steps   X, dY -> dW"""
     dW = cpu_empty(s.W, X.dtype)
 
     def task(tap: int) -> None:

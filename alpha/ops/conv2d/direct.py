@@ -1,6 +1,6 @@
-"""Plans of the direct kernels for few input channels (first layers): some rows of the image fit shared memory.
+"""Plans of the direct kernels for few input channels (first layers), which keep rows of the image in shared memory.
 
-On tensor cores (mma.sync) from sm_80 on, for every precision; on FFMA for older GPUs.
+The kernels use tensor cores (mma.sync) from sm_80 on, for every precision, and FFMA on older GPUs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration
 
 CHANNELS = 64  # output channels of a block
-FFMA_SHARED = 54 << 10  # bytes; with the static part below what every GPU has
-WARPS = 4  # of a block of direct_forward_sm80
-TENSOR_SHARED = 96 << 10  # below what every GPU from sm_80 on has
+FFMA_SHARED = 54 << 10  # bytes; with the static shared memory less than every GPU has
+WARPS = 4  # per block of direct_forward_sm80
+TENSOR_SHARED = 96 << 10  # bytes; less than every GPU from sm_80 on has
 
 
 def _ceil(length: int, step: int) -> int:
@@ -26,7 +26,7 @@ def _ceil(length: int, step: int) -> int:
 
 
 def input_elements(s: ConvShape, rows: int, columns: int) -> int:
-    """Elements of the padded rows of X that `rows` output rows of `columns` pixels read."""
+    """The number of elements in the padded rows of X that `rows` output rows of `columns` pixels read."""
     return ((rows - 1) * s.sh + s.FH) * ((columns - 1) * s.sw + s.FW) * s.IC
 
 
@@ -34,12 +34,12 @@ def input_elements(s: ConvShape, rows: int, columns: int) -> int:
 
 
 def ffma_filters(s: ConvShape) -> int:
-    """Bytes of 64 filters in shared memory, each element padded to 68 channels."""
+    """Bytes of 64 filters in shared memory, with each filter element padded to 68 channels."""
     return 4 * s.FH * s.FW * s.IC * (CHANNELS + 4)
 
 
 def ffma_rows(s: ConvShape) -> tuple[int, int]:
-    """(output rows of a block, bytes of the rows of X that they read)"""
+    """Returns (output rows per block, bytes of the rows of X that they read)."""
 
     def input_bytes(rows: int) -> int:
         return 4 * input_elements(s, rows, s.OW)
@@ -51,7 +51,7 @@ def ffma_rows(s: ConvShape) -> tuple[int, int]:
 
 
 def direct_forward_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Filters and some rows of X in shared memory   X, W -> Y"""
+    """Filters and some rows of X lie in shared memory   X, W -> Y"""
     s = p.shape
     rows, x_bytes = ffma_rows(s)
     grid = (s.N * _ceil(s.OH, rows), _ceil(s.OC, CHANNELS))
@@ -64,7 +64,7 @@ def direct_forward_ffma(p: ConvProblem, v: Configuration, target: Target) -> Pla
 
 
 def direct_weight_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Rows of X in shared memory, partial sums by block and pixel group   X, dY -> dW"""
+    """Rows of X lie in shared memory; each block and pixel group has a partial sum   X, dY -> dW"""
     s = p.shape
     K = s.FH * s.FW * s.IC
     KT = 7 if K <= 28 else 10
@@ -88,14 +88,14 @@ def direct_weight_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan
 
 
 def depth_blocks(s: ConvShape) -> int:
-    """Blocks of 32 of K, filter rows padded to an even length."""
+    """The number of blocks of 32 of K, with filter rows padded to an even length."""
     return _ceil(s.FH * (s.FW * s.IC + s.FW * s.IC % 2), 32)
 
 
 def forward_rows(s: ConvShape, terms: int) -> tuple[int, int]:
-    """(output rows of a block at a time, bytes of the filters and of the rows of X)
+    """Returns (output rows per block at a time, bytes of the filters and of the rows of X).
 
-    128 pixels, 256 where so many are left that the blocks still share them evenly.
+    The rows have about 128 pixels, or 256 if there are so many rows that the blocks still share them evenly.
     """
     filters = depth_blocks(s) * (4096 * terms + 64)
 
@@ -107,7 +107,7 @@ def forward_rows(s: ConvShape, terms: int) -> tuple[int, int]:
         rows *= 2
     while rows > 1 and shared(rows) > TENSOR_SHARED:
         rows = _ceil(rows, 2)
-    # fewer rows if a warp then has its part of X, 31 pairs per load, in registers at once (AT_ONCE)
+    # fewer rows if a warp can then hold its part of X, 31 pairs per load, in registers at once (AT_ONCE)
     loads_a_row = _ceil(((s.OW - 1) * s.sw + s.FW) * s.IC, 31)
     most = WARPS * (16 if depth_blocks(s) == 1 else 24) // loads_a_row
     fitting = (most - s.FH) // s.sh + 1
@@ -118,7 +118,7 @@ def forward_rows(s: ConvShape, terms: int) -> tuple[int, int]:
 
 
 def direct_forward_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Filters as fragments, pairs of neighbours of X in shared memory   X, W -> Y"""
+    """Filters lie in shared memory as fragments, X as pairs of neighbours   X, W -> Y"""
     s = p.shape
     rows, shared = forward_rows(s, v.math.terms)
     depth = depth_blocks(s)
@@ -137,16 +137,16 @@ def direct_forward_sm80(p: ConvProblem, v: Configuration, target: Target) -> Pla
 
 
 def weight_fragments(s: ConvShape) -> tuple[int, int]:
-    """(groups of warps, fragments of 8 per warp) that cover FH FW IC; more than 5 per warp do not fit."""
+    """Returns (groups of warps, fragments of 8 per warp) that cover FH FW IC; a warp holds at most 5 fragments."""
     fragments = _ceil(s.FH * s.FW * s.IC, 8)
     groups = next((n for n in (1, 2, 4) if fragments <= 5 * n), 4)
     return groups, _ceil(fragments, groups)
 
 
 def weight_rows(s: ConvShape, item: int) -> tuple[int, int]:
-    """(output rows of a block at a time, bytes of the stages of dY, the pixel groups and two buffers of X)
+    """Returns (output rows per block at a time, bytes of the stages of dY, the pixel groups and two buffers of X).
 
-    256 pixels, fewer if there are few blocks. An element of dY has `item` bytes.
+    The rows have about 256 pixels, or fewer if there are few blocks. An element of dY has `item` bytes.
     """
     pixel_groups, chunk = _ceil(s.OW, 8), 16 if item == 2 and weight_fragments(s)[0] == 1 else 8
 
@@ -162,7 +162,7 @@ def weight_rows(s: ConvShape, item: int) -> tuple[int, int]:
 
 
 def direct_weight_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """dY in pipeline stages, rows of X beside them, partial sums by block   X, dY -> dW float32"""
+    """dY comes in pipeline stages, with rows of X beside them; each block has a partial sum   X, dY -> dW float32"""
     s, item = p.shape, p.dtype.itemsize
     rows, shared = weight_rows(s, item)
     WN, NF = weight_fragments(s)

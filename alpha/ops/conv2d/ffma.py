@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def implicit_gemm_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Any shape: output pixels times patches   X, W -> Y"""
+    """An implicit GEMM for any shape: patches of X times filters   X, W -> Y"""
     s = p.shape
     grid = (tiles_of((s.N * s.OH * s.OW, v.tile["BM"])), tiles_of((s.OC, v.tile["BN"])))
     arguments = (Named("Y"), Named("X"), Named("W"), as_struct(s))
@@ -24,7 +24,7 @@ def implicit_gemm_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan
 
 
 def ks_deconv_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Algorithm 2 for any shape, a grid layer a residue   dY, W -> dX"""
+    """Algorithm 2 for any shape, one residue per layer of the grid   dY, W -> dX"""
     s = p.shape
     split, C = split_filter(p)
     positions = s.N * -(-s.IH // s.sh) * -(-s.IW // s.sw)

@@ -1,4 +1,4 @@
-"""The largest magnitude of each operand, for the scale of its half-precision planes (cuda/common/fp16_terms.cuh).
+"""The largest magnitude (absmax) of each operand, for the scale of its fp16 terms (cuda/common/fp16_terms.cuh).
 
 The three operators of one convolution have three operands, X, W and dY, and each operator reads two of them. With
 
@@ -7,7 +7,7 @@ The three operators of one convolution have three operands, X, W and dY, and eac
     with magnitudes: dX = conv2d_backward_input(dY, W, ..)
     with magnitudes: dW = conv2d_backward_weight(X, dY, ..)
 
-each array is read once instead of twice. The caller promises that nothing is written into the arrays in between.
+each array is read once instead of twice. The caller guarantees that nothing writes to the arrays in between.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import numpy as np
 from alpha.ops.plan import KernelLaunch, Named
 from alpha.primitive import Array
 
-SLOTS = 4  # zeroed by one fill: for X, W and dY, and for the dY of a second backward pass
+SLOTS = 4  # zeroed by one fill: those of X, W and dY, and that of the dY of a second backward pass
 
 
 class Magnitudes:
-    """The magnitudes that were found, by array; it keeps no array alive."""
+    """The magnitudes that were computed, by array. It keeps no array alive."""
 
     def __init__(self) -> None:
         self._found: WeakKeyDictionary[Array, Array] = WeakKeyDictionary()
-        self._zeros: list[Array] = []  # workspace_slots that are still zero
+        self._zeros: list[Array] = []  # slots that are still zero
         self._outer: Token[Magnitudes | None] | None = None
 
     def copy(self) -> Magnitudes:
-        """A copy that begins with what is known. What one of the two finds later is unknown to the other."""
+        """A copy with the magnitudes known so far. What one of them computes later is unknown to the other."""
         other = Magnitudes()
         other._found.update(self._found)
         other._zeros = self._zeros
@@ -49,7 +49,7 @@ class Magnitudes:
             _current.reset(self._outer)
 
     def of(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """The workspace_slots of two operands; those that are not known yet are found by one launch."""
+        """The slots with the magnitudes of two operands. Those that are not known yet are computed by one launch."""
         missing = [x for x in (a, b) if x not in self._found]
         if missing:
             if len(self._zeros) < len(missing):
@@ -76,9 +76,9 @@ def absmax(a: Array, b: Array) -> tuple[Array, Array]:
 
 @functools.lru_cache(maxsize=4096)
 def absmax_launch(operands: tuple[tuple[str, int], ...], num_sms: int) -> KernelLaunch:
-    """The launch of a plan that finds the magnitudes of one array or two, (name, elements) each.
+    """The launch that computes the magnitudes of one or two arrays of a plan, (name, elements) each.
 
-    It writes "absmax_a" and "absmax_b", which must be zero.
+    It writes "absmax_a" and "absmax_b", which must be zero before.
     """
     blocks = [max(1, min(8 * num_sms, -(-size // 4096))) for _, size in operands]
     arguments: list[Any] = []

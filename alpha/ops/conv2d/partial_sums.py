@@ -1,4 +1,4 @@
-"""The gradient of the weight from several partial sums: into how many splits G_K is cut, and how they are added."""
+"""Split-K of the gradient of the weight: the number of splits, and the sum of their partial results."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def tiles_of(*lengths: tuple[int, int]) -> int:
 
 
 def num_splits(blocks: int, steps: int, s: ConvShape, num_sms: int) -> int:
-    """G_Z, into how many splits G_K is cut (paper, section IV.C).
+    """The number of splits of G_K, the paper's G_Z (section IV.C).
 
-    Enough that the blocks fill the GPU twice; at least 8 steps each; partial sums of at most 64 MiB.
+    The blocks fill the GPU twice, but each split has at least 8 steps, and all partial sums have at most 64 MiB.
     """
     wanted = -(-2 * num_sms // blocks)
     partial = s.OC * s.FH * s.FW * s.IC * 4
@@ -42,10 +42,10 @@ def with_partial_sums(
     workspaces: Mapping[str, Buffer] | None = None,
     **facts: Any,
 ) -> Plan:
-    """The plan of a gradient of the weight whose kernel writes "part" (GZ, ..): their sums are dW."""
+    """The plan of a gradient of the weight whose kernel writes "part" (GZ, ..), which is then summed to dW."""
     s, held = p.shape, dict(workspaces or {})
     result = Buffer(s.W, FLOAT32)
-    if GZ == 1:  # the part is the result
+    if GZ == 1:  # the only part is the result
         renamed = tuple(launch.renamed({"part": "dW"}) for launch in launches)
         return Plan(v.name, renamed, {"dW": result}, held, facts=facts)
     held["part"] = Buffer((GZ, *s.W), FLOAT32)

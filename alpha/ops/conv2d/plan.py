@@ -1,4 +1,4 @@
-"""From a problem to what runs for it: the row of the table, and the passes that it needs before and after.
+"""From a problem to its plan: the kernel configuration, and the kernels that it needs before and after it.
 
     problem = ConvProblem(FORWARD, conv_shape(..), "tf32", Epilogue(bias=True))
     print(plan(problem, cuda_target(device)).describe())
@@ -31,20 +31,20 @@ from alpha.runtime import Device
 
 @functools.cache
 def cuda_target(device: Device) -> Target:
-    """What a GPU's plans depend on."""
+    """The properties of a GPU on which plans depend."""
     properties = device.properties  # type: ignore[attr-defined]
     return Target("cuda", properties.compute_capability, properties.num_sms, properties.shared_bytes_per_block, device)
 
 
 def plan(problem: ConvProblem, target: Target) -> Plan:
-    """What runs for a problem on a GPU, by the row that `choose` takes."""
+    """What runs for a problem on a GPU, with the configuration that `choose` takes."""
     return plan_configuration(problem, configuration_for(problem, target), target)
 
 
 def configuration_for(problem: ConvProblem, target: Target) -> Configuration:
-    """The row that computes a problem.
+    """The configuration that computes a problem.
 
-    Operands in bfloat16 that no row takes are multiplied by a row for tf32, which keeps all their bits.
+    If no configuration takes its operands in bfloat16, one for tf32 multiplies them, which keeps all their bits.
     """
     operator, s = problem.operator, problem.shape
     if problem.dtype == BFLOAT16:
@@ -56,7 +56,7 @@ def configuration_for(problem: ConvProblem, target: Target) -> Configuration:
 
 @functools.lru_cache(maxsize=4096)
 def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """What this row does on a GPU for a problem, with what it does not do itself: casts, bias and activation."""
+    """The plan of one configuration for a problem, with what its kernel does not do itself: casts, bias, activation."""
     wide = problem.dtype == BFLOAT16 != v.dtype
     asked = problem.epilogue
     fused = asked if v.supports_epilogue else Epilogue()
@@ -73,7 +73,7 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
             renamed[name] = f"{name} in float32"
             workspaces[renamed[name]] = Buffer(problem.sizes(name), FLOAT32)
             before.append(cast_launch(name, renamed[name], workspaces[renamed[name]].size, BFLOAT16, FLOAT32))
-        if facts.pop("scales", False):  # nobody else knows the magnitudes of arrays that live in this plan
+        if facts.pop("scales", False):  # the arrays live in this plan, so no other operator knows their magnitudes
             sizes = tuple([(name, workspaces[name].size) for name in renamed.values()])
             workspaces |= dict.fromkeys(("absmax_a", "absmax_b"), Buffer((1,), np.dtype(np.uint32), zeroed=True))
             before.append(absmax_launch(sizes, target.num_sms))
@@ -91,7 +91,7 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
 
 
 def _epilogue(epilogue: Epilogue, name: str, sizes: tuple[int, int], dtype: np.dtype[Any]) -> list[KernelLaunch]:
-    """Bias and activation as kernels of their own, on `sizes` = (elements, channels) of the array of that name."""
+    """Bias and activation as kernels of their own, on the array `name` with `sizes` = (elements, channels)."""
     size, channels = sizes
     array = name, size, dtype
     launches = []
@@ -114,9 +114,10 @@ def compute(
     slope: float = 1.0,
     statistics: ChannelStatistics | None = None,
 ) -> Array:
-    """Compute Y of (X, W), dX of (dY, W) or dW of (X, dY), whichever operator the row has.
+    """Compute Y of (X, W), dX of (dY, W) or dW of (X, dY), by the operator of the configuration.
 
-    Operands are float32, on cpu also float64, on cuda also bfloat16. `statistics` is filled if the row finds them.
+    Operands are float32, on cpu also float64, on cuda also bfloat16. `statistics` is filled if the configuration
+    computes them.
     """
     if isinstance(first, np.ndarray):
         Y: Array = v.make(first, second, s)

@@ -14,7 +14,7 @@ FP16 = np.dtype(np.uint16)  # the bits of an fp16 term
 
 
 def split_filter(p: ConvProblem) -> tuple[KernelLaunch, Buffer]:
-    """Stage 1: split by residue, rotated, OC contiguous   W -> C (FH FW, IC, OC) of its dtype"""
+    """Stage 1 of KS-deconv: filters split by residue, rotated, OC contiguous   W -> C (FH FW, IC, OC) of W's dtype"""
     s = p.shape
     grid = (tiles_of((s.IC, 32)), tiles_of((s.OC, 32)), s.FH * s.FW)
     launch = KernelLaunch(

@@ -1,4 +1,4 @@
-"""What is asked of a convolution: the operator, its sizes, the precision, and what is done with the results."""
+"""What is asked of a convolution: the operator, its sizes, the precision and the epilogue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from alpha.runtime import Device
 
 FORWARD, INPUT, WEIGHT = "conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight"
 
-# names of each operator's operands and result, which are also those of their sizes in ConvShape
+# The names of each operator's operands and result. ConvShape has their sizes under the same names, without the d.
 OPERANDS = {FORWARD: ("X", "W"), INPUT: ("dY", "W"), WEIGHT: ("X", "dY")}
 RESULT = {FORWARD: "Y", INPUT: "dX", WEIGHT: "dW"}
 
@@ -35,12 +35,12 @@ class MathMode(Enum):
 
     @property
     def precision(self) -> str:
-        """The precision of `alpha.set_precision` for which it is exact enough."""
+        """The precision of `alpha.set_precision` for which these products are exact enough."""
         return self.value.split()[0]
 
     @property
     def terms(self) -> int:
-        """Into how many terms an operand is split."""
+        """The number of terms into which each operand is split."""
         return 2 if self in (MathMode.TF32X3, MathMode.FP16X3) else 1
 
     @property
@@ -51,14 +51,14 @@ class MathMode(Enum):
 
 @dataclass(frozen=True)
 class Target:
-    """The device for which a row is chosen and a plan is made."""
+    """The device for which a kernel configuration is chosen and a plan is made."""
 
     device: str  # "cpu" or "cuda"
     compute_capability: tuple[int, int] = (0, 0)
     num_sms: int = 0
-    # that a block may have: 64 KiB on sm_75, 99 on sm_86, 89 and 120, 163 on sm_80, 227 on sm_90 and 100
+    # shared memory of a block: 64 KiB on sm_75, 99 on sm_86, 89 and 120, 163 on sm_80, 227 on sm_90 and 100
     shared_bytes: int = 163 << 10
-    gpu: Device | None = field(default=None, compare=False)  # to time rows on, with ALPHA_TUNE=1
+    gpu: Device | None = field(default=None, compare=False)  # for the measurements of ALPHA_TUNE=1
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class Epilogue:
     """What is done with the results before they are written.
 
     Attributes:
-        bias: whether a number is added to each channel.
-        activation: whether a leaky ReLU comes after that; its slope is given at the launch.
-        statistics: whether the mean and the squared deviations of each channel are found, too, if the kernel can.
+        bias: whether each channel gets a bias.
+        activation: whether a leaky ReLU follows; its slope is given at the launch.
+        statistics: whether the channel statistics are computed, too, if the kernel can.
     """
 
     bias: bool = False
@@ -89,7 +89,7 @@ class ConvProblem:
 
     Attributes:
         precision: "float32", "tf32" or "bf16": how exact the products must be.
-        dtype: bfloat16 or float32, of both operands and of the result, but the gradient of the weight is float32.
+        dtype: bfloat16 or float32, for both operands and the result. The gradient of the weight is always float32.
     """
 
     operator: str

@@ -1,4 +1,4 @@
-"""Convolution straight from its formula, for tests: float64, no trimming, zeros multiplied."""
+"""Convolution by its formula, for tests: in float64, without trimming, so that zeros are multiplied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from alpha.primitive import Array
 
 
 def _padded(s: ConvShape, X: Array | None) -> Array:
-    """X with its padding in float64, high enough for the last filter (zeros where X is None)."""
+    """X with its padding in float64, large enough for the last filter; all zeros if X is None."""
     height = max(s.IH + s.ph, (s.OH - 1) * s.sh + s.FH - s.ph) + s.ph
     width = max(s.IW + s.pw, (s.OW - 1) * s.sw + s.FW - s.pw) + s.pw
     padded = np.zeros((s.N, height, width, s.IC))

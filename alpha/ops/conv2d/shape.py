@@ -1,6 +1,7 @@
-"""The shape of a convolution, and which taps of the filter fall inside: the arithmetic of filter trimming.
+"""The shape of a convolution, and which taps of the filter fall inside of the map: the arithmetic of trimming.
 
-Every range of the paper is separable, so that one axis at a time is enough. Letters are the paper's (Table I).
+Every range of the paper is a product of a range of rows and one of columns, so this file computes one axis at a time.
+The letters are the paper's (Table I).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from alpha.errors import ShapeError
 
 
 class Segment(NamedTuple):
-    """Neighbouring positions of one axis that share one trimmed filter (forward).
+    """Neighbouring output pixels of one axis that share one trimmed filter (forward).
 
-    Positions [start, stop) of the output use taps [f_s, f_e); the first reads the input at `first`.
+    Pixels [start, stop) of the output use taps [f_s, f_e). The first pixel's first tap reads the input at `first`.
     """
 
     start: int
@@ -29,10 +30,10 @@ class Segment(NamedTuple):
 
 
 class SplitSegment(NamedTuple):
-    """Positions of one residue of the input axis that share one trimmed split kernel (KS-deconv).
+    """Pixels of one residue of the input axis that share one trimmed split filter (KS-deconv).
 
-    Positions start, start + s, .. (`length` of them) use [c_s, c_e) of the split kernel; the first reads
-    dY at `first`, each next one further.
+    Pixels start, start + s, .. (`length` of them) use taps [c_s, c_e) of the split filter. The first pixel's first tap
+    reads dY at `first`, and each following pixel reads one further.
     """
 
     residue: int
@@ -61,7 +62,7 @@ class ConvShape:
     OH: int
     OW: int
 
-    def __hash__(self) -> int:  # once: a shape is the key of many look-ups
+    def __hash__(self) -> int:  # computed once: a shape is the key of many look-ups
         return self._hash
 
     @functools.cached_property
@@ -82,12 +83,12 @@ class ConvShape:
 
     @functools.cached_property
     def flops(self) -> int:
-        """Operations with the padded zeros (paper, Table III): two a multiply-add."""
+        """Operations including those on padded zeros (paper, Table III); a multiply-add counts as two."""
         return 2 * self.N * self.OH * self.OW * self.OC * self.FH * self.FW * self.IC
 
     @functools.cached_property
     def useful(self) -> float:
-        """Share of the multiplications that meet no padded zero."""
+        """The share of the multiplications that meet no padded zero."""
         rows = sum((s.stop - s.start) * (s.f_e - s.f_s) for s in self.row_segments)
         columns = sum((s.stop - s.start) * (s.f_e - s.f_s) for s in self.column_segments)
         return rows * columns / max(1, self.OH * self.OW * self.FH * self.FW)
@@ -110,14 +111,14 @@ class ConvShape:
 
 
 def trimmed_taps(o: int, size: int, F: int, s: int, p: int) -> tuple[int, int]:
-    """[f_s, f_e): the taps of output position o that meet the input, not its padding (Algorithm 1)."""
+    """[f_s, f_e): the taps of output pixel o that meet the input and not its padding (Algorithm 1)."""
     i_s = o * s - p
     f_s = max(-i_s, 0)
     return f_s, max(f_s, min(size - i_s, F))
 
 
 def segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[Segment]:
-    """The output axis cut where the trimmed filter changes."""
+    """The output axis in segments of equal trimmed filters."""
     start = 0
     for o in range(1, O + 1):
         taps = trimmed_taps(start, size, F, s, p)
@@ -127,10 +128,10 @@ def segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[Segment]:
 
 
 def split_segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[SplitSegment]:
-    """The input axis by residue, cut where the trimmed split kernel changes (Algorithm 2B).
+    """The input axis by residue, in segments of equal trimmed split filters (Algorithm 2B).
 
-    Residue y holds the positions i with (i + p - y) % s == 0. Its split kernel has C = ceil((F - y) / s) taps, tap
-    c standing for f = y + (C - 1 - c) s. The paper prints the upper bound of c as oph; it is C.
+    Residue y has the pixels i with (i + p - y) % s == 0. Its split filter has C = ceil((F - y) / s) taps, and tap c is
+    tap f = y + (C - 1 - c) s of the filter. The paper prints the upper bound of c as oph; it is C.
     """
     for y in range(s):
         C = max(0, -(-(F - y) // s))
@@ -165,10 +166,10 @@ def conv_shape(
     padding: tuple[int, int],
     output: tuple[int, int] | None = None,
 ) -> ConvShape:
-    """Check shapes and make a `ConvShape`; `output` overrides (OH, OW) for a transposed convolution.
+    """Check shapes and make a `ConvShape`. For a transposed convolution `output` gives (OH, OW).
 
     Raises:
-        ShapeError: X or W have not 4 axes, channels differ, stride < 1, padding < 0, or Y would be empty.
+        ShapeError: X or W does not have 4 axes, channels differ, stride < 1, padding < 0, or Y would be empty.
     """
     if len(X) != 4 or len(W) != 4:
         raise ShapeError(f"{operator}: X (N, H, W, C) and W (OC, FH, FW, IC) are needed  (X {X}, W {W})")
@@ -193,6 +194,6 @@ _STRUCT = np.dtype([(name, np.int32) for name in _FIELDS], align=True)
 
 @functools.lru_cache(maxsize=4096)
 def as_struct(s: ConvShape) -> np.void:
-    """`ConvShape` of cuda/conv2d/shape.cuh, passed to a kernel by value."""
+    """The struct `ConvShape` of cuda/conv2d/shape.cuh, which kernels take by value."""
     values: np.void = np.array([tuple(getattr(s, name) for name in _FIELDS)], _STRUCT)[0]
     return values

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Order = np.ndarray[Any, Any]
 
-ROW_BYTES = 128  # of K, a step of the tensor-core tiles
+ROW_BYTES = 128  # bytes of K in a row of a tile, which are one step
 
 
 def _threads(tile: Mapping[str, Any]) -> int:
@@ -26,7 +26,7 @@ def _threads(tile: Mapping[str, Any]) -> int:
 
 
 def tile_bytes(tile: Mapping[str, Any]) -> int:
-    """Shared memory of a tensor-core tile, its stages together."""
+    """Bytes of shared memory of all stages of a tile."""
     return int(tile["STAGES"] * (tile["BM"] + tile["BN"]) * ROW_BYTES)
 
 
@@ -34,14 +34,14 @@ def tile_bytes(tile: Mapping[str, Any]) -> int:
 
 
 def conv_v2_order(s: ConvShape) -> Order:
-    """Pixels of Y by falling number of taps   (OH OW,) int32"""
+    """The pixels of Y, those with the most taps first   (OH OW,) int32"""
     rows = [_length(trimmed_taps(o, s.IH, s.FH, s.sh, s.ph)) for o in range(s.OH)]
     columns = [_length(trimmed_taps(o, s.IW, s.FW, s.sw, s.pw)) for o in range(s.OW)]
     return _order(rows, columns)
 
 
 def ks_deconv_order(s: ConvShape) -> Order:
-    """Pixels of dX by falling number of taps   (IH IW,) int32"""
+    """The pixels of dX, those with the most taps first   (IH IW,) int32"""
     rows, columns = [0] * s.IH, [0] * s.IW
     for counts, splits, step in ((rows, s.row_splits, s.sh), (columns, s.column_splits, s.sw)):
         for g in splits:

@@ -1,11 +1,11 @@
 """Plans of the Hopper kernels of ConvV2 and KS-deconv (wgmma, TMA).
 
-How the operands reach the tensor cores is the configuration's math mode:
+The math mode of the configuration says how the operands reach the tensor cores:
 
-    FP16X3, FP16  scaled fp16 terms (cuda/common/fp16_terms.cuh): two are "float32", one has 11 bits. The largest
-                  magnitude of each operand is computed first, for the scale that keeps fp16 in range.
-    TF32          floats, of which the tensor cores read 11 bits
-    BF16          bfloat16 arrays
+    FP16X3, FP16  as scaled fp16 terms (cuda/common/fp16_terms.cuh): two terms are "float32", one has 11 bits. The
+                  largest magnitude of each operand is computed first, for the scale that keeps fp16 in range.
+    TF32          as floats, of which the tensor cores read 11 bits
+    BF16          as bfloat16
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ STATISTICS_WARPS, STATISTICS_PADDING = 8, 16
 
 
 def statistics_bytes(tile: Tile) -> int:
-    """Shared memory for the statistics of a tile's columns (TileStatistics of cuda/conv2d/sm90/statistics.cuh)."""
+    """Bytes of shared memory for the statistics of a tile's columns: TileStatistics of sm90/statistics.cuh."""
     return 4 * (tile.BN + 2 * STATISTICS_WARPS * (tile.BN + STATISTICS_PADDING))
 
 
 @functools.lru_cache(maxsize=8)
 def _semaphores(num_sms: int) -> Table:
-    """Two semaphores for each tile whose K is split: zeros, and each kernel leaves them zero."""
+    """Two semaphores for each tile with split-K. They are zero at first, and each kernel leaves them zero."""
     tiles = sm90_tiles.MAX_WAVES * num_sms
     return Table(lambda: np.zeros(2 * tiles * sm90_tiles.MAX_SPLITS, np.uint32))
 
@@ -85,7 +85,7 @@ def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 
 
 class _Gemm:
-    """The launch of conv_v2_sm90 or ks_deconv_sm90, and what it needs."""
+    """The launch of conv_v2_sm90 or ks_deconv_sm90, with its schedule, its grid and its workspace."""
 
     def __init__(
         self,
@@ -108,22 +108,23 @@ class _Gemm:
         self.schedule = sm90_tiles.tile_schedule(output, K, self.tiles_per_work_tile, self.num_sms)
         self.workspace_slots = sum(work.num_splits > 1 for work in self.schedule)  # of partial sums
         self.tiles = len(self.schedule) * self.tiles_per_work_tile
-        # with no room, or, as a block keeps to its channels, with too many blocks idle, statistics are not computed
+        # Without room for them no statistics are computed. Nor are they if too many SMs would be idle, as a block keeps
+        # to its channels.
         room = output.stages(1, statistics_bytes(tile))[0] and self.num_sms % self.across <= self.num_sms // 8
         self.statistics = bool(epilogue.statistics and room)
         self.reserved = statistics_bytes(tile) if self.statistics else 0
-        # a block may have all registers and shared memory where it is the only one, or needs them
+        # a block gets all registers and shared memory of an SM if no other block needs them, or if it needs them itself
         if self.workspace_slots or self.tiles <= self.num_sms or not output.stages(tile.blocks, self.reserved)[0]:
             tile = tile._replace(blocks=1)
         self.tile = tile
         self.a_stages, self.b_stages = output.stages(tile.blocks, self.reserved)
-        # two blocks per SM hide each other's beginning and end, and are better balanced one tile each
+        # two blocks per SM hide each other's beginning and end; with one tile per block they are better balanced
         self.grid, self.threads = (min(self.tiles, self.num_sms), 384) if tile.blocks == 1 else (self.tiles, 288)
         self.statistics_parts = 0
         if self.forward:
-            if self.workspace_slots:  # a part a tile
+            if self.workspace_slots:  # one part per tile
                 parts = len(output.rows) * len(output.starts) * self.tiles_per_work_tile // self.across
-            else:  # a part a block
+            else:  # one part per block
                 self.grid -= self.grid % self.across if self.reserved else 0
                 parts = self.grid // self.across
             self.statistics_parts = parts if self.statistics else 0
@@ -194,11 +195,11 @@ class _Gemm:
         )
 
     def raster_order(self) -> bool:
-        """True if each element is used in few products: finish some images before the next, so that X stays in L2."""
+        """True if arithmetic intensity is low: finish one group of images before the next, so that X stays in L2."""
         if self.tile.BN > 64 and self.s.sh * self.s.sw == 1:
             return False
         waves = self.tiles / self.num_sms
         if self.forward:
             return waves > 2 and not self.workspace_slots
-        # blocks that take tiles in a fixed order need tiles of equal length, and those of a stride differ
+        # persistent blocks take tiles in a fixed order, so these must be equally long; those of a stride are not
         return waves > sm90_tiles.MAX_WAVES and self.tile.blocks == 2

@@ -1,7 +1,7 @@
-"""Rows of the table for Hopper (wgmma, TMA): tiles by how many of them a shape has.
+"""The kernel configurations for Hopper (wgmma, TMA). Which tile is preferred depends on how many of them a shape has.
 
-A large tile draws fewer bytes from the L2 cache for its products, but must leave no SM idle.
-Thresholds are those of a sweep on an H200 (docs/benchmarks.md).
+A large tile reads fewer bytes from the L2 cache for its products, but must leave no SM idle.
+The thresholds come from a sweep on an H200 (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from alpha.ops.conv2d.configuration import Condition, Configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 
-REGISTERS = 168  # a thread of 384 at the launch; consumers then take 240
+REGISTERS = 168  # per thread, at the launch of 384 threads; consumers then take 240
 
 
 def _supports(s: ConvShape, target: Target) -> bool:
-    """wgmma and TMA; rows of channels are whole 16 bytes, also of halves."""
+    """True if the GPU has wgmma and TMA, and rows of channels are whole 16 bytes, also as fp16 terms."""
     aligned = s.IC % 8 == 0 and s.OC % 8 == 0
     return target.compute_capability == (9, 0) and aligned and s.sw <= s.IW
 
 
 def _fills(s: ConvShape, target: Target) -> bool:
-    """Tiles of 128 rows (positions x images) and steps of 64 channels, 32 at the least."""
+    """True if there is work for tiles of 128 rows (output pixels x images) and steps of 64 channels, or at least 32."""
     return s.N * s.OW >= 64 and min(s.IC, s.OC) >= 32
 
 
@@ -39,7 +39,7 @@ def _tiles(operator: str, s: ConvShape, BM: int, BN: int) -> int:
 
 
 def _enough(operator: str, BM: int, BN: int) -> Condition:
-    """Channels fill the tile, and every SM has one; two where few taps make it short."""
+    """True if channels fill the tile and every SM gets a tile, or nearly two if few taps make the tiles short."""
 
     def preferred(s: ConvShape, target: Target) -> bool:
         wanted = 1.8 if operator == INPUT and _taps_a_position(s) < 4 else 0.9
@@ -50,7 +50,7 @@ def _enough(operator: str, BM: int, BN: int) -> Condition:
 
 
 def _enough_cut(operator: str, BM: int, BN: int, steps: int) -> Condition:
-    """Or the products of fewer tiles are so many `steps` in all, of 64 channels of a tap, that cutting pays."""
+    """Also true if there are too few tiles, but with enough K for split-K: `steps` of 64 channels of a tap in all."""
     enough = _enough(operator, BM, BN)
 
     def preferred(s: ConvShape, target: Target) -> bool:
@@ -69,12 +69,12 @@ def _filled(operator: str, s: ConvShape, BN: int) -> bool:
 
 
 def _uneven(s: ConvShape, target: Target) -> bool:
-    """Some positions have many more taps than others, by the stride: whole tiles end at different times."""
+    """True for a stride: some output pixels have many more taps than others, so that tiles end at different times."""
     return s.sh * s.sw > 1
 
 
 def _reused(operator: str) -> Condition:
-    """tf32: products a number of A repay finding the scale and making the planes of halves."""
+    """tf32: each element of A is reused often enough to pay for the absmax pass and the conversion to fp16 terms."""
 
     def preferred(s: ConvShape, target: Target) -> bool:
         if operator == INPUT:
@@ -85,7 +85,7 @@ def _reused(operator: str) -> Condition:
 
 
 def _all_of(*conditions: Condition) -> Condition:
-    """These conditions, and that there is work for a tile."""
+    """All of these conditions, and that there is work for a tile."""
     return lambda s, target: _fills(s, target) and all(c(s, target) for c in conditions)
 
 
@@ -131,7 +131,7 @@ _ALGORITHMS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 def _position_rows(operator: str) -> tuple[Configuration, ...]:
-    """Of ConvV2 and KS-deconv."""
+    """The configurations of ConvV2 or KS-deconv, whose rows are output pixels."""
 
     def enough(BM: int, BN: int, *more: Condition) -> Condition:
         return _all_of(_enough(operator, BM, BN), *more)
@@ -140,7 +140,7 @@ def _position_rows(operator: str) -> tuple[Configuration, ...]:
         return _all_of(_enough_cut(operator, BM, BN, steps), *more)
 
     reused, narrow = _reused(operator), _narrow(operator)
-    # per SM: with one, forward is as fast or up to 5 % faster, dX as fast or up to 29 % slower
+    # per SM; with one block instead of two, forward is up to 5 % faster and dX up to 29 % slower
     blocks = 1 if operator == FORWARD else 2
     return (
         _configure(operator, MathMode.BF16, _Tile(128, 256), preferred=cut(128, 256, 3000)),
@@ -183,12 +183,12 @@ _TURNS = "Hopper, trimmed; 64 filters, the warpgroups in turns"
 
 
 def _from_memory(s: ConvShape, target: Target) -> bool:
-    """Many blocks read each pixel: planes of X made once, not in each."""
+    """True if many blocks read each pixel: it is better to prepare the fp16 terms of X once than in each block."""
     return s.OC >= 256 and 128 * s.sh * s.sw <= s.OC and (s.FW <= 3 or s.OW <= 8)
 
 
 def _long_rows(s: ConvShape, target: Target) -> bool:
-    """bf16: K so long that a tile of three taps and 128 x 128 channels pays."""
+    """bf16: True if K is so long that a tile of three taps and 128 x 128 channels is worth it."""
     return s.FW == 3 and s.sw == 1 and s.IC >= 128 and s.N * s.OH * s.OW * s.IC >= 1 << 26
 
 

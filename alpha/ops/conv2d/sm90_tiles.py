@@ -1,8 +1,8 @@
-"""How the Hopper kernels cut a convolution into tiles: output pixels and input pixels of a tile, stages, splits of K.
+"""The tiles of the Hopper kernels: output pixels and input pixels of a tile, stages, and splits of K.
 
 An output tile is `tile_ow` neighbouring pixels of a map row x some images. More pixels share more of the input,
-because one input-row tile serves all taps of a filter row; fewer pixels trim more exactly. Which is cheaper follows
-from the cycles of the tensor cores and the bytes that are read from the L2 cache.
+because one input-row tile serves all taps of a filter row; fewer pixels trim more exactly. The cycles of the tensor
+cores and the bytes that are read from the L2 cache decide which is cheaper.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from alpha.ops.conv2d.shape import ConvShape, split_segments, trimmed_taps
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration
 
-SHARED_BYTES = 232448 - 1024 - 256  # of a block: without the alignment of the tiles, and barriers
-L2_BYTES_PER_CYCLE = 32  # of one SM, when all draw from it
+SHARED_BYTES = 232448 - 1024 - 256  # of a block, without the alignment of its tiles and its barriers
+L2_BYTES_PER_CYCLE = 32  # of one SM, while all of them read
 MAX_STAGES = 8
-BLOCK_CYCLES = 4000  # of a block's beginning and end
-MAX_SPLITS = 4  # of the K of a tile
-FIX_UP_CYCLES = 2000  # of the way of partial sums to memory and back
-WRITTEN_BYTES_PER_CYCLE = 12  # of one SM, when all write
-MAX_WAVES = 6  # tiles per SM, above which K is not split
+BLOCK_CYCLES = 4000  # for the beginning and the end of a block
+MAX_SPLITS = 4  # of the K of one tile
+FIX_UP_CYCLES = 2000  # for partial sums on their way to memory and back
+WRITTEN_BYTES_PER_CYCLE = 12  # of one SM, while all of them write
+MAX_WAVES = 6  # tiles per SM; with more than these K is not split
 
 
 class Tile(NamedTuple):
@@ -50,17 +50,17 @@ class Tile(NamedTuple):
 
     @property
     def BK(self) -> int:
-        """Elements of K a step."""
+        """Elements of K per step."""
         return 32 if self.math is MathMode.TF32 else 64
 
     @property
     def a_boxes(self) -> int:
-        """Boxes of 128 bytes a row of the activations' tile, for BK elements."""
+        """Boxes of TMA, with rows of 128 bytes, that hold BK elements of the activations."""
         return 2 if self.math.in_fp16 else 1
 
     @property
     def a_channels(self) -> int:
-        """Channels in 128 bytes of an activation."""
+        """Channels of the activations in 128 bytes."""
         return 64 if self.math is MathMode.BF16 else 32
 
     @property
@@ -69,13 +69,13 @@ class Tile(NamedTuple):
 
     @property
     def cycles(self) -> float:
-        """Of the tensor cores for one step."""
+        """Cycles of the tensor cores for one step."""
         products = 3 if self.math.terms == 2 else 1
         return self.BM * self.BN * self.BK * products / (1024 if self.math is MathMode.TF32 else 2048)
 
 
 def _shared_bytes(blocks: int) -> int:
-    """That each of so many blocks per SM may have for its stages."""
+    """Bytes of shared memory for the stages of a block, with `blocks` of them per SM."""
     return SHARED_BYTES if blocks == 1 else (SHARED_BYTES + 1024) // blocks - 2048
 
 
@@ -84,7 +84,7 @@ def _shared_bytes(blocks: int) -> int:
 
 @dataclass(eq=False, frozen=True)
 class OutputTiles:
-    """The tiles of a map: groups of tile_ow output pixels of one row.
+    """The output tiles of a map, of tile_ow output pixels of one row each.
 
     Attributes:
         rows: the number of filter rows that each map row needs.
@@ -113,16 +113,16 @@ class OutputTiles:
         return self.tile.a_boxes * self.tile_iw * self.images * 128
 
     def box(self, residue: int) -> tuple[int, int, int, int]:
-        """What TMA loads for the input-row tile of a residue: channels, images, pixels, rows."""
+        """The box that TMA loads for the input-row tile of a residue: channels, images, pixels, rows."""
         pixels = self.tile_ow + self.counts[residue] - 1 if self.tile_iw > self.tile_ow else self.tile_ow
         return self.tile.a_channels, self.images, max(1, pixels), 1
 
     def input_tiles(self, width: int) -> int:
-        """The number of input-row tiles of a filter row of which `width` taps are needed."""
+        """The number of input-row tiles for a filter row, of which `width` taps are needed."""
         return min(width, self.step) if self.tile_iw > self.tile_ow else width
 
     def cycles(self, taps: int, input_tiles: int) -> float:
-        """Cycles of one BK of K of a tile: the slower of tensor cores and L2 cache, and some of the other."""
+        """Cycles of a tile for BK of K: of the slower of tensor cores and L2 cache, and a part of the other's."""
         products = taps * self.tile.cycles
         drawn = (input_tiles * self.a_bytes + taps * self.tile.b_bytes) / L2_BYTES_PER_CYCLE
         return max(products, drawn) + min(products, drawn) / 4
@@ -130,8 +130,8 @@ class OutputTiles:
     def stages(self, blocks: int, reserved: int = 0) -> tuple[int, int]:
         """Stages of input-row tiles and of filter tiles that fit the shared memory of a block; (0, 0) if too few do.
 
-        An input-row tile is released when the products with the next one have begun, so there are at least two. A tap
-        that shares no input-row tile needs one of its own. `reserved`: bytes for other things.
+        An input-row tile is released after the products with the next one have begun, so there are at least two
+        stages. A tap that shares no input-row tile needs one of its own. `reserved`: bytes for other purposes.
         """
         room = _shared_bytes(blocks) - reserved
         if self.tile_iw == self.tile_ow:
@@ -144,7 +144,7 @@ class OutputTiles:
         return 0, 0
 
     def cost(self, images: int) -> float:
-        """Cycles of one filter row of a map over all blocks, for one BK of K."""
+        """Cycles of one filter row of a map, for BK of K, added up over all blocks."""
         cycles = self.cycles(sum(self.widths), sum(map(self.input_tiles, self.widths)))
         return cycles * -(-images * self.tile_ow // self.tile.BM)
 
@@ -160,7 +160,7 @@ class WorkTile(NamedTuple):
     output_pixel: int  # the first of the tile
     split: int
     num_splits: int
-    workspace_slot: int  # of the tile's first split, among the splits of all tiles
+    workspace_slot: int  # that of the tile's first split, among the splits of all tiles with split-K
 
 
 def tile_schedule(output: OutputTiles, K: int, copies: int, num_sms: int) -> tuple[WorkTile, ...]:
@@ -170,7 +170,7 @@ def tile_schedule(output: OutputTiles, K: int, copies: int, num_sms: int) -> tup
         copies: how often each tile of the map is computed: for how many tiles of images and output channels.
     """
     across = -(-K // output.tile.BK)
-    found = []  # cycles, steps, first output pixel of each tile
+    found = []  # (cycles, steps, first output pixel) of each tile
     for y, rows in enumerate(output.rows):
         for x, width in zip(output.starts, output.widths, strict=True):
             input_tiles = rows * output.input_tiles(width)
@@ -188,7 +188,7 @@ def tile_schedule(output: OutputTiles, K: int, copies: int, num_sms: int) -> tup
 
 
 def _choose_splits(tiles: list[tuple[float, int]], tile: Tile, copies: int, num_sms: int) -> list[int]:
-    """Into how many splits the K of each tile (cycles, steps) is cut, so that all SMs have work.
+    """The number of splits of the K of each tile, given as (cycles, steps), so that all SMs have work.
 
     Tiles that fill the GPU several times over are not split.
     """
@@ -200,7 +200,7 @@ def _choose_splits(tiles: list[tuple[float, int]], tile: Tile, copies: int, num_
     leave = FIX_UP_CYCLES + sums / WRITTEN_BYTES_PER_CYCLE
 
     def end(counts: list[int]) -> float:
-        """When the last SM is done, if each takes the longest work that is left."""
+        """The cycle at which the last SM is done, if each SM takes the longest work that is left."""
         pieces = []
         for (cycles, _), n in zip(tiles, counts, strict=True):
             add = FIX_UP_CYCLES + (n - 1) * sums / L2_BYTES_PER_CYCLE if n > 1 else 0
@@ -216,25 +216,25 @@ def _choose_splits(tiles: list[tuple[float, int]], tile: Tile, copies: int, num_
         return [max(1, min(n, t[1] // 2, MAX_SPLITS)) for n, t in zip(into, tiles, strict=True)]
 
     candidates = [whole]
-    for eighths in range(1, 8 * MAX_SPLITS):  # none longer than a limit
+    for eighths in range(1, 8 * MAX_SPLITS):  # no split is longer than a limit
         limit = longest * 8 / (8 + eighths) * (1 + 1e-9)
         counts = split(math.ceil(cycles / limit) for cycles, _ in tiles)
         if counts != candidates[-1]:
             candidates.append(counts)
     whole_waves = len(tiles) * copies // num_sms * num_sms // copies
-    for n in range(2, MAX_SPLITS + 1):  # those that do not fill all SMs
+    for n in range(2, MAX_SPLITS + 1):  # only tiles of the last wave, which does not fill all SMs
         candidates.append(split([1] * whole_waves + [n] * (len(tiles) - whole_waves)))
     return min(candidates, key=end)
 
 
 def _tile_widths(tile: Tile) -> list[int]:
-    """The candidates for tile_ow: the images of a tile are a multiple of 8 and at most a box."""
+    """The candidates for tile_ow. The images of a tile are a multiple of 8 and at most a box of TMA."""
     return [1 << i for i in range(6) if tile.BM >> i >= 8]
 
 
 @functools.lru_cache(maxsize=1024)
 def conv_v2_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
-    """Tiles of Y: tile_ow neighbours of a row and the union of their trimmed filters."""
+    """The tiles of Y: tile_ow neighbours of a row, with the union of their trimmed filters."""
     rows = tuple(b - a for a, b in (trimmed_taps(o, s.IH, s.FH, s.sh, s.ph) for o in range(s.OH)))
     columns = [trimmed_taps(o, s.IW, s.FW, s.sw, s.pw) for o in range(s.OW)]
     counts = tuple(-(-(s.FW - r) // s.sw) for r in range(min(s.sw, s.FW)))
@@ -249,7 +249,7 @@ def conv_v2_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
 
 @functools.lru_cache(maxsize=1024)
 def ks_deconv_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
-    """Tiles of dX: tile_ow pixels of one residue, sw apart, and the union of their trimmed split filters."""
+    """The tiles of dX: tile_ow pixels of one residue, sw apart, with the union of their trimmed split filters."""
     rows = tuple(b - a for a, b in _split_taps(s.OH, s.IH, s.FH, s.sh, s.ph))
     columns = _split_taps(s.OW, s.IW, s.FW, s.sw, s.pw)
     counts = tuple(max(0, -(-(s.FW - r) // s.sw)) for r in range(s.sw))
@@ -264,7 +264,7 @@ def ks_deconv_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
 
 
 def _split_taps(O: int, size: int, F: int, s: int, p: int) -> list[tuple[int, int]]:
-    """Taps [c_s, c_e) of each input position's trimmed split filter."""
+    """The taps [c_s, c_e) of the trimmed split filter of each input pixel of an axis."""
     taps = [(0, 0)] * size
     for g in split_segments(O, size, F, s, p):
         for i in range(g.length):

@@ -1,4 +1,4 @@
-"""How the Hopper kernel of Sk-dilated cuts a convolution: pixels and taps of a block, input tiles, splits of K."""
+"""The tiles of the Hopper kernel of Sk-dilated: output pixels and taps of a block, input-row tiles, splits of K."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from alpha.ops.conv2d.shape import ConvShape, valid_outputs
 from alpha.ops.conv2d.sm90_tiles import BLOCK_CYCLES, L2_BYTES_PER_CYCLE, MAX_STAGES, SHARED_BYTES, Tile
 
-PARTIAL_BYTES_PER_CYCLE = 2000  # that the whole GPU writes or reads
+PARTIAL_BYTES_PER_CYCLE = 2000  # of partial sums, that the whole GPU writes or reads
 MAX_PARTIAL_BYTES = 64 << 20
-TRANSFORM_CYCLES = {1: 6.0, 2: 9.0}  # to convert a row of 64 channels to so many terms, over all transform warps
-ACCUMULATORS = 192  # registers of a thread for sums
+TRANSFORM_CYCLES = {1: 6.0, 2: 9.0}  # by the number of terms: all transform warps convert a row of 64 channels
+ACCUMULATORS = 192  # registers per thread for sums
 
 
 @dataclass(eq=False, frozen=True)
 class WeightTile:
-    """A step of Sk-dilated is tile_ow output pixels x images = 64 of K; a block has some taps and their input tiles."""
+    """The tile of a block of Sk-dilated: a step of tile_ow output pixels x images, 64 of K, for some taps."""
 
     tile: Tile
     tile_ow: int
     taps: int
     tile_iw: int
     num_input_tiles: int
-    steps: int  # of the whole K of a tap
+    steps: int  # for the whole K of a tap
 
     @property
     def images(self) -> int:
@@ -31,7 +31,7 @@ class WeightTile:
 
     @property
     def stage_bytes(self) -> int:
-        width = 2 if self.tile.converts else self.tile.math.terms  # in units of 64 channels of 16 bits
+        width = 2 if self.tile.converts else self.tile.math.terms  # rows of 128 bytes per pixel of X and 64 channels
         X = self.num_input_tiles * self.tile_iw * self.images * self.tile.BN // 64 * width
         return (64 * self.tile.BM // self.tile.a_channels + X) * 128
 
@@ -40,7 +40,7 @@ class WeightTile:
 
     @property
     def cycles(self) -> float:
-        """Cycles of a step: the slowest of tensor cores, L2 cache and transform warps, or the pipeline's latency."""
+        """Cycles of a step: of the slowest of tensor cores, L2 cache and transform warps, or the pipeline's latency."""
         products, read = self.taps * self.tile.cycles, self.stage_bytes / L2_BYTES_PER_CYCLE
         converted = 0.0
         if self.tile.converts:
@@ -51,7 +51,7 @@ class WeightTile:
 
 @functools.lru_cache(maxsize=4096)
 def num_splits(block: WeightTile, blocks: int, partial_bytes: int, num_sms: int) -> int:
-    """G_Z, into how many splits G_K is cut (paper, section IV.C): full waves of blocks, few partial sums."""
+    """The number of splits of G_K, the paper's G_Z (section IV.C): full waves of blocks, few partial sums."""
     step = block.cycles
 
     def cycles(GZ: int) -> float:
@@ -65,8 +65,8 @@ def num_splits(block: WeightTile, blocks: int, partial_bytes: int, num_sms: int)
 
 @functools.lru_cache(maxsize=1024)
 def weight_tile(s: ConvShape, tile: Tile) -> WeightTile:
-    """Taps of one filter row share dY, and those of one residue X; as many as the registers hold."""
-    # products of two terms are summed apart first; adding the sums of two warpgroups takes a few registers
+    """The cheapest tile. Its taps share dY, and X within a residue; the registers limit how many there are."""
+    # With two terms the sums of a step need registers of their own; adding the sums of two warpgroups needs a few more.
     spare = (tile.math.terms == 2) + (tile.math.terms == 2 and tile.BM == 64)
     most = max(1, ACCUMULATORS // (tile.BN // 2) - spare)
     candidates = []
@@ -88,7 +88,7 @@ def _steps(s: ConvShape, taps: int, tile_ow: int) -> int:
 
 
 def _cost(s: ConvShape, p: WeightTile) -> float:
-    """Cycles of a filter row over its blocks."""
+    """Cycles of one filter row, added up over its blocks."""
     total = 0.0
     for first in range(0, s.FW, p.taps):
         last = min(first + p.taps, s.FW) - 1

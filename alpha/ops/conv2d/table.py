@@ -1,6 +1,7 @@
 """The table of kernel configurations: the first that supports a problem and is preferred for it is taken.
 
-Thresholds come from measurements (docs/benchmarks.md). The last one of each operator and device always applies.
+Thresholds come from measurements (docs/benchmarks.md). The last configuration of each operator and device takes any
+shape.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ __all__ = ["CONFIGURATIONS", "FORWARD", "INPUT", "WEIGHT", "Condition", "Configu
 
 
 def _large_products(s: ConvShape, target: Target) -> bool:
-    """The product of one output pixel is large: enough images and channels."""
+    """True if images and channels are enough to make the product of one output pixel large."""
     return s.N >= 32 and min(s.IC, s.OC) >= 64
 
 
 def _tensor_tiles(item: int, tile: Mapping[str, int]) -> Condition:
-    """mma.sync and cp.async; rows of channels of `item` bytes are loaded 16 bytes at a time, the stages fit."""
+    """For mma.sync and cp.async: channels of `item` bytes make rows of whole 16 bytes, and the stages fit."""
 
     def supports(s: ConvShape, target: Target) -> bool:
         aligned = s.IC * item % 16 == 0 and s.OC * item % 16 == 0
@@ -33,27 +34,27 @@ def _tensor_tiles(item: int, tile: Mapping[str, int]) -> Condition:
 
 
 def _images_fill_tiles(s: ConvShape, target: Target) -> bool:
-    """A tile is 64 images or more, a step 32 channels."""
+    """True if there is work for tiles of 64 images or more and steps of 32 channels."""
     return s.N >= 48 and min(s.IC, s.OC) >= 16
 
 
 def _many(rows: int, target: Target) -> bool:
-    """Tiles of 128 rows fill the GPU several times over."""
+    """True if tiles of 128 rows fill the GPU several times over."""
     return rows >= 128 * 4 * target.num_sms
 
 
 def _direct_ffma(s: ConvShape, target: Target) -> bool:
-    """Few channels, and 64 filters with some rows of the image fit the shared memory of any GPU."""
+    """True for few channels, if 64 filters and some rows of the image fit the shared memory of any GPU."""
     return s.IC <= 4 and direct.ffma_filters(s) + direct.ffma_rows(s)[1] <= direct.FFMA_SHARED
 
 
 def _direct_weight_ffma(s: ConvShape, target: Target) -> bool:
-    """As `_direct_ffma`; each element of a filter has a thread, and a row of dY is loaded 16 bytes at a time."""
+    """As `_direct_ffma`, if there is a thread for each element of a filter, and rows of dY are whole 16 bytes."""
     return _direct_ffma(s, target) and s.FH * s.FW * s.IC <= 160 and s.OC % 4 == 0
 
 
 def _direct_sm80(terms: int) -> Condition:
-    """mma.sync; few channels, and 64 filters with some rows of the image fit the shared memory."""
+    """For mma.sync: few channels, and 64 filters and some rows of the image fit the shared memory."""
 
     def supports(s: ConvShape, target: Target) -> bool:
         fits = direct.forward_rows(s, terms)[1] <= direct.TENSOR_SHARED
@@ -63,7 +64,7 @@ def _direct_sm80(terms: int) -> Condition:
 
 
 def _direct_weight_sm80(item: int) -> Condition:
-    """mma.sync; dW fits the registers, two buffers of X the shared memory; dY is loaded 16 bytes at a time."""
+    """For mma.sync: dW fits the registers, two buffers of X fit the shared memory, rows of dY are whole 16 bytes."""
 
     def supports(s: ConvShape, target: Target) -> bool:
         few = s.IC <= 4 and s.FH * s.FW * s.IC <= 160
@@ -82,7 +83,7 @@ TILE_FFMA = {"BM": 64, "BN": 64, "BK": 16}
 def _mma_rows(
     algorithm: str, operator: str, make: Callable[..., Any], reason: str, tile: Mapping[str, int], preferred: Condition
 ) -> Iterator[Configuration]:
-    """One algorithm and tile on mma.sync, in each precision."""
+    """The configurations of one algorithm and tile on mma.sync, one per precision."""
     for math, item in ((MathMode.BF16, 2), (MathMode.TF32, 4), (MathMode.TF32X3, 4)):
         large = tile["BM"] * tile["BN"] > 64 * 64
         yield Configuration(

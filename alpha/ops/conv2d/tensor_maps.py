@@ -20,7 +20,7 @@ def _element(A: Array) -> str:
 def map_images(name: str, step: int, phases: Box, boxes: tuple[Box, ...]) -> TensorMaps:
     """Tensor maps of A ([terms,] N, H, W, C) as (C, N, W / step, H[, terms]), one for each phase of the columns.
 
-    Phase p has the columns p, p + step, ...
+    Phase p has the columns p, p + step, and so on.
     """
 
     def encode(A: Array) -> Iterator[TensorMap]:

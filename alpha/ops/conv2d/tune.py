@@ -1,8 +1,8 @@
-"""The autotuner: with ALPHA_TUNE=1 the rows that can compute a shape are timed once, and the fastest is kept.
+"""The autotuner: with ALPHA_TUNE=1 the configurations that support a shape are measured once, and the fastest is kept.
 
 Measurements are kept as JSON in the cache folder, one file for each GPU, driver, compiler and version of the kernels.
-Files are replaced whole. Of two processes that write at once one may lose its newest
-entries, which are then timed again.
+Files are replaced whole. If two processes write at once, one may lose its newest entries, which are then measured
+again.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from alpha.runtime.cuda.driver_dry import DryDevice
 Call = Callable[[], Any]
 Times = dict[str, float]  # name of a candidate -> median milliseconds
 
-BUDGET_S = 0.020  # of measurements, a candidate
+BUDGET_S = 0.020  # of measurements per candidate
 ROUNDS = 25  # at most
-MARGIN = 0.97  # of the table's time: only less than that displaces the table's row
-PRUNE_RATIO = 3.0  # times the fastest: not measured again after the first round
-FLUSH_BYTES, FLUSHES = 64 << 20, 4  # written before a measurement, see `_Clock`
+MARGIN = 0.97  # times the default's time: only a faster candidate displaces the default
+PRUNE_RATIO = 3.0  # times the fastest: a slower candidate is not measured again after the first round
+FLUSH_BYTES, FLUSHES = 64 << 20, 4  # bytes, and how often they are written before a measurement: see `_Clock`
 
 
 def fastest(
     device: Device, operator: str, s: ConvShape, precision: str, rows: Sequence[Configuration], default: Configuration
 ) -> Configuration:
-    """The fastest of `rows` on `device`, by measurement in this run or an earlier one; `default` is the table's."""
-    from alpha.ops.conv2d.plan import compute  # which asks `choose`, and that asks here
+    """The fastest of `rows` on `device`, measured in this run or an earlier one; `default` is the table's choice."""
+    from alpha.ops.conv2d.plan import compute  # it imports `choose`, which imports this file
 
     key = f"{operator} X {s.X} W {s.W} Y {s.Y} stride {(s.sh, s.sw)} padding {(s.ph, s.pw)} {precision}"
     by_name = {default.name: default, **{v.name: v for v in rows}}
@@ -66,10 +66,10 @@ def fastest(
 
 
 def best_of(device: Device, key: str, names: Sequence[str], calls: Callable[[Device], Mapping[str, Call]]) -> str:
-    """Which of `names` is fastest for the work `key`; the first is the default, which wins unless clearly slower.
+    """The fastest of `names` for the work `key`. The first one is the default, which is taken unless clearly slower.
 
-    `calls(device)` makes scratch operands there and one call for each name; it is asked for only if no run has measured
-    yet. If there is no memory for it, or in a dry run, the default is taken and nothing is kept.
+    `calls(device)` makes scratch operands there and one call for each name; it is called only if no run has measured
+    `key` yet. If there is not enough memory for it, or in a dry run, the default is taken and nothing is kept.
     """
     if len(names) == 1:
         return names[0]
@@ -123,7 +123,7 @@ def compile_all(device: CudaDevice, calls: Callable[[Device], Mapping[str, Call]
 
 
 def scratch(device: Device, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An array of normal numbers: zeros need less power, and the GPU would run faster on them."""
+    """An array of normally distributed numbers. Zeros need less power, so the GPU would run faster on them."""
     if isinstance(device, DryDevice):
         return device.empty(shape, dtype)
     return device.upload(np.resize(_pattern(dtype), shape))
@@ -135,16 +135,16 @@ def _pattern(dtype: np.dtype[Any]) -> Any:
 
 
 def measure(device: Device, calls: Mapping[str, Call]) -> Times:
-    """Median milliseconds of each call, measured in turns so that a change of clock rate meets all.
+    """Median milliseconds of each call. The calls alternate, so that a change of the clock rate affects all of them.
 
-    A call that finds too little memory is left out; `OutOfMemoryError` where none is left.
+    A call for which there is too little memory is left out. If none is left, this raises `OutOfMemoryError`.
     """
     clock = _Clock(device)
     running: dict[str, Call] = {}
     shortage: OutOfMemoryError | None = None
     for name, call in calls.items():
         try:
-            call()  # fills the tables that are kept
+            call()  # uploads the tables that plans keep
             running[name] = call
         except OutOfMemoryError as error:
             shortage = error
@@ -163,10 +163,10 @@ def measure(device: Device, calls: Mapping[str, Call]) -> Times:
 
 
 class _Clock:
-    """Times what a call does on the device, not what the host needs to queue it.
+    """Measures the time that a call takes on the device, without the time that the host needs to queue it.
 
-    Before each measurement the device gets enough to do that the call's launches are queued behind it; that also
-    takes the operands out of the L2 cache, where they are not in a training step either.
+    Before each measurement the device gets other work, long enough that the call's launches are queued behind it. This
+    work also evicts the operands from the L2 cache, where they would not be in a training step either.
     """
 
     def __init__(self, device: Any) -> None:
@@ -185,7 +185,7 @@ class _Clock:
 
 
 class _TuningCache:
-    """The measurements of one GPU, driver, compiler and version of the kernels, and their file."""
+    """The measurements for one GPU, driver, compiler and version of the kernels, and their file."""
 
     def __init__(self, path: Path, facts: Mapping[str, str]) -> None:
         self.path, self.facts = path, facts
@@ -193,12 +193,12 @@ class _TuningCache:
         self._known = self._read()
 
     def times(self, key: str, names: Sequence[str]) -> Times | None:
-        """What was measured for `key`, if all of it is of candidates that there are."""
+        """The measurements for `key`, if all of them belong to present candidates; otherwise None."""
         times = self._known.get(key)
         return times if times and times.keys() <= set(names) else None
 
     def add(self, key: str, times: Times) -> None:
-        """Keep it in the file, with what other processes have written meanwhile."""
+        """Add measurements to the file, together with what other processes have written in the meantime."""
         self._known = {**self._read(), **self._known, key: times}
         content = {"facts": self.facts, "milliseconds": self._known}
         try:
@@ -217,7 +217,7 @@ class _TuningCache:
     def _read(self) -> dict[str, Times]:
         try:
             text = self.path.read_bytes()
-        except OSError:  # mostly, that there is none yet; `add` says what is wrong with the folder
+        except OSError:  # usually there is no file yet; `add` reports what is wrong with the folder
             return {}
         try:
             content = json.loads(text)
@@ -239,7 +239,7 @@ class _TuningCache:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=".tuned-", dir=path.parent)
     try:
@@ -252,7 +252,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def folder() -> Path:
-    """Where the files are."""
+    """The folder of the files."""
     return config.cache_dir() / "tuned"
 
 
@@ -265,7 +265,7 @@ def _tuning_cache(device: Device, home: Path) -> _TuningCache:
 
 
 def facts_of(device: Any) -> dict[str, str]:
-    """What a measurement holds for, besides the shape."""
+    """Everything besides the shape on which a measurement depends."""
     properties = device.properties
     major, minor = properties.compute_capability
     try:
@@ -283,7 +283,7 @@ def facts_of(device: Any) -> dict[str, str]:
 
 @functools.cache
 def sources_digest() -> str:
-    """A hash of the kernels, and of the table and the launches, which are Python."""
+    """A hash of the kernels, and of the Python files that choose and launch them."""
     digest = hashlib.sha256()
     for path in _sources():
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
