@@ -130,7 +130,7 @@ class ActivationRow:
 
 @dataclass(frozen=True)
 class LossRow:
-    """A loss: a function of two tensors, x (N, C) and target, and a layer with the other arguments.
+    """A loss: a function of two tensors, x (N, C) and target, and a layer with the other arguments, or some of them.
 
     Attributes:
         inputs: x and target.
@@ -156,4 +156,6 @@ class LossRow:
         return FunctionRow(self.function, {"x": x, "target": target}, {**others, **self.arguments}, own=self.own)
 
     def of_layer(self) -> LayerRow:
-        return LayerRow(self.layer, self.inputs, {}, self.arguments, [({}, ())], self.own)
+        known = inspect.signature(self.layer).parameters
+        arguments = {name: row for name, row in self.arguments.items() if name in known}
+        return LayerRow(self.layer, self.inputs, {}, arguments, [({}, ())], self.own)
