@@ -8,6 +8,7 @@ from alpha.exports import export as _export
 from alpha.module import Module as _Module
 from alpha.ops.activation import *
 from alpha.ops.activation_smooth import *
+from alpha.ops.adaptive_pool2d import *
 from alpha.ops.arithmetic import *
 from alpha.ops.batchnorm import *
 from alpha.ops.conv2d import *

@@ -1,4 +1,4 @@
-"""Arithmetic of tensors: add, sub, mul, div, exp, log; with numbers, with broadcasting, in place."""
+"""Arithmetic of tensors: add, sub, mul, div; with numbers, with broadcasting, in place."""
 
 from __future__ import annotations
 
@@ -196,29 +196,6 @@ class DivideNumber(Function):
         return ew.multiply(ew.affine(slope, p=-1.0, out=slope), dY, out=slope)
 
 
-class Exponential(Function):
-    """Y = exp(X)   X (...) -> Y (...)"""
-
-    def forward(self, X: Array) -> Array:
-        Y = ew.exponential(X)
-        self.save(Y)
-        return Y
-
-    def backward(self, dY: Array) -> Any:
-        return ew.multiply(dY, self.saved[0])
-
-
-class Logarithm(Function):
-    """Y = log(X)   X (...) -> Y (...)"""
-
-    def forward(self, X: Array) -> Array:
-        self.save(X)
-        return ew.logarithm(X)
-
-    def backward(self, dY: Array) -> Any:
-        return ew.divide(dY, self.saved[0])
-
-
 def _operand(name: str, x: Tensor, other: Any) -> float | Tensor:
     """The second operand as a number or a tensor; `TypeError` for anything else."""
     require_floating(name, x.dtype)
@@ -322,15 +299,3 @@ def neg(x: Tensor) -> Tensor:
     """-x"""
     require_floating("neg", x.dtype)
     return Affine.apply(x, alpha=-1.0, beta=0.0)
-
-
-def exp(x: Tensor) -> Tensor:
-    """e to the power of x, elementwise"""
-    require_floating("exp", x.dtype)
-    return Exponential.apply(x)
-
-
-def log(x: Tensor) -> Tensor:
-    """The natural logarithm, elementwise"""
-    require_floating("log", x.dtype)
-    return Logarithm.apply(x)

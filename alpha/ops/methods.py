@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from alpha.ops import arithmetic, layout, matmul, power, reduce
+from alpha.ops import arithmetic, exponential, layout, matmul, power, reduce
 from alpha.ops.arguments import unchecked
 from alpha.ops.arithmetic import OPERANDS, like
 from alpha.ops.compare import relate
@@ -19,8 +19,8 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "add": _add,
     "mul": _mul,
     **{name: getattr(arithmetic, name) for name in ("sub", "div", "add_", "sub_", "mul_", "div_")},
-    "exp": arithmetic.exp,
-    "log": arithmetic.log,
+    "exp": exponential.exp,
+    "log": exponential.log,
     "sqrt": power.sqrt,
     "pow": power.pow,
     "matmul": matmul.matmul,

@@ -1,4 +1,4 @@
-"""Pooling on NHWC arrays: max, average, adaptive average."""
+"""Pooling on NHWC arrays: max and average."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.ops.arguments import check_arguments
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, stream_grid, vector_width
-from alpha.ops.options import Pair, integer, only_offered, pair
+from alpha.ops.options import Pair, integer, only_offered
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.pool_shape import PoolShape, pool_shape
 from alpha.primitive import Array, primitive
@@ -20,7 +20,7 @@ from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor
 
-__all__ = ["adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"]
+__all__ = ["avg_pool2d", "max_pool2d"]
 
 
 @primitive
@@ -291,29 +291,4 @@ def avg_pool2d(
     s = pool_shape(
         "avg_pool2d", x, kernel_size, stride, padding, ceil_mode, count_padding=bool(count_include_pad), divisor=divisor
     )
-    return AvgPool2d.apply(x, shape=s)
-
-
-@check_arguments
-def adaptive_avg_pool2d(x: Tensor, output_size: int | tuple[int | None, int | None] | None) -> Tensor:
-    """Mean over windows that cut the map into output_size   x (N, IH, IW, C) -> (N, OH, OW, C)
-
-    Args:
-        output_size: (OH, OW), or one number for both; None means the size of x along that axis.
-
-    Raises:
-        ShapeError: x has not four axes, or the output would be empty.
-        TypeError: x is not a Tensor of floating numbers, or output_size is not made of integers.
-    """
-    name = "adaptive_avg_pool2d"
-    wanted: Any = output_size if isinstance(output_size, (tuple, list)) else (output_size, output_size)
-    if x.ndim == 4 and len(wanted) == 2:
-        wanted = tuple(n if o is None else o for o, n in zip(wanted, x.shape[1:3], strict=True))
-    OH, OW = pair(name, "output_size", wanted)
-    if x.ndim != 4 or min(OH, OW, *x.shape) < 1:
-        raise ShapeError(
-            f"{name}: x (N, H, W, C) and a positive output_size are needed  (x {x.shape}, output_size ({OH}, {OW}))"
-        )
-    N, IH, IW, C = x.shape
-    s = PoolShape(N, IH, IW, C, 1, 1, 1, 1, 0, 0, OH, OW, adaptive=True)
     return AvgPool2d.apply(x, shape=s)

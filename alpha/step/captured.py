@@ -13,7 +13,6 @@ import functools
 import types
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from alpha import rng
@@ -21,15 +20,16 @@ from alpha.errors import CaptureError, CaptureWarning
 from alpha.grad_mode import is_grad_enabled
 from alpha.numerics import get_precision
 from alpha.runtime import recording
-from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.runtime.cuda.graphs import capture as capture_graph
 from alpha.runtime.cuda.plan import Plan
 from alpha.runtime.device import opened
 from alpha.step.arguments import Arguments, map_tensors
+from alpha.step.host_state import HostState
 from alpha.step.replay import Entry, Replay, apart, copy_inputs, place_of, run
-from alpha.step.watch import HostState, Watch
+from alpha.step.trials import Kind, Trial, difference
+from alpha.step.watch import Watch
 from alpha.tensor import Tensor
 
 P = ParamSpec("P")
@@ -78,28 +78,6 @@ def capture(function: Callable[P, R] | None = None, *, strict: bool = False) -> 
     if function is None:
         return functools.partial(Captured, strict=strict)
     return Captured(function, strict)
-
-
-@dataclass
-class Trial:
-    """Captures of one kind of call that have not led to a graph yet."""
-
-    inputs: list[Tensor] | None = None
-    plan: Plan | None = None  # of the memory, made of what the first capture asked for
-    nodes: list[tuple[Any, ...]] | None = None  # of the last capture that followed the plan
-    gradients: dict[int, DeviceArray] = field(default_factory=dict)  # by the id of the leaf: see `Gradient.input`
-    watch: Watch | None = None  # of the last capture
-    count: int = 0
-
-
-@dataclass
-class Kind:
-    """The calls with the same shapes, numbers and modes."""
-
-    replays: list[Replay] = field(default_factory=list)  # the last used first
-    trials: dict[Any, Trial] = field(default_factory=dict)  # by which leaves have gradients at the beginning
-    misses: int = 0  # calls in a row for which none of the graphs was right
-    refused: bool = False
 
 
 class Captured(Generic[P, R]):
@@ -281,8 +259,8 @@ class Captured(Generic[P, R]):
         if any(version is tensor._version for version, *_ in versions for tensor in trial.inputs):
             why = why or "it writes an argument in place"
         read = [entry for entry in entries if entry.is_read(notes)]
-        difference = _difference(trial.nodes, notes)
-        if why or difference or read or trial.nodes is None:
+        differs = difference(trial.nodes, notes)
+        if why or differs or read or trial.nodes is None:
             device.clear_scratch()  # what the step made stays, the graph does not
             graph.close()
             trial.nodes, trial.count = None if read else notes.nodes, trial.count + 1
@@ -295,8 +273,8 @@ class Captured(Generic[P, R]):
                 trial.gradients |= {id(e.leaf): device.empty(e.leaf.shape, e.leaf.dtype) for e in read}
             cause, trial.watch = trial.watch.change() if trial.watch is not None else "", watch
             if why or trial.count >= MOST_TRIALS:
-                difference = difference or "its captures do not agree"
-                self._refuse(kind, why or (f"{difference}; {cause}" if cause else difference))
+                differs = differs or "its captures do not agree"
+                self._refuse(kind, why or (f"{differs}; {cause}" if cause else differs))
             return result
         template = map_tensors(result, lambda tensor: place_of(device, tensor))
         result = map_tensors(result, lambda tensor: apart(tensor, trial.inputs or []))
@@ -310,16 +288,3 @@ class Captured(Generic[P, R]):
         while len(self.graphs) > MOST_GRAPHS:
             kind = max(self._kinds.values(), key=lambda kind: len(kind.replays))
             kind.replays.pop().graph.close()
-
-
-def _difference(before: list[tuple[Any, ...]] | None, notes: CudaRecording) -> str:
-    """What two captures did not record alike, in words."""
-    if before is None:
-        return ""
-    for number, (a, b) in enumerate(zip(before, notes.nodes, strict=False)):
-        if a != b:
-            what = "gets other arguments" if a[0] == b[0] else "is another one"
-            return f"launch {number + 1}, {b[0]}, {what} at each call, at {notes.places[number]}"
-    if len(before) != len(notes.nodes):
-        return f"it launches {len(before)} kernels in one call and {len(notes.nodes)} in the next"
-    return ""

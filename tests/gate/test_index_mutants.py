@@ -88,6 +88,26 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "< -> <=, place 2",
         "else if (begin < i + across && i < end)",
     ): "an input tile of no steps more",
+    (
+        "conv2d/prepare/filter_terms.cu",
+        "< -> <=",
+        "for (int r = threadIdx.y; r < 32; r += 8) {",
+    ): "it also writes the first row of the next block, as that block does",
+    (
+        "conv2d/direct/forward_ffma.cu",
+        "without * PIXELS",
+        "for (int first = 0; first < pixels; first += 32 * PIXELS) {",
+    ): "pixels are computed several times, with the same result",
+    (
+        "conv2d/direct/forward_sm80.cu",
+        "without * MT, place 2",
+        "for (int first = warp * 16 * MT; first < pixels; first += WARPS * 16 * MT) {",
+    ): "pixels are computed several times, with the same result",
+    (
+        "conv2d/sk_dilated/sm90.cu",
+        "without - 1",
+        "const int last = min(fw + TAPS, s.FW) - 1;",
+    ): "it begins at columns of output pixels that no tap needs: they meet zeros of X",
     ("matmul/matmul.cuh", "without + BK", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
     ("matmul/matmul.cuh", "< -> <=", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
     (

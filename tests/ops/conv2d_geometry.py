@@ -194,7 +194,16 @@ def properties(row: Configuration, s: ConvShape) -> dict[str, bool]:
         its_own = _of_first_layers(row, s)
     else:
         its_own = _of_products(row, s) if row.is_ffma else _of_images(row, s)
+    if row.operator == INPUT:
+        its_own |= _of_residues(s)
     return {**_axes(s), **its_own}
+
+
+def _of_residues(s: ConvShape) -> dict[str, bool]:
+    """KS-deconv: split filters after the first one have taps, and pixels that need them."""
+    rows = {(g.start + s.ph) % s.sh for g in s.row_splits if g.c_s < g.c_e}
+    columns = {(g.start + s.pw) % s.sw for g in s.column_splits if g.c_s < g.c_e}
+    return {"several residues of rows": len(rows) > 1, "several residues of columns": len(columns) > 1}
 
 
 def missing(row: Configuration, shapes: tuple[ConvShape, ...]) -> set[str]:

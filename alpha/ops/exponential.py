@@ -1,0 +1,48 @@
+"""The exponential and the natural logarithm of a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alpha.autograd import Function
+from alpha.ops import elementwise as ew
+from alpha.ops.dtypes import require_floating
+from alpha.primitive import Array
+from alpha.tensor import Tensor
+
+__all__: list[str] = []
+
+
+class Exponential(Function):
+    """Y = exp(X)   X (...) -> Y (...)"""
+
+    def forward(self, X: Array) -> Array:
+        Y = ew.exponential(X)
+        self.save(Y)
+        return Y
+
+    def backward(self, dY: Array) -> Any:
+        return ew.multiply(dY, self.saved[0])
+
+
+class Logarithm(Function):
+    """Y = log(X)   X (...) -> Y (...)"""
+
+    def forward(self, X: Array) -> Array:
+        self.save(X)
+        return ew.logarithm(X)
+
+    def backward(self, dY: Array) -> Any:
+        return ew.divide(dY, self.saved[0])
+
+
+def exp(x: Tensor) -> Tensor:
+    """e to the power of x, elementwise"""
+    require_floating("exp", x.dtype)
+    return Exponential.apply(x)
+
+
+def log(x: Tensor) -> Tensor:
+    """The natural logarithm, elementwise"""
+    require_floating("log", x.dtype)
+    return Logarithm.apply(x)

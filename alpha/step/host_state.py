@@ -1,0 +1,56 @@
+"""The state of the host before a run of a step, to see what the step changes there."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from alpha.optim.optimizer import Optimizer
+from alpha.step.watch import Watch
+
+
+class HostState:
+    """The state of the host before a run of a step, to see what the step changes there.
+
+    A replay changes nothing on the host but what operators and optimizers say (`recording.again`), so a step that
+    counts, collects or draws random numbers in Python is not captured.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._python, self._numpy = random.getstate(), _numpy_state()
+        self._generators = [(value, _state(value)) for value in watch.reached if _state(value) is not None]
+        optimizers = [value for value in watch.reached if isinstance(value, Optimizer)]
+        self._steps = [(slots, slots["step"]) for optimizer in optimizers for slots in optimizer.state.values()]
+
+    def changes(self) -> list[str]:
+        """What the step has changed, in words."""
+        found = []
+        if change := self._watch.change():
+            found.append(f"it changes {change}")
+        if _numpy_state() != self._numpy:
+            found.append("it draws random numbers of numpy.random on the host")
+        if random.getstate() != self._python:
+            found.append("it draws random numbers of Python's random on the host")
+        if any(_state(generator) != state for generator, state in self._generators):
+            found.append("it draws random numbers of a generator on the host")
+        return found
+
+    def restore(self) -> None:
+        """Take back that optimizers have counted steps."""
+        for slots, step in self._steps:
+            slots["step"] = step
+
+
+def _numpy_state() -> tuple[Any, ...]:
+    name, words, *rest = np.random.get_state(legacy=True)
+    return name, np.asarray(words).tobytes(), *rest
+
+
+def _state(value: Any) -> Any:
+    """The state of a random generator; None of anything else."""
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    return value.getstate() if isinstance(value, random.Random) else None
