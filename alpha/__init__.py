@@ -11,6 +11,8 @@ from alpha.errors import (
     ConfigError,
     DataError,
     DeviceError,
+    DryRunError,
+    DryRunWarning,
     GradientError,
     OutOfMemoryError,
     ShapeError,
@@ -20,7 +22,7 @@ from alpha.grad_mode import is_grad_enabled, no_grad
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.runtime import Device, MemoryStats, get_device
-from alpha.step import capture
+from alpha.step import capture, compile_kernels, dry_run
 from alpha.tensor import Tensor, tensor
 
 __version__ = "0.1.0"
@@ -35,6 +37,8 @@ __all__ = [
     "DataError",
     "Device",
     "DeviceError",
+    "DryRunError",
+    "DryRunWarning",
     "Function",
     "GradientError",
     "MemoryStats",
@@ -43,6 +47,8 @@ __all__ = [
     "Tensor",
     "TrainingError",
     "capture",
+    "compile_kernels",
+    "dry_run",
     "get_device",
     "get_precision",
     "get_rng_state",

@@ -76,6 +76,7 @@ class Function:
         self.edges: tuple[Edge, ...] = ()
         self.hooks: dict[HookHandle, Hook] = {}
         self.form: Form | None = None  # that of the output, and so of its gradient
+        self.read_bytes: tuple[int, ...] = ()  # of each input
         self._saved: tuple[Array, ...] | None = ()
         self._guards: list[tuple[Version, int]] = []
 
@@ -156,6 +157,7 @@ class Function:
                 ]
             )
             node.form = _form(Y)
+            node.read_bytes = tuple([0 if array is None else array.nbytes for array in arrays])
             node._guard((*tensors, output))
             output._node = node
             output.requires_grad = True

@@ -47,5 +47,13 @@ class CaptureWarning(UserWarning):
     """A step that is not captured in a CUDA graph and runs as usual; the message says why."""
 
 
+class DryRunError(AlphaError, RuntimeError):
+    """A step whose launches cannot be known without computing; the message says why."""
+
+
+class DryRunWarning(UserWarning):
+    """A step whose kernels are compiled one by one, when they are first used; the message says why."""
+
+
 class TrainingError(AlphaError, ArithmeticError):
     """A training run that cannot go on: a loss that is not finite."""

@@ -17,6 +17,7 @@ from alpha.grad_mode import no_grad
 from alpha.numerics import is_floating
 from alpha.primitive import Array
 from alpha.runtime import Device, get_device
+from alpha.runtime.recording import phase
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -198,15 +199,14 @@ class Tensor:
         """
         if create_graph or inputs is not None:
             raise ValueError("backward: create_graph and inputs are not offered; only False and None")
-        if gradient is None:
-            if self.size != 1:
-                raise GradientError(
-                    f"backward: a gradient is needed for a tensor of {self.size} elements (shape {self.shape})"
-                )
-            seed = full(self.shape, 1, self.dtype, self.device).array
-        else:
+        if gradient is None and self.size != 1:
+            raise GradientError(
+                f"backward: a gradient is needed for a tensor of {self.size} elements (shape {self.shape})"
+            )
+        with no_grad(), phase("backward"):
+            if gradient is None:
+                gradient = full(self.shape, 1, self.dtype, self.device)
             seed = autograd.checked_tensor(gradient, self, "backward: the gradient").array
-        with no_grad():
             autograd.backward(self, seed, bool(retain_graph))
 
     def register_hook(self, hook: Hook) -> HookHandle:
@@ -284,9 +284,9 @@ class Tensor:
 
     def reshape(self, *shape: int | tuple[int, ...]) -> Tensor:
         """A view of the same memory, C order; one length may be -1."""
-        from alpha.ops.layout import reshape
+        from alpha.ops.layout import view
 
-        return reshape(self, _lengths(shape))
+        return view(self, _lengths(shape))
 
     def __getitem__(self, index: Any) -> Tensor:
         """Rows of the leading axis, contiguous: `x[3]` or `x[8:16]`, a view. `TypeError` for other kinds of index."""

@@ -2,7 +2,7 @@
 
 A `Subject` says how a callable is tried and holds a row for each of its arguments. `check_complete` fails if an
 argument has no row, so that a new argument cannot be forgotten; `check_argument` fails if an argument is dropped on the
-way to the operator. Layers and functions are in `tests/nn/test_arguments.py`.
+way to the operator. The rows of layers and functions are in `tests/rows/`.
 """
 
 from __future__ import annotations

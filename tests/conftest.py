@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
+from builds import Builds, counted_builds, fresh_device
 
 from alpha.errors import AlphaError
 from alpha.runtime import get_device
+from alpha.runtime.cuda.device import CudaDevice
 
 
 def pytest_configure() -> None:
@@ -56,3 +61,21 @@ def device(request: pytest.FixtureRequest) -> str:
 def rng() -> np.random.Generator:
     """Random numbers, the same in every run."""
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def builds() -> Iterator[Builds]:
+    """The compilations of emulated kernels during a test."""
+    with counted_builds() as found:
+        yield found
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[CudaDevice]:
+    """An emulated cuda device for which no kernel is compiled yet."""
+    with ExitStack() as stack:
+        try:
+            device = stack.enter_context(fresh_device(tmp_path / "cache"))
+        except AlphaError as error:
+            pytest.skip(str(error))
+        yield device

@@ -16,13 +16,16 @@ ROOT = Path(__file__).parents[1]
 LAYERS = {  # a module may import modules of its own layer and of lower ones
     "config": 0,
     "errors": 0,
+    "exports": 0,
     "runtime": 1,
     "primitive": 2,
     "autograd": 2,
     "grad_mode": 2,
     "tensor": 2,
+    "module": 2,
     "numerics": 2,
     "rng": 2,
+    "state_dict": 2,
     "ops": 3,
     "nn": 4,
     "optim": 4,
@@ -37,7 +40,7 @@ TOP = 7  # alpha/doctor.py sees everything
 UPWARD = {  # a method of Tensor is an operator, so these three reach up when they are called
     ("alpha/tensor.py", "alpha.ops.layout"),
     ("alpha/autograd.py", "alpha.ops.elementwise"),
-    ("alpha/nn/module.py", "alpha.nn.summary"),
+    ("alpha/module.py", "alpha.nn.summary"),
 }
 SOURCES = sorted([*ROOT.glob("alpha/**/*.py"), *ROOT.glob("examples/*.py")])
 

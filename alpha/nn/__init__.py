@@ -1,49 +1,19 @@
-"""Modules and layers."""
+"""Modules and layers.
 
-from alpha.nn import functional, init
-from alpha.nn.activations import ELU, GELU, LeakyReLU, ReLU, Sigmoid, Softplus, Tanh
-from alpha.nn.containers import ModuleList, Sequential
-from alpha.nn.layers import (
-    AdaptiveAvgPool2d,
-    AvgPool2d,
-    BatchNorm2d,
-    Conv2d,
-    ConvTranspose2d,
-    CrossEntropyLoss,
-    Dropout,
-    Flatten,
-    Linear,
-    MaxPool2d,
-    conv_batch_norm,
-)
-from alpha.nn.module import Buffer, Module, Parameter
-from alpha.nn.state import StateDict
+A layer without parameters stands beside its function, in a room of `alpha/ops`. A type checker follows these imports;
+`__all__` leaves out the functions, which are in `alpha.nn.functional`.
+"""
 
-__all__ = [
-    "ELU",
-    "GELU",
-    "AdaptiveAvgPool2d",
-    "AvgPool2d",
-    "BatchNorm2d",
-    "Buffer",
-    "Conv2d",
-    "ConvTranspose2d",
-    "CrossEntropyLoss",
-    "Dropout",
-    "Flatten",
-    "LeakyReLU",
-    "Linear",
-    "MaxPool2d",
-    "Module",
-    "ModuleList",
-    "Parameter",
-    "ReLU",
-    "Sequential",
-    "Sigmoid",
-    "Softplus",
-    "StateDict",
-    "Tanh",
-    "conv_batch_norm",
-    "functional",
-    "init",
-]
+from alpha.exports import export as _export
+from alpha.module import *
+from alpha.nn import functional as functional
+from alpha.nn import init as init
+from alpha.nn.containers import *
+from alpha.nn.layers import *
+from alpha.nn.pooling import *
+from alpha.ops.activation import *
+from alpha.ops.activation_smooth import *
+from alpha.ops.loss import *
+from alpha.state_dict import *
+
+_export(globals(), "functional", "init", without=vars(functional)["__all__"])

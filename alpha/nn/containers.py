@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, overload
 
+from alpha.module import Module
 from alpha.nn.layers import BatchNorm2d, Conv2d, conv_batch_norm
-from alpha.nn.module import Module
+
+__all__ = ["ModuleList", "Sequential"]
 
 Self = TypeVar("Self", bound="_Ordered")
 

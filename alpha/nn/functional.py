@@ -1,46 +1,22 @@
-"""Every operator as a function on tensors, under PyTorch's names; images are NHWC."""
+"""Every operator as a function on tensors, under PyTorch's names; images are NHWC.
 
-from alpha.ops.activation import elu, gelu, leaky_relu, relu, sigmoid, softplus, tanh
-from alpha.ops.arguments import check_arguments as _check_arguments
-from alpha.ops.arithmetic import add, mul
-from alpha.ops.batchnorm import batch_norm
-from alpha.ops.conv2d import conv2d, conv_transpose2d
-from alpha.ops.dropout import dropout
-from alpha.ops.layout import flatten, normalize_pixels, reshape, transpose
-from alpha.ops.loss import cross_entropy
-from alpha.ops.matmul import linear, matmul
-from alpha.ops.pool2d import adaptive_avg_pool2d, avg_pool2d, max_pool2d
-from alpha.ops.reduce import mean, sum
+A room of `alpha/ops` says in its `__all__` what it offers, and a type checker follows these imports. `__all__` of this
+module leaves out the layers, which some rooms have beside their functions.
+"""
 
-__all__ = [
-    "adaptive_avg_pool2d",
-    "add",
-    "avg_pool2d",
-    "batch_norm",
-    "conv2d",
-    "conv_transpose2d",
-    "cross_entropy",
-    "dropout",
-    "elu",
-    "flatten",
-    "gelu",
-    "leaky_relu",
-    "linear",
-    "matmul",
-    "max_pool2d",
-    "mean",
-    "mul",
-    "normalize_pixels",
-    "relu",
-    "reshape",
-    "sigmoid",
-    "softplus",
-    "sum",
-    "tanh",
-    "transpose",
-]
+from alpha.exports import export as _export
+from alpha.module import Module as _Module
+from alpha.ops.activation import *
+from alpha.ops.activation_smooth import *
+from alpha.ops.arithmetic import *
+from alpha.ops.batchnorm import *
+from alpha.ops.conv2d import *
+from alpha.ops.dropout import *
+from alpha.ops.layout import *
+from alpha.ops.loss import *
+from alpha.ops.matmul import *
+from alpha.ops.pool2d import *
+from alpha.ops.reduce import *
 
-_ANY_DTYPE = {"flatten", "normalize_pixels", "reshape", "sum", "transpose"}
-
-# each function checks first that its tensor arguments are floating tensors of one device
-globals().update({name: _check_arguments(globals()[name], name not in _ANY_DTYPE) for name in __all__})
+_LAYERS = {name for name, value in globals().items() if isinstance(value, type) and issubclass(value, _Module)}
+_export(globals(), without=_LAYERS)

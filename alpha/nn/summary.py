@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd import Function
-from alpha.nn.module import Module
+from alpha.module import Module
 from alpha.numerics import computed_precision, get_precision
+from alpha.ops.conv2d import ConvTranspose2d
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.matmul import Linear, Matmul
 from alpha.primitive import Array
@@ -24,14 +26,18 @@ class Cost:
 
     Attributes:
         flops: operations of convolutions and matrix products, two a multiply-add, with padding.
-        convolution: those of them in convolutions.
-        useful: those of the convolutions' that meet no padded zero.
+        convolution: operations of convolutions with all zeros: those that padding puts between the operands, and in a
+            transposed convolution those that the stride does.
+        useful: those of them that meet no zero. C-K-S skips the others.
+        moved: bytes that the operators read and write, each operand and each result once. What is multiplied counts in
+            the dtype in which that is done.
         kept: bytes of activations that stay until the backward pass.
     """
 
     flops: int = 0
     convolution: int = 0
     useful: float = 0.0
+    moved: int = 0
     kept: int = 0
 
     def __add__(self, other: Cost) -> Cost:
@@ -39,6 +45,7 @@ class Cost:
             self.flops + other.flops,
             self.convolution + other.convolution,
             self.useful + other.useful,
+            self.moved + other.moved,
             self.kept + other.kept,
         )
 
@@ -136,7 +143,7 @@ class _Ledger:
         total = Cost()
         for node in self._new(tensors):
             self._trains[node.id] = any(self._wanted(edge) for edge in node.edges)
-            total += _work(node)
+            total += _work(node) + Cost(moved=_moved(node))
             if self._trains[node.id]:
                 total += Cost(kept=self._kept(node))
         return total
@@ -172,7 +179,10 @@ def _work(node: Function) -> Cost:
     """Operations of a convolution or a matrix product, from its shapes."""
     shape = getattr(node, "s", None)
     if isinstance(shape, ConvShape):
-        return Cost(shape.flops, shape.flops, shape.useful * shape.flops)
+        s, with_zeros = shape, shape.flops
+        if isinstance(node, ConvTranspose2d):
+            with_zeros = 2 * s.N * s.IH * s.IW * s.IC * s.FH * s.FW * s.OC
+        return Cost(s.flops, with_zeros, s.useful * s.flops)
     if isinstance(node, Linear):
         X, W = node.saved
         return Cost(2 * X.size * W.shape[0])
@@ -180,6 +190,17 @@ def _work(node: Function) -> Cost:
         A, B = node.saved
         return Cost(2 * A.size * B.shape[-1])
     return Cost()
+
+
+def _moved(node: Function) -> int:
+    """Bytes of the operands and of the result; none of a view."""
+    if node.is_view or node.form is None:
+        return 0
+    _, shape, dtype = node.form
+    read = list(node.read_bytes)
+    if _work(node) != Cost():
+        read[:2] = [operand.nbytes for operand in node.saved[:2]]
+    return sum(read) + math.prod(shape) * dtype.itemsize
 
 
 def _root(array: Array) -> Any:
@@ -213,7 +234,7 @@ def _tensors(output: Any) -> Iterator[Tensor]:
 
 
 def _table(rows: list[Row], model: Module, input_shape: tuple[int, ...]) -> str:
-    header = ("layer", "type", "output", "parameters", "MFLOP", "useful", "kept KiB")
+    header = ("layer", "type", "output", "parameters", "MFLOP", "skipped", "moved", "kept")
     body = [(row.name, row.kind, str(row.shape), *_cells(row.parameters, row.cost)) for row in rows]
     cost = sum((row.cost for row in rows), Cost())
     parameters = [p.size for p in model.parameters()]
@@ -232,17 +253,29 @@ def _table(rows: list[Row], model: Module, input_shape: tuple[int, ...]) -> str:
     frozen = "" if trained == sum(parameters) else f", {trained:,} of them trained"
     notes = (
         f"{type(model).__name__} on {input_shape}: {sum(parameters):,} parameters{frozen}, "
-        f"{cost.flops / 1e9:,.2f} GFLOP a forward pass, "
+        f"{cost.flops / 1e9:,.2f} GFLOP and {cost.moved / 2**20:,.1f} MiB read and written a forward pass, "
         f"{cost.kept / 2**20:,.1f} MiB of activations kept for the backward pass, "
         f"precision {computed_precision(model.device.name, get_precision())}"
     )
     return "\n".join([line(header), rule, *map(line, body), rule, line(total), notes])
 
 
-def _cells(parameters: int, cost: Cost) -> tuple[str, str, str, str]:
+def _cells(parameters: int, cost: Cost) -> tuple[str, ...]:
     return (
         f"{parameters:,}" if parameters else "",
         f"{cost.flops / 1e6:,.1f}" if cost.flops else "",
-        f"{cost.useful / cost.convolution:.1%}" if cost.convolution else "",
-        f"{cost.kept / 2**10:,.1f}" if cost.kept else "",
+        f"{1 - cost.useful / cost.convolution:.1%}" if cost.convolution else "",
+        _bytes(cost.moved),
+        _bytes(cost.kept),
     )
+
+
+def _bytes(count: int) -> str:
+    """A number of bytes with three digits, in KiB, MiB or GiB; nothing for none."""
+    if not count:
+        return ""
+    size, unit = count / 2**10, "K"
+    for larger in "MG":
+        if size >= 999.5:
+            size, unit = size / 2**10, larger
+    return f"{size:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}{unit}"

@@ -2,6 +2,7 @@
 
 from alpha.ops import (
     activation,
+    activation_smooth,
     arithmetic,
     batch,
     batchnorm,
@@ -21,6 +22,7 @@ from alpha.ops import (
 
 __all__ = [
     "activation",
+    "activation_smooth",
     "arithmetic",
     "batch",
     "batchnorm",

@@ -1,4 +1,4 @@
-"""The check of tensor arguments that every function of `alpha.nn.functional` makes first."""
+"""The decorator of every function of `alpha.nn.functional`, which checks its tensor arguments first."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from alpha.tensor import Tensor
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_OPTIONAL = {"Tensor": False, "Tensor | None": True}  # by annotation
-_INTEGERS = {"target"}  # arguments whose dtype the function checks itself
+AnyTensor = Tensor  # an argument that may have any dtype, or whose dtype the function checks itself
+
+# (None is taken, the dtype must be a floating one) by annotation
+_CHECKS = {"Tensor": (False, True), "Tensor | None": (True, True), "AnyTensor": (False, False)}
 _FLOATING = frozenset({FLOAT32, np.dtype(np.float64), BFLOAT16})
 
 
-def check_arguments(function: Callable[P, R], floating: bool = True) -> Callable[P, R]:
+def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """The function, which refuses arguments annotated as Tensor that are none, or that are on several devices.
 
-    Args:
-        floating: refuse integers and bools, too, with which the function does not compute.
+    It refuses integers and bools, too, unless the annotation is `AnyTensor`.
 
     Raises:
         TypeError: names the argument, for example a numpy array in place of a Tensor.
         DeviceError: names two arguments and their devices.
     """
     parameters = [
-        (position, name, _OPTIONAL[parameter.annotation], floating and name not in _INTEGERS)
+        (position, name, *_CHECKS[parameter.annotation])
         for position, (name, parameter) in enumerate(inspect.signature(function).parameters.items())
-        if parameter.annotation in _OPTIONAL
+        if parameter.annotation in _CHECKS
     ]
 
     @functools.wraps(function)
@@ -65,3 +66,9 @@ def check_arguments(function: Callable[P, R], floating: bool = True) -> Callable
         return function(*args, **kwargs)
 
     return call
+
+
+def unchecked(function: Callable[P, R]) -> Callable[P, R]:
+    """The function without `check_arguments`, for a method of Tensor, whose argument is a Tensor."""
+    inner: Callable[P, R] = inspect.unwrap(function)
+    return inner

@@ -10,10 +10,13 @@ import numpy as np
 from alpha.autograd import Function, _share_memory
 from alpha.errors import ShapeError
 from alpha.ops import elementwise as ew
+from alpha.ops.arguments import check_arguments
 from alpha.ops.dtypes import DType, as_dtype, require_floating, result_type
 from alpha.ops.reduce import sum_axes
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor, full, tensor
+
+__all__ = ["add", "mul"]
 
 Operand = tuple[tuple[int, ...], DType]  # the shape and dtype that its gradient has
 NUMBERS = (int, float, np.integer, np.floating, np.bool_, ml_dtypes.bfloat16)
@@ -234,6 +237,7 @@ def _scaled(name: str, value: float | Tensor, alpha: float) -> float | Tensor:
     return value if alpha == 1 else value * float(alpha)
 
 
+@check_arguments
 def add(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     """x + alpha other with broadcasting   x (...), other (...) or a number -> the broadcast shape"""
     value = _scaled("add", _operand("add", x, other), alpha)
@@ -266,6 +270,7 @@ def sub_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     return AffineInPlace.apply(x, alpha=1.0, beta=-value)
 
 
+@check_arguments
 def mul(x: Tensor, other: Any) -> Tensor:
     """x other elementwise with broadcasting   x (...), other (...) or a number -> the broadcast shape"""
     value = _operand("mul", x, other)

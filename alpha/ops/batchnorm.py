@@ -9,6 +9,7 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.arguments import check_arguments
 from alpha.ops.batchnorm_cuda import plan_apply, plan_gradients, plan_merge, plan_statistics
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.dtypes import as_dtype, as_float32, require_float32, require_same_float, vector_width
@@ -17,6 +18,8 @@ from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor
+
+__all__ = ["batch_norm"]
 
 
 @primitive
@@ -254,6 +257,7 @@ def _filled(X: Array, value: float) -> Array:
     return result
 
 
+@check_arguments
 def batch_norm(
     x: Tensor,
     running_mean: Tensor | None,

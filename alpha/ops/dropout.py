@@ -9,6 +9,7 @@ import numpy as np
 
 from alpha import rng
 from alpha.autograd import Function
+from alpha.ops.arguments import check_arguments
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, scalar_type, vector_width
 from alpha.ops.options import only_offered, real
 from alpha.ops.plan import KernelLaunch, Named, Plan
@@ -16,6 +17,8 @@ from alpha.primitive import Array, primitive
 from alpha.rng import Stream
 from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
+
+__all__ = ["dropout"]
 
 
 @primitive
@@ -92,6 +95,7 @@ def check_probability(operator: str, p: float) -> None:
         raise ValueError(f"{operator}: p={p} is not in [0, 1]")
 
 
+@check_arguments
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability p and scale the rest by 1 / (1 - p)   x (...) -> (...)
 

@@ -11,11 +11,14 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import FLOAT32, is_floating
+from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.dtypes import cast, storage_type
 from alpha.primitive import Array, primitive
 from alpha.runtime import Device
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor
+
+__all__ = ["flatten", "normalize_pixels", "reshape", "transpose"]
 
 
 @primitive
@@ -134,8 +137,8 @@ def move(X: Array, source: Device, target: Device) -> Array:
     return target.upload(source.download(X) if source.name != "cpu" else X)
 
 
-def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A view of the same memory, C order; one length may be -1   x (...) -> shape"""
+def view(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """What `reshape` returns, without a check that x is a Tensor."""
     known = math.prod(n for n in shape if n != -1)
     fits = known > 0 and x.size % known == 0 if shape.count(-1) == 1 else -1 not in shape and known == x.size
     if not fits or any(n < -1 for n in shape):
@@ -143,13 +146,20 @@ def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return Reshape.apply(x, shape=shape)
 
 
-def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+@check_arguments
+def reshape(x: AnyTensor, shape: tuple[int, ...]) -> Tensor:
+    """A view of the same memory, C order; one length may be -1   x (...) -> shape"""
+    return view(x, shape)
+
+
+@check_arguments
+def flatten(x: AnyTensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The axes from start_dim to end_dim as one, a view; a 0-d tensor becomes (1,)   x (...) -> (...)"""
     rank = max(x.ndim, 1)
     start, end = (_axis("flatten", x, dim, rank) for dim in (start_dim, end_dim))
     if start > end:
         raise ShapeError(f"flatten: start_dim={start_dim} comes after end_dim={end_dim} in shape {x.shape}")
-    return reshape(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
+    return view(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
 
 
 def _axis(name: str, x: Tensor, dim: int, rank: int) -> int:
@@ -182,10 +192,11 @@ def rows(x: Tensor, index: Any) -> Tensor:
     position += x.shape[0] if position < 0 else 0
     if not 0 <= position < x.shape[0]:
         raise IndexError(f"row {index} of a tensor of {x.shape[0]} rows (shape {x.shape})")
-    return reshape(Rows.apply(x, start=position, stop=position + 1), x.shape[1:])
+    return view(Rows.apply(x, start=position, stop=position + 1), x.shape[1:])
 
 
-def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+@check_arguments
+def transpose(x: AnyTensor, dim0: int, dim1: int) -> Tensor:
     """The tensor with two axes exchanged, a copy   x (M, N) -> (N, M)
 
     Raises:
@@ -193,13 +204,14 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     """
     first, second = (_axis("transpose", x, dim, max(x.ndim, 1)) for dim in (dim0, dim1))
     if first == second:
-        return reshape(x, x.shape)
+        return view(x, x.shape)
     if x.ndim != 2:
         raise ShapeError(f"transpose: only the two axes of a matrix can be exchanged  (x {x.shape}, {dim0}, {dim1})")
     return Transpose.apply(x)
 
 
-def normalize_pixels(x: Tensor) -> Tensor:
+@check_arguments
+def normalize_pixels(x: AnyTensor) -> Tensor:
     """uint8 pixels 0..255 to float32 in [-1, 1]   x (...) -> (...)"""
     if x.dtype != np.uint8:
         raise TypeError(f"normalize_pixels: uint8 pixels are needed, not {x.dtype.name}")

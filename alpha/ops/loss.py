@@ -9,7 +9,9 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
+from alpha.module import Module
 from alpha.numerics import FLOAT32
+from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, require_same_float
 from alpha.ops.elementwise import broadcast_to, divide, elementwise
 from alpha.ops.options import integer, only_offered, real
@@ -17,6 +19,8 @@ from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.reduce import sum_axis1
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
+
+__all__ = ["CrossEntropyLoss", "cross_entropy"]
 
 ROWS = 4  # rows of logits a block, a warp each; long rows have a block of their own
 LONG = 2048  # classes
@@ -137,9 +141,10 @@ def check_cross_entropy(
         raise ValueError(f"{operator}: label_smoothing={label_smoothing} is not in [0, 1)")
 
 
+@check_arguments
 def cross_entropy(
     x: Tensor,
-    target: Tensor,
+    target: AnyTensor,
     weight: None = None,
     size_average: None = None,
     ignore_index: int = -100,
@@ -169,3 +174,28 @@ def cross_entropy(
     return CrossEntropy.apply(
         x, labels=target.array, reduction=reduction, smoothing=float(label_smoothing), ignore=int(ignore_index)
     )
+
+
+class CrossEntropyLoss(Module):
+    """Softmax cross-entropy of logits (N, C) and integer labels (N,); the arguments are those of `cross_entropy`."""
+
+    def __init__(
+        self,
+        weight: None = None,
+        size_average: None = None,
+        ignore_index: int = -100,
+        reduce: None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        check_cross_entropy("CrossEntropyLoss", weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+        self.ignore_index, self.reduction, self.label_smoothing = ignore_index, reduction, label_smoothing
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return cross_entropy(
+            x, target, ignore_index=self.ignore_index, reduction=self.reduction, label_smoothing=self.label_smoothing
+        )
+
+    def extra_repr(self) -> str:
+        ignored = f"ignore_index={self.ignore_index}, " if self.ignore_index != -100 else ""
+        return f"{ignored}reduction={self.reduction!r}, label_smoothing={self.label_smoothing}"

@@ -11,6 +11,7 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import get_precision
 from alpha.ops import matmul_cpu
+from alpha.ops.arguments import check_arguments
 from alpha.ops.dtypes import as_dtype, as_float32, cast_operands, require_floating
 from alpha.ops.elementwise import add
 from alpha.ops.matmul_cuda import Product, multiply
@@ -19,6 +20,8 @@ from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor
+
+__all__ = ["linear", "matmul"]
 
 
 @primitive
@@ -127,6 +130,7 @@ class Linear(Function):
         return dX, dW, db
 
 
+@check_arguments
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Matrix product   a (..., M, K), b (K, N) or (..., K, N) -> (..., M, N)
 
@@ -149,6 +153,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     return y.reshape(*a.shape[:-1], N)
 
 
+@check_arguments
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Y = X W^T + b   x (..., I), weight (O, I), bias (O,) -> (..., O)
 

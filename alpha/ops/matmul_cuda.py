@@ -120,7 +120,7 @@ def _choose_row(
     wanted = v.name == forced or preferred(p, v, target)
     if tuned and v.name != forced and not v.is_ffma:
         names = (v.name, FFMA) if wanted else (FFMA, v.name)
-        wanted = tune.best_of(device, f"{p} {precision}", names, lambda: _calls(p, v, device)) == v.name
+        wanted = tune.best_of(device, f"{p} {precision}", names, lambda on: _calls(p, v, on)) == v.name
     if debug:
         print(f"alpha: {p} {precision}: {v.name if wanted else FFMA}", file=sys.stderr)
     return v if wanted else None

@@ -6,24 +6,28 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from alpha.ops import arithmetic, layout, matmul, power, reduce
-from alpha.ops.arguments import check_arguments
+from alpha.ops.arguments import unchecked
 from alpha.ops.arithmetic import OPERANDS, like
 from alpha.ops.compare import relate
 from alpha.tensor import Tensor
 
 Method = Callable[[Tensor, Any], Any]
 
+_add, _mul, _matmul = unchecked(arithmetic.add), unchecked(arithmetic.mul), unchecked(matmul.matmul)
+
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    **{name: getattr(arithmetic, name) for name in ("add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_")},
+    "add": _add,
+    "mul": _mul,
+    **{name: getattr(arithmetic, name) for name in ("sub", "div", "add_", "sub_", "mul_", "div_")},
     "exp": arithmetic.exp,
     "log": arithmetic.log,
     "sqrt": power.sqrt,
     "pow": power.pow,
-    "matmul": check_arguments(matmul.matmul),
-    "sum": reduce.sum,
-    "mean": reduce.mean,
-    "flatten": layout.flatten,
-    "transpose": layout.transpose,
+    "matmul": matmul.matmul,
+    "sum": unchecked(reduce.sum),
+    "mean": unchecked(reduce.mean),
+    "flatten": unchecked(layout.flatten),
+    "transpose": unchecked(layout.transpose),
     "__neg__": arithmetic.neg,
     # These raise for an operand that they do not take: with NotImplemented, Python would bind the name anew.
     "__iadd__": arithmetic.add_,
@@ -32,18 +36,18 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "__itruediv__": arithmetic.div_,
 }
 BINARY: dict[str, Method] = {
-    "__add__": arithmetic.add,
-    "__radd__": arithmetic.add,
+    "__add__": _add,
+    "__radd__": _add,
     "__sub__": arithmetic.sub,
     "__rsub__": arithmetic.reversed_sub,
-    "__mul__": arithmetic.mul,
-    "__rmul__": arithmetic.mul,
+    "__mul__": _mul,
+    "__rmul__": _mul,
     "__truediv__": arithmetic.div,
     "__rtruediv__": arithmetic.reversed_div,
     "__pow__": power.pow,
     "__rpow__": power.reversed_pow,
-    "__matmul__": lambda x, other: matmul.matmul(x, like(x, other)),
-    "__rmatmul__": lambda x, other: matmul.matmul(like(x, other), x),
+    "__matmul__": lambda x, other: _matmul(x, like(x, other)),
+    "__rmatmul__": lambda x, other: _matmul(like(x, other), x),
 }
 COMPARISONS = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 REFUSED = {"__ipow__": ("**=", "x = x ** y"), "__imatmul__": ("@=", "x = x @ y")}

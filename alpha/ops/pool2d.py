@@ -10,6 +10,7 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
+from alpha.ops.arguments import check_arguments
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, stream_grid, vector_width
 from alpha.ops.options import Pair, integer, only_offered, pair
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
@@ -18,6 +19,8 @@ from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor
+
+__all__ = ["adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"]
 
 
 @primitive
@@ -223,6 +226,7 @@ class AvgPool2d(Function):
         return avg_pool2d_backward(dY, self.s)
 
 
+@check_arguments
 def max_pool2d(
     x: Tensor,
     kernel_size: Pair,
@@ -253,6 +257,7 @@ def max_pool2d(
     return MaxPool2d.apply(x, shape=s)
 
 
+@check_arguments
 def avg_pool2d(
     x: Tensor,
     kernel_size: Pair,
@@ -289,6 +294,7 @@ def avg_pool2d(
     return AvgPool2d.apply(x, shape=s)
 
 
+@check_arguments
 def adaptive_avg_pool2d(x: Tensor, output_size: int | tuple[int | None, int | None] | None) -> Tensor:
     """Mean over windows that cut the map into output_size   x (N, IH, IW, C) -> (N, OH, OW, C)
 

@@ -12,12 +12,15 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32, is_floating
+from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, require_floating, vector_width, widest_vector
 from alpha.ops.elementwise import broadcast_to, divide_by_number
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.tensor import Dims, DTypeLike, Tensor
+
+__all__ = ["mean", "sum"]
 
 
 @primitive
@@ -186,7 +189,8 @@ def _index(dim: Any) -> int:
     return operator.index(dim)
 
 
-def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor:
+@check_arguments
+def sum(x: AnyTensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor:
     """Sum over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdim.
 
     Args:
@@ -199,6 +203,7 @@ def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike 
     return Sum.apply(x, axes=_axes("sum", x, dim), count=1, keepdim=keepdim)
 
 
+@check_arguments
 def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor:
     """Mean over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdim.
 

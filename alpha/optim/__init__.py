@@ -1,8 +1,9 @@
 """Optimizers and learning-rate schedules."""
 
-from alpha.optim.adam import Adam, AdamW
-from alpha.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
-from alpha.optim.optimizer import Optimizer
-from alpha.optim.sgd import SGD
+from alpha.exports import export as _export
+from alpha.optim.adam import *
+from alpha.optim.lr_scheduler import *
+from alpha.optim.optimizer import *
+from alpha.optim.sgd import *
 
-__all__ = ["SGD", "Adam", "AdamW", "CosineAnnealingLR", "LRScheduler", "Optimizer"]
+_export(globals())

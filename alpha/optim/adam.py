@@ -3,13 +3,118 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from alpha.ops.optimizer import AdamRule, adam_update
+import numpy as np
+
+from alpha.ops.optimizer import chunk_table, in_chunks
 from alpha.optim.hyper import Rule, decays, flag, natural, refuse_others
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
+from alpha.primitive import Array, primitive
 from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
+
+__all__ = ["Adam", "AdamW"]
+
+
+class AdamRule(NamedTuple):
+    """The numbers of an Adam step."""
+
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+    decay: float
+    decoupled: bool
+    maximize: bool
+    step: int
+
+
+@primitive
+def adam_update(
+    parameters: list[Array],
+    gradients: list[Array],
+    first: list[Array],
+    second: list[Array],
+    largest: list[Array],
+    rule: StepValue[AdamRule],
+) -> None:
+    """Adam (Kingma & Ba 2015) in place, bias-corrected, as in PyTorch
+
+    `maximize` changes the sign of g first. `decay` adds decay W to g, or shrinks W by lr decay if `decoupled`.
+    m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+    W -= lr m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
+    If `largest` is not empty (AMSGrad), it keeps the largest v so far, which replaces v in the last line.
+    """
+
+
+@adam_update.impl("cpu")
+def _(
+    parameters: list[Array],
+    gradients: list[Array],
+    first: list[Array],
+    second: list[Array],
+    largest: list[Array],
+    rule: StepValue[AdamRule],
+) -> None:
+    lr, beta1, beta2, eps, decay, decoupled, maximize, step = rule.now()
+    rate = lr / (1 - beta1**step)
+    root = 1.0 / np.sqrt(1 - beta2**step)
+
+    def update(w: Array, g: Array, m: Array, v: Array, *largest: Array) -> None:
+        t = w.dtype.type
+        if maximize:
+            g = -g
+        if decay:
+            if decoupled:
+                w *= t(1 - lr * decay)
+            else:
+                g = g + t(decay) * w
+        # The gain comes first: gain g g is finite for larger g than g g is. v + gain (g g - v) would cancel.
+        work = t(1 - beta1) * g
+        m *= t(beta1)
+        m += work
+        np.multiply(g, t(1 - beta2), out=work)
+        work *= g
+        v *= t(beta2)
+        v += work
+        np.sqrt(np.maximum(largest[0], v, out=largest[0]) if largest else v, out=work)
+        work *= t(root)
+        work += t(eps)
+        np.divide(m, work, out=work)
+        work *= t(rate)
+        w -= work
+
+    in_chunks([parameters, gradients, first, second, *([largest] if largest else [])], update)
+
+
+_NUMBERS = ("sign", "shrink", "l2", "beta1", "gain1", "beta2", "gain2", "root", "eps", "rate")
+_RULE = np.dtype([(name, np.float32) for name in _NUMBERS], align=True)
+
+
+def _numbers(rule: AdamRule) -> Any:
+    """`Rule` of cuda/optimizer/adam.cu, its factors computed in double precision."""
+    lr, beta1, beta2, eps, decay, decoupled, maximize, step = rule
+    shrink, l2 = (1 - lr * decay, 0.0) if decoupled else (1.0, decay)
+    rate, root = lr / (1 - beta1**step), 1 / np.sqrt(1 - beta2**step)
+    sign = -1 if maximize else 1
+    return np.array((sign, shrink, l2, beta1, 1 - beta1, beta2, 1 - beta2, root, eps, rate), _RULE)[()]
+
+
+@adam_update.impl("cuda")
+def _(
+    parameters: list[Array],
+    gradients: list[Array],
+    first: list[Array],
+    second: list[Array],
+    largest: list[Array],
+    rule: StepValue[AdamRule],
+) -> None:
+    table, chunks = chunk_table([parameters, gradients, first, second, largest or second])
+    if chunks:
+        device = table.device
+        numbers = device.step_value(rule, _numbers)
+        device.launch("optimizer/adam.cu", "adam", chunks, 256, (table, *numbers), {"AMSGRAD": int(bool(largest))})
 
 
 class Adam(Optimizer):

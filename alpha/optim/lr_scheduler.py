@@ -12,6 +12,8 @@ from alpha.errors import CheckpointError
 from alpha.optim.hyper import natural
 from alpha.optim.optimizer import Optimizer
 
+__all__ = ["CosineAnnealingLR", "LRScheduler"]
+
 
 class LRScheduler:
     """Base: sets each group's "lr" to `_lr(first lr)` at every step.

@@ -12,8 +12,10 @@ from alpha.errors import GradientError
 from alpha.optim import state as checkpoints
 from alpha.optim.hyper import Rule, natural
 from alpha.primitive import Array
-from alpha.runtime.recording import again
+from alpha.runtime.recording import again, phase
 from alpha.tensor import Tensor
+
+__all__ = ["Optimizer"]
 
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[Group]
@@ -107,6 +109,12 @@ class Optimizer:
         work: list[tuple[Group, list[Tensor]]] = []
         for group in self.param_groups:
             work.append((group, [p for p in group["params"] if p.grad is not None and self._fits(p, p.grad)]))
+        with phase("update"):
+            self._run(work)
+        return loss
+
+    def _run(self, work: list[tuple[Group, list[Tensor]]]) -> None:
+        """Count the step and update the parameters of each group."""
         self._count(work)
         again(partial(self._count, work))  # a replay of a captured step is a step, too
         for group, parameters in work:
@@ -119,7 +127,6 @@ class Optimizer:
                 self._update(group, ready)
                 for parameter in ready:
                     parameter._version.bump(self._name)
-        return loss
 
     def _count(self, work: list[tuple[Group, list[Tensor]]]) -> None:
         """Count a step of these parameters, after a check of the hyper-parameters with which it is made."""

@@ -2,15 +2,86 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from alpha.ops.optimizer import SgdRule, sgd_update
+import numpy as np
+
+from alpha.ops.optimizer import chunk_table, in_chunks
 from alpha.optim.hyper import Rule, flag, natural, number, refuse_others
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
-from alpha.primitive import Array
+from alpha.primitive import Array, primitive
 from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
+
+__all__ = ["SGD"]
+
+
+class SgdRule(NamedTuple):
+    """The numbers of an SGD step."""
+
+    lr: float
+    momentum: float
+    gain: float
+    decay: float
+    nesterov: bool
+    maximize: bool
+
+
+@primitive
+def sgd_update(
+    parameters: list[Array], gradients: list[Array], velocities: list[Array], rule: StepValue[SgdRule]
+) -> None:
+    """SGD in place, as in PyTorch
+
+    `maximize` changes the sign of g first, then g += decay W.
+    v = momentum v + gain g;  W -= lr v, or lr (g + momentum v) if `nesterov`; without velocities W -= lr g
+    """
+
+
+@sgd_update.impl("cpu")
+def _(parameters: list[Array], gradients: list[Array], velocities: list[Array], rule: StepValue[SgdRule]) -> None:
+    lr, momentum, gain, decay, nesterov, maximize = rule.now()
+
+    def update(w: Array, g: Array, *velocity: Array) -> None:
+        t = w.dtype.type
+        if maximize:
+            g = -g
+        if decay:
+            g = g + t(decay) * w
+        if velocity:
+            v = velocity[0]
+            v *= t(momentum)
+            v += g if gain == 1 else t(gain) * g
+            g = g + t(momentum) * v if nesterov else v
+        w -= t(lr) * g
+
+    in_chunks([parameters, gradients, *([velocities] if velocities else [])], update)
+
+
+_RULE = np.dtype(
+    [
+        *((name, np.float32) for name in ["sign", "lr", "momentum", "gain", "decay"]),
+        *((name, np.int32) for name in ["nesterov", "velocities"]),
+    ],
+    align=True,
+)
+
+
+def _numbers(velocities: bool, rule: SgdRule) -> Any:
+    """`Rule` of cuda/optimizer/sgd.cu."""
+    lr, momentum, gain, decay, nesterov, maximize = rule
+    return np.array((-1 if maximize else 1, lr, momentum, gain, decay, nesterov, velocities), _RULE)[()]
+
+
+@sgd_update.impl("cuda")
+def _(parameters: list[Array], gradients: list[Array], velocities: list[Array], rule: StepValue[SgdRule]) -> None:
+    table, chunks = chunk_table([parameters, gradients, velocities or gradients])
+    if chunks:
+        device = table.device
+        numbers = device.step_value(rule, functools.partial(_numbers, bool(velocities)))
+        device.launch("optimizer/sgd.cu", "sgd", chunks, 256, (table, *numbers))
 
 
 class SGD(Optimizer):

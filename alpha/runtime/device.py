@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -144,6 +146,21 @@ def get_device(spec: str | Device) -> Device:
 def opened(name: str) -> Device | None:
     """The device of that name if something has made it."""
     return _devices.get(name)
+
+
+@contextmanager
+def standing_in(device: Device) -> Iterator[None]:
+    """Inside, `get_device` gives this device for its name."""
+    with _lock:
+        before = {name: held for name, held in _devices.items() if held.name == device.name}
+        _devices.update(dict.fromkeys([device.name, *before], device))
+    try:
+        yield
+    finally:
+        with _lock:
+            for name in [name for name, held in _devices.items() if held is device]:
+                del _devices[name]
+            _devices.update(before)
 
 
 def _make(name: str) -> Device:

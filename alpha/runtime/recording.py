@@ -53,7 +53,10 @@ class Recording:
         places: the line of the user's program that asked for each node.
         obstacles: what cannot be captured, each with its line.
         actions: what the host must do again before each replay.
+        phase: the part of the step that is running, see `phase`.
     """
+
+    phase = "forward"
 
     def __init__(self, capturing: bool, strict: bool = False) -> None:
         self.capturing = capturing
@@ -100,6 +103,20 @@ def recorded(recording: Recording | None) -> Iterator[None]:
         yield
     finally:
         _state.recording = before
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Say that what is done inside is the "backward" pass or the "update" of the step that is being recorded."""
+    recording = _state.recording
+    if recording is None:
+        yield
+        return
+    before, recording.phase = recording.phase, name
+    try:
+        yield
+    finally:
+        recording.phase = before
 
 
 def again(action: Callable[[], None]) -> None:

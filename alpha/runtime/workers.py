@@ -37,10 +37,11 @@ def count() -> int:
     wanted = config.CPU_THREADS.integer()
     if wanted < 0:
         raise ConfigError(f"ALPHA_CPU_THREADS={wanted} is negative")
-    return wanted or _cores()
+    return wanted or cores()
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     # not on macOS and Windows: the cores of this process from Python 3.13 on, else those of the machine

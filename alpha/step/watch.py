@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.nn.module import Module
+from alpha.module import Module
 from alpha.optim.optimizer import Optimizer
 from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
@@ -48,7 +48,7 @@ class Watch:
     """
 
     def __init__(self, function: Callable[..., Any], objects: Mapping[str, Any]) -> None:
-        self._names = _names(function)
+        self._names = names_in(function)
         known = -1
         # until there are no new names: one that is found late may be an attribute of an object that was found early
         while known < len(self._names):
@@ -75,6 +75,10 @@ class Watch:
             chain.from_iterable(map(dict.values, attributes)),
             chain.from_iterable(map(_TENSOR, self.tensors)),
         )
+
+    def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """The tensors, each with the name by which it was first found."""
+        yield from zip([name for name, _ in self._tensor_values], self.tensors, strict=True)
 
     def change(self) -> str:
         """What has changed since, in words; empty if nothing has."""
@@ -149,7 +153,7 @@ class Watch:
 
         They count, too, if code of the step may read them itself, or if the program's own optimizer may.
         """
-        own = not _is_library(type(optimizer).__module__)
+        own = not is_library(type(optimizer).__module__)
         rates = () if own or self._names & {"lr", "initial_lr", "param_groups"} else ("lr", "initial_lr")
         counts = () if own or "state" in self._names else ("step",)
         self._watch(name, lambda: (optimizer.state, optimizer.param_groups, *optimizer.param_groups))
@@ -182,12 +186,12 @@ class Watch:
             self._visit(variable, value)
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self._visit(f"a default of {name}", default)
-        if _is_library(function.__module__):
+        if is_library(function.__module__):
             return
         scope = function.__globals__
-        for variable in sorted(_names(function) & scope.keys()):
+        for variable in sorted(names_in(function) & scope.keys()):
             (value,) = self._watch(variable, lambda v=variable: (scope.get(v, _MISSING),))  # type: ignore[misc]
-            if isinstance(value, types.ModuleType) and not _is_library(value.__name__):
+            if isinstance(value, types.ModuleType) and not is_library(value.__name__):
                 self._visit_attributes(variable, value)
             else:
                 self._visit(variable, value)
@@ -196,12 +200,12 @@ class Watch:
         kind = type(value)
         if any(getattr(value, hooks, None) for hooks in ("_forward_hooks", "_pre_hooks")):
             self.hooks.append(name)
-        if not _is_library(kind.__module__):
+        if not is_library(kind.__module__):
             for base in kind.__mro__:
-                for key, member in vars(base).items() if not _is_library(base.__module__) else ():
+                for key, member in vars(base).items() if not is_library(base.__module__) else ():
                     function = getattr(member, "__func__", getattr(member, "fget", member))
                     if isinstance(function, types.FunctionType) and self._may_run(key):
-                        self._names |= _names(function)
+                        self._names |= names_in(function)
                         self._visit(f"{kind.__name__}.{function.__name__}", function)
             self._visit_class_attributes(kind)
         self._visit_attributes(name, value)
@@ -212,7 +216,7 @@ class Watch:
 
     def _visit_class_attributes(self, kind: type) -> None:
         for base in kind.__mro__:
-            if _is_library(base.__module__) or id(base) in self._seen:
+            if is_library(base.__module__) or id(base) in self._seen:
                 continue
             self._seen.add(id(base))
             names = [key for key, member in vars(base).items() if key in self._names and not callable(member)]
@@ -224,7 +228,7 @@ class Watch:
         if attributes is None:
             slots = [slot for base in type(value).__mro__ for slot in getattr(base, "__slots__", ())]
             names = [slot for slot in slots if hasattr(value, slot)]
-        elif _is_library(type(value).__module__) and not type(value).__module__.startswith(BY_NAME) and not is_module:
+        elif is_library(type(value).__module__) and not type(value).__module__.startswith(BY_NAME) and not is_module:
             self._attributes.append((name, attributes, tuple(attributes.values())))
             for key, item in list(attributes.items()):
                 self._visit(f"{name}.{key}", item)
@@ -325,7 +329,7 @@ def _content(cell: types.CellType) -> Any:
         return _MISSING
 
 
-def _names(function: Any) -> set[str]:
+def names_in(function: Any) -> set[str]:
     """All names and texts in the code of a function and of the functions within it."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return set(_code_names(code)) if code is not None else set()
@@ -349,5 +353,5 @@ def _is_part(value: Any) -> bool:
     return isinstance(value, (Tensor, Module))
 
 
-def _is_library(module: str | None) -> bool:
+def is_library(module: str | None) -> bool:
     return module is not None and module.split(".", 1)[0] in _LIBRARIES

@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from alpha.errors import CheckpointError
-from alpha.nn.state import LAYOUTS, StateDict
 from alpha.numerics import BFLOAT16
+from alpha.state_dict import LAYOUTS, StateDict
 from alpha.train.files import write_atomically
 
 

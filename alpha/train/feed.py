@@ -17,6 +17,7 @@ from alpha.runtime import Device
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.host_copies import Conveyor
 from alpha.runtime.recording import StepValue
+from alpha.step.dry import shaped
 from alpha.tensor import Tensor, tensor
 
 Arguments = tuple[Any, ...]
@@ -26,10 +27,13 @@ class Feed(Protocol):
     """The batches of a loader.
 
     `arguments()` gives, for each batch of the next epoch, what the step takes as arguments; `batch(*arguments)` makes
-    pixels and labels of them within the step.
+    pixels and labels of them within the step. `examples(count)` has arguments for dry runs of the first `count` steps,
+    by the size of the batch.
     """
 
     def arguments(self) -> Generator[Arguments, None, None]: ...
+
+    def examples(self, count: int) -> dict[int, Arguments]: ...
 
     @property
     def batch(self) -> Batch: ...
@@ -46,6 +50,21 @@ def pixels_of(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return F.normalize_pixels(images), labels
 
 
+def sizes(loader: DataLoader, count: int) -> set[int]:
+    """The sizes of the first `count` batches."""
+    images, size = len(loader.dataset), loader.batch_size
+    return {min(size, images - begin) for begin in (0, (min(count, len(loader)) - 1) * size)}
+
+
+def example_batches(loader: DataLoader, count: int) -> dict[int, Arguments]:
+    """A batch of each size of the first `count`, without memory."""
+    sample = loader.dataset.batch(np.arange(1))
+    return {
+        size: tuple([shaped((size, *values.shape[1:]), values.dtype) for values in sample])
+        for size in sizes(loader, count)
+    }
+
+
 class HostFeed:
     """Each batch is copied when its step begins."""
 
@@ -58,6 +77,9 @@ class HostFeed:
         with closing(iter(self._loader)) as batches:
             for images, labels in batches:
                 yield tensor(images, device=self._device), tensor(labels, device=self._device)
+
+    def examples(self, count: int) -> dict[int, Arguments]:
+        return example_batches(self._loader, count)
 
 
 class StreamingFeed:
@@ -82,6 +104,9 @@ class StreamingFeed:
         finally:
             if self._conveyor is not None:
                 self._conveyor.close()
+
+    def examples(self, count: int) -> dict[int, Arguments]:
+        return example_batches(self._loader, count)
 
     def _put(self, batch: tuple[NDArray[np.uint8], NDArray[np.int32]] | None) -> list[Any] | None:
         if batch is None:
@@ -136,6 +161,9 @@ class ResidentFeed:
         for begin in range(first * size, len(self._loader) * size, size):
             self._resident.begin.value = begin
             yield (min(size, len(order) - begin),)
+
+    def examples(self, count: int) -> dict[int, Arguments]:
+        return {size: (size,) for size in sizes(self._loader, count)}
 
 
 def fits(dataset: Any, device: Device) -> bool:

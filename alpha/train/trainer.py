@@ -26,6 +26,7 @@ from alpha.tensor import Tensor
 from alpha.train.feed import Batch, Feed, HostFeed, Resident, ResidentFeed, StreamingFeed, fits
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
+from alpha.train.precompiler import Precompiler
 from alpha.train.tally import TALLIED, Tally
 
 READ_EVERY = 10  # steps; metrics come from the device without a wait, but some steps later
@@ -39,7 +40,8 @@ class Trainer:
     Pixels are mapped to [-1, 1] on the device. Progress bars show on a terminal only.
 
     On cuda a step is one CUDA graph (see `alpha.capture`), and a data set that is small beside the device's memory is
-    copied there once. A larger one is copied batch by batch, each while the step before runs.
+    copied there once. A larger one is copied batch by batch, each while the step before runs. All kernels are compiled
+    before the first step, as many at a time as there are cores (see `alpha.compile_kernels`).
 
     Args:
         device: a device or its name; the model must be there.
@@ -82,6 +84,7 @@ class Trainer:
         self._trained, self._tested = Tally(self.device), Tally(self.device)
         self._resident: dict[int, tuple[Any, Resident]] = {}  # data sets, and what lies on the device, by their id
         self._steps: dict[tuple[str, Batch], Step] = {}  # by their name and where their batches come from
+        self._kernels = Precompiler()
 
     def train_epoch(self, loader: DataLoader, steps: int | None = None) -> Result:
         """One pass over `loader`, of at most `steps` steps; the rest of the last pass if it was interrupted.
@@ -112,7 +115,9 @@ class Trainer:
         self._unfinished = None
         try:
             with alpha.precision(self.precision):
-                result = self._run(feed, step, tally, loader, steps, self.step)
+                total = self._steps_of(loader, steps, tally)
+                self._compile(feed, total, train)
+                result = self._run(feed, step, tally, loader, total, self.step)
         except Interrupted:
             self._unfinished, self._same_loader = tally.state_dict(), True
             raise
@@ -127,7 +132,9 @@ class Trainer:
         feed = self._feed(loader)
         step = self._step("evaluate", feed.batch, self._evaluate_step)
         with alpha.no_grad(), alpha.precision(self.precision):
-            return self._run(feed, step, tally, loader, None, 0)
+            total = self._steps_of(loader, None, tally)
+            self._compile(feed, total, step)
+            return self._run(feed, step, tally, loader, total, 0)
 
     # -- steps ----------------------------------------------------------------------------------
     # They name nothing of the Trainer but what they use, since a captured step depends on all that it can reach.
@@ -182,8 +189,8 @@ class Trainer:
             self._resident[id(data)] = data, Resident(images, labels)
         return ResidentFeed(loader, self._resident[id(data)][1])
 
-    def _run(self, feed: Feed, step: Step, tally: Tally, loader: DataLoader, steps: int | None, done: int) -> Result:
-        """Steps from number `done` on, counted in `tally`."""
+    def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
+        """How many steps an epoch has; raises an error if it cannot begin."""
         total = len(loader) if steps is None else min(steps, len(loader))
         if total < 1:
             raise DataError(f"{tally.name}: no batches of {loader.batch_size} in {len(loader.dataset)} images")
@@ -192,6 +199,23 @@ class Trainer:
                 f"Trainer: the model is on {self.model.device.name}, the trainer on {self.device.name}; "
                 f"move it by model.to({self.device.name!r})"
             )
+        return total
+
+    def _compile(self, feed: Feed, total: int, step: Step) -> None:
+        """Compile at once the kernels of `total` steps, and with those of training those of an evaluation."""
+        if not isinstance(self.device, CudaDevice):
+            return
+        with interrupt_between_steps():
+            runs = self._kernels.dry_runs(self.device, step, feed, total)
+            if runs and self.model.training:
+                self.model.eval()
+                with alpha.no_grad():
+                    runs += self._kernels.dry_runs(self.device, self._evaluate_step(feed.batch), feed, 1)
+                self.model.train()
+            self._kernels.compile(self.device, runs)
+
+    def _run(self, feed: Feed, step: Step, tally: Tally, loader: DataLoader, total: int, done: int) -> Result:
+        """Steps from number `done` on, counted in `tally`."""
         precision = computed_precision(self.device.name, self.precision)
         start = time.perf_counter() - tally.seconds
         with (

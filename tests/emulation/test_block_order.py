@@ -7,6 +7,7 @@ a shared sum, and shows it if that block adds in the order of arrival. The order
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from alpha.primitive import REGISTRY
 from alpha.rng import Stream
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_dry import DryDevice, Launch
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.emulated_compiler import entries
 from alpha.runtime.recording import StepValue
@@ -34,7 +36,6 @@ from alpha.runtime.recording import StepValue
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "gate")]
 import test_primitives  # noqa: E402
-from recorder import RecordingDriver  # noqa: E402
 from test_primitives import CASES, WITH_LENGTH, normal, pool, positive  # noqa: E402
 
 ORDERS = ("ascending", "descending", "shuffled")
@@ -49,25 +50,17 @@ def emulated(arch: str) -> CudaDevice:
         return CudaDevice(EmulatedDriver())
 
 
-@dataclass
-class Blocks:
-    """A recording device: how many blocks the largest launch of each entry has."""
-
-    device: CudaDevice
-    most: dict[str, int]
-
-
 @functools.cache
-def recording(arch: str) -> Blocks:
-    driver = RecordingDriver(arch)
-    found = Blocks(CudaDevice(driver), {})
+def recording(arch: str) -> DryDevice:
+    return DryDevice.of(arch)
 
-    def launch(function: Any, grid: tuple[int, int, int], *_: Any) -> None:
-        entry = function[-1]
-        found.most[entry] = max(found.most.get(entry, 0), grid[0] * grid[1] * grid[2])
 
-    driver.launch = launch  # type: ignore[method-assign]
-    return found
+def most_blocks(found: list[Launch]) -> dict[str, int]:
+    """The blocks of the largest launch of each entry."""
+    most: dict[str, int] = {}
+    for launch in found:
+        most[launch.entry] = max(most.get(launch.entry, 0), math.prod(launch.grid))
+    return most
 
 
 def assert_the_same_in_every_order(arch: str, compute: Callable[[CudaDevice], Bits]) -> None:
@@ -178,17 +171,17 @@ def cases() -> Iterator[Case]:
             Case(row, arch, s)
             for arch in ARCHS
             for s in SHAPES[row.operator]
-            if row.device == "cuda" and row.supports(s, cuda_target(recording(arch).device))
+            if row.device == "cuda" and row.supports(s, cuda_target(recording(arch)))
         ]
         yield from found[:1]
 
 
 def kernels_of(case: Case) -> frozenset[str]:
     """The kernels that a case launches, but for the addition of parts, which depends on the shape."""
-    found = recording(case.arch)
-    found.most.clear()
-    case.compute(found.device)
-    return frozenset(found.most) - {"sum_columns"}
+    on = recording(case.arch)
+    with on.driver.noting() as found:
+        case.compute(on)
+    return frozenset(most_blocks(found)) - {"sum_columns"}
 
 
 def representatives() -> Iterator[Case]:
@@ -218,19 +211,19 @@ def test_convolutions_in_every_order(case: Case) -> None:
 
 def test_every_kernel_has_several_blocks_here() -> None:
     """So that their order can show."""
-    most: dict[str, int] = {}
+    launched: list[Launch] = []
     for arch in ARCHS:
-        blocks = recording(arch)
-        blocks.most.clear()
-        if arch == "sm_80":
-            for name in CASES:
-                of_primitive(name, blocks.device)
-            filled(blocks.device)
-        for case in CONVOLUTIONS:
-            if case.arch == arch:
-                case.compute(blocks.device)
-        for entry, count in blocks.most.items():
-            most[entry] = max(most.get(entry, 0), count)
+        on = recording(arch)
+        with on.driver.noting() as found:
+            if arch == "sm_80":
+                for name in CASES:
+                    of_primitive(name, on)
+                filled(on)
+            for case in CONVOLUTIONS:
+                if case.arch == arch:
+                    case.compute(on)
+        launched += found
+    most = most_blocks(launched)
     kernels = {name for path in source_root().glob("**/*.cu") for name, _ in entries(path.read_text())}
     missing = sorted(name for name in kernels - ELSEWHERE if most.get(name, 0) < 2)
     assert not missing, f"one block, or none, in all of the cases: {', '.join(missing)}"

@@ -49,6 +49,7 @@ from alpha.ops.matmul_cuda import Product, ffma  # noqa: E402
 from alpha.runtime.cuda import emulated_compiler  # noqa: E402
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402
 from alpha.runtime.cuda.device import CudaDevice  # noqa: E402
+from alpha.runtime.cuda.driver_dry import DryDevice  # noqa: E402
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver  # noqa: E402
 
 FOLDERS = ("conv2d", "matmul")
@@ -73,13 +74,13 @@ PAIRS = (
 )
 COUNTERPART = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])}
 SWAP = re.compile(r"(?<![\w\".])((?:\w+\.)*)(" + "|".join(sorted(COUNTERPART, key=len, reverse=True)) + r")\b(?!\s*\()")
-DECLARED = re.compile(r"\b(?:int|long|bool|float|unsigned|auto|Range|SplitPosition)\b[\s&*]*$")
+DECLARED = re.compile(r"\b(?:int|long|bool|float|unsigned|auto|Range|SplitPixel)\b[\s&*]*$")
 COMPARISON = re.compile(r" (<=|>=|<|>) ")
 ONE = re.compile(r" ([+-]) 1\b(?![.\w])")
 TERM = re.compile(r" ([+-]) (?!1\b(?![.\w]))")
 FACTOR = re.compile(r" \* ([A-Za-z_][\w.]*)(?![\w.(\[<])")
 INDEX = re.compile(r"(?<=[\w\])])\[([^\[\]&]*[a-z][^\[\]]*)\]")
-DECLARATION = re.compile(r"\s*(?:const )?(?:int|long|bool|float|unsigned|Range|Work|BlockTaps)[\w\s,*&]*;")
+DECLARATION = re.compile(r"\s*(?:const )?(?:int|long|bool|float|unsigned|Range|WorkTile|TileTaps)[\w\s,*&]*;")
 NO_CODE = re.compile(
     r"\b(?:static_assert|constexpr|template|asm|using|enum|ALPHA_DYNAMIC_SHARED|__shared__|__launch_bounds__)\b|^\s*#"
 )
@@ -215,7 +216,7 @@ def _with(line: str, these: list[Mutant]) -> tuple[str, list[tuple[int, int, int
     return text + line[at:], found
 
 
-ERROR = re.compile(r"/((?:conv2d|matmul)/[\w.]+):(\d+):(\d+): error: (.*)")
+ERROR = re.compile(r"/((?:conv2d|matmul)/[\w./]+):(\d+):(\d+): error: (.*)")
 
 
 def make_copy(root: Path, wanted: Iterable[int] | None = None) -> set[int]:
@@ -316,7 +317,7 @@ def rows() -> tuple[Any, ...]:
 @functools.cache
 def _launches(name: str) -> tuple[Any, ...]:
     row = next(v for v in CONFIGURATIONS if v.name == name)
-    on = CudaDevice(conv2d_geometry.RecordingDriver("sm_90a"))
+    on = DryDevice.of("sm_90a")
     for s in (*conv2d_geometry.of(row), *filter(None, [conv2d_geometry.whole(row)])):
         _launch(row, s, on, on.zeros)
     return tuple(x for x in on.driver.launches if x.source.split("/")[0] in FOLDERS)
@@ -333,7 +334,7 @@ def units() -> dict[str, set[tuple[str, ...]]]:
     for row in rows():
         for x in _launches(row.name):
             found.setdefault(x.source, set()).add(x.options)
-    on = CudaDevice(conv2d_geometry.RecordingDriver("sm_90a"))
+    on = DryDevice.of("sm_90a")
     for p, one_b in _products():
         ffma(p, on.zeros(_shapes(p, one_b)[0], np.float32), on.zeros(_shapes(p, one_b)[1], np.float32))
     for x in on.driver.launches:

@@ -11,11 +11,11 @@ import contextlib
 import functools
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recorder import Launch, RecordingDriver
 
 import alpha
 from alpha import models, nn
@@ -26,8 +26,8 @@ from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration, Target
 from alpha.ops.pool2d import PoolShape
 from alpha.primitive import REGISTRY
-from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.driver_emulated import ARCHITECTURES
+from alpha.runtime.cuda.architectures import ARCHITECTURES
+from alpha.runtime.cuda.driver_dry import DryDevice
 
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS), str(TESTS / "ops")]
@@ -42,13 +42,28 @@ TURN = 16  # of the small shapes, each of Hopper's rows compiles one of so many
 REGISTERS = 128  # most a thread, where no variant row says otherwise
 
 
-def device(arch: str, misaligned_by: int = 0) -> CudaDevice:
-    return CudaDevice(RecordingDriver(arch, misaligned_by))
+@dataclass(frozen=True, order=True)
+class Launch:
+    """A kernel and what decides, besides its code, whether it fits a GPU."""
+
+    source: str  # "conv2d/conv_v2.cu"
+    entry: str
+    options: tuple[str, ...]  # of the compiler
+    threads: int  # of a block
+    shared_bytes: int  # dynamic
+
+    @property
+    def unit(self) -> tuple[str, tuple[str, ...]]:
+        """What is compiled."""
+        return self.source, self.options
 
 
-def recorded(on: CudaDevice) -> set[Launch]:
-    assert isinstance(on.driver, RecordingDriver)
-    return on.driver.launches
+def device(arch: str, misaligned_by: int = 0) -> DryDevice:
+    return DryDevice.of(arch, misaligned_by)
+
+
+def recorded(on: DryDevice) -> set[Launch]:
+    return {Launch(x.source, x.entry, x.options, x.threads, x.shared_bytes) for x in on.driver.launches}
 
 
 @functools.cache
@@ -118,7 +133,7 @@ def record_rows(arch: str) -> dict[str, set[Launch]]:
     return found
 
 
-def run_row(row: Configuration, s: ConvShape, on: CudaDevice) -> None:
+def run_row(row: Configuration, s: ConvShape, on: DryDevice) -> None:
     """With all that it can do beside the product, which takes the most registers; on small shapes also without."""
     names = test_conv2d.OPERATORS[row.operator][1]
     first, second = (on.zeros(getattr(s, name), test_conv2d.arrays_of(row)) for name in names)
@@ -163,7 +178,7 @@ def as_double(value: Any) -> Any:
     return value.astype(np.float64) if is_float else value
 
 
-def run_runtime(on: CudaDevice) -> None:
+def run_runtime(on: DryDevice) -> None:
     """The kernels that no operator launches."""
     from alpha import doctor
 
@@ -173,7 +188,7 @@ def run_runtime(on: CudaDevice) -> None:
         doctor._test_cuda(on)
 
 
-def run_large(on: CudaDevice) -> None:
+def run_large(on: DryDevice) -> None:
     """Operators whose kernels count elements, on more than 2^31 of them."""
     X = on.empty((2**26, 6, 6, 1), np.float32)
     REGISTRY["add"](X, X)
@@ -190,7 +205,7 @@ def run_large(on: CudaDevice) -> None:
 def networks() -> tuple[nn.Module, ...]:
     statistics = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1),
-        nn.Conv2d(64, 64, 3, 2, 1, bias=False, statistics=True),
+        nn.Conv2d(64, 64, 3, 2, 1, bias=False),
         nn.BatchNorm2d(64),
         nn.Flatten(),
         nn.Linear(64 * 16 * 16, 10),
@@ -198,7 +213,7 @@ def networks() -> tuple[nn.Module, ...]:
     return models.resnet18(), models.vgg16(), statistics
 
 
-def train(network: nn.Module, on: CudaDevice) -> None:
+def train(network: nn.Module, on: DryDevice) -> None:
     """One step on a batch of CIFAR-10's size."""
     network.to(on)
     images = alpha.tensor(np.zeros((512, 32, 32, 3), np.float32), device=on)

@@ -11,13 +11,13 @@ import functools
 import launches
 import pytest
 import resources
-from launches import GPUS
-from recorder import Launch
+from launches import GPUS, Launch
 
 from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.primitive import REGISTRY
+from alpha.runtime.cuda.architectures import ARCHITECTURES
 from alpha.runtime.cuda.cache import source_root
-from alpha.runtime.cuda.driver_emulated import ARCHITECTURES, DEFAULT_ARCH
+from alpha.runtime.cuda.driver_emulated import DEFAULT_ARCH
 from alpha.runtime.cuda.emulated_compiler import entries
 
 needs_nvcc = pytest.mark.skipif(
@@ -99,11 +99,14 @@ def test_kernels_of_rare_arrays_fit() -> None:
 
 @needs_nvcc
 @pytest.mark.gate
-def test_resources_page_is_fresh() -> None:
+def test_resources_page_is_true() -> None:
+    """A kernel that is not on it yet is no fault, because whoever adds it may have no nvcc."""
     text = resources.PAGE.read_text() if resources.PAGE.is_file() else ""
     if text and f"nvcc {resources.release()} " not in text:
         pytest.skip(f"{resources.PAGE.name} was made with another nvcc than {resources.release()}")
-    assert text == resources.page(), f"{resources.PAGE} is stale: {resources.COMMAND}"
+    stale = sorted(set(text.splitlines()) - set(resources.page().splitlines()))
+    assert text, f"{resources.PAGE} is missing: {resources.COMMAND}"
+    assert not stale, f"{resources.PAGE} is stale: {resources.COMMAND}\n" + "\n".join(stale)
 
 
 def test_every_kernel_is_recorded() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+from rows.every import LAYERS
+from rows.kinds import LayerRow
 
 import alpha
 from alpha import ShapeError, nn
@@ -14,40 +17,27 @@ from alpha.nn.init import gain
 
 X = np.random.default_rng(0).standard_normal((2, 8, 6, 3)).astype(np.float32)
 
-LAYERS = [
-    (nn.Conv2d(3, 5, 3), (2, 6, 4, 5)),
-    (nn.Conv2d(3, 5, (3, 2), stride=(2, 1), padding=(1, 0), bias=False), (2, 4, 5, 5)),
-    (nn.ConvTranspose2d(3, 5, 4, stride=2, padding=1), (2, 16, 12, 5)),
-    (nn.ConvTranspose2d(3, 5, 3, stride=2, padding=1, output_padding=1), (2, 16, 12, 5)),
-    (nn.Linear(3, 7), (2, 8, 6, 7)),
-    (nn.BatchNorm2d(3), (2, 8, 6, 3)),
-    (nn.MaxPool2d(2), (2, 4, 3, 3)),
-    (nn.MaxPool2d(3, stride=2, padding=1), (2, 4, 3, 3)),
-    (nn.AvgPool2d((2, 3)), (2, 4, 2, 3)),
-    (nn.AdaptiveAvgPool2d(1), (2, 1, 1, 3)),
-    (nn.AdaptiveAvgPool2d((3, 2)), (2, 3, 2, 3)),
-    (nn.Flatten(), (2, 144)),
-    (nn.Dropout(0.5), (2, 8, 6, 3)),
-    (nn.ReLU(), (2, 8, 6, 3)),
-    (nn.LeakyReLU(0.1), (2, 8, 6, 3)),
-    (nn.ELU(), (2, 8, 6, 3)),
-    (nn.GELU(), (2, 8, 6, 3)),
-    (nn.Sigmoid(), (2, 8, 6, 3)),
-    (nn.Softplus(), (2, 8, 6, 3)),
-    (nn.Tanh(), (2, 8, 6, 3)),
+SHAPES = [
+    pytest.param(row, settings, shape, id=f"{row.name}-{settings}") for row in LAYERS for settings, shape in row.shapes
 ]
 
 
-@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda v: repr(v))
-def test_output_shape_and_gradients_to_everything(layer: nn.Module, shape: tuple[int, ...]) -> None:
-    x = alpha.tensor(X, requires_grad=True)
-    y = layer(x)
+@pytest.mark.parametrize(("row", "settings", "shape"), SHAPES)
+def test_output_shape_and_gradients_to_everything(
+    row: LayerRow, settings: dict[str, Any], shape: tuple[int, ...]
+) -> None:
+    layer = row.layer(**settings)
+    inputs = [alpha.tensor(a, requires_grad=a.dtype.kind == "f") for a in row.inputs]
+    y = layer(*inputs)
     assert y.shape == shape
     (y * y).sum().backward()
-    assert x.grad is not None
-    assert x.grad.shape == X.shape
+    assert all(x.grad is not None and x.grad.shape == x.shape for x in inputs if x.requires_grad)
     assert all(p.grad is not None and p.grad.shape == p.shape for p in layer.parameters())
     assert repr(layer).startswith(type(layer).__name__ + "(")
+
+
+def test_every_layer_has_a_shape() -> None:
+    assert not [row.name for row in LAYERS if not row.shapes], "give its row in tests/rows/layers.py `shapes`"
 
 
 @pytest.mark.parametrize(

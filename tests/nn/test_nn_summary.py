@@ -1,4 +1,4 @@
-"""summary: shapes, parameters, FLOPs and kept bytes of a net that can be counted by hand."""
+"""summary: shapes, parameters, FLOPs, bytes and skipped zeros of a net that can be counted by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 
 import alpha
 from alpha import ShapeError, Tensor, nn
-from alpha.nn.summary import Row, trace
+from alpha.nn.summary import Row, _bytes, trace
+from alpha.runtime.cuda.driver_dry import DryDevice
 
 
 class Net(nn.Module):
@@ -44,6 +45,70 @@ def test_counts_by_hand(device: str) -> None:
     assert [row.shape for row in rows.values()] == [(2, 4, 4, 8), (2, 4, 4, 8), (2, 4, 4, 8), (2, 10), (2, 10)]
 
 
+def test_bytes_that_operators_read_and_write(device: str) -> None:
+    """Each operand and each result once; a view moves nothing."""
+    net = Net().to(device)
+    expected = {name: 4 * count for name, count in moved_numbers().items()}
+    assert {name: row.cost.moved for name, row in rows_of(net, (2, 4, 4, 3)).items()} == expected
+
+
+def moved_numbers() -> dict[str, int]:
+    """Of the layers of Net, in float32, for a batch of (2, 4, 4, 3)."""
+    image, maps = 2 * 4 * 4 * 3, 2 * 4 * 4 * 8
+    return {
+        "conv": image + 216 + maps,
+        "bn": 2 * maps + 16,
+        "act": 2 * maps,
+        "fc": 2 * 128 + 1290 + 2 * 10,
+        "(model)": 2 * maps + 64,
+    }
+
+
+def test_bytes_are_those_of_the_precision() -> None:
+    """In bfloat16 products read operands of two bytes; on the cpu, which computes in float32, nothing changes."""
+    maps, numbers = 2 * 4 * 4 * 8, moved_numbers()
+    halved = {
+        "conv": numbers["conv"] * 2,
+        "bn": 2 * maps * 2 + 16 * 4,
+        "act": 2 * maps * 2,
+        "fc": numbers["fc"] * 2 + 10 * 2,  # the bias is float32
+        "(model)": numbers["(model)"] * 2,
+    }
+    with alpha.precision("bf16"):
+        on_gpu = rows_of(Net().to(DryDevice.of("sm_80")), (2, 4, 4, 3))
+        on_cpu = rows_of(Net(), (2, 4, 4, 3))
+    assert {name: row.cost.moved for name, row in on_gpu.items()} == halved
+    assert {name: row.cost.moved for name, row in on_cpu.items()} == {name: 4 * n for name, n in numbers.items()}
+
+
+def test_zeros_that_are_skipped(device: str) -> None:
+    """Those of padding, and in a transposed convolution those that the stride puts between its operands."""
+    strided = nn.ConvTranspose2d(2, 3, 2, stride=2, bias=False).to(device)
+    (row,) = rows_of(strided, (1, 4, 4, 2)).values()
+    assert row.cost.useful == row.cost.flops  # no padding
+    assert row.cost.useful / row.cost.convolution == 1 / 4
+    table = strided.summary((1, 4, 4, 2)).splitlines()
+    assert table[2].split()[-3:-1] == ["75.0%", f"{4 * (32 + 24 + 192) / 2**10:.2f}K"]
+    padded = nn.Conv2d(2, 3, 3, padding=1, bias=False).to(device)
+    assert padded.summary((1, 4, 4, 2)).splitlines()[2].split()[-3] == "30.6%"  # 1 - (10 / 12)^2
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, ""),
+        (1000, "0.98K"),
+        (10239, "10.0K"),
+        (102400, "100K"),
+        (1023999, "0.98M"),
+        (2**20, "1.00M"),
+        (5**15, "28.4G"),
+    ],
+)
+def test_bytes_have_three_digits(count: int, text: str) -> None:
+    assert _bytes(count) == text
+
+
 def test_a_frozen_part_keeps_nothing() -> None:
     net = Net()
     net.conv.requires_grad_(False)
@@ -77,9 +142,9 @@ def test_the_module_is_left_as_it_was() -> None:
 def test_the_table() -> None:
     text = alpha.models.resnet18().summary((1, 32, 32, 3))
     lines = text.splitlines()
-    assert lines[0].split() == ["layer", "type", "output", "parameters", "MFLOP", "useful", "kept", "KiB"]
-    assert lines[2].split() == ["conv1", "Conv2d", "(1,", "16,", "16,", "64)", "9,408", "4.8", "89.6%", "12.0"]
-    assert lines[-1].startswith("ResNet on (1, 32, 32, 3): 12,619,722 parameters, 0.31 GFLOP")
+    assert lines[0].split() == ["layer", "type", "output", "parameters", "MFLOP", "skipped", "moved", "kept"]
+    assert lines[2].split() == ["conv1", "Conv2d", "(1,", "16,", "16,", "64)", "9,408", "4.8", "10.4%", "113K", "12.0K"]
+    assert lines[-1].startswith("ResNet on (1, 32, 32, 3): 12,619,722 parameters, 0.31 GFLOP and 52.3 MiB read and ")
     assert lines[-1].endswith(", precision float32")
     assert max(map(len, lines[:-1])) <= 100
     with alpha.precision("tf32"):

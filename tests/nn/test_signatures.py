@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rows.every import FUNCTIONS, LAYERS
 
 import alpha.nn.functional as F
 from alpha import nn
@@ -16,36 +18,17 @@ pytestmark = pytest.mark.torch
 
 NEVER = {"device", "dtype", "out"}  # arguments of PyTorch's that Alpha has no place for
 OPERANDS = {"x": "input", "a": "input", "b": "other"}
-WITHOUT = {"F.normalize_pixels", "nn.Module", "nn.Sequential", "nn.StateDict", "nn.Parameter", "nn.Buffer"}
+WITHOUT = {"nn.Module", "nn.Sequential", "nn.StateDict", "nn.Parameter", "nn.Buffer"}
+WITHOUT |= {f"nn.{row.name}" for row in LAYERS if row.own} | {f"F.{row.name}" for row in FUNCTIONS if row.own}
 
 
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1): ...
-def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1): ...
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False): ...
-def avg_pool2d(
-    input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
-): ...
-def linear(input, weight, bias=None): ...
-def softplus(input, beta=1.0, threshold=20.0): ...
-def gelu(input, approximate="none"): ...
-def add(input, other, *, alpha=1): ...
-def mul(input, other): ...
-def matmul(input, other): ...
-def flatten(input, start_dim=0, end_dim=-1): ...
-def reshape(input, shape): ...
-def transpose(input, dim0, dim1): ...
 def sum(input, dim=None, keepdim=False): ...
 def mean(input, dim=None, keepdim=False): ...
 
 
-# functions that are compiled, or dispatch by an argument, and so have no signature: from PyTorch's documentation
-WRITTEN: dict[str, Callable[..., Any]] = {
-    f.__name__: f
-    for f in (
-        *(conv2d, conv_transpose2d, max_pool2d, avg_pool2d, linear, softplus, gelu),
-        *(add, mul, matmul, flatten, reshape, transpose, sum, mean),
-    )
-}
+# functions that dispatch by an argument, and so have no one signature: from PyTorch's documentation
+WRITTEN: dict[str, Callable[..., Any]] = {f.__name__: f for f in (max_pool2d, sum, mean)}
 NAMES = [f"nn.{n}" for n in nn.__all__ if inspect.isclass(getattr(nn, n))] + [f"F.{n}" for n in F.__all__]
 
 
@@ -54,13 +37,20 @@ def pytorchs(name: str) -> Callable[..., Any] | None:
     kind, _, own = name.partition(".")
     if kind == "nn":
         return getattr(torch.nn, own, None)
-    return WRITTEN.get(own) or getattr(torch.nn.functional, own, None)
+    return WRITTEN.get(own) or getattr(torch.nn.functional, own, None) or getattr(torch, own, None)
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     if inspect.isclass(function) and function.__init__ is not torch.nn.Module.__init__:
         return list(inspect.signature(function.__init__).parameters.values())[1:]
-    return [] if inspect.isclass(function) else list(inspect.signature(function).parameters.values())
+    if inspect.isclass(function):
+        return []
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except ValueError:  # it is compiled, and its docstring begins with its signature
+        names: dict[str, Any] = {}
+        exec(f"def stated({re.match(r'[^(]*[(](.*)[)] ->', function.__doc__.strip())[1]}): ...", names)
+        return list(inspect.signature(names["stated"]).parameters.values())
 
 
 def test_what_has_no_twin_is_known() -> None:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import random
-import sys
 import zlib
-from pathlib import Path
 
 import numpy as np
 
@@ -23,18 +21,15 @@ from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape, valid_outputs
 from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
-from alpha.runtime.cuda.device import CudaDevice
-
-sys.path.append(str(Path(__file__).parents[1] / "gate"))
-from recorder import RecordingDriver
+from alpha.runtime.cuda.driver_dry import DryDevice
 
 FIRST_DRAWS, MORE_DRAWS = 60, 800  # of one shape, of which the best is taken
 STRIDES = ((1, 2), (1, 3), (2, 3))
 
 
 @functools.cache
-def recording(arch: str) -> CudaDevice:
-    return CudaDevice(RecordingDriver(arch))
+def recording(arch: str) -> DryDevice:
+    return DryDevice.of(arch)
 
 
 def is_hopper(row: Configuration) -> bool:
@@ -43,13 +38,13 @@ def is_hopper(row: Configuration) -> bool:
 
 def launched(row: Configuration, s: ConvShape) -> dict[str, str]:
     """The macros of the kernel that the row launches last of its source files: those of the convolution itself."""
-    on = CudaDevice(RecordingDriver("sm_90a" if is_hopper(row) else "sm_80"))
+    on = DryDevice.of("sm_90a" if is_hopper(row) else "sm_80")
     names = {FORWARD: ("X", "W"), INPUT: ("Y", "W"), WEIGHT: ("X", "Y")}[row.operator]
     dtype = BFLOAT16 if row.precision == "bf16" else np.dtype(np.float32)
     first, second = (on.empty(getattr(s, name), dtype) for name in names)
     compute(row, first, second, s)
     launches = [x for x in on.driver.launches if x.source.endswith("/sm90.cu")]
-    return dict(option.removeprefix("-DALPHA_").split("=") for x in launches for option in x.options)
+    return {name: value for x in launches for name, value in x.macros.items()}
 
 
 def transposed(s: ConvShape) -> ConvShape:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import apart, check_gradient, check_torch
+from rows.activations import ACTIVATIONS
+from rows.kinds import ActivationRow
 
 import alpha
 import alpha.nn.functional as F
@@ -15,56 +18,37 @@ from alpha import Tensor
 from alpha.ops.activation import activation
 from alpha.primitive import REGISTRY
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
-    "leaky_relu, steep": lambda x: F.leaky_relu(x, 1.5),
-    "elu": lambda x: F.elu(x, 1.5),
-    "sigmoid": F.sigmoid,
-    "tanh": F.tanh,
-    "softplus": F.softplus,
-    "softplus, sharp": lambda x: F.softplus(x, 2.0, 1.0),
-    "gelu": F.gelu,
-    "gelu, tanh": lambda x: F.gelu(x, approximate="tanh"),
-}
-IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": lambda x: F.relu(x * 1.0, inplace=True),
-    "leaky_relu": lambda x: F.leaky_relu(x * 2.0, 0.1, inplace=True),
-    "elu": lambda x: F.elu(x * 1.0, inplace=True),
-}
+SETTINGS = [
+    pytest.param(row, settings, id=f"{row.name}-{settings}") for row in ACTIVATIONS for settings in row.settings
+]
+IN_PLACE = [
+    pytest.param(row, settings, id=f"{row.name}-{settings}") for row in ACTIVATIONS for settings in row.in_place
+]
 
 
-def torch_twin(name: str) -> Any:
+def torch_twin(row: ActivationRow) -> Callable[..., Any]:
     torch = pytest.importorskip("torch")
-    functional = torch.nn.functional
-    return {
-        "relu": functional.relu,
-        "leaky_relu": lambda x: functional.leaky_relu(x, 0.2),
-        "leaky_relu, steep": lambda x: functional.leaky_relu(x, 1.5),
-        "elu": lambda x: functional.elu(x, 1.5),
-        "sigmoid": torch.sigmoid,
-        "tanh": torch.tanh,
-        "softplus": functional.softplus,
-        "softplus, sharp": lambda x: functional.softplus(x, 2.0, 1.0),
-        "gelu": functional.gelu,
-        "gelu, tanh": lambda x: functional.gelu(x, approximate="tanh"),
-    }[name]
+    if row.own:
+        pytest.skip(row.own)
+    twin: Callable[..., Any] = getattr(torch.nn.functional, row.name)
+    return twin
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_gradients(name: str) -> None:
-    check_gradient(ACTIVATIONS[name], apart(5, 7))
+@pytest.mark.parametrize(("row", "settings"), SETTINGS)
+def test_gradients(row: ActivationRow, settings: dict[str, Any]) -> None:
+    check_gradient(partial(row.function, **settings), apart(5, 7))
 
 
-@pytest.mark.parametrize("name", IN_PLACE)
-def test_in_place_gradients(name: str) -> None:
-    check_gradient(IN_PLACE[name], apart(5, 7))
+@pytest.mark.parametrize(("row", "settings"), IN_PLACE)
+def test_in_place_gradients(row: ActivationRow, settings: dict[str, Any]) -> None:
+    check_gradient(lambda x: row.function(x * 2.0, **settings), apart(5, 7))
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_as_in_pytorch(device: str, name: str) -> None:
-    check_torch(ACTIVATIONS[name], torch_twin(name), apart(3, 5) * 4, device=device)
+@pytest.mark.parametrize(("row", "settings"), SETTINGS)
+def test_as_in_pytorch(device: str, row: ActivationRow, settings: dict[str, Any]) -> None:
+    twin = torch_twin(row)
+    check_torch(partial(row.function, **settings), partial(twin, **settings), apart(3, 5) * 4, device=device)
 
 
 INF, NAN = float("inf"), float("nan")
@@ -89,42 +73,26 @@ NUMBERS = (
     NAN,
 )
 GRADIENTS = (1.0, 0.0, -2.0, 1e10, INF, -INF, NAN)
-NEGATIVE_SIDE = (0.0, -0.3, 0.01, 1.0, 1.7, -2.0, 1e-40, INF)
-# function of PyTorch's name: the keywords of each case
-SPECIAL: dict[str, list[dict[str, Any]]] = {
-    "relu": [{}, {"inplace": True}],
-    "leaky_relu": [
-        *({"negative_slope": p} for p in NEGATIVE_SIDE),
-        *({"negative_slope": p, "inplace": True} for p in NEGATIVE_SIDE if p >= 0),
-    ],
-    "elu": [*({"alpha": p} for p in NEGATIVE_SIDE), *({"alpha": p, "inplace": True} for p in NEGATIVE_SIDE if p >= 0)],
-    "sigmoid": [{}],
-    "tanh": [{}],
-    "softplus": [
-        {"beta": beta, "threshold": t} for beta in (1.0, 3.0, 0.1, -1.0) for t in (20.0, 1.0, 0.0, -1.0, 50.0)
-    ],
-    "gelu": [{}, {"approximate": "tanh"}],
-}
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-@pytest.mark.parametrize("name", SPECIAL)
-def test_special_values_as_in_pytorch(device: str, name: str, dtype: str) -> None:
+@pytest.mark.parametrize("row", ACTIVATIONS, ids=lambda row: row.name)
+def test_special_values_as_in_pytorch(device: str, row: ActivationRow, dtype: str) -> None:
     """Every kind of number, with every kind of gradient, for every kind of parameter."""
-    torch = pytest.importorskip("torch")
+    twin, torch = torch_twin(row), pytest.importorskip("torch")
     size = len(NUMBERS)
     if dtype == "bfloat16":
         close = {"rtol": 2**-8, "atol": 1e-38}
     else:
         close = {"rtol": 16 * np.finfo(dtype).eps, "atol": 8 * np.finfo(dtype).eps}
-    for options in SPECIAL[name]:
+    for options in row.special or [*row.settings, *row.in_place]:
         # one number at a time: PyTorch's vector loops of the cpu lose the gradient of elu(NaN), its scalar loops do not
         leaves = [torch.tensor([x], dtype=getattr(torch, dtype), requires_grad=True) for x in NUMBERS]
-        results = [getattr(torch.nn.functional, name)(leaf * 1, **options) for leaf in leaves]
+        results = [twin(leaf * 1, **options) for leaf in leaves]
         x = alpha.tensor(np.array(NUMBERS), dtype=dtype, requires_grad=True, device=device)
         with np.errstate(all="ignore"):
-            y = getattr(F, name)(x * 1.0, **options)
+            y = row.function(x * 1.0, **options)
         assert y.dtype == x.dtype
         expected = np.array([float(r.detach()) for r in results])
         np.testing.assert_allclose(y.numpy().astype(float), expected, **close, err_msg=f"{options}")
@@ -165,16 +133,14 @@ def test_in_place_where_the_output_does_not_tell(device: str, step: Callable[[Te
     assert (y.numpy() > 0).all()
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_extreme_values(device: str, name: str) -> None:
+@pytest.mark.parametrize(("row", "settings"), SETTINGS)
+def test_extreme_values(device: str, row: ActivationRow, settings: dict[str, Any]) -> None:
     """Large numbers neither overflow nor warn; NaN stays NaN."""
     x = np.array([-1e4, -100, -1e-30, 0, 1e-30, 100, 1e4, np.nan], np.float32)
-    y = ACTIVATIONS[name](alpha.tensor(x, device=device)).numpy()
+    y = row.function(alpha.tensor(x, device=device), **settings).numpy()
     assert np.isfinite(y[:-1]).all()
     assert np.isnan(y[-1])
-    limits = {"sigmoid": (0, 1), "tanh": (-1, 1), "softplus": (0, 1e4), "relu": (0, 1e4), "gelu": (0, 1e4)}
-    if name in limits:
-        assert (y[0], y[6]) == limits[name]
+    assert row.limits is None or (y[0], y[6]) == row.limits
 
 
 def test_in_place_writes_the_same_memory(device: str) -> None:

@@ -1,7 +1,8 @@
 """Sums of tensor cores are promoted: `float32` rows on long sums of positive numbers, on a GPU.
 
-Tensor cores truncate as they add, so that a sum of positive numbers shrinks with every product ("Promotion" in
-docs/kernels/fp16_terms.md). The emulator adds exactly, and numbers of either sign hide it. So this needs a GPU and positive operands.
+Tensor cores truncate as they add, so that a sum of positive numbers shrinks with every product: see "Promotion" in
+docs/kernels/fp16_terms.md. The emulator adds exactly, and numbers of either sign hide it. So this needs a GPU and
+positive operands.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """The choice of a row, for GPUs that need not be there: what is chosen can run, within the limits of its kernels.
 
-`choose` is a pure function, and a recording driver takes what the rows launch without a compiler. So each drawn shape
+`choose` is a pure function, and a dry driver takes what the rows launch without a compiler. So each drawn shape
 runs on many GPUs within milliseconds.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,11 +24,8 @@ from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration, Target
 from alpha.primitive import REGISTRY
 from alpha.runtime.cuda.cache import source_root
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_dry import DryDevice, Launch
 from alpha.runtime.cuda.emulated_compiler import entries
-
-sys.path.append(str(Path(__file__).parents[1] / "gate"))
-from recorder import RecordingDriver
 
 GPUS = {  # compute capability, KiB of shared memory that a block may have
     "sm_75": ((7, 5), 64),
@@ -48,33 +42,9 @@ SM80 = ("conv_v2_sm80", "ks_deconv_sm80", "sk_dilated_sm80")
 SM90 = ("conv_v2_sm90", "ks_deconv_sm90", "sk_dilated_sm90")
 
 
-@dataclass(frozen=True)
-class Launch:
-    """A launch as the driver takes it."""
-
-    entry: str
-    macros: dict[str, str]
-    grid: tuple[int, int, int]
-    threads: int
-    shared_bytes: int
-
-
-class Launches(RecordingDriver):
-    """A driver that keeps all of each launch, in order."""
-
-    def __init__(self, arch: str) -> None:
-        super().__init__(arch)
-        self.log: list[Launch] = []
-
-    def launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, arguments: Any) -> None:
-        _, options, entry = function
-        macros = dict(option.removeprefix("-DALPHA_").split("=", 1) for option in options)
-        self.log.append(Launch(entry, macros, grid, block[0] * block[1] * block[2], shared_bytes))
-
-
 @functools.cache
-def gpu(arch: str) -> CudaDevice:
-    return CudaDevice(Launches(arch))
+def gpu(arch: str) -> DryDevice:
+    return DryDevice.of(arch)
 
 
 @functools.cache
@@ -113,8 +83,6 @@ def shapes(draw: st.DrawFn, first_layer: bool = False) -> ConvShape:
 def run(arch: str, operator: str, s: ConvShape, precision: str, statistics: bool = False) -> list[Launch]:
     """What the operator launches, with a bias and an activation."""
     on = gpu(arch)
-    assert isinstance(on.driver, Launches)
-    on.driver.log.clear()
     dtype = BFLOAT16 if precision == "bf16" else FLOAT32
     first, second = (on.empty(getattr(s, name), dtype) for name in OPERANDS[operator])
     more: dict[str, Any] = {}
@@ -122,8 +90,9 @@ def run(arch: str, operator: str, s: ConvShape, precision: str, statistics: bool
         more = {"b": on.empty((s.OC if operator == FORWARD else s.IC,), FLOAT32), "slope": 0.5}
     if statistics:
         more["statistics"] = ChannelStatistics()
-    REGISTRY[operator](first, second, s, precision, **more)
-    return list(on.driver.log)
+    with on.driver.noting() as found:
+        REGISTRY[operator](first, second, s, precision, **more)
+    return found
 
 
 def check(arch: str, operator: str, s: ConvShape, precision: str, launch: Launch) -> None:
@@ -231,14 +200,13 @@ def test_shapes_at_the_limits(name: str, arch: str) -> None:
 def test_a_row_that_says_it_can_fits(row: Configuration, arch: str) -> None:
     """Also where it does not pay: forced by name, or timed by the autotuner."""
     on = gpu(arch)
-    assert isinstance(on.driver, Launches)
     dtype = BFLOAT16 if row.precision == "bf16" else FLOAT32
     for s in EDGES.values():
         if row.supports(s, cuda_target(on)):
-            on.driver.log.clear()
             first, second = (on.empty(getattr(s, name), dtype) for name in OPERANDS[row.operator])
-            compute(row, first, second, s)
-            for launch in on.driver.log:
+            with on.driver.noting() as found:
+                compute(row, first, second, s)
+            for launch in found:
                 check(arch, row.operator, s, row.precision, launch)
 
 

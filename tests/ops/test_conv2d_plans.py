@@ -1,8 +1,8 @@
 """What is launched for many layers, on paper: a change of the choice or of the cost model shows as a change of a file.
 
 Most numbers of a launch (tiles, output pixels per block, stages, splits) change its speed and not its result, so no
-other test sees them. tests/golden/conv2d_plans.txt has a line for each launch. If a change is meant, write the file anew
-and measure what has changed with examples/bench_conv.py:
+other test sees them. tests/golden/conv2d_plans.txt has a line for each launch. If a change is meant, write the file
+anew and measure what has changed with examples/bench_conv.py:
 
     python tests/ops/test_conv2d_plans.py
 """

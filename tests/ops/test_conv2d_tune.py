@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,13 +12,16 @@ import pytest
 
 import alpha
 from alpha.errors import OutOfMemoryError
+from alpha.nn import functional as F
 from alpha.ops import matmul_cuda
 from alpha.ops.conv2d import cuda_target, tune
 from alpha.ops.conv2d.choose import _choose, _fastest, applicable, choose
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.conv2d.table import FORWARD, INPUT, WEIGHT
 from alpha.ops.matmul_cuda import Product
 from alpha.runtime import Device
+from alpha.runtime.cuda.driver_dry import DryDevice, Launch
 
 SHAPE = conv_shape("test", (64, 2, 2, 16), (16, 3, 3, 16), (1, 1), (1, 1))
 
@@ -100,7 +104,7 @@ def test_the_table_keeps_its_row_unless_another_is_clearly_faster(gpu: Device, m
     for other, expected in ((0.98, "table's"), (0.96, "other")):
         measuring(monkeypatch, {"table's": 1.0, "other": other})
         calls = dict.fromkeys(("table's", "other"), lambda: None)
-        assert tune.best_of(gpu, f"key {other}", tuple(calls), lambda c=calls: c) == expected  # type: ignore[misc]
+        assert tune.best_of(gpu, f"key {other}", tuple(calls), lambda on, c=calls: c) == expected  # type: ignore[misc]
     assert tune.best_of(gpu, "key", ("only",), dict) == "only"
 
 
@@ -217,3 +221,48 @@ def test_what_the_table_would_take_is_the_default_of_a_product(
     row = matmul_cuda.choose_row(Product(1, 64, 64, 64, False, True), gpu, "float32")
     assert (row is not None) == pays
     assert asked[-1].index("matmul") == (1 if pays else 0)
+
+
+# -- compiling --------------------------------------------------------------------------------------------------
+
+
+def launched_by_all(gpu: Device, operator: str = FORWARD) -> dict[str, list[Launch]]:
+    """What each candidate for SHAPE launches."""
+    on = DryDevice.double(gpu.properties)  # type: ignore[attr-defined]
+    launches = {}
+    for row in applicable(operator, SHAPE, cuda_target(gpu)):
+        with on.driver.noting() as launches[row.name]:
+            compute(row, *(on.empty(shape, np.float32) for shape in (SHAPE.X, SHAPE.W)), SHAPE)
+    return launches
+
+
+def test_all_candidates_are_compiled_at_once(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first of them runs."""
+    done: list[object] = []
+    monkeypatch.setattr(tune, "compile_units", lambda driver, units: done.append((driver, set(units))))
+    monkeypatch.setattr(tune, "measure", lambda device, calls: done.append("measured") or dict.fromkeys(calls, 1.0))
+    name()
+    units = {launch.unit for launches in launched_by_all(gpu).values() for launch in launches}
+    assert len(units) > 1
+    assert done == [(gpu.driver, units), "measured"]  # type: ignore[attr-defined]
+
+
+def test_a_dry_run_measures_nothing(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the table's row, and lists the kernels of all candidates; or it takes what a run has measured."""
+    asked = measuring(monkeypatch, {"implicit_gemm_ffma": 1.0})
+    x, w = (alpha.tensor(np.zeros(shape, np.float32), device=gpu) for shape in (SHAPE.X, SHAPE.W))
+    launches = launched_by_all(gpu)
+    conv = functools.partial(F.conv2d, padding=1)
+    monkeypatch.delenv("ALPHA_TUNE")
+    default = name()
+    monkeypatch.setenv("ALPHA_TUNE", "1")
+    run = alpha.dry_run(conv, x, w, gpu=gpu)
+    assert [step.launch for step in run.launches] == launches[default]
+    assert set(run.units) == {launch.unit for found in launches.values() for launch in found}
+    assert not asked
+    assert not list((tmp_path / "tuned").glob("*"))
+    forget()
+    assert name() == "implicit_gemm_ffma"
+    again = alpha.dry_run(conv, x, w, gpu=gpu)
+    assert [step.launch for step in again.launches] == launches["implicit_gemm_ffma"]
+    assert set(again.units) == {launch.unit for launch in launches["implicit_gemm_ffma"]}

@@ -1,6 +1,6 @@
 """Rules that hold for every function of alpha.nn.functional and every method of Tensor, whoever wrote it.
 
-A new function fails here until `CALLS` has a call of it.
+The calls are those of the rows in tests/rows/.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows.every import FUNCTIONS
 
 import alpha
 import alpha.nn.functional as F
@@ -23,32 +24,19 @@ def array(*shape: int) -> np.ndarray:
     return (np.arange(np.prod(shape), dtype=np.int64) % 5).reshape(shape).astype(np.float32)
 
 
-IMAGE, FILTER, CHANNELS, MATRIX, LABELS = array(1, 4, 4, 2), array(2, 3, 3, 2), array(2), array(4, 4), array(4)
+def small(values: np.ndarray) -> np.ndarray:
+    """Small whole numbers of the same shape and dtype, so that integers mean the same; labels as they are."""
+    return array(*values.shape) if values.dtype == np.float32 else values
+
+
+IMAGE, MATRIX = array(1, 4, 4, 2), array(4, 4)
 # arrays of the tensor arguments, by name, and the other arguments
 CALLS: dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]] = {
-    "adaptive_avg_pool2d": ({"x": IMAGE}, {"output_size": 2}),
-    "add": ({"x": MATRIX}, {"other": 1.0}),
-    "avg_pool2d": ({"x": IMAGE}, {"kernel_size": 2}),
-    "batch_norm": (
-        {"x": IMAGE, **{name: CHANNELS for name in ("running_mean", "running_var", "weight", "bias")}},
-        {"training": True},
-    ),
-    "conv2d": ({"x": IMAGE, "weight": FILTER, "bias": CHANNELS}, {}),
-    "conv_transpose2d": ({"x": IMAGE, "weight": FILTER, "bias": CHANNELS}, {}),
-    "cross_entropy": ({"x": MATRIX, "target": LABELS.astype(np.int64) % 4}, {}),
-    "dropout": ({"x": MATRIX}, {"p": 0.5}),
-    "flatten": ({"x": IMAGE}, {}),
-    "linear": ({"x": MATRIX, "weight": MATRIX, "bias": LABELS}, {}),
-    "matmul": ({"a": MATRIX, "b": MATRIX}, {}),
-    "max_pool2d": ({"x": IMAGE}, {"kernel_size": 2}),
-    "mul": ({"x": MATRIX}, {"other": 2.0}),
-    "normalize_pixels": ({"x": IMAGE.astype(np.uint8)}, {}),
-    "reshape": ({"x": MATRIX}, {"shape": (2, 8)}),
-    "transpose": ({"x": MATRIX}, {"dim0": 0, "dim1": 1}),
-    **{
-        name: ({"x": MATRIX}, {})
-        for name in ("elu", "gelu", "leaky_relu", "mean", "relu", "sigmoid", "softplus", "sum", "tanh")
-    },
+    row.name: (
+        {name: small(values) for name, values in row.tensors.items()},
+        {name: value for name, value in row.usual.items() if name not in row.tensors},
+    )
+    for row in FUNCTIONS
 }
 TENSOR_ARGUMENTS = [(name, argument) for name, (tensors, _) in CALLS.items() for argument in tensors]
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows.activations import ACTIVATIONS
+from rows.kinds import ActivationRow
 
 import alpha
-import alpha.nn.functional as F
 
 SHAPES = [(), (0,), (0, 3), (1,), (1, 1), (2, 3)]
 UNARY: dict[str, Callable[[Any], Any]] = {
@@ -41,7 +42,6 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "transpose": lambda x: x.transpose(0, -1),
     "itself": lambda x: x * x + x / x - x**x,
 }
-FUNCTIONS = ("relu", "leaky_relu", "elu", "sigmoid", "tanh", "softplus")  # of torch.nn.functional, with its defaults
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -99,11 +99,11 @@ def test_unary(device: str, name: str) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_activations(device: str, name: str) -> None:
+@pytest.mark.parametrize("row", [row for row in ACTIVATIONS if not row.own], ids=lambda row: row.name)
+def test_activations(device: str, row: ActivationRow) -> None:
     torch = pytest.importorskip("torch")
     for shape in SHAPES:
-        check(getattr(F, name), getattr(torch.nn.functional, name), [shape], device)
+        check(row.function, getattr(torch.nn.functional, row.name), [shape], device)
 
 
 @pytest.mark.torch

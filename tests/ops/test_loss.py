@@ -1,10 +1,15 @@
-"""Softmax cross-entropy: gradients, smoothing, reductions, extreme logits, labels outside the classes."""
+"""Losses: gradients, agreement with PyTorch; cross-entropy: extreme logits, labels outside the classes."""
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers import check_gradient, check_torch
+from rows.kinds import LossRow
+from rows.losses import LOSSES
 
 import alpha
 import alpha.nn.functional as F
@@ -14,17 +19,38 @@ LABELS = np.array([2, 0, 1, 4, 4, 3])
 CASES = [(reduction, smoothing) for reduction in ("mean", "sum", "none") for smoothing in (0.0, 0.1)]
 
 
-@pytest.mark.parametrize(("reduction", "smoothing"), CASES)
-def test_gradients(reduction: str, smoothing: float) -> None:
-    check_gradient(
-        lambda x: F.cross_entropy(x, alpha.tensor(LABELS), reduction=reduction, label_smoothing=smoothing), (6, 5)
-    )
+SETTINGS = [pytest.param(row, settings, id=f"{row.name}-{settings}") for row in LOSSES for settings in row.settings]
+
+
+@pytest.mark.parametrize(("row", "settings"), SETTINGS)
+def test_gradients(row: LossRow, settings: dict[str, Any]) -> None:
+    """Of x, and of the target if it is not a label."""
+    x, target = row.inputs
+    if target.dtype.kind == "f":
+        check_gradient(partial(row.function, **settings), x, target)
+    else:
+        check_gradient(lambda x: row.function(x, alpha.tensor(target), **settings), x)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("row", "settings"), SETTINGS)
+def test_a_loss_is_pytorchs(device: str, row: LossRow, settings: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    if row.own:
+        pytest.skip(row.own)
+    ours, theirs = (partial(room, **settings) for room in (row.function, getattr(torch.nn.functional, row.name)))
+    x, target = row.inputs
+    if target.dtype.kind == "f":
+        check_torch(ours, theirs, x, target, device=device, length=x.size)
+        return
+    labels = alpha.tensor(target, device=device), torch.tensor(target)
+    check_torch(lambda x: ours(x, labels[0]), lambda x: theirs(x, labels[1]), x, device=device, length=x.size)
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("classes", [5, 37, 2050])
 @pytest.mark.parametrize(("reduction", "smoothing"), CASES)
-def test_as_in_pytorch(device: str, reduction: str, smoothing: float, classes: int) -> None:
+def test_cross_entropy_as_in_pytorch(device: str, reduction: str, smoothing: float, classes: int) -> None:
     torch = pytest.importorskip("torch")
     labels = alpha.tensor(LABELS, device=device)
     check_torch(

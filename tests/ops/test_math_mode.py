@@ -24,12 +24,11 @@ from alpha.nn import functional as F
 from alpha.numerics import BFLOAT16, PRECISIONS
 from alpha.ops import matmul_cuda
 from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
-TESTS = Path(__file__).parents[1]
-sys.path += [str(TESTS), str(TESTS / "gate")]
-from launch_log import modes, observed_launches  # noqa: E402
-from recorder import RecordingDriver  # noqa: E402
+sys.path.append(str(Path(__file__).parents[1]))
+from launch_log import modes, observed_launches
 
 ARCHS = ("sm_75", "sm_80", "sm_90a")
 WANTED = ("forward", "input", "weight")  # which product
@@ -66,9 +65,9 @@ def expected(arch: str, precision: str, name: str, wanted: str) -> str:
 
 
 @functools.cache
-def recording(arch: str) -> CudaDevice:
+def recording(arch: str) -> DryDevice:
     """A GPU without memory, on which a launch does nothing."""
-    return CudaDevice(RecordingDriver(arch))
+    return DryDevice.of(arch)
 
 
 def leaves(on: Any, name: str, wanted: str) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,9 @@ import pytest
 from helpers import assert_close
 
 import alpha
-from alpha.ops.optimizer import CHUNK, AdamRule, SgdRule, _device_table, adam_update, sgd_update
+from alpha.ops.optimizer import CHUNK, _device_table
+from alpha.optim.adam import AdamRule, adam_update
+from alpha.optim.sgd import SgdRule, sgd_update
 from alpha.runtime.recording import StepValue
 
 SIZES = ((3,), (4, 5), (1,), (CHUNK + 7,))

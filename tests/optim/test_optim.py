@@ -6,25 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows.optimizers import OPTIMIZERS, OptimizerRow
 
 import alpha
 from alpha import CheckpointError, optim
 from alpha.nn import Parameter
 
 SHAPES = [(3, 4), (5,), (2, 3, 3, 2)]
-CASES: list[tuple[str, dict[str, Any]]] = [
-    ("SGD", {"lr": 0.1}),
-    ("SGD", {"lr": 0.1, "momentum": 0.9}),
-    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
-    ("SGD", {"lr": 0.1, "momentum": 0.8, "nesterov": True}),
-    ("SGD", {"lr": 0.1, "momentum": 0.8, "nesterov": True, "weight_decay": 0.1}),
-    ("SGD", {"lr": 0.1, "weight_decay": 0.1}),
-    ("Adam", {}),
-    ("Adam", {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6}),
-    ("Adam", {"lr": 0.01, "weight_decay": 0.1}),
-    ("AdamW", {"lr": 0.01}),
-    ("AdamW", {"lr": 0.01, "weight_decay": 0.2, "betas": (0.5, 0.9)}),
-]
+SETTINGS = [pytest.param(row, settings, id=f"{row.name}-{settings}") for row in OPTIMIZERS for settings in row.settings]
 
 
 def values(seed: int) -> list[np.ndarray]:
@@ -48,13 +37,15 @@ def parameters(device: str = "cpu") -> list[Parameter]:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("name", "options"), CASES)
-def test_five_steps_end_where_pytorchs_do(device: str, name: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("row", "settings"), SETTINGS)
+def test_five_steps_end_where_pytorchs_do(device: str, row: OptimizerRow, settings: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch")
+    if row.own:
+        pytest.skip(row.own)
     ours = parameters(device)
-    run(getattr(optim, name)(ours, **options), 1, 6)
+    run(row.kind(ours, **settings), 1, 6)
     theirs = [torch.nn.Parameter(torch.from_numpy(value)) for value in values(0)]
-    other = getattr(torch.optim, name)(theirs, **options)
+    other = getattr(torch.optim, row.name)(theirs, **settings)
     for step in range(1, 6):
         for parameter, gradient in zip(theirs, values(step), strict=True):
             parameter.grad = torch.from_numpy(gradient)
@@ -63,30 +54,16 @@ def test_five_steps_end_where_pytorchs_do(device: str, name: str, options: dict[
         np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
-def test_a_step_follows_the_formula(device: str, name: str, options: dict[str, Any]) -> None:
-    """Two steps of float64 formulas, so that this holds where PyTorch is missing."""
+@pytest.mark.parametrize(("row", "settings"), SETTINGS)
+def test_steps_follow_the_formula(device: str, row: OptimizerRow, settings: dict[str, Any]) -> None:
+    """Three steps in float64, so that this holds where PyTorch is missing."""
     ours = parameters(device)
-    optimizer = getattr(optim, name)(ours, **options)
-    run(optimizer, 1, 3)
-    o = optimizer.param_groups[0]
+    optimizer = row.kind(ours, **settings)
+    run(optimizer, 1, 4)
     for i, parameter in enumerate(ours):
-        w = values(0)[i].astype(np.float64)
-        m, v = np.zeros_like(w), np.zeros_like(w)
-        for step in (1, 2):
-            g = values(step)[i].astype(np.float64)
-            if name == "AdamW":
-                w *= 1 - o["lr"] * o["weight_decay"]
-            else:
-                g += o["weight_decay"] * w
-            if name == "SGD":
-                m = o["momentum"] * m + g
-                w -= o["lr"] * (g + o["momentum"] * m if o["nesterov"] else m)
-                continue
-            b1, b2 = o["betas"]
-            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
-            root = np.sqrt(v / (1 - b2**step)) + o["eps"]
-            w -= o["lr"] * m / (1 - b1**step) / root
+        w, slots = values(0)[i].astype(np.float64), {}
+        for step in (1, 2, 3):
+            w = row.formula(optimizer.param_groups[0], step, w, values(step)[i].astype(np.float64), slots)
         np.testing.assert_allclose(parameter.numpy(), w, rtol=1e-5, atol=1e-6)
 
 
@@ -146,17 +123,17 @@ def test_parameters_may_move_after_the_optimizer_was_made(device: str) -> None:
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize(("name", "options"), [("Adam", {"lr": 0.01}), ("SGD", {"lr": 0.1, "momentum": 0.9})])
-def test_resumed_is_uninterrupted(device: str, name: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("row", "settings"), SETTINGS)
+def test_resumed_is_uninterrupted(device: str, row: OptimizerRow, settings: dict[str, Any]) -> None:
     whole, half = parameters(device), parameters(device)
-    run(getattr(optim, name)(whole, **options), 1, 7)
-    first = getattr(optim, name)(half, **options)
+    run(row.kind(whole, **settings), 1, 7)
+    first = row.kind(half, **settings)
     run(first, 1, 4)
     state = first.state_dict()
     run(first, 9, 10)  # the copy does not follow
     rest = [Parameter(alpha.tensor(p.numpy(), device=device)) for p in parameters(device)]
-    run(getattr(optim, name)(rest, **options), 1, 4)
-    second = getattr(optim, name)(rest, lr=99.0)
+    run(row.kind(rest, **settings), 1, 4)
+    second = row.kind(rest, lr=99.0)
     second.load_state_dict(state)
     run(second, 4, 7)
     for a, b in zip(whole, rest, strict=True):

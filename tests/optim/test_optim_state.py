@@ -9,18 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows.optimizers import OPTIMIZERS
 
 import alpha
 from alpha import CheckpointError, optim
 from alpha.nn import Parameter
 
 SHAPES = [(3, 4), (), (5,)]
-KINDS: list[tuple[str, dict[str, Any]]] = [
-    ("SGD", {"momentum": 0.9, "dampening": 0.5}),
-    ("Adam", {}),
-    ("Adam", {"amsgrad": True}),
-    ("AdamW", {"betas": (0.5, 0.9)}),
-]
+KINDS = [(row.name, settings) for row in OPTIMIZERS for settings in row.settings]
 
 
 def made(name: str, options: dict[str, Any], device: str = "cpu") -> optim.Optimizer:

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rows.every import FUNCTIONS, LAYERS
+from rows.optimizers import OPTIMIZERS
+
 import alpha
 import alpha.nn.functional as F
 from alpha import Tensor
@@ -65,7 +68,7 @@ SIGNS_IN_PLACE: dict[str, tuple[str, Callable[..., Any]]] = {
 ALIASES: dict[str, tuple[str, ...]] = {"div": ("true_divide",)}
 
 # public names that PyTorch's lists do not have, and why
-OWN_FUNCTIONS: dict[str, str] = {"normalize_pixels": "Alpha's own: uint8 images to scaled floats in one pass"}
+OWN_FUNCTIONS: dict[str, str] = {row.name: row.own for row in FUNCTIONS if row.own}
 OWN_METHODS: dict[str, str] = {
     "numpy": "leaves the framework",
     "astype": "numpy's name of a conversion",
@@ -89,14 +92,12 @@ OWN_LAYERS: dict[str, str] = {
     "ModuleList": "a container",
     "ModuleDict": "a container",
     "Sequential": "a container",
-    "Dropout": "module_db has no entry; the function is compared",
-    "Flatten": "module_db has no entry; the function is compared",
-    "Identity": "module_db has no entry",
+    **{row.name: row.own for row in LAYERS if row.own},
 }
 OWN_OPTIMIZERS: dict[str, str] = {
     "Optimizer": "the base of optimizers",
     "LRScheduler": "the base of schedules",
-    "CosineAnnealing": "Alpha's own schedule",
+    **{row.name: row.own for row in OPTIMIZERS if row.own},
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows.optimizers import OPTIMIZERS
 
 import alpha
 import alpha.nn.functional as F
@@ -65,7 +66,7 @@ class Program:
         alpha.manual_seed(3)
         self.rng = np.random.default_rng(5)
         self.net = Net().to("cuda")
-        self.optimizer = optimizer(self.net.parameters(), lr=0.01, **options)
+        self.optimizer = optimizer(self.net.parameters(), **{"lr": 0.01, **options})
         self.losses: list[alpha.Tensor] = []
         net, opt = self.net, self.optimizer
 
@@ -163,11 +164,7 @@ def test_a_summary_beside_captured_steps_says_what_it_says_without_them() -> Non
 
 @pytest.mark.parametrize(
     ("optimizer", "options"),
-    [
-        (alpha.optim.SGD, {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.01}),
-        (alpha.optim.SGD, {"momentum": 0.9, "nesterov": True}),
-        (alpha.optim.AdamW, {"amsgrad": True}),
-    ],
+    [*((row.kind, row.settings[-1]) for row in OPTIMIZERS), (alpha.optim.SGD, {"momentum": 0.9, "nesterov": True})],
 )
 def test_optimizers(optimizer: Any, options: dict[str, Any]) -> None:
     def program(wrap: Wrap) -> Program:

@@ -20,6 +20,7 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, get_precision
 from alpha.ops.activation import leaky_relu_backward
+from alpha.ops.arguments import check_arguments
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.magnitudes import Magnitudes
@@ -32,7 +33,7 @@ from alpha.ops.reduce import sum_axis1
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
 
-__all__ = ["ConvShape", "conv2d", "conv_transpose2d"]
+__all__ = ["conv2d", "conv_transpose2d"]
 
 
 @primitive
@@ -222,6 +223,7 @@ def _check_bias(operator: str, bias: Tensor | None, channels: int) -> None:
         raise ShapeError(f"{operator}: bias has shape {bias.shape}, ({channels},) is needed")
 
 
+@check_arguments
 def conv2d(
     x: Tensor,
     weight: Tensor,
@@ -266,6 +268,7 @@ def conv2d(
     return y
 
 
+@check_arguments
 def conv_transpose2d(
     x: Tensor,
     weight: Tensor,

@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -34,9 +34,9 @@ from alpha.primitive import Array
 from alpha.runtime import Device
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.compile import cuda_compiler, target
-
-if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.compilers import compile_units
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_dry import DryDevice
 
 Call = Callable[[], Any]
 Times = dict[str, float]  # name of a candidate -> median milliseconds
@@ -57,20 +57,19 @@ def fastest(
     key = f"{operator} X {s.X} W {s.W} Y {s.Y} stride {(s.sh, s.sw)} padding {(s.ph, s.pw)} {precision}"
     by_name = {default.name: default, **{v.name: v for v in rows}}
 
-    def calls() -> dict[str, Call]:
+    def calls(on: Device) -> dict[str, Call]:
         dtype = BFLOAT16 if precision == "bf16" else FLOAT32
-        first, second = (scratch(device, getattr(s, name.removeprefix("d")), dtype) for name in OPERANDS[operator])
-
+        first, second = (scratch(on, getattr(s, name.removeprefix("d")), dtype) for name in OPERANDS[operator])
         return {v.name: partial(compute, v, first, second, s) for v in by_name.values()}
 
     return by_name[best_of(device, key, tuple(by_name), calls)]
 
 
-def best_of(device: Device, key: str, names: Sequence[str], calls: Callable[[], Mapping[str, Call]]) -> str:
+def best_of(device: Device, key: str, names: Sequence[str], calls: Callable[[Device], Mapping[str, Call]]) -> str:
     """The fastest of `names` for the work `key`. The first one is the default, which is taken unless clearly slower.
 
-    `calls()` makes scratch operands and one call for each name; it is called only if no run has measured `key` yet.
-    If there is not enough memory for it, the default is taken and nothing is kept.
+    `calls(device)` makes scratch operands there and one call for each name; it is called only if no run has measured
+    `key` yet. If there is not enough memory for it, or in a dry run, the default is taken and nothing is kept.
     """
     if len(names) == 1:
         return names[0]
@@ -78,8 +77,12 @@ def best_of(device: Device, key: str, names: Sequence[str], calls: Callable[[], 
     times = cache.times(key, names)
     if times is None:
         try:
-            with cast("CudaDevice", device).outside_capture():
-                times = measure(device, calls())
+            with cast(CudaDevice, device).outside_capture():
+                if isinstance(device, DryDevice):
+                    run_all(device, calls)  # what they launch will be compiled with the rest of the step
+                    return names[0]
+                compile_all(cast(CudaDevice, device), calls)
+                times = measure(device, calls(device))
         except OutOfMemoryError as error:
             _say(f"{key}: {names[0]}, not tuned: {error}")
             return names[0]
@@ -99,11 +102,30 @@ def _say(text: str) -> None:
         print(f"alpha: {text}", file=sys.stderr)
 
 
+# -- compiling ----------------------------------------------------------------------------------------
+
+
+def run_all(device: Device, calls: Callable[[Device], Mapping[str, Call]]) -> None:
+    """Run each candidate once."""
+    for call in calls(device).values():
+        call()
+
+
+def compile_all(device: CudaDevice, calls: Callable[[Device], Mapping[str, Call]]) -> None:
+    """Compile the kernels of all candidates at once."""
+    double = DryDevice.double(device.properties)
+    with double.driver.noting() as found:
+        run_all(double, calls)
+    compile_units(device.driver, [launch.unit for launch in found])
+
+
 # -- measuring --------------------------------------------------------------------------------------
 
 
 def scratch(device: Device, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An array of normally distributed numbers. Zeros need less power, so the GPU would run faster on them."""
+    if isinstance(device, DryDevice):
+        return device.empty(shape, dtype)
     return device.upload(np.resize(_pattern(dtype), shape))
 
 
@@ -122,7 +144,7 @@ def measure(device: Device, calls: Mapping[str, Call]) -> Times:
     shortage: OutOfMemoryError | None = None
     for name, call in calls.items():
         try:
-            call()  # compiles, and uploads the tables that plans keep
+            call()  # uploads the tables that plans keep
             running[name] = call
         except OutOfMemoryError as error:
             shortage = error

@@ -25,11 +25,12 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import os
 import re
 import shlex
 import shutil
-import subprocess
 import tempfile
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,7 @@ from pathlib import Path
 
 from alpha import config
 from alpha.errors import CompileError
+from alpha.runtime.cuda import processes
 
 Command = Callable[[Path, Sequence[str], Path], list[str]]
 
@@ -65,7 +67,7 @@ class CommandCompiler(Compiler):
     def build(self, source: Path, options: Sequence[str], output: Path) -> str:
         command = self._command(source, options, output)
         try:
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
+            result = processes.run(command)
         except OSError as error:
             raise CompileError(f"{self.name} could not be started: {error}") from error
         log = result.stdout + result.stderr
@@ -91,14 +93,17 @@ def source_root() -> Path:
 
 def compile_cached(compiler: Compiler, source: Path, options: Sequence[str], root: Path | None = None) -> Path:
     """The artefact of `source`, from the cache or built now; `root`: include folder."""
-    root = root or source_root()
-    key = _key(compiler, source, options, root)
-    name = f"{source.parent.name}.{source.stem}.{key}"
+    name = _name(compiler, source, options, root or source_root())
     artefact = _find(_cache() / name, compiler.suffix)
     if artefact is not None:
         return artefact
     with _one_builder(_cache() / f".lock-{name}"):
         return _find(_cache() / name, compiler.suffix) or _build(compiler, source, options, name)
+
+
+def is_cached(compiler: Compiler, source: Path, options: Sequence[str], root: Path | None = None) -> bool:
+    """Whether `compile_cached` would find the artefact."""
+    return _find(_cache() / _name(compiler, source, options, root or source_root()), compiler.suffix) is not None
 
 
 def read_log(artefact: Path) -> str:
@@ -107,6 +112,11 @@ def read_log(artefact: Path) -> str:
 
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+
+
+def _name(compiler: Compiler, source: Path, options: Sequence[str], root: Path) -> str:
+    """The folder of an artefact."""
+    return f"{source.parent.name}.{source.stem}.{_key(compiler, source, options, root)}"
 
 
 def _key(compiler: Compiler, source: Path, options: Sequence[str], root: Path) -> str:
@@ -125,20 +135,43 @@ def _sources(source: Path, root: Path) -> list[tuple[str, bytes]]:
     change when the file appears.
     """
     found: list[tuple[str, bytes]] = []
-    seen: set[Path] = set()
-    pending = [(source.name, source)]
+    seen: set[str] = set()
+    pending = [(source.name, os.path.normpath(source))]
     while pending:
         name, path = pending.pop()
         if path in seen:
             continue
         seen.add(path)
-        content = path.read_bytes() if path.is_file() else b""
+        content, includes = _read(path)
         found.append((name, content))
-        for included in reversed(_INCLUDE.findall(content.decode(errors="replace"))):
-            beside = path.parent / included
-            path_of = beside if beside.is_file() else root / included
-            pending.append((included, path_of.resolve()))
+        for included in reversed(includes):
+            beside = os.path.normpath(os.path.join(os.path.dirname(path), included))  # noqa: PTH118, PTH120
+            in_root = os.path.normpath(os.path.join(root, included))  # noqa: PTH118
+            pending.append((included, beside if os.path.isfile(beside) else in_root))  # noqa: PTH113
     return found
+
+
+SETTLED_NS = 2_000_000_000  # an older file cannot have changed since it was read without another time of change
+_texts: dict[str, tuple[tuple[int, int], bytes, list[str]]] = {}  # time of change and size, content, includes
+
+
+def _read(path: str) -> tuple[bytes, list[str]]:
+    """The content of a file and the names that it includes; nothing if there is no such file.
+
+    Headers are common to many kernels, so what was read is kept until the file changes.
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116
+        stamp = status.st_mtime_ns, status.st_size
+        held = _texts.get(path)
+        if held is None or held[0] != stamp:
+            content = Path(path).read_bytes()
+            held = stamp, content, _INCLUDE.findall(content.decode(errors="replace"))
+            if time.time_ns() - stamp[0] > SETTLED_NS:
+                _texts[path] = held
+    except OSError:
+        return b"", []
+    return held[1:]
 
 
 def _find(folder: Path, suffix: str) -> Path | None:

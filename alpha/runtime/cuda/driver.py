@@ -103,6 +103,9 @@ class Driver(Protocol):
     def compile(self, source: Path, options: Sequence[str]) -> Path:
         """The loadable artefact of one `.cu` file, from the disk cache or the compiler (see compile.py)."""
 
+    def is_compiled(self, source: Path, options: Sequence[str]) -> bool:
+        """Whether the disk cache has what `compile` would return; any thread may call both."""
+
     def load(self, artefact: Path) -> Any:
         """A module of the compiled file."""
 

@@ -20,25 +20,15 @@ import numpy as np
 from alpha import config
 from alpha.errors import DeviceError
 from alpha.runtime.arena import Growth
-from alpha.runtime.cuda.cache import compile_cached
-from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory
+from alpha.runtime.cuda.architectures import ARCHITECTURES, properties_of
+from alpha.runtime.cuda.cache import compile_cached, is_cached
+from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory
 from alpha.runtime.cuda.emulated_compiler import EmulatedCompiler, kernel_line
 from alpha.runtime.cuda.emulated_memory import MAX_THREADS, TOTAL_BYTES, FiberStacks, GuardedMemory
 from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
 
 DEFAULT_ARCH = "sm_80"
-# architecture -> (SMs, shared memory a block may have) of one GPU of it
-ARCHITECTURES = {
-    "sm_75": (40, 64 * 1024),
-    "sm_80": (108, 163 * 1024),
-    "sm_86": (84, 99 * 1024),
-    "sm_89": (128, 99 * 1024),
-    "sm_90": (132, 227 * 1024),
-    "sm_90a": (132, 227 * 1024),
-    "sm_100": (148, 227 * 1024),
-    "sm_120": (170, 99 * 1024),
-}
 
 
 class LaunchRequest(ctypes.Structure):
@@ -82,17 +72,7 @@ class EmulatedDriver:
     def __init__(self) -> None:
         self.owner = Owner()
         arch = config.ARCH.choice(ARCHITECTURES) or DEFAULT_ARCH
-        number = int(arch.removeprefix("sm_").removesuffix("a"))
-        num_sms, shared = ARCHITECTURES[arch]
-        self.properties = DeviceProperties(
-            name=f"emulated {arch}",
-            arch=arch,
-            compute_capability=divmod(number, 10),
-            num_sms=num_sms,
-            shared_bytes_per_block=shared,
-            total_bytes=TOTAL_BYTES,
-            driver="emulated",
-        )
+        self.properties = properties_of(arch, self.name, TOTAL_BYTES)
         self.seed = config.EMULATED_SEED.integer()
         self.block_order = config.EMULATED_BLOCKS.choice()
         self._compiler = EmulatedCompiler(arch)
@@ -168,6 +148,9 @@ class EmulatedDriver:
 
     def compile(self, source: Path, options: Sequence[str]) -> Path:
         return compile_cached(self._compiler, source, options)
+
+    def is_compiled(self, source: Path, options: Sequence[str]) -> bool:
+        return is_cached(self._compiler, source, options)
 
     def load(self, artefact: Path) -> ctypes.CDLL:
         try:

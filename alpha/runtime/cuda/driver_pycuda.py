@@ -21,7 +21,7 @@ from alpha import config
 from alpha.errors import DeviceError
 from alpha.runtime import fork
 from alpha.runtime.arena import Growth
-from alpha.runtime.cuda.cache import compile_cached
+from alpha.runtime.cuda.cache import Compiler, compile_cached, is_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory
 from alpha.runtime.cuda.owner import Owner
@@ -191,8 +191,13 @@ class PycudaDriver:
         drv.memset_d8_async(address, byte, nbytes, self._stream)
 
     def compile(self, source: Path, options: Sequence[str]) -> Path:
-        compiler = cuda_compiler(target(self.properties.compute_capability))
-        return compile_cached(compiler, source, options)
+        return compile_cached(self._compiler(), source, options)
+
+    def is_compiled(self, source: Path, options: Sequence[str]) -> bool:
+        return is_cached(self._compiler(), source, options)
+
+    def _compiler(self) -> Compiler:
+        return cuda_compiler(target(self.properties.compute_capability))
 
     @_call
     def load(self, artefact: Path) -> Any:

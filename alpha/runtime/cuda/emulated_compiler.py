@@ -16,6 +16,7 @@ from pathlib import Path
 
 from alpha import config
 from alpha.errors import CompileError, DeviceError
+from alpha.runtime.cuda import processes
 from alpha.runtime.cuda.cache import Compiler, compile_cached, failure, source_root
 from alpha.runtime.cuda.emulated_memory import MAX_THREADS
 
@@ -105,7 +106,7 @@ def run_compiler(command: list[str], source: Path, options: Sequence[str]) -> st
     """What the compiler prints; `CompileError` with command and options if it fails."""
     # a sanitizer's library that Python runs with would slow the compiler down, too
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    result = processes.run(command, environment)
     log = result.stdout + result.stderr
     if result.returncode:
         raise failure(source, options, shlex.join(command), log, result.returncode)

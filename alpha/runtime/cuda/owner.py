@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from alpha.errors import DeviceError
 from alpha.runtime import fork
@@ -25,6 +27,7 @@ class Owner:
         self._thread = threading.get_ident()
         self._process = os.getpid()
         self._open = True
+        self._why_not = ""
         fork.in_child(self.close)
 
     @property
@@ -41,15 +44,26 @@ class Owner:
         """Refuse every call from now on."""
         self._open = False
 
+    @contextmanager
+    def refusing(self, why: str) -> Iterator[None]:
+        """Refuse the owner's calls, too."""
+        before, self._why_not = self._why_not, why
+        try:
+            yield
+        finally:
+            self._why_not = before
+
     def check(self, call: str) -> None:
         """`DeviceError` unless the owner calls."""
-        if threading.get_ident() == self._thread and self._open:
+        if threading.get_ident() == self._thread and self._open and not self._why_not:
             return
         if self.forked:
             raise DeviceError(
                 f"{call}: the cuda device was made before a fork, and CUDA does not survive one: start processes by "
                 "'spawn' (multiprocessing.get_context('spawn')), or use device='cpu' in them"
             )
+        if threading.get_ident() == self._thread and self._why_not:
+            raise DeviceError(f"{call}: {self._why_not}")
         if not self._open:
             raise DeviceError(f"{call}: the cuda device is closed")
         raise DeviceError(

@@ -12,6 +12,8 @@ from alpha.errors import CheckpointError
 from alpha.numerics import is_floating
 from alpha.tensor import Tensor
 
+__all__ = ["StateDict"]
+
 Values = npt.NDArray[Any]
 
 LAYOUTS = ("NHWC", "NCHW")  # Alpha's and PyTorch's

@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from alpha.errors import CheckpointError
-from alpha.nn.state import StateDict, read_state
 from alpha.numerics import BFLOAT16
 from alpha.runtime import Device, get_device
+from alpha.state_dict import StateDict, read_state
 from alpha.tensor import DTypeLike, Tensor, as_dtype, tensor
+
+__all__ = ["Buffer", "Module", "Parameter"]
 
 Self = TypeVar("Self", bound="Module")
 PreHook = Callable[["Module", tuple[Any, ...]], Any]
@@ -257,9 +259,11 @@ class Module:
             target._version.bump("load_state_dict")
 
     def summary(self, input_shape: tuple[int, ...]) -> str:
-        """A table of layers: output shape, parameters, FLOPs, activations kept for backward.
+        """A table of layers, from one forward pass on zeros in the precision in force; the module stays as it was.
 
-        One forward pass on zeros, in the precision in force, which leaves the module as it was.
+        Its columns are the shape of the output, the parameters, the operations of convolutions and matrix products in
+        millions, the share of a convolution's products that meet a zero and are skipped, the bytes that operators read
+        and write, and the bytes of activations that are kept for the backward pass. K, M and G are KiB, MiB and GiB.
 
         Args:
             input_shape: (N, H, W, C) of a batch, or whatever `forward` takes.

@@ -1,0 +1,246 @@
+"""A dry run: what a step launches on a GPU, found without computing anything and without the GPU.
+
+    run = alpha.dry_run(step, images, labels)                      # on the cuda device
+    run = alpha.dry_run(model, (512, 32, 32, 3), gpu="sm_90a")     # on a GPU that need not be there
+    print(run.describe())
+
+The Python code of the step runs once, on a copy of everything that it reaches (`stand_ins.py`). So modules, optimizers,
+gradients and random numbers stay as they are.
+"""
+
+from __future__ import annotations
+
+import random
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alpha import rng
+from alpha.autograd import Function
+from alpha.errors import DeviceError, DryRunError
+from alpha.module import Module
+from alpha.numerics import FLOAT32, get_precision, precision
+from alpha.runtime import Device, get_device
+from alpha.runtime.cuda.architectures import ARCHITECTURES
+from alpha.runtime.cuda.compilers import Unit
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_dry import DryDevice, Launch, dry_properties
+from alpha.runtime.device import opened, standing_in
+from alpha.runtime.recording import Recording, recorded
+from alpha.step.arguments import map_tensors
+from alpha.step.stand_ins import stand_in
+from alpha.step.watch import Watch
+from alpha.tensor import Tensor, full
+
+REFUSED = "a dry run computes nothing on the GPU"
+
+
+@dataclass(frozen=True)
+class StepLaunch:
+    """One launch of a step.
+
+    Attributes:
+        phase: "forward", "backward" or "update". What belongs to neither of the last two is "forward", too.
+        layer: the name of the innermost module whose forward or gradient is being computed; empty if it is unknown.
+    """
+
+    phase: str
+    layer: str
+    launch: Launch
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a step launches on a GPU.
+
+    Attributes:
+        gpu: the name of the GPU.
+        launches: in their order.
+        units: what must be compiled for the step, each once and in the order in which it is needed: a file below
+            `cuda/` and the options of the compiler.
+        devices: where the tensors that the step reaches lie.
+    """
+
+    gpu: str
+    launches: tuple[StepLaunch, ...]
+    units: tuple[Unit, ...]
+    devices: frozenset[Device]
+
+    def describe(self) -> str:
+        """How many launches there are, and a line for each."""
+        phases = Counter(step.phase for step in self.launches)
+        counts = ", ".join(f"{count} {name}" for name, count in phases.items())
+        phase, layer = (max((len(getattr(s, part)) for s in self.launches), default=0) for part in ("phase", "layer"))
+        lines = [f"{s.phase:{phase}}  {s.layer:{layer}}  {s.launch}" for s in self.launches]
+        head = f"{len(self.launches)} launches ({counts}) of {len(self.units)} compiled files on {self.gpu}"
+        return "\n".join([head, *lines])
+
+
+def dry_run(function: Callable[..., Any], *args: Any, gpu: str | Device | None = None, **kwargs: Any) -> DryRun:
+    """Run a step without computing anything, and list what it launches.
+
+    The tensors that the step reaches may lie on any device; it is run as if they lay on the GPU. The precision and the
+    grad mode in force hold. What the step prints or does to files it does here, too.
+
+    Args:
+        function: a step, also one of `alpha.capture`, or a module. In place of a tensor a module takes the shape of its
+            input as a tuple; it then runs forward and, if it is in training mode, backward.
+        gpu: the GPU on which the step would run: the cuda device, or the name of an architecture such as "sm_90a". By
+            default the cuda device, which is made if need be.
+
+    Raises:
+        DryRunError: the launches cannot be known without computing: the step reads values (`.item()`, `.numpy()`) or
+            raises an error, or something that it reaches cannot be copied. Nothing has changed then.
+        DeviceError: there is no such GPU.
+    """
+    device = _double(gpu)
+    title = getattr(function, "__name__", type(function).__name__)
+    if isinstance(function, Module) and len(args) == 1 and _is_shape(args[0]):
+        function, args = _BothPasses(function), (shaped(args[0]),)
+    try:
+        return _run(function, args, kwargs, device)
+    except DryRunError as error:
+        raise DryRunError(f"{title} cannot be dry-run: {error}") from None
+    except Exception as error:
+        raise DryRunError(f"{title} cannot be dry-run: {type(error).__name__}: {error}") from error
+
+
+def shaped(shape: tuple[int, ...], dtype: Any = FLOAT32) -> Tensor:
+    """A tensor without memory, for the arguments of a dry run."""
+    return Tensor(np.broadcast_to(np.zeros((), dtype), shape))
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(size, int) for size in value)
+
+
+class _BothPasses:
+    """The forward pass of a module and, in training mode, the backward pass of all its results."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    def __call__(self, x: Tensor) -> None:
+        results: list[Tensor] = []
+        map_tensors(self.module(x), results.append)
+        for result in results if self.module.training else ():
+            if result.requires_grad:
+                result.backward(full(result.shape, 1, result.dtype, result.device), retain_graph=True)
+
+
+def _double(gpu: str | Device | None) -> DryDevice:
+    """The dry device of the same properties."""
+    if isinstance(gpu, str) and gpu in ARCHITECTURES:
+        return DryDevice.double(dry_properties(gpu))
+    device = get_device("cuda" if gpu is None else gpu)
+    if not isinstance(device, CudaDevice):
+        names = ", ".join(ARCHITECTURES)
+        raise DeviceError(f"dry_run: {device.name} is no GPU; use the cuda device or the name of one of {names}")
+    return device if isinstance(device, DryDevice) else DryDevice.double(device.properties)
+
+
+def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], device: DryDevice) -> DryRun:
+    (function, args, kwargs), devices = stand_in((function, args, dict(kwargs)), device)
+    watch = Watch(function, {"the arguments": (args, kwargs)})
+    for name, tensor in watch.named_tensors():
+        if tensor.device is not device:
+            raise DryRunError(f"it reaches the tensor {name} through a class or a module, which are not copied")
+    notes = _Notes(device)
+    notes.follow([value for value in watch.reached if isinstance(value, Module)])
+    real = opened("cuda")
+    with ExitStack() as stack:
+        if isinstance(real, CudaDevice) and real is not device:
+            stack.enter_context(real.driver.owner.refusing(REFUSED))
+        stack.enter_context(standing_in(device))
+        stack.enter_context(_kept_state())
+        stack.enter_context(recorded(notes))
+        found = stack.enter_context(device.driver.noting())
+        function(*args, **kwargs)
+    launches = tuple([StepLaunch(*notes.labels[i], found[i]) for i in sorted(notes.labels)])
+    units = tuple(dict.fromkeys(launch.unit for launch in found))
+    return DryRun(device.properties.name, launches, units, frozenset(devices))
+
+
+@contextmanager
+def _kept_state() -> Iterator[None]:
+    """What is drawn inside is drawn again afterwards; the precision is the same, too."""
+    drawn, python, legacy = rng.default.state(), random.getstate(), np.random.get_state()
+    try:
+        with precision(get_precision()):
+            yield
+    finally:
+        rng.default.set_state(drawn)
+        random.setstate(python)
+        np.random.set_state(legacy)
+
+
+class _Notes(Recording):
+    """The phase and the layer of each launch, by its number. What is launched without a recording has none."""
+
+    def __init__(self, device: DryDevice) -> None:
+        super().__init__(capturing=False)
+        self.labels: dict[int, tuple[str, str]] = {}
+        self._device = device
+        self._running = [""]  # the layers, the innermost last
+        self._known: set[int] = set()  # nodes of the graph whose layer is known
+
+    def note(self, arrays: Iterable[Any], *node: Any) -> None:
+        if node[0] not in ("copy", "fill"):
+            self.labels[len(self._device.driver.launches)] = self.phase, self._running[-1]
+
+    def refuse(self, what: str) -> None: ...
+
+    def follow(self, modules: list[Module]) -> None:
+        """Note when these modules run, forward and backward."""
+        below = {id(inner) for module in modules for inner in list(module.modules())[1:]}
+        roots = [module for module in modules if id(module) not in below]
+        names: dict[int, str] = {}
+        for root in roots:
+            kind = type(root).__name__
+            for name, module in root.named_modules("" if len(roots) == 1 else kind):
+                names.setdefault(id(module), name or kind)
+        for module in modules:
+            if id(module) in names:
+                self._follow(module, names[id(module)])
+
+    def _follow(self, module: Module, name: str) -> None:
+        def enter(module: Module, args: tuple[Any, ...]) -> None:
+            caller = self._running[-1]  # has made what is not known yet
+            map_tensors(args, lambda tensor: self._follow_back(tensor, caller))
+            self._running.append(name)
+
+        def leave(module: Module, args: tuple[Any, ...], output: Any) -> None:
+            map_tensors(output, lambda tensor: self._follow_back(tensor, name))
+            self._running.pop()
+
+        module._pre_hooks = (enter, *module._pre_hooks)
+        module._forward_hooks = (*module._forward_hooks, leave)
+
+    def _follow_back(self, tensor: Tensor, layer: str) -> None:
+        """Note when the nodes behind a result of a layer run, as far as they belong to no layer within it."""
+        left: list[Any] = [tensor._node]
+        while left:
+            node = left.pop()
+            if isinstance(node, Function) and node.id not in self._known:
+                self._known.add(node.id)
+                node.backward = self._followed(node, layer)  # type: ignore[assignment, method-assign]
+                left += node.edges
+
+    def _followed(self, node: Function, layer: str) -> Callable[[Any], Any]:
+        gradient, held = type(node).backward, weakref.ref(node)  # a node that held itself would live too long
+
+        def backward(dY: Any) -> Any:
+            node = held()
+            assert node is not None
+            self._running.append(layer)
+            try:
+                return gradient(node, dY)
+            finally:
+                self._running.pop()
+
+        return backward

@@ -1,0 +1,16 @@
+"""The arrays that the rows of functions and layers are tried on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_generator = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return _generator.standard_normal(shape).astype(np.float32)
+
+
+IMAGE = normal(2, 7, 5, 3) + 0.5
+MATRIX = normal(6, 5)
+LABELS = np.array([0, 1, 2, 3, 4, 0])

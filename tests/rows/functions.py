@@ -1,0 +1,116 @@
+"""The functions that are neither activations nor losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from argument_table import Row, changes, refused
+
+import alpha.nn.functional as F
+from alpha import Tensor
+from rows.arrays import IMAGE, LABELS, MATRIX, normal
+from rows.kinds import FunctionRow, NotedStatistics
+
+
+def function(target: Callable[..., Tensor], usual: dict[str, Any], /, **arguments: Row) -> FunctionRow:
+    return FunctionRow(target, usual, arguments)
+
+
+POOL_ROWS = {
+    "x": changes(IMAGE + 1),
+    "kernel_size": changes((2, 3)),
+    "stride": changes((2, 1)),
+    "padding": changes((0, 1)),
+}
+FUNCTIONS = [
+    function(
+        F.conv2d,
+        {"x": IMAGE, "weight": normal(4, 3, 3, 3)},
+        x=changes(IMAGE + 1),
+        weight=changes(normal(4, 3, 3, 3)),
+        bias=changes(normal(4)),
+        stride=changes((1, 2)),
+        padding=changes((0, 1)),
+        dilation=refused((2, 1)),
+        groups=refused(2),
+        negative_slope=changes(0.25),
+        statistics=changes(NotedStatistics(), "statistics"),
+    ),
+    function(
+        F.conv_transpose2d,
+        {"x": IMAGE, "weight": normal(3, 3, 3, 4)},
+        x=changes(IMAGE + 1),
+        weight=changes(normal(3, 3, 3, 4)),
+        bias=changes(normal(4)),
+        stride=changes((1, 2)),
+        padding=changes((0, 1)),
+        output_padding=changes((0, 1), stride=2),
+        groups=refused(3),
+        dilation=refused(2),
+        negative_slope=changes(0.25),
+    ),
+    function(
+        F.max_pool2d,
+        {"x": IMAGE, "kernel_size": 2},
+        **POOL_ROWS,
+        dilation=refused(2),
+        ceil_mode=changes(True),
+        return_indices=refused(True),
+    ),
+    function(
+        F.avg_pool2d,
+        {"x": IMAGE, "kernel_size": 2},
+        **POOL_ROWS,
+        ceil_mode=changes(True),
+        count_include_pad=changes(False, padding=1),
+        divisor_override=changes(-3),
+    ),
+    function(
+        F.adaptive_avg_pool2d, {"x": IMAGE, "output_size": 1}, x=changes(IMAGE + 1), output_size=changes((None, 2))
+    ),
+    function(
+        F.batch_norm,
+        {"x": IMAGE, "running_mean": np.zeros(3, np.float32), "running_var": np.ones(3, np.float32), "training": True},
+        x=changes(IMAGE + 1),
+        running_mean=changes(np.full(3, 0.5, np.float32)),
+        running_var=changes(np.full(3, 2.0, np.float32)),
+        weight=changes(normal(3)),
+        bias=changes(normal(3)),
+        training=changes(False),
+        momentum=changes(0.3),
+        eps=changes(0.5),
+        statistics=changes(NotedStatistics(), "statistics"),
+    ),
+    function(
+        F.dropout, {"x": IMAGE}, x=changes(IMAGE + 1), p=changes(0.25), training=changes(False), inplace=refused(True)
+    ),
+    function(
+        F.add, {"x": MATRIX, "other": MATRIX}, x=changes(MATRIX + 1), other=changes(MATRIX + 1), alpha=changes(2.0)
+    ),
+    function(F.mul, {"x": MATRIX, "other": MATRIX}, x=changes(MATRIX + 1), other=changes(MATRIX + 1)),
+    function(F.matmul, {"a": MATRIX, "b": MATRIX.T.copy()}, a=changes(MATRIX + 1), b=changes(MATRIX.T + 1)),
+    function(
+        F.linear,
+        {"x": MATRIX, "weight": normal(3, 5)},
+        x=changes(MATRIX + 1),
+        weight=changes(normal(3, 5)),
+        bias=changes(normal(3)),
+    ),
+    function(F.flatten, {"x": IMAGE}, x=changes(IMAGE + 1), start_dim=changes(1), end_dim=changes(2)),
+    function(F.reshape, {"x": MATRIX, "shape": (30,)}, x=changes(MATRIX + 1), shape=changes((5, 6))),
+    function(F.transpose, {"x": MATRIX, "dim0": 0, "dim1": 0}, x=changes(MATRIX + 1), dim0=changes(1), dim1=changes(1)),
+    FunctionRow(
+        F.normalize_pixels,
+        {"x": LABELS.astype(np.uint8)},
+        {"x": changes(np.arange(6, dtype=np.uint8))},
+        own="uint8 images to scaled floats in one pass",
+    ),
+    function(
+        F.sum, {"x": MATRIX}, x=changes(MATRIX + 1), dim=changes(0), keepdim=changes(True), dtype=changes("float64")
+    ),
+    function(
+        F.mean, {"x": MATRIX}, x=changes(MATRIX + 1), dim=changes(1), keepdim=changes(True), dtype=changes("float64")
+    ),
+]

@@ -1,0 +1,161 @@
+"""What a row says."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from argument_table import Row, changes
+
+from alpha import Tensor, nn
+from alpha.ops.channel_statistics import ChannelStatistics
+from rows.arrays import IMAGE
+
+Settings = dict[str, Any]
+Shapes = Sequence[tuple[Settings, tuple[int, ...]]]
+
+
+class NotedStatistics(ChannelStatistics):
+    """Channel statistics that note whether an operator has asked for them or filled them."""
+
+    noted = False
+
+    def describe(self, y: Tensor) -> None:
+        self.noted = True
+        super().describe(y)
+
+    def describes(self, y: Tensor) -> bool:
+        self.noted = True
+        return super().describes(y)
+
+
+@dataclass(frozen=True)
+class FunctionRow:
+    """A function of alpha.nn.functional.
+
+    Attributes:
+        usual: the arguments of a call; an array stands for a tensor.
+        arguments: for each argument another value, and what it changes.
+        any_number: the function takes numbers that are not finite, as PyTorch's does.
+        own: why PyTorch has none of this name, if so.
+    """
+
+    function: Callable[..., Tensor]
+    usual: Mapping[str, Any]
+    arguments: Mapping[str, Row]
+    any_number: bool = False
+    own: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def tensors(self) -> dict[str, np.ndarray]:
+        """An array for each argument that is a tensor, in the order of the arguments."""
+        given = {name: row.value for name, row in self.arguments.items()} | dict(self.usual)
+        annotations = {name: p.annotation for name, p in inspect.signature(self.function).parameters.items()}
+        return {
+            name: given[name]
+            for name, annotation in annotations.items()
+            if "Tensor" in str(annotation) and isinstance(given.get(name), np.ndarray)
+        }
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer of alpha.nn.
+
+    Attributes:
+        inputs: what it is called with; an array stands for a tensor.
+        usual: the arguments that it is made with.
+        arguments: for each argument another value, and what it changes.
+        shapes: arguments, and the shape that the result has with them.
+        own: why PyTorch has none of this name, if so.
+    """
+
+    layer: type[nn.Module]
+    inputs: Sequence[np.ndarray]
+    usual: Mapping[str, Any]
+    arguments: Mapping[str, Row]
+    shapes: Shapes
+    own: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.layer.__name__
+
+
+@dataclass(frozen=True)
+class ActivationRow:
+    """An activation: a function of one tensor, and a layer with the same arguments.
+
+    Attributes:
+        arguments: for each argument but the tensor another value, and what it changes.
+        settings: arguments with which it is compared with PyTorch, and its gradient with the central difference.
+        special: arguments with which infinities, NaN and tiny numbers are compared with PyTorch.
+        limits: the results for -1e4 and 1e4.
+        any_number, own: as of a FunctionRow.
+    """
+
+    function: Callable[..., Tensor]
+    layer: type[nn.Module]
+    arguments: Mapping[str, Row]
+    settings: Sequence[Settings] = ({},)
+    special: Sequence[Settings] = ()
+    limits: tuple[float, float] | None = None
+    any_number: bool = False
+    own: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def in_place(self) -> list[Settings]:
+        """The settings with `inplace`, if that is offered."""
+        row = self.arguments.get("inplace")
+        return [] if row is None or row.refused else [{**settings, "inplace": True} for settings in self.settings]
+
+    def of_function(self) -> FunctionRow:
+        arguments = {"x": changes(IMAGE + 1), **self.arguments}
+        return FunctionRow(self.function, {"x": IMAGE}, arguments, self.any_number, self.own)
+
+    def of_layer(self) -> LayerRow:
+        return LayerRow(self.layer, [IMAGE], {}, self.arguments, [({}, IMAGE.shape)], self.own)
+
+
+@dataclass(frozen=True)
+class LossRow:
+    """A loss: a function of two tensors, x (N, C) and target, and a layer with the other arguments, or some of them.
+
+    Attributes:
+        inputs: x and target.
+        arguments: for each other argument another value, and what it changes.
+        settings: arguments with which it is compared with PyTorch, and its gradient with the central difference.
+        own: as of a FunctionRow.
+    """
+
+    function: Callable[..., Tensor]
+    layer: type[nn.Module]
+    inputs: tuple[np.ndarray, np.ndarray]
+    arguments: Mapping[str, Row]
+    settings: Sequence[Settings] = ({},)
+    own: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    def of_function(self) -> FunctionRow:
+        x, target = self.inputs
+        others = {"x": changes(x + np.eye(*x.shape, dtype=x.dtype)), "target": changes(target[::-1].copy())}
+        return FunctionRow(self.function, {"x": x, "target": target}, {**others, **self.arguments}, own=self.own)
+
+    def of_layer(self) -> LayerRow:
+        known = inspect.signature(self.layer).parameters
+        arguments = {name: row for name, row in self.arguments.items() if name in known}
+        return LayerRow(self.layer, self.inputs, {}, arguments, [({}, ())], self.own)

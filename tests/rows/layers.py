@@ -1,0 +1,116 @@
+"""The layers that are neither activations nor losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from argument_table import Row, changes, refused
+
+from alpha import nn
+from rows.arrays import IMAGE
+from rows.kinds import LayerRow, Shapes
+
+
+def layer(
+    kind: type[nn.Module], inputs: Sequence[np.ndarray], usual: dict[str, Any], shapes: Shapes, /, **arguments: Row
+) -> LayerRow:
+    return LayerRow(kind, inputs, usual, arguments, shapes)
+
+
+CONV = {"in_channels": 3, "out_channels": 4, "kernel_size": 3}
+CONV_ROWS = {
+    "in_channels": changes(2, "error"),
+    "out_channels": changes(5),
+    "kernel_size": changes((2, 3)),
+    "stride": changes((1, 2)),
+    "padding": changes((0, 1)),
+}
+LAYERS = [
+    layer(
+        nn.Conv2d,
+        [IMAGE],
+        CONV,
+        [
+            (CONV, (2, 5, 3, 4)),
+            ({**CONV, "kernel_size": (3, 2), "stride": (2, 1), "padding": (1, 0), "bias": False}, (2, 4, 4, 4)),
+        ],
+        **CONV_ROWS,
+        dilation=refused(2),
+        groups=refused(3),
+        bias=changes(False),
+        padding_mode=refused("reflect"),
+        negative_slope=changes(0.25),
+    ),
+    layer(
+        nn.ConvTranspose2d,
+        [IMAGE],
+        CONV,
+        [
+            ({**CONV, "kernel_size": 4, "stride": 2, "padding": 1}, (2, 14, 10, 4)),
+            ({**CONV, "stride": 2, "padding": 1, "output_padding": 1}, (2, 14, 10, 4)),
+        ],
+        **CONV_ROWS,
+        output_padding=changes((0, 1), stride=2),
+        groups=refused(3),
+        bias=changes(False),
+        dilation=refused((1, 2)),
+        padding_mode=refused("circular"),
+        negative_slope=changes(0.25),
+    ),
+    layer(
+        nn.Linear,
+        [IMAGE],
+        {"in_features": 3, "out_features": 4},
+        [({"in_features": 3, "out_features": 4}, (2, 7, 5, 4))],
+        in_features=changes(2, "error"),
+        out_features=changes(5),
+        bias=changes(False),
+    ),
+    layer(
+        nn.BatchNorm2d,
+        [IMAGE],
+        {"num_features": 3},
+        [({"num_features": 3}, IMAGE.shape)],
+        num_features=changes(4, "error"),
+        eps=changes(0.5),
+        momentum=changes(0.3),
+        affine=changes(False),
+        track_running_stats=changes(False),
+        bias=changes(False),
+    ),
+    layer(nn.Dropout, [IMAGE], {}, [({}, IMAGE.shape)], p=changes(0.25), inplace=refused(True)),
+    layer(
+        nn.MaxPool2d,
+        [IMAGE],
+        {"kernel_size": 2},
+        [({"kernel_size": 2}, (2, 3, 2, 3)), ({"kernel_size": 3, "stride": 2, "padding": 1}, (2, 4, 3, 3))],
+        kernel_size=changes((2, 3)),
+        stride=changes((2, 1)),
+        padding=changes((0, 1)),
+        dilation=refused(2),
+        return_indices=refused(True),
+        ceil_mode=changes(True),
+    ),
+    layer(
+        nn.AvgPool2d,
+        [IMAGE],
+        {"kernel_size": 2},
+        [({"kernel_size": (2, 3)}, (2, 3, 1, 3))],
+        kernel_size=changes((2, 3)),
+        stride=changes((2, 1)),
+        padding=changes((0, 1)),
+        ceil_mode=changes(True),
+        count_include_pad=changes(False, padding=1),
+        divisor_override=changes(3),
+    ),
+    layer(
+        nn.AdaptiveAvgPool2d,
+        [IMAGE],
+        {"output_size": 1},
+        [({"output_size": 1}, (2, 1, 1, 3)), ({"output_size": (3, 2)}, (2, 3, 2, 3))],
+        output_size=changes((1, None)),
+    ),
+    layer(nn.Flatten, [IMAGE], {}, [({}, (2, 105))], start_dim=changes(2), end_dim=changes(2)),
+]
