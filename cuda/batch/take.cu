@@ -1,7 +1,7 @@
 // Y[i] = X[order[begin + i]] * SCALE + SHIFT: the pixels of a batch, gathered from a data set and normalised.
 // labels_out[i] = labels[order[begin + i]]: its labels.
 //
-// take_pixels: grid (blocks per image, images of the batch); a thread makes VECTOR neighbouring numbers.
+// take_pixels: grid (blocks per image, images of the batch); a thread writes VECTOR neighbouring elements.
 // take_labels: grid ceil(count / 256). Block: 256 in both. No shared memory.
 // Macro: VECTOR 4 if an image has a multiple of 4 pixels and X is aligned to 4 bytes, else 1.
 // Needs: the product is rounded before the shift is added, so that pixels are the numbers of elementwise/cast.cu.

@@ -2,7 +2,7 @@
 //
 // gradient_sums: part[0, z, c], part[1, z, c] = sum of dY and of dY (X - mean) over segment z of the rows.
 //   Grid: (ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
-//   Shared memory: two packs a thread.
+//   Shared memory: two packs per thread.
 // merge_sums: dbias = sum of dY; dweight = sum of dY (X - mean) / sqrt(var + eps).
 //   Grid: ceil(C / 32). Block: (32, 16).
 // Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs.

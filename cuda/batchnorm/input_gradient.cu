@@ -1,4 +1,4 @@
-// Input gradient of batch normalisation: dX = a dY with a = weight / sqrt(var + eps), and where mean and
+// Input gradient of batch normalisation: dX = a dY with a = weight / sqrt(var + eps), and if mean and
 // var came from the batch   dX = a (dY - dbias / R - (X - mean) dweight / (R sqrt(var + eps))).
 //
 // dX, dY, X (R, C) of TYPE, everything else (C,).

@@ -1,4 +1,4 @@
-// dY and X at one place: what the gradients of batch normalisation read together.
+// dY and X at the same offset, which the gradients of batch normalisation read together.
 #pragma once
 #include "common/columns.cuh"
 

@@ -1,14 +1,14 @@
-// Mean and biased variance of each column of X (R, C) of TYPE, in two steps; running statistics move along.
+// Mean and biased variance of each column of X (R, C) of TYPE, in two steps, which also update the running statistics.
 //
 // statistics: part[0, z, c], part[1, z, c] = mean and sum of squared deviations of column c over segment z,
-// the rows [z rows, (z + 1) rows). A lane sums about its own first value, so that nothing large cancels;
-// lanes meet by the pairwise update of Chan, Golub & LeVeque (1983).
+// the rows [z rows, (z + 1) rows). A lane sums deviations from its first value, so that nothing large cancels;
+// lanes are merged by the pairwise update of Chan, Golub & LeVeque (1983).
 //   Grid: (ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
-//   Shared memory: two packs and a count a thread. Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 divides C.
-// merge_statistics: the segments' statistics to mean and var (C,), and with running_mean not null
+//   Shared memory: two packs and a count per thread. Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 divides C.
+// merge_statistics: merges the segments' statistics to mean and var (C,), and if running_mean is not null
 //   running = (1 - momentum) running + momentum new, the new variance unbiased.
 //   Grid: ceil(C / 32). Block: (32, 16).
-// merge_counted_statistics: likewise, of the hundreds or thousands of parts that a convolution left
+// merge_counted_statistics: the same for the hundreds or thousands of parts that a convolution wrote
 //   (conv2d/sm90/statistics.cuh), of counts[z] rows each. Grid: ceil(C / 2). Block: (2, 256).
 #include "batchnorm/statistics.cuh"
 
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   }
 }
 
-// The statistics of `splits` parts of count(z) rows each become those of all rows; a block takes blockDim.x columns.
+// Merges the statistics of `splits` parts, of count(z) rows each, to those of all rows; a block takes blockDim.x columns.
 template <class Count>
 __device__ __forceinline__ void merge(float* mean, float* var, const float* part, float* running_mean,
                                       float* running_var, float momentum, int C, int splits, Count count) {

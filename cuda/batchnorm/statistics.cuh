@@ -1,9 +1,9 @@
-// The statistics of columns of a matrix, about a value of their own.
+// The statistics of columns of a matrix, from deviations about the first value of each column.
 #pragma once
 #include "common/columns.cuh"
 #include "common/statistics.cuh"
 
-// Of the rows r, r + step, .. below `stop` of X, whose rows are C apart.
+// The statistics of the rows r, r + step, .. below `stop` of X, whose rows are C apart.
 template <int N, typename T>
 __device__ __forceinline__ Statistics<N> column_moments(const T* X, int C, int r, int stop, int step) {
   Statistics<N> result = {};

@@ -1,4 +1,4 @@
-// Barriers for part of a block: `threads` (a multiple of 32) of them meet at barrier `id` (1 to 15; 0 is __syncthreads).
+// Barriers for a part of a block: `threads` threads (a multiple of 32) meet at barrier `id` (1 to 15; 0 is __syncthreads).
 #pragma once
 #include "common/cuda.h"
 
@@ -13,7 +13,7 @@ inline void named_barrier_arrive(unsigned id, unsigned threads, ALPHA_CALLER) {
 __device__ __forceinline__ void named_barrier_sync(unsigned id, unsigned threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-// Counts as arrived without waiting.
+// Arrives without waiting.
 __device__ __forceinline__ void named_barrier_arrive(unsigned id, unsigned threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

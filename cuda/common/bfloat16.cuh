@@ -5,7 +5,7 @@
 
 using bfloat16 = __nv_bfloat16;
 
-// Number<T>: what a kernel computes with where T lies in memory.
+// Number<T>: the type with which a kernel computes if T lies in memory.
 template <typename T>
 struct NumberOf {
   using Type = T;
@@ -17,7 +17,7 @@ struct NumberOf<bfloat16> {
 template <typename T>
 using Number = typename NumberOf<T>::Type;
 
-// Two neighbours in one word, the first in its lower half.
+// Two neighbours in one word, the first in the lower 16 bits.
 __device__ __forceinline__ void widen_pair(uint32_t word, float& first, float& second) {
   first = __uint_as_float(word << 16);
   second = __uint_as_float(word & 0xffff0000u);

@@ -1,6 +1,6 @@
 // Work on the columns of a matrix of R rows: a block takes blockDim.x packs of columns and a segment of
 // the rows; its blockDim.y lanes (a power of two) step through the segment and then meet in shared memory.
-// Sums are made in one fixed order.
+// Sums are added in a fixed order.
 #pragma once
 #include "common/cuda.h"
 #include "common/vector.cuh"

@@ -13,7 +13,7 @@ extern __shared__ __align__(128) unsigned char alpha_dynamic_shared[];
 // Dynamic shared memory of a block as `type* name`; 128-byte aligned. Several in one kernel name the same bytes.
 #define ALPHA_DYNAMIC_SHARED(type, name) type* const name = reinterpret_cast<type*>(alpha_dynamic_shared)
 
-// The 32-bit address of a place in shared memory, as PTX takes it.
+// The 32-bit address of shared memory that PTX takes.
 __device__ __forceinline__ uint32_t shared_address(const void* place) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(place));
 }

@@ -2,7 +2,7 @@
 //
 // With hi = fp16(x s), lo = fp16(x s - hi), hi + lo has 22 bits of x. The scale s is a power of two, so that it
 // rounds nothing: it brings the largest finite magnitude of the whole array to 2^14 .. 2^15. What is below 2^-39 of that
-// largest magnitude is lost in lo, which a norm does not see.
+// largest magnitude is lost in lo, which a norm does not notice.
 #pragma once
 #include "common/cuda.h"
 
@@ -32,7 +32,7 @@ __device__ __forceinline__ float2 unpack_half(uint32_t pair) {
 #endif
 
 // The bits of |x|, which have the order of the magnitudes, or 0 if x is infinite or NaN: no scale brings these into range,
-// and the numbers beside them keep the scale that they have without them. Every scale is found by this rule.
+// and the numbers beside them keep the scale that they have without them. Every scale is computed by this rule.
 __device__ __forceinline__ unsigned finite_magnitude(float x) {
   const unsigned magnitude = __float_as_uint(x) & 0x7fffffffu;
   return magnitude < 0x7f800000u ? magnitude : 0;
@@ -66,7 +66,7 @@ __device__ __forceinline__ void split_pair(float lower, float upper, uint32_t& h
   lo = pack_half(lower - rounded.x, upper - rounded.y);
 }
 
-// The same in as many terms as wanted; one needs no lo.
+// The same in one term or two; one term leaves lo as it is.
 template <int terms>
 __device__ __forceinline__ void to_terms(float lower, float upper, uint32_t& hi, uint32_t& lo) {
   if (terms == 2)

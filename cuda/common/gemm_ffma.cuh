@@ -2,10 +2,10 @@
 //
 //   C[m, n] = sum over k in [k_begin, k_end) of A(m, k) B(k, n)
 //
-// A Problem gives: M, N; `Row row(m)`, `Column column(n)`, `Step step(k)` (index arithmetic, done once a row, column
-// and step); `a(Row, Step)`, `b(Column, Step)` (a value, or 0 where there is none); `meets(Row, Column, Step)` (false if
+// A Problem gives: M, N; `Row row(m)`, `Column column(n)`, `Step step(k)` (index arithmetic, done once per row, column
+// and step); `a(Row, Step)`, `b(Column, Step)` (a value, or 0 if there is none); `meets(Row, Column, Step)` (false if
 // the product is one with padding); `store(m, n, value)`.
-// Padding is multiplied as zeros, and zero times infinity or NaN is NaN. So a sum that is NaN is found again without it.
+// Padding is multiplied as zeros, and zero times infinity or NaN is NaN. So a sum that is NaN is computed again without it.
 //
 // Grid: the caller maps blocks to (m0, n0, k_begin, k_end). Block: 256 threads, each 4 x 4 of C.
 // Shared memory: 2 (BK (BM + 4) + BK (BN + 4)) floats. Registers: <= 128.
@@ -78,7 +78,7 @@ struct GemmFfma {
 #pragma unroll
           for (int j = 0; j < 4; j++) acc[i][j] += av[i] * bv[j];
       }
-      if (more) stage(s ^ 1);  // the other half: its readers passed the barrier of the last step
+      if (more) stage(s ^ 1);  // the other stage: its readers passed the barrier of the last step
       __syncthreads();
     }
     unsigned not_numbers = 0;  // a bit for each sum

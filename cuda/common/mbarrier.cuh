@@ -36,7 +36,7 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
 __device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Waits for a time of the hardware's choosing; whether the phase has ended.
+// Waits for a time that the hardware chooses; returns whether the phase has ended.
 __device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, unsigned parity) {
   uint32_t ended;
   asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"

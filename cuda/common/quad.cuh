@@ -18,8 +18,8 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int t) {
     }
 }
 
-// Pairs of columns of two fragments of 8 become four contiguous columns: lane t has 4 (t % 2) and on of fragment t / 2. All
-// lanes of a warp call it.
+// Exchanges pairs of columns of two fragments of 8, so that each lane has four contiguous columns: lane t has those from
+// 4 (t % 2) on of fragment t / 2. All lanes of a warp call it.
 __device__ __forceinline__ float4 gather_quad(float2 first, float2 second, int t) {
   const bool high = t & 2, odd = t & 1;
   auto exchange = [](float2 v, int lanes) {

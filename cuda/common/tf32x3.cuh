@@ -1,4 +1,4 @@
-// 3xTF32: products of floats on tensor cores, as accurate as FFMA where each short block of K is summed apart.
+// 3xTF32: products of floats on tensor cores, as accurate as FFMA if each short block of K is summed apart.
 //
 // x = big + small, big being x without its 13 low bits (which the hardware ignores), small = x - big exactly;
 // a b ~ small_a big_b + big_a small_b + big_a big_b.

@@ -1,5 +1,5 @@
 // Pack<T, N>: N neighbouring elements in one access. A pack is aligned to its size, at most to 16 bytes,
-// the widest load there is; larger packs become several of those. What is bfloat16 in memory is a pack of floats in
+// the widest load there is; larger packs become several of those. bfloat16 in memory is a pack of floats in
 // registers: `load_pack` widens and `store_pack` rounds.
 #pragma once
 #include "common/bfloat16.cuh"

@@ -1,14 +1,14 @@
-// A warp's tile of a GEMM on tensor cores (mma.sync), K a step of 128 bytes at a time: 32 floats or 64 bfloat16.
+// A warp's tile of a GEMM on tensor cores (mma.sync), in steps of 128 bytes of K: 32 floats or 64 bfloat16.
 //
 // The math mode says what the elements are and how their fragments are multiplied:
-//   TF32X3  float, three products of tf32 parts; tensor cores truncate as they accumulate, so that the sum of each step
+//   TF32X3  float, three products of tf32 terms; tensor cores truncate as they accumulate, so that the sum of each step
 //           is promoted to a float32 accumulator: as accurate as FFMA (docs/benchmarks.md)
 //   TF32    float, one product: b rounded to tf32, a truncated (a systematic 3.5e-4; rounding a costs as much again)
 //   BF16    bfloat16, one product, exact
 //
 // Operands lie in shared memory in one of two swizzled layouts, both free of bank conflicts:
-//   k-major   rows of 128 bytes (one row an m or n); 16-byte chunk c of row r at chunk c ^ (r & 7)
-//   mn-major  one row a k, of WIDTH elements; 16-byte chunk c of row k at chunk c ^ 2 (k & 3), of bfloat16 at c ^ (k & 7)
+//   k-major   a row of 128 bytes per m or n; 16-byte chunk c of row r at chunk c ^ (r & 7)
+//   mn-major  a row of WIDTH elements per k; 16-byte chunk c of row k at chunk c ^ 2 (k & 3), for bfloat16 at c ^ (k & 7)
 #pragma once
 #include "common/bfloat16.cuh"
 #include "common/ldmatrix.cuh"
@@ -16,7 +16,7 @@
 #include "common/tf32x3.cuh"
 
 constexpr int ROW_BYTES = 128, CHUNK_BYTES = 16;
-constexpr int FRAGMENTS_K = ROW_BYTES / 32;  // of a step: 8 floats or 16 bfloat16 each
+constexpr int FRAGMENTS_K = ROW_BYTES / 32;  // per step: 8 floats or 16 bfloat16 each
 
 template <MathMode>
 struct Products;
@@ -49,7 +49,7 @@ struct Products<TF32> {
   }
 
  private:
-  // As round_tf32, but for the 13 low bits, which the hardware ignores.
+  // As round_tf32, except for the 13 low bits, which the hardware ignores.
   static __device__ __forceinline__ uint32_t nearest(uint32_t x) {
     return fabsf(__uint_as_float(x)) < __uint_as_float(0x7f800000u) ? x + 0x1000u : x;
   }
@@ -76,7 +76,7 @@ struct WarpTile {
   static_assert(NF % 2 == 0, "B fragments are loaded in pairs");
   float acc[MF][NF][4] = {};
 
-  // Where the layouts have a chunk, in elements.
+  // The offset of a chunk in each layout, in elements.
   static __device__ __forceinline__ int k_major(int row, int chunk) {
     return row * TILE_K + (chunk ^ (row & 7)) * CHUNK;
   }

@@ -3,7 +3,7 @@
 //   d[4 j + 2 h + e] is (16 w + g + 8 h, 8 j + 2 t + e);   tf32 a registers: (g, t) (g + 8, t) (g, t + 4) (g + 8, t + 4);
 //   bf16 and f16 a registers: as mma_m16n8k16_bf16.
 // Operands in shared memory are given by descriptors. tf32 takes 8 of K and needs K-major operands, 16 bits take 16 of K
-// and read an operand MN-major where its transpose is 1. Use: wgmma_fence, products, wgmma_commit, wgmma_wait; nobody may
+// and read an operand MN-major if its transpose is 1. Use: wgmma_fence, products, wgmma_commit, wgmma_wait; no thread may
 // touch d, the a registers or the operands in shared memory before the wait.
 #pragma once
 #include "common/cuda.h"
@@ -53,7 +53,7 @@ void wgmma_f16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {
   alpha_emulation::start_wgmma<alpha_emulation::F16, R>(d, a, 0, b, scale, false, b_transposed);
 }
 #else
-// Before the first product, and after any other access to its registers.
+// Needed before the first product, and after any other access to its registers.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Waits until at most the `pending` newest groups are under way.
@@ -61,7 +61,7 @@ template <int pending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
-// Moves registers between the warpgroups of a block; `count` a thread, a multiple of 8 from 24 to 256.
+// Moves registers between the warpgroups of a block: `count` per thread, a multiple of 8 from 24 to 256.
 template <int count>
 __device__ __forceinline__ void setmaxnreg_increase() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));

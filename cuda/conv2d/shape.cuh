@@ -35,7 +35,7 @@ __device__ __forceinline__ int split_before(int y, int F, int s) {
   return before;
 }
 
-// Input pixel i under its residue's split filter: it reads dY from `first` (which may be outside) on, one per tap.
+// Input pixel i with the split filter of its residue. Tap c reads dY at first + c; `first` may be outside of dY.
 struct SplitPixel {
   int residue, size, first;
   Range taps;  // Algorithm 2B: ch_s, ch_e; the paper prints oph as the upper bound, it is C_H
@@ -50,7 +50,7 @@ __device__ __forceinline__ SplitPixel split_pixel(int i, int O, int F, int s, in
   return r;
 }
 
-// Where stage 1 puts tap (fh, fw): the split filters one after the other, each rotated by 180 degrees.
+// The tap at which stage 1 puts (fh, fw): the split filters lie one after the other, each rotated by 180 degrees.
 __device__ __forceinline__ int split_tap(int fh, int fw, const ConvShape& s) {
   const int y = fh % s.sh, x = fw % s.sw, CH = split_size(y, s.FH, s.sh), CW = split_size(x, s.FW, s.sw);
   const int ch = CH - 1 - fh / s.sh, cw = CW - 1 - fw / s.sw;

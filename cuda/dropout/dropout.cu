@@ -1,8 +1,8 @@
-// Y[i] = X[i] scale where word i of the random stream is at least `threshold`, else 0.
+// Y[i] = X[i] scale if word i of the random stream is at least `threshold`, else 0.
 //
 // A thread draws one Philox block, four words for four neighbouring elements.
 // Grid: ceil(size / (4 * 256)). Block: 256. No shared memory.
-// Macros: TYPE float | double | bfloat16; VECTOR 4 where X and Y are aligned to packs of four, else 1.
+// Macros: TYPE float | double | bfloat16; VECTOR 4 if X and Y are aligned to packs of four, else 1.
 #include "common/philox.cuh"
 #include "common/step_value.cuh"
 #include "common/vector.cuh"

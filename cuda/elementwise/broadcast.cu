@@ -1,7 +1,7 @@
 // Y[i0, .., i(k-1)] = X[i0 s0 + .. + i(k-1) s(k-1)]: repeats X along the axes whose stride is 0.
 //
 // Grid: ceil(size / (256 VECTOR)). Block: 256. No shared memory.
-// Needs: the last axis is a multiple of VECTOR long and the packs of Y (and of X, where
+// Needs: the last axis is a multiple of VECTOR long and the packs of Y (and of X, if
 // its last stride is 1) are aligned.
 // Macros: AXES 1..6; TYPE element type, or an integer of its size; VECTOR 1 | 4 | 8; INDEX an unsigned type that holds the size.
 #include "common/cuda.h"

@@ -1,15 +1,15 @@
-// Y[i] = (TO) X[i], or (TO) X[i] * scale + shift with AFFINE 1; to bfloat16 the arithmetic is float's.
+// Y[i] = (TO) X[i], or (TO) X[i] * scale + shift with AFFINE 1; a cast to bfloat16 computes in float.
 //
 // Grid: ceil(size / (256 VECTOR STEPS)). Block: 256. No shared memory.
 // Needs: packs of VECTOR elements are aligned in X and Y.
-// Macros: FROM, TO element types; AFFINE 0 | 1; VECTOR 1 | 4; STEPS packs a thread; INDEX an unsigned
+// Macros: FROM, TO element types; AFFINE 0 | 1; VECTOR 1 | 4; STEPS packs per thread; INDEX an unsigned
 // type that holds the size.
 #include "common/cuda.h"
 #include "common/vector.cuh"
 
 using From = ALPHA_FROM;
 using To = ALPHA_TO;
-using Result = Number<To>;  // what is computed with
+using Result = Number<To>;  // the type of the arithmetic
 using Index = ALPHA_INDEX;
 constexpr int THREADS = 256, STEPS = ALPHA_STEPS, V = ALPHA_VECTOR;
 
@@ -43,6 +43,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (i >= packs) break;
     convert_pack<V>(Y + i * V, X + i * V, scale, shift);
   }
-  const Index tail = packs * V + first;  // what no whole pack covers
+  const Index tail = packs * V + first;  // elements that no whole pack covers
   if (V > 1 && first < V && tail < size) convert_pack<1>(Y + tail, X + tail, scale, shift);
 }

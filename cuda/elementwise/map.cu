@@ -5,14 +5,14 @@
 // Needs: packs of VECTOR elements are aligned in Y and in every operand; each period is the size, 1, or a
 // multiple of VECTOR.
 // Macros: EXPRESSION of Real numbers; INPUTS 1..3; TYPE of Y, TYPE_A, TYPE_B, TYPE_C of the operands: float | double |
-// bfloat16, the first and the last may meet; VECTOR 1 | 4 | 8; STEPS packs a thread; INDEX an unsigned type that holds
-// the size.
+// bfloat16, of which the first and the last may be mixed; VECTOR 1 | 4 | 8; STEPS packs per thread; INDEX an unsigned type
+// that holds the size.
 #include "common/cuda.h"
 #include "common/vector.cuh"
 #include "elementwise/functions.cuh"
 
 using T = ALPHA_TYPE;
-using Real = Number<T>;  // what is computed with
+using Real = Number<T>;  // the type of the arithmetic
 using TypeA = ALPHA_TYPE_A;
 using TypeB = ALPHA_TYPE_B;
 using TypeC = ALPHA_TYPE_C;
@@ -21,7 +21,7 @@ constexpr int THREADS = 256, INPUTS = ALPHA_INPUTS, STEPS = ALPHA_STEPS, V = ALP
 
 __device__ __forceinline__ Real expression(Real a, Real b, Real c, Real p, Real q, Real r) { return ALPHA_EXPRESSION; }
 
-// The branches are uniform over the grid; the modulo is the dearest of them.
+// The branches are uniform over the grid; the modulo is the most expensive of them.
 template <int N, typename Operand>
 __device__ __forceinline__ Pack<Real, N> operand(const Operand* X, Index i, Index period, Index size) {
   if (period == size) return load_pack<N>(X + i);
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (i >= packs) break;
     store_pack(Y + i * V, evaluate(a[s], b[s], c[s], p, q, r));
   }
-  const Index tail = packs * V + first;  // what no whole pack covers
+  const Index tail = packs * V + first;  // elements that no whole pack covers
   if (V > 1 && first < V && tail < size) {
     const Pack<Real, 1> x = operand<1>(A, tail, a_period, size);
     Pack<Real, 1> y = {}, z = {};

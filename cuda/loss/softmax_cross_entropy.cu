@@ -2,8 +2,8 @@
 //
 // X, dX (N, C) of TYPE, labels (N,) of LABEL, P (2, N): L, and 1 for each row that counts. A row whose label is
 // `ignore` has 0 in P and dX. Another label outside [0, C) makes its row's L and dX NaN.
-// Grid: ceil(N / ROWS). Block: (LANES, ROWS), a row of threads a row of X; ROWS = 1 where LANES > 32.
-// Shared memory: a number a warp.
+// Grid: ceil(N / ROWS). Block: (LANES, ROWS), a row of threads per row of X; ROWS = 1 if LANES > 32.
+// Shared memory: a number per warp.
 // Macros: LANES 32 | 256; ROWS; TYPE float | bfloat16; LABEL int | long long | unsigned char.
 #include "common/vector.cuh"
 

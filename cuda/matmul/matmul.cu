@@ -3,7 +3,7 @@
 // A (D, M, K) or (D, K, M); B (D, K, N) or (D, N, K), or one B for all; Y (splits, D, M, N): split z sums the
 // depths [z depth, (z + 1) depth) of K, a multiple of BK each, and the caller adds the splits.
 // Grid: tiles of N x tiles of M x D x splits, the first fastest. Block: 256. Shared memory: 2 BK (BM + BN + 8) floats.
-// Registers: (BM / 16) (BN / 16) sums and as many loads in flight as the tile needs, at most 128 a thread.
+// Registers: (BM / 16) (BN / 16) sums and as many loads in flight as the tile needs, at most 128 per thread.
 // Needs: with VECTOR 4 the contiguous axes of A and B are multiples of 4 and A and B are 16-byte aligned;
 // with VECTOR 1 BM and BN 64, since the loads of a larger tile would spill.
 // Macros: BM 64 | 128; BN 64; BK; TRANSPOSE_A, TRANSPOSE_B; VECTOR 1 | 4.

@@ -2,13 +2,13 @@
 //
 // Per step of BK along K the operands' tiles go global -> registers -> shared[k][m or n]; the loads of
 // the next step are in flight while this one is multiplied, and two shared tiles alternate, so that one barrier
-// a step is enough. Whatever lies outside the matrices is loaded as zero.
+// per step is enough. Whatever lies outside the matrices is loaded as zero.
 #pragma once
 #include "common/cuda.h"
 #include "common/vector.cuh"
 
 constexpr int THREADS = 256, SIDE = 16;  // 16 x 16 threads
-constexpr int PAD = 4;                   // keeps rows of shared memory 16-byte aligned and off each other's banks
+constexpr int PAD = 4;                   // keeps rows of shared memory 16-byte aligned, without bank conflicts
 
 // One operand's tile: BK deep along K, EXTENT wide along M or N. K_INNER: K is the contiguous axis in memory.
 template <int EXTENT, int BK, bool K_INNER, int V>

@@ -1,6 +1,6 @@
 // Mean over windows of X (N, IH, IW, C) to Y (N, OH, OW, C), and its gradient.
 //
-// A thread makes a pack of VECTOR channels of the result; the gradient gathers from the outputs whose windows
+// A thread computes a pack of VECTOR channels of the result; the gradient gathers from the outputs whose windows
 // hold its input, so that nothing is added atomically.
 // Grid: ceil(packs of the result / 256). Block: 256. No shared memory.
 // Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs; INDEX an unsigned type that holds the size; FH FW SH

@@ -1,6 +1,6 @@
 // Maximum over windows of X (N, IH, IW, C) to Y (N, OH, OW, C) with its tap I, and its gradient.
 //
-// A thread makes a pack of VECTOR channels of the result; the gradient gathers from the outputs whose windows
+// A thread computes a pack of VECTOR channels of the result; the gradient gathers from the outputs whose windows
 // hold its input, so that nothing is added atomically. The first of equal numbers wins, NaN is above
 // every number, and the last NaN wins, as in PyTorch.
 // Grid: ceil(packs of the result / 256). Block: 256. No shared memory.

@@ -4,7 +4,7 @@
 #include "common/vector.cuh"
 
 using T = ALPHA_TYPE;
-using Real = Number<T>;  // what is computed with
+using Real = Number<T>;  // the type of the arithmetic
 using Index = ALPHA_INDEX;
 constexpr int THREADS = 256, V = ALPHA_VECTOR;
 constexpr bool ADAPTIVE = ALPHA_ADAPTIVE, COUNT_PADDING = ALPHA_COUNT_PADDING;
@@ -50,7 +50,7 @@ __device__ __forceinline__ Span outputs(int i, int I, int O) {
   return {start, min((i + P) / S + 1, O), 0};
 }
 
-// One over what the sum of a window is divided by.
+// The reciprocal of the number by which the sum of a window is divided.
 __device__ __forceinline__ Real share(const Span& rows, const Span& columns) {
   return Real(1) / (DIVISOR != 0 ? DIVISOR : rows.length * columns.length);
 }

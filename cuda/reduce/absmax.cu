@@ -1,8 +1,8 @@
-// The bits of the largest finite magnitude of each of two arrays: what half_scale (common/fp16_terms.cuh) takes.
+// The bits of the largest finite magnitude of each of two arrays, for half_scale (common/fp16_terms.cuh).
 //
 // out_a[0] of a (n_a floats), out_b[0] of b (n_b floats), b only if there are blocks for it. Magnitudes as integers have the
 // order of the floats, so atomicMax gives the same bits in any order. The caller zeroes both.
-// Grid: blocks_a + blocks of b. Block: 256. Shared memory: a word a warp. Needs 16-byte aligned arrays.
+// Grid: blocks_a + blocks of b. Block: 256. Shared memory: a word per warp. Needs 16-byte aligned arrays.
 #include "common/fp16_terms.cuh"
 
 constexpr int THREADS = 256;

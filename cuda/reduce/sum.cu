@@ -1,8 +1,8 @@
 // Y[z, a, b] = sum of X[a, r, b] over the rows r of segment z: columns, rows (B = 1) or everything in between.
 //
-// X (A, R, B), Y (splits, A, B), of floats where X is bfloat16. Segment z is rows [z rows, (z + 1) rows).
+// X (A, R, B), Y (splits, A, B), of floats if X is bfloat16. Segment z is rows [z rows, (z + 1) rows).
 // Grid: (ceil(B / (VECTOR tx)) ceil(A / tz), splits). Block: (tx packs of columns, ty rows, tz slabs), at
-// most 512 threads, ty a power of two. Shared memory: a pack a thread.
+// most 512 threads, ty a power of two. Shared memory: a pack per thread.
 // Needs: B is a multiple of VECTOR and X and Y are aligned to packs.
 // Macros: TYPE float | double | bfloat16, of X; VECTOR 1 | 4 | 8.
 #include "common/columns.cuh"

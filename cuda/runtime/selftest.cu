@@ -1,6 +1,6 @@
 // Y[i] = scale * X[j] + ALPHA_SHIFT, where j is i mirrored within its block: it needs every part of a
 // launch (arguments of three kinds, a macro, dynamic shared memory, a barrier) to come out right.
-// Grid: count / block. Block: any size that divides count. Shared memory: 4 bytes a thread.
+// Grid: count / block. Block: any size that divides count. Shared memory: 4 bytes per thread.
 #include "common/cuda.h"
 
 extern "C" __global__ void selftest(const float* X, float* Y, float scale, int count) {

@@ -24,7 +24,7 @@ def floats(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 ANY_THREAD = r", in block \(0, 0, 0\) thread \(\d+, 0, 0\)"
 FIRST = r"\(first \(0, 0, 0\)\)"
 
-# (kernel, grid, block, arguments, what the message says, piece by piece)
+# (kernel, grid, block, arguments, the parts of the message in their order)
 STOPPED: list[tuple[str, int, int, tuple[Any, ...], tuple[str, ...]]] = [
     (
         "read_beside",

@@ -45,7 +45,7 @@ class OnDevice:
 
 
 def swizzled(box: HostArray, swizzle: int) -> HostArray:
-    """Rows of bytes as TMA lays them down: 16-byte pieces exchanged by address bits 7 to 9."""
+    """Rows of bytes as TMA stores them: vectors of 16 bytes change places by address bits 7 to 9."""
     flat = np.ascontiguousarray(box).view(np.uint8).reshape(-1)
     pieces = np.arange(flat.size) // 16
     mask = swizzle // 16 - 1 if swizzle else 0

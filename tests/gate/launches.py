@@ -1,7 +1,7 @@
 """All that Alpha launches on a GPU of one architecture: its operators run, and their launches are recorded.
 
 There is no list of kernels to keep. The launch code itself chooses kernel, tile, macros and shared memory for the
-architecture; a new kernel or variant row is there as soon as a test of its operator is, and `test_gate.py` says where
+architecture; a new kernel or configuration is there as soon as a test of its operator is, and `test_gate.py` says where
 that is missing.
 """
 
@@ -39,7 +39,7 @@ GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for 
 TURNS = ("sm_86", "sm_89", "sm_100", "sm_120")  # they run what sm_80 runs, by the same code
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
 TURN = 16  # of the small shapes, each of Hopper's rows compiles one of so many
-REGISTERS = 128  # most a thread, where no variant row says otherwise
+REGISTERS = 128  # at most per thread, unless a kernel configuration says otherwise
 
 
 @dataclass(frozen=True, order=True)
@@ -81,7 +81,7 @@ def record(arch: str) -> dict[Launch, int]:
 
 
 def in_turn(arch: str) -> dict[Launch, int]:
-    """What is compiled for an architecture: of what TURNS share with sm_80 an eighth for each, else all."""
+    """What is compiled for an architecture: each of TURNS compiles an eighth of what it shares with sm_80."""
     found = record(arch)
     if arch not in TURNS:
         return found
@@ -108,7 +108,7 @@ def _tile(row: Configuration) -> set[str]:
 
 
 def shapes_of(row: Configuration) -> list[ConvShape]:
-    """What a row is compiled for: Hopper's rows, of which many share a kernel, take turns at what they can."""
+    """The shapes for which a row is compiled. Many of Hopper's rows share a kernel, so each takes only some shapes."""
     shapes = test_conv2d.cuda_shapes()
     if "BLOCKS" not in row.tile:
         return shapes
@@ -121,7 +121,7 @@ def shapes_of(row: Configuration) -> list[ConvShape]:
 
 @functools.cache
 def record_rows(arch: str) -> dict[str, set[Launch]]:
-    """What each row of the variant table launches that can compute anything on this architecture, by its name."""
+    """By name: what each kernel configuration launches that supports anything on this architecture."""
     found = {}
     for row in CONFIGURATIONS:
         on = device(arch)

@@ -1,4 +1,4 @@
-"""Every operator, every row of the variant table and every network once, on small shapes: for compute-sanitizer.
+"""Every operator, every kernel configuration and every network once, on small shapes: for compute-sanitizer.
 
     python tests/gate/on_gpu.py --jobs 8      # first: compile the kernels, so many at a time
     compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gate/on_gpu.py
@@ -35,7 +35,7 @@ def works(on: alpha.runtime.Device) -> Iterator[Work]:
     target = cuda_target(on)
     for row in CONFIGURATIONS:
         shapes = launches.test_conv2d.cuda_shapes() if row.device == "cuda" else []
-        if "BLOCKS" in row.tile:  # several tiles a block, or two blocks per SM
+        if "BLOCKS" in row.tile:  # several tiles per block, or two blocks per SM
             shapes = [*shapes, launches.test_conv2d.MANY]
         for s in shapes:
             if row.supports(s, target):

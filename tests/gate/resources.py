@@ -32,7 +32,7 @@ class Multiprocessor:
     warps: int
     blocks: int
     shared_bytes: int
-    reserved_bytes: int  # of shared memory, a block
+    reserved_bytes: int  # of shared memory, per block
 
 
 MULTIPROCESSORS = {

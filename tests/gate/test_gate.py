@@ -55,7 +55,7 @@ def wanted_blocks(launch: Launch) -> int:
     """How many blocks share an SM by the macro BLOCKS of Hopper's kernels."""
     prefix = "-DALPHA_BLOCKS="
     stated = [int(x.removeprefix(prefix)) for x in launch.options if x.startswith(prefix)]
-    return stated[0] if stated and "wgmma" in launch.source else 1
+    return stated[0] if stated and launch.source.endswith("/sm90.cu") else 1
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """Drawn geometries of convolutions: small, and different in everything that one index could be mistaken for.
 
-`of(row)` gives the shapes that a row of the variant table is tried on: one or two drawn shapes, each also with its rows
+`of(row)` gives the shapes on which a kernel configuration is tried: one or two drawn shapes, each also with its rows
 and columns exchanged. The draw is seeded by the row's name. Every shape is `irregular`, and together the shapes have
 every property of `wanted(row)`: the edges of the row's tiles, strides, paddings and paths through its kernel.
 """
@@ -181,7 +181,7 @@ def _of_products(row: Configuration, s: ConvShape) -> dict[str, bool]:
         WEIGHT: (s.OC, taps * s.IC, s.N * s.OH * s.OW),
     }[row.operator]
     found = {"M off the tile": _off(M, 64), "N off the tile": _off(N, 64), "K off the step": _off(K, 16)}
-    if row.operator == INPUT:  # residues that have no position
+    if row.operator == INPUT:  # residues without a pixel
         found |= {"fewer rows than their stride": s.sh > s.IH, "fewer columns than their stride": s.sw > s.IW}
     return found
 
@@ -229,7 +229,7 @@ def _channels(row: Configuration, rng: random.Random) -> tuple[int, int]:
         K, GN = rng.randint(5, 11), 64 + rng.randint(3, 12)
     if is_hopper(row):
         K += step * rng.choice((0, 0, 1, 3))
-        if rng.random() < 0.6:  # one tile of output channels, so that many positions are cheap
+        if rng.random() < 0.6:  # one tile of output channels, so that many output pixels are cheap
             GN = 8 * rng.randint(1, 3)
             K = rng.choice((K, 16))
     K += 8 * (K == GN)

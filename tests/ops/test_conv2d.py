@@ -1,4 +1,4 @@
-"""The convolution algorithms against their formula, on both devices, for every row of the variant table."""
+"""The convolution algorithms against their formula, on both devices, for every kernel configuration."""
 
 from __future__ import annotations
 

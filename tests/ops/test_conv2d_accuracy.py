@@ -21,8 +21,8 @@ from alpha.ops.conv2d.table import CONFIGURATIONS, WEIGHT, Configuration
 # model of what promotion does to positive numbers: below half of the limit with it, ten times the limit without it.
 LIMIT = 1e-6
 ROWS = [v for v in CONFIGURATIONS if v.device == "cuda" and v.precision == "float32" and not v.is_ffma]
-LONG = make(64, (8, 8), (512, 512), (3, 3), p=(1, 1))  # K 4608, of dW 4096 in segments
-FIRST = make(512, (32, 32), (3, 64), (7, 7), p=(3, 3))  # K 147, of dW 2^19 over the blocks
+LONG = make(64, (8, 8), (512, 512), (3, 3), p=(1, 1))  # K is 4608, for dW 4096 with split-K
+FIRST = make(512, (32, 32), (3, 64), (7, 7), p=(3, 3))  # K is 147, for dW 2^19 over the blocks
 
 
 def shape_of(row: Configuration) -> ConvShape:
@@ -45,7 +45,7 @@ def test_long_sums_of_positive_numbers(row: Configuration) -> None:
 def tensor_core_sum(A: np.ndarray, B: np.ndarray, depth: int, promote: int) -> np.ndarray:
     """A (M, K), B (N, K) -> A B^T, cut to 24 bits after each `depth` of K, each `promote` of K summed apart.
 
-    The three products of two planes, as docs/kernels/fp16_terms.md has them; hi and lo of 11 bits each.
+    The three products of two fp16 terms, hi and lo of 11 bits each, as in docs/kernels/fp16_terms.md.
     """
 
     def planes(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -94,7 +94,7 @@ def test_two_runs_agree_bit_for_bit(row: Configuration) -> None:
 
 
 def test_images_of_any_magnitude() -> None:
-    """Halves are scaled band by band: one image of huge pixels does not round the others away."""
+    """Each block scales its own rows to fp16: an image with huge pixels does not round the others away."""
     row = next(v for v in ROWS if v.name == "direct_sm80_fp16x3")
     s = stem(3, (8, 8), (3, 16), (3, 3), padding=(1, 1))
     first, second = operands(row, s)

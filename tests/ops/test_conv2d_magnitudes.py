@@ -66,7 +66,7 @@ def test_a_convolution_finds_three_magnitudes(layer: str) -> None:
 
 
 def test_a_gradient_that_is_written_into_between_two_passes_has_its_own_scale() -> None:
-    """Else halves of the second one would overflow."""
+    """Otherwise the fp16 terms of the second pass would overflow."""
     device = hopper()
     x, w = (Tensor(device.upload(draw(shape, i)), requires_grad=True) for i, shape in enumerate(SIZES))
     y = F.conv2d(x, w, padding=1)

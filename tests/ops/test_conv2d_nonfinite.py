@@ -2,7 +2,7 @@
 
 What is not finite reaches the results that it is a factor of. It also reaches those for which a kernel multiplies it by
 a zero of the padding; `spread` says which kernels do and how far. No other result changes, whatever the scale of the
-halves.
+fp16 terms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}
 NOT_FINITE = (np.nan, np.inf, -np.inf)
 MAGNITUDES = ((1e-35, 1.0), (1e30, 1e-5), (1e36, 1e-35), (1e-35, 1e36), (1e-40, 1e4))  # the last are denormal
 SCALED = [v for v in CONFIGURATIONS if v.math.in_fp16]
-# a shape of several images, positions, taps and channels for the rows of the cpu
+# a shape of several images, pixels, taps and channels for the rows of the cpu
 ON_CPU = make(3, (7, 5), (3, 5), (3, 4), (2, 1), (1, 4))
 
 
@@ -82,7 +82,7 @@ def spread(row: Configuration, s: ConvShape, which: int, bad: np.ndarray) -> np.
     for index in np.argwhere(bad):
         if name == "W" and row.operator == FORWARD:  # padding of the image, by all of the filter
             reached[..., index[0]] = True
-        elif name == "W":  # padding of dY, by the split kernel of one residue
+        elif name == "W":  # padding of dY, by the split filter of one residue
             _, fh, fw, ic = index
             rows, columns = (np.arange(s.IH) + s.ph - fh) % s.sh == 0, (np.arange(s.IW) + s.pw - fw) % s.sw == 0
             reached[:, rows[:, None] & columns[None, :], ic] = True
@@ -91,7 +91,7 @@ def spread(row: Configuration, s: ConvShape, which: int, bad: np.ndarray) -> np.
         elif row.operator == WEIGHT and hopper:  # outputs beyond the row, which fill a step
             oh, rest = np.divmod(index[1] + s.ph - np.arange(s.FH), s.sh)
             reached[:, (rest == 0) & (oh >= 0) & (oh < s.OH), :, index[3]] = True
-        elif row.operator == WEIGHT and row.tile:  # and beyond the band
+        elif row.operator == WEIGHT and row.tile:  # and pixels beyond the row, in all taps
             reached[..., index[3]] = True
         elif row.operator == FORWARD and first_layer and row.tile:
             reached |= _beside_the_window(s, *index)

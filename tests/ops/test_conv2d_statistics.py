@@ -39,7 +39,7 @@ FINDERS = [v for v in CONFIGURATIONS if v.supports_statistics]
     ],
 )
 def test_statistics_of_the_result(row: Configuration) -> None:
-    """If a tile has rows that are not there, with a large mean, with products in segments, with many tiles per block.
+    """With a large mean, with split-K, with many tiles per block, and with tiles that have rows outside of the map.
 
     With bfloat16 they are the statistics of the results before these are rounded.
     """

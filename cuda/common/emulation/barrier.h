@@ -22,7 +22,7 @@ inline void reset_barriers() {
 }
 inline AtBlockStart reset_barriers_at_block_start(reset_barriers);
 
-// Appends the state of the mbarrier at a shared address; set where mbarriers are used.
+// Appends the state of the mbarrier at a shared address; set if a kernel uses mbarriers.
 inline void (*describe_mbarrier)(unsigned address) = nullptr;
 
 inline const char* file_name(const char* path) {

@@ -11,7 +11,7 @@
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
-// Blocks run one after another, so one static object is one object a block. Thread-local storage is used for nothing
+// Blocks run one after another, so one static object is one object per block. Thread-local storage is used for nothing
 // else in a kernel's library: that is how the poison finds every shared variable, those of templates included.
 // AddressSanitizer sets no red zones around thread-local objects, so its builds do without that poison.
 #ifdef __SANITIZE_ADDRESS__

@@ -16,7 +16,7 @@ struct TensorMapFields {
 };
 static_assert(sizeof(TensorMapFields) == 112, "leaves 16 of the 128 bytes");
 
-// Where the byte at an unswizzled shared address lies: 16-byte pieces change places within 128, 64 or 32 bytes.
+// Where the byte at an unswizzled shared address lies: vectors of 16 bytes change places within 128, 64 or 32 bytes.
 inline uint32_t swizzled(uint32_t address, unsigned swizzle) {
   const uint32_t pieces = swizzle ? swizzle / 16 - 1 : 0;
   return address ^ (address >> 7 & pieces) << 4;

@@ -1,4 +1,4 @@
-// A CUDA thread, a warp and a block as the emulator keeps them. Everything here is one copy a kernel library.
+// A CUDA thread, a warp and a block as the emulator keeps them. Everything here exists once per kernel library.
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-// What the first layer's forward kernel multiplies: neighbouring numbers as a word of 16-bit parts in one or two terms.
+// The operands of direct/forward_sm80.cu: a word holds two neighbouring elements of 16 bits each, in one or two terms.
 // Macros: MATH FP16X3 | FP16 (scaled fp16 terms, see common/fp16_terms.cuh) | BF16 (the arrays are bfloat16). Block: 128.
 #pragma once
 #include "common/bfloat16.cuh"
@@ -14,11 +14,11 @@ constexpr bool IS_BF16 = MATH == BF16;
 constexpr int TERMS = terms_of(MATH), WARPS = 4, THREADS = 32 * WARPS;
 static_assert(IS_BF16 || in_fp16_terms(MATH), "FP16X3, FP16 or BF16");
 using Element = ElementOf<IS_BF16>::Type;
-using Pair = Pack<uint32_t, TERMS>;             // terms of a number and its right neighbour
-using FilterPairs = Pack<uint32_t, 2 * TERMS>;  // of a lane's two registers of a b fragment
-constexpr int VECTOR = 16 / sizeof(Element);    // channels of 16 bytes
+using Pair = Pack<uint32_t, TERMS>;             // terms of an element and its right neighbour
+using FilterPairs = Pack<uint32_t, 2 * TERMS>;  // terms of a lane's two registers of a b fragment
+constexpr int VECTOR = 16 / sizeof(Element);    // channels in 16 bytes
 
-// Of the 64, the channel of column g of fragment j: columns 2t and 2t + 1 of VECTOR / 2 fragments are 16 bytes.
+// The channel, of 64, in column g of fragment j. Columns 2t and 2t + 1 of VECTOR / 2 fragments are 16 contiguous bytes.
 __device__ __forceinline__ int channel(int j, int g) {
   constexpr int together = VECTOR / 2;
   return j / together * 4 * VECTOR + g / 2 * VECTOR + j % together * 2 + g % 2;
@@ -33,7 +33,8 @@ __device__ __forceinline__ Pair make_pair(uint16_t lower, uint16_t upper, float)
   return {{uint32_t(lower) | uint32_t(upper) << 16}};
 }
 
-// Meets at a barrier; the caller meets at another before it calls again.
+// The scale for the largest of all threads' `largest`. It contains a barrier, and the caller needs another one before it calls
+// this again.
 __device__ __forceinline__ float block_scale(unsigned largest) {
   __shared__ unsigned warps[WARPS];
 #pragma unroll
@@ -45,14 +46,14 @@ __device__ __forceinline__ float block_scale(unsigned largest) {
   return half_scale(largest);
 }
 __device__ __forceinline__ unsigned magnitude(float x) { return finite_magnitude(x); }
-__device__ __forceinline__ unsigned magnitude(uint16_t) { return 0; }  // needs no scale
+__device__ __forceinline__ unsigned magnitude(uint16_t) { return 0; }  // bfloat16 needs no scale
 
 __device__ __forceinline__ float of_right_lane(float x) { return __shfl_down_sync(0xffffffffu, x, 1); }
 __device__ __forceinline__ uint16_t of_right_lane(uint16_t x) {
   return uint16_t(__shfl_down_sync(0xffffffffu, int(x), 1));
 }
 
-// The i-th element of 16 bytes, in the word that holds it.
+// The i-th element of 16 bytes, from the word that holds it.
 __device__ __forceinline__ Element element_of(uint32_t word, int i) {
   if constexpr (IS_BF16)
     return uint16_t(word >> i % 2 * 16);

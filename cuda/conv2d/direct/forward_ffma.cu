@@ -2,10 +2,10 @@
 //
 // Y[n, oh, ow, oc] = sum over fh, fw, ic of X[n, oh sh - ph + fh, ow sw - pw + fw, ic] W[oc, fh, fw, ic]
 // A block takes some output rows of one image and 64 output channels. It holds in shared memory the filters, [k][oc],
-// and the rows of X with their padding, so that the taps of a filter row are consecutive floats and nothing is tested.
-// A thread computes 4 pixels x 16 channels: 64 FFMA for 4 loads of X (one pixel a lane) and 4 of W (a broadcast).
-// Grid: (N ceil(OH / rows), ceil(OC / 64)). Block: 128, a warp per 16 channels.
-// Shared memory: 32 68 + FH FW IC 68 + ((rows - 1) sh + FH) ((OW - 1) sw + FW) IC floats. Needs nothing of the shape.
+// and the rows of X with their padding, so that the taps of a filter row are consecutive floats and need no test.
+// A thread computes 4 pixels x 16 channels: 64 FFMA for 4 loads of X (one pixel per lane) and 4 of W (a broadcast).
+// Grid: (N ceil(OH / rows), ceil(OC / 64)). Block: 128, one warp per 16 channels.
+// Shared memory: 32 68 + FH FW IC 68 + ((rows - 1) sh + FH) ((OW - 1) sw + FW) IC floats. Takes any shape.
 #include "conv2d/direct/input_rows.cuh"
 
 constexpr int CHANNELS = 64, FILTER_ROW = CHANNELS + 4, GROUP = 16, PIXELS = 4, THREADS = 128;
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     // 32 pixels at a time through shared memory, so that a warp stores whole rows of channels
 #pragma unroll
     for (int i = 0; i < PIXELS; i++) {
-      __syncthreads();  // the pixels before are stored
+      __syncthreads();  // the previous pixels are stored
 #pragma unroll
       for (int j = 0; j < GROUP; j += 4)
         *reinterpret_cast<float4*>(&staged[lane][group + j]) =

@@ -1,9 +1,9 @@
 // Direct forward convolution of images of few channels (a first layer) on tensor cores (mma.sync).
 //
-// GEMM: GM = N OH OW pixels, GN = OC, GK = FH FW IC, each filter row padded to an even length and all to 32 BLOCKS.
+// GEMM: GM = N OH OW pixels, GN = OC, GK = FH FW IC, with each filter row padded to an even length and all to 32 BLOCKS.
 // A block walks over blocks of output rows. It holds in shared memory the filters of 64 output channels as fragments, and
-// the rows of X with their padding, where each word is the pair of a number and the next one: two neighbours
-// of K are one word wherever the pixel begins, and nothing is tested. A warp computes 16 MT pixels x 64 channels.
+// the rows of X with their padding. Each word of these is the pair of an element and the next one, so that two neighbours
+// of K are one word wherever the pixel begins, and need no test. A warp computes 16 MT pixels x 64 channels.
 //   MATH FP16X3   fp16 terms hi + lo, scaled by the largest finite magnitude of the rows: hi hi + hi lo + lo hi; each 32 of K
 //                 are summed apart and promoted to float32: "float32"
 //   MATH FP16     one scaled fp16 term, 11 bits: "tf32"
@@ -12,14 +12,14 @@
 // An infinity or NaN of X or W may also reach pixels of the same rows to which it does not belong.
 // Grid: (blocks, ceil(OC / 64)), any number of blocks. Block: 128.
 // Shared memory: BLOCKS (4096 TERMS + 64) + 4 TERMS ((rows - 1) sh + FH) ((OW - 1) sw + FW) IC bytes, and 16 static.
-// Needs sm_80; nothing of the shape. Macros: MATH, BLOCKS = ceil(FH even(FW IC) / 32).
+// Needs sm_80; takes any shape. Macros: MATH, BLOCKS = ceil(FH even(FW IC) / 32).
 #include "conv2d/direct/input_rows.cuh"
 #include "conv2d/direct/channel_pairs.cuh"
 
 constexpr int BLOCKS = ALPHA_BLOCKS, STEPS = 2 * BLOCKS, CHANNELS = 64, NF = CHANNELS / 8;
-// The filters of one block of K stay in registers; of more they are read again, for two tiles and half of the columns.
+// With one block of K the filters stay in registers. With more they are read again, for two tiles and half of the columns.
 constexpr int MT = BLOCKS == 1 ? 1 : 2, NJ = BLOCKS == 1 ? NF : NF / 2, RESIDENT = BLOCKS == 1 ? 3 : 2;
-constexpr int AT_ONCE = BLOCKS == 1 ? 16 : 24;  // loads of a thread under way
+constexpr int AT_ONCE = BLOCKS == 1 ? 16 : 24;  // loads under way per thread
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     direct_forward_sm80(Element* __restrict__ Y, const Element* __restrict__ X, const Element* __restrict__ W,
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   }
   for (int i = threadIdx.x; i < STEPS * 8; i += THREADS) {
     const int fh = 2 * i / even_taps;
-    offsets[i] = fh < s.FH ? 4 * (fh * width + 2 * i % even_taps) : 0;  // beyond: times zero
+    offsets[i] = fh < s.FH ? 4 * (fh * width + 2 * i % even_taps) : 0;  // beyond the filter: times zero
   }
   __syncthreads();
 
@@ -85,13 +85,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
       }
   };
   if (BLOCKS == 1) load_filters(0, 0);
-  const unsigned reciprocal = 0xffffffffu / s.OW + 1;  // of OW by 2^32; exact for the pixels of a block of rows
+  const unsigned reciprocal = 0xffffffffu / s.OW + 1;  // 2^32 / OW, rounded up; exact for the pixels of a task
   for (int task = blockIdx.x; task < s.N * row_blocks; task += gridDim.x) {
     const InputRows in(s, task % row_blocks * most_rows, most_rows);
     const Element* image = X + (long)(task / row_blocks) * s.IH * s.IW * s.IC;
     largest = 0;
-    // A warp takes parts of rows, 31 pairs each: a lane's right neighbour has the second number. It loads AT_ONCE of
-    // them before it uses one, and loads them again for the pairs only where there are more.
+    // A warp takes parts of rows of 31 pairs each: the second element of a pair is that of the lane's right neighbour. A warp
+    // loads AT_ONCE parts before it uses one. If it has more, it loads them once for the scale and again for the pairs.
     const int row_parts = (width + 30) / 31, parts = in.height * row_parts;
     const unsigned part_reciprocal = 0xffffffffu / row_parts + 1;
     auto place_of = [&](int part, int& r, int& c) {
@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) largest = max(largest, magnitude(x[i]));
       }
-    const float scale = block_scale(largest);  // and the rows before are read
+    const float scale = block_scale(largest);  // its barrier: all have read the rows before
     for (int first = warp; first < parts; first += WARPS * AT_ONCE) {
       if (IS_BF16 || parts > WARPS * AT_ONCE) fetch(first);
 #pragma unroll

@@ -1,5 +1,5 @@
-// The tiles of the direct filter gradient: groups of eight neighbouring pixels of dY against the rows of X that they read.
-// Macros: MATH TF32X3 | TF32 | BF16 (the arrays are bfloat16), WN groups of warps of NF fragments of 8 filter elements.
+// The tiles of the direct filter gradient: groups of eight neighbouring pixels of dY, and the rows of X that they read.
+// Macros: MATH TF32X3 | TF32 | BF16 (the arrays are bfloat16), WN groups of warps with NF fragments of 8 filter elements each.
 #pragma once
 #include "common/ldmatrix.cuh"
 #include "common/math_mode.cuh"
@@ -14,10 +14,10 @@ constexpr int CHANNELS = 64, WARPS = 8, THREADS = 32 * WARPS, MF = 2, WM = CHANN
 constexpr int PIXELS = IS_BF16 && WN == 1 ? 128 : 64, PIXEL_GROUPS = PIXELS / 8, SHARE = PIXEL_GROUPS / WK;
 constexpr int TOGETHER = IS_BF16 && WN == 4 ? 2
                          : SHARE < 4        ? SHARE
-                                            : 4;      // pixel groups summed apart, as registers allow
+                                            : 4;      // pixel groups summed apart, limited by registers
 constexpr int RESIDENT = WN > 1 && !IS_BF16 ? 1 : 2;  // blocks that the registers of an SM hold
-constexpr int STAGES = 3, ROW = CHANNELS + 8;         // numbers per pixel: rows of fragments meet no bank twice
-constexpr int HELD = RESIDENT == 1 ? 6 : 2;           // numbers of the next rows of X that a thread fetches ahead
+constexpr int STAGES = 3, ROW = CHANNELS + 8;         // elements per pixel: no bank conflicts of fragments
+constexpr int HELD = RESIDENT == 1 ? 6 : 2;           // elements of the next rows of X that a thread fetches ahead
 static_assert(WM * WN * WK == WARPS && SHARE % 2 == 0 && SHARE % TOGETHER == 0, "warps share the pixels evenly");
 using Element = ElementOf<IS_BF16>::Type;
 constexpr int VECTOR = 16 / sizeof(Element), VECTORS = CHANNELS / VECTOR;
@@ -25,7 +25,7 @@ constexpr int VECTOR = 16 / sizeof(Element), VECTORS = CHANNELS / VECTOR;
 // Eight neighbouring pixels, of which `count` are within the row of dY.
 struct PixelGroup {
   int base,
-      pixel_and_count;  // bytes from the begin of the rows of X; pixels of dY from the output rows' begin, times 16
+      pixel_and_count;  // bytes from the first of the rows of X; 16 times the pixels of dY from the first output row, + count
 };
 
 struct Task {
@@ -37,7 +37,7 @@ struct Task {
         image(task / ((s.OH + most_rows - 1) / most_rows)) {}
 };
 
-// Writes the word of a number of X; a bfloat16 is also the upper half of the word of the pixel before, `step` numbers back.
+// Writes the word of an element of X. A bfloat16 is also the upper half of the word of the pixel before, `step` elements back.
 __device__ __forceinline__ void put(uint32_t* x_rows, int word, int, float x) {
   x_rows[word] = MATH != TF32X3 ? round_tf32(x) : __float_as_uint(x);
 }
@@ -47,8 +47,9 @@ __device__ __forceinline__ void put(uint32_t* x_rows, int word, int step, uint16
   if (word >= step) halves[2 * (word - step) + 1] = x;
 }
 
-// sum += the products of pixels [pixel, pixel + 8) by the words of X at x + offset, and of the four pixels on from there
-// x_next; of bfloat16 x_next is for the next 8 pixels. d: of dY, the chunk's first pixel and the warp's first channel.
+// sum += the products of pixels [pixel, pixel + 8) with X. The words at x + offset are those of the first four pixels, the words
+// at x_next + offset those of the other four. For bfloat16 they are those of 8 and of the next 8 pixels. d: dY at the chunk's
+// first pixel and the warp's first channel.
 __device__ __forceinline__ void multiply(float (&sum)[MF][NF][4], const float* d, int pixel, const char* x,
                                          const char* x_next, const int (&offset)[NF]) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;

@@ -3,7 +3,7 @@
 // dW[oc, k] = sum over the pixels (n, oh, ow) of dY[n, oh, ow, oc] X[.. at tap and channel k]
 // A block walks over blocks of output rows. It holds the rows of X with their padding in shared memory; a row of dY (64
 // channels) is 256 contiguous bytes that all warps read. A thread sums 4 channels x KT elements k over every P-th pixel:
-// one 16-byte load of dY and KT of X (a broadcast) for 4 KT FFMA. P pixel groups and the blocks write partial dW apart.
+// one 16-byte load of dY and KT loads of X (a broadcast) for 4 KT FFMA. Each block writes P partial dW.
 // Grid: (blocks, ceil(OC / 64)). Block: 16 KG P threads rounded up to warps, KG = ceil(FH FW IC / KT).
 // Shared memory: ((rows - 1) sh + FH) ((OW - 1) sw + FW) IC floats (dynamic). Needs OC % 4 == 0. Macros: KT, P.
 #include "conv2d/direct/input_rows.cuh"
@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
   const bool is_active = group < P && oc < s.OC;
   const int row_blocks = (s.OH + most_rows - 1) / most_rows;
   const int width = ((s.OW - 1) * s.sw + s.FW) * s.IC;
-  int offset[KT];  // of k within the rows of X, from the pixel's base
+  int offset[KT];  // of element k within the rows of X, from the pixel's base
 #pragma unroll
   for (int j = 0; j < KT; j++) {
     const int k = min(k0 + j, K - 1);
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
   float acc[KT][4] = {};
   for (int task = blockIdx.x; task < s.N * row_blocks; task += gridDim.x) {
     const InputRows b(s, task % row_blocks * most_rows, most_rows);
-    __syncthreads();  // the rows before are read
+    __syncthreads();  // the previous rows have been read
     b.load(x_rows, X + (long)(task / row_blocks) * s.IH * s.IW * s.IC, s);
     __syncthreads();
     if (!is_active) continue;

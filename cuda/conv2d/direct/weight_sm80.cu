@@ -1,16 +1,16 @@
 // Direct filter gradient for few input channels (a first layer) on tensor cores (mma.sync).
 //
-// GEMM: GM = 64 of OC, GN = FH FW IC, GK = N OH OW pixels, a group of eight neighbours of an output row at a time.
-// A block walks over blocks of output rows. dY comes by cp.async in chunks of PIXELS, STAGES deep; the rows of X with
+// GEMM: GM = 64 of OC, GN = FH FW IC, GK = N OH OW pixels, in groups of eight neighbours of an output row.
+// A block walks over blocks of output rows. dY comes by cp.async in chunks of PIXELS, with STAGES stages. The rows of X with
 // their padding have two buffers in shared memory, and a share of the next rows is fetched beside each chunk. A warp multiplies
-// 32 channels x 8 NF filter elements over 1 / WK of each chunk; blocks write partial dW apart, to be added in order.
+// 32 channels x 8 NF filter elements over 1 / WK of each chunk. Each block writes a partial dW, and these are added in order.
 //   MATH TF32X3   three products of tf32 terms, each 32 pixels summed apart and promoted to float32: "float32"
 //   MATH TF32     operands rounded to tf32
-//   MATH BF16     X, dY bfloat16; a word of X is the pair of a number and the one of the next pixel
-// An infinity or NaN of dY reaches the dW of its output channel alone, one of X also that of its neighbours in the same rows.
+//   MATH BF16     X, dY bfloat16; a word of X is the pair of an element and the same element of the next pixel
+// An infinity or NaN of dY reaches the dW of its output channel alone, one of X also the other taps of its input channel.
 // Grid: (blocks, ceil(OC / 64)), blocks at most the blocks of rows. Block: 256. part (blocks, OC, FH, FW, IC) float32.
-// Shared memory: 3 PIXELS 72 sizeof(dY) + 8 (pixel groups of a block of rows, to whole chunks) + 2 x 4 words of X, which are
-// ((rows - 1) sh + FH) ((8 ceil(OW / 8) - 1) sw + FW) IC. Needs sm_80, rows of dY of whole 16 bytes.
+// Shared memory in bytes: 3 PIXELS 72 sizeof(dY) + 8 (pixel groups of a block of rows, to whole chunks) + 2 x 4 (words of X).
+// The rows of X have ((rows - 1) sh + FH) ((8 ceil(OW / 8) - 1) sw + FW) IC words. Needs sm_80, channels of dY of whole 16 bytes.
 // Macros: MATH, WN 1 | 2 | 4 and NF <= 5: 8 NF WN >= FH FW IC.
 #include "common/cp_async.cuh"
 #include "conv2d/direct/pixel_groups.cuh"
@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const Task largest(s, 0, most_rows);
   const int width = largest.rows.width, words = largest.rows.height * width;
   uint32_t* buffers = reinterpret_cast<uint32_t*>(pixel_groups + chunks * PIXEL_GROUPS);  // [2][words]
-  const unsigned reciprocal = 0xffffffffu / width + 1;  // of the width by 2^32; exact within the rows
+  const unsigned reciprocal = 0xffffffffu / width + 1;  // 2^32 / width, rounded up; exact within the rows
 
   for (int i = threadIdx.x; i < chunks * PIXEL_GROUPS; i += THREADS) {
     const int row = i / row_pixel_groups, column = i % row_pixel_groups * 8;
@@ -36,14 +36,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     pixel_groups[i] = {inside ? 4 * (row * s.sh * width + column * step) : 0,
                        inside ? (row * s.OW + column) * 16 + min(8, s.OW - column) : 0};
   }
-  int offset[NF];  // of this lane's column of each fragment: bytes from the pixel group's base
+  int offset[NF];  // for this lane's column of each fragment: bytes from the pixel group's base
 #pragma unroll
   for (int j = 0; j < NF; j++) {
     const int k = (wn * NF + j) * 8 + g;
     offset[j] = 4 * ((k < K ? k / row_taps * width + k % row_taps : 0) + t * (IS_BF16 ? 2 : 1) * step);
   }
 
-  // The i-th word of the share that this thread brings beside `chunk`
+  // The i-th word of the share of X that this thread loads beside `chunk`.
   const int share = (words + chunks * THREADS - 1) / (chunks * THREADS);
   auto word_of = [&](int chunk, int i) { return (chunk * share + i) * THREADS + int(threadIdx.x); };
   auto fetch = [&](const Task& task, int word) {
@@ -51,14 +51,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     return task.rows.at(X + (long)task.image * s.IH * s.IW * s.IC, s, r, word - r * width);
   };
   for (int i = threadIdx.x; i < words; i += THREADS) put(buffers, i, step, fetch(Task(s, blockIdx.x, most_rows), i));
-  __syncthreads();  // the pixel groups are there
+  __syncthreads();  // the pixel groups are written
 
-  // Brings the next chunk: this thread 16 bytes of a pixel, of PER_ROUND pixel groups per round.
+  // Loads the next chunk of dY: each thread loads 16 bytes of a pixel, all threads PER_ROUND pixel groups per round.
   constexpr int PER_ROUND = THREADS / (8 * VECTORS), ROUNDS = PIXEL_GROUPS / PER_ROUND;
   const int my_pixel_group = threadIdx.x / (8 * VECTORS), my_pixel = threadIdx.x / VECTORS % 8;
   const int my_channel = threadIdx.x % VECTORS * VECTOR;
   const uint32_t target = shared_address(stages + (my_pixel_group * 8 + my_pixel) * ROW + my_channel);
-  const int my_limit = oc0 + my_channel < s.OC ? my_pixel : 8;  // a pixel group of more pixels has this thread's
+  const int my_limit = oc0 + my_channel < s.OC ? my_pixel : 8;  // this thread's pixel exists in groups with more pixels
   int ahead_task = blockIdx.x, ahead_chunk = 0, ahead_stage = 0, ahead_pixel_groups = 0;
   const Element* ahead = dY;
   auto bring = [&] {
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const Task next(s, task + gridDim.x, most_rows);
     for (int chunk = 0; chunk < chunks; chunk++) {
       cp_async_wait<STAGES - 2>();
-      __syncthreads();  // this chunk and these rows are there, the chunk before is read
+      __syncthreads();  // this chunk and these rows are there, the chunk before has been read
       bring();
       Element held[HELD];
 #pragma unroll
@@ -126,9 +126,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
       stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
     x_rows = next_rows;
-  }  // every copy has been waited for: those after the last chunk are empty groups
+  }  // every copy has been waited for: the groups after the last chunk are empty
 
-  // The warps of the other pixels hand their sums over, one after the other
+  // The warps with the other pixels pass their sums on through shared memory, one after the other.
   float* sums = reinterpret_cast<float*>(stages) + (wn * WM + wm) * MF * NF * 4 * 32 + lane;
   for (int giver = 1; giver < WK; giver++) {
     __syncthreads();

@@ -1,7 +1,7 @@
 // Forward convolution of any shape as an implicit GEMM on FFMA: Y[m, oc] = sum over k of patch(m, k) W[oc, k].
 //
 // GM = N OH OW (m = output pixel), GN = OC, GK = FH FW IC (k = tap and channel, the order of W's memory).
-// Grid: (ceil(GM / 64), ceil(GN / 64)). Block: 256. Needs nothing of the shape; padded zeros are predicated.
+// Grid: (ceil(GM / 64), ceil(GN / 64)). Block: 256. Takes any shape; padded zeros are predicated.
 #include "common/gemm_ffma.cuh"
 #include "conv2d/shape.cuh"
 

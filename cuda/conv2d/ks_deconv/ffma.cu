@@ -1,8 +1,8 @@
 // KS-deconv, stages 2 and 3, of any shape on FFMA (Algorithm 2): one residue (y, x) per layer of the grid.
 //
 // dX[n, ih, iw, ic] = sum over (ch, cw), oc of dY[n, oh_s + ch, ow_s + cw, oc] C[y, x][ch, cw][ic, oc]
-// GM = N U V (pixels of the residue), GN = IC, GK = CH CW OC. C is stage 1's (ks_deconv/split_filter.cu).
-// Grid: (ceil(max GM / 64), ceil(IC / 64), sh sw). Block: 256. Needs nothing of the shape.
+// GM = N U V (pixels of the residue), GN = IC, GK = CH CW OC. C is the result of stage 1 (ks_deconv/split_filter.cu).
+// Grid: (ceil(max GM / 64), ceil(IC / 64), sh sw). Block: 256. Takes any shape.
 #include "common/gemm_ffma.cuh"
 #include "conv2d/shape.cuh"
 
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(256)
     ks_deconv_ffma(float* __restrict__ dX, const float* __restrict__ dY, const float* __restrict__ C, ConvShape s) {
   const int y = blockIdx.z / s.sw, x = blockIdx.z % s.sw;
   const int CH = split_size(y, s.FH, s.sh), CW = split_size(x, s.FW, s.sw);
-  // the first pixel of the residue that is not negative
+  // the first pixel of the residue
   const int ih_s = ((y - s.ph) % s.sh + s.sh) % s.sh, iw_s = ((x - s.pw) % s.sw + s.sw) % s.sw;
   const int U = ih_s < s.IH ? (s.IH - ih_s - 1) / s.sh + 1 : 0, V = iw_s < s.IW ? (s.IW - iw_s - 1) / s.sw + 1 : 0;
   const int before = split_before(y, s.FH, s.sh) * s.FW + CH * split_before(x, s.FW, s.sw);

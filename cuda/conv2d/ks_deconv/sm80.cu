@@ -2,7 +2,7 @@
 //
 // dX[n, ih, iw, ic] = sum over ch in [ch_s, ch_e), cw in [cw_s, cw_e), oc of
 //                     dY[n, oh_s + ch, ow_s + cw, oc] C[y, x][ch, cw][ic, oc],   (y, x) the residue of (ih, iw)
-// C is stage 1's (ks_deconv/split_filter.cu). The composition of stage 3 is the store: a block writes its own pixel.
+// C is the result of stage 1 (ks_deconv/split_filter.cu). Stage 3, the composition, is the store: a block writes its pixel of dX.
 // Grid: IH IW ceil(N / BM) ceil(IC / BN). Block, shared memory, macros and needs: sm80/mainloop.cuh with K = OC, GN = IC.
 #include "conv2d/sm80/mainloop.cuh"
 #include "conv2d/shape.cuh"

@@ -4,7 +4,7 @@
 //                     dY[n, oh_s + ch, ow_s + cw, oc] C[y, x][ch, cw][ic, oc],   (y, x) the residue of (ih, iw)
 // Pixels of one residue are sw apart and read neighbours of dY, in unit steps. `schedule`: `count` work tiles. A is dY, with a
 // tensor map (OC, N, OW, OH) for each residue x. B is C of stage 1, or with B_MN the filters W themselves, whose split is then
-// only the order in which their taps are read. The composition of stage 3 is the store. `workspace`, `semaphores`,
+// only the order in which their taps are read. Stage 3, the composition, is the store. `workspace`, `semaphores`,
 // `raster_order`: GemmProblem (sm90/tile.cuh). K = OC, GN = IC.
 // Grid: count ceil(N TILE_OW / BM) ceil(IC / BN) blocks, or fewer. Block, shared memory, macros and needs: sm90/mainloop.cuh.
 #include "conv2d/sm90/mainloop.cuh"

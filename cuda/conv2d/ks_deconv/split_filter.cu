@@ -1,7 +1,7 @@
 // KS-deconv, stage 1 (Algorithm 2): filters split by residue, rotated, and transposed so that OC is contiguous.
 //
-// W (OC, FH, FW, IC) -> C: for each residue (y, x) its kernel (CH, CW, IC, OC), one after the other; tap (ch, cw) of
-// it is fh = y + (CH - 1 - ch) sh, fw = x + (CW - 1 - cw) sw. Stride 1 is the case of one residue: rot180.
+// W (OC, FH, FW, IC) -> C: for each residue (y, x) its split filter (CH, CW, IC, OC), one after the other. Its tap (ch, cw)
+// is fh = y + (CH - 1 - ch) sh, fw = x + (CW - 1 - cw) sw. Stride 1 is the case of one residue: rotation by 180 degrees.
 // Grid: (ceil(IC / 32), ceil(OC / 32), FH FW). Block: (32, 8). Shared memory: a 32 x 33 tile.
 // Macros: ALPHA_TYPE (float, or unsigned short for bfloat16).
 #include "conv2d/shape.cuh"

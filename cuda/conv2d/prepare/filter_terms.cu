@@ -1,15 +1,15 @@
 // Filters as fp16 terms, ready for TMA: the B operand of sm90/mainloop.cuh.
 //
-// P (TERMS, FH FW, GN, Kp) of fp16, Kp = K rounded up to 64 and filled with zeros. Within each 8 of K the order is
-// 0 4 1 5 2 6 3 7, which is how a thread of the other operand finds its floats (sm90/products.cuh).
+// P (TERMS, FH FW, GN, Kp) of fp16, with Kp = K rounded up to 64 and filled with zeros. Within each 8 of K the order is
+// 0 4 1 5 2 6 3 7, the order in which a thread holds the floats of the other operand (sm90/products.cuh).
 //   filter_terms        ConvV2: tap (fh, fw), GN = OC, K = IC
 //   split_filter_terms  KS-deconv, stage 1 (Algorithm 2): split by residue, rotated, GN = IC, K = OC (ks_deconv/split_filter.cu)
-// Block: (32, 8). Grid: (Kp / 64, ceil(GN / 32), FH FW). Shared memory of the second: a 64 x 33 tile.
+// Block: (32, 8). Grid: (Kp / 64, ceil(GN / 32), FH FW). Shared memory of split_filter_terms: a 64 x 33 tile.
 // Macros: TERMS 1 | 2.
 #include "common/fp16_terms.cuh"
 #include "conv2d/shape.cuh"
 
-// The channel (of 8) that stands at offset p.
+// The channel that lies at offset p.
 __device__ __forceinline__ int channel_at(int p) { return (p & ~7) + (p >> 1 & 3) + (p & 1) * 4; }
 
 __device__ __forceinline__ void store_pair(uint32_t* P, long pair, long term_pairs, float lower, float upper) {

@@ -2,7 +2,7 @@
 //
 // dW[oc, j] = sum over k of dY[k, oc] X(k, j), with GM = OC, GN = FH FW IC (j = tap and channel), GK = N OH OW.
 // Grid: (ceil(GN / 64), ceil(GM / 64), GZ): GZ splits of G_K, each to its own partial dW (summed by reduce/sum.cu).
-// Block: 256. Needs nothing of the shape; padded zeros are predicated.
+// Block: 256. Takes any shape; padded zeros are predicated.
 #include "common/gemm_ffma.cuh"
 #include "conv2d/shape.cuh"
 

@@ -3,11 +3,11 @@
 // dW[oc, fh, fw, ic] = sum over the outputs (oh, ow) whose tap meets the input, over n of
 //                      dY[n, oh, ow, oc] X[n, oh sh + fh - ph, ow sw + fw - pw, ic]
 // dY is fetched in unit steps, X in leaping steps of the stride. A step is BK images of one output; both operands are
-// mn-major in shared memory. mma.sync (sm_80 and newer), cp.async, STAGES deep, one barrier per step.
+// mn-major in shared memory. mma.sync (sm_80 and newer), cp.async with STAGES stages, one barrier per step.
 //   MATH TF32X3 | TF32   X, dY float32, BK 32
 //   MATH BF16            X, dY bfloat16, BK 64; sums and dW float32
 // Grid: (ceil(IC / BN), ceil(OC / BM), FH FW GZ): GZ splits, each to its own partial dW (summed by reduce/sum.cu).
-// Block: 32 (BM / WM) (BN / WN). Shared memory: STAGES 128 (BM + BN) bytes. Needs pixels of X and dY of whole 16 bytes.
+// Block: 32 (BM / WM) (BN / WN). Shared memory: STAGES 128 (BM + BN) bytes. Needs channels of X and dY of whole 16 bytes.
 // Macros: ALPHA_MATH, ALPHA_BM, ALPHA_BN (tile), ALPHA_WM, ALPHA_WN (warp tile), ALPHA_STAGES.
 #include "common/cp_async.cuh"
 #include "common/vector.cuh"
@@ -21,7 +21,7 @@ constexpr int BK = Warp::TILE_K, CHUNK = Warp::CHUNK, THREADS = BM / WM * (BN / 
               STAGE_ELEMENTS = BK * (BM + BN);
 static_assert(BK * BM / CHUNK % THREADS == 0 && BK * BN / CHUNK % THREADS == 0, "every pass of the loader is whole");
 
-// Thread's share of a tile of BK images x WIDTH channels at one pixel: 16-byte copies, zeros beyond N and C.
+// Loads this thread's share of a tile of BK images x WIDTH channels at one pixel, 16 bytes at a time; zeros beyond N and C.
 template <int WIDTH>
 __device__ __forceinline__ void load_images(uint32_t target, const Element* source, long image, int n0, int N, int c0,
                                             int C) {
@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
   for (int step = 0; step < steps; step++) {
     cp_async_wait<STAGES - 2>();
-    __syncthreads();  // the step's tiles are whole, and everyone is done with the stage that is loaded next
+    __syncthreads();  // this step's tiles are there, and no thread reads the stage that is loaded next
     if (step + STAGES - 1 < steps) load((step + STAGES - 1) % STAGES);
     cp_async_commit();
     const Element* stage = smem + step % STAGES * STAGE_ELEMENTS;

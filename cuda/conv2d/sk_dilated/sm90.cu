@@ -3,33 +3,34 @@
 // dW[oc, fh, fw, ic] = sum over the outputs (oh, ow) whose tap meets the input, over n of
 //                      dY[n, oh, ow, oc] X[n, oh sh + fh - ph, ow sw + fw - pw, ic]
 // A step is 64 of K: TILE_OW neighbouring output pixels of one row x IMAGES = 64 / TILE_OW images, images fastest. The taps of a
-// block share its dY, and those of one residue of fw by sw share an *input-row tile* of TILE_IW pixels of X: the next of them
-// reads IMAGES rows further. dY is loaded in unit steps, X in leaping steps (a tensor map for each phase of sw); TMA gives zeros
-// outside of the map. Both operands have K as their slow axis and are read MN-major.
+// block share its dY. The taps of one residue of fw by sw also share an *input-row tile* of TILE_IW pixels of X, which each of
+// them reads IMAGES rows further than the tap before. dY is loaded in unit steps, X in leaping steps (there is a tensor map for
+// each phase of sw); TMA gives zeros outside of the map. Both operands have K as their slow axis and are read MN-major.
 // MATH FP16X3, FP16: float32 operands as scaled fp16 terms. dY is converted in the consumers' registers. X is converted in shared
 //   memory by the transform warps, or with PREPARED 1 it comes as fp16 terms (prepare/activation_terms.cu), which is faster if
 //   many blocks read it. FP16X3 has two terms; each step is summed apart and promoted: "float32". FP16 has 11 bits: "tf32".
-// MATH BF16: both operands bfloat16, straight from shared memory.
+// MATH BF16: both operands are bfloat16 and go from shared memory to the tensor cores directly.
 // Grid: (ceil(IC / BN), ceil(OC / BM), FH ceil(FW / TAPS) GZ). Each of GZ splits writes its own partial dW (summed by
 // reduce/sum.cu). With BM 64 both warpgroups have the same channels and are ping-pong: they take every second step, and their
 // sums are added in shared memory.
-// Block: two consumer warpgroups and one more, whose first warp is the producer, with one working thread, and whose others are
-// the transform warps. Macros: BM 64 | 128, BN 64 | 128 | 256, TAPS, TILE_OW 1 | 2 | 4 | 8, TILE_IW = TILE_OW + ceil(TAPS / sw) - 1,
+// Block: two consumer warpgroups and one more, whose first warp is the producer, with one working thread, and whose other warps
+// are the transform warps.
+// Macros: BM 64 | 128, BN 64 | 128 | 256, TAPS, TILE_OW 1 | 2 | 4 | 8, TILE_IW = TILE_OW + ceil(TAPS / sw) - 1,
 // NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1.
 // Shared memory: 1024 + STAGES STAGE bytes. Needs sm_90a, OC % 8 == 0, IC % 8 == 0.
 #include "common/barrier.cuh"
 #include "conv2d/sk_dilated/sm90_transform.cuh"
 #include "conv2d/sk_dilated/sm90_products.cuh"
 
-// The steps of a block: `count` from `first` on, of all (chunk of images, TILE_OW columns, row) of its taps, rows fastest:
-// the blocks of the other filter rows, which read the same rows of X one or two steps sooner or later, find them in the L2 cache.
+// The steps of a block: `count` steps from `first` on, of all (chunk of images, TILE_OW columns, row) of its taps, rows fastest.
+// The blocks of the other filter rows read the same rows of X one or two steps sooner or later, and find them in the L2 cache.
 struct Steps {
   int first, count, rows, columns;
   Range oh, ow;
 
   __device__ __forceinline__ Steps(const ConvShape& s, int fh, int fw, int z, int GZ)
       : oh(valid_outputs(fh, s.OH, s.IH, s.sh, s.ph)) {
-    const int last = min(fw + TAPS, s.FW) - 1;  // it begins first, the first tap ends last
+    const int last = min(fw + TAPS, s.FW) - 1;  // the last tap's outputs begin first, the first tap's end last
     ow = {valid_outputs(last, s.OW, s.IW, s.sw, s.pw).begin, valid_outputs(fw, s.OW, s.IW, s.sw, s.pw).end};
     rows = oh.size(), columns = (ow.size() + TILE_OW - 1) / TILE_OW;
     const int total = rows * columns * ((s.N + IMAGES - 1) / IMAGES);
@@ -85,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int fh = blockIdx.z / tap_groups % s.FH, fw = blockIdx.z % tap_groups * TAPS;
   const int ic0 = blockIdx.x * BN, oc0 = blockIdx.y * BM;
   const Steps steps(s, fh, fw, z, GZ);
-  unsigned char* base = smem - shared_address(smem);  // plus a shared address: a pointer
+  unsigned char* base = smem - shared_address(smem);  // base + a shared address is a pointer
   if (threadIdx.x >= CONSUMER_GROUPS * 128) {
     setmaxnreg_decrease<PRODUCER_REGISTERS>();
     const int transform_warp = threadIdx.x / 32 - CONSUMER_GROUPS * 4 - 1;
@@ -107,17 +108,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       tiles.consumer_release(i);
     } else {
       start_products(sum, tile, first_row);
-      // The step before is done. Ping-pong: this step is done, too, as the other warpgroup's products keep the tensor cores
-      // busy; ptxas would serialize products that are still under way at this point.
+      // Waits for the step before, and with ping-pong for this step, too: the other warpgroup's products keep the tensor cores
+      // busy, and ptxas would serialize products that are still under way at this point.
       constexpr int PENDING = PING_PONG == 2 ? 0 : 1;
       wgmma_wait<PENDING>();
       if (i >= PENDING) tiles.consumer_release(i - PENDING);
     }
   }
   wgmma_wait<0>();
-  if (PING_PONG == 2) {  // the second warpgroup's sums join the first's
+  if (PING_PONG == 2) {  // the second warpgroup's sums are added to the first's
     float* others = reinterpret_cast<float*>(smem) + threadIdx.x % 128;
-    named_barrier_sync(1, CONSUMER_GROUPS * 128);  // nobody reads tiles any more
+    named_barrier_sync(1, CONSUMER_GROUPS * 128);  // no thread reads tiles any more
 #pragma unroll
     for (int i = 0; i < TAPS * R; i++)
       if (phase_group == 1) others[i * 128] = sum[i / R][i % R];

@@ -1,11 +1,11 @@
-// The products of a step for all of a block's taps, by how its operands reach the tensor cores (sk_dilated/sm90.cu).
+// The products of a step for all taps of a block, for each way in which operands reach the tensor cores (sk_dilated/sm90.cu).
 #pragma once
 #include "common/fp16_terms.cuh"
 #include "common/wgmma.cuh"
 #include "conv2d/sk_dilated/sm90_tile.cuh"
 
-// The A fragment of 16 of K: rows are output channels, so K runs down the rows of the tile. A thread takes
-// (channel g or g + 8, k = 2t, 2t + 1, 2t + 8, 2t + 9); the swizzle keeps these reads off each other's banks.
+// Loads the A fragment of 16 of K as fp16 terms. Its rows are output channels, so K runs down the rows of the tile. A thread
+// takes (channel g or g + 8, k = 2t, 2t + 1, 2t + 8, 2t + 9); with the swizzle these reads have no bank conflicts.
 __device__ __forceinline__ void load_transposed(const unsigned char* box, int channel, int k0, float scale,
                                                 uint32_t (&hi)[4], uint32_t (&lo)[4]) {
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
@@ -19,13 +19,13 @@ __device__ __forceinline__ void load_transposed(const unsigned char* box, int ch
   }
 }
 
-// The descriptor of 16 of K of a step's X, for a tap.
+// The descriptor of 16 of K of X for a tap of a step.
 __device__ __forceinline__ uint64_t tap_tile(uint32_t x, int tap, int term, int k) {
   return wgmma_mn_major(
       x + tap % NUM_INPUT_TILES * B_BOX + term * TERM_BYTES + (tap / NUM_INPUT_TILES * IMAGES + k * 16) * 128, BLOCK);
 }
 
-// All taps' products of a step, dY split in registers: done when it returns.
+// Computes the products of all taps of a step, with dY split in registers. They are done when it returns.
 __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[TAPS][R], const unsigned char* base, uint32_t tile,
                                                     int channel, float scale) {
   const unsigned char* box = base + tile + channel / 32 * A_BOX;
@@ -56,7 +56,8 @@ __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[TAPS][R], const
   wgmma_wait<0>();
 }
 
-// The same straight from shared memory: under way when it returns. M = 64: one block of 64 channels.
+// Starts the products of all taps of a step, both operands in shared memory. They are under way when it returns. M is 64, so
+// A is one block of 64 channels.
 __device__ __forceinline__ void start_products(float (&sum)[TAPS][R], uint32_t tile, int channel) {
   wgmma_fence();
 #pragma unroll

@@ -14,10 +14,11 @@ constexpr int NUM_INPUT_TILES = ALPHA_NUM_INPUT_TILES, CONSUMER_GROUPS = 2, THRE
 constexpr int BK = 64, STEPS = BK / 16, IMAGES = BK / TILE_OW;
 constexpr int CHANNELS = MATH == BF16 ? 64 : 32;                  // of dY in 128 bytes
 constexpr int A_BOX = BK * 128, A_BYTES = BM / CHANNELS * A_BOX;  // dY
-// X: BLOCKs of 64 channels of 16 bits make a term. Floats fill two: channels 0 .. 31 of each 64 the first, 32 .. 63 the second.
+// X: a term consists of BLOCKs of 64 channels of 16 bits. Floats fill two terms: channels 0 .. 31 of each 64 lie in the first,
+// 32 .. 63 in the second.
 constexpr int B_BOX = TILE_IW * IMAGES * 128, BLOCK = NUM_INPUT_TILES * B_BOX, TERM_BYTES = BN / 64 * BLOCK;
 constexpr int STAGE = A_BYTES + (CONVERTS ? 2 : TERMS) * TERM_BYTES;
-// Transform warps that make two terms need more than 24 registers; the three warpgroups have 3 x 168.
+// Transform warps that write two terms need more than 24 registers per thread; the three warpgroups share 3 x 168.
 constexpr int TRANSFORM_WARPS = 3, CONSUMER_REGISTERS = CONVERTS && TERMS == 2 ? 232 : 240,
               PRODUCER_REGISTERS = 3 * 168 - 2 * CONSUMER_REGISTERS;
 static_assert(ALPHA_STAGES >= 2, "a warpgroup holds a step until its next, or the other's, has begun");
@@ -26,7 +27,7 @@ static_assert(IMAGES % 8 == 0, "the pixels of an input-row tile are whole groups
 
 using Tiles = Pipeline<STAGE, ALPHA_STAGES, CONSUMER_GROUPS / PING_PONG>;
 
-// A barrier for each stage, where the transform warps arrive once its X is fp16 terms.
+// A barrier for each stage, at which the transform warps arrive when the stage's X has become fp16 terms.
 struct Converted {
   uint32_t barriers;
 

@@ -1,10 +1,10 @@
-// The transform warps: they convert X from the floats that TMA has brought to fp16 terms, in place (sk_dilated/sm90.cu).
+// The transform warps: they convert X from the floats that TMA has loaded to fp16 terms, in place (sk_dilated/sm90.cu).
 #pragma once
 #include "common/fp16_terms.cuh"
 #include "conv2d/sk_dilated/sm90_tile.cuh"
 
-// Converts 4 of 8 rows of 64 channels: where two boxes of 32 floats lay, one or two terms of 64 fp16 will lie. A thread takes 8
-// channels of a row, by shared addresses: `from` and `from ^ 16` its floats, `to` its fp16 terms.
+// Converts 4 of 8 rows of 64 channels. One or two terms of 64 fp16 take the place of two boxes of 32 floats. A thread converts 8
+// channels of a row. Its floats are at the shared addresses `from` and `from ^ 16`, its fp16 terms go to `to`.
 __device__ __forceinline__ void convert_rows(unsigned char* base, uint32_t from, uint32_t to, float scale) {
   const float4 u = *reinterpret_cast<const float4*>(base + from),
                v = *reinterpret_cast<const float4*>(base + (from ^ 16));
@@ -13,13 +13,13 @@ __device__ __forceinline__ void convert_rows(unsigned char* base, uint32_t from,
   to_terms<TERMS>(u.z * scale, u.w * scale, hi[1], lo[1]);
   to_terms<TERMS>(v.x * scale, v.y * scale, hi[2], lo[2]);
   to_terms<TERMS>(v.z * scale, v.w * scale, hi[3], lo[3]);
-  __syncwarp();  // all have read
+  __syncwarp();  // all lanes have read
   *reinterpret_cast<uint4*>(base + to) = make_uint4(hi[0], hi[1], hi[2], hi[3]);
   if (TERMS == 2) *reinterpret_cast<uint4*>(base + to + TERM_BYTES) = make_uint4(lo[0], lo[1], lo[2], lo[3]);
 }
 
-// A transform warp's share of each step's X, 8 rows at a time. Eight neighbouring threads are in rows r and r ^ 5, so that the
-// swizzle keeps their reads of every other 16 bytes, and their writes of half a row, off each other's banks.
+// Converts a transform warp's share of each step's X, 8 rows at a time. Eight neighbouring threads work on rows r and r ^ 5: with
+// the swizzle, neither their reads of every second 16 bytes nor their writes of half a row have bank conflicts.
 __device__ __forceinline__ void convert(int transform_warp, unsigned char* base, int steps, const Tiles& tiles,
                                         const Converted& converted, float scale) {
   const int lane = threadIdx.x & 31, vector = lane & 3, box = lane >> 3 & 1, row = (lane >> 4) ^ (lane >> 2 & 1) * 5;

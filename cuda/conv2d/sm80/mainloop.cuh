@@ -2,9 +2,9 @@
 //
 //   C[n, pixel, j] = sum over the taps of the pixel, over k of A[n, pixel(tap), k] B[tap, j, k]
 //
-// A tile is BM images x BN output channels of one output pixel. Every tap of the list falls inside the map, so
+// A tile is BM images x BN output channels of one output pixel. Every tap of the list falls inside of the map, so
 // there is no padding to test: a row of A is K contiguous channels of one image. mma.sync (sm_80 and newer), loads by
-// cp.async, STAGES deep, one barrier per step of 128 bytes of K.
+// cp.async with STAGES stages, one barrier per step of 128 bytes of K.
 //   MATH TF32X3 | TF32   A, B, C float32
 //   MATH BF16            A, B, C bfloat16, sums float32
 //
@@ -16,7 +16,8 @@
 #include "common/vector.cuh"
 #include "common/warp_tile.cuh"
 
-// A trimmed filter: a rectangle of `rows` x `columns` taps; one row further is so many pixels and taps further.
+// A trimmed filter: a rectangle of `rows` x `columns` taps. Its first tap is `tap`, which reads `pixel`; the next row begins
+// `pixel_row` pixels and `tap_row` taps further.
 struct TapRectangle {
   int rows, columns, pixel, tap, pixel_row, tap_row;
 };
@@ -77,7 +78,7 @@ struct PixelTile {
     }
     for (int step = 0; step < steps; step++) {
       cp_async_wait<STAGES - 2>();
-      __syncthreads();  // the step's tiles are whole, and everyone is done with the stage that is loaded next
+      __syncthreads();  // this step's tiles are there, and no thread reads the stage that is loaded next
       if (step + STAGES - 1 < steps) load((step + STAGES - 1) % STAGES);
       cp_async_commit();
       const uint32_t stage = base + step % STAGES * STAGE_BYTES;

@@ -1,11 +1,12 @@
-// The epilogue: sums are scaled back, get bias and activation, and are stored as floats or bfloat16 (sm90/mainloop.cuh).
+// The epilogue: the scales of the sums are undone, bias and activation are applied, and the results are stored as floats or
+// bfloat16 (sm90/mainloop.cuh).
 #pragma once
 #include "common/bfloat16.cuh"
 #include "common/fp16_terms.cuh"
 #include "common/quad.cuh"
 #include "conv2d/sm90/tile.cuh"
 
-// Scales a sum back, adds the bias and activates: what is stored, before it is rounded to bfloat16.
+// Undoes the scales of sums, adds the bias and applies the activation. The rounding to bfloat16 comes later.
 struct Epilogue {
   const GemmProblem& p;
   int j0, columns;
@@ -14,7 +15,7 @@ struct Epilogue {
   __device__ __forceinline__ Epilogue(const GemmProblem& p, int j0) : p(p), j0(j0), columns(p.GN - j0) {
     if (IS_FP16) unscale = Unscale(half_scale(*p.absmax_a), half_scale(*p.absmax_b));
   }
-  // In offset, of a column of the tile and of the next.
+  // The results of `column` of the tile and of the next column, also in place.
   __device__ __forceinline__ float2 operator()(float* sum, int column) const {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -27,7 +28,7 @@ struct Epilogue {
   }
 };
 
-// Applies the epilogue to 64 rows of a warpgroup and stores them: row_of(row) is the address of a row, or null.
+// Applies the epilogue to 64 rows of a warpgroup and stores them at row_of(row), unless that is null.
 template <class RowOf>
 __device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProblem& p, int j0, RowOf row_of) {
   const int thread = hide_from_optimizer(threadIdx.x), g = thread % 32 / 4, t = thread % 4, columns = p.GN - j0;
@@ -38,7 +39,7 @@ __device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProble
     auto pair = [&](int j) { return epilogue(&sum[j * 4 + h * 2], j * 8 + t * 2); };  // of the j-th 8 columns
     if constexpr (MATH == BF16) {
 #pragma unroll
-      for (int j = 0; j < BN / 8; j += 4) {  // four neighbours' pairs of one 8 columns become one thread's
+      for (int j = 0; j < BN / 8; j += 4) {  // four threads exchange pairs: each gets 8 columns
         uint32_t v[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -52,7 +53,7 @@ __device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProble
       }
     } else {
 #pragma unroll
-      for (int j = 0; j < BN / 8; j += 2) {  // and of floats, four contiguous ones
+      for (int j = 0; j < BN / 8; j += 2) {  // floats: each thread gets four contiguous ones
         const float2 first = pair(j), second = pair(j + 1);
         const float4 v = gather_quad(first, second, t);
         const int column = j * 8 + t * 4;

@@ -1,4 +1,4 @@
-// The main loop of ConvV2 and KS-deconv on Hopper: wgmma, operands brought by TMA, one trimmed filter per output tile.
+// The main loop of ConvV2 and KS-deconv on Hopper: wgmma, operands loaded by TMA, one trimmed filter per output tile.
 //
 //   C[n, pixel, j] = f(sum over the taps of the tile, over k of A[n, pixel(tap), k] B[tap, j, k] + bias[j])
 //   with EPILOGUE 1   f(y) = y > 0 ? y : slope y   and a bias that may be null; otherwise f is the identity, without bias
@@ -26,7 +26,7 @@
 #include "conv2d/sm90/split_k.cuh"
 #include "conv2d/sm90/epilogue.cuh"
 
-// One thread fills both pipelines: for each BK of K the input-row tile, then B tap by tap. a and b count the stages.
+// One thread fills both pipelines: for each BK of K it loads the input-row tile, then B tap by tap. a and b count the stages.
 __device__ __forceinline__ void produce(const GemmProblem& p, const TileTaps& taps, const WorkTile& work,
                                         const PipelineA& As, const PipelineB& Bs, int n0, int j0, int& a, int& b) {
   each_input_tile(taps, work, p.K, [&](int row, int c, int from, int to) {
@@ -54,6 +54,7 @@ __device__ __forceinline__ void produce(const GemmProblem& p, const TileTaps& ta
   });
 }
 
+// Computes the sums of a work tile: all its taps and its part of K. a and b count the stages.
 __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& taps, const WorkTile& work,
                                         const PipelineA& As, const PipelineB& Bs, float (&sum)[MI][R], int& a, int& b) {
   const uint32_t first_row = threadIdx.x / 128 * MI * 64;
@@ -114,7 +115,7 @@ __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const Wor
   };
   const int tiles = p.num_work_tiles * tiles_n * tiles_j;
   const int next = MOVE_REGISTERS ? int(gridDim.x) : tiles;
-  // with 96 registers per thread the task, of which there is only one, cannot stay in registers through the products
+  // With 96 registers per thread the task cannot stay in registers during the products. There is only one task then.
   __shared__ Task only;
   if (!MOVE_REGISTERS && threadIdx.x == 0) only = task_of(blockIdx.x);
   __syncthreads();
@@ -129,7 +130,7 @@ __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const Wor
   }
   if (MOVE_REGISTERS) setmaxnreg_increase<240>();
   __shared__ TileStatistics statistics;
-  int rows = 0;  // how many rows have been added to it
+  int rows = 0;  // the number of rows that have been added to it
   for (int tile = blockIdx.x; tile < tiles; tile += next) {
     float sum[MI][R] = {};
     const Task task = MOVE_REGISTERS ? task_of(tile) : only;

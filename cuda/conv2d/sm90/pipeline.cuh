@@ -2,13 +2,13 @@
 #pragma once
 #include "common/mbarrier.cuh"
 
-// STAGES tiles of BYTES. Each has a "full" barrier, and an "empty" one where CONSUMERS_PER_STAGE warpgroups arrive.
+// STAGES tiles of BYTES. Each has a "full" barrier, and an "empty" one at which CONSUMERS_PER_STAGE warpgroups arrive.
 template <int BYTES, int STAGES, int CONSUMERS_PER_STAGE>
 struct Pipeline {
   static constexpr int SHARED = BYTES * STAGES;
   uint32_t tiles, full, empty;
 
-  // `tiles` is a shared address, a multiple of 1024; `barriers` has 2 STAGES. A barrier of the block follows.
+  // `tiles` is a shared address, a multiple of 1024; `barriers` has 2 STAGES elements. The caller then needs a __syncthreads.
   __device__ __forceinline__ Pipeline(uint32_t tiles, uint64_t* barriers)
       : tiles(tiles), full(shared_address(barriers)), empty(shared_address(barriers + STAGES)) {
     if (threadIdx.x == 0) {
@@ -22,18 +22,18 @@ struct Pipeline {
   __device__ __forceinline__ uint32_t empty_barrier(int i) const { return empty + i % STAGES * 8; }
   static __device__ __forceinline__ unsigned parity(int i) { return i / STAGES & 1; }
 
-  // The producer's thread: the i-th tile, once it is empty; announces how many bytes will come.
+  // For the producer: waits until the i-th tile is empty, announces how many bytes will come, and returns its address.
   __device__ __forceinline__ uint32_t producer_acquire(int i, unsigned bytes) const {
     if (i >= STAGES) mbarrier_wait(empty_barrier(i), parity(i) ^ 1);
     mbarrier_arrive_expect(full_barrier(i), bytes);
     return tile(i);
   }
-  // A consumer: the i-th tile, once it is full.
+  // For a consumer: waits until the i-th tile is full, and returns its address.
   __device__ __forceinline__ uint32_t consumer_wait(int i) const {
     mbarrier_wait(full_barrier(i), parity(i));
     return tile(i);
   }
-  // A consumer warpgroup is done with the i-th tile.
+  // For a consumer warpgroup that has read the i-th tile.
   __device__ __forceinline__ void consumer_release(int i) const {
     if (threadIdx.x % 128 == 0) mbarrier_arrive(empty_barrier(i));
   }

@@ -1,12 +1,12 @@
-// The products of one tap, by how its operands reach the tensor cores (sm90/mainloop.cuh).
+// The products of one tap, for each way in which operands reach the tensor cores (sm90/mainloop.cuh).
 #pragma once
 #include "common/fp16_terms.cuh"
 #include "common/ldmatrix.cuh"
 #include "common/wgmma.cuh"
 #include "conv2d/sm90/tile.cuh"
 
-// The A fragment of 16 of K for a warp's 16 rows, in fp16 terms. A thread holds floats t and t + 4 of each 8 (as for tf32);
-// they go where the instruction expects 2t and 2t + 1, and prepare/filter_terms.cu orders B alike.
+// Loads the A fragment of 16 of K for a warp's 16 rows, as fp16 terms. A thread holds floats t and t + 4 of each 8 (as for tf32).
+// They take the place of 2t and 2t + 1, which the instruction expects; prepare/filter_terms.cu orders B in the same way.
 __device__ __forceinline__ void load_fp16_terms(uint32_t rows, int k, float scale, uint32_t (&hi)[4],
                                                 uint32_t (&lo)[4]) {
   const int lane = threadIdx.x & 31, matrix = lane >> 3, i = lane & 7;
@@ -22,7 +22,7 @@ __device__ __forceinline__ void load_fp16_terms(uint32_t rows, int k, float scal
   }
 }
 
-// One tap's products of 64 rows of a warpgroup, from the rows of A at `rows` on: done when it returns.
+// Computes the products of one tap for 64 rows of a warpgroup, from `rows` of A on. They are done when it returns.
 __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[R], uint32_t rows, uint32_t b, float scale) {
   float block[R];
   uint32_t hi[STEPS][4], lo[STEPS][4];
@@ -48,7 +48,8 @@ __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[R], uint32_t ro
   }
 }
 
-// The same for operands that the tensor cores read from shared memory themselves; all rows of a warpgroup, under way after it.
+// Starts the products of one tap for all rows of a warpgroup, with operands that the tensor cores read from shared memory. They
+// are under way when it returns.
 __device__ __forceinline__ void start_products(float (&sum)[MI][R], uint32_t rows, uint32_t b) {
   wgmma_fence();
 #pragma unroll

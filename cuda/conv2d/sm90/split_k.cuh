@@ -3,7 +3,7 @@
 #include "common/barrier.cuh"
 #include "conv2d/sm90/tile.cuh"
 
-// Partial sums lie in the workspace in the order of registers, so that a warp's accesses are whole lines.
+// Partial sums lie in the workspace in the order of the registers, so that a warp accesses whole cache lines.
 __device__ __forceinline__ void store_partial_sums(const float (&sum)[MI][R], float* part) {
 #pragma unroll
   for (int r = 0; r < MI * R; r += 4) {

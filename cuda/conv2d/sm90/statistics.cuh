@@ -1,31 +1,31 @@
-// Channel statistics: mean and sum of squared deviations of each output channel over the rows that a block computes, for a
-// batch normalisation that follows (sm90/mainloop.cuh with STATISTICS 1), which need not read the result once more.
+// Channel statistics: the mean and the sum of squared deviations of each output channel over the rows that a block computes. A
+// batch normalisation that follows need not read the result once more (sm90/mainloop.cuh with STATISTICS 1).
 #pragma once
 #include "common/barrier.cuh"
 #include "conv2d/sm90/tile.cuh"
 
 constexpr int CONSUMER_WARPS = 4 * CONSUMER_GROUPS;
 
-// Sums of deviations and of their squares, a warp's apart. They are taken from a result of the block's own, its first row, so
-// that nothing large cancels. 16 columns of padding: a warp adds to both sums at once.
+// The sums of deviations and of their squares, for each warp apart. Deviations are those from the first row that the block
+// computes, so that nothing large cancels. With 16 columns of padding a warp adds to both sums without bank conflicts.
 struct alignas(8) TileStatistics {
   float origin[BN], sums[CONSUMER_WARPS][2][BN + 16];
 };
 
-// Adds up v[c] of the eight lanes 4 g + t that hold the same columns; lane g is left with the sum of c = g.
+// Adds up v[c] over the eight lanes 4 g + t that hold the same columns. Lane 4 g + t returns the sum of c = g.
 __device__ __forceinline__ float add_rows(float (&v)[8], int g) {
 #pragma unroll
   for (int half = 4; half; half /= 2) {
     const bool upper = g & half;
 #pragma unroll
-    for (int c = 0; c < half; c++)  // each keeps one half of its columns and gives the other away
+    for (int c = 0; c < half; c++)  // each lane keeps half of its columns and sends the other half
       v[c] = (upper ? v[c + half] : v[c]) + __shfl_xor_sync(0xffffffffu, upper ? v[c] : v[c + half], 4 * half);
   }
   return v[0];
 }
 
-// Adds a tile's rows, those of which inside(row) says so; the others are overwritten. `first` of the block: begins with it,
-// whose first row is inside. All consumers call it.
+// Adds the rows of a tile for which inside(row) is true; the other rows of `sum` are overwritten. `first`: the tile is the first
+// one, its first row is inside, and `block` begins anew. All consumers call it.
 template <class Inside>
 __device__ __forceinline__ void add_statistics(TileStatistics& block, float (&sum)[MI][R], bool first, Inside inside) {
   constexpr int CONSUMERS = 128 * CONSUMER_GROUPS, BARRIER = 2;
@@ -41,11 +41,11 @@ __device__ __forceinline__ void add_statistics(TileStatistics& block, float (&su
   for (int i = 0; i < 2 * MI; i++)
     if (!inside((warp / 4 * MI + i / 2) * 64 + warp % 4 * 16 + g + i % 2 * 8))
 #pragma unroll
-      for (int c = 0; c < BN / 4; c++)  // it deviates by nothing
+      for (int c = 0; c < BN / 4; c++)  // such a row deviates by zero
         sum[i / 2][c / 2 * 4 + i % 2 * 2 + c % 2] = block.origin[c / 2 * 8 + t * 2 + c % 2];
 #pragma unroll
   for (int j = 0; j < BN / 8; j += 2) {
-    float v[8] = {};  // of columns 8 (j + c / 2) + 2 t + c % 2 the sums c, and then the squares
+    float v[8] = {};  // v[c]: sum of column 8 (j + c / 2) + 2 t + c % 2, v[4 + c]: its squares
 #pragma unroll
     for (int c = 0; c < 4; c++) {
       const float origin = block.origin[(j + c / 2) * 8 + t * 2 + c % 2];
@@ -61,13 +61,13 @@ __device__ __forceinline__ void add_statistics(TileStatistics& block, float (&su
   }
 }
 
-// Writes part[0, z, j] = mean and part[1, z, j] = squared deviations of the `count` rows that were added, and counts[z] = count.
-// All consumers call it; what is added afterwards is a first tile's.
+// Writes part[0, z, j] = mean and part[1, z, j] = sum of squared deviations of the `count` rows that were added, and
+// counts[z] = count. All consumers call it. A tile that is added afterwards must be `first`.
 __device__ __forceinline__ void write_statistics(const TileStatistics& block, const GemmProblem& p, int j0, int z,
                                                  int count) {
   constexpr int CONSUMERS = 128 * CONSUMER_GROUPS, BARRIER = 2;
   const int column = threadIdx.x;
-  // read before the others may begin the next tile; its first sums come after a barrier
+  // read before other warps may begin the next tile, whose sums are written after a barrier
   const float origin = column < BN ? block.origin[column] : 0.f;
   named_barrier_sync(BARRIER, CONSUMERS);
   if (column < BN && j0 + column < p.GN) {

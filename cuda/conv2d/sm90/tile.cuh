@@ -1,4 +1,4 @@
-// The tile of the Hopper kernels of ConvV2 and KS-deconv: its macros as constants, its taps, its problem (sm90/mainloop.cuh).
+// The tile of the Hopper kernels of ConvV2 and KS-deconv: macros as constants, taps, and the problem (sm90/mainloop.cuh).
 #pragma once
 #include "common/math_mode.cuh"
 #include "common/tma.cuh"

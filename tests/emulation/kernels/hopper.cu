@@ -87,7 +87,7 @@ __device__ __forceinline__ void pipeline(int steps, int stage_bytes, float* C, i
   store(d, C, N);
 }
 
-// a (M, K) and b (N, K) in tf32, both K-major, 32 of K a stage.
+// a (M, K) and b (N, K) in tf32, both K-major, 32 of K per stage.
 extern "C" __global__ void __launch_bounds__(256, 1) product_tf32(const TensorMap* a, const TensorMap* b, float* C, int N,
                                                                int K) {
   constexpr int a_bytes = BM * 128, b_bytes = BN * 128;
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) product_tf32(const TensorMa
   pipeline(K / 32, a_bytes + b_bytes, C, N, load, multiply);
 }
 
-// a (M, K) and b (N, K) in bf16, both K-major, 64 of K a stage; the first product overwrites d.
+// a (M, K) and b (N, K) in bf16, both K-major, 64 of K per stage; the first product overwrites d.
 extern "C" __global__ void __launch_bounds__(256, 1) product_bf16(const TensorMap* a, const TensorMap* b, float* C, int N,
                                                                int K) {
   constexpr int a_bytes = BM * 128, b_bytes = BN * 128;
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) product_bf16(const TensorMa
   pipeline(K / 64, a_bytes + b_bytes, C, N, load, multiply);
 }
 
-// a (K, M) and b (K, N) in bf16, both MN-major as the filter gradient has them, 32 of K a stage; BN a multiple of 64.
+// a (K, M) and b (K, N) in bf16, both MN-major as the filter gradient has them, 32 of K per stage; BN a multiple of 64.
 extern "C" __global__ void __launch_bounds__(256, 1) product_bf16_transposed(const TensorMap* a, const TensorMap* b, float* C,
                                                                           int N, int K) {
   constexpr int block = 32 * 128;  // 64 channels, 32 of K

@@ -57,7 +57,7 @@ extern "C" __global__ void shuffles(const float* x, float* out) {
   out[2 * n + threadIdx.x] = __shfl_up_sync(~0u, v, 3, 8);
   out[3 * n + threadIdx.x] = __shfl_down_sync(~0u, v, 3, 16);
   out[4 * n + threadIdx.x] = __shfl_sync(~0u, v, 2, 8);
-  // Two halves of a warp meet apart from each other.
+  // The lower and the upper 16 lanes of a warp meet separately.
   const unsigned half = lane < 16 ? 0xffffu : 0xffff0000u;
   out[5 * n + threadIdx.x] = lane < 16 ? __shfl_xor_sync(half, v, 1) : __shfl_xor_sync(half, -v, 2);
 }

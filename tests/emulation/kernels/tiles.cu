@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(256) product_ffma(const float* __re
         make_float4(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
 }
 
-// tf32: 128 threads, a warp 32 x 32; three stages of cp.async, rows of 32 floats swizzled by 16-byte pieces.
+// tf32: 128 threads, 32 x 32 per warp; three stages of cp.async, rows of 32 floats swizzled in vectors of 16 bytes.
 extern "C" __global__ void __launch_bounds__(128) product_tf32(const float* __restrict__ A, const float* __restrict__ B,
                                                                float* __restrict__ C, int N, int K) {
   ALPHA_DYNAMIC_SHARED(float, smem);
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(128) product_tf32(const float* __re
             make_float2(d[i][j][2 * h], d[i][j][2 * h + 1]);
 }
 
-// bf16 and f16: one warp and 16 x 16 outputs a block, K at most 256; B is given as (K, N), so its fragments come transposed.
+// bf16 and f16: one warp and 16 x 16 outputs per block, K at most 256; B is given as (K, N), so its fragments come transposed.
 // grid (N / 16, M / 16).
 template <bool bf16>
 __device__ __forceinline__ void product_16_bit(const uint16_t* __restrict__ A, const uint16_t* __restrict__ B,
