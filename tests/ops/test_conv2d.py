@@ -377,7 +377,7 @@ def test_choice_of_the_paper_networks() -> None:
     for precision in ("tf32", "bf16"):
         for operator, algorithm in ((FORWARD, "conv_v2"), (INPUT, "ks_deconv"), (WEIGHT, "sk_dilated")):
             name = choose(operator, deep, AMPERE, precision).name
-            assert name.startswith(f"{algorithm}_mma_{precision}_")
+            assert name.startswith(f"{algorithm}_sm80_{precision}_")
 
 
 def test_a_row_can_be_forced(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,9 +91,9 @@ def spread(row: Configuration, s: ConvShape, which: int, bad: np.ndarray) -> np.
         elif row.operator == WEIGHT and hopper:  # outputs beyond the row, which fill a step
             oh, rest = np.divmod(index[1] + s.ph - np.arange(s.FH), s.sh)
             reached[:, (rest == 0) & (oh >= 0) & (oh < s.OH), :, index[3]] = True
-        elif row.operator == WEIGHT and row.tile:  # and pixels beyond the row, in all taps
+        elif row.operator == WEIGHT and not row.is_ffma:  # and pixels beyond the row, in all taps
             reached[..., index[3]] = True
-        elif row.operator == FORWARD and first_layer and row.tile:
+        elif row.operator == FORWARD and first_layer and not row.is_ffma:
             reached |= _beside_the_window(s, *index)
     return reached
 
