@@ -17,7 +17,7 @@ import numpy as np
 
 from alpha.primitive import Primitive
 from alpha.rng import Generator
-from alpha.runtime import Device
+from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice
@@ -54,7 +54,8 @@ class _Pickler(pickle.Pickler):
         self.given: list[Any] = []
         self._numbers: dict[int, int] = {}  # by the id of what was met
         self._met: list[Any] = []  # which keeps the ids
-        self._blocks: dict[int, DeviceArray] = {}  # a dry array for each block of a real one
+        self._arrays: dict[int, DeviceArray] = {}  # the dry array for each array of a tensor, by its id
+        self._blocks: dict[int, DeviceArray] = {}  # a dry array for each block of real ones, by its id
         self._cells: dict[int, types.CellType] = {}  # the copies, by the id of the real ones
         self._scopes: dict[int, dict[str, Any]] = {}  # the copies' globals, by the id of the real ones
 
@@ -88,8 +89,15 @@ class _Pickler(pickle.Pickler):
         return _MISSING
 
     def _array(self, array: Any) -> DeviceArray:
-        """The dry array that stands for an array of a tensor; views of one block remain views of one block."""
+        """The dry array that stands for an array of a tensor."""
+        if id(array) not in self._arrays:
+            self._arrays[id(array)] = self._make(array)
+        return self._arrays[id(array)]
+
+    def _make(self, array: Any) -> DeviceArray:
+        """A new dry array; views of one block become views of one block."""
         if isinstance(array, np.ndarray):
+            self.devices.add(get_device("cpu"))
             return self._device.empty(array.shape, array.dtype)
         self.devices.add(array.device)
         if array.device is self._device:
@@ -114,14 +122,12 @@ class _Pickler(pickle.Pickler):
         slots = {name: getattr(tensor, name) for name in Tensor.__slots__ if name != "__weakref__"}
         slots["array"] = array = self._array(tensor.array)
         self._give(array, array)
-        if isinstance(tensor.array, np.ndarray):
-            self.devices.add(tensor.device)
         return _new, (type(tensor),), (getattr(tensor, "__dict__", None), slots)
 
     def _reduce_function(self, function: types.FunctionType) -> Any:
         """A function of the same code, whose variables are filled when it is there: they may name it."""
         scope, named = function.__globals__, {}
-        if not is_library(scope["__name__"]):
+        if not is_library(scope.get("__name__")):
             named = {name: scope[name] for name in sorted(names_in(function)) if name in scope}
             scope = self._scopes.setdefault(id(scope), dict(scope))
         cells = function.__closure__ or ()
@@ -152,7 +158,9 @@ def _is_shared_function(value: Any) -> bool:
     """Whether it is a function that holds nothing of the program's: a builtin one, or one of a library."""
     if isinstance(value, types.BuiltinFunctionType):
         return value.__self__ is None or isinstance(value.__self__, (types.ModuleType, type))
-    return isinstance(value, types.FunctionType) and not value.__closure__ and is_library(value.__globals__["__name__"])
+    if not isinstance(value, types.FunctionType) or value.__closure__:
+        return False
+    return is_library(value.__globals__.get("__name__"))
 
 
 def _content(cell: types.CellType) -> list[Any]:

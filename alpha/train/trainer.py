@@ -22,6 +22,7 @@ from alpha.ops.batch import count
 from alpha.optim import LRScheduler, Optimizer
 from alpha.runtime import Device
 from alpha.runtime.cuda.device import CudaDevice
+from alpha.step.precompile import compile_runs
 from alpha.tensor import Tensor
 from alpha.train.feed import Batch, Feed, HostFeed, Resident, ResidentFeed, StreamingFeed, fits
 from alpha.train.history import Result
@@ -205,14 +206,14 @@ class Trainer:
         """Compile at once the kernels of `total` steps, and with those of training those of an evaluation."""
         if not isinstance(self.device, CudaDevice):
             return
-        with interrupt_between_steps():
+        with interrupt_between_steps() as check:
             runs = self._kernels.dry_runs(self.device, step, feed, total)
             if runs and self.model.training:
                 self.model.eval()
                 with alpha.no_grad():
                     runs += self._kernels.dry_runs(self.device, self._evaluate_step(feed.batch), feed, 1)
                 self.model.train()
-            self._kernels.compile(self.device, runs)
+            compile_runs(self.device, runs, check)
 
     def _run(self, feed: Feed, step: Step, tally: Tally, loader: DataLoader, total: int, done: int) -> Result:
         """Steps from number `done` on, counted in `tally`."""

@@ -301,6 +301,18 @@ def test_tensors_that_share_memory_share_it_in_the_copy() -> None:
     assert a.device is not device
 
 
+def test_tensors_of_one_array_have_one_array_in_the_copy() -> None:
+    x = alpha.tensor(np.zeros((4, 4), np.float32))
+    other = x.detach()
+    found: list[bool] = []
+
+    class Seen:
+        note = staticmethod(found.append)
+
+    alpha.dry_run(lambda: Seen.note(x.array is other.array), gpu="sm_80")
+    assert found == [True]
+
+
 def test_large_arrays_of_numpy_are_not_copied_and_not_written() -> None:
     table = np.zeros(1 << 20)
     run = alpha.dry_run(lambda x: x * float(table[5]), shaped((4,)), gpu="sm_80")

@@ -86,7 +86,7 @@ def test_no_step_compiles_a_kernel(fresh: CudaDevice, builds: Builds, resident: 
 
 
 def test_what_is_asked_for_and_when(asked: Calls) -> None:
-    """Once per step and size of a batch; with a training step those of its evaluation."""
+    """Once per step, size of a batch and precision; with a training step those of its evaluation."""
     subject = trainer("cuda", resident=True)
     train, test = DataLoader(data(10), 4), DataLoader(data(6), 3)
     results = [subject.train_epoch(train), subject.evaluate(test), subject.train_epoch(train), subject.evaluate(test)]
@@ -95,6 +95,9 @@ def test_what_is_asked_for_and_when(asked: Calls) -> None:
     assert "optimizer/sgd.cu" not in {source for source, _ in asked[1]}
     assert set(asked[1]) <= set(asked[0])
     assert [result.images for result in results] == [10, 6, 10, 6]
+    subject.precision = "tf32"
+    subject.evaluate(test)
+    assert asked[4]
 
 
 def test_the_same_bits_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
