@@ -224,7 +224,7 @@ def _channels(row: Configuration, rng: random.Random) -> tuple[int, int]:
     if row.operator == WEIGHT:
         across, down = tile["BN"] + 8 * rng.randint(1, 4), tile["BM"] + 8 * rng.randint(1, 4)
         return across, down + 8 * (across == down)
-    K, GN = step + 8 * rng.randint(1, 3), tile["BN"] + 8 * rng.randint(1, 2)
+    K, GN = step + 8 * rng.randint(1, 3), tile.get("BN", 64) + 8 * rng.randint(1, 2)
     if row.is_ffma:
         K, GN = rng.randint(5, 11), 64 + rng.randint(3, 12)
     if is_hopper(row):
