@@ -38,7 +38,7 @@ import test_primitives  # noqa: E402
 GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for as sm_90a
 TURNS = ("sm_86", "sm_89", "sm_100", "sm_120")  # they run what sm_80 runs, by the same code
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
-TURN = 16  # of the small shapes, each of Hopper's rows compiles one of so many
+TURN = 24  # of the small shapes, each of Hopper's rows compiles one of so many
 REGISTERS = 128  # at most per thread, unless a kernel configuration says otherwise
 
 
@@ -103,8 +103,10 @@ def budget(launch: Launch, arch: str) -> int:
 
 
 def _tile(row: Configuration) -> set[str]:
-    """As options of the compiler, but for the blocks per SM, which a launch may lower."""
-    return {f"-DALPHA_{key}={value}" for key, value in row.tile.items() if key != "BLOCKS"}
+    """Its options of the compiler: the math mode of tensor cores, and the tile but for the blocks per SM, which a
+    launch may lower."""
+    macros = row.tile if row.is_ffma else row.macros
+    return {f"-DALPHA_{key}={value}" for key, value in macros.items() if key != "BLOCKS"}
 
 
 def shapes_of(row: Configuration) -> list[ConvShape]:
