@@ -1,4 +1,4 @@
-"""The convolutions to time: the paper's 32 cases, the layers of its networks, or given ones."""
+"""The convolutions to time: the paper's 32 cases, the layers of its networks or of the zoo, or given ones."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import alpha
 from alpha import models, nn
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from bench import zoo
 
 # H, C, N of the paper's figures: maps shrink while channels and batch grow
 PAPER_SIZES = (
@@ -33,7 +34,8 @@ CIFAR = 32  # pixels
 BATCHES = {CIFAR: 512, 128: 256}  # image size -> batch of the paper's training runs
 CLASSES = {CIFAR: 10, 128: 1000}
 
-PAPER = "paper"
+PAPER, ZOO = "paper", "zoo"
+FEW_CHANNELS = 16  # a layer with fewer is judged apart
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Case:
     """A convolution and where it comes from.
 
     Attributes:
-        sources: "paper", "given", or "vgg16-32" for a layer of VGG16 on 32x32 images.
+        sources: "paper", "given", "zoo-unet", or "vgg16-32" for a layer of the paper's VGG16 on 32x32 images.
         first: it reads the images themselves, so that its dX is never computed.
     """
 
@@ -61,6 +63,10 @@ class Case:
     @property
     def in_cifar_network(self) -> bool:
         return any(source.endswith(f"-{CIFAR}") for source in self.sources)
+
+    @property
+    def has_few_channels(self) -> bool:
+        return min(self.shape.IC, self.shape.OC) < FEW_CHANNELS
 
 
 def square(H: int, IC: int, OC: int, N: int, K: int, S: int) -> ConvShape:
@@ -83,6 +89,13 @@ def network_cases() -> Iterator[Case]:
             model = getattr(models, network)(num_classes=CLASSES[size], image_size=size)
             for index, shape in enumerate(convolutions(model, batch, size)):
                 yield Case(shape, (f"{network}-{size}",), first=index == 0)
+
+
+def zoo_cases() -> Iterator[Case]:
+    """Every convolution of the networks in zoo.py."""
+    for name, network in zoo.NETWORKS.items():
+        for shape in network():
+            yield Case(shape, (f"{ZOO}-{name}",), first=shape.IC == zoo.COLORS)
 
 
 def convolutions(model: nn.Module, batch: int, image_size: int) -> list[ConvShape]:
@@ -116,15 +129,19 @@ def distinct(cases: Iterable[Case]) -> list[Case]:
 
 
 def parse_cases(text: str) -> list[Case]:
-    """paper, networks, all, or "H,IC,OC,N,K,S"; for a command line."""
-    if text == "all":
-        return [*paper_cases(), *network_cases()]
-    if text in (PAPER, "networks"):
-        return list(paper_cases() if text == PAPER else network_cases())
+    """paper, networks, all (both), zoo, or "H,IC,OC,N,K,S"; for a command line."""
+    lists = {
+        PAPER: (paper_cases,),
+        "networks": (network_cases,),
+        "all": (paper_cases, network_cases),
+        ZOO: (zoo_cases,),
+    }
+    if text in lists:
+        return [case for cases in lists[text] for case in cases()]
     try:
         H, IC, OC, N, K, S = (int(number) for number in text.split(","))
         return [Case(square(H, IC, OC, N, K, S), ("given",))]
     except ValueError as error:  # ShapeError is one, too
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not paper, networks, all or a convolution H,IC,OC,N,K,S: {error}"
+            f"{text!r} is not paper, networks, all, zoo or a convolution H,IC,OC,N,K,S: {error}"
         ) from None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.cases import Case
+from bench.cases import FEW_CHANNELS, Case
 from bench.operators import OPERATORS, Operator
 
 ACCURATE = 1e-6  # a float32 error below this is not held against anyone
@@ -182,6 +182,7 @@ def summary(rows: Sequence[Row], peer: str) -> str:
         "geometric mean",
         "of stride 2",
         "worst",
+        f"worst with {FEW_CHANNELS} channels or more",
         "worst 3x3 of the CIFAR networks",
         "largest error",
         f"{peer}'s",
@@ -199,6 +200,7 @@ def summary(rows: Sequence[Row], peer: str) -> str:
                 _mean(by_ratio),
                 _mean([row for row in by_ratio if row.case.shape.sh == 2]),
                 _worst(by_ratio),
+                _worst([row for row in by_ratio if not row.case.has_few_channels]),
                 _worst(layers),
                 _largest(row.ours for row in group),
                 _largest(row.peer for row in group),

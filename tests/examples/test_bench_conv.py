@@ -142,7 +142,7 @@ def test_without_pytorch_and_matplotlib(tmp_path: Path) -> None:
 
 def test_mistakes_are_answered_in_one_line() -> None:
     for arguments, answer in (
-        (["--cases", "4,8,8"], "'4,8,8' is not paper, networks, all or a convolution"),
+        (["--cases", "4,8,8"], "'4,8,8' is not paper, networks, all, zoo or a convolution"),
         (["--cases", "1,8,8,4,3,0"], "stride (0, 0) must be >= 1"),
         (["--precision", "float16"], "'float16' is not one of float32"),
         (["--operators", "dX,dY"], "'dY' is not one of forward, dX, dW"),
@@ -178,6 +178,31 @@ def test_the_layers_of_a_network(room: Rooms) -> None:
     assert [case.first for case in found] == [True] + 7 * [False]
     assert all(case.sources == ("resnet18-32", "other-128") for case in found)
     assert all(case.in_cifar_network and not case.in_paper for case in found)
+
+
+# torchvision 0.28: how many convolutions that are not depthwise, and their weights; the U-Net has 31,031,810 parameters
+# with its biases
+ZOO = {
+    "resnet50": (53, 23454912),
+    "googlenet": (57, 5585344),
+    "mobilenet_v2": (35, 2125536),
+    "densenet121": (120, 6870208),
+    "vgg16": (13, 14710464),
+    "unet": (23, 31031810 - 6850),
+}
+
+
+def test_the_layers_of_the_zoo(room: Rooms) -> None:
+    cases = room("cases")
+    for name, (count, weights) in ZOO.items():
+        shapes = list(room("zoo").NETWORKS[name]())
+        assert (len(shapes), sum(np.prod(s.W) for s in shapes)) == (count, weights), name
+    found = cases.distinct(cases.parse_cases("zoo"))
+    assert len(found) == 176
+    assert all(case.first == (case.shape.IC == 3) for case in found)
+    few = [case for case in found if case.has_few_channels]
+    assert {min(case.shape.IC, case.shape.OC) for case in few} == {2, 3}
+    assert {case.shape.N for case in found if case.sources[0].startswith("zoo-")} == {32, 8}
 
 
 def test_operations_of_table_iii(room: Rooms) -> None:
