@@ -16,8 +16,14 @@ from alpha.runtime import Device
 NAMES = tuple(v.name for v in CONFIGURATIONS)
 
 
+def seen_by_kernels(s: ConvShape, target: Target) -> ConvShape:
+    """The shape for which a kernel is chosen and planned: on cuda a 1x1 convolution is a matrix product."""
+    return s.as_product if target.device == "cuda" else s
+
+
 def applicable(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> list[Configuration]:
     """The configurations that support the shape in this precision or a better one, in the order of the table."""
+    s = seen_by_kernels(s, target)
     return [
         v
         for v in CONFIGURATIONS
@@ -44,6 +50,11 @@ def choose(operator: str, s: ConvShape, target: Target, precision: str = "float3
     return _fastest(operator, s, target, precision, target.gpu, config.CACHE_DIR.get())
 
 
+def _preferred(rows: list[Configuration], s: ConvShape, target: Target) -> Configuration:
+    s = seen_by_kernels(s, target)
+    return next(v for v in rows if v.preferred(s, target))
+
+
 @functools.lru_cache(maxsize=4096)
 def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced: str, debug: bool) -> Configuration:
     config.CONV_KERNEL.choice(NAMES)
@@ -51,7 +62,7 @@ def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced:
     variant = next((v for v in rows if v.name == forced), None)
     why = "forced"
     if variant is None:
-        variant = next(v for v in rows if v.preferred(s, target))
+        variant = _preferred(rows, s, target)
         why = variant.reason
     if debug:
         print(
@@ -67,5 +78,5 @@ def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced:
 def _fastest(operator: str, s: ConvShape, target: Target, precision: str, gpu: Device, cache: str) -> Configuration:
     """The fastest configuration, measured once per shape, GPU and cache folder."""
     rows = applicable(operator, s, target, precision)
-    default = next(v for v in rows if v.preferred(s, target))
+    default = _preferred(rows, s, target)
     return tune.fastest(gpu, operator, s, precision, rows, default)

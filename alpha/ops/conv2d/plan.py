@@ -17,7 +17,7 @@ import numpy as np
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.activation import leaky_relu_forward
 from alpha.ops.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.choose import choose, seen_by_kernels
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.magnitudes import absmax, absmax_launch
 from alpha.ops.conv2d.problem import OPERANDS, RESULT, WEIGHT, ConvProblem, Epilogue, Target
@@ -61,13 +61,15 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
     asked = problem.epilogue
     fused = asked if v.supports_epilogue else Epilogue()
     own = replace(fused, statistics=fused.statistics and v.supports_statistics and not wide)
-    inner: Plan = v.make(replace(problem, precision=v.precision, epilogue=own, dtype=v.dtype), v, target)
+    seen = seen_by_kernels(problem.shape, target)
+    inner: Plan = v.make(ConvProblem(problem.operator, seen, v.precision, own, v.dtype), v, target)
     result = RESULT[problem.operator]
     before: list[KernelLaunch] = []
     after: list[KernelLaunch] = []
     workspaces, outputs, facts = dict(inner.workspaces), dict(inner.outputs), dict(inner.facts)
     renamed: dict[str, str] = {}
-    size = inner.outputs[result].size
+    outputs[result] = Buffer(problem.sizes(result), outputs[result].dtype)
+    size = outputs[result].size
     if wide:
         for name in OPERANDS[problem.operator]:
             renamed[name] = f"{name} in float32"

@@ -16,6 +16,9 @@ import numpy as np
 from alpha.errors import ShapeError
 
 
+MANY_CHANNELS = 8  # input channels; layers with fewer are computed by kernels of their own
+
+
 class Segment(NamedTuple):
     """Neighbouring output pixels of one axis that share one trimmed filter (forward).
 
@@ -80,6 +83,17 @@ class ConvShape:
     @functools.cached_property
     def Y(self) -> tuple[int, int, int, int]:
         return self.N, self.OH, self.OW, self.OC
+
+    @functools.cached_property
+    def as_product(self) -> ConvShape:
+        """The same arrays as images of one pixel, if the filter has one tap, stride 1 and no padding; or else itself.
+
+        It is then a matrix product of N IH IW rows, for which no tile ends at the border of an image. Kernels for few
+        channels keep the rows of images.
+        """
+        if (self.FH, self.FW, self.sh, self.sw, self.ph, self.pw) != (1, 1, 1, 1, 0, 0) or self.IC < MANY_CHANNELS:
+            return self
+        return ConvShape(self.N * self.IH * self.IW, 1, 1, self.IC, self.OC, 1, 1, 1, 1, 0, 0, 1, 1)
 
     @functools.cached_property
     def flops(self) -> int:

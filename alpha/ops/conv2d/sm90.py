@@ -57,7 +57,7 @@ def conv_v2(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         B = map_weight((tile.BK, 1, tile.BN, 1))
     residues = range(min(s.sw, s.FW))
     phases = tuple((r - s.pw) % s.sw for r in residues)
-    A = map_images("X", s.sw, phases, tuple(output.box(r) for r in residues))
+    A = map_images("X", s.X, s.sw, phases, tuple(output.box(r) for r in residues))
     product = _Gemm("conv_v2_sm90", tile, output, s, A, B, target, p.epilogue)
     return product.plan(v, {"Y": p.result}, prepare, workspaces)
 
@@ -79,7 +79,7 @@ def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     else:  # the tensor cores read W as it is, input channels contiguous
         B = map_weight((64, 1, 64, 1))
     residues = range(s.sw)
-    A = map_images("dY", 1, (0,) * s.sw, tuple(output.box(r) for r in residues))
+    A = map_images("dY", s.Y, 1, (0,) * s.sw, tuple(output.box(r) for r in residues))
     product = _Gemm("ks_deconv_sm90", tile, output, s, A, B, target, p.epilogue)
     return product.plan(v, {"dX": p.result}, prepare, workspaces)
 

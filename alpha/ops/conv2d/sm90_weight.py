@@ -42,8 +42,8 @@ def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         384,
         (
             Named("part"),
-            map_images(source, s.sw, tuple(range(s.sw)), (x_box,) * s.sw),
-            map_images("dY", 1, (0,), ((tile.a_channels, block.images, block.tile_ow, 1),)),
+            map_images(source, s.X, s.sw, tuple(range(s.sw)), (x_box,) * s.sw),
+            map_images("dY", s.Y, 1, (0,), ((tile.a_channels, block.images, block.tile_ow, 1),)),
             *ABSMAX,
             as_struct(s),
             GZ,

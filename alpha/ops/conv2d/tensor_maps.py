@@ -17,14 +17,17 @@ def _element(A: Array) -> str:
     return "float32" if A.dtype == np.float32 else "uint16"
 
 
-def map_images(name: str, step: int, phases: Box, boxes: tuple[Box, ...]) -> TensorMaps:
-    """Tensor maps of A ([terms,] N, H, W, C) as (C, N, W / step, H[, terms]), one for each phase of the columns.
+def map_images(name: str, shape: Box, step: int, phases: Box, boxes: tuple[Box, ...]) -> TensorMaps:
+    """Tensor maps of A ([terms,] *shape) as (C, N, W / step, H[, terms]), one for each phase of the columns.
 
     Phase p has the columns p, p + step, and so on.
+
+    Args:
+        shape: (N, H, W, C) as the kernel sees it; the array may have other axes with the same elements.
     """
+    N, H, W, C = shape
 
     def encode(A: Array) -> Iterator[TensorMap]:
-        N, H, W, C = A.shape[-4:]
         item = A.dtype.itemsize
         strides: Box = (H * W * C * item, step * C * item, W * C * item)
         terms: Box = A.shape[:-4]
@@ -34,7 +37,7 @@ def map_images(name: str, step: int, phases: Box, boxes: tuple[Box, ...]) -> Ten
             dims = (C, N, -(-(W - phase) // step), H, *terms)
             yield _element(A), A.address + phase * C * item, dims, strides, box
 
-    return TensorMaps(name, ("images", step, phases, boxes), encode)
+    return TensorMaps(name, ("images", shape, step, phases, boxes), encode)
 
 
 def map_filters(name: str, box: Box) -> TensorMaps:
