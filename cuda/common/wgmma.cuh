@@ -81,15 +81,16 @@ __device__ __forceinline__ void setmaxnreg_decrease() {
 #define ALPHA_D96 ALPHA_D80 ", " "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define ALPHA_D112 ALPHA_D96 ", " "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
 #define ALPHA_D128 ALPHA_D112 ", " "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define ALPHA_O4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define ALPHA_O16(i) ALPHA_O4(i), ALPHA_O4(i + 4), ALPHA_O4(i + 8), ALPHA_O4(i + 12)
-#define ALPHA_O32 ALPHA_O16(0), ALPHA_O16(16)
-#define ALPHA_O48 ALPHA_O32, ALPHA_O16(32)
-#define ALPHA_O64 ALPHA_O48, ALPHA_O16(48)
-#define ALPHA_O80 ALPHA_O64, ALPHA_O16(64)
-#define ALPHA_O96 ALPHA_O80, ALPHA_O16(80)
-#define ALPHA_O112 ALPHA_O96, ALPHA_O16(96)
-#define ALPHA_O128 ALPHA_O112, ALPHA_O16(112)
+#define ALPHA_FROM4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define ALPHA_FROM16(i) ALPHA_FROM4(i), ALPHA_FROM4(i + 4), ALPHA_FROM4(i + 8), ALPHA_FROM4(i + 12)
+#define ALPHA_O16 ALPHA_FROM16(0)
+#define ALPHA_O32 ALPHA_O16, ALPHA_FROM16(16)
+#define ALPHA_O48 ALPHA_O32, ALPHA_FROM16(32)
+#define ALPHA_O64 ALPHA_O48, ALPHA_FROM16(48)
+#define ALPHA_O80 ALPHA_O64, ALPHA_FROM16(64)
+#define ALPHA_O96 ALPHA_O80, ALPHA_FROM16(80)
+#define ALPHA_O112 ALPHA_O96, ALPHA_FROM16(96)
+#define ALPHA_O128 ALPHA_O112, ALPHA_FROM16(112)
 
 #define ALPHA_WGMMA_TEXT(shape, types, R, operands, scale, suffix)                                                     \
   "{ .reg .pred p; setp.ne.b32 p, %" #scale ", 0; wgmma.mma_async.sync.aligned." shape "." types " {" ALPHA_D##R "}, " \
@@ -130,6 +131,7 @@ __device__ __forceinline__ void setmaxnreg_decrease() {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale), "n"(b_transposed));             \
   }
 
+ALPHA_WGMMA(32, 16, 16, 17, 18, 19, 20, 21, 22)
 ALPHA_WGMMA(64, 32, 32, 33, 34, 35, 36, 37, 38)
 ALPHA_WGMMA(96, 48, 48, 49, 50, 51, 52, 53, 54)
 ALPHA_WGMMA(128, 64, 64, 65, 66, 67, 68, 69, 70)

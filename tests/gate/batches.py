@@ -25,7 +25,7 @@ from pathlib import Path
 
 from alpha import config
 from alpha.errors import CompileError
-from alpha.runtime.cuda.cache import source_root
+from alpha.runtime.cuda.cache import one_builder, source_root
 from alpha.runtime.cuda.compile import nvcc_compiler
 from alpha.runtime.cuda.emulated_compiler import arch_number, entries, find_compiler
 
@@ -60,7 +60,8 @@ class Text:
 def logs(nvcc: Path, arch: str, units: Iterable[Unit]) -> dict[Unit, str]:
     """What nvcc prints of each unit; `CompileError` of the first that it refuses."""
     identity = nvcc_compiler(nvcc, arch).identity
-    with ThreadPoolExecutor(os.cpu_count()) as pool, _system_headers() as folder:
+    lock = config.cache_dir() / "reports" / f"{arch}.lock"  # another process waits, and then finds the reports
+    with one_builder(lock), ThreadPoolExecutor(os.cpu_count()) as pool, _system_headers() as folder:
         texts = list(pool.map(lambda unit: preprocess(unit, arch, folder), sorted(set(units))))
         places = {text.unit: _place(identity, text) for text in texts}
         found = {unit: place.read_text() for unit, place in places.items() if place.is_file()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ import test_conv2d  # noqa: E402
 import test_primitives  # noqa: E402
 
 GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for as sm_90a
+EXPRESSION = "-DALPHA_EXPRESSION="  # of a kernel that computes any elementwise expression
 TURNS = ("sm_86", "sm_89", "sm_100", "sm_120")  # they run what sm_80 runs, by the same code
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
 TURN = 24  # of the small shapes, each of Hopper's rows compiles one of so many
@@ -81,12 +83,21 @@ def record(arch: str) -> dict[Launch, int]:
 
 
 def in_turn(arch: str) -> dict[Launch, int]:
-    """What is compiled for an architecture: each of TURNS compiles an eighth of what it shares with sm_80."""
+    """What is compiled for an architecture.
+
+    Each of TURNS compiles an eighth of what it shares with sm_80. The others share the kernels of elementwise
+    expressions, which have no code of any architecture's own: each expression is compiled for one of them.
+    """
     found = record(arch)
-    if arch not in TURNS:
-        return found
-    shared = sorted({launch.unit for launch in found} & {launch.unit for launch in record("sm_80")})
-    left = set(shared) - set(shared[TURNS.index(arch) :: 2 * len(TURNS)])
+    units = {launch.unit for launch in found}
+    if arch in TURNS:
+        shared = units & {launch.unit for launch in record("sm_80")}
+        number, turns = TURNS.index(arch), 2 * len(TURNS)
+    else:
+        shared = {unit for unit in units if any(option.startswith(EXPRESSION) for option in unit[1])}
+        others = [other for other in GPUS if other not in TURNS]
+        number, turns = others.index(arch), len(others)
+    left = shared - {unit for unit in shared if zlib.crc32(repr(unit).encode()) % turns == number}
     return {launch: registers for launch, registers in found.items() if launch.unit not in left}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import batches
-from launches import Launch, record
+from launches import EXPRESSION, Launch, record
 
 from alpha.runtime.cuda.compile import find_nvcc, nvcc_version
 
@@ -22,7 +22,7 @@ NVCC = find_nvcc()
 PAGE = Path(__file__).parents[2] / "docs" / "kernels" / "resources.md"
 SHOWN = ("sm_75", "sm_80", "sm_90a")
 COMMAND = "python tests/gate/resources.py"
-ELEMENTWISE, LISTED = "-DALPHA_EXPRESSION=", "-DALPHA_EXPRESSION=a + b"  # a new expression is no new kernel
+LISTED = f"{EXPRESSION}a + b"  # a new expression is no new kernel
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ _HEAD = f"| kernel | configurations | threads | shared | {_OF_ARCHITECTURES} |"
 
 def _configurations(arch: str) -> dict[tuple[str, str], dict[tuple[str, ...], Configuration]]:
     """Of each kernel (file, entry), by the options of the compiler."""
-    launches = [x for x in record(arch) if LISTED in x.options or not any(o.startswith(ELEMENTWISE) for o in x.options)]
+    launches = [x for x in record(arch) if LISTED in x.options or not any(o.startswith(EXPRESSION) for o in x.options)]
     reports = compile_all(arch, launches)
     kernels: dict[tuple[str, str], dict[tuple[str, ...], Configuration]] = defaultdict(dict)
     for launch in sorted(launches, key=lambda x: (x.shared_bytes, x.threads)):  # the largest one stays

@@ -85,6 +85,12 @@ def test_kernels_fit(arch: str) -> None:
     assert not found, "\n" + "\n".join(found)
 
 
+@pytest.mark.gate
+def test_every_launch_is_compiled_for_some_architecture() -> None:
+    compiled = {launch.unit for arch in GPUS for launch in launches.in_turn(arch)}
+    assert {launch.unit for arch in GPUS for launch in launches.record(arch)} == compiled
+
+
 @needs_nvcc
 @pytest.mark.gate
 def test_kernels_of_rare_arrays_fit() -> None:

@@ -2,15 +2,22 @@
 
 `of(row)` gives the shapes on which a kernel configuration is tried: one or two drawn shapes, each also with its rows
 and columns exchanged. The draw is seeded by the row's name. Every shape is `irregular`, and together the shapes have
-every property of `wanted(row)`: the edges of the row's tiles, strides, paddings and paths through its kernel.
+all of the row's checklist (`properties`): the edges of its tiles, strides, paddings and paths through its kernel.
+
+Drawing takes minutes for all rows, so the shapes are kept in tests/golden/conv2d_geometry.json. A row that is not
+there, or whose shapes lack something of its checklist, draws its shapes again; `python tests/ops/conv2d_geometry.py`
+keeps them.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import math
 import random
 import zlib
+from dataclasses import astuple
+from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +30,8 @@ from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
 from alpha.runtime.cuda.driver_dry import DryDevice
 
+FILE = Path(__file__).parents[1] / "golden" / "conv2d_geometry.json"
+LONGEST = 7  # row of a filter, for Sk-dilated on Hopper
 FIRST_DRAWS, MORE_DRAWS = 60, 800  # of one shape, of which the best is taken
 STRIDES = ((1, 2), (1, 3), (2, 3))
 
@@ -98,6 +107,8 @@ def _of_output_pixels(row: Configuration, s: ConvShape) -> dict[str, bool]:
         "images off the tile": _off(s.N, output.images),
         "steps of K off the channels": _off(K, tile.BK),
         "output channels off the tile": _off(GN, tile.BN),
+        "output channels off 16 bytes": macros["RAGGED"] == "1",
+        "fewer instructions in the last step": macros["LAST_STEPS"] != "4",
         "an input-row tile that taps share": output.tile_iw > output.tile_ow,
         "split-K": macros["SPLIT_K"] == "1",
         "no split-K": macros["SPLIT_K"] == "0",
@@ -108,7 +119,7 @@ def _of_output_pixels(row: Configuration, s: ConvShape) -> dict[str, bool]:
 def _of_taps(row: Configuration, s: ConvShape) -> dict[str, bool]:
     """Hopper's Sk-dilated: tile_ow output pixels x images per step, several taps of a filter row, tiles of channels."""
     block = sm90_weight_tiles.weight_tile(s, Tile.of(row))
-    most = max(sm90_weight_tiles.weight_tile(_wide(s, n), Tile.of(row)).taps for n in (5, 7))
+    most = max(sm90_weight_tiles.weight_tile(_wide(s, n), Tile.of(row)).taps for n in (5, LONGEST))
     found = {
         "images off the step": _off(s.N, block.images),
         "tiles off the map row": block.tile_ow > 1 and s.OW % block.tile_ow != 0,
@@ -116,8 +127,9 @@ def _of_taps(row: Configuration, s: ConvShape) -> dict[str, bool]:
         "output channels off the tile": _off(s.OC, block.tile.BM),
         "several steps": block.steps > 2 * block.stages(),
     }
-    if most > 1:
+    if 1 < most < LONGEST:
         found["taps off the filter row"] = block.taps > 1 and _off(s.FW, block.taps)
+    if most > 1:
         found["several input-row tiles"] = block.num_input_tiles > 1
     return found
 
@@ -232,6 +244,7 @@ def _channels(row: Configuration, rng: random.Random) -> tuple[int, int]:
         if rng.random() < 0.6:  # one tile of output channels, so that many output pixels are cheap
             GN = 8 * rng.randint(1, 3)
             K = rng.choice((K, 16))
+        GN -= rng.choice((0, 0, 3, 4))
     K += 8 * (K == GN)
     return (K, GN) if row.operator == FORWARD else (GN, K)
 
@@ -239,7 +252,7 @@ def _channels(row: Configuration, rng: random.Random) -> tuple[int, int]:
 def _draw(row: Configuration, rng: random.Random) -> ConvShape:
     """A shape whose rows are long or whose columns are."""
     first_layer, hopper = row.name.startswith("direct"), is_hopper(row)
-    F = rng.sample(range(1, 8 if hopper and row.operator == WEIGHT and row.tile["BN"] < 256 else 5), 2)
+    F = rng.sample(range(1, LONGEST + 1 if hopper and row.operator == WEIGHT and row.tile["BN"] < 256 else 5), 2)
     if row.name.startswith("direct_weight"):
         F = rng.sample(range(2, 6), 2)
     s = list(rng.choice(STRIDES))
@@ -335,8 +348,18 @@ def _first_taps(row: Configuration) -> tuple[ConvShape, ...]:
 
 
 @functools.cache
+def _kept() -> dict[str, list[list[int]]]:
+    """By the row's name: the fields of each of its shapes."""
+    kept: dict[str, list[list[int]]] = json.loads(FILE.read_text())
+    return kept
+
+
+@functools.cache
 def _of(name: str) -> tuple[ConvShape, ...]:
     row = next(v for v in CONFIGURATIONS if v.name == name)
+    kept = tuple(ConvShape(*fields) for fields in _kept().get(name, ()))
+    if kept and all(irregular(s) for s in kept) and not missing(row, kept):
+        return kept
     for seed in range(8):
         rng = random.Random(zlib.crc32(f"{name} {seed}".encode()))
         shapes = _pair(row, rng, None)
@@ -345,3 +368,9 @@ def _of(name: str) -> tuple[ConvShape, ...]:
         if not missing(row, shapes):
             return shapes
     raise AssertionError(f"{name}: no shapes were drawn that have all of its checklist")
+
+
+if __name__ == "__main__":
+    drawn = {v.name: [list(astuple(s)) for s in _of(v.name)] for v in CONFIGURATIONS if v.device == "cuda"}
+    lines = ",\n".join(f'"{name}": {json.dumps(shapes)}' for name, shapes in drawn.items())
+    FILE.write_text(f"{{\n{lines}\n}}\n")

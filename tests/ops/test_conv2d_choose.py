@@ -124,7 +124,8 @@ def check(arch: str, operator: str, s: ConvShape, precision: str, launch: Launch
         assert s.IC * item % 16 == s.OC * item % 16 == 0, where
     if launch.entry in SM90:
         assert capability == (9, 0), where
-        assert s.IC % 8 == s.OC % 8 == 0, where
+        read = {FORWARD: [s.IC], INPUT: [s.OC], WEIGHT: [s.IC, s.OC]}[operator]
+        assert all(channels % 8 == 0 for channels in read), where
         assert s.sw <= s.IW, where  # each phase of the columns has one
         stages = [int(n) for name, n in launch.macros.items() if name in ("STAGES", "A_STAGES", "B_STAGES")]
         assert min(stages) >= 2, where

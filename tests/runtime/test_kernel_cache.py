@@ -268,11 +268,11 @@ def test_who_builds_holds_up_the_others(folder: Path) -> None:
     lock, entered = folder / "lock", threading.Event()
 
     def second() -> None:
-        with cache._one_builder(lock):
+        with cache.one_builder(lock):
             entered.set()
 
     thread = threading.Thread(target=second)
-    with cache._one_builder(lock):
+    with cache.one_builder(lock):
         thread.start()
         assert not entered.wait(0.2)
     assert entered.wait(10)

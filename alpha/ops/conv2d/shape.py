@@ -15,7 +15,6 @@ import numpy as np
 
 from alpha.errors import ShapeError
 
-
 MANY_CHANNELS = 8  # input channels; layers with fewer are computed by kernels of their own
 
 

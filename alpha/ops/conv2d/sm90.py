@@ -72,7 +72,7 @@ def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         terms, workspaces["P"] = filter_terms("split_filter_terms", s, (s.IC, s.OC), tile.math.terms)
         prepare = (terms,)
         B = map_filters("P", (64, 1, tile.BN, tile.math.terms))
-    elif tile.math is MathMode.TF32:
+    elif tile.math is MathMode.TF32 or not _reads_weight(s, tile):
         split, workspaces["C"] = split_filter(p)
         prepare = (split,)
         B = map_filters("C", (tile.BK, 1, tile.BN, 1))
@@ -82,6 +82,11 @@ def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     A = map_images("dY", s.Y, 1, (0,) * s.sw, tuple(output.box(r) for r in residues))
     product = _Gemm("ks_deconv_sm90", tile, output, s, A, B, target, p.epilogue)
     return product.plan(v, {"dX": p.result}, prepare, workspaces)
+
+
+def _reads_weight(s: ConvShape, tile: Tile) -> bool:
+    """KS-deconv in bfloat16: True if the tensor cores can read W as it is, in boxes of 64 input channels."""
+    return tile.math is MathMode.BF16 and tile.BN % 64 == 0 and s.IC % 8 == 0
 
 
 class _Gemm:
@@ -101,11 +106,11 @@ class _Gemm:
         self.entry, self.output, self.s, self.A, self.B = entry, output, s, A, B
         self.epilogue = epilogue
         self.forward = entry == "conv_v2_sm90"
-        self.GN, K = (s.OC, s.IC) if self.forward else (s.IC, s.OC)
+        self.GN, self.K = (s.OC, s.IC) if self.forward else (s.IC, s.OC)
         self.num_sms = target.num_sms
         self.across = -(-self.GN // tile.BN)  # tiles of output channels
         self.tiles_per_work_tile = -(-s.N * output.tile_ow // tile.BM) * self.across
-        self.schedule = sm90_tiles.tile_schedule(output, K, self.tiles_per_work_tile, self.num_sms)
+        self.schedule = sm90_tiles.tile_schedule(output, self.K, self.tiles_per_work_tile, self.num_sms)
         self.workspace_slots = sum(work.num_splits > 1 for work in self.schedule)  # of partial sums
         self.tiles = len(self.schedule) * self.tiles_per_work_tile
         # Without room for them no statistics are computed. Nor are they if too many SMs would be idle, as a block keeps
@@ -186,7 +191,9 @@ class _Gemm:
                 "TILE_IW": self.output.tile_iw,
                 "A_STAGES": self.a_stages,
                 "B_STAGES": self.b_stages,
-                "B_MN": int(tile.math is MathMode.BF16 and not self.forward),
+                "B_MN": int(not self.forward and _reads_weight(self.s, tile)),
+                "LAST_STEPS": tile.last_instructions(self.K),
+                "RAGGED": int(self.GN % 8 > 0),
                 "EPILOGUE": int(self.epilogue.changes_results),
                 "SPLIT_K": int(self.workspace_slots > 0),
                 "STATISTICS": int(self.statistics),

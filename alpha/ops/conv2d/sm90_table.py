@@ -6,6 +6,7 @@ The thresholds come from a sweep on an H200 (docs/benchmarks.md).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,15 +19,20 @@ from alpha.ops.conv2d.shape import ConvShape
 REGISTERS = 168  # per thread, at the launch of 384 threads; consumers then take 240
 
 
-def _supports(s: ConvShape, target: Target) -> bool:
-    """True if the GPU has wgmma and TMA, and rows of channels are whole 16 bytes, also as fp16 terms."""
-    aligned = s.IC % 8 == 0 and s.OC % 8 == 0
-    return target.compute_capability == (9, 0) and aligned and s.sw <= s.IW
+def _supports(operator: str) -> Condition:
+    """True if the GPU has wgmma and TMA, and rows of channels that TMA reads are whole 16 bytes, also as fp16 terms."""
+    read = {FORWARD: ("IC",), INPUT: ("OC",), WEIGHT: ("IC", "OC")}[operator]
+
+    def supports(s: ConvShape, target: Target) -> bool:
+        aligned = all(getattr(s, channels) % 8 == 0 for channels in read)
+        return target.compute_capability == (9, 0) and aligned and s.sw <= s.IW
+
+    return supports
 
 
 def _fills(s: ConvShape, target: Target) -> bool:
-    """True if there is work for tiles of 128 rows (output pixels x images) and steps of 64 channels, or at least 32."""
-    return s.N * s.OW >= 64 and min(s.IC, s.OC) >= 32
+    """True if there is work for tiles of 128 rows (output pixels x images) and steps of 64 channels, or at least 16."""
+    return s.N * s.OW >= 64 and max(s.IC, s.OC) >= 16
 
 
 def _taps_a_position(s: ConvShape) -> float:
@@ -65,7 +71,23 @@ def _enough_cut(operator: str, BM: int, BN: int, steps: int) -> Condition:
 
 def _filled(operator: str, s: ConvShape, BN: int) -> bool:
     channels = s.OC if operator == FORWARD else s.IC
-    return channels >= 0.8 * -(-channels // BN) * BN
+    return channels >= 0.8 * _padded(operator, s, BN)
+
+
+def _padded(operator: str, s: ConvShape, BN: int) -> int:
+    """Channels of the result, rounded up to whole tiles."""
+    channels = s.OC if operator == FORWARD else s.IC
+    return -(-channels // BN) * BN
+
+
+def _fits_best(operator: str, BN: int) -> Condition:
+    """True if tiles of BN channels compute fewer channels that do not exist than tiles of 64, 128 and 256."""
+
+    def preferred(s: ConvShape, target: Target) -> bool:
+        others = [other for other in (64, 128, 256) if other >= BN or BN < 128]
+        return all(_padded(operator, s, BN) < _padded(operator, s, other) for other in others)
+
+    return preferred
 
 
 def _uneven(s: ConvShape, target: Target) -> bool:
@@ -113,7 +135,7 @@ def _configure(
         "cuda",
         make,
         reason or f"Hopper, trimmed; a tile of {tile.BM} x {tile.BN}",
-        supports=_supports,
+        supports=_supports(operator),
         preferred=preferred,
         tile=macros,
         math=math,
@@ -139,10 +161,18 @@ def _position_rows(operator: str) -> tuple[Configuration, ...]:
     def cut(BM: int, BN: int, steps: int, *more: Condition) -> Condition:
         return _all_of(_enough_cut(operator, BM, BN, steps), *more)
 
-    reused, narrow = _reused(operator), _narrow(operator)
+    reused, narrow, fits = _reused(operator), _narrow(operator), functools.partial(_fits_best, operator)
     # per SM; with one block instead of two, forward is up to 5 % faster and dX up to 29 % slower
     blocks = 1 if operator == FORWARD else 2
     return (
+        _configure(operator, MathMode.BF16, _Tile(128, 32, 2), preferred=_all_of(fits(32))),
+        _configure(operator, MathMode.BF16, _Tile(128, 96, blocks), preferred=_all_of(fits(96))),
+        _configure(operator, MathMode.BF16, _Tile(128, 192), preferred=enough(128, 192, fits(192))),
+        _configure(operator, MathMode.TF32, _Tile(128, 32, 2), preferred=_all_of(fits(32))),
+        _configure(operator, MathMode.TF32, _Tile(128, 96), preferred=_all_of(fits(96))),
+        _configure(operator, MathMode.TF32, _Tile(128, 192), preferred=enough(128, 192, fits(192))),
+        _configure(operator, MathMode.FP16X3, _Tile(128, 32), preferred=_all_of(fits(32))),
+        _configure(operator, MathMode.FP16X3, _Tile(128, 96), preferred=_all_of(fits(96))),
         _configure(operator, MathMode.BF16, _Tile(128, 256), preferred=cut(128, 256, 3000)),
         _configure(operator, MathMode.BF16, _Tile(256, 128), preferred=enough(256, 128)),
         _configure(operator, MathMode.BF16, _Tile(128, 128, blocks), preferred=enough(128, 128)),
@@ -193,6 +223,15 @@ def _long_rows(s: ConvShape, target: Target) -> bool:
 
 
 WEIGHT_ROWS = (
+    *(
+        _configure(WEIGHT, math, _Tile(64, 32), preferred=_all_of(_few_filters, _fits_best(WEIGHT, 32)), reason=_TURNS)
+        for math in (MathMode.BF16, MathMode.FP16, MathMode.FP16X3)
+    ),
+    *(
+        _configure(WEIGHT, math, _Tile(128, BN), preferred=_all_of(_fits_best(WEIGHT, BN)))
+        for math in (MathMode.BF16, MathMode.FP16, MathMode.FP16X3)
+        for BN in (32, 96)
+    ),
     _configure(WEIGHT, MathMode.BF16, _Tile(64, 64), preferred=_few_filters, reason=_TURNS),
     _configure(WEIGHT, MathMode.BF16, _Tile(128, 128), preferred=_all_of(_long_rows)),
     _configure(

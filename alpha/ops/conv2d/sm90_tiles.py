@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 SHARED_BYTES = 232448 - 1024 - 256  # of a block, without the alignment of its tiles and its barriers
 L2_BYTES_PER_CYCLE = 32  # of one SM, while all of them read
+SHARED_BYTES_PER_CYCLE = 128  # that the tensor cores read
+STEP_BYTES = 128  # of K, in a row of a tile
+INSTRUCTIONS = 4  # of wgmma per step and term
 MAX_STAGES = 8
 BLOCK_CYCLES = 4000  # for the beginning and the end of a block
 MAX_SPLITS = 4  # of the K of one tile
@@ -69,9 +72,18 @@ class Tile(NamedTuple):
 
     @property
     def cycles(self) -> float:
-        """Cycles of the tensor cores for one step."""
+        """Cycles of the tensor cores for one step: of the products, or of reading A, and B for each 64 rows of A."""
         products = 3 if self.math.terms == 2 else 1
-        return self.BM * self.BN * self.BK * products / (1024 if self.math is MathMode.TF32 else 2048)
+        computed = self.BM * self.BN * self.BK * products / (1024 if self.math is MathMode.TF32 else 2048)
+        return max(computed, self.BM * (1 + self.BN / 64) * STEP_BYTES / SHARED_BYTES_PER_CYCLE)
+
+    def instructions(self, K: int) -> int:
+        """The instructions per term that K elements need: 4 for each whole BK."""
+        return -(-K * INSTRUCTIONS // self.BK)
+
+    def last_instructions(self, K: int) -> int:
+        """The instructions that the last BK of K needs."""
+        return (self.instructions(K) - 1) % INSTRUCTIONS + 1
 
 
 def _shared_bytes(blocks: int) -> int:
@@ -121,10 +133,11 @@ class OutputTiles:
         """The number of input-row tiles for a filter row, of which `width` taps are needed."""
         return min(width, self.step) if self.tile_iw > self.tile_ow else width
 
-    def cycles(self, taps: int, input_tiles: int) -> float:
-        """Cycles of a tile for BK of K: of the slower of tensor cores and L2 cache, and a part of the other's."""
-        products = taps * self.tile.cycles
-        drawn = (input_tiles * self.a_bytes + taps * self.tile.b_bytes) / L2_BYTES_PER_CYCLE
+    def cycles(self, taps: int, input_tiles: int, K: int) -> float:
+        """Cycles of a tile: of the slower of tensor cores and L2 cache, and a part of the other's."""
+        products = taps * self.tile.cycles * self.tile.instructions(K) / INSTRUCTIONS
+        steps = -(-K // self.tile.BK)
+        drawn = steps * (input_tiles * self.a_bytes + taps * self.tile.b_bytes) / L2_BYTES_PER_CYCLE
         return max(products, drawn) + min(products, drawn) / 4
 
     def stages(self, blocks: int, reserved: int = 0) -> tuple[int, int]:
@@ -145,7 +158,7 @@ class OutputTiles:
 
     def cost(self, images: int) -> float:
         """Cycles of one filter row of a map, for BK of K, added up over all blocks."""
-        cycles = self.cycles(sum(self.widths), sum(map(self.input_tiles, self.widths)))
+        cycles = self.cycles(sum(self.widths), sum(map(self.input_tiles, self.widths)), self.tile.BK)
         return cycles * -(-images * self.tile_ow // self.tile.BM)
 
 
@@ -174,7 +187,7 @@ def tile_schedule(output: OutputTiles, K: int, copies: int, num_sms: int) -> tup
     for y, rows in enumerate(output.rows):
         for x, width in zip(output.starts, output.widths, strict=True):
             input_tiles = rows * output.input_tiles(width)
-            cycles = output.cycles(rows * width, input_tiles) * across
+            cycles = output.cycles(rows * width, input_tiles, K)
             found.append((cycles, input_tiles * across, y * output.columns + x))
     found.sort(key=lambda tile: -tile[0])
     result, slot = [], 0

@@ -32,7 +32,7 @@ class WeightTile:
     @property
     def stage_bytes(self) -> int:
         width = 2 if self.tile.converts else self.tile.math.terms  # rows of 128 bytes per pixel of X and 64 channels
-        X = self.num_input_tiles * self.tile_iw * self.images * self.tile.BN // 64 * width
+        X = self.num_input_tiles * self.tile_iw * self.images * -(-self.tile.BN // 64) * width
         return (64 * self.tile.BM // self.tile.a_channels + X) * 128
 
     def stages(self) -> int:
@@ -44,7 +44,7 @@ class WeightTile:
         products, read = self.taps * self.tile.cycles, self.stage_bytes / L2_BYTES_PER_CYCLE
         converted = 0.0
         if self.tile.converts:
-            rows = self.tile.BN // 64 * self.num_input_tiles * self.tile_iw * self.images
+            rows = -(-self.tile.BN // 64) * self.num_input_tiles * self.tile_iw * self.images
             converted = rows * TRANSFORM_CYCLES[self.tile.math.terms]
         return max(products, read, converted, (products + read + converted) / self.stages())
 

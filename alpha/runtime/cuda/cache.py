@@ -97,7 +97,7 @@ def compile_cached(compiler: Compiler, source: Path, options: Sequence[str], roo
     artefact = _find(_cache() / name, compiler.suffix)
     if artefact is not None:
         return artefact
-    with _one_builder(_cache() / f".lock-{name}"):
+    with one_builder(_cache() / f".lock-{name}"):
         return _find(_cache() / name, compiler.suffix) or _build(compiler, source, options, name)
 
 
@@ -190,7 +190,7 @@ def _artefact_name(content: bytes, suffix: str) -> str:
 
 
 @contextmanager
-def _one_builder(lock: Path) -> Iterator[None]:
+def one_builder(lock: Path) -> Iterator[None]:
     """Other processes that want the same artefact wait; if a file cannot be locked here, each process builds its own.
 
     The system releases the lock of a process that is killed.

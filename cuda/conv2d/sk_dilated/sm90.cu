@@ -15,7 +15,7 @@
 // sums are added in shared memory.
 // Block: two consumer warpgroups and one more, whose first warp is the producer, with one working thread, and whose other warps
 // are the transform warps.
-// Macros: BM 64 | 128, BN 64 | 128 | 256, TAPS, TILE_OW 1 | 2 | 4 | 8, TILE_IW = TILE_OW + ceil(TAPS / sw) - 1,
+// Macros: BM 64 | 128, BN (multiples of 32 up to 256), TAPS, TILE_OW 1 | 2 | 4 | 8, TILE_IW = TILE_OW + ceil(TAPS / sw) - 1,
 // NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1.
 // Shared memory: 1024 + STAGES STAGE bytes. Needs sm_90a, OC % 8 == 0, IC % 8 == 0.
 #include "common/barrier.cuh"
@@ -52,7 +52,7 @@ __device__ __forceinline__ void produce(const TensorMap* X, const TensorMap* dY,
     for (int q = 0; q < NUM_INPUT_TILES; q++) {
       const int iw = w * s.sw + fw + q - s.pw, phase = (iw % s.sw + s.sw) % s.sw, x = (iw - phase) / s.sw;
 #pragma unroll
-      for (int b = 0; b < BN / 64; b++) {
+      for (int b = 0; b < BLOCKS_OF_X; b++) {
         const uint32_t box = tile + A_BYTES + b * BLOCK + q * B_BOX;
         const int channel = ic0 + b * 64, ih = h * s.sh + fh - s.ph;
 #pragma unroll

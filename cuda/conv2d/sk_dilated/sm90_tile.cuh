@@ -16,7 +16,8 @@ constexpr int CHANNELS = MATH == BF16 ? 64 : 32;                  // of dY in 12
 constexpr int A_BOX = BK * 128, A_BYTES = BM / CHANNELS * A_BOX;  // dY
 // X: a term consists of BLOCKs of 64 channels of 16 bits. Floats fill two terms: channels 0 .. 31 of each 64 lie in the first,
 // 32 .. 63 in the second.
-constexpr int B_BOX = TILE_IW * IMAGES * 128, BLOCK = NUM_INPUT_TILES * B_BOX, TERM_BYTES = BN / 64 * BLOCK;
+constexpr int B_BOX = TILE_IW * IMAGES * 128, BLOCK = NUM_INPUT_TILES * B_BOX, BLOCKS_OF_X = (BN + 63) / 64,
+              TERM_BYTES = BLOCKS_OF_X * BLOCK;
 constexpr int STAGE = A_BYTES + (CONVERTS ? 2 : TERMS) * TERM_BYTES;
 // Transform warps that write two terms need more than 24 registers per thread; the three warpgroups share 3 x 168.
 constexpr int TRANSFORM_WARPS = 3, CONSUMER_REGISTERS = CONVERTS && TERMS == 2 ? 232 : 240,

@@ -21,12 +21,21 @@ struct Epilogue {
     for (int i = 0; i < 2; i++) {
       if (IS_FP16) sum[i] = unscale(sum[i]);
       if (!ALPHA_EPILOGUE) continue;
-      if (p.bias != nullptr && column < columns) sum[i] += p.bias[hide_from_optimizer(j0 + column + i)];
+      if (p.bias != nullptr && (RAGGED ? column + i : column) < columns)
+        sum[i] += p.bias[hide_from_optimizer(j0 + column + i)];
       sum[i] = sum[i] > 0 ? sum[i] : p.slope * sum[i];
     }
     return make_float2(sum[0], sum[1]);
   }
 };
+
+// A result as it is stored.
+__device__ __forceinline__ Output narrowed(float y) {
+  if constexpr (MATH == BF16)
+    return uint16_t(narrow_pair(y, 0.f));
+  else
+    return y;
+}
 
 // Applies the epilogue to 64 rows of a warpgroup and stores them at row_of(row), unless that is null.
 template <class RowOf>
@@ -37,7 +46,15 @@ __device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProble
   for (int h = 0; h < 2; h++) {
     Output* c = row_of(thread % 128 / 32 * 16 + g + 8 * h);
     auto pair = [&](int j) { return epilogue(&sum[j * 4 + h * 2], j * 8 + t * 2); };  // of the j-th 8 columns
-    if constexpr (MATH == BF16) {
+    if constexpr (RAGGED) {
+#pragma unroll
+      for (int j = 0; j < BN / 8; j++) {
+        const float2 y = pair(j);
+        const int column = j * 8 + t * 2;
+        if (c != nullptr && column < columns) c[column] = narrowed(y.x);
+        if (c != nullptr && column + 1 < columns) c[column + 1] = narrowed(y.y);
+      }
+    } else if constexpr (MATH == BF16) {
 #pragma unroll
       for (int j = 0; j < BN / 8; j += 4) {  // four threads exchange pairs: each gets 8 columns
         uint32_t v[4];

@@ -9,9 +9,10 @@
 // rows further. With a halo (TILE_IW > TILE_OW) a pixel is loaded once per filter row, not once per tap. The filter is trimmed
 // to the taps that any of the output pixels needs; with TILE_OW = 1 that is the paper's tile. TMA gives zeros outside of the map.
 //
-// Macros: BM 128 | 256, BN 64 | 128 | 256, TILE_OW, TILE_IW (TILE_OW, or TILE_OW + the taps of a filter row that share an
-// input-row tile - 1), A_STAGES, B_STAGES, BLOCKS (per SM, 1 | 2), EPILOGUE, SPLIT_K (1: K of some tiles is split), STATISTICS
-// (1: also the channel statistics of C), and MATH:
+// Macros: BM 128 | 256, BN (multiples of 32 up to 256), TILE_OW, TILE_IW (TILE_OW, or TILE_OW + the taps of a filter row that
+// share an input-row tile - 1), A_STAGES, B_STAGES, BLOCKS (per SM, 1 | 2), EPILOGUE, SPLIT_K (1: K of some tiles is split),
+// STATISTICS (1: also the channel statistics of C), LAST_STEPS (1 to 4: the instructions that the last BK of K needs), RAGGED
+// (1: GN is no multiple of 8), and MATH:
 //   FP16X3  A floats, split in registers into two scaled fp16 terms; B in two fp16 terms (prepare/filter_terms.cu). The products
 //           hi hi + hi lo + lo hi have 22 bits; those of each 64 of K are summed apart and promoted to float32: "float32"
 //   FP16    one term of each, hi hi, 11 bits: "tf32"
@@ -19,7 +20,7 @@
 //   BF16    A, B and C bfloat16; with B_MN 1 the output channels of B are contiguous
 // Block: two consumer warpgroups of BM / 2 rows and a producer, of which one thread works.
 // Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES 128 + B_STAGES B_BYTES; with STATISTICS also a static 68 BN + 1024.
-// Needs sm_90a; rows of A, B and C of whole 16 bytes.
+// Needs sm_90a; rows of A and B of whole 16 bytes; rows of C of whole 16 bytes, but with RAGGED 1.
 #pragma once
 #include "conv2d/sm90/statistics.cuh"
 #include "conv2d/sm90/products.cuh"
@@ -67,10 +68,19 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
         const uint32_t rows = input_tile + (t * IMAGES + first_row) * 128, tile = Bs.consumer_wait(b);
         if (IS_FP16) {
 #pragma unroll
-          for (int m = 0; m < MI; m++) multiply_fp16_terms(sum[m], rows + m * 64 * 128, tile, scale);
+          for (int m = 0; m < MI; m++) {
+            const uint32_t a_rows = rows + m * 64 * 128;
+            if (LAST_STEPS < STEPS && k + BK > p.K)
+              multiply_fp16_terms<LAST_STEPS>(sum[m], a_rows, tile, scale);
+            else
+              multiply_fp16_terms<STEPS>(sum[m], a_rows, tile, scale);
+          }
           Bs.consumer_release(b);
         } else {
-          start_products(sum, rows, tile);
+          if (LAST_STEPS < STEPS && k + BK > p.K)
+            start_products<LAST_STEPS>(sum, rows, tile);
+          else
+            start_products<STEPS>(sum, rows, tile);
           wgmma_wait<1>();  // the products of the tap before are done
           if (b == first_b) continue;
           Bs.consumer_release(b - 1);

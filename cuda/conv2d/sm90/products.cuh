@@ -22,12 +22,14 @@ __device__ __forceinline__ void load_fp16_terms(uint32_t rows, int k, float scal
   }
 }
 
-// Computes the products of one tap for 64 rows of a warpgroup, from `rows` of A on. They are done when it returns.
+// Computes the products of one tap for 64 rows of a warpgroup, from `rows` of A on, in COUNT instructions per term. They are done
+// when it returns.
+template <int COUNT>
 __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[R], uint32_t rows, uint32_t b, float scale) {
   float block[R];
-  uint32_t hi[STEPS][4], lo[STEPS][4];
+  uint32_t hi[COUNT][4], lo[COUNT][4];
 #pragma unroll
-  for (int k = 0; k < STEPS; k++) {
+  for (int k = 0; k < COUNT; k++) {
     load_fp16_terms(rows + threadIdx.x % 128 / 32 * 16 * 128, k, scale, hi[k],
                     lo[k]);  // the last products are under way
     wgmma_fence();
@@ -50,10 +52,11 @@ __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[R], uint32_t ro
 
 // Starts the products of one tap for all rows of a warpgroup, with operands that the tensor cores read from shared memory. They
 // are under way when it returns.
+template <int COUNT>
 __device__ __forceinline__ void start_products(float (&sum)[MI][R], uint32_t rows, uint32_t b) {
   wgmma_fence();
 #pragma unroll
-  for (int k = 0; k < STEPS; k++)
+  for (int k = 0; k < COUNT; k++)
 #pragma unroll
     for (int m = 0; m < MI; m++) {
       const uint64_t a_tile = wgmma_k_major(rows + m * 64 * 128 + k * 32);

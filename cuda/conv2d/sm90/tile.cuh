@@ -9,17 +9,19 @@ constexpr MathMode MATH = ALPHA_MATH;
 constexpr bool IS_FP16 = in_fp16_terms(MATH);
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TILE_OW = ALPHA_TILE_OW, TILE_IW = ALPHA_TILE_IW;
 constexpr bool HAS_HALO = TILE_IW > TILE_OW, B_MN = ALPHA_B_MN, SPLIT_K = ALPHA_SPLIT_K, STATISTICS = ALPHA_STATISTICS;
+constexpr bool RAGGED = ALPHA_RAGGED;
 constexpr int CONSUMER_GROUPS = 2, MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
 // With one block per SM the producer is a warpgroup, so that registers can be moved from it to the consumers. With two
 // blocks per SM the producer is a warp, and a thread has 96 registers.
 constexpr bool MOVE_REGISTERS = ALPHA_BLOCKS == 1;
 constexpr int THREADS = 128 * CONSUMER_GROUPS + (MOVE_REGISTERS ? 128 : 32);
-constexpr int BK = MATH == TF32 ? 32 : 64,
-              STEPS = MATH == TF32 ? 4 : BK / 16;  // K of a stage, and its wgmma instructions
+constexpr int BK = MATH == TF32 ? 32 : 64, STEPS = 4,
+              LAST_STEPS = ALPHA_LAST_STEPS;  // K of a stage; its wgmma instructions, and those of the last stage
 constexpr int A_BOXES = IS_FP16 ? 2 : 1, A_BOX = TILE_IW * IMAGES * 128, TERM_BYTES = BN * 128,
               B_BYTES = TERMS * TERM_BYTES;
 static_assert(BM % TILE_OW == 0 && IMAGES % 8 == 0, "the pixels of an input-row tile are whole groups of 8 rows");
 static_assert(TILE_IW * IMAGES >= BM, "a tap reads BM rows");
+static_assert(!B_MN || BN % 64 == 0, "boxes of 64 channels");
 template <MathMode>
 struct OutputOf {
   using Type = float;
