@@ -319,7 +319,7 @@ def test_splits_of_a_tile() -> None:
 
 def test_ping_pong_warpgroups_at_two_stages() -> None:
     """If each held a step until its next has come, both would wait."""
-    s = make(320, (5, 6), (32, 32), (1, 6), (1, 5))
+    s = make(320, (5, 6), (40, 32), (1, 6), (1, 5))
     row = next(v for v in CONFIGURATIONS if v.name == "sk_dilated_sm90_bf16_64x64")
     assert choose(WEIGHT, s, Target("cuda", (9, 0), 132, 227 << 10), "bf16") is row
     first, second = (a.astype(arrays_of(row)) for a in operands(WEIGHT, s, "float32"))
