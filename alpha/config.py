@@ -65,9 +65,9 @@ def _listed(names: Iterable[str]) -> str:
     return " or ".join(", ".join(map(repr, names)).rsplit(", ", 1))
 
 
-DEBUG = Variable("ALPHA_DEBUG", "0", "1: print each convolution variant once as it is chosen")
-CONV_KERNEL = Variable("ALPHA_CONV_KERNEL", "", "force this row of the convolution variant table")
-TUNE = Variable("ALPHA_TUNE", "0", "1: time the convolution variants of each shape once, and take the fastest")
+DEBUG = Variable("ALPHA_DEBUG", "0", "1: print each kernel configuration of a convolution once as it is chosen")
+CONV_KERNEL = Variable("ALPHA_CONV_KERNEL", "", "force this kernel configuration of convolutions")
+TUNE = Variable("ALPHA_TUNE", "0", "1: time the kernel configurations of each convolution once, and take the fastest")
 CUDA_DRIVER = Variable(
     "ALPHA_CUDA_DRIVER",
     "pycuda",

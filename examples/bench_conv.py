@@ -3,7 +3,7 @@
     python examples/bench_conv.py                              # the paper's 32 cases
     python examples/bench_conv.py --cases all --device cuda    # and every layer of its networks
     python examples/bench_conv.py --cases zoo --device cuda    # every layer of ResNet50, GoogLeNet, U-Net ..
-    python examples/bench_conv.py --cases 16,256,256,256,3,2 --variants    # H,IC,OC,N,K,S
+    python examples/bench_conv.py --cases 16,256,256,256,3,2 --configurations    # H,IC,OC,N,K,S
 
 Each operator is timed on the same operands as PyTorch's, in turns, in the same precision, against
 the faster of PyTorch's two layouts with cudnn.benchmark on; without PyTorch, alone. The output
@@ -41,6 +41,17 @@ from alpha.train import make_folder, new_folder
 from alpha.train.options import Parser, names, positive_float
 
 
+def part(text: str) -> tuple[int, int]:
+    """(K - 1, N) of "K/N"."""
+    try:
+        number, count = (int(x) for x in text.split("/"))
+    except ValueError:
+        number, count = 0, 0
+    if not 1 <= number <= count:
+        raise argparse.ArgumentTypeError(f"{text!r} is not K/N with 1 <= K <= N")
+    return number - 1, count
+
+
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(prog="bench_conv", description="Alpha's convolution operators against cuDNN's.")
     add = parser.add_argument
@@ -59,7 +70,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default=list(OPERATORS),
         help=f"some of {','.join(OPERATORS)} (default: all)",
     )
-    add("--variants", action="store_true", help="time every row of the variant table that can")
+    add(
+        "--configurations",
+        action="store_true",
+        help="time every configuration of the precision, beside what the model predicts, and write candidates.csv",
+    )
+    add(
+        "--part",
+        type=part,
+        default=(0, 1),
+        metavar="K/N",
+        help="only the K-th of N parts of the cases, 1/N to N/N: several GPUs share them",
+    )
     add(
         "--statistics",
         action="store_true",
@@ -77,6 +99,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--output", type=Path, metavar="DIR", help="default: runs/bench_conv, or -2 and so on if that exists")
     args = parser.parse_args(arguments)
     args.cases = distinct(case for group in args.cases or [parse_cases("paper")] for case in group)
+    args.cases = args.cases[args.part[0] :: args.part[1]]
     args.command = " ".join(["python examples/bench_conv.py", *arguments])
     return args
 
@@ -114,6 +137,18 @@ class Bench:
             text += f"; the machine is busy (load average {load:.1f}): not comparable"
         return text
 
+    def compile(self) -> None:
+        """Compile the kernels of all cases at once."""
+        self.ours.compile(
+            (
+                (operator, case.shape, precision, self.args.configurations)
+                for case in self.args.cases
+                for operator in self.operators(case)
+                for precision in self.args.precision
+            ),
+            self.args.statistics,
+        )
+
     def rows(self, case: Case) -> Iterator[Row]:
         """One an operator and precision; what they shared is free afterwards."""
         s = case.shape
@@ -143,23 +178,24 @@ class Bench:
         exact: np.ndarray | None,
     ) -> Row:
         s = case.shape
-        ours = self.ours.contestants(operator, s, arrays, self.args.variants, self.args.statistics)
+        ours = self.ours.contestants(operator, s, arrays, self.args.configurations, self.args.statistics)
         theirs = self.peer.contestants(operator, s, operands, name) if self.peer else []
         times = measure([*ours, *theirs], self.args.budget_ms)
 
         def result(contestant: Contestant, ms: float) -> Result:
+            predicted = self.ours.predicted_ms(operator, s, contestant.name)
             if exact is None:
-                return Result(contestant.name, ms, None)
+                return Result(contestant.name, ms, None, predicted)
             found = contestant.take(contestant.call(), operator.part(s))
-            return Result(contestant.name, ms, relative_error(found, exact))
+            return Result(contestant.name, ms, relative_error(found, exact), predicted)
 
         chosen, *others = [result(*pair) for pair in zip(ours, times, strict=False)]
         fastest = min(zip(times[len(ours) :], range(len(theirs)), strict=True), default=None)
         peer = result(theirs[fastest[1]], fastest[0]) if fastest else None
-        row = Row(case, operator, name, chosen, peer)
+        row = Row(case, operator, name, chosen, peer, tuple(others))
         print(report.line(row), flush=True)
         for other in others:
-            print(report.variant_line(row, other), flush=True)
+            print(report.other_line(row, other), flush=True)
         return row
 
 
@@ -172,17 +208,22 @@ def run(args: argparse.Namespace) -> int:
     print(bench.heading, flush=True)
     begin, status = time.perf_counter(), 0
     rows: list[Row] = []
-    table = report.CsvFile(args.output / "results.csv")
+    tables: list[report.Results | report.Candidates] = [report.Results(args.output / "results.csv")]
+    if args.configurations:
+        tables.append(report.Candidates(args.output / "candidates.csv"))
     try:
+        bench.compile()
         for case in args.cases:
             for row in bench.rows(case):
                 rows.append(row)
-                table.add(row)
+                for table in tables:
+                    table.add(row)
     except KeyboardInterrupt:
         print("interrupted")
         status = 130
     finally:
-        table.close()
+        for table in tables:
+            table.close()
         if rows:
             finish(bench, rows, time.perf_counter() - begin)
     return status
@@ -197,6 +238,8 @@ def finish(bench: Bench, rows: list[Row], seconds: float) -> None:
     charts = save_charts(args.output, rows, peer)
     if peer:
         print(report.summary(rows, peer))
+    if args.configurations:
+        print(report.predictions(rows))
     print(f"{took}; {args.output}: results.csv, results.md, {', '.join(charts)}")
 
 

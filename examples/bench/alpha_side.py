@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,11 +16,18 @@ from alpha.ops.batchnorm import channel_statistics
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.predict import predicted_ms
+from alpha.ops.conv2d.problem import seen_by_kernels
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.primitive import Array
 from alpha.runtime import Device, DeviceArray
+from alpha.runtime.cuda.compilers import compile_units
+from alpha.runtime.cuda.driver_dry import DryDevice
 from bench.operators import Operator, Part
 from bench.timing import FILL_BYTES, Clock, Contestant, EventClock, WallClock
+
+Round: TypeAlias = tuple[Operator, ConvShape, str, bool]  # .., precision, whether every configuration takes part
 
 
 def on_gpu(device: Device) -> bool:
@@ -36,7 +44,7 @@ class AlphaSide:
         self.clock: Clock = event_clock(device, FILL_BYTES) if on_gpu(device) else WallClock()
 
     def contestants(
-        self, operator: Operator, s: ConvShape, arrays: dict[str, Array], every_variant: bool, statistics: bool = False
+        self, operator: Operator, s: ConvShape, arrays: dict[str, Array], every: bool, statistics: bool = False
     ) -> list[Contestant]:
         """The row that is chosen, under its name; if wanted the others that can, and Y with its statistics."""
         target = conv2d.CPU if self.device.name == "cpu" else conv2d.cuda_target(self.device)
@@ -44,14 +52,43 @@ class AlphaSide:
         precision = alpha.get_precision()
         chosen = choose(operator.key, s, target, precision)
         calls = {chosen.name: partial(operator.primitive, first, second, s, precision)}
-        if every_variant:
-            for variant in applicable(operator.key, s, target, precision):
-                calls.setdefault(variant.name, partial(compute, variant, first, second, s))
+        if every:
+            for v in applicable(operator.key, s, target, precision):
+                if v.precision == precision:
+                    calls.setdefault(v.name, partial(compute, v, first, second, s))
         if statistics and operator.result == "Y":
             calls["then statistics"] = partial(_with_moments, first, second, s, precision, True)
             calls["with statistics"] = partial(_with_moments, first, second, s, precision, False)
         take = partial(self._take, operator.result)
         return [Contestant(name, call, self.clock, take) for name, call in calls.items()]
+
+    def predicted_ms(self, operator: Operator, s: ConvShape, name: str) -> float | None:
+        """What the model says of a configuration; None on the cpu, and for other contestants."""
+        v = next((v for v in CONFIGURATIONS if (v.name, v.operator) == (name, operator.key)), None)
+        if v is None or v.device == "cpu":
+            return None
+        target = conv2d.cuda_target(self.device)
+        return predicted_ms(v, seen_by_kernels(s, target), target)
+
+    def compile(self, rounds: Iterable[Round], statistics: bool) -> None:
+        """Compile what all contestants of these rounds launch, as many kernels at once as there are cores.
+
+        It takes them from a dry run on a device without memory.
+        """
+        if self.device.name == "cpu":
+            return
+        device: Any = self.device
+        dry = AlphaSide(DryDevice.double(device.properties))
+        with dry.device.driver.noting() as found:  # type: ignore[attr-defined]
+            for operator, s, precision, every in rounds:
+                dtype = self.dtype(precision)
+                arrays: dict[str, Array] = {
+                    name: dry.device.empty(getattr(s, name.removeprefix("d")), dtype) for name in operator.operands
+                }
+                with alpha.precision(precision):
+                    for contestant in dry.contestants(operator, s, arrays, every, statistics):
+                        contestant.call()
+        compile_units(device.driver, [launch.unit for launch in found])
 
     def dtype(self, precision: str) -> np.dtype[Any]:
         """In which a layer meets its operands: bfloat16 on a GPU that is asked for bf16."""

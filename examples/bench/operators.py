@@ -23,7 +23,7 @@ class Operator:
     """One of forward, dX and dW.
 
     Attributes:
-        key: its name in Alpha's variant table.
+        key: its name in Alpha's table of configurations.
         primitive: primitive(first, second, shape) -> result, with `operands` and `result` named.
         reference: the same in float64 numpy, straight from the formula.
         nominal: its operations by Table III of the paper, padded and inserted zeros included.

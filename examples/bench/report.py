@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from alpha.ops.conv2d.shape import ConvShape
 from bench.cases import FEW_CHANNELS, Case
 from bench.operators import OPERATORS, Operator
 
@@ -16,22 +18,39 @@ ACCURATE = 1e-6  # a float32 error below this is not held against anyone
 
 @dataclass(frozen=True)
 class Result:
-    """Time and error of one contestant; the error is None where there is no float64 result."""
+    """Time and error of one contestant.
+
+    Attributes:
+        error: None if there is no float64 result.
+        predicted_ms: by Alpha's model; None for what it does not predict.
+    """
 
     name: str
     ms: float
     error: float | None
+    predicted_ms: float | None = None
 
 
 @dataclass(frozen=True)
 class Row:
-    """One operator of one case in one precision; `peer` is PyTorch's faster layout."""
+    """One operator of one case in one precision.
+
+    Attributes:
+        peer: PyTorch's faster layout.
+        others: Alpha's other contestants, if they were wanted.
+    """
 
     case: Case
     operator: Operator
     precision: str
     ours: Result
     peer: Result | None
+    others: tuple[Result, ...] = ()
+
+    @property
+    def candidates(self) -> list[Result]:
+        """The configurations that can compute it, the chosen one first."""
+        return [result for result in (self.ours, *self.others) if result.predicted_ms is not None]
 
     @property
     def ratio(self) -> float | None:
@@ -54,6 +73,7 @@ class Row:
         return self.operator.nominal(self.case.shape) / result.ms / 1e9
 
 
+FIELDS = tuple(field.name for field in dataclasses.fields(ConvShape))
 COLUMNS = (
     "operator",
     "precision",
@@ -69,7 +89,7 @@ COLUMNS = (
     "sources",
     "gflop",
     "skipped",
-    "variant",
+    "configuration",
     "ms",
     "tflops",
     "useful_tflops",
@@ -82,13 +102,43 @@ COLUMNS = (
 )
 
 
-class CsvFile:
-    """Takes the rows as they come, so that a run that is stopped leaves what it had."""
+CANDIDATE_COLUMNS = ("operator", "precision", *FIELDS, "configuration", "ms", "predicted_ms", "chosen")
 
-    def __init__(self, path: Path) -> None:
+
+class CsvFile:
+    """Takes lines as they come, so that a run that is stopped leaves what it had."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self._file = path.open("w", newline="", encoding="utf-8")
         self._writer = csv.writer(self._file)
-        self._write(COLUMNS)
+        self._write(columns)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, cells: Iterable[object]) -> None:
+        self._writer.writerow([f"{c:.6g}" if isinstance(c, float) else c for c in cells])
+        self._file.flush()
+
+
+class Candidates(CsvFile):
+    """Every configuration of every row, for `examples/fit_conv_model.py`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, CANDIDATE_COLUMNS)
+
+    def add(self, row: Row) -> None:
+        shape = [getattr(row.case.shape, name) for name in FIELDS]
+        for result in row.candidates:
+            measured = result.name, result.ms, result.predicted_ms, int(result is row.ours)
+            self._write((row.operator.name, row.precision, *shape, *measured))
+
+
+class Results(CsvFile):
+    """A line per row."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, COLUMNS)
 
     def add(self, row: Row) -> None:
         s, tflops, peer = row.case.shape, row.tflops(row.ours), row.peer
@@ -118,13 +168,6 @@ class CsvFile:
             )
         )
 
-    def close(self) -> None:
-        self._file.close()
-
-    def _write(self, cells: Iterable[object]) -> None:
-        self._writer.writerow([f"{c:.6g}" if isinstance(c, float) else c for c in cells])
-        self._file.flush()
-
 
 def line(row: Row) -> str:
     """A row for the screen."""
@@ -137,9 +180,10 @@ def line(row: Row) -> str:
     return text
 
 
-def variant_line(row: Row, other: Result) -> str:
-    """Another row of the variant table, or with the statistics of Y, below the line of the chosen one."""
-    return f"{'':52}{_result(row, other):74} {other.ms / row.ours.ms:.2f}x the chosen one's time"
+def other_line(row: Row, other: Result) -> str:
+    """Another configuration, or with the statistics of Y, below the line of the chosen one."""
+    text = f"{'':52}{_result(row, other):74} {other.ms / row.ours.ms:.2f}x the chosen one's time"
+    return text if other.predicted_ms is None else f"{text}, {other.predicted_ms:.3f} ms predicted"
 
 
 def _result(row: Row, result: Result) -> str:
@@ -168,6 +212,8 @@ def page(rows: Sequence[Row], heading: Sequence[str], peer: str | None) -> str:
             "`skipped` is the share of them that meet a zero. Errors are against float64.",
             summary(rows, peer),
         ]
+    if any(row.others and row.candidates for row in rows):
+        parts += ["## The choice among all configurations", predictions(rows)]
     for group in _groups(rows):
         parts += [f"## {group[0].operator.name}, {group[0].precision}", _table(group, peer)]
     return "\n\n".join(parts) + "\n"
@@ -210,6 +256,39 @@ def summary(rows: Sequence[Row], peer: str) -> str:
     return _markdown(header, body)
 
 
+def predictions(rows: Sequence[Row]) -> str:
+    """A line per operator and precision: how the choice and the model compare with what was measured."""
+    header = (
+        "operator",
+        "precision",
+        "cases",
+        "chosen within 5 % of the fastest",
+        "within 15 %",
+        "predicted within 5 %",
+        "within 15 %",
+        "predicted / measured",
+    )
+    body = []
+    for group in _groups([row for row in rows if row.candidates]):
+        fastest = [min(result.ms for result in row.candidates) for row in group]
+        chosen = [row.ours.ms / least for row, least in zip(group, fastest, strict=True)]
+        best = [min(row.candidates, key=_predicted).ms / least for row, least in zip(group, fastest, strict=True)]
+        ratios = [_predicted(result) / result.ms for row in group for result in row.candidates]
+        shares = (_share(found, limit) for found in (chosen, best) for limit in (1.05, 1.15))
+        mean = f"{statistics.geometric_mean(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f}"
+        body.append((group[0].operator.name, group[0].precision, str(len(group)), *shares, mean))
+    return _markdown(header, body)
+
+
+def _predicted(result: Result) -> float:
+    assert result.predicted_ms is not None
+    return result.predicted_ms
+
+
+def _share(ratios: Sequence[float], limit: float) -> str:
+    return f"{sum(ratio <= limit for ratio in ratios) / len(ratios):.0%}"
+
+
 def _groups(rows: Sequence[Row]) -> list[list[Row]]:
     """By operator and precision, in the order in which they were asked for."""
     precisions = dict.fromkeys(row.precision for row in rows)
@@ -241,7 +320,7 @@ def _largest(results: Iterable[Result | None]) -> str:
 
 
 def _table(rows: Sequence[Row], peer: str | None) -> str:
-    header = ["case", "sources", "variant", "ms", "TFLOP/s", "skipped", "error"]
+    header = ["case", "sources", "configuration", "ms", "TFLOP/s", "skipped", "error"]
     if peer:
         header += [f"{peer} layout", "ms", "TFLOP/s", "error", "ratio"]
     body = []

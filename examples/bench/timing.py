@@ -66,7 +66,7 @@ class Contestant:
     """One way to compute an operator.
 
     Attributes:
-        name: a row of Alpha's variant table, or a layout of PyTorch.
+        name: a kernel configuration of Alpha, or a layout of PyTorch.
         take: (result of call, part) -> that part as a numpy array in NHWC.
     """
 

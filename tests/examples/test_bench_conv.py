@@ -71,7 +71,7 @@ def test_alone(device: str, tmp_path: Path) -> None:
     for row in rows:
         assert float(row["ms"]) > 0
         assert float(row["error"]) < 1e-6
-        assert row["variant"]
+        assert row["configuration"]
         assert not row["peer"]
         assert not row["ratio"]
     assert "2 of 2 cases" in result.stdout
@@ -92,7 +92,7 @@ def test_against_pytorch(tmp_path: Path) -> None:
         "dX",
         "--precision",
         "float32",
-        "--variants",
+        "--configurations",
         "--budget-ms",
         "1",
         "--output",
@@ -144,6 +144,7 @@ def test_mistakes_are_answered_in_one_line() -> None:
     for arguments, answer in (
         (["--cases", "4,8,8"], "'4,8,8' is not paper, networks, all, zoo or a convolution"),
         (["--cases", "1,8,8,4,3,0"], "stride (0, 0) must be >= 1"),
+        (["--part", "3/2"], "'3/2' is not K/N with 1 <= K <= N"),
         (["--precision", "float16"], "'float16' is not one of float32"),
         (["--operators", "dX,dY"], "'dY' is not one of forward, dX, dW"),
     ):
@@ -255,7 +256,7 @@ def test_pytorch_computes_the_same(room: Rooms, name: str, precision: str) -> No
 
 
 def test_a_result_is_taken_from_either_device(room: Rooms, device: str) -> None:
-    """Also every row of the variant table that can, and the events' clock."""
+    """Also every kernel configuration of the precision, and the events' clock."""
     operators, sides = room("operators"), room("alpha_side")
     s = room("cases").square(3, 20, 36, 19, 3, 1)
     host = room("numpy_side").NumpySide()
@@ -265,7 +266,7 @@ def test_a_result_is_taken_from_either_device(room: Rooms, device: str) -> None:
     for operator in operators.OPERATORS.values():
         part = operator.part(s)
         exact = host.exact(operator, s, operands, part)
-        contestants = side.contestants(operator, s, arrays, every_variant=True)
+        contestants = side.contestants(operator, s, arrays, every=True)
         names = [contestant.name for contestant in contestants]
         assert len(names) == len(set(names)) > 1
         for contestant in contestants:
@@ -277,6 +278,46 @@ def test_a_result_is_taken_from_either_device(room: Rooms, device: str) -> None:
         start = clock.mark()
         clock.hold(0.1)
         assert clock.elapsed_ms(start, clock.mark()) > 0
+
+
+def test_all_kernels_are_compiled_before_the_first_timing(
+    room: Rooms, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    operators, sides = room("operators").OPERATORS, room("alpha_side")
+    side, units = sides.AlphaSide(get_device("cuda")), []
+    monkeypatch.setattr(sides, "compile_units", lambda driver, found: units.extend(found))
+    s = room("cases").square(3, 8, 72, 50, 3, 1)
+    precisions = ("float32", "bf16")
+    side.compile([(o, s, precision, True) for o in operators.values() for precision in precisions], statistics=False)
+    wanted = set()
+    dry = sides.DryDevice.double(side.device.properties)
+    with dry.driver.noting() as found:
+        for operator in operators.values():
+            for precision in precisions:
+                operands = [dry.empty(getattr(s, name[-1]), side.dtype(precision)) for name in operator.operands]
+                for v in sides.applicable(operator.key, s, sides.conv2d.cuda_target(side.device), precision):
+                    if v.precision == precision:
+                        sides.compute(v, *operands, s)
+                        wanted |= {launch.unit for launch in found}
+    assert wanted <= set(units)
+    assert len(wanted) > 3
+
+
+@pytest.mark.parametrize(("text", "indices"), [("1/1", [0, 1, 2, 3]), ("1/3", [0, 3]), ("2/3", [1]), ("3/3", [2])])
+def test_parts_share_the_cases(monkeypatch: pytest.MonkeyPatch, text: str, indices: list[int]) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    bench_conv = importlib.import_module("bench_conv")
+    cases = ["--cases", *(f"4,8,{8 * n},2,3,1" for n in (1, 2, 3, 4))]
+    found = bench_conv.parse([*cases, "--part", text]).cases
+    assert [case.shape.OC // 8 - 1 for case in found] == indices
+
+
+def test_predictions_are_compared_with_the_fastest(room: Rooms) -> None:
+    report, case = room("report"), room("cases").Case(room("cases").square(4, 8, 8, 2, 3, 1), ("given",))
+    results = [report.Result(name, ms, None, ms * factor) for name, ms, factor in (("a", 1.1, 2), ("b", 1.0, 1))]
+    row = report.Row(case, room("operators").OPERATORS["dX"], "tf32", results[0], None, (results[1],))
+    line = report.predictions([row]).splitlines()[-1]
+    assert line == "| dX | tf32 | 1 | 0% | 100% | 100% | 100% | 1.41, 1.00 to 2.00 |"
 
 
 def test_the_precision_in_force_is_measured(room: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,17 +8,12 @@ import sys
 from alpha import config
 from alpha.ops.conv2d import tune
 from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.problem import Target
+from alpha.ops.conv2d.problem import Target, seen_by_kernels
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.runtime import Device
 
 NAMES = tuple(v.name for v in CONFIGURATIONS)
-
-
-def seen_by_kernels(s: ConvShape, target: Target) -> ConvShape:
-    """The shape for which a kernel is chosen and planned: on cuda a 1x1 convolution is a matrix product."""
-    return s.as_product if target.device == "cuda" else s
 
 
 def applicable(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> list[Configuration]:
@@ -44,9 +39,9 @@ def choose(operator: str, s: ConvShape, target: Target, precision: str = "float3
         ConfigError: ALPHA_CONV_KERNEL is not the name of a configuration.
     """
     forced, debug = config.CONV_KERNEL.get(), config.DEBUG.flag()
-    variant = _choose(operator, s, target, precision, forced, debug)
-    if target.gpu is None or variant.name == forced or not config.TUNE.flag():
-        return variant
+    chosen = _choose(operator, s, target, precision, forced, debug)
+    if target.gpu is None or chosen.name == forced or not config.TUNE.flag():
+        return chosen
     return _fastest(operator, s, target, precision, target.gpu, config.CACHE_DIR.get())
 
 
@@ -59,19 +54,19 @@ def _preferred(rows: list[Configuration], s: ConvShape, target: Target) -> Confi
 def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced: str, debug: bool) -> Configuration:
     config.CONV_KERNEL.choice(NAMES)
     rows = applicable(operator, s, target, precision)
-    variant = next((v for v in rows if v.name == forced), None)
+    chosen = next((v for v in rows if v.name == forced), None)
     why = "forced"
-    if variant is None:
-        variant = _preferred(rows, s, target)
-        why = variant.reason
+    if chosen is None:
+        chosen = _preferred(rows, s, target)
+        why = chosen.reason
     if debug:
         print(
             f"alpha: {operator} X {s.X} W {s.W} stride ({s.sh}, {s.sw}) padding ({s.ph}, {s.pw}) "
-            f"{precision}: {variant.name} ({why}); "
+            f"{precision}: {chosen.name} ({why}); "
             f"{s.useful:.1%} of the multiplications meet no padded zero",
             file=sys.stderr,
         )
-    return variant
+    return chosen
 
 
 @functools.lru_cache(maxsize=4096)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from alpha.ops.conv2d.partial_sums import num_splits, tiles_of, with_partial_sums
 from alpha.ops.conv2d.prepare import split_filter
 from alpha.ops.conv2d.problem import ConvProblem, Target
-from alpha.ops.conv2d.shape import as_struct
+from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.plan import KernelLaunch, Named, Plan
 
 if TYPE_CHECKING:
@@ -34,12 +34,17 @@ def ks_deconv_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     return Plan(v.name, (split, launch), {"dX": p.result}, {"C": C})
 
 
+def splits_of_sk_dilated(v: Configuration, s: ConvShape, target: Target) -> int:
+    """The number of splits of G_K."""
+    blocks = tiles_of((s.FH * s.FW * s.IC, v.tile["BN"]), (s.OC, v.tile["BM"]))
+    return num_splits(blocks, -(-s.N * s.OH * s.OW // v.tile["BK"]), s, 2 * target.num_sms)
+
+
 def sk_dilated_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """Algorithm 3 for any shape   X, dY -> dW"""
     s = p.shape
     tiles = (tiles_of((s.FH * s.FW * s.IC, v.tile["BN"])), tiles_of((s.OC, v.tile["BM"])))
-    steps = -(-s.N * s.OH * s.OW // v.tile["BK"])
-    GZ = num_splits(tiles[0] * tiles[1], steps, s, 2 * target.num_sms)
+    GZ = splits_of_sk_dilated(v, s, target)
     arguments = (Named("part"), Named("X"), Named("dY"), as_struct(s))
     launch = KernelLaunch("conv2d/sk_dilated/ffma.cu", "sk_dilated_ffma", (*tiles, GZ), 256, arguments, v.tile)
     return with_partial_sums(p, v, target, (launch,), GZ)

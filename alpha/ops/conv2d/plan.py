@@ -17,10 +17,11 @@ import numpy as np
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.activation import leaky_relu_forward
 from alpha.ops.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.choose import choose, seen_by_kernels
+from alpha.ops.conv2d import predict
+from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.magnitudes import absmax, absmax_launch
-from alpha.ops.conv2d.problem import OPERANDS, RESULT, WEIGHT, ConvProblem, Epilogue, Target
+from alpha.ops.conv2d.problem import OPERANDS, RESULT, WEIGHT, ConvProblem, Epilogue, Target, seen_by_kernels
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.dtypes import cast_launch, widest_vector
 from alpha.ops.elementwise import add, common_period, map_launch
@@ -33,7 +34,8 @@ from alpha.runtime import Device
 def cuda_target(device: Device) -> Target:
     """The properties of a GPU on which plans depend."""
     properties = device.properties  # type: ignore[attr-defined]
-    return Target("cuda", properties.compute_capability, properties.num_sms, properties.shared_bytes_per_block, device)
+    capability, shared_bytes = properties.compute_capability, properties.shared_bytes_per_block
+    return Target("cuda", capability, properties.num_sms, shared_bytes, device, properties.name)
 
 
 def plan(problem: ConvProblem, target: Target) -> Plan:
@@ -89,7 +91,8 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
     if last != result:
         after.append(cast_launch(last, result, size, FLOAT32, BFLOAT16))
     launches = (*before, *(launch.renamed(renamed) for launch in inner.launches), *after)
-    return replace(inner, launches=launches, outputs=outputs, workspaces=workspaces, facts=facts, reason=v.reason)
+    cycles = predict.cycles(v, seen, target, predict.constants_of(target.name))
+    return Plan(v.name, launches, outputs, workspaces, v.reason, cycles, facts)
 
 
 def _epilogue(epilogue: Epilogue, name: str, sizes: tuple[int, int], dtype: np.dtype[Any]) -> list[KernelLaunch]:

@@ -59,6 +59,12 @@ class Target:
     # shared memory of a block: 64 KiB on sm_75, 99 on sm_86, 89 and 120, 163 on sm_80, 227 on sm_90 and 100
     shared_bytes: int = 163 << 10
     gpu: Device | None = field(default=None, compare=False)  # for the measurements of ALPHA_TUNE=1
+    name: str = ""  # of the GPU
+
+
+def seen_by_kernels(s: ConvShape, target: Target) -> ConvShape:
+    """The shape for which a kernel is chosen and planned: on cuda a 1x1 convolution is a matrix product."""
+    return s.as_product if target.device == "cuda" else s
 
 
 @dataclass(frozen=True)

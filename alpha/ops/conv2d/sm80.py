@@ -91,13 +91,19 @@ def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 # -- Sk-dilated -------------------------------------------------------------------------------------
 
 
+def splits_of_sk_dilated(v: Configuration, s: ConvShape, target: Target) -> int:
+    """The number of splits of G_K."""
+    blocks = tiles_of((s.IC, v.tile["BN"]), (s.OC, v.tile["BM"])) * s.FH * s.FW
+    steps = s.OH * s.OW * -(-s.N // (ROW_BYTES // v.dtype.itemsize))
+    return num_splits(blocks, steps, s, target.num_sms)
+
+
 def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """Algorithm 3B; a block has one tap and one split of G_K   X, dY -> dW float32"""
     s = p.shape
     tiles = (tiles_of((s.IC, v.tile["BN"])), tiles_of((s.OC, v.tile["BM"])))
     taps = s.FH * s.FW
-    steps = s.OH * s.OW * -(-s.N // (ROW_BYTES // p.dtype.itemsize))
-    GZ = num_splits(tiles[0] * tiles[1] * taps, steps, s, target.num_sms)
+    GZ = splits_of_sk_dilated(v, s, target)
     launch = KernelLaunch(
         "conv2d/sk_dilated/sm80.cu",
         "sk_dilated_sm80",

@@ -72,7 +72,7 @@ def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         terms, workspaces["P"] = filter_terms("split_filter_terms", s, (s.IC, s.OC), tile.math.terms)
         prepare = (terms,)
         B = map_filters("P", (64, 1, tile.BN, tile.math.terms))
-    elif tile.math is MathMode.TF32 or not _reads_weight(s, tile):
+    elif tile.math is MathMode.TF32 or not reads_weight(s, tile):
         split, workspaces["C"] = split_filter(p)
         prepare = (split,)
         B = map_filters("C", (tile.BK, 1, tile.BN, 1))
@@ -84,7 +84,7 @@ def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     return product.plan(v, {"dX": p.result}, prepare, workspaces)
 
 
-def _reads_weight(s: ConvShape, tile: Tile) -> bool:
+def reads_weight(s: ConvShape, tile: Tile) -> bool:
     """KS-deconv in bfloat16: True if the tensor cores can read W as it is, in boxes of 64 input channels."""
     return tile.math is MathMode.BF16 and tile.BN % 64 == 0 and s.IC % 8 == 0
 
@@ -191,7 +191,7 @@ class _Gemm:
                 "TILE_IW": self.output.tile_iw,
                 "A_STAGES": self.a_stages,
                 "B_STAGES": self.b_stages,
-                "B_MN": int(not self.forward and _reads_weight(self.s, tile)),
+                "B_MN": int(not self.forward and reads_weight(self.s, tile)),
                 "LAST_STEPS": tile.last_instructions(self.K),
                 "RAGGED": int(self.GN % 8 > 0),
                 "EPILOGUE": int(self.epilogue.changes_results),

@@ -39,13 +39,18 @@ class WeightTile:
         return min(MAX_STAGES, SHARED_BYTES // self.stage_bytes)
 
     @property
+    def converted_cycles(self) -> float:
+        """Cycles in which the transform warps convert X of a step to fp16 terms; 0 if it comes as it is needed."""
+        if not self.tile.converts:
+            return 0.0
+        rows = -(-self.tile.BN // 64) * self.num_input_tiles * self.tile_iw * self.images
+        return rows * TRANSFORM_CYCLES[self.tile.math.terms]
+
+    @property
     def cycles(self) -> float:
         """Cycles of a step: of the slowest of tensor cores, L2 cache and transform warps, or the pipeline's latency."""
         products, read = self.taps * self.tile.cycles, self.stage_bytes / L2_BYTES_PER_CYCLE
-        converted = 0.0
-        if self.tile.converts:
-            rows = -(-self.tile.BN // 64) * self.num_input_tiles * self.tile_iw * self.images
-            converted = rows * TRANSFORM_CYCLES[self.tile.math.terms]
+        converted = self.converted_cycles
         return max(products, read, converted, (products + read + converted) / self.stages())
 
 

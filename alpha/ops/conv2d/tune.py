@@ -1,45 +1,34 @@
 """The autotuner: with ALPHA_TUNE=1 the configurations that support a shape are measured once, and the fastest is kept.
 
-Measurements are kept as JSON in the cache folder, one file for each GPU, driver, compiler and version of the kernels.
-Files are replaced whole. If two processes write at once, one may lose its newest entries, which are then measured
-again.
+Measurements are kept in the cache folder (tuning_file.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
-import json
-import os
 import statistics
 import sys
-import tempfile
 import time
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from alpha import config
-from alpha.errors import CompileError, OutOfMemoryError
+from alpha.errors import OutOfMemoryError
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.problem import OPERANDS
+from alpha.ops.conv2d.problem import OPERANDS, seen_by_kernels
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.tuning_file import Times, folder, tuning_cache
 from alpha.primitive import Array
 from alpha.runtime import Device
-from alpha.runtime.cuda.cache import source_root
-from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.compilers import compile_units
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice
 
 Call = Callable[[], Any]
-Times = dict[str, float]  # name of a candidate -> median milliseconds
 
 BUDGET_S = 0.020  # of measurements per candidate
 ROUNDS = 25  # at most
@@ -52,7 +41,9 @@ def fastest(
     device: Device, operator: str, s: ConvShape, precision: str, rows: Sequence[Configuration], default: Configuration
 ) -> Configuration:
     """The fastest of `rows` on `device`, measured in this run or an earlier one; `default` is the table's choice."""
-    from alpha.ops.conv2d.plan import compute  # it imports `choose`, which imports this file
+    # these import `choose`, which imports this file
+    from alpha.ops.conv2d.plan import compute, cuda_target
+    from alpha.ops.conv2d.predict import predicted_ms
 
     key = f"{operator} X {s.X} W {s.W} Y {s.Y} stride {(s.sh, s.sw)} padding {(s.ph, s.pw)} {precision}"
     by_name = {default.name: default, **{v.name: v for v in rows}}
@@ -62,7 +53,21 @@ def fastest(
         first, second = (scratch(on, getattr(s, name.removeprefix("d")), dtype) for name in OPERANDS[operator])
         return {v.name: partial(compute, v, first, second, s) for v in by_name.values()}
 
-    return by_name[best_of(device, key, tuple(by_name), calls)]
+    taken = best_of(device, key, tuple(by_name), calls)
+    times = tuning_cache(device, folder()).times(key, tuple(by_name))
+    if times is not None and config.DEBUG.flag():
+        target = cuda_target(device)
+        seen = seen_by_kernels(s, target)
+        _say(f"{key}: {compared(times, {name: predicted_ms(v, seen, target) for name, v in by_name.items()})}")
+    return by_name[taken]
+
+
+def compared(measured: Times, predicted: Times) -> str:
+    """One line that says how the model's choice compares with the fastest."""
+    fastest, expected = (min(measured, key=lambda name: times[name]) for times in (measured, predicted))
+    slower = measured[expected] / measured[fastest] - 1
+    took = f"{measured[expected]:.4f} ms, {predicted[expected]:.4f} ms predicted"
+    return f"the model would take {expected} ({took}), {slower:.0%} slower than the fastest"
 
 
 def best_of(device: Device, key: str, names: Sequence[str], calls: Callable[[Device], Mapping[str, Call]]) -> str:
@@ -73,7 +78,7 @@ def best_of(device: Device, key: str, names: Sequence[str], calls: Callable[[Dev
     """
     if len(names) == 1:
         return names[0]
-    cache = _tuning_cache(device, folder())
+    cache = tuning_cache(device, folder())
     times = cache.times(key, names)
     if times is None:
         try:
@@ -179,120 +184,3 @@ class _Clock:
         start = self.device.record_event()
         call()
         return float(self.device.elapsed_ms(start, self.device.record_event()))
-
-
-# -- the file ---------------------------------------------------------------------------------------
-
-
-class _TuningCache:
-    """The measurements for one GPU, driver, compiler and version of the kernels, and their file."""
-
-    def __init__(self, path: Path, facts: Mapping[str, str]) -> None:
-        self.path, self.facts = path, facts
-        self._unwritable = False
-        self._known = self._read()
-
-    def times(self, key: str, names: Sequence[str]) -> Times | None:
-        """The measurements for `key`, if all of them belong to present candidates; otherwise None."""
-        times = self._known.get(key)
-        return times if times and times.keys() <= set(names) else None
-
-    def add(self, key: str, times: Times) -> None:
-        """Add measurements to the file, together with what other processes have written in the meantime."""
-        self._known = {**self._read(), **self._known, key: times}
-        content = {"facts": self.facts, "milliseconds": self._known}
-        try:
-            _replace(self.path, json.dumps(content, indent=1))
-        except OSError as error:
-            if not self._unwritable:
-                self._unwritable = True
-                warnings.warn(
-                    f"{self.path}: what ALPHA_TUNE measured cannot be kept ({error.strerror}) and "
-                    f"is measured again in every process: set {config.CACHE_DIR.name} to a writable "
-                    "folder",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-
-    def _read(self) -> dict[str, Times]:
-        try:
-            text = self.path.read_bytes()
-        except OSError:  # usually there is no file yet; `add` reports what is wrong with the folder
-            return {}
-        try:
-            content = json.loads(text)
-            return {
-                str(key): {str(name): float(ms) for name, ms in times.items()}
-                for key, times in content["milliseconds"].items()
-            }
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            aside = self.path.with_suffix(".damaged")
-            with contextlib.suppress(OSError):
-                self.path.replace(aside)
-            warnings.warn(
-                f"{self.path}: not a file of ALPHA_TUNE ({type(error).__name__}: {error}); it is kept as "
-                f"{aside.name} and its shapes are measured again",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return {}
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file completely or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=".tuned-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def folder() -> Path:
-    """The folder of the files."""
-    return config.cache_dir() / "tuned"
-
-
-@functools.cache
-def _tuning_cache(device: Device, home: Path) -> _TuningCache:
-    facts = facts_of(device)
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-    gpu = "".join(c if c.isalnum() else "-" for c in facts["gpu"])
-    return _TuningCache(home / f"{gpu}.{digest}.json", facts)
-
-
-def facts_of(device: Any) -> dict[str, str]:
-    """Everything besides the shape on which a measurement depends."""
-    properties = device.properties
-    major, minor = properties.compute_capability
-    try:
-        compiler = cuda_compiler(target((major, minor))).identity
-    except CompileError as error:  # the emulated driver needs none
-        compiler = str(error)
-    return {
-        "gpu": properties.name,
-        "compute capability": f"{major}.{minor}",
-        "driver": properties.driver,
-        "compiler": compiler,
-        "kernels": sources_digest(),
-    }
-
-
-@functools.cache
-def sources_digest() -> str:
-    """A hash of the kernels, and of the Python files that choose and launch them."""
-    digest = hashlib.sha256()
-    for path in _sources():
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:32]
-
-
-def _sources() -> Iterable[Path]:
-    package, root = Path(__file__).parent, source_root()
-    yield from sorted(package.glob("*.py"))
-    yield from sorted(package.parent.glob("matmul*.py"))
-    for family in ("common", "conv2d", "matmul", "reduce"):
-        yield from sorted(path for path in (root / family).iterdir() if path.is_file())

@@ -1,0 +1,201 @@
+"""What the kernel of a configuration does for a problem, before any constant of a GPU: see predict.py.
+
+Each function counts the work of one family of kernels: cycles of the arithmetic units if nothing makes them wait, bytes
+that come from the L2 cache, and blocks. The kernels' headers say what a block does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from alpha.ops.conv2d import direct, ffma, sm80, sm90, sm90_tiles, sm90_weight, sm90_weight_tiles
+from alpha.ops.conv2d.configuration import Configuration
+from alpha.ops.conv2d.partial_sums import tiles_of
+from alpha.ops.conv2d.problem import FORWARD, MathMode, Target
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.sm90_tiles import Tile
+
+FFMA_PER_CYCLE = 128  # multiply-adds of an SM
+MMA_PER_CYCLE = {MathMode.BF16: 1024, MathMode.TF32: 512, MathMode.TF32X3: 512 / 3, MathMode.FP16: 1024}
+MMA_PER_CYCLE[MathMode.FP16X3] = MMA_PER_CYCLE[MathMode.FP16] / 3
+
+
+class Work(NamedTuple):
+    """The work of the busiest SM.
+
+    Attributes:
+        products: cycles of its arithmetic units.
+        read: bytes that it reads from the L2 cache.
+        blocks: blocks, or tiles of a persistent block, that follow one another on it.
+        partial: bytes of partial sums that all SMs together write, and read again.
+    """
+
+    products: float
+    read: float
+    blocks: float
+    partial: float = 0.0
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def of(v: Configuration, s: ConvShape, target: Target) -> Work:
+    """The work of a configuration on cuda for a shape that it supports."""
+    return _FAMILIES[v.make](v, s, target)
+
+
+def _busiest(tiles: int, longest: float, num_sms: int) -> float:
+    """The work of the busiest SM in tiles of mean length, if the longest tiles begin first.
+
+    Args:
+        longest: the longest tile over the mean. If all tiles are equal, the last wave is as long as the others.
+    """
+    uneven = 1 - 1 / longest
+    equal = -(-tiles // num_sms)
+    return max(longest, uneven * (tiles / num_sms + 0.5) + (1 - uneven) * equal)
+
+
+# -- wgmma ------------------------------------------------------------------------------------------
+
+
+def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
+    forward = v.operator == FORWARD
+    tile = Tile.of(v)
+    output = sm90_tiles.conv_v2_tiles(s, tile) if forward else sm90_tiles.ks_deconv_tiles(s, tile)
+    K, GN = (s.IC, s.OC) if forward else (s.OC, s.IC)
+    rows, widths = sum(output.rows), sum(output.widths)
+    places = len(output.rows) * len(output.widths)
+    copies = tiles_of((s.N * output.tile_ow, tile.BM), (GN, tile.BN))
+    tiles, steps = places * copies, -(-K // tile.BK)
+    if not rows * widths:
+        return Work(0, 0, -(-tiles // target.num_sms))
+    taps = rows * widths / places  # of a mean tile
+    input_tiles = rows * sum(map(output.input_tiles, output.widths)) / places
+    longest = max(output.rows) * max(output.widths) / taps
+    products = taps * tile.cycles * tile.instructions(K) / sm90_tiles.INSTRUCTIONS
+    read = steps * (input_tiles * output.a_bytes + taps * tile.b_bytes)
+    most = min(sm90_tiles.MAX_SPLITS, int(input_tiles * steps) // 2) if tiles <= 6 * target.num_sms else 1
+    sums = tile.BM * tile.BN * 4
+    found = []
+    for splits in range(1, max(1, most) + 1):
+        busy = _busiest(tiles * splits, max(1.0, longest), target.num_sms) / splits
+        partial = 0 if splits == 1 else tiles * splits * sums
+        work = Work(products * busy, read * busy, busy * splits, partial)
+        begun = work.blocks * sm90_tiles.BLOCK_CYCLES + partial / sm90_weight_tiles.PARTIAL_BYTES_PER_CYCLE
+        found.append((max(work.products, work.read / sm90_tiles.L2_BYTES_PER_CYCLE) + begun, work))
+    return min(found)[1]
+
+
+def _sm90_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
+    tile = Tile.of(v)
+    block = sm90_weight_tiles.weight_tile(s, tile)
+    blocks = tiles_of((s.IC, tile.BN), (s.OC, tile.BM), (s.FW, block.taps)) * s.FH
+    weights = 4 * s.OC * s.FH * s.FW * s.IC
+    GZ = sm90_weight_tiles.num_splits(block, blocks, weights, target.num_sms)
+    waves = -(-blocks * GZ // target.num_sms)
+    steps = waves * -(-block.steps // GZ)
+    products = max(block.taps * tile.cycles, block.converted_cycles)
+    return Work(steps * products, steps * block.stage_bytes, waves, GZ * weights if GZ > 1 else 0)
+
+
+# -- mma.sync ---------------------------------------------------------------------------------------
+
+
+def _sm80(v: Configuration, s: ConvShape, target: Target) -> Work:
+    BM, BN = v.tile["BM"], v.tile["BN"]
+    BK = sm80.ROW_BYTES // v.dtype.itemsize
+    if v.operator == FORWARD:
+        (K, GN), pixels = (s.IC, s.OC), s.OH * s.OW
+    else:
+        (K, GN), pixels = (s.OC, s.IC), s.IH * s.IW
+    steps = s.useful * s.FH * s.FW * s.OH * s.OW / pixels * -(-K // BK)
+    tiles = pixels * tiles_of((s.N, BM), (GN, BN))
+    busy = _busiest(tiles, 1.5 if s.useful < 1 or s.sh * s.sw > 1 else 1.0, target.num_sms)
+    return Work(busy * steps * BM * BN * BK / MMA_PER_CYCLE[v.math], busy * steps * (BM + BN) * sm80.ROW_BYTES, busy)
+
+
+def _sm80_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
+    BM, BN = v.tile["BM"], v.tile["BN"]
+    BK = sm80.ROW_BYTES // v.dtype.itemsize
+    blocks = tiles_of((s.IC, BN), (s.OC, BM)) * s.FH * s.FW
+    steps = s.useful * s.OH * s.OW * -(-s.N // BK)
+    return _in_splits(
+        blocks,
+        steps,
+        (BM * BN * BK / MMA_PER_CYCLE[v.math], (BM + BN) * sm80.ROW_BYTES),
+        sm80.splits_of_sk_dilated(v, s, target),
+        s,
+        target,
+    )
+
+
+def _in_splits(
+    blocks: int, steps: float, of_a_step: tuple[float, float], GZ: int, s: ConvShape, target: Target
+) -> Work:
+    """Blocks of `steps` steps, cut into GZ splits of K; a step has (cycles, bytes)."""
+    waves = -(-blocks * GZ // target.num_sms)
+    each, (cycles, read) = waves * steps / GZ, of_a_step
+    return Work(each * cycles, each * read, waves, 4 * GZ * s.OC * s.FH * s.FW * s.IC if GZ > 1 else 0)
+
+
+# -- FFMA -------------------------------------------------------------------------------------------
+
+
+def _ffma(v: Configuration, s: ConvShape, target: Target) -> Work:
+    BM, BN = v.tile["BM"], v.tile["BN"]
+    if v.operator == FORWARD:
+        tiles, K = tiles_of((s.N * s.OH * s.OW, BM), (s.OC, BN)), float(s.FH * s.FW * s.IC)
+    else:
+        pixels = s.N * -(-s.IH // s.sh) * -(-s.IW // s.sw)
+        tiles, K = tiles_of((pixels, BM), (s.IC, BN)) * s.sh * s.sw, s.FH * s.FW * s.OC / (s.sh * s.sw)
+    busy = _busiest(tiles, 1.0, target.num_sms)
+    return Work(busy * K * BM * BN / FFMA_PER_CYCLE, busy * K * (BM + BN) * 4, busy)
+
+
+def _ffma_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
+    BM, BN, BK = v.tile["BM"], v.tile["BN"], v.tile["BK"]
+    blocks = tiles_of((s.FH * s.FW * s.IC, BN), (s.OC, BM))
+    step = BM * BN * BK / FFMA_PER_CYCLE, (BM + BN) * BK * 4.0
+    steps = -(-s.N * s.OH * s.OW // BK)
+    return _in_splits(blocks, steps, step, ffma.splits_of_sk_dilated(v, s, target), s, target)
+
+
+# -- direct -----------------------------------------------------------------------------------------
+
+
+def _direct(v: Configuration, s: ConvShape, target: Target) -> Work:
+    """Forward: all pixels by 64 output channels; K is padded to whole instructions on tensor cores."""
+    K, rate = float(s.FH * s.FW * s.IC), float(FFMA_PER_CYCLE)
+    if not v.is_ffma:
+        K, rate = 32.0 * direct.depth_blocks(s), MMA_PER_CYCLE[v.math]
+    pixels, groups = s.N * s.OH * s.OW / target.num_sms, -(-s.OC // direct.CHANNELS)
+    read = 4 * groups * s.N * s.IH * s.IW * s.IC / target.num_sms
+    return Work(pixels * groups * direct.CHANNELS * K / rate, read, 1)
+
+
+def _direct_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
+    K, rate = float(s.FH * s.FW * s.IC), float(FFMA_PER_CYCLE)
+    if not v.is_ffma:
+        groups, fragments = direct.weight_fragments(s)
+        K, rate = 8.0 * groups * fragments, MMA_PER_CYCLE[v.math]
+    pixels, groups = s.N * s.OH * s.OW / target.num_sms, -(-s.OC // direct.CHANNELS)
+    read = s.N * (v.dtype.itemsize * s.OH * s.OW * s.OC + 4 * groups * s.IH * s.IW * s.IC) / target.num_sms
+    partial = 4 * 2 * target.num_sms * s.OC * s.FH * s.FW * s.IC
+    return Work(pixels * groups * direct.CHANNELS * K / rate, read, 1, partial)
+
+
+_FAMILIES: dict[Callable[..., object], Callable[[Configuration, ConvShape, Target], Work]] = {
+    sm90.conv_v2: _sm90,
+    sm90.ks_deconv: _sm90,
+    sm90_weight.sk_dilated: _sm90_weight,
+    sm80.conv_v2: _sm80,
+    sm80.ks_deconv: _sm80,
+    sm80.sk_dilated: _sm80_weight,
+    ffma.implicit_gemm_ffma: _ffma,
+    ffma.ks_deconv_ffma: _ffma,
+    ffma.sk_dilated_ffma: _ffma_weight,
+    direct.direct_forward_sm80: _direct,
+    direct.direct_forward_ffma: _direct,
+    direct.direct_weight_sm80: _direct_weight,
+    direct.direct_weight_ffma: _direct_weight,
+}

@@ -1,0 +1,76 @@
+"""fit_conv_model.py finds the constants of a made-up GPU again from times that were computed with them."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import alpha
+from alpha.ops.conv2d import cuda_target, predict
+from alpha.ops.conv2d.choose import applicable
+from alpha.ops.conv2d.problem import seen_by_kernels
+from alpha.ops.conv2d.shape import ConvShape, conv_shape
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("fit_conv_model")
+
+
+def layers() -> list[ConvShape]:
+    sizes = [(N, H, C, F) for N, H in ((16, 8), (64, 16), (128, 32)) for C in (24, 64, 192) for F in (1, 3)]
+    return [conv_shape("test", (N, H, H, C), (2 * C, F, F, C), (1, 1), (F // 2, F // 2)) for N, H, C, F in sizes]
+
+
+def write(script: ModuleType, path: Path, true: predict.Constants) -> None:
+    target = cuda_target(alpha.get_device("cuda"))
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(importlib.import_module("bench.report").CANDIDATE_COLUMNS)
+        for s in layers():
+            for name, operator in script.OPERATORS.items():
+                for v in applicable(operator.key, s, target):
+                    ms = predict.cycles(v, seen_by_kernels(s, target), target, true) / true.clock_mhz / 1e3
+                    shape = [getattr(s, field) for field in script.FIELDS]
+                    table.writerow([name, "float32", *shape, v.name, ms, 0, 0])
+
+
+def test_constants_are_found_again(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = alpha.get_device("cuda")
+    names = {"slowdown": {"implicit_gemm_ffma": 2.5, "sk_dilated_ffma": 0.8}}
+    true = replace(predict.Constants(), launch=6000.0, memory=1500.0, **names)  # type: ignore[arg-type]
+    write(script, tmp_path / "candidates.csv", true)
+    assert script.main([str(tmp_path / "candidates.csv"), "--output", str(tmp_path / "fitted")]) == 0
+    printed = capsys.readouterr().out
+    assert "fitted:" in printed
+    assert "held out:" in printed
+    assert "100% within 5 %" in printed
+    path = tmp_path / "fitted" / predict.file_name(device.properties.name)  # type: ignore[attr-defined]
+    found = predict.Constants.load(path)
+    target = cuda_target(device)
+    samples = script.read([tmp_path / "candidates.csv"], target, true.clock_mhz)
+    assert script.error(samples, target, found) < 0.03 < script.error(samples, target, predict.Constants())
+    assert json.loads(path.read_text())["slowdown"]["implicit_gemm_ffma"] == pytest.approx(2.5, rel=0.2)
+
+
+def test_what_cannot_be_read_is_an_error(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    assert script.main([str(tmp_path / "none.csv")]) == 2
+    assert script.main([str(tmp_path / "other.csv")]) == 2
+    (tmp_path / "empty.csv").write_text("a,b\n")
+    assert script.main([str(tmp_path / "empty.csv"), "--output", str(tmp_path / "x")]) == 2
+    assert "no measurement of a configuration of today" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,142 @@
+"""The model of a configuration's time: its counts, what it prefers, and that a plan has the passes that it counts."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import replace
+
+import pytest
+
+from alpha.ops.conv2d import cuda_target, predict, work
+from alpha.ops.conv2d.choose import applicable, choose
+from alpha.ops.conv2d.plan import ConvProblem, plan_configuration
+from alpha.ops.conv2d.problem import PLAIN, seen_by_kernels
+from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration, Target
+from alpha.runtime.cuda.driver_dry import DryDevice
+
+OPERATORS = (FORWARD, INPUT, WEIGHT)
+PRECISIONS = ("float32", "tf32", "bf16")
+
+
+@functools.cache
+def target(arch: str = "sm_90a") -> Target:
+    return cuda_target(DryDevice.of(arch))
+
+
+def layer(N: int, H: int, IC: int, OC: int, F: int, s: int = 1) -> ConvShape:
+    return conv_shape("test", (N, H, H, IC), (OC, F, F, IC), (s, s), (F // 2, F // 2))
+
+
+LAYERS = [
+    layer(32, 56, 64, 256, 1),
+    layer(32, 28, 128, 128, 3, 2),
+    layer(32, 14, 16, 48, 5),
+    layer(512, 4, 256, 512, 3, 2),
+    layer(8, 64, 3, 64, 7, 2),
+    layer(4, 9, 160, 10, 3),
+]
+
+
+def row(name: str, operator: str = FORWARD) -> Configuration:
+    return next(v for v in CONFIGURATIONS if (v.name, v.operator) == (name, operator))
+
+
+def cycles(v: Configuration, s: ConvShape, **changes: float) -> float:
+    constants = replace(predict.Constants(), **changes)  # type: ignore[arg-type]
+    return predict.cycles(v, seen_by_kernels(s, target()), target(), constants)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_configuration_is_predicted_for_what_it_supports(arch: str, operator: str) -> None:
+    for s in LAYERS:
+        for precision in PRECISIONS:
+            for v in applicable(operator, s, target(arch), precision):
+                found = predict.cycles(v, seen_by_kernels(s, target(arch)), target(arch), predict.Constants())
+                assert math.isfinite(found), v.name
+                assert found > 0, v.name
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_plan_launches_what_the_model_counts(operator: str) -> None:
+    """The kernel itself, what prepares its operands, and the sum of partial sums."""
+    for s in LAYERS:
+        for v in (v for v in CONFIGURATIONS if v.operator == operator and v.device == "cuda"):
+            seen = seen_by_kernels(s, target())
+            if not v.supports(seen, target()):
+                continue
+            plan = plan_configuration(ConvProblem(operator, s, v.precision, PLAIN, v.dtype), v, target())
+            expected = predict.passes(v, seen).launches + 1
+            launches = len(plan.launches) + 2 * bool(plan.facts.get("scales"))  # the magnitudes: a fill and a pass
+            if "part" in plan.workspaces:
+                launches -= sum("reduce/" in launch.source for launch in plan.launches)
+            assert launches == expected, (v.name, s)
+            assert plan.cycles == predict.cycles(v, seen, target(), predict.constants_of(target().name))
+
+
+def test_whole_tiles_cost_their_multiplications() -> None:
+    """132 SMs, each with two tiles of 128 x 256 and 9 taps; 2048 multiply-adds per cycle."""
+    s = conv_shape("test", (132 * 128, 3, 3, 64), (512, 3, 3, 64), (1, 1), (0, 0))
+    found = work.of(row("conv_v2_sm90_bf16_128x256"), s, target())
+    assert found.products == 2 * 128 * 256 * 9 * 64 / 2048
+    assert found.blocks == 2
+    assert found.read == 2 * 9 * 64 * 2 * (128 + 256)
+    assert found.partial == 0
+
+
+def test_a_few_channels_more_cost_a_tile_more() -> None:
+    """Channels above a tile, a last step of K that is not whole, and map rows off the tile are work that is wasted."""
+    v = row("conv_v2_sm90_bf16_128x128")
+    products = {OC: work.of(v, layer(64, 32, 64, OC, 3), target()).products for OC in (128, 136, 256)}
+    assert products[136] == products[256] > 1.9 * products[128]
+    of_K = [work.of(v, layer(64, 32, IC, 128, 3), target()).products for IC in (16, 64, 80, 128)]
+    assert of_K == [of_K[0] * n for n in (1, 4, 5, 8)]
+
+
+def test_tiles_that_fit_the_channels_are_predicted_to_be_faster() -> None:
+    for OC, fitting, other in ((32, "128x32", "128x64"), (96, "128x96", "128x128"), (192, "128x192", "128x256")):
+        s = layer(64, 32, 128, OC, 3)
+        assert cycles(row(f"conv_v2_sm90_bf16_{fitting}"), s) < cycles(row(f"conv_v2_sm90_bf16_{other}"), s)
+        s = layer(64, 32, OC, 128, 3)
+        fits, others = row(f"ks_deconv_sm90_bf16_{fitting}", INPUT), row(f"ks_deconv_sm90_bf16_{other}", INPUT)
+        assert cycles(fits, s) < cycles(others, s)
+
+
+def test_each_constant_counts() -> None:
+    s, v = layer(32, 28, 128, 128, 3), row("conv_v2_sm90_fp16x3_128x128")
+    usual = cycles(v, s)
+    assert cycles(v, s, launch=5000.0) == pytest.approx(usual + 4 * 1000)  # magnitudes, fp16 terms and the kernel
+    assert cycles(v, s, memory=4400.0) < usual
+    for kind, key, value in (
+        ("read", "conv_v2_sm90_fp16x3", 16.0),
+        ("block", "conv_v2_sm90_fp16x3", 4000.0),
+        ("slowdown", v.name, 2.0),
+    ):
+        assert cycles(v, s, **{kind: {key: value}}) > usual  # type: ignore[arg-type]
+        assert cycles(v, s, **{kind: {"another": value}}) == usual  # type: ignore[arg-type]
+    weight = row("sk_dilated_sm90_fp16x3_128x64", WEIGHT)
+    assert work.of(weight, s, target()).partial > 0
+    assert cycles(weight, s, partial=1000.0) > cycles(weight, s)
+
+
+def test_the_layers_of_the_paper_are_predicted_as_they_are_chosen() -> None:
+    """Without constants of a GPU: the table's configuration takes at most a sixth longer than the best predicted."""
+    for s in (layer(64, 64, 128, 128, 3), layer(256, 16, 512, 512, 3), layer(512, 16, 64, 64, 3)):
+        for operator in (FORWARD, INPUT):
+            for precision in PRECISIONS:
+                best = min(cycles(v, s) for v in applicable(operator, s, target(), precision))
+                assert cycles(choose(operator, s, target(), precision), s) < 7 / 6 * best
+
+
+def test_constants_of_a_gpu(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(predict, "FITTED", tmp_path)
+    (tmp_path / predict.file_name("A GPU/1")).write_text('{"launch": 7.0, "slowdown": {"row": 3.0}}')
+    predict.constants_of.cache_clear()
+    try:
+        found = predict.constants_of("A GPU/1")
+        assert (found.launch, found.slowdown, found.memory) == (7.0, {"row": 3.0}, predict.Constants().memory)
+        assert predict.constants_of("another").launch == predict.Constants().launch
+    finally:
+        predict.constants_of.cache_clear()
