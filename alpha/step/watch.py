@@ -154,7 +154,7 @@ class Watch:
         """
         own = not is_library(type(optimizer).__module__)
         rates = () if own or self._names & {"lr", "initial_lr", "param_groups"} else ("lr", "initial_lr")
-        counts = () if own or "state" in self._names else ("step",)
+        counts = () if own or "state" in self._names else tuple(optimizer.counts)
         self._watch(name, lambda: (optimizer.state, optimizer.param_groups, *optimizer.param_groups))
         for number, group in enumerate(optimizer.param_groups):
             keys = [key for key in group if key not in (*rates, "params")]

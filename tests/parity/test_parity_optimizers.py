@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import parity_names as names
 import pytest
+from rows.optimizers import OPTIMIZERS, OptimizerRow
 from test_parity_operators import report
 
 import alpha
 
 SHAPES = ((3, 4), (5,), (2, 3, 3, 4), (1,))
 STEPS = 6
+ROWS = {row.name: row for row in OPTIMIZERS}
 SCHEDULES: dict[str, list[dict[str, Any]]] = {
     "ConstantLR": [{}, {"factor": 0.5, "total_iters": 3}],
     "CosineAnnealingLR": [{"T_max": 5}, {"T_max": 7, "eta_min": 0.01}, {"T_max": 2, "eta_min": 0.2}],
@@ -43,7 +45,7 @@ def test_optimizer(optimizer: str, on: tuple[str, str], record_property: Callabl
         for given in info.optim_inputs_func("cpu", getattr(torch, dtype)):
             for groups in (False, True):
                 try:
-                    one(info.optim_cls, getattr(alpha.optim, optimizer), given.kwargs, groups, device, dtype)
+                    one(info.optim_cls, ROWS[optimizer], given.kwargs, groups, device, dtype)
                 except compare.Refused as refusal:
                     tally.add("refused", str(refusal))
                 except compare.Wrong as wrong:
@@ -60,27 +62,29 @@ def grouped(parameters: list[Any], groups: bool) -> list[Any]:
     return [{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.02}] if groups else parameters
 
 
-def one(theirs: Any, ours: Any, options: dict[str, Any], groups: bool, device: str, dtype: str) -> None:
+def one(theirs: Any, row: OptimizerRow, options: dict[str, Any], groups: bool, device: str, dtype: str) -> None:
     """The same gradients for several steps; in one of them a parameter has none."""
     import parity_compare as compare
     import torch
 
     rng = np.random.default_rng(5)
-    values = [rng.standard_normal(shape) for shape in SHAPES]
+    shapes = row.fitting(list(SHAPES))
+    values = [rng.standard_normal(shape) for shape in shapes]
     twins = [torch.tensor(value, dtype=getattr(torch, dtype), requires_grad=True) for value in values]
     own = [alpha.tensor(value, dtype=dtype, device=device, requires_grad=True) for value in values]
     twin = theirs(grouped(twins, groups), **options)
     keywords = compare.Arguments((), options, compare.Layout(""), "cpu").ours[1]
-    optimizer = compare.call_alpha(ours, grouped(own, groups), **keywords)
+    optimizer = compare.call_alpha(row.kind, grouped(own, groups), **keywords)
     for step in range(STEPS):
         for i, (a, b) in enumerate(zip(own, twins, strict=True)):
             if step == 2 and i == 1:
                 a.grad = b.grad = None
                 continue
-            gradient = rng.standard_normal(SHAPES[i])
+            gradient = rng.standard_normal(shapes[i])
             a.grad = alpha.tensor(gradient, dtype=dtype, device=device)
             b.grad = torch.tensor(gradient, dtype=b.dtype)
-        twin.step()
+        with row.twin():
+            twin.step()
         compare.call_alpha(optimizer.step)
         for i, (a, b) in enumerate(zip(own, twins, strict=True)):
             compare.check_array(f"parameter {i} after step {step + 1}", a.numpy(), b, None, STEPS)
