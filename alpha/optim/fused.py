@@ -122,11 +122,15 @@ class FusedOptimizer(Optimizer):
         "l1_decay": natural,
         "maximize": flag,
     }
+    per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr", "momentum", "betas"})
     added: ClassVar[Mapping[str, Any]] = {"l1_decay": 0.0}
 
     def _used_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         """The slots that the settings of `group` need."""
         return self.slots
+
+    def _structure(self, group: Mapping[str, Any]) -> tuple[Any, ...]:
+        return self._used_slots(group)
 
     def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return self._used_slots(group)

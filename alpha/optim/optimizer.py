@@ -39,6 +39,7 @@ class Optimizer:
     rules: ClassVar[Mapping[str, Rule]] = {"lr": natural, "weight_decay": natural}
     slots: ClassVar[tuple[str, ...]] = ()
     counts: ClassVar[Mapping[str, Rule]] = {"step": whole}
+    per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr"})  # hyper-parameters that a replay reads anew
     added: ClassVar[Mapping[str, Any]] = {}  # hyper-parameters that older checkpoints lack, and what they mean there
 
     def __init__(self, params: Parameters, **defaults: Any) -> None:
@@ -156,6 +157,10 @@ class Optimizer:
     def _update(self, group: Group, ready: list[Tensor]) -> None:
         """Update parameters of one age, device and dtype. What may change between steps is read in a `StepValue`."""
         raise TypeError(f"{self._name} defines no update")
+
+    def _structure(self, group: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What the values of `per_step` decide about the launches of a step; a captured step ends if it changes."""
+        return ()
 
     def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         """The slots that a parameter of `group` has after its first step."""

@@ -102,18 +102,17 @@ def test_what_pytorch_has_and_alpha_does_not_is_refused(name: str, argument: str
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("name", [*BY_NAME, "CosineAnnealingLR"])
+@pytest.mark.parametrize("name", BY_NAME)
 def test_order_kinds_and_defaults_are_pytorchs(name: str) -> None:
     torch = pytest.importorskip("torch")
-    if name in BY_NAME:
-        BY_NAME[name].needs_a_twin({})
+    BY_NAME[name].needs_a_twin({})
 
     def signature(room: Any) -> dict[str, tuple[Any, Any]]:
         parameters = inspect.signature(getattr(room, name)).parameters
         return {key: (parameter.kind, parameter.default) for key, parameter in parameters.items()}
 
     ours = signature(optim)
-    theirs = signature(torch.optim if name in BY_NAME else torch.optim.lr_scheduler)
+    theirs = signature(torch.optim)
     for own in ALPHAS & set(ours):
         assert ours.pop(own)[0] is inspect.Parameter.KEYWORD_ONLY
     assert ours == theirs
