@@ -1,6 +1,7 @@
 """Optimizers and learning-rate schedules."""
 
 from alpha.exports import export as _export
+from alpha.optim import swa_utils as swa_utils
 from alpha.optim.adam import *
 from alpha.optim.adamax import *
 from alpha.optim.lion import *

@@ -82,6 +82,17 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "cross_entropy_gradient": [(np.maximum(normal(6, 8), 0), normal(1)), *two],
     "divide_number": [(positive(7, 9), {"p": 3.0})],
     "gradient_norm": [([normal(5, 3), normal(16389), normal()], p) for p in (1.0, 2.0, 3.5, np.inf)],
+    "average_parameters": [
+        ([normal(5, 3), normal(16389)], [normal(5, 3), normal(16389)], count, gain)
+        for count, gain in (
+            (None, 0.25),
+            (None, 1.0),
+            (np.asarray(0), 0.1),
+            (np.asarray(2), 0.1),
+            (np.asarray(2), -1.0),
+        )
+    ],
+    "count_up": [(np.asarray(41),)],
     "clip_gradients": [
         ([normal(5, 3), normal(16389), normal()], np.asarray(40.0, f32), 10.0, np.inf),
         ([normal(5, 3)], np.asarray(2.0, f32), 10.0, 0.5),
