@@ -8,6 +8,7 @@ from alpha.exports import export as _export
 from alpha.module import *
 from alpha.nn import functional as functional
 from alpha.nn import init as init
+from alpha.nn import utils as utils
 from alpha.nn.containers import *
 from alpha.nn.layers import *
 from alpha.nn.pooling import *
@@ -16,4 +17,4 @@ from alpha.ops.activation_smooth import *
 from alpha.ops.loss import *
 from alpha.state_dict import *
 
-_export(globals(), "functional", "init", without=vars(functional)["__all__"])
+_export(globals(), "functional", "init", "utils", without=vars(functional)["__all__"])

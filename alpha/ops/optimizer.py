@@ -34,10 +34,10 @@ def in_chunks(arrays: list[list[Array]], update: Callable[..., None]) -> None:
     workers.parallel_for(len(pieces), 8, run)
 
 
-def chunk_table(arrays: list[list[Array]]) -> tuple[Array, int]:
+def chunk_table(arrays: list[list[Array]], operator: str = "optimizer") -> tuple[Array, int]:
     """Device table of (addresses of one tensor's arrays, start, length) a chunk, and how many."""
     for same in arrays:
-        require_float32("optimizer", *same)
+        require_float32(operator, *same)
     device = arrays[0][0].device
     device.use(*itertools.chain(*arrays))
     addresses = tuple(tuple([a.address for a in same]) for same in arrays)

@@ -2,122 +2,73 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from alpha.ops.optimizer import chunk_table, in_chunks
+from alpha.optim.fused import Decay, FusedOptimizer, fused_update
 from alpha.optim.hyper import Rule, decays, flag, natural, refuse_others
-from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
-from alpha.primitive import Array, primitive
-from alpha.runtime.recording import StepValue
-from alpha.tensor import Tensor
+from alpha.optim.optimizer import Group, Parameters
+from alpha.primitive import Array
 
 __all__ = ["Adam", "AdamW"]
 
 
 class AdamRule(NamedTuple):
-    """The numbers of an Adam step."""
+    """The numbers of an Adam step; `root` and `rate` hold the bias corrections."""
 
-    lr: float
+    decay: Decay
     beta1: float
+    gain1: float
     beta2: float
+    gain2: float
+    root: float
     eps: float
-    decay: float
-    decoupled: bool
-    maximize: bool
-    step: int
+    rate: float
+
+    @classmethod
+    def of(cls, group: Mapping[str, Any], step: int, decay: Decay) -> AdamRule:
+        """The numbers of a group's parameters at their step `step`, which counts from 1."""
+        beta1, beta2 = group["betas"]
+        rate, root = group["lr"] / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
+        return cls(decay, beta1, 1 - beta1, beta2, 1 - beta2, root, group["eps"], rate)
 
 
-@primitive
-def adam_update(
-    parameters: list[Array],
-    gradients: list[Array],
-    first: list[Array],
-    second: list[Array],
-    largest: list[Array],
-    rule: StepValue[AdamRule],
-) -> None:
+def update_moments(rule: Any, g: Array, m: Array, v: Array) -> None:
+    """m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2, in place"""
+    t = m.dtype.type
+    # The gain comes first: gain g g is finite for larger g than g g is. v + gain (g g - v) would cancel.
+    work = t(rule.gain1) * g
+    m *= t(rule.beta1)
+    m += work
+    np.multiply(g, t(rule.gain2), out=work)
+    work *= g
+    v *= t(rule.beta2)
+    v += work
+
+
+def _adam(rule: AdamRule, w: Array, g: Array, m: Array, v: Array, largest: Array | None) -> None:
     """Adam (Kingma & Ba 2015) in place, bias-corrected, as in PyTorch
 
-    `maximize` changes the sign of g first. `decay` adds decay W to g, or shrinks W by lr decay if `decoupled`.
-    m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
-    W -= lr m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
-    If `largest` is not empty (AMSGrad), it keeps the largest v so far, which replaces v in the last line.
+    m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2;  W -= rate m / (root sqrt(v) + eps)
+    If `largest` is there (AMSGrad), it keeps the largest v so far, which replaces v in the last formula.
     """
+    t = w.dtype.type
+    update_moments(rule, rule.decay.apply(w, g), m, v)
+    work = np.sqrt(v if largest is None else np.maximum(largest, v, out=largest))
+    work *= t(rule.root)
+    work += t(rule.eps)
+    np.divide(m, work, out=work)
+    work *= t(rule.rate)
+    w -= work
 
 
-@adam_update.impl("cpu")
-def _(
-    parameters: list[Array],
-    gradients: list[Array],
-    first: list[Array],
-    second: list[Array],
-    largest: list[Array],
-    rule: StepValue[AdamRule],
-) -> None:
-    lr, beta1, beta2, eps, decay, decoupled, maximize, step = rule.now()
-    rate = lr / (1 - beta1**step)
-    root = 1.0 / np.sqrt(1 - beta2**step)
-
-    def update(w: Array, g: Array, m: Array, v: Array, *largest: Array) -> None:
-        t = w.dtype.type
-        if maximize:
-            g = -g
-        if decay:
-            if decoupled:
-                w *= t(1 - lr * decay)
-            else:
-                g = g + t(decay) * w
-        # The gain comes first: gain g g is finite for larger g than g g is. v + gain (g g - v) would cancel.
-        work = t(1 - beta1) * g
-        m *= t(beta1)
-        m += work
-        np.multiply(g, t(1 - beta2), out=work)
-        work *= g
-        v *= t(beta2)
-        v += work
-        np.sqrt(np.maximum(largest[0], v, out=largest[0]) if largest else v, out=work)
-        work *= t(root)
-        work += t(eps)
-        np.divide(m, work, out=work)
-        work *= t(rate)
-        w -= work
-
-    in_chunks([parameters, gradients, first, second, *([largest] if largest else [])], update)
+adam_update = fused_update("adam", _adam)
 
 
-_NUMBERS = ("sign", "shrink", "l2", "beta1", "gain1", "beta2", "gain2", "root", "eps", "rate")
-_RULE = np.dtype([(name, np.float32) for name in _NUMBERS], align=True)
-
-
-def _numbers(rule: AdamRule) -> Any:
-    """`Rule` of cuda/optimizer/adam.cu, its factors computed in double precision."""
-    lr, beta1, beta2, eps, decay, decoupled, maximize, step = rule
-    shrink, l2 = (1 - lr * decay, 0.0) if decoupled else (1.0, decay)
-    rate, root = lr / (1 - beta1**step), 1 / np.sqrt(1 - beta2**step)
-    sign = -1 if maximize else 1
-    return np.array((sign, shrink, l2, beta1, 1 - beta1, beta2, 1 - beta2, root, eps, rate), _RULE)[()]
-
-
-@adam_update.impl("cuda")
-def _(
-    parameters: list[Array],
-    gradients: list[Array],
-    first: list[Array],
-    second: list[Array],
-    largest: list[Array],
-    rule: StepValue[AdamRule],
-) -> None:
-    table, chunks = chunk_table([parameters, gradients, first, second, largest or second])
-    if chunks:
-        device = table.device
-        numbers = device.step_value(rule, _numbers)
-        device.launch("optimizer/adam.cu", "adam", chunks, 256, (table, *numbers), {"AMSGRAD": int(bool(largest))})
-
-
-class Adam(Optimizer):
+class Adam(FusedOptimizer):
     """Adam (Kingma & Ba, ICLR 2015), bias-corrected, with PyTorch's arguments in PyTorch's order.
 
     Args:
@@ -127,20 +78,21 @@ class Adam(Optimizer):
         weight_decay: lambda of an L2 term in the gradient.
         amsgrad: divide by the root of the largest second moment so far (Reddi et al., ICLR 2018).
         maximize: go up along the gradient.
-        foreach, capturable, differentiable, fused, decoupled_weight_decay: only PyTorch's defaults; one kernel updates
-            all parameters anyway, and AdamW has the decoupled decay.
+        foreach, capturable, differentiable, fused: only PyTorch's defaults; one kernel updates all parameters anyway.
+        decoupled_weight_decay: the decay is not in the gradient, as in AdamW.
+        l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {
-        "lr": natural,
+        **FusedOptimizer.rules,
         "betas": decays,
         "eps": natural,
-        "weight_decay": natural,
         "amsgrad": flag,
-        "maximize": flag,
+        "decoupled_weight_decay": flag,
     }
     slots: ClassVar[tuple[str, ...]] = ("first", "second", "largest")
-    decoupled = False
+    added: ClassVar[Mapping[str, Any]] = {**FusedOptimizer.added, "decoupled_weight_decay": False}
+    update = adam_update
 
     def __init__(
         self,
@@ -157,9 +109,8 @@ class Adam(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
+        l1_decay: float = 0.0,
     ) -> None:
-        if decoupled_weight_decay is not False:
-            raise ValueError(f"{self._name}: decoupled_weight_decay is not offered; alpha.optim.AdamW has it")
         refuse_others(
             self._name,
             foreach=(foreach, None),
@@ -168,34 +119,37 @@ class Adam(Optimizer):
             fused=(fused, None),
         )
         super().__init__(
-            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize
+            params,
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            amsgrad=amsgrad,
+            maximize=maximize,
+            decoupled_weight_decay=decoupled_weight_decay,
+            l1_decay=l1_decay,
         )
 
-    def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+    def _used_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return self.slots if group.get("amsgrad") else self.slots[:2]
 
-    def _update(self, group: Group, ready: list[Tensor]) -> None:
-        def rule() -> AdamRule:
-            (beta1, beta2), decay, step = group["betas"], group["weight_decay"], self.state[ready[0]]["step"]
-            return AdamRule(group["lr"], beta1, beta2, group["eps"], decay, self.decoupled, group["maximize"], step)
+    def _rule(self, group: Group, state: Mapping[str, Any]) -> AdamRule:
+        return AdamRule.of(group, state["step"], self._decay(group))
 
-        adam_update(
-            [p.array for p in ready],
-            gradients(ready),
-            self._slots("first", ready),
-            self._slots("second", ready),
-            self._slots("largest", ready) if group["amsgrad"] else [],
-            StepValue(rule),
-        )
+    def _decay(self, group: Group) -> Decay:
+        return Decay.of(group, group["decoupled_weight_decay"])
 
 
 class AdamW(Adam):
-    """Adam whose weight decay is not in the gradient: W shrinks by lr weight_decay
+    """Adam whose decay is not in the gradient: W -= lr (weight_decay W + l1_decay sign(W))
 
     Loshchilov & Hutter, "Decoupled weight decay regularization", ICLR 2019.
     """
 
-    decoupled = True
+    rules: ClassVar[Mapping[str, Rule]] = {
+        name: rule for name, rule in Adam.rules.items() if name != "decoupled_weight_decay"
+    }
+    added: ClassVar[Mapping[str, Any]] = {**Adam.added, "decoupled_weight_decay": True}
 
     def __init__(
         self,
@@ -211,6 +165,7 @@ class AdamW(Adam):
         capturable: bool = False,
         differentiable: bool = False,
         fused: bool | None = None,
+        l1_decay: float = 0.0,
     ) -> None:
         super().__init__(
             params,
@@ -224,4 +179,9 @@ class AdamW(Adam):
             capturable=capturable,
             differentiable=differentiable,
             fused=fused,
+            decoupled_weight_decay=True,
+            l1_decay=l1_decay,
         )
+
+    def _decay(self, group: Group) -> Decay:
+        return Decay.of(group, decoupled=True)

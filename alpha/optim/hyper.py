@@ -29,6 +29,21 @@ def natural(value: Any) -> float:
     return checked
 
 
+def share(value: Any) -> float:
+    """A number in [0, 1)."""
+    checked = number(value)
+    if not 0 <= checked < 1:
+        raise ValueError("is not in [0, 1)")
+    return checked
+
+
+def whole(value: Any) -> int:
+    """A whole number of at least 0."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
+        raise ValueError("is not a whole number of at least 0")
+    return int(value)
+
+
 def flag(value: Any) -> bool:
     """True or False."""
     if not isinstance(value, (bool, np.bool_)):

@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.errors import GradientError
 from alpha.optim import state as checkpoints
-from alpha.optim.hyper import Rule, natural
+from alpha.optim.hyper import Rule, natural, whole
 from alpha.primitive import Array
 from alpha.runtime.recording import again, phase
 from alpha.tensor import Tensor
@@ -32,11 +32,15 @@ class Optimizer:
         param_groups: the groups; writing `param_groups[0]["lr"] = 1e-4` acts on the next step.
         state: for each parameter that was updated its "step" count and its arrays, for example moments.
 
-    A subclass names the rules of its hyper-parameters in `rules` and its state arrays in `slots`.
+    A subclass names the rules of its hyper-parameters in `rules`, its state arrays in `slots`, and in `counts` the
+    rules of the numbers that each step changes in a parameter's state.
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {"lr": natural, "weight_decay": natural}
     slots: ClassVar[tuple[str, ...]] = ()
+    counts: ClassVar[Mapping[str, Rule]] = {"step": whole}
+    per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr"})  # hyper-parameters that a replay reads anew
+    added: ClassVar[Mapping[str, Any]] = {}  # hyper-parameters that older checkpoints lack, and what they mean there
 
     def __init__(self, params: Parameters, **defaults: Any) -> None:
         self.defaults = defaults
@@ -119,9 +123,10 @@ class Optimizer:
         again(partial(self._count, work))  # a replay of a captured step is a step, too
         for group, parameters in work:
             # one fused update for parameters of one age, device and dtype: as a rule, all of them
-            batches: dict[tuple[int, type, int], list[Tensor]] = {}
+            batches: dict[tuple[Any, ...], list[Tensor]] = {}
             for parameter in parameters:
-                key = self.state[parameter]["step"], type(parameter.array), parameter.array.dtype.num
+                age = map(self.state[parameter].get, self.counts)
+                key = *age, type(parameter.array), parameter.array.dtype.num
                 batches.setdefault(key, []).append(parameter)
             for ready in batches.values():
                 self._update(group, ready)
@@ -132,9 +137,13 @@ class Optimizer:
         """Count a step of these parameters, after a check of the hyper-parameters with which it is made."""
         for group, _ in work:
             self._check(group)
-        for _, parameters in work:
+        for group, parameters in work:
             for parameter in parameters:
-                self.state.setdefault(parameter, {"step": 0})["step"] += 1
+                self._count_one(group, self.state.setdefault(parameter, {"step": 0}))
+
+    def _count_one(self, group: Group, state: dict[str, Any]) -> None:
+        """Count a step in the state of one parameter."""
+        state["step"] += 1
 
     def _fits(self, parameter: Tensor, grad: Tensor) -> bool:
         own, other = parameter.array, grad.array
@@ -149,18 +158,28 @@ class Optimizer:
         """Update parameters of one age, device and dtype. What may change between steps is read in a `StepValue`."""
         raise TypeError(f"{self._name} defines no update")
 
+    def _structure(self, group: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What the values of `per_step` decide about the launches of a step; a captured step ends if it changes."""
+        return ()
+
     def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         """The slots that a parameter of `group` has after its first step."""
         return ()
 
-    def _slots(self, name: str, ready: list[Tensor]) -> list[Array]:
-        """One state array per parameter, zeros at first; it follows a parameter that moved."""
+    def _first_value(self, name: str, group: Group) -> float:
+        """The value of a state array before the first step."""
+        return 0.0
+
+    def _slots(self, name: str, ready: list[Tensor], group: Group) -> list[Array]:
+        """One state array per parameter; it follows a parameter that moved."""
         result = []
         for parameter in ready:
             slots = self.state[parameter]
             held = slots.get(name)
             if held is None:
                 held = parameter.device.zeros(parameter.shape, parameter.dtype)
+                if value := self._first_value(name, group):
+                    parameter.device.fill(held, value)
             elif isinstance(held, np.ndarray) != isinstance(parameter.array, np.ndarray):
                 held = parameter.device.upload(checkpoints.on_host(held))
             slots[name] = held

@@ -1,90 +1,47 @@
-"""Stochastic gradient descent: one fused update per group."""
+"""Stochastic gradient descent, and Dragon-Alpha's Momentum: one fused update per group."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
-from alpha.ops.optimizer import chunk_table, in_chunks
-from alpha.optim.hyper import Rule, flag, natural, number, refuse_others
-from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
-from alpha.primitive import Array, primitive
-from alpha.runtime.recording import StepValue
+from alpha.optim.fused import Decay, FusedOptimizer, fused_update
+from alpha.optim.hyper import Rule, flag, natural, number, refuse_others, share
+from alpha.optim.optimizer import Group, Parameters
+from alpha.primitive import Array
 from alpha.tensor import Tensor
 
-__all__ = ["SGD"]
+__all__ = ["SGD", "Momentum"]
 
 
 class SgdRule(NamedTuple):
     """The numbers of an SGD step."""
 
-    lr: float
-    momentum: float
-    gain: float
-    decay: float
-    nesterov: bool
-    maximize: bool
+    decay: Decay
+    rate: float
+    momentum: float = 0.0
+    gain: float = 1.0
+    nesterov: bool = False
 
 
-@primitive
-def sgd_update(
-    parameters: list[Array], gradients: list[Array], velocities: list[Array], rule: StepValue[SgdRule]
-) -> None:
+def _sgd(rule: SgdRule, w: Array, g: Array, v: Array | None) -> None:
     """SGD in place, as in PyTorch
 
-    `maximize` changes the sign of g first, then g += decay W.
-    v = momentum v + gain g;  W -= lr v, or lr (g + momentum v) if `nesterov`; without velocities W -= lr g
+    v = momentum v + gain g;  W -= rate v, or rate (g + momentum v) if `nesterov`; without velocities W -= rate g
     """
+    t = w.dtype.type
+    g = rule.decay.apply(w, g)
+    if v is not None:
+        v *= t(rule.momentum)
+        v += g if rule.gain == 1 else t(rule.gain) * g
+        g = g + t(rule.momentum) * v if rule.nesterov else v
+    w -= t(rule.rate) * g
 
 
-@sgd_update.impl("cpu")
-def _(parameters: list[Array], gradients: list[Array], velocities: list[Array], rule: StepValue[SgdRule]) -> None:
-    lr, momentum, gain, decay, nesterov, maximize = rule.now()
-
-    def update(w: Array, g: Array, *velocity: Array) -> None:
-        t = w.dtype.type
-        if maximize:
-            g = -g
-        if decay:
-            g = g + t(decay) * w
-        if velocity:
-            v = velocity[0]
-            v *= t(momentum)
-            v += g if gain == 1 else t(gain) * g
-            g = g + t(momentum) * v if nesterov else v
-        w -= t(lr) * g
-
-    in_chunks([parameters, gradients, *([velocities] if velocities else [])], update)
+sgd_update = fused_update("sgd", _sgd)
 
 
-_RULE = np.dtype(
-    [
-        *((name, np.float32) for name in ["sign", "lr", "momentum", "gain", "decay"]),
-        *((name, np.int32) for name in ["nesterov", "velocities"]),
-    ],
-    align=True,
-)
-
-
-def _numbers(velocities: bool, rule: SgdRule) -> Any:
-    """`Rule` of cuda/optimizer/sgd.cu."""
-    lr, momentum, gain, decay, nesterov, maximize = rule
-    return np.array((-1 if maximize else 1, lr, momentum, gain, decay, nesterov, velocities), _RULE)[()]
-
-
-@sgd_update.impl("cuda")
-def _(parameters: list[Array], gradients: list[Array], velocities: list[Array], rule: StepValue[SgdRule]) -> None:
-    table, chunks = chunk_table([parameters, gradients, velocities or gradients])
-    if chunks:
-        device = table.device
-        numbers = device.step_value(rule, functools.partial(_numbers, bool(velocities)))
-        device.launch("optimizer/sgd.cu", "sgd", chunks, 256, (table, *numbers))
-
-
-class SGD(Optimizer):
+class SGD(FusedOptimizer):
     """Stochastic gradient descent, with PyTorch's arguments in PyTorch's order.
 
     Args:
@@ -95,17 +52,17 @@ class SGD(Optimizer):
         nesterov: look ahead by one momentum step; needs momentum > 0 and dampening 0.
         maximize: go up along the gradient.
         foreach, differentiable, fused: only PyTorch's defaults; one kernel updates all parameters anyway.
+        l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {
-        "lr": natural,
+        **FusedOptimizer.rules,
         "momentum": natural,
         "dampening": number,
-        "weight_decay": natural,
         "nesterov": flag,
-        "maximize": flag,
     }
     slots: ClassVar[tuple[str, ...]] = ("velocity",)
+    update = sgd_update
 
     def __init__(
         self,
@@ -120,6 +77,7 @@ class SGD(Optimizer):
         foreach: bool | None = None,
         differentiable: bool = False,
         fused: bool | None = None,
+        l1_decay: float = 0.0,
     ) -> None:
         refuse_others(self._name, foreach=(foreach, None), differentiable=(differentiable, False), fused=(fused, None))
         super().__init__(
@@ -130,6 +88,7 @@ class SGD(Optimizer):
             weight_decay=weight_decay,
             nesterov=nesterov,
             maximize=maximize,
+            l1_decay=l1_decay,
         )
 
     def _check(self, group: Group) -> None:
@@ -140,25 +99,60 @@ class SGD(Optimizer):
                 f"(momentum {group['momentum']}, dampening {group['dampening']})"
             )
 
+    def _used_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        return self.slots if group["momentum"] else ()
+
+    def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        return ()  # a velocity that is missing begins with the next gradient
+
+    def _rule(self, group: Group, state: Mapping[str, Any]) -> SgdRule:
+        return SgdRule(Decay.of(group), group["lr"], group["momentum"], 1 - group["dampening"], group["nesterov"])
+
+    def _first_rule(self, group: Group, state: Mapping[str, Any]) -> SgdRule:
+        """The first gradient enters the velocity without dampening."""
+        return self._rule(group, state)._replace(gain=1.0)
+
     def _update(self, group: Group, ready: list[Tensor]) -> None:
-        if not group["momentum"]:
-            self._launch(group, ready, [])
-        elif group["dampening"] == 0:  # zeros are a right first velocity: momentum 0 + g = g
-            self._launch(group, ready, self._slots("velocity", ready))
-        else:
-            started = [p for p in ready if "velocity" in self.state[p]]
-            fresh = [p for p in ready if "velocity" not in self.state[p]]
-            for part, whole in ((started, False), (fresh, True)):
-                if part:
-                    self._launch(group, part, self._slots("velocity", part), whole)
+        if not group["momentum"] or group["dampening"] == 0:  # zeros are a right first velocity: momentum 0 + g = g
+            super()._update(group, ready)
+            return
+        started = [p for p in ready if "velocity" in self.state[p]]
+        fresh = [p for p in ready if "velocity" not in self.state[p]]
+        if started:
+            self._launch(group, started, self._rule)
+        if fresh:
+            self._launch(group, fresh, self._first_rule)
 
-    def _launch(self, group: Group, ready: list[Tensor], velocities: list[Array], whole: bool = False) -> None:
-        """`whole`: the gradient enters the velocity without dampening, because it is the first."""
 
-        def rule() -> SgdRule:
-            gain = 1.0 if whole else 1 - group["dampening"]
-            return SgdRule(
-                group["lr"], group["momentum"], gain, group["weight_decay"], group["nesterov"], group["maximize"]
-            )
+class Momentum(FusedOptimizer):
+    """Descent along the bias-corrected mean of the gradients, as in Dragon-Alpha.
 
-        sgd_update([p.array for p in ready], gradients(ready), velocities, StepValue(rule))
+    V = beta V + (1 - beta) g;  W -= lr V / (1 - beta^step)
+
+    Args:
+        lr: learning rate.
+        beta: decay of the mean, in [0, 1).
+        weight_decay: lambda of an L2 term in the gradient.
+        l1_decay: lambda of an L1 term in the gradient.
+        maximize: go up along the gradient.
+    """
+
+    rules: ClassVar[Mapping[str, Rule]] = {**FusedOptimizer.rules, "beta": share}
+    slots: ClassVar[tuple[str, ...]] = ("velocity",)
+    update = sgd_update
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-3,
+        beta: float = 0.9,
+        weight_decay: float = 0.0,
+        *,
+        l1_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr=lr, beta=beta, weight_decay=weight_decay, l1_decay=l1_decay, maximize=maximize)
+
+    def _rule(self, group: Group, state: Mapping[str, Any]) -> SgdRule:
+        beta: float = group["beta"]
+        return SgdRule(Decay.of(group), group["lr"] / (1 - beta ** state["step"]), beta, 1 - beta)

@@ -29,7 +29,7 @@ def state_dict(optimizer: Optimizer) -> dict[str, Any]:
         "optimizer": type(optimizer).__name__,
         "state": {
             index[id(parameter)]: {
-                name: value if isinstance(value, int) else on_host(value) for name, value in slots.items()
+                name: value if name in optimizer.counts else on_host(value) for name, value in slots.items()
             }
             for parameter, slots in optimizer.state.items()
         },
@@ -68,7 +68,9 @@ def load_state_dict(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
         raise CheckpointError(f"{name}: state does not fit:\n  " + "\n  ".join(problems))
 
     new = {
-        parameter: {key: value if key == "step" else _uploaded(parameter, value) for key, value in arrays.items()}
+        parameter: {
+            key: value if key in optimizer.counts else _uploaded(parameter, value) for key, value in arrays.items()
+        }
         for parameter, arrays in slots.items()
     }
     for group, other in zip(optimizer.param_groups, groups, strict=True):
@@ -85,7 +87,7 @@ def _index(key: Any) -> int | None:
 
 def _group(optimizer: Optimizer, number: int, group: Mapping[str, Any], problems: list[str]) -> Group:
     """The saved hyper-parameters of a group, checked."""
-    values = {name: value for name, value in group.items() if name != "params"}
+    values = {**optimizer.added, **{name: value for name, value in group.items() if name != "params"}}
     problems += [f"group {number}: {name} is missing" for name in optimizer.defaults if name not in values]
     problems += [
         f"group {number}: {name} is unknown" for name in values if name not in (*optimizer.defaults, "initial_lr")
@@ -113,13 +115,16 @@ def _arrays(
     problems: list[str],
 ) -> Mapping[str, Any]:
     """The state of one parameter, checked."""
-    step = arrays.get("step")
-    if not isinstance(step, (int, np.integer)) or isinstance(step, bool) or step < 0:
-        problems.append(f"parameter {key}: step={step!r} is not a whole number of at least 0")
-    elif step:
+    result = dict(arrays)
+    for name, rule in optimizer.counts.items():
+        try:
+            result[name] = rule(arrays.get(name))
+        except (TypeError, ValueError) as error:
+            problems.append(f"parameter {key}: {name}={arrays.get(name)!r} {error}")
+    if result.get("step"):
         problems += [f"parameter {key}: {name} is missing" for name in required if name not in arrays]
     for name, value in arrays.items():
-        if name == "step":
+        if name in optimizer.counts:
             continue
         if name not in optimizer.slots:
             problems.append(f"parameter {key}: {name} is unknown")
@@ -129,7 +134,7 @@ def _arrays(
             problems.append(f"parameter {key}: {name} has shape {value.shape}, the parameter {parameter.shape}")
         elif value.dtype != parameter.dtype:
             problems.append(f"parameter {key}: {name} is {value.dtype.name}, the parameter {parameter.dtype.name}")
-    return {name: int(value) if name == "step" and not problems else value for name, value in arrays.items()}
+    return result
 
 
 def _uploaded(parameter: Tensor, value: NDArray[Any]) -> Array:

@@ -23,7 +23,11 @@ class HostState:
         self._python, self._numpy = random.getstate(), _numpy_state()
         self._generators = [(value, _state(value)) for value in watch.reached if _state(value) is not None]
         optimizers = [value for value in watch.reached if isinstance(value, Optimizer)]
-        self._steps = [(slots, slots["step"]) for optimizer in optimizers for slots in optimizer.state.values()]
+        self._counts = [
+            (slots, {name: slots[name] for name in optimizer.counts})
+            for optimizer in optimizers
+            for slots in optimizer.state.values()
+        ]
 
     def changes(self) -> list[str]:
         """What the step has changed, in words."""
@@ -40,8 +44,8 @@ class HostState:
 
     def restore(self) -> None:
         """Take back that optimizers have counted steps."""
-        for slots, step in self._steps:
-            slots["step"] = step
+        for slots, counts in self._counts:
+            slots.update(counts)
 
 
 def _numpy_state() -> tuple[Any, ...]:

@@ -148,17 +148,18 @@ class Watch:
             self._visit(name, tensor.array)
 
     def _visit_optimizer(self, name: str, optimizer: Optimizer) -> None:
-        """Its groups without the learning rates, which a replay reads anew; its state without the count of steps.
+        """Its groups without what a replay reads anew, as the learning rates; its state without the count of steps.
 
         They count, too, if code of the step may read them itself, or if the program's own optimizer may.
         """
         own = not is_library(type(optimizer).__module__)
-        rates = () if own or self._names & {"lr", "initial_lr", "param_groups"} else ("lr", "initial_lr")
-        counts = () if own or "state" in self._names else ("step",)
+        rates = () if own or "param_groups" in self._names else optimizer.per_step - self._names
+        counts = () if own or "state" in self._names else tuple(optimizer.counts)
         self._watch(name, lambda: (optimizer.state, optimizer.param_groups, *optimizer.param_groups))
         for number, group in enumerate(optimizer.param_groups):
             keys = [key for key in group if key not in (*rates, "params")]
             self._watch(f"{name}.param_groups[{number}]", _items(group, keys))
+            self._watch(f"{name}.param_groups[{number}]", functools.partial(optimizer._structure, group))
             self._visit(f"{name}.param_groups[{number}]['params']", group["params"])
         for slots in optimizer.state.values():
             keys = [key for key in slots if key not in counts]

@@ -11,6 +11,7 @@ from helpers import assert_close
 import alpha
 from alpha.ops.optimizer import CHUNK, _device_table
 from alpha.optim.adam import AdamRule, adam_update
+from alpha.optim.fused import Decay
 from alpha.optim.sgd import SgdRule, sgd_update
 from alpha.runtime.recording import StepValue
 
@@ -20,7 +21,7 @@ ADAM = [(decay, decoupled) for decay in (0.0, 0.1) for decoupled in (False, True
 SGD = [(0.0, False, 0.0), (0.9, False, 0.0), (0.9, True, 0.01), (0.0, False, 0.1)]
 
 
-PLAIN_SGD = StepValue.fixed(SgdRule(1.0, 0.0, 1.0, 0.0, False, False))
+PLAIN_SGD = StepValue.fixed(SgdRule(Decay(), 1.0))
 
 
 def arrays(seed: int) -> list[np.ndarray]:
@@ -56,8 +57,9 @@ def test_adam_as_in_pytorch(device: str, decay: float, decoupled: bool) -> None:
     first, second = (upload(device, [np.zeros_like(v) for v in arrays(0)]) for _ in range(2))
     for step in range(STEPS):
         gradients = upload(device, arrays(10 + step))
-        rule = AdamRule(0.01, 0.8, 0.95, 1e-6, decay, decoupled, False, step + 1)
-        adam_update(parameters, gradients, first, second, [], StepValue.fixed(rule))
+        decays = Decay(shrink=1 - 0.01 * decay) if decoupled else Decay(l2=decay)
+        rule = AdamRule.of({"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6}, step + 1, decays)
+        adam_update(parameters, gradients, [first, second, []], StepValue.fixed(rule))
     name = "AdamW" if decoupled else "Adam"
     compare(device, parameters, torch_steps(lambda optim, ps: getattr(optim, name)(ps, 0.01, (0.8, 0.95), 1e-6, decay)))
 
@@ -69,8 +71,8 @@ def test_sgd_as_in_pytorch(device: str, momentum: float, nesterov: bool, decay: 
     velocities = upload(device, [np.zeros_like(v) for v in arrays(0)]) if momentum else []
     for step in range(STEPS):
         gradients = upload(device, arrays(10 + step))
-        rule = SgdRule(0.05, momentum, 1.0, decay, nesterov, False)
-        sgd_update(parameters, gradients, velocities, StepValue.fixed(rule))
+        rule = SgdRule(Decay(l2=decay), 0.05, momentum, 1.0, nesterov)
+        sgd_update(parameters, gradients, [velocities], StepValue.fixed(rule))
     compare(device, parameters, torch_steps(lambda optim, ps: optim.SGD(ps, 0.05, momentum, 0, decay, nesterov)))
 
 
@@ -79,7 +81,7 @@ def test_views_off_every_alignment(device: str) -> None:
     target = alpha.get_device(device)
     whole = [target.upload(np.arange(21, dtype=np.float32).reshape(7, 3)) for _ in range(2)]
     parameter, gradient = (a[2:6] if device == "cpu" else a.slice_rows(2, 6) for a in whole)
-    sgd_update([parameter], [gradient], [], PLAIN_SGD)
+    sgd_update([parameter], [gradient], [[]], PLAIN_SGD)
     expected = np.arange(21, dtype=np.float32).reshape(7, 3)
     expected[2:6] = 0
     np.testing.assert_array_equal(target.download(whole[0]), expected)
@@ -87,8 +89,8 @@ def test_views_off_every_alignment(device: str) -> None:
 
 def test_a_parameter_without_elements(device: str) -> None:
     empty, one = upload(device, [np.zeros(0, np.float32), np.ones(3, np.float32)])
-    sgd_update([empty, one], [empty, one], [], PLAIN_SGD)
-    sgd_update([empty], [empty], [], PLAIN_SGD)
+    sgd_update([empty, one], [empty, one], [[]], PLAIN_SGD)
+    sgd_update([empty], [empty], [[]], PLAIN_SGD)
     np.testing.assert_array_equal(alpha.get_device(device).download(one), [0, 0, 0])
 
 
@@ -108,4 +110,4 @@ def test_the_table_of_chunks_is_kept() -> None:
 def test_other_dtypes_are_refused_on_cuda() -> None:
     x = upload("cuda", [np.ones(3)])
     with pytest.raises(TypeError, match="cuda computes in float32, not float64"):
-        sgd_update(x, x, [], PLAIN_SGD)
+        sgd_update(x, x, [[]], PLAIN_SGD)

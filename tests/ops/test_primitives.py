@@ -81,6 +81,23 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "divide": [(normal(7, 9), positive(9))],
     "cross_entropy_gradient": [(np.maximum(normal(6, 8), 0), normal(1)), *two],
     "divide_number": [(positive(7, 9), {"p": 3.0})],
+    "gradient_norm": [([normal(5, 3), normal(16389), normal()], p) for p in (1.0, 2.0, 3.5, np.inf)],
+    "average_parameters": [
+        ([normal(5, 3), normal(16389)], [normal(5, 3), normal(16389)], count, gain)
+        for count, gain in (
+            (None, 0.25),
+            (None, 1.0),
+            (np.asarray(0), 0.1),
+            (np.asarray(2), 0.1),
+            (np.asarray(2), -1.0),
+        )
+    ],
+    "count_up": [(np.asarray(41),)],
+    "clip_gradients": [
+        ([normal(5, 3), normal(16389), normal()], np.asarray(40.0, f32), 10.0, np.inf),
+        ([normal(5, 3)], np.asarray(2.0, f32), 10.0, 0.5),
+        ([normal(5, 3)], None, np.inf, 0.5),
+    ],
     "power": [(positive(7, 9), {"p": 1.7})],
     "logarithm": [(positive(7, 9),)],
     **{name: [(positive(7, 9),)] for name in ("square", "cube", "inverse_square", "square_root", "inverse_root")},

@@ -1,44 +1,139 @@
-"""Schedules: PyTorch's values, before and beyond T_max, and their checkpoints."""
+"""Schedules: PyTorch's rates step by step, refusals, checkpoints, and steps beside a captured step."""
 
 from __future__ import annotations
 
+import inspect
 import json
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+from rows.schedules import SCHEDULES, Make, ScheduleRow
 
+import alpha
 from alpha import CheckpointError, optim
 from alpha.nn import Parameter
+from alpha.optim import lr_scheduler
+
+ROWS = {row.name: row for row in SCHEDULES}
+SETTINGS = [pytest.param(row, make, id=f"{row.name}-{i}") for row in SCHEDULES for i, make in enumerate(row.settings)]
+STEPS = 13
 
 
-def optimizer(*rates: float) -> optim.SGD:
-    return optim.SGD([{"params": [Parameter(np.ones(2, np.float32))], "lr": rate} for rate in rates])
+def optimizer(*rates: float, kind: Any = optim.SGD, **options: Any) -> Any:
+    return kind([{"params": [Parameter(np.ones(2, np.float32))], "lr": rate} for rate in rates], **options)
 
 
-def rates(subject: optim.Optimizer) -> list[float]:
+def pytorchs(*rates: float, kind: str = "SGD", **options: Any) -> Any:
+    import torch
+
+    groups = [{"params": [torch.ones(2, requires_grad=True)], "lr": rate} for rate in rates]
+    return getattr(torch.optim, kind)(groups, **options)
+
+
+def rates(subject: Any) -> list[float]:
     return [group["lr"] for group in subject.param_groups]
 
 
+def momenta(subject: Any) -> list[Any]:
+    return [group.get("betas", group.get("momentum")) for group in subject.param_groups]
+
+
+def test_every_schedule_has_a_row() -> None:
+    exported = {name for name in optim.__all__ if issubclass(getattr(optim, name), optim.LRScheduler)}
+    assert exported - {"LRScheduler"} == set(ROWS), "a schedule needs one row in tests/rows/schedules.py"
+    assert exported == set(lr_scheduler.__all__)
+
+
 @pytest.mark.torch
-@pytest.mark.parametrize("options", [{}, {"eta_min": 0.1}, {"eta_min": 2.0}])
-@pytest.mark.parametrize("T_max", [1, 4, 7])
-def test_values_are_pytorchs_also_beyond_the_end(T_max: int, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("row", SCHEDULES, ids=lambda row: row.name)
+def test_order_kinds_and_defaults_are_pytorchs(row: ScheduleRow) -> None:
     torch = pytest.importorskip("torch")
-    ours = optimizer(0.5, 1.0)
-    theirs = torch.optim.SGD([{"params": [torch.ones(2, requires_grad=True)], "lr": lr} for lr in (0.5, 1.0)])
-    schedule = optim.CosineAnnealingLR(ours, T_max, **options)
-    other = torch.optim.lr_scheduler.CosineAnnealingLR(theirs, T_max, **options)
-    for _ in range(3 * T_max + 2):
-        np.testing.assert_allclose(rates(ours), [group["lr"] for group in theirs.param_groups], rtol=1e-6, atol=1e-12)
+    ours, theirs = (
+        [(p.name, p.kind, p.default) for p in inspect.signature(getattr(room, row.name)).parameters.values()]
+        for room in (lr_scheduler, torch.optim.lr_scheduler)
+    )
+    assert ours == theirs
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+@pytest.mark.parametrize(("row", "make"), SETTINGS)
+def test_rates_and_momenta_are_pytorchs(row: ScheduleRow, make: Make, kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    options = {"momentum": 0.7} if kind == "SGD" else {}
+    ours, theirs = optimizer(0.5, 1.0, kind=getattr(optim, kind), **options), pytorchs(0.5, 1.0, kind=kind, **options)
+    schedule, other = make(lr_scheduler, ours), make(torch.optim.lr_scheduler, theirs)
+    for step in range(STEPS):
+        np.testing.assert_allclose(rates(ours), rates(theirs), rtol=1e-12, atol=1e-15)
         np.testing.assert_allclose(schedule.get_last_lr(), rates(ours), rtol=0)
-        assert schedule.last_epoch == other.last_epoch
+        np.testing.assert_allclose(momenta(ours), momenta(theirs), rtol=1e-12)
         theirs.step()
-        schedule.step()
-        other.step()
+        row.step(schedule, step)
+        row.step(other, step)
 
 
-def test_the_formula() -> None:
+@pytest.mark.parametrize("done", [0, 1, 3, 6])
+@pytest.mark.parametrize(("row", "make"), SETTINGS)
+def test_resumed_is_uninterrupted_through_json(row: ScheduleRow, make: Make, done: int) -> None:
+    whole = optimizer(0.5, 1.0, momentum=0.7)
+    schedule = make(lr_scheduler, whole)
+    saved: Any = None
+    for step in range(10):
+        if step == done:
+            saved = json.loads(json.dumps([whole.state_dict()["param_groups"], schedule.state_dict()]))
+        row.step(schedule, step)
+    resumed = optimizer(9.0, 9.0, momentum=0.1)
+    again = make(lr_scheduler, resumed)
+    for step in range(2):
+        row.step(again, step)
+    resumed.load_state_dict({"optimizer": "SGD", "state": {}, "param_groups": saved[0]})
+    again.load_state_dict(saved[1])
+    for step in range(done, 10):
+        row.step(again, step)
+    assert rates(resumed) == rates(whole)
+    assert momenta(resumed) == momenta(whole)
+    assert again.state_dict() == schedule.state_dict()
+
+
+@pytest.mark.parametrize("row", SCHEDULES, ids=lambda row: row.name)
+def test_a_state_restores_the_arguments(row: ScheduleRow) -> None:
+    first = row.settings[0](lr_scheduler, optimizer(0.5, 1.0, momentum=0.7))
+    second = row.other(lr_scheduler, optimizer(0.5, 1.0, momentum=0.7))
+    second.load_state_dict(first.state_dict())
+    assert second.state_dict() == first.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "message"),
+    [pytest.param(row, *wrong, id=f"{row.name}-{i}") for row in SCHEDULES for i, wrong in enumerate(row.wrong)],
+)
+def test_arguments_that_mean_nothing(row: ScheduleRow, options: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"^{row.name}: {message}"):
+        getattr(lr_scheduler, row.name)(optimizer(0.5, 1.0, momentum=0.7), **options)
+
+
+@pytest.mark.parametrize("row", SCHEDULES, ids=lambda row: row.name)
+def test_a_state_that_does_not_fit_changes_nothing(row: ScheduleRow) -> None:
+    schedule = row.settings[0](lr_scheduler, optimizer(0.5, 1.0, momentum=0.7))
+    before = schedule.state_dict()
+    for change, message in [
+        ({"schedule": "OtherLR"}, "it is that of OtherLR"),
+        ({"last_epoch": -1}, "last_epoch=-1 is not"),
+        ({"base_lrs": [0.1]}, "is not a list of 2 numbers"),
+        ({"last_lr": ["x", 1.0]}, "one is a str"),
+        ({"speed": 1}, "speed is unknown"),
+        *(({name: None}, f"{name}=None") for name in schedule.rules),
+    ]:
+        with pytest.raises(CheckpointError, match=message):
+            schedule.load_state_dict({**before, **change})
+    with pytest.raises(CheckpointError, match="last_lr is missing"):
+        schedule.load_state_dict({name: value for name, value in before.items() if name != "last_lr"})
+    assert schedule.state_dict() == before
+
+
+def test_the_cosine() -> None:
     subject = optimizer(0.5, 1.0)
     schedule = optim.CosineAnnealingLR(subject, 4, 0.1)
     seen = [rates(subject)]
@@ -49,84 +144,144 @@ def test_the_formula() -> None:
     np.testing.assert_allclose(seen, [[0.1 + 0.4 * s, 0.1 + 0.9 * s] for s in shares], rtol=1e-12)
 
 
-def test_a_group_added_later_follows_the_cosine_from_its_own_rate() -> None:
+def test_a_group_added_later_follows_from_its_own_rate() -> None:
     subject = optimizer(0.5)
-    schedule = optim.CosineAnnealingLR(subject, 4)
+    schedules = [optim.CosineAnnealingLR(subject, 4), optim.ReduceLROnPlateau(subject, patience=0, min_lr=0.01)]
     subject.add_param_group({"params": [Parameter(np.ones(2, np.float32))], "lr": 2.0})
-    schedule.step()
+    schedules[0].step()
     share = (1 + np.cos(np.pi / 4)) / 2
     np.testing.assert_allclose(rates(subject), [0.5 * share, 2.0 * share], rtol=1e-12)
-
-
-@pytest.mark.parametrize("done", [0, 1, 3, 6])
-def test_resumed_is_uninterrupted_through_json(done: int) -> None:
-    whole = optimizer(0.5, 1.0)
-    schedule = optim.CosineAnnealingLR(whole, 4, 0.01)
-    for step in range(8):
-        if step == done:
-            saved = json.loads(json.dumps([whole.state_dict()["param_groups"], schedule.state_dict()]))
-        schedule.step()
-    resumed = optimizer(9.0, 9.0)
-    again = optim.CosineAnnealingLR(resumed, 1)
-    resumed.load_state_dict({"optimizer": "SGD", "state": {}, "param_groups": saved[0]})
-    again.load_state_dict(saved[1])
-    for _ in range(done, 8):
-        again.step()
-    assert rates(resumed) == rates(whole)
-    assert again.state_dict() == schedule.state_dict()
+    for measure in (1.0, 2.0):
+        schedules[1].step(measure)  # type: ignore[call-arg]
+    np.testing.assert_allclose(rates(subject), [0.05 * share, 0.2 * share], rtol=1e-12)
 
 
 @pytest.mark.torch
-def test_last_epoch_goes_on_as_in_pytorch() -> None:
+@pytest.mark.parametrize("row", SCHEDULES[2:10], ids=lambda row: row.name)
+def test_last_epoch_goes_on_as_in_pytorch(row: ScheduleRow) -> None:
     torch = pytest.importorskip("torch")
-    ours = optimizer(0.5)
-    theirs = torch.optim.SGD([torch.ones(2, requires_grad=True)], lr=0.5)
-    with pytest.raises(ValueError, match="group 0 of the optimizer has no 'initial_lr'"):
-        optim.CosineAnnealingLR(ours, 5, 0.0, 2)
-    ours.param_groups[0]["initial_lr"] = theirs.param_groups[0]["initial_lr"] = 1.0
-    schedule = optim.CosineAnnealingLR(ours, 5, 0.0, 2)
-    other = torch.optim.lr_scheduler.CosineAnnealingLR(theirs, 5, 0.0, 2)
-    assert schedule.last_epoch == other.last_epoch == 3
-    assert rates(ours) == other.get_last_lr() == [0.5]
+    ours, theirs = optimizer(0.5, 0.5), pytorchs(0.5, 0.5)
+    for subject in (ours, theirs):
+        for group in subject.param_groups:
+            group["initial_lr"] = 1.0
+    for name in ("StepLR", "CosineAnnealingLR", "ExponentialLR"):
+        with pytest.raises(ValueError, match="group 0 of the optimizer has no 'initial_lr'"):
+            getattr(lr_scheduler, name)(optimizer(0.5), 5, last_epoch=2)
+    arguments = {
+        "StepLR": {"step_size": 3},
+        "MultiStepLR": {"milestones": [3, 5]},
+        "ExponentialLR": {"gamma": 0.5},
+        "CosineAnnealingLR": {"T_max": 5},
+        "CosineAnnealingWarmRestarts": {"T_0": 5},
+    }.get(row.name, {})
+    schedule = getattr(lr_scheduler, row.name)(ours, **arguments, last_epoch=2)
+    other = getattr(torch.optim.lr_scheduler, row.name)(theirs, **arguments, last_epoch=2)
+    if row.name == "CosineAnnealingWarmRestarts":  # PyTorch's begins one step too early
+        np.testing.assert_allclose(rates(ours), (1 + math.cos(math.pi * 3 / 5)) / 2, rtol=1e-12)
+        return
+    for _ in range(4):
+        assert schedule.last_epoch == other.last_epoch
+        np.testing.assert_allclose(rates(ours), rates(theirs), rtol=1e-12)
+        theirs.step()
+        schedule.step()
+        other.step()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"T_max": 0}, "T_max=0 is not a whole number of at least 1"),
-        ({"T_max": 2.5}, "T_max=2.5 is not"),
-        ({"T_max": 3, "eta_min": float("nan")}, "eta_min=nan is not finite"),
-        ({"T_max": 3, "eta_min": "x"}, "eta_min='x' is a str"),
-        ({"T_max": 3, "last_epoch": -2}, "last_epoch=-2 is not"),
-    ],
-)
-def test_arguments_that_mean_nothing(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^CosineAnnealingLR: {message}"):
-        optim.CosineAnnealingLR(optimizer(0.5), **arguments)
+@pytest.mark.torch
+def test_warm_restarts_at_fractions_of_an_epoch() -> None:
+    torch = pytest.importorskip("torch")
+    ours, theirs = optimizer(0.5), pytorchs(0.5)
+    schedule = lr_scheduler.CosineAnnealingWarmRestarts(ours, 2, 3)
+    other = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(theirs, 2, 3)
+    for epoch in (0.5, 1.25, 2.0, 3.75, 7.9, 8.0, 9.5, 1.0):
+        schedule.step(epoch)
+        other.step(epoch)
+        np.testing.assert_allclose(rates(ours), rates(theirs), rtol=1e-12)
+        assert schedule.last_epoch == other.last_epoch
 
 
-def test_something_else_than_an_optimizer() -> None:
-    with pytest.raises(TypeError, match="CosineAnnealingLR: list is not an Alpha optimizer"):
-        optim.CosineAnnealingLR([], 3)  # type: ignore[arg-type]
+def test_one_cycle_ends() -> None:
+    schedule = optim.OneCycleLR(optimizer(0.1), 1.0, 4, cycle_momentum=False)
+    for _ in range(4):
+        schedule.step()
+    with pytest.raises(ValueError, match="OneCycleLR: step 5 is after the last one, 4"):
+        schedule.step()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"schedule": "StepLR"}, "it is that of StepLR"),
-        ({"last_epoch": -1}, "last_epoch=-1 is not"),
-        ({"base_lrs": [0.1, 0.2]}, "is not a list of 1 numbers"),
-        ({"last_lr": ["x"]}, "one is a str"),
-        ({"T_max": 0}, "T_max=0 is not"),
-        ({"gamma": 1}, "gamma is unknown"),
-        ({"eta_min": None}, "eta_min=None is a NoneType"),
-    ],
-)
-def test_a_state_that_does_not_fit_changes_nothing(change: dict[str, Any], message: str) -> None:
-    schedule = optim.CosineAnnealingLR(optimizer(0.5), 4)
-    before = schedule.state_dict()
-    with pytest.raises(CheckpointError, match=message):
-        schedule.load_state_dict({**before, **change})
-    with pytest.raises(CheckpointError, match="T_max is missing"):
-        schedule.load_state_dict({name: value for name, value in before.items() if name != "T_max"})
-    assert schedule.state_dict() == before
+def test_what_cannot_be_combined() -> None:
+    first, second = optimizer(0.5), optimizer(0.5)
+    step, plateau = optim.StepLR(second, 2), optim.ReduceLROnPlateau(first)
+    with pytest.raises(ValueError, match=r"SequentialLR: schedule 0 \(StepLR\) has another optimizer"):
+        optim.SequentialLR(first, [step], [])
+    with pytest.raises(TypeError, match="ChainedScheduler: schedule 0, a ReduceLROnPlateau, cannot be one"):
+        optim.ChainedScheduler([plateau])
+    with pytest.raises(ValueError, match="ChainedScheduler: there are no schedules"):
+        optim.ChainedScheduler([])
+    with pytest.raises(ValueError, match="SequentialLR: last_epoch=3 is not offered"):
+        optim.SequentialLR(second, [step], [], last_epoch=3)
+
+
+def test_cycles_need_a_momentum() -> None:
+    with pytest.raises(ValueError, match="CyclicLR: Adagrad has no momentum and no betas; give cycle_momentum=False"):
+        optim.CyclicLR(optimizer(0.5, kind=optim.Adagrad), 0.1, 0.2)
+
+
+@pytest.mark.parametrize("row", SCHEDULES[:12], ids=lambda row: row.name)
+def test_something_else_than_an_optimizer(row: ScheduleRow) -> None:
+    with pytest.raises(TypeError, match=f"{row.name}: list is not an Alpha optimizer"):
+        row.settings[0](lr_scheduler, [])
+
+
+def test_last_epoch_that_means_nothing() -> None:
+    with pytest.raises(ValueError, match="StepLR: last_epoch=-2 is not"):
+        optim.StepLR(optimizer(0.5), 2, last_epoch=-2)
+
+
+def test_a_schedule_of_ones_own() -> None:
+    class Halved(optim.LRScheduler):
+        def _lr(self, lr: float, base: float) -> float:
+            return base / 2**self.last_epoch
+
+    class Listed(optim.LRScheduler):
+        def get_lr(self) -> list[float]:
+            return [base / (1 + self.last_epoch) for base in self.base_lrs]
+
+    for kind, expected in ((Halved, 0.25), (Listed, 1 / 3)):
+        subject = optimizer(1.0)
+        schedule = kind(subject)
+        for _ in range(2):
+            schedule.step()
+        assert rates(subject) == [expected]
+    with pytest.raises(TypeError, match="LRScheduler defines no learning rate"):
+        optim.LRScheduler(optimizer(1.0)).step()
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.AdamW])
+@pytest.mark.parametrize(("row", "make"), SETTINGS)
+def test_a_captured_step_follows_without_another_capture(row: ScheduleRow, make: Make, kind: Any) -> None:
+    device: Any = alpha.get_device("cuda")
+    if device.driver.why_no_capture:
+        pytest.skip(device.driver.why_no_capture)
+
+    def run(captured: bool) -> tuple[list[np.ndarray], Any]:
+        parameters = [Parameter(alpha.tensor(np.ones(3, np.float32), device="cuda")) for _ in range(2)]
+        options = {"momentum": 0.7} if kind is optim.SGD else {}
+        subject = kind([{"params": [p]} for p in parameters], lr=0.1, **options)
+        schedule = make(lr_scheduler, subject)
+
+        def step(x: alpha.Tensor) -> None:
+            subject.zero_grad()
+            ((parameters[0] * x + parameters[1]) ** 2).sum().backward()
+            subject.step()
+
+        function = alpha.capture(step) if captured else step
+        x = alpha.tensor(np.array([1.0, 2.0, 3.0], np.float32), device="cuda")
+        for number in range(8):
+            function(x)
+            row.step(schedule, number)
+        return [p.numpy() for p in parameters], function
+
+    (ours, function), (expected, _) = run(True), run(False)
+    for a, b in zip(ours, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert len(function.graphs) == 1

@@ -7,33 +7,35 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rows.optimizers import CHANGES, OPTIMIZERS, REFUSED, OptimizerRow
+from rows.optimizers import ALPHAS, CHANGES, OPTIMIZERS, REFUSED, OptimizerRow
 
 import alpha
 from alpha import optim
 from alpha.nn import Parameter
-from alpha.optim.hyper import Rule, decays, flag, natural, number
+from alpha.optim.hyper import Rule, decays, flag, natural, number, share
+from alpha.optim.muon import coefficients, iterations, ratio_name
 
 SHAPES = [(3, 4), (5,), (), (2, 3, 3, 2)]
-STEPS = 5
+STEPS = 7
 BY_NAME = {row.name: row for row in OPTIMIZERS}
 OFFERED = [
-    (row.name, argument, settings)
+    pytest.param(row, argument, settings, id=f"{row.name}-{argument}-{settings}")
     for row in OPTIMIZERS
     for argument in row.offered
     for settings in {**CHANGES, **row.changes}.get(argument, [])
 ]
 
 
-def values(seed: int, scale: float = 1.0) -> list[np.ndarray]:
+def values(seed: int, scale: float = 1.0, shapes: list[tuple[int, ...]] = SHAPES) -> list[np.ndarray]:
     draw = np.random.default_rng(seed)
-    return [(scale * np.asarray(draw.standard_normal(shape))).astype(np.float32) for shape in SHAPES]
+    return [(scale * np.asarray(draw.standard_normal(shape))).astype(np.float32) for shape in shapes]
 
 
-def run(device: str, name: str, options: dict[str, Any], gradients: list[list[np.ndarray]]) -> list[np.ndarray]:
+def run(device: str, row: OptimizerRow, options: dict[str, Any], gradients: list[list[np.ndarray]]) -> list[np.ndarray]:
     """The parameters after a step for each of the gradients."""
-    parameters = [Parameter(alpha.tensor(value, device=device)) for value in values(0)]
-    optimizer = getattr(optim, name)(parameters, **options)
+    start = values(0, shapes=[g.shape for g in gradients[0]])
+    parameters = [Parameter(alpha.tensor(value, device=device)) for value in start]
+    optimizer = row.kind(parameters, **options)
     for given in gradients:
         for parameter, gradient in zip(parameters, given, strict=True):
             parameter.grad = alpha.tensor(gradient, device=device)
@@ -41,22 +43,21 @@ def run(device: str, name: str, options: dict[str, Any], gradients: list[list[np
     return [parameter.numpy() for parameter in parameters]
 
 
-def needs_a_twin(name: str) -> None:
-    if name in BY_NAME and BY_NAME[name].own:
-        pytest.skip(BY_NAME[name].own)
-
-
-def run_torch(name: str, options: dict[str, Any], gradients: list[list[np.ndarray]], dtype: str) -> list[np.ndarray]:
+def run_torch(
+    row: OptimizerRow, options: dict[str, Any], gradients: list[list[np.ndarray]], dtype: str
+) -> list[np.ndarray]:
     torch = pytest.importorskip("torch")
-    parameters = [torch.nn.Parameter(torch.tensor(value, dtype=getattr(torch, dtype))) for value in values(0)]
+    start = values(0, shapes=[g.shape for g in gradients[0]])
+    parameters = [torch.nn.Parameter(torch.tensor(value, dtype=getattr(torch, dtype))) for value in start]
     plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
     if "betas" in plain:
         plain["betas"] = tuple(float(beta) for beta in plain["betas"])
-    optimizer = getattr(torch.optim, name)(parameters, **plain)
+    optimizer = getattr(torch.optim, row.name)(parameters, **plain)
     for given in gradients:
         for parameter, gradient in zip(parameters, given, strict=True):
             parameter.grad = torch.tensor(gradient, dtype=parameter.dtype)
-        optimizer.step()
+        with row.twin():
+            optimizer.step()
     return [parameter.detach().numpy() for parameter in parameters]
 
 
@@ -72,20 +73,20 @@ def test_every_argument_is_tried(row: OptimizerRow) -> None:
     assert not set(row.changes) - set(row.offered)
 
 
-@pytest.mark.parametrize(("name", "argument", "options"), OFFERED)
-def test_an_argument_reaches_the_update(device: str, name: str, argument: str, options: dict[str, Any]) -> None:
-    gradients = [values(step) for step in range(1, STEPS + 1)]
+@pytest.mark.parametrize(("row", "argument", "options"), OFFERED)
+def test_an_argument_reaches_the_update(device: str, row: OptimizerRow, argument: str, options: dict[str, Any]) -> None:
+    gradients = [values(step, shapes=row.fitting(SHAPES)) for step in range(1, STEPS + 1)]
     without = {key: value for key, value in options.items() if key != argument}
-    result = run(device, name, options, gradients)
-    assert any((a != b).any() for a, b in zip(result, run(device, name, without, gradients), strict=True))
+    result = run(device, row, options, gradients)
+    assert any((a != b).any() for a, b in zip(result, run(device, row, without, gradients), strict=True))
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("name", "argument", "options"), OFFERED)
-def test_values_are_pytorchs(device: str, name: str, argument: str, options: dict[str, Any]) -> None:
-    needs_a_twin(name)
-    gradients = [values(step) for step in range(1, STEPS + 1)]
-    result, expected = run(device, name, options, gradients), run_torch(name, options, gradients, "float64")
+@pytest.mark.parametrize(("row", "argument", "options"), OFFERED)
+def test_values_are_pytorchs(device: str, row: OptimizerRow, argument: str, options: dict[str, Any]) -> None:
+    row.needs_a_twin(options)
+    gradients = [values(step, shapes=row.fitting(SHAPES)) for step in range(1, STEPS + 1)]
+    result, expected = run(device, row, options, gradients), run_torch(row, options, gradients, "float64")
     for a, b in zip(result, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
 
@@ -101,17 +102,19 @@ def test_what_pytorch_has_and_alpha_does_not_is_refused(name: str, argument: str
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("name", [*BY_NAME, "CosineAnnealingLR"])
+@pytest.mark.parametrize("name", BY_NAME)
 def test_order_kinds_and_defaults_are_pytorchs(name: str) -> None:
     torch = pytest.importorskip("torch")
-    needs_a_twin(name)
+    BY_NAME[name].needs_a_twin({})
 
     def signature(room: Any) -> dict[str, tuple[Any, Any]]:
         parameters = inspect.signature(getattr(room, name)).parameters
         return {key: (parameter.kind, parameter.default) for key, parameter in parameters.items()}
 
     ours = signature(optim)
-    theirs = signature(torch.optim if name in BY_NAME else torch.optim.lr_scheduler)
+    theirs = signature(torch.optim)
+    for own in ALPHAS & set(ours):
+        assert ours.pop(own)[0] is inspect.Parameter.KEYWORD_ONLY
     assert ours == theirs
 
     def positional(table: dict[str, tuple[Any, Any]]) -> list[str]:
@@ -121,20 +124,21 @@ def test_order_kinds_and_defaults_are_pytorchs(name: str) -> None:
 
 
 SCALES = (1e-20, 1e-12, 1.0, 1e12, 1e20)
-EXTREMES = [(row.name, settings) for row in OPTIMIZERS for settings in row.extremes]
+EXTREMES = [pytest.param(row, settings, id=f"{row.name}-{settings}") for row in OPTIMIZERS for settings in row.extremes]
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize(("name", "options"), EXTREMES)
-def test_extremes_are_pytorchs(device: str, name: str, options: dict[str, Any], scale: float) -> None:
+@pytest.mark.parametrize(("row", "options"), EXTREMES)
+def test_extremes_are_pytorchs(device: str, row: OptimizerRow, options: dict[str, Any], scale: float) -> None:
     """Gradients fall, too: after large ones a moment must forget them as PyTorch's does."""
-    needs_a_twin(name)
-    gradients = [values(1, scale), values(2, scale), values(3, scale * 1e-4), values(4, scale)]
+    row.needs_a_twin(options)
+    shapes = row.fitting(SHAPES)
+    gradients = [values(step, scale * (1e-4 if step == 3 else 1), shapes) for step in range(1, 5)]
     with np.errstate(all="ignore"):
-        result = run(device, name, options, gradients)
-    expected = run_torch(name, options, gradients, "float32")
-    for a, b, start in zip(result, expected, values(0), strict=True):
+        result = run(device, row, options, gradients)
+    expected = run_torch(row, options, gradients, "float32")
+    for a, b, start in zip(result, expected, values(0, shapes=shapes), strict=True):
         # compared is how far the parameters went; squares of 1e-20 are subnormal and have few bits
         moved = np.abs(b.astype(np.float64) - start)
         largest = moved[np.isfinite(moved)].max(initial=0)
@@ -144,7 +148,7 @@ def test_extremes_are_pytorchs(device: str, name: str, options: dict[str, Any], 
 def test_a_second_moment_does_not_cancel(device: str) -> None:
     """After a gradient of 100 one of 0.01 moves a parameter by lr again."""
     gradients = [[np.full(shape, g, np.float32) for shape in SHAPES] for g in (100, 0.01)]
-    result = run(device, "Adam", {"betas": (0, 0), "lr": 0.1}, gradients)
+    result = run(device, BY_NAME["Adam"], {"betas": (0, 0), "lr": 0.1}, gradients)
     for a, start in zip(result, values(0), strict=True):
         np.testing.assert_allclose(a, start - 0.2, rtol=1e-5, atol=1e-6)
 
@@ -168,6 +172,10 @@ WRONG: dict[Rule, list[tuple[type[Exception], tuple[Any, ...]]]] = {
     number: [(ValueError, (np.nan, np.inf, np.float32("nan"))), (TypeError, ("x", None, True, [1]))],
     natural: [(ValueError, (-1, np.nan, np.inf, np.float32("nan"))), (TypeError, ("x", None, True, [1]))],
     flag: [(TypeError, (1, "yes", None))],
+    share: [(ValueError, (-0.1, 1.0, np.nan)), (TypeError, ("x", None, True))],
+    coefficients: [(ValueError, ((1.0, np.nan, 1.0),)), (TypeError, (1.0, (1.0, 2.0), ("a", 1.0, 2.0)))],
+    iterations: [(ValueError, (-1, 100, 1.5, True, "x"))],
+    ratio_name: [(ValueError, ("Original", 1, True, []))],
     decays: [(ValueError, ((0.9, 1.0), (0.9, np.nan), (-0.1, 0.9))), (TypeError, (0.9, (0.9, 0.9, 0.9), ("a", 0.9)))],
 }
 
@@ -176,7 +184,7 @@ WRONG: dict[Rule, list[tuple[type[Exception], tuple[Any, ...]]]] = {
 def test_a_hyper_parameter_that_means_nothing_is_refused_wherever_it_comes_in(row: OptimizerRow, argument: str) -> None:
     name, kind = row.name, row.kind
     for error, value in [(error, value) for error, values in WRONG[kind.rules[argument]] for value in values]:
-        parameter, late = (Parameter(np.ones(3, np.float32)) for _ in range(2))
+        parameter, late = (Parameter(np.ones((3, 1), np.float32)) for _ in range(2))
         with pytest.raises(error, match=f"^{name}: {argument}="):
             kind([parameter], **{argument: value})
         optimizer = kind([parameter])
@@ -188,7 +196,7 @@ def test_a_hyper_parameter_that_means_nothing_is_refused_wherever_it_comes_in(ro
         with pytest.raises(alpha.CheckpointError, match=f"group 0: {argument}="):
             optimizer.load_state_dict(state)
         optimizer.param_groups[0][argument] = value
-        parameter.grad = alpha.tensor(np.ones(3, np.float32))
+        parameter.grad = alpha.tensor(np.ones((3, 1), np.float32))
         with pytest.raises(error, match=f"^{name}: {argument}="):
             optimizer.step()
         np.testing.assert_array_equal(parameter.numpy(), 1)

@@ -16,11 +16,13 @@ from alpha import CheckpointError, optim
 from alpha.nn import Parameter
 
 SHAPES = [(3, 4), (), (5,)]
+ROWS = {row.name: row for row in OPTIMIZERS}
 KINDS = [(row.name, settings) for row in OPTIMIZERS for settings in row.settings]
 
 
 def made(name: str, options: dict[str, Any], device: str = "cpu") -> optim.Optimizer:
-    parameters = [Parameter(alpha.tensor(np.ones(shape, np.float32), device=device)) for shape in SHAPES]
+    shapes = ROWS[name].fitting(SHAPES)
+    parameters = [Parameter(alpha.tensor(np.ones(shape, np.float32), device=device)) for shape in shapes]
     return getattr(optim, name)([{"params": parameters[:1]}, {"params": parameters[1:]}], **options)
 
 
@@ -103,6 +105,7 @@ def spoilt(change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         (lambda s: s["state"][1].update(first=np.zeros((), np.int64)), "parameter 1: first is int64, .* float32"),
         (lambda s: s["state"][1].update(first=0.5), "parameter 1: first is a float, not an array"),
         (lambda s: s["param_groups"][0].update(amsgrad=True), "parameter 0: largest is missing"),
+        (lambda s: s["state"][0].update(mu_product=0.5), "parameter 0: mu_product is unknown"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_changes_nothing(change: Any, message: str) -> None:
@@ -116,6 +119,19 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(change: Any, message: 
     for i, slots in before["state"].items():
         for name, value in slots.items():
             np.testing.assert_array_equal(after["state"][i][name], value)
+
+
+def test_an_older_checkpoint_means_what_it_meant() -> None:
+    """Once no optimizer had an L1 decay, and Adam had no decoupled one."""
+    for name, decoupled in (("SGD", None), ("Adam", False), ("AdamW", True)):
+        optimizer = made(name, {"lr": 0.5})
+        state = optimizer.state_dict()
+        for group in state["param_groups"]:
+            for added in ("l1_decay", "decoupled_weight_decay"):
+                group.pop(added, None)
+        optimizer.load_state_dict(state)
+        assert optimizer.param_groups[0]["l1_decay"] == 0
+        assert optimizer.param_groups[0].get("decoupled_weight_decay") == decoupled
 
 
 def test_every_mismatch_is_listed() -> None:

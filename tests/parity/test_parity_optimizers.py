@@ -8,26 +8,16 @@ from typing import Any
 import numpy as np
 import parity_names as names
 import pytest
+from rows.optimizers import OPTIMIZERS, OptimizerRow
+from rows.schedules import SCHEDULES as SCHEDULE_ROWS
 from test_parity_operators import report
 
 import alpha
 
 SHAPES = ((3, 4), (5,), (2, 3, 3, 4), (1,))
 STEPS = 6
-SCHEDULES: dict[str, list[dict[str, Any]]] = {
-    "ConstantLR": [{}, {"factor": 0.5, "total_iters": 3}],
-    "CosineAnnealingLR": [{"T_max": 5}, {"T_max": 7, "eta_min": 0.01}, {"T_max": 2, "eta_min": 0.2}],
-    "CosineAnnealingWarmRestarts": [{"T_0": 3}, {"T_0": 2, "T_mult": 2, "eta_min": 0.01}],
-    "CyclicLR": [{"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 3, "cycle_momentum": False}],
-    "ExponentialLR": [{"gamma": 0.9}],
-    "LambdaLR": [{"lr_lambda": lambda epoch: 0.9**epoch}],
-    "LinearLR": [{}, {"start_factor": 0.5, "end_factor": 0.9, "total_iters": 4}],
-    "MultiStepLR": [{"milestones": [2, 5], "gamma": 0.3}],
-    "MultiplicativeLR": [{"lr_lambda": lambda epoch: 0.95}],
-    "OneCycleLR": [{"max_lr": 0.1, "total_steps": 14, "cycle_momentum": False}],
-    "PolynomialLR": [{"total_iters": 5, "power": 2.0}],
-    "StepLR": [{"step_size": 3}, {"step_size": 2, "gamma": 0.5}],
-}
+ROWS = {row.name: row for row in OPTIMIZERS}
+SCHEDULES = {row.name: row for row in SCHEDULE_ROWS}
 
 
 @pytest.mark.parametrize("on", ["cpu, float64", "cpu, float32", "cuda, float32"], indirect=True)
@@ -43,7 +33,7 @@ def test_optimizer(optimizer: str, on: tuple[str, str], record_property: Callabl
         for given in info.optim_inputs_func("cpu", getattr(torch, dtype)):
             for groups in (False, True):
                 try:
-                    one(info.optim_cls, getattr(alpha.optim, optimizer), given.kwargs, groups, device, dtype)
+                    one(info.optim_cls, ROWS[optimizer], given.kwargs, groups, device, dtype)
                 except compare.Refused as refusal:
                     tally.add("refused", str(refusal))
                 except compare.Wrong as wrong:
@@ -60,27 +50,29 @@ def grouped(parameters: list[Any], groups: bool) -> list[Any]:
     return [{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.02}] if groups else parameters
 
 
-def one(theirs: Any, ours: Any, options: dict[str, Any], groups: bool, device: str, dtype: str) -> None:
+def one(theirs: Any, row: OptimizerRow, options: dict[str, Any], groups: bool, device: str, dtype: str) -> None:
     """The same gradients for several steps; in one of them a parameter has none."""
     import parity_compare as compare
     import torch
 
     rng = np.random.default_rng(5)
-    values = [rng.standard_normal(shape) for shape in SHAPES]
+    shapes = row.fitting(list(SHAPES))
+    values = [rng.standard_normal(shape) for shape in shapes]
     twins = [torch.tensor(value, dtype=getattr(torch, dtype), requires_grad=True) for value in values]
     own = [alpha.tensor(value, dtype=dtype, device=device, requires_grad=True) for value in values]
     twin = theirs(grouped(twins, groups), **options)
     keywords = compare.Arguments((), options, compare.Layout(""), "cpu").ours[1]
-    optimizer = compare.call_alpha(ours, grouped(own, groups), **keywords)
+    optimizer = compare.call_alpha(row.kind, grouped(own, groups), **keywords)
     for step in range(STEPS):
         for i, (a, b) in enumerate(zip(own, twins, strict=True)):
             if step == 2 and i == 1:
                 a.grad = b.grad = None
                 continue
-            gradient = rng.standard_normal(SHAPES[i])
+            gradient = rng.standard_normal(shapes[i])
             a.grad = alpha.tensor(gradient, dtype=dtype, device=device)
             b.grad = torch.tensor(gradient, dtype=b.dtype)
-        twin.step()
+        with row.twin():
+            twin.step()
         compare.call_alpha(optimizer.step)
         for i, (a, b) in enumerate(zip(own, twins, strict=True)):
             compare.check_array(f"parameter {i} after step {step + 1}", a.numpy(), b, None, STEPS)
@@ -122,25 +114,26 @@ def test_schedule(schedule: str, on: tuple[str, str], record_property: Callable[
     import parity_compare as compare
     import torch
 
-    tally = compare.Tally()
-    for options in SCHEDULES[schedule]:
+    tally, row = compare.Tally(), SCHEDULES[schedule]
+    for number, make in enumerate(row.settings):
         twins = [torch.zeros(2, requires_grad=True) for _ in range(2)]
         own = [alpha.tensor(np.zeros(2, np.float32), requires_grad=True) for _ in range(2)]
         lrs = (0.1, 0.03)
-        twin = torch.optim.SGD([{"params": [p], "lr": lr} for p, lr in zip(twins, lrs, strict=True)], lr=0.1)
-        optimizer = alpha.optim.SGD([{"params": [p], "lr": lr} for p, lr in zip(own, lrs, strict=True)], lr=0.1)
+        groups = ([{"params": [p], "lr": lr} for p, lr in zip(side, lrs, strict=True)] for side in (twins, own))
+        twin = torch.optim.SGD(next(groups), lr=0.1, momentum=0.9)
+        optimizer = alpha.optim.SGD(next(groups), lr=0.1, momentum=0.9)
         try:
-            theirs = getattr(torch.optim.lr_scheduler, schedule)(twin, **options)
-            ours = compare.call_alpha(getattr(alpha.optim, schedule), optimizer, **options)
+            theirs = make(torch.optim.lr_scheduler, twin)
+            ours = compare.call_alpha(make, alpha.optim.lr_scheduler, optimizer)
             for step in range(12):
                 mine, others = ([group["lr"] for group in side.param_groups] for side in (optimizer, twin))
                 if not np.allclose(mine, others, rtol=1e-12, atol=1e-15):
-                    raise compare.Wrong(f"{options}, after {step} steps: {mine}, PyTorch's {others}")
+                    raise compare.Wrong(f"setting {number}, after {step} steps: {mine}, PyTorch's {others}")
                 if not np.allclose(ours.get_last_lr(), theirs.get_last_lr(), rtol=1e-12, atol=1e-15):
-                    raise compare.Wrong(f"{options}, get_last_lr after {step} steps: {ours.get_last_lr()}")
+                    raise compare.Wrong(f"setting {number}, get_last_lr after {step} steps: {ours.get_last_lr()}")
                 twin.step()
-                theirs.step()
-                compare.call_alpha(ours.step)
+                row.step(theirs, step)
+                compare.call_alpha(row.step, ours, step)
         except compare.Refused as refusal:
             tally.add("refused", str(refusal))
         except compare.Wrong as wrong:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import pytest
 
 from alpha import optim
 
@@ -20,13 +23,14 @@ CHANGES: dict[str, list[Settings]] = {
     "lr": [{"lr": 0.03}, {"lr": np.float32(0.5)}, {"lr": 1}],
     "weight_decay": [{"weight_decay": 0.3}, {"weight_decay": np.float64(2.0)}],
     "maximize": [{"maximize": True}, {"maximize": True, "weight_decay": 0.1}],
+    "l1_decay": [{"l1_decay": 0.3}, {"l1_decay": 0.1, "maximize": True}],
 }
+ALPHAS = {"l1_decay"}  # arguments that PyTorch does not have
 REFUSED: dict[str, list[Settings]] = {
     "foreach": [{"foreach": True}, {"foreach": False}],
     "fused": [{"fused": True}],
     "capturable": [{"capturable": True}],
     "differentiable": [{"differentiable": True}],
-    "decoupled_weight_decay": [{"decoupled_weight_decay": True}],
 }
 
 
@@ -42,6 +46,8 @@ class OptimizerRow:
         changes: settings for the arguments that CHANGES and REFUSED do not have, or other ones.
         extremes: settings that are tried with very small and very large gradients.
         own: why PyTorch has none of this name, if so.
+        matrices: it updates matrices only.
+        twin: what PyTorch's optimizer runs in.
     """
 
     kind: type[optim.Optimizer]
@@ -50,6 +56,21 @@ class OptimizerRow:
     changes: Mapping[str, list[Settings]] = field(default_factory=dict)
     extremes: list[Settings] = field(default_factory=lambda: [{}])
     own: str = ""
+    matrices: bool = False
+    twin: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def fitting(self, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """These shapes of parameters, as matrices of the same rows if it updates no others."""
+        if not self.matrices:
+            return shapes
+        return [(shape[0] if shape else 1, int(np.prod(shape[1:]))) for shape in shapes]
+
+    def needs_a_twin(self, settings: Settings) -> None:
+        """Skip the test if PyTorch has no such optimizer, or not these arguments."""
+        if self.own:
+            pytest.skip(self.own)
+        if missing := ALPHAS & set(settings):
+            pytest.skip(f"PyTorch has no {', '.join(missing)}")
 
     @property
     def name(self) -> str:
@@ -65,9 +86,24 @@ class OptimizerRow:
         return [argument for argument in self.arguments if argument not in REFUSED]
 
 
+def decayed(group: Mapping[str, Any], w: np.ndarray, g: np.ndarray, decoupled: bool = False) -> Any:
+    """The parameter and the gradient after weight decay."""
+    g = -g if group["maximize"] else g
+    decay = group["weight_decay"] * w + group["l1_decay"] * np.sign(w)
+    return (w - group["lr"] * decay, g) if decoupled else (w, g + decay)
+
+
+def moments(group: Mapping[str, Any], g: np.ndarray, slots: dict[str, Any]) -> Any:
+    """The first and second moment of a step."""
+    b1, b2 = group["betas"]
+    m = slots["m"] = b1 * slots.get("m", 0) + (1 - b1) * g
+    v = slots["v"] = b2 * slots.get("v", 0) + (1 - b2) * g * g
+    return m, v
+
+
 def sgd(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
     momentum = group["momentum"]
-    g = (-g if group["maximize"] else g) + group["weight_decay"] * w
+    w, g = decayed(group, w, g)
     if momentum:
         v = momentum * slots["v"] + (1 - group["dampening"]) * g if "v" in slots else g
         slots["v"] = v
@@ -75,28 +111,139 @@ def sgd(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots
     return w - group["lr"] * g
 
 
-def adam(
-    group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any], decoupled: bool = False
-) -> np.ndarray:
-    lr, decay, (b1, b2) = group["lr"], group["weight_decay"], group["betas"]
-    g = -g if group["maximize"] else g
-    w, g = (w * (1 - lr * decay), g) if decoupled else (w, g + decay * w)
-    m = slots["m"] = b1 * slots.get("m", 0) + (1 - b1) * g
-    v = slots["v"] = b2 * slots.get("v", 0) + (1 - b2) * g * g
+def momentum(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    beta = group["beta"]
+    w, g = decayed(group, w, g)
+    v = slots["v"] = beta * slots.get("v", 0) + (1 - beta) * g
+    return w - group["lr"] * v / (1 - beta**step)
+
+
+def rmsprop(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    alpha, rate = group["alpha"], group["momentum"]
+    w, g = decayed(group, w, g)
+    v = slots["v"] = alpha * slots.get("v", 0) + (1 - alpha) * g * g
+    mean = slots["mean"] = alpha * slots.get("mean", 0) + (1 - alpha) * g
+    d = g / (np.sqrt(v - mean * mean if group["centered"] else v) + group["eps"])
+    slots["velocity"] = rate * slots.get("velocity", 0) + d
+    return w - group["lr"] * slots["velocity"]
+
+
+def adagrad(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    w, g = decayed(group, w, g)
+    total = slots["total"] = slots.get("total", group["initial_accumulator_value"]) + g * g
+    return w - group["lr"] / (1 + (step - 1) * group["lr_decay"]) * g / (np.sqrt(total) + group["eps"])
+
+
+def adam(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    lr, (b1, b2) = group["lr"], group["betas"]
+    w, g = decayed(group, w, g, group["decoupled_weight_decay"])
+    m, v = moments(group, g, slots)
     if group["amsgrad"]:
         v = slots["largest"] = np.maximum(slots.get("largest", 0), v)
     return w - lr * m / (1 - b1**step) / (np.sqrt(v / (1 - b2**step)) + group["eps"])
 
 
-def adamw(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
-    return adam(group, step, w, g, slots, decoupled=True)
+def adamax(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    b1, b2 = group["betas"]
+    w, g = decayed(group, w, g)
+    m, _ = moments(group, g, slots)
+    largest = slots["largest"] = np.maximum(b2 * slots.get("largest", 0), np.abs(g) + group["eps"])
+    return w - group["lr"] * m / (1 - b1**step) / largest
+
+
+def adamod(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    (b1, b2), b3 = group["betas"], group["beta3"]
+    w, g = decayed(group, w, g)
+    m, v = moments(group, g, slots)
+    rate = group["lr"] / (1 - b1**step) / (np.sqrt(v / (1 - b2**step)) + group["eps"])
+    mean = slots["mean"] = b3 * slots.get("mean", 0) + (1 - b3) * rate
+    return w - np.minimum(rate, mean) * m
+
+
+def radam(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    b1, b2 = group["betas"]
+    w, g = decayed(group, w, g, group["decoupled_weight_decay"])
+    m, v = moments(group, g, slots)
+    most, bias = 2 / (1 - b2) - 1, 1 - b2**step
+    length = most - 2 * step * b2**step / bias
+    update = group["lr"] * m / (1 - b1**step)
+    if length <= 5:
+        return w - update
+    rectified = np.sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length))
+    return w - update * rectified * np.sqrt(bias) / (np.sqrt(v) + group["eps"])
+
+
+def nadam(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    b1, b2 = group["betas"]
+    w, g = decayed(group, w, g, group["decoupled_weight_decay"])
+    m, v = moments(group, g, slots)
+    mu = [b1 * (1 - 0.5 * 0.96 ** (k * group["momentum_decay"])) for k in range(1, step + 2)]
+    update = (1 - mu[-2]) / (1 - np.prod(mu[:-1])) * g + mu[-1] / (1 - np.prod(mu)) * m
+    return w - group["lr"] * update / (np.sqrt(v / (1 - b2**step)) + group["eps"])
+
+
+def lion(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    b1, b2 = group["betas"]
+    w, g = decayed(group, w, g, decoupled=True)
+    m = slots.get("m", 0)
+    slots["m"] = b2 * m + (1 - b2) * g
+    return w - group["lr"] * np.sign(b1 * m + (1 - b1) * g)
+
+
+def muon(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    beta, (a, b, c), (rows, columns) = group["momentum"], group["ns_coefficients"], w.shape
+    v = slots["v"] = beta * slots.get("v", 0) + (1 - beta) * g
+    x = beta * v + (1 - beta) * g if group["nesterov"] else v
+    x = (x.T if rows > columns else x) / max(np.sqrt((x * x).sum()), group["eps"])
+    for _ in range(group["ns_steps"]):
+        s = x @ x.T
+        x = a * x + (b * s + c * s @ s) @ x
+    matched = group["adjust_lr_fn"] == "match_rms_adamw"
+    ratio = 0.2 * np.sqrt(max(rows, columns)) if matched else np.sqrt(max(1, rows / columns))
+    return w * (1 - group["lr"] * group["weight_decay"]) - group["lr"] * ratio * (x.T if rows > columns else x)
+
+
+@contextmanager
+def muon_in_full_precision() -> Iterator[None]:
+    """PyTorch's Muon computes in bfloat16; inside of this it has the precision of its parameters."""
+    import torch
+
+    with patch.object(torch.Tensor, "bfloat16", torch.Tensor.clone):
+        yield
+
+
+@contextmanager
+def nadam_in_full_precision() -> Iterator[None]:
+    """PyTorch's NAdam keeps the product of its momenta in the default dtype."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 ADAM_CHANGES: dict[str, list[Settings]] = {
     "betas": [{"betas": (0.5, 0.7)}, {"betas": (0, 0)}, {"betas": (0.0, 0.999)}, {"betas": [0.99, 0.0]}],
     "eps": [{"eps": 0.1}],
+}
+AMSGRAD_CHANGES: dict[str, list[Settings]] = {
+    **ADAM_CHANGES,
     "amsgrad": [{"amsgrad": True, "betas": (0.9, 0.3)}, {"amsgrad": True, "betas": (0.9, 0.3), "maximize": True}],
 }
+DECOUPLED: dict[str, list[Settings]] = {
+    "decoupled_weight_decay": [{"decoupled_weight_decay": True, "weight_decay": 0.3, "lr": 0.1}]
+}
+ADAM_EXTREMES: list[Settings] = [
+    {"betas": (0, 0), "lr": 0.1},
+    {"betas": (0.9999999, 0.99999999), "lr": 0.1},
+    {"betas": (0.0, 0.999), "eps": 1e-30},
+    {"lr": 1e-20},
+    {"lr": 1e10, "eps": 1e10},
+    {"weight_decay": 1e10, "lr": 0.1},
+]
 OPTIMIZERS = [
     OptimizerRow(
         optim.SGD,
@@ -108,6 +255,7 @@ OPTIMIZERS = [
             {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "maximize": True},
             {"lr": 0.1, "momentum": 0.8, "nesterov": True},
             {"lr": 0.1, "momentum": 0.8, "nesterov": True, "weight_decay": 0.1},
+            {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "l1_decay": 0.1},
             {"lr": 0.1, "momentum": 0.9, "dampening": 0.1, "weight_decay": 0.01},
         ],
         {
@@ -130,35 +278,144 @@ OPTIMIZERS = [
         ],
     ),
     OptimizerRow(
+        optim.Momentum,
+        momentum,
+        [{"lr": 0.1}, {"lr": 0.1, "beta": 0.5, "weight_decay": 0.1, "l1_decay": 0.1, "maximize": True}],
+        {"beta": [{"beta": 0.5}, {"beta": 0}]},
+        own="it is Dragon-Alpha's; PyTorch's SGD has a momentum without bias correction",
+    ),
+    OptimizerRow(
+        optim.RMSprop,
+        rmsprop,
+        [
+            {},
+            {"lr": 0.1, "alpha": 0.9, "eps": 1e-4, "weight_decay": 0.1, "l1_decay": 0.1, "maximize": True},
+            {"momentum": 0.9},
+            {"centered": True},
+            {"centered": True, "momentum": 0.9, "weight_decay": 0.1, "maximize": True},
+        ],
+        {
+            "alpha": [{"alpha": 0.5}, {"alpha": 0, "centered": True, "eps": 0.1}],
+            "eps": [{"eps": 0.1}],
+            "momentum": [{"momentum": 0.9}],
+            "centered": [{"centered": True}, {"centered": True, "momentum": 0.5}],
+        },
+        [{"alpha": 0}, {"alpha": 0.9999999, "lr": 0.1}, {"momentum": 0.9, "lr": 1e-20}, {"weight_decay": 1e10}],
+    ),
+    OptimizerRow(
+        optim.Adagrad,
+        adagrad,
+        [
+            {},
+            {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "l1_decay": 0.1, "maximize": True},
+            {"initial_accumulator_value": 0.5, "eps": 1e-4, "lr_decay": 1.0},
+        ],
+        {
+            "lr_decay": [{"lr_decay": 0.5}],
+            "initial_accumulator_value": [{"initial_accumulator_value": 1}],
+            "eps": [{"eps": 0.1}],
+        },
+        [{"eps": 1e-30}, {"lr": 1e10, "eps": 1e10}, {"weight_decay": 1e10}, {"initial_accumulator_value": 1e30}],
+    ),
+    OptimizerRow(
         optim.Adam,
         adam,
         [
             {},
             {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6},
             {"lr": 0.01, "weight_decay": 0.1, "maximize": True},
+            {"lr": 0.01, "weight_decay": 0.1, "l1_decay": 0.2, "maximize": True},
+            {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True},
             {"lr": 0.01, "amsgrad": True, "betas": (0.9, 0.3)},
         ],
-        ADAM_CHANGES,
-        [
-            {"betas": (0, 0), "lr": 0.1},
-            {"betas": (0.9999999, 0.99999999), "lr": 0.1},
-            {"betas": (0.0, 0.999), "eps": 1e-30},
-            {"betas": (0.9, 0.0), "eps": 0.0, "lr": 1e-3},
-            {"lr": 1e-20},
-            {"lr": 1e10, "eps": 1e10},
-            {"weight_decay": 1e10, "lr": 0.1},
-            {"weight_decay": 1e-10, "amsgrad": True},
-        ],
+        {**AMSGRAD_CHANGES, **DECOUPLED},
+        [*ADAM_EXTREMES, {"betas": (0.9, 0.0), "eps": 0.0, "lr": 1e-3}, {"weight_decay": 1e-10, "amsgrad": True}],
     ),
     OptimizerRow(
         optim.AdamW,
-        adamw,
+        adam,
         [
             {"lr": 0.01},
             {"lr": 0.01, "weight_decay": 0.2, "betas": (0.5, 0.9)},
+            {"lr": 0.01, "weight_decay": 0.2, "l1_decay": 0.5},
             {"lr": 0.01, "amsgrad": True, "betas": (0.9, 0.3)},
         ],
-        ADAM_CHANGES,
+        AMSGRAD_CHANGES,
         [{"weight_decay": 1e4, "lr": 1e-4}, {"weight_decay": 1e-3, "lr": 1e-7, "eps": 1.0}],
+    ),
+    OptimizerRow(
+        optim.Adamax,
+        adamax,
+        [{}, {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3, "weight_decay": 0.1, "maximize": True}, {"l1_decay": 0.1}],
+        ADAM_CHANGES,
+        ADAM_EXTREMES,
+    ),
+    OptimizerRow(
+        optim.AdaMod,
+        adamod,
+        [
+            {"lr": 0.1},
+            {"lr": 0.1, "betas": (0.8, 0.9), "beta3": 0.5, "eps": 1e-3, "weight_decay": 0.1, "l1_decay": 0.1},
+            {"lr": 0.1, "beta3": 0.2, "maximize": True},
+        ],
+        {**ADAM_CHANGES, "beta3": [{"beta3": 0.5}, {"beta3": 0.0}]},
+        own="PyTorch has none",
+    ),
+    OptimizerRow(
+        optim.RAdam,
+        radam,
+        [
+            {},
+            {"lr": 0.1, "betas": (0.8, 0.6), "eps": 1e-3, "weight_decay": 0.1, "maximize": True},
+            {"lr": 0.1, "betas": (0.8, 0.9), "weight_decay": 0.1, "decoupled_weight_decay": True, "l1_decay": 0.1},
+            {"lr": 0.1, "betas": (0.8, 0.7), "weight_decay": 0.1, "decoupled_weight_decay": True},
+        ],
+        {**ADAM_CHANGES, **DECOUPLED, "eps": [{"eps": 0.1, "betas": (0.9, 0.9)}]},
+        ADAM_EXTREMES,
+    ),
+    OptimizerRow(
+        optim.NAdam,
+        nadam,
+        [
+            {},
+            {"lr": 0.1, "betas": (0.8, 0.6), "eps": 1e-3, "weight_decay": 0.1, "maximize": True},
+            {"lr": 0.1, "momentum_decay": 1.5, "weight_decay": 0.1, "decoupled_weight_decay": True, "l1_decay": 0.1},
+            {"lr": 0.1, "momentum_decay": 0.5, "weight_decay": 0.1, "decoupled_weight_decay": True},
+        ],
+        {**ADAM_CHANGES, **DECOUPLED, "momentum_decay": [{"momentum_decay": 0.5}, {"momentum_decay": 0}]},
+        # of other settings PyTorch's v / (1 - beta2^step) overflows in float32, and Alpha's does not
+        [{"betas": (0, 0), "lr": 0.1}, {"betas": (0, 0), "eps": 1e-30}, {"lr": 1e-20}],
+        twin=nadam_in_full_precision,
+    ),
+    OptimizerRow(
+        optim.Lion,
+        lion,
+        [
+            {"lr": 0.01},
+            {"lr": 0.01, "betas": (0.5, 0.7), "weight_decay": 1.0, "l1_decay": 1.0},
+            {"lr": 0.01, "weight_decay": 0.5, "maximize": True},
+        ],
+        {"betas": [{"betas": (0.5, 0.99), "lr": 0.1}, {"betas": (0.0, 0.5)}]},
+        own="PyTorch has none",
+    ),
+    OptimizerRow(
+        optim.Muon,
+        muon,
+        [
+            {"lr": 0.1},
+            {"lr": 0.1, "weight_decay": 0.5, "momentum": 0.5, "nesterov": False, "adjust_lr_fn": "original"},
+            {"lr": 0.1, "ns_coefficients": (3.0, -3.2, 1.2), "ns_steps": 3, "adjust_lr_fn": "match_rms_adamw"},
+        ],
+        {
+            "momentum": [{"momentum": 0.5}, {"momentum": 0}],
+            "nesterov": [{"nesterov": False, "momentum": 0.3}],
+            "ns_coefficients": [{"ns_coefficients": (2, -1.5, 0.5)}, {"ns_coefficients": [3.0, -3.2, 1.2]}],
+            "eps": [{"eps": 100.0}],
+            "ns_steps": [{"ns_steps": 2}, {"ns_steps": 0}],
+            "adjust_lr_fn": [{"adjust_lr_fn": "match_rms_adamw"}],
+        },
+        [{"lr": 1e-20}, {"lr": 0.1, "weight_decay": 1e10}],
+        matrices=True,
+        twin=muon_in_full_precision,
     ),
 ]

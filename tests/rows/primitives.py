@@ -93,7 +93,10 @@ def _call(row: FunctionRow) -> None:
 def _steps(row: OptimizerRow, settings: dict[str, Any]) -> Callable[[], None]:
     """What makes a step of a new optimizer, each with other gradients."""
     rng = np.random.default_rng(0)
-    parameters = [alpha.tensor(rng.uniform(0.5, 2.0, size).astype(np.float32), requires_grad=True) for size in SIZES]
+    parameters = [
+        alpha.tensor(rng.uniform(0.5, 2.0, size).astype(np.float32), requires_grad=True)
+        for size in row.fitting(list(SIZES))
+    ]
     optimizer = row.kind(parameters, **settings)
 
     def step() -> None:

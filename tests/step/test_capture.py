@@ -66,7 +66,8 @@ class Program:
         alpha.manual_seed(3)
         self.rng = np.random.default_rng(5)
         self.net = Net().to("cuda")
-        self.optimizer = optimizer(self.net.parameters(), **{"lr": 0.01, **options})
+        trained = [p for p in self.net.parameters() if p.ndim == 2 or optimizer is not alpha.optim.Muon]
+        self.optimizer = optimizer(trained, **{"lr": 0.01, **options})
         self.losses: list[alpha.Tensor] = []
         net, opt = self.net, self.optimizer
 

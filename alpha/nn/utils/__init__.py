@@ -1,0 +1,6 @@
+"""Functions on the parameters of a module, under PyTorch's names."""
+
+from alpha.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm_
+from alpha.nn.utils.clip_grad import clip_grad_value_ as clip_grad_value_
+from alpha.nn.utils.clip_grad import clip_grads_with_norm_ as clip_grads_with_norm_
+from alpha.nn.utils.clip_grad import get_total_norm as get_total_norm

@@ -1,0 +1,135 @@
+"""Limits for gradients, without a wait for the device: call them between `backward` and the optimizer's step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from alpha.errors import DeviceError
+from alpha.ops.clip import clip_gradients, gradient_norm
+from alpha.ops.options import only_offered, real
+from alpha.runtime.recording import phase
+from alpha.tensor import Tensor
+
+Tensors = Tensor | Iterable[Tensor]
+
+
+def clip_grad_norm_(
+    parameters: Tensors, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: None = None
+) -> Tensor:
+    """Scale the gradients of all parameters together so that their norm is at most `max_norm`.
+
+    The norm is that of one vector of all gradients. Two kernels compute it, and one scales, whatever the number of
+    parameters. A norm that is not finite makes the gradients NaN or 0; `error_if_nonfinite` refuses it instead.
+
+    Args:
+        parameters: tensors; those without a gradient do not count.
+        max_norm: the largest norm.
+        norm_type: p of the p-norm, above 0; `math.inf` for the largest magnitude.
+        error_if_nonfinite: raise an error if the norm is not finite, before anything changes. The norm is read for
+            this, which waits for the device, and a step cannot be captured.
+        foreach: only None.
+
+    Returns:
+        The norm before scaling, ().
+    """
+    only_offered("clip_grad_norm_", foreach=(foreach, None))
+    most = _natural("clip_grad_norm_", "max_norm", max_norm)
+    tensors = _with_gradients(parameters)
+    norm = _norm("clip_grad_norm_", _gradients(tensors), norm_type, error_if_nonfinite)
+    _clip("clip_grad_norm_", tensors, norm, most, math.inf)
+    return norm
+
+
+def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: None = None) -> None:
+    """Limit each element of the gradients to [-clip_value, clip_value]; a NaN stays.
+
+    Args:
+        parameters: tensors; those without a gradient do not count.
+        clip_value: at least 0.
+        foreach: only None.
+    """
+    only_offered("clip_grad_value_", foreach=(foreach, None))
+    bound = _natural("clip_grad_value_", "clip_value", clip_value)
+    _clip("clip_grad_value_", _with_gradients(parameters), None, math.inf, bound)
+
+
+def get_total_norm(
+    tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: None = None
+) -> Tensor:
+    """The norm of one vector of all elements of the tensors, ().
+
+    Args:
+        tensors: for example gradients.
+        norm_type, error_if_nonfinite, foreach: as those of `clip_grad_norm_`.
+    """
+    only_offered("get_total_norm", foreach=(foreach, None))
+    return _norm("get_total_norm", _listed(tensors), norm_type, error_if_nonfinite)
+
+
+def clip_grads_with_norm_(parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: None = None) -> None:
+    """Scale the gradients of all parameters by min(1, max_norm / (total_norm + 1e-6)).
+
+    Args:
+        parameters: tensors; those without a gradient do not count.
+        max_norm: the largest norm.
+        total_norm: the norm of the gradients, () on their device, as `get_total_norm` computes it.
+        foreach: only None.
+    """
+    only_offered("clip_grads_with_norm_", foreach=(foreach, None))
+    most = _natural("clip_grads_with_norm_", "max_norm", max_norm)
+    if not isinstance(total_norm, Tensor) or total_norm.size != 1:
+        raise TypeError("clip_grads_with_norm_: total_norm is no tensor of one element")
+    _clip("clip_grads_with_norm_", _with_gradients(parameters), total_norm, most, math.inf)
+
+
+def _natural(operator: str, name: str, value: float) -> float:
+    checked = value if value == math.inf else real(operator, name, value)
+    if checked < 0:
+        raise ValueError(f"{operator}: {name}={value!r} is negative")
+    return float(checked)
+
+
+def _listed(tensors: Tensors) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def _with_gradients(parameters: Tensors) -> list[Tensor]:
+    return [parameter for parameter in _listed(parameters) if parameter.grad is not None]
+
+
+def _gradients(tensors: list[Tensor]) -> list[Tensor]:
+    return [tensor.grad for tensor in tensors if tensor.grad is not None]
+
+
+def _norm(operator: str, tensors: list[Tensor], norm_type: float, error_if_nonfinite: bool) -> Tensor:
+    p = norm_type if norm_type == math.inf else real(operator, "norm_type", norm_type)
+    if p <= 0:
+        raise ValueError(f"{operator}: norm_type={norm_type!r} is not above 0")
+    if not tensors:
+        return Tensor(np.zeros((), np.float32))
+    _require_one_device(operator, tensors)
+    with phase("update"):
+        norm = Tensor(gradient_norm([tensor.array for tensor in tensors], float(p)))
+    if error_if_nonfinite and not math.isfinite(norm.item()):
+        raise ArithmeticError(f"{operator}: the norm of the gradients is {norm.item()}; nothing was changed")
+    return norm
+
+
+def _clip(operator: str, tensors: list[Tensor], norm: Tensor | None, most: float, bound: float) -> None:
+    gradients = _gradients(tensors)
+    if not gradients:
+        return
+    _require_one_device(operator, gradients if norm is None else [*gradients, norm])
+    with phase("update"):
+        clip_gradients([g.array for g in gradients], None if norm is None else norm.array, most, bound)
+    for gradient in gradients:
+        gradient._version.bump(operator)
+
+
+def _require_one_device(operator: str, tensors: list[Tensor]) -> None:
+    names = sorted({tensor.device.name for tensor in tensors})
+    if len(names) > 1:
+        raise DeviceError(f"{operator}: the gradients are on {' and '.join(names)}; clip those of one device at a time")

@@ -1,0 +1,149 @@
+"""Fused updates: one launch per group changes all parameters and their state arrays in place.
+
+An optimizer declares its update beside its class: a `NamedTuple` of the numbers of a step, and a function of one
+parameter in numpy. The kernel `cuda/optimizer/<name>.cu` has a struct `Rule` with the same fields in the same order.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, get_type_hints
+
+import numpy as np
+
+from alpha.ops.optimizer import chunk_table, in_chunks
+from alpha.optim.hyper import Rule, flag, natural
+from alpha.optim.optimizer import Group, Optimizer, gradients
+from alpha.primitive import Array, Primitive, primitive
+from alpha.runtime.recording import StepValue
+from alpha.tensor import Tensor
+
+
+class Decay(NamedTuple):
+    """What happens to a gradient g and a parameter W before the update; `Decay` of cuda/optimizer/update.cuh.
+
+    g = sign g + l2 W + l1 sign(W);  W = shrink W - shift sign(W), in which the right sides have the old W.
+    """
+
+    sign: float = 1.0
+    shrink: float = 1.0
+    shift: float = 0.0
+    l2: float = 0.0
+    l1: float = 0.0
+
+    @classmethod
+    def of(cls, group: Mapping[str, Any], decoupled: bool = False) -> Decay:
+        """The decay of a group; if `decoupled`, it is not in the gradient, and W is changed instead."""
+        l2, l1, sign = float(group["weight_decay"]), float(group["l1_decay"]), -1.0 if group["maximize"] else 1.0
+        if decoupled:
+            return cls(sign, shrink=1 - group["lr"] * l2, shift=group["lr"] * l1)
+        return cls(sign, l2=l2, l1=l1)
+
+    def apply(self, w: Array, g: Array) -> Array:
+        """Change w in place and return the new gradient."""
+        t = w.dtype.type
+        if self.sign < 0:
+            g = -g
+        if self.l2:
+            g = g + t(self.l2) * w
+        direction = np.sign(w) if self.l1 or self.shift else w
+        if self.l1:
+            g = g + t(self.l1) * direction
+        if self.shrink != 1:
+            w *= t(self.shrink)
+        if self.shift:
+            w -= t(self.shift) * direction
+        return g
+
+
+def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
+    """The primitive `<name>_update(parameters, gradients, slots, rule)`, which changes parameters and slots in place.
+
+    Args:
+        name: the kernel is `name` of cuda/optimizer/<name>.cu.
+        cpu: `cpu(rule, w, g, *slots)` updates a chunk of one parameter w, whose gradient g it does not change. Its
+            docstring has the formulas.
+
+    `slots` has a list of arrays for each state array of a parameter. A list is empty if the settings do not need it;
+    `cpu` has None in its place then. `rule` is a `StepValue` of a `NamedTuple` of floats, bools and `Decay`.
+    """
+
+    def contract(
+        parameters: list[Array], gradients: list[Array], slots: Sequence[list[Array]], rule: StepValue[Any]
+    ) -> None: ...
+
+    contract.__name__ = f"{name}_update"
+    contract.__doc__ = cpu.__doc__
+    result = primitive(contract)
+
+    @result.impl("cpu")
+    @np.errstate(all="ignore")
+    def _(parameters: list[Array], gradients: list[Array], slots: Sequence[list[Array]], rule: StepValue[Any]) -> None:
+        numbers, held = rule.now(), [bool(slot) for slot in slots]
+
+        def update(w: Array, g: Array, *arrays: Array) -> None:
+            there = iter(arrays)
+            cpu(numbers, w, g, *[next(there) if used else None for used in held])
+
+        in_chunks([parameters, gradients, *filter(None, slots)], update)
+
+    @result.impl("cuda")
+    def _(parameters: list[Array], gradients: list[Array], slots: Sequence[list[Array]], rule: StepValue[Any]) -> None:
+        table, chunks = chunk_table([parameters, gradients, *(slot or parameters for slot in slots)])
+        if chunks:
+            held = sum(1 << index for index, slot in enumerate(slots) if slot)
+            numbers = table.device.step_value(rule, _packed)
+            table.device.launch(f"optimizer/{name}.cu", name, chunks, 256, (table, np.uint32(held), *numbers))
+
+    return result
+
+
+def _packed(rule: Any) -> Any:
+    """The struct `Rule` of the kernel."""
+    return np.array(rule, _struct(rule.__class__))[()]
+
+
+@functools.cache
+def _struct(rule: type) -> np.dtype[Any]:
+    """The C++ struct of a `NamedTuple`: a float for a float, an int for a bool, in the same order."""
+    kinds: dict[Any, Any] = {float: np.float32, bool: np.int32}
+    fields = [(name, kinds.get(kind) or _struct(kind)) for name, kind in get_type_hints(rule).items()]
+    return np.dtype(fields, align=True)
+
+
+class FusedOptimizer(Optimizer):
+    """Base of the optimizers whose update is one kernel: it names `update`, `slots` and `_rule`."""
+
+    update: ClassVar[Primitive]
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "lr": natural,
+        "weight_decay": natural,
+        "l1_decay": natural,
+        "maximize": flag,
+    }
+    per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr", "momentum", "betas"})
+    added: ClassVar[Mapping[str, Any]] = {"l1_decay": 0.0}
+
+    def _used_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        """The slots that the settings of `group` need."""
+        return self.slots
+
+    def _structure(self, group: Mapping[str, Any]) -> tuple[Any, ...]:
+        return self._used_slots(group)
+
+    def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        return self._used_slots(group)
+
+    def _rule(self, group: Group, state: Mapping[str, Any]) -> Any:
+        """The numbers of a step of parameters of one age, one of which has this `state`."""
+        raise TypeError(f"{self._name} defines no update")
+
+    def _update(self, group: Group, ready: list[Tensor]) -> None:
+        self._launch(group, ready, self._rule)
+
+    def _launch(self, group: Group, ready: list[Tensor], rule: Callable[[Group, Mapping[str, Any]], Any]) -> None:
+        used = self._used_slots(group)
+        slots = [self._slots(name, ready, group) if name in used else [] for name in self.slots]
+        numbers = StepValue(lambda: rule(group, self.state[ready[0]]))
+        type(self).update([p.array for p in ready], gradients(ready), slots, numbers)

@@ -1,0 +1,72 @@
+"""Lion: steps along the sign of a mean of the gradients, one fused update per group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from alpha.optim.fused import Decay, FusedOptimizer, fused_update
+from alpha.optim.hyper import Rule, decays
+from alpha.optim.optimizer import Group, Parameters
+from alpha.primitive import Array
+
+__all__ = ["Lion"]
+
+
+class LionRule(NamedTuple):
+    """The numbers of a Lion step."""
+
+    decay: Decay
+    beta1: float
+    gain1: float
+    beta2: float
+    gain2: float
+    lr: float
+
+
+def _lion(rule: LionRule, w: Array, g: Array, m: Array) -> None:
+    """Lion (Chen et al. 2023) in place
+
+    W -= lr sign(beta1 m + gain1 g);  m = beta2 m + gain2 g
+    """
+    t = w.dtype.type
+    g = rule.decay.apply(w, g)
+    w -= t(rule.lr) * np.sign(t(rule.beta1) * m + t(rule.gain1) * g)
+    m *= t(rule.beta2)
+    m += t(rule.gain2) * g
+
+
+class Lion(FusedOptimizer):
+    """Descent along the sign of a mean of the gradients (Chen et al., NeurIPS 2023).
+
+    W -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay W + l1_decay sign(W));  m = beta2 m + (1 - beta2) g
+
+    Args:
+        lr: learning rate; 3 to 10 times smaller than AdamW's.
+        betas: share of the mean in a step, and decay of the mean, each in [0, 1).
+        weight_decay: lambda of a decoupled L2 decay; 3 to 10 times larger than AdamW's.
+        l1_decay: lambda of a decoupled L1 decay.
+        maximize: go up along the gradient.
+    """
+
+    rules: ClassVar[Mapping[str, Rule]] = {**FusedOptimizer.rules, "betas": decays}
+    slots: ClassVar[tuple[str, ...]] = ("first",)
+    update = fused_update("lion", _lion)
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        *,
+        l1_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr=lr, betas=betas, weight_decay=weight_decay, l1_decay=l1_decay, maximize=maximize)
+
+    def _rule(self, group: Group, state: Mapping[str, Any]) -> LionRule:
+        beta1, beta2 = group["betas"]
+        return LionRule(Decay.of(group, decoupled=True), beta1, 1 - beta1, beta2, 1 - beta2, group["lr"])

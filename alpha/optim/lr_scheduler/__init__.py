@@ -1,0 +1,11 @@
+"""Learning-rate schedules: call `step()` after each optimizer step, or after each epoch."""
+
+from alpha.exports import export as _export
+from alpha.optim.lr_scheduler.base import *
+from alpha.optim.lr_scheduler.combined import *
+from alpha.optim.lr_scheduler.cosine import *
+from alpha.optim.lr_scheduler.cycle import *
+from alpha.optim.lr_scheduler.factors import *
+from alpha.optim.lr_scheduler.plateau import *
+
+_export(globals())

@@ -1,0 +1,233 @@
+"""The base of learning-rate schedules: which rate comes next, and what a checkpoint holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from alpha.errors import CheckpointError
+from alpha.optim.hyper import Rule, natural, number, whole
+from alpha.optim.optimizer import Optimizer
+
+__all__ = ["LRScheduler"]
+
+
+class LRScheduler:
+    """Base: sets each group's "lr" at every step, from the rate of the step before and the first one.
+
+    Args:
+        optimizer: its groups' "lr" is set. The first schedule notes each group's lr as "initial_lr" in the group.
+        last_epoch: the number of the last step; -1 begins anew, and another one needs the optimizer's loaded state.
+
+    Attributes:
+        base_lrs: the first learning rate of each group.
+        last_epoch: the number of steps done.
+
+    A subclass names the rules of its arguments and of its other numbers in `rules`, and defines `_lr` or `get_lr`.
+    """
+
+    rules: ClassVar[Mapping[str, Rule]] = {}
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        self._take_optimizer(optimizer)
+        if not isinstance(last_epoch, int) or isinstance(last_epoch, bool) or last_epoch < -1:
+            raise ValueError(f"{self._name}: last_epoch={last_epoch!r} is not a whole number of at least -1")
+        for number_, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", group["lr"])
+            elif "initial_lr" not in group:
+                raise ValueError(
+                    f"{self._name}: last_epoch={last_epoch} goes on with a run, "
+                    f"but group {number_} of the optimizer has no 'initial_lr'"
+                )
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch + 1
+        self._begin()
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _take_optimizer(self, optimizer: Optimizer) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{self._name}: {type(optimizer).__name__} is not an Alpha optimizer")
+        self.optimizer = optimizer
+
+    def _take(self, **arguments: Any) -> None:
+        """Keep the arguments as attributes after a check by their rules."""
+        problems = []
+        for name, value in arguments.items():
+            try:
+                setattr(self, name, self.rules[name](value))
+            except (TypeError, ValueError) as error:
+                problems.append(f"{name}={value!r} {error}")
+        if problems:
+            raise ValueError(f"{self._name}: {'; '.join(problems)}")
+
+    def _per_group(self, name: str, value: Any) -> list[Any]:
+        """One value per group: those of a list, or the same one for all."""
+        groups = len(self.optimizer.param_groups)
+        values = list(value) if isinstance(value, (list, tuple)) else [value] * groups
+        if len(values) != groups:
+            raise ValueError(f"{self._name}: {name} has {len(values)} values, the optimizer {groups} groups")
+        return values
+
+    # -- rates --------------------------------------------------------------------------------
+
+    def _lr(self, lr: float, base: float) -> float:
+        """The rate of a group after `last_epoch` steps, from its rate before and its first one."""
+        raise TypeError(f"{self._name} defines no learning rate")
+
+    def _first_lr(self, lr: float, base: float) -> float:
+        """The rate with which a group begins. Here `last_epoch` is 0, or the steps that an earlier run has done."""
+        return lr
+
+    def get_lr(self) -> list[float]:
+        """The rates of the groups after `last_epoch` steps."""
+        groups = self.optimizer.param_groups
+        return [self._lr(group["lr"], base) for group, base in zip(groups, self.base_lrs, strict=True)]
+
+    def get_first_lr(self) -> list[float]:
+        """The rates with which the groups begin."""
+        groups = self.optimizer.param_groups
+        return [self._first_lr(group["lr"], base) for group, base in zip(groups, self.base_lrs, strict=True)]
+
+    def _begin(self) -> None:
+        """Set the rates of the first optimizer step."""
+        self._set(self.get_first_lr())
+
+    def restart(self) -> None:
+        """Begin anew from the first rates, as `SequentialLR` does at a milestone."""
+        self.last_epoch = 0
+        self._note_new_groups()
+        self._set(self.base_lrs)
+        self._begin()
+
+    def step(self) -> None:
+        """Set the learning rates for the next optimizer step."""
+        self.last_epoch += 1
+        self._note_new_groups()
+        self._set(self.get_lr())
+
+    def _note_new_groups(self) -> None:
+        for group in self.optimizer.param_groups[len(self.base_lrs) :]:
+            self.base_lrs.append(group.setdefault("initial_lr", group["lr"]))
+
+    def _set(self, rates: Sequence[float]) -> None:
+        self._last_lr = [float(rate) for rate in rates]
+        for group, rate in zip(self.optimizer.param_groups, self._last_lr, strict=True):
+            group["lr"] = rate
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rate that the last `step()` set, for each group."""
+        return list(self._last_lr)
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What resuming needs beside the optimizer's state: numbers, texts and lists. Functions are not in it."""
+        return {
+            "schedule": self._name,
+            "last_epoch": self.last_epoch,
+            "base_lrs": list(self.base_lrs),
+            "last_lr": list(self._last_lr),
+            **{name: _copied(getattr(self, name)) for name in self.rules},
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict()` of the same kind of schedule; load the optimizer's state, too.
+
+        Raises:
+            CheckpointError: lists every mismatch at once; nothing has changed then.
+        """
+        problems = self._problems(state_dict)
+        if problems:
+            raise CheckpointError(f"{self._name}: state does not fit:\n  " + "\n  ".join(problems))
+        self._load(state_dict)
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        """Take over a state that fits."""
+        for name, rule in self.rules.items():
+            setattr(self, name, rule(state[name]))
+        self.last_epoch = state["last_epoch"]
+        self.base_lrs, self._last_lr = list(state["base_lrs"]), list(state["last_lr"])
+
+    def _problems(self, state: Mapping[str, Any]) -> list[str]:
+        """What is wrong with a state, and nothing if it fits."""
+        own = self.state_dict()
+        problems = [f"{name} is missing" for name in own if name not in state]
+        problems += [f"{name} is unknown" for name in state if name not in own]
+        if problems:
+            return problems
+        if state["schedule"] != self._name:
+            problems.append(f"it is that of {state['schedule']}")
+        for name, rule in {"last_epoch": whole, **self.rules}.items():
+            try:
+                rule(state[name])
+            except (TypeError, ValueError) as error:
+                problems.append(f"{name}={state[name]!r} {error}")
+        groups = len(self.optimizer.param_groups)
+        for name in ("base_lrs", "last_lr"):
+            rates = state[name]
+            if not isinstance(rates, (list, tuple)) or len(rates) != groups:
+                problems.append(f"{name}={rates!r} is not a list of {groups} numbers")
+                continue
+            try:
+                for rate in rates:
+                    natural(rate)
+            except (TypeError, ValueError) as error:
+                problems.append(f"{name}={rates!r}: one {error}")
+        return problems
+
+
+def _copied(value: Any) -> Any:
+    return list(value) if isinstance(value, list) else value
+
+
+# -- rules of arguments ---------------------------------------------------------------------------
+
+
+def positive(value: Any) -> int:
+    """A whole number of at least 1."""
+    try:
+        checked = whole(value)
+    except ValueError:
+        checked = 0
+    if not checked:
+        raise ValueError("is not a whole number of at least 1")
+    return checked
+
+
+def numbers(value: Any) -> list[float]:
+    """A list of finite numbers."""
+    if not isinstance(value, (list, tuple)):
+        raise TypeError("is not a list of numbers")
+    return [number(part) for part in value]
+
+
+def wholes(value: Any) -> list[int]:
+    """Whole numbers of at least 0, sorted."""
+    return sorted(whole(part) for part in value)
+
+
+def one_of(*names: str) -> Rule:
+    """One of these texts."""
+
+    def rule(value: Any) -> str:
+        if value not in names:
+            raise ValueError(f"is not one of {', '.join(names)}")
+        return str(value)
+
+    return rule
+
+
+def between(least: float, most: float) -> Rule:
+    """A number from least to most."""
+
+    def rule(value: Any) -> float:
+        checked = number(value)
+        if not least <= checked <= most:
+            raise ValueError(f"is not between {least} and {most}")
+        return checked
+
+    return rule

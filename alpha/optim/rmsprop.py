@@ -1,0 +1,198 @@
+"""RMSprop and Adagrad: the gradient divided by the root of its second moment, one fused update per group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from alpha.optim.fused import Decay, FusedOptimizer, fused_update
+from alpha.optim.hyper import Rule, flag, natural, refuse_others, share
+from alpha.optim.optimizer import Group, Parameters
+from alpha.primitive import Array
+
+__all__ = ["Adagrad", "RMSprop"]
+
+
+class RMSpropRule(NamedTuple):
+    """The numbers of an RMSprop step."""
+
+    decay: Decay
+    alpha: float
+    gain: float
+    eps: float
+    momentum: float
+    lr: float
+
+
+def _rmsprop(rule: RMSpropRule, w: Array, g: Array, v: Array, velocity: Array | None, mean: Array | None) -> None:
+    """RMSprop (Tieleman & Hinton 2012) in place, as in PyTorch
+
+    v = alpha v + gain g^2;  mean = alpha mean + gain g;  d = g / (sqrt(v - mean^2) + eps), without a mean sqrt(v)
+    velocity = momentum velocity + d;  W -= lr velocity, without a velocity lr d
+    """
+    t = w.dtype.type
+    g = rule.decay.apply(w, g)
+    v *= t(rule.alpha)
+    v += t(rule.gain) * g * g
+    variance = v
+    if mean is not None:
+        mean *= t(rule.alpha)
+        mean += t(rule.gain) * g
+        variance = v - mean * mean
+        np.copyto(variance, 0, where=variance < 0)  # it is negative by rounding only
+    work = np.sqrt(variance)
+    work += t(rule.eps)
+    np.divide(g, work, out=work)
+    if velocity is not None:
+        velocity *= t(rule.momentum)
+        velocity += work
+        work = velocity
+    w -= t(rule.lr) * work
+
+
+class RMSprop(FusedOptimizer):
+    """RMSprop (Tieleman & Hinton 2012), with PyTorch's arguments in PyTorch's order.
+
+    Args:
+        lr: learning rate.
+        alpha: decay of the second moment, in [0, 1).
+        eps: added to the root of the second moment.
+        weight_decay: lambda of an L2 term in the gradient.
+        momentum: decay of the velocity, 0 for none.
+        centered: divide by the root of the variance in place of the second moment (Graves 2013).
+        maximize: go up along the gradient.
+        capturable, foreach, differentiable: only PyTorch's defaults; one kernel updates all parameters anyway.
+        l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
+    """
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **FusedOptimizer.rules,
+        "alpha": share,
+        "eps": natural,
+        "momentum": natural,
+        "centered": flag,
+    }
+    slots: ClassVar[tuple[str, ...]] = ("second", "velocity", "mean")
+    update = fused_update("rmsprop", _rmsprop)
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        *,
+        l1_decay: float = 0.0,
+    ) -> None:
+        refuse_others(
+            self._name, capturable=(capturable, False), foreach=(foreach, None), differentiable=(differentiable, False)
+        )
+        super().__init__(
+            params,
+            lr=lr,
+            alpha=alpha,
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            centered=centered,
+            maximize=maximize,
+            l1_decay=l1_decay,
+        )
+
+    def _used_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        used = ("second", "velocity" if group.get("momentum") else "", "mean" if group.get("centered") else "")
+        return tuple(filter(None, used))
+
+    def _rule(self, group: Group, state: Mapping[str, Any]) -> RMSpropRule:
+        alpha: float = group["alpha"]
+        return RMSpropRule(Decay.of(group), alpha, 1 - alpha, group["eps"], group["momentum"], group["lr"])
+
+
+class AdagradRule(NamedTuple):
+    """The numbers of an Adagrad step."""
+
+    decay: Decay
+    eps: float
+    rate: float
+
+
+def _adagrad(rule: AdagradRule, w: Array, g: Array, total: Array) -> None:
+    """Adagrad (Duchi et al. 2011) in place, as in PyTorch
+
+    total = total + g^2;  W -= rate g / (sqrt(total) + eps)
+    """
+    t = w.dtype.type
+    g = rule.decay.apply(w, g)
+    total += g * g
+    work = np.sqrt(total)
+    work += t(rule.eps)
+    np.divide(g, work, out=work)
+    work *= t(rule.rate)
+    w -= work
+
+
+class Adagrad(FusedOptimizer):
+    """Adagrad (Duchi et al., JMLR 2011), with PyTorch's arguments in PyTorch's order.
+
+    Args:
+        lr: learning rate.
+        lr_decay: the rate of step k, which counts from 0, is lr / (1 + k lr_decay).
+        weight_decay: lambda of an L2 term in the gradient.
+        initial_accumulator_value: the sum of squares before a parameter's first step.
+        eps: added to the root of the sum of squares.
+        maximize: go up along the gradient.
+        foreach, differentiable, fused: only PyTorch's defaults; one kernel updates all parameters anyway.
+        l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
+    """
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **FusedOptimizer.rules,
+        "lr_decay": natural,
+        "initial_accumulator_value": natural,
+        "eps": natural,
+    }
+    slots: ClassVar[tuple[str, ...]] = ("total",)
+    update = fused_update("adagrad", _adagrad)
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        l1_decay: float = 0.0,
+    ) -> None:
+        refuse_others(self._name, foreach=(foreach, None), differentiable=(differentiable, False), fused=(fused, None))
+        super().__init__(
+            params,
+            lr=lr,
+            lr_decay=lr_decay,
+            weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value,
+            eps=eps,
+            maximize=maximize,
+            l1_decay=l1_decay,
+        )
+
+    def _first_value(self, name: str, group: Group) -> float:
+        return float(group["initial_accumulator_value"])
+
+    def _rule(self, group: Group, state: Mapping[str, Any]) -> AdagradRule:
+        rate = group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
+        return AdagradRule(Decay.of(group), group["eps"], rate)

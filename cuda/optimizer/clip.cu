@@ -1,0 +1,69 @@
+// The norm of many tensors, and the limits of their elements, in place.
+//
+// `norms` writes one sum of |g|^p per row of the table (a chunk of one tensor), or the largest |g| if p is infinite.
+// `total_norm` joins them in a fixed order to the norm of all tensors. `clip` multiplies each element by
+// min(1, most / (norm + 1e-6)), if there is a norm, and limits it to [-bound, bound]. A NaN stays in all of them.
+// Grid: one block per row; `total_norm` 1. Block: 256. Shared memory: a number per thread. No macros.
+#include "common/cuda.h"
+
+constexpr int THREADS = 256;
+
+struct Row {
+  float* g;
+  long long start, length;
+};
+
+__device__ __forceinline__ float join(float a, float b, float p) {
+  if (isfinite(p)) return a + b;
+  return a > b || a != a ? a : b;
+}
+
+__device__ __forceinline__ float term(float x, float p) {
+  const float size = fabsf(x);
+  return p == 2 ? x * x : p == 1 || !isfinite(p) ? size : powf(size, p);
+}
+
+// Joins the values of all threads of the block, for thread 0.
+__device__ __forceinline__ float join_block(float value, float p) {
+  __shared__ float values[THREADS];
+  values[threadIdx.x] = value;
+  for (int half = THREADS / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) values[threadIdx.x] = join(values[threadIdx.x], values[threadIdx.x + half], p);
+  }
+  return values[0];
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    norms(float* __restrict__ parts, const Row* __restrict__ table, float p) {
+  const Row row = table[blockIdx.x];
+  const float* g = row.g + row.start;
+  const int length = row.length;
+  float value = 0;
+#pragma unroll 8
+  for (int i = threadIdx.x; i < length; i += THREADS) value = join(value, term(g[i], p), p);
+  value = join_block(value, p);
+  if (threadIdx.x == 0) parts[blockIdx.x] = value;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    total_norm(float* __restrict__ norm, const float* __restrict__ parts, int count, float p) {
+  float value = 0;
+  for (int i = threadIdx.x; i < count; i += THREADS) value = join(value, parts[i], p);
+  value = join_block(value, p);
+  if (threadIdx.x == 0) *norm = p == 2 ? sqrtf(value) : p == 1 || !isfinite(p) ? value : powf(value, 1 / p);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    clip(const Row* __restrict__ table, const float* __restrict__ norm, float most, float bound) {
+  const Row row = table[blockIdx.x];
+  float* g = row.g + row.start;
+  const int length = row.length;
+  float factor = norm ? most / (*norm + 1e-6f) : 1;
+  if (factor > 1) factor = 1;
+#pragma unroll 8
+  for (int i = threadIdx.x; i < length; i += THREADS) {
+    const float x = g[i] * factor;
+    g[i] = x < -bound ? -bound : x > bound ? bound : x;
+  }
+}
