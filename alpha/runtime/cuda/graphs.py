@@ -52,7 +52,7 @@ class Scratch(Arena):
     def begin(self, plan: Plan | None) -> None:
         """Begin a step, with nothing live: note its blocks from here on, and give them the addresses of `plan`."""
         with self._lock:
-            self._coalesce_all()
+            self._coalesce()
             self._meter.peak = self._meter.in_use
             self._trace, self._plan = Trace(), plan
             if plan is not None:
@@ -61,6 +61,7 @@ class Scratch(Arena):
     def finish(self) -> Trace:
         """End the step; how long its blocks lived."""
         with self._lock:
+            self._reclaim()
             assert self._trace is not None
             trace, self._trace, self._plan = self._trace, None, None
             return trace
@@ -72,44 +73,29 @@ class Scratch(Arena):
             self._trace.born(block.address, block.nbytes)
         return block
 
-    def release(self, address: int) -> None:
+    def _reclaim(self) -> None:
         if self._trace is not None:
-            self._trace.died(address)
-        super().release(address)
+            for address in tuple(self.returned):
+                self._trace.died(address)
+        super()._reclaim()
 
     def _choose(self, size: int) -> int | None:
         if self._plan is not None and self._trace is not None:
-            self._coalesce_all()
+            self._coalesce()
             offset = self._plan.offset(self._trace.count, size)
-            if offset is not None and self._take(self._base + offset, size):
+            if offset is not None and self._free.take_at(self._base + offset, size):
                 return self._base + offset
             self._plan = None  # the step does something else than it did: the rest is not planned
         return super()._choose(size)
 
-    def _take(self, address: int, size: int) -> bool:
-        """Take memory at an address, if it is free."""
-        for start, length in self._by_start.items():
-            if start <= address and address + size <= start + length:
-                break
-        else:
-            return False
-        self._remove_free(start, length)
-        if start < address:
-            self._add_free(start, address - start)
-        if address + size < start + length:
-            self._add_free(address + size, start + length - address - size)
-        return True
-
     def _make_room(self, nbytes: int) -> int:
         """The address of so many consecutive free bytes, for which segments are added if needed."""
-        fitting = [(size, start) for start, size in self._by_start.items() if size >= nbytes]
-        if not fitting:
-            if not self._grow(nbytes):
-                raise OutOfMemoryError(
-                    f"out of memory: a step needs {nbytes} bytes, {self._meter.total or self._meter}"
-                )
-            fitting = [(size, start) for start, size in self._by_start.items() if size >= nbytes]
-        return min(fitting)[1]
+        address = self._free.fit(nbytes)
+        if address is None and self._grow(nbytes):
+            address = self._free.fit(nbytes)
+        if address is None:
+            raise OutOfMemoryError(f"out of memory: a step needs {nbytes} bytes, {self._meter.total or self._meter}")
+        return address
 
     def live_blocks(self) -> list[Block]:
         """The blocks that somebody still holds."""
@@ -128,20 +114,19 @@ class Scratch(Arena):
     def restore(self, live: Mapping[int, tuple[int, str]]) -> dict[int, Block]:
         """New blocks at the addresses of `live`, which `live_sizes` has given; nothing may be live before."""
         with self._lock:
-            self._coalesce_all()
+            self._coalesce()
             if self._live:
                 raise AssertionError(f"{len(self._live)} blocks of scratch memory are live before a replay")
-            for address, size in list(self._by_start.items()):
-                self._remove_free(address, size)
+            self._free.clear()
             places = [(address, size) for address, (size, _) in live.items()][::-1]
             for start, end in self._extents():
                 while places and start <= places[-1][0] < end:
                     address, size = places.pop()
                     if address > start:
-                        self._add_free(start, address - start)
+                        self._free.add(start, address - start)
                     start = address + size
                 if start < end:
-                    self._add_free(start, end - start)
+                    self._free.add(start, end - start)
             self._live.update(live)
             self._meter.use(sum(size for size, _ in live.values()), len(live))
         blocks = {address: Block(self, address, size) for address, (size, _) in live.items()}
