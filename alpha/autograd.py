@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -126,18 +126,31 @@ class Function:
         from alpha.tensor import Tensor
 
         node = cls()
-        try:
-            arrays = [None if tensor is None else tensor.array for tensor in inputs]
-        except AttributeError:
-            raise TypeError(_not_tensors(node.name, inputs)) from None
-        tensors = [tensor for tensor in inputs if tensor is not None]
         enabled = is_grad_enabled()
-        node.needs = tuple([enabled and tensor is not None and tensor.requires_grad for tensor in inputs])
-        recording = True in node.needs
-        _check_inputs(node.name, tensors)
+        arrays: list[Array | None] = []
+        needs: list[bool] = []
+        tensors: list[Tensor] = []
+        for tensor in inputs:
+            if tensor is None:
+                arrays.append(None)
+                needs.append(False)
+            elif isinstance(tensor, Tensor):
+                arrays.append(tensor.array)
+                needs.append(enabled and tensor.requires_grad)
+                tensors.append(tensor)
+            else:
+                raise TypeError(
+                    f"{node.name}: input {len(arrays)} is a {type(tensor).__name__}, a Tensor is needed; "
+                    "use alpha.tensor(..)"
+                )
+        node.needs = tuple(needs)
+        recording = True in needs
+        _check_inputs(node, tensors)
         if cls.inplace:
             _check_writable(node.name, tensors[0], recording)
-        Y = _whole(node.forward(*arrays, **options))
+        Y = node.forward(*arrays, **options)
+        if isinstance(Y, (np.ndarray, np.generic)):
+            Y = _whole(Y)
         if cls.inplace:
             output = tensors[0]
             output._version.bump(node.name, recording)
@@ -145,67 +158,65 @@ class Function:
                 output._seen = output._version.recorded
         else:
             output = Tensor(Y)
-            owner = next((tensor for tensor in tensors if tensor.array is Y), tensors[0] if cls.is_view else None)
+            owner = tensors[0] if cls.is_view else None
+            for tensor in tensors:
+                if tensor.array is Y:
+                    owner = tensor
+                    break
             if owner is not None:  # one memory, one version
                 node.is_view = True
                 output._version, output._seen = owner._version, owner._seen
         if recording and is_floating(Y.dtype):
-            node.edges = tuple(
-                [
-                    tensor._edge() if tensor is not None and needed else None
-                    for tensor, needed in zip(inputs, node.needs, strict=True)
-                ]
-            )
-            node.form = _form(Y)
-            node.read_bytes = tuple([0 if array is None else array.nbytes for array in arrays])
-            node._guard((*tensors, output))
+            node._record(inputs, (*tensors, output), Y)
             output._node = node
             output.requires_grad = True
         return output
 
-    def _guard(self, tensors: Sequence[Tensor]) -> None:
-        """Remember the version of each saved array that is memory of a tensor."""
+    def _record(self, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor], Y: Array) -> None:
+        """Note where the gradients go, and the version of each saved array that is memory of one of the tensors."""
+        edges: list[Edge] = []
+        read_bytes = []
+        for tensor, needed in zip(inputs, self.needs, strict=True):
+            read_bytes.append(0 if tensor is None else tensor.array.nbytes)
+            edges.append((tensor._node or tensor) if tensor is not None and needed else None)
+        self.edges, self.read_bytes = tuple(edges), tuple(read_bytes)
+        self.form = _form(Y)
         for array in self._saved or ():
-            owners = [tensor for tensor in tensors if tensor.array is array]
-            for tensor in owners or [tensor for tensor in tensors if _share_memory(tensor.array, array)]:
-                self._guards.append((tensor._version, tensor._version.value))
+            guarded = len(self._guards)
+            for tensor in tensors:
+                if tensor.array is array:
+                    self._guards.append((tensor._version, tensor._version.value))
+            if len(self._guards) == guarded:
+                for tensor in tensors:
+                    if shares_memory(tensor.array, (array,)):
+                        self._guards.append((tensor._version, tensor._version.value))
 
 
 # -- what goes into a Function --------------------------------------------------------------------
 
 
-def _not_tensors(name: str, inputs: Sequence[Any]) -> str:
-    from alpha.tensor import Tensor
-
-    index, wrong = next((i, x) for i, x in enumerate(inputs) if x is not None and not isinstance(x, Tensor))
-    return f"{name}: input {index} is a {type(wrong).__name__}, a Tensor is needed; use alpha.tensor(..)"
-
-
 def _whole(Y: Any) -> Any:
-    """The result of a `forward`; of numpy's forms only a contiguous array is one, not a scalar or a strided view."""
+    """A numpy result of a `forward` as a contiguous array, which a scalar and a strided view are not."""
     if type(Y) is np.ndarray:
         return Y if Y.flags.c_contiguous else np.ascontiguousarray(Y)
-    return np.array(Y, order="C") if isinstance(Y, (np.ndarray, np.generic)) else Y
+    return np.array(Y, order="C")
 
 
-def check_devices(name: str, tensors: Sequence[Tensor]) -> None:
-    """`DeviceError` if tensors are on several devices."""
-    kind = type(tensors[0].array)
+def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> None:
+    """Refuse no tensors at all, tensors on several devices, and those whose history has lost a gradient."""
+    if not tensors:
+        raise TypeError(f"{node.name}: at least one input must be a Tensor")
+    first = tensors[0].array
+    kind = type(first)
     for tensor in tensors:
-        if type(tensor.array) is not kind or (kind is not np.ndarray and tensor.device is not tensors[0].device):
+        array = tensor.array
+        if type(array) is not kind or (kind is not np.ndarray and array.device is not first.device):
             raise DeviceError(
-                f"{name}: tensors on {tensors[0].device.name} and on {tensor.device.name}; "
+                f"{node.name}: tensors on {tensors[0].device.name} and on {tensor.device.name}; "
                 "move them together with .to(device)"
             )
-
-
-def _check_inputs(name: str, tensors: Sequence[Tensor]) -> None:
-    if not tensors:
-        raise TypeError(f"{name}: at least one input must be a Tensor")
-    if len(tensors) > 1:
-        check_devices(name, tensors)
-    for tensor in tensors:
-        check_history(name, tensor)
+        if tensor._seen is not None and tensor._seen != tensor._version.recorded:
+            check_history(node.name, tensor)
 
 
 def check_history(name: str, tensor: Tensor) -> None:
@@ -295,10 +306,20 @@ def backward(output: Tensor, grad: Array, retain_graph: bool = False) -> None:
         del gradient
         results = node.backward(dY)
         grads = results if isinstance(results, (tuple, list)) else (results,)
-        kept = (dY, *(node._saved or ()))
+        others = [dY, *(node._saved or ())]  # arrays that somebody else may hold
         if not retain_graph:
             node.free()
-        for edge, dX, fresh in _fresh(node, grads, kept):
+        if len(grads) != len(node.edges):
+            raise GradientError(f"{node.name}: backward returned {len(grads)} gradients for {len(node.edges)} inputs")
+        for index, edge in enumerate(node.edges):
+            dX = grads[index]
+            if edge is None or dX is None:
+                continue
+            form = edge.form if isinstance(edge, Function) else _form(edge.array)
+            assert form is not None  # a node behind an edge was recorded
+            dX = check_gradient(dX, form, "{0.name}: the gradient of input {1}", node, index)
+            fresh = not shares_memory(dX, others)
+            others.append(dX)
             if isinstance(edge, Function):
                 if edge.id in pending:
                     pending[edge.id].add(dX)
@@ -311,7 +332,7 @@ def backward(output: Tensor, grad: Array, retain_graph: bool = False) -> None:
                 add(totals[edge], dX, out=totals[edge])
             else:
                 totals[edge] = dX if fresh else edge.device.copy(dX)
-        del dY, results, grads, kept
+        del dY, results, grads, others, dX  # their memory is free for the next node
     for leaf, total in totals.items():
         _deposit(leaf, total, owned=True)
 
@@ -331,25 +352,11 @@ class _Gradient:
         self.owned = True
 
 
-def _fresh(node: Function, grads: Sequence[Array | None], kept: Iterable[Array]) -> Iterator[tuple[Any, Array, bool]]:
-    """(edge, gradient, whether nobody else holds its memory) for each wanted input; others hold the arrays `kept`."""
-    if len(grads) != len(node.edges):
-        raise GradientError(f"{node.name}: backward returned {len(grads)} gradients for {len(node.edges)} inputs")
-    seen = list(kept)
-    for index, (edge, dX) in enumerate(zip(node.edges, grads, strict=True)):
-        if edge is None or dX is None:
-            continue
-        form = edge.form if isinstance(edge, Function) else _form(edge.array)
-        assert form is not None  # a node behind an edge was recorded
-        dX = check_gradient(dX, form, "{}: the gradient of input {}", node.name, index)
-        yield edge, dX, not any(_share_memory(dX, other) for other in seen)
-        seen.append(dX)
-
-
-def _share_memory(a: Array, b: Array) -> bool:
-    if isinstance(a, np.ndarray):
-        return isinstance(b, np.ndarray) and np.may_share_memory(a, b)
-    return a.block is getattr(b, "block", None)
+def shares_memory(array: Array, others: Iterable[Array]) -> bool:
+    """Whether the array has memory in common with one of the others."""
+    if isinstance(array, np.ndarray):
+        return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others)
+    return array.block in [getattr(other, "block", None) for other in others]
 
 
 def _run_hooks(hooks: dict[HookHandle, Hook], array: Array, name: str) -> Array:

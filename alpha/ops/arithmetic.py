@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-from alpha.autograd import Function, _share_memory
+from alpha.autograd import Function, shares_memory
 from alpha.errors import ShapeError
 from alpha.ops import elementwise as ew
 from alpha.ops.arguments import check_arguments
@@ -57,7 +57,7 @@ class _Binary(Function):
             require_floating(self.operator, array.dtype)
         result_type(self.operator, (a, b))
         self.operands = operand_of(a), operand_of(b)
-        if self.inplace and b is not a and _share_memory(a, b):
+        if self.inplace and b is not a and shares_memory(a, (b,)):
             b = Tensor(b).device.copy(b)  # a part of a, which is written while b is read
         left, right = ew.broadcast_operands(self.operator, a, b)
         if self.inplace and left is not a:
