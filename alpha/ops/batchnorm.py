@@ -170,7 +170,8 @@ def _(
     statistics: ChannelStatistics | None = None,
 ) -> tuple[Array, Array]:
     require_same_float("batch_norm", X)
-    require_float32("batch_norm", *(a for a in (running_mean, running_var) if a is not None))
+    if running_mean is not None:
+        require_float32("batch_norm", running_mean, running_var)
     given = {"running_mean": running_mean, "running_var": running_var, "momentum": float(momentum)}
     if statistics is None:
         plan, given["X"] = plan_statistics(*_sizes(X)), X
@@ -228,13 +229,11 @@ class BatchNorm(Function):
         self.rows = (-1 if X.size else 0, X.shape[-1])
         x = X.reshape(self.rows)
         if training:
-            kept = (None, None) if running is None else tuple(t.array for t in running)
-            mean, var = channel_statistics(x, *kept, momentum, statistics)
+            mean, var = channel_statistics(x, *_arrays(running), momentum, statistics)
             for old in running or ():
                 old._version.bump("batch_norm")
         else:
-            assert running is not None
-            mean, var = (t.array for t in running)
+            mean, var = _arrays(running)
         self.save(X, weight)
         self.statistics = mean, var
         return batch_norm_apply(x, mean, var, weight, bias, eps).reshape(tuple(X.shape))
@@ -245,6 +244,10 @@ class BatchNorm(Function):
             dY.reshape(self.rows), X.reshape(self.rows), *self.statistics, weight, self.eps, self.batch
         )
         return dX.reshape(tuple(X.shape)), dw, db
+
+
+def _arrays(running: tuple[Tensor, Tensor] | None) -> tuple[Array | None, Array | None]:
+    return (None, None) if running is None else (running[0].array, running[1].array)
 
 
 def _filled(X: Array, value: float) -> Array:

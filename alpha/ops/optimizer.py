@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alpha.ops.dtypes import require_float32
+from alpha.ops.plan import KernelLaunch, Named, Plan, Value
 from alpha.primitive import Array
 from alpha.runtime import workers
+from alpha.runtime.recording import StepValue
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
@@ -34,13 +36,43 @@ def in_chunks(arrays: list[list[Array]], update: Callable[..., None]) -> None:
     workers.parallel_for(len(pieces), 8, run)
 
 
-def chunk_table(arrays: list[list[Array]]) -> tuple[Array, int]:
+def launch_update(
+    kernel: str,
+    arrays: list[list[Array]],
+    rule: StepValue[Any],
+    pack: Callable[[Any], Any],
+    defines: tuple[tuple[str, int], ...] = (),
+) -> None:
+    """Update all parameters by one launch of cuda/optimizer/<kernel>.cu.
+
+    Args:
+        arrays: the parameters, their gradients, and the lists of state arrays that the kernel takes.
+        pack: makes of `rule.now()` the structure that the kernel takes.
+        defines: macros.
+    """
+    table, chunks = _chunk_table(arrays)
+    if chunks:
+        numbers, address = table.device.step_value(rule, pack)
+        plan = _plan(kernel, chunks, numbers.dtype, defines)
+        plan.launch(table.device, {"table": table, "rule": numbers, "address": address})
+
+
+@functools.lru_cache(maxsize=256)
+def _plan(kernel: str, chunks: int, rule: np.dtype[Any], defines: tuple[tuple[str, int], ...]) -> Plan:
+    arguments = Named("table"), Value("rule", rule), Named("address", optional=True)
+    launch = KernelLaunch(f"optimizer/{kernel}.cu", kernel, chunks, 256, arguments, dict(defines))
+    return Plan(kernel, (launch,), {})
+
+
+def _chunk_table(arrays: list[list[Array]]) -> tuple[Array, int]:
     """Device table of (addresses of one tensor's arrays, start, length) a chunk, and how many."""
     for same in arrays:
         require_float32("optimizer", *same)
     device = arrays[0][0].device
     device.use(*itertools.chain(*arrays))
-    addresses = tuple(tuple([a.address for a in same]) for same in arrays)
+    addresses = tuple(
+        [tuple([a.block.address + a.offset for a in same]) for same in arrays]
+    )  # `address`, without a call
     return _device_table(device, addresses, tuple([a.size for a in arrays[0]]))
 
 

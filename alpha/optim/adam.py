@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from alpha.ops.optimizer import chunk_table, in_chunks
+from alpha.ops.optimizer import in_chunks, launch_update
 from alpha.optim.hyper import Rule, decays, flag, natural, refuse_others
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
 from alpha.primitive import Array, primitive
@@ -110,11 +110,8 @@ def _(
     largest: list[Array],
     rule: StepValue[AdamRule],
 ) -> None:
-    table, chunks = chunk_table([parameters, gradients, first, second, largest or second])
-    if chunks:
-        device = table.device
-        numbers = device.step_value(rule, _numbers)
-        device.launch("optimizer/adam.cu", "adam", chunks, 256, (table, *numbers), {"AMSGRAD": int(bool(largest))})
+    arrays = [parameters, gradients, first, second, largest or second]
+    launch_update("adam", arrays, rule, _numbers, (("AMSGRAD", int(bool(largest))),))
 
 
 class Adam(Optimizer):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from alpha.ops.optimizer import chunk_table, in_chunks
+from alpha.ops.optimizer import in_chunks, launch_update
 from alpha.optim.hyper import Rule, flag, natural, number, refuse_others
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
 from alpha.primitive import Array, primitive
@@ -77,11 +77,8 @@ def _numbers(velocities: bool, rule: SgdRule) -> Any:
 
 @sgd_update.impl("cuda")
 def _(parameters: list[Array], gradients: list[Array], velocities: list[Array], rule: StepValue[SgdRule]) -> None:
-    table, chunks = chunk_table([parameters, gradients, velocities or gradients])
-    if chunks:
-        device = table.device
-        numbers = device.step_value(rule, functools.partial(_numbers, bool(velocities)))
-        device.launch("optimizer/sgd.cu", "sgd", chunks, 256, (table, *numbers))
+    pack = functools.partial(_numbers, bool(velocities))
+    launch_update("sgd", [parameters, gradients, velocities or gradients], rule, pack)
 
 
 class SGD(Optimizer):

@@ -210,7 +210,7 @@ def test_fill_uses_bytes_where_it_can_and_a_kernel_where_not(cuda: CudaDevice) -
     cuda.fill(array, 1.5)
     ((entry, grid, block, _, arguments),) = cuda.driver.launches
     assert (entry, grid, block) == ("fill_32", (4, 1, 1), (256, 1, 1))
-    assert arguments.data[8:12] == np.float32(1.5).tobytes()
+    assert arguments[0][8:12] == np.float32(1.5).tobytes()
     cuda.fill(cuda.empty(0, np.float32), 1.5)
     assert len(cuda.driver.launches) == 1
 

@@ -29,6 +29,7 @@ from alpha.runtime.recording import StepValue
 # dtype name, address, dims, strides in bytes, box: the arguments of Driver.encode_tiled_map
 TensorMap = tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 MAX_TENSOR_MAPS = 4096
+MAX_PREPARED = 10_000
 
 A = TypeVar("A", bound=Arena)
 
@@ -59,6 +60,7 @@ class CudaDevice(Device):
         self._maps: dict[Hashable, DeviceArray] = {}
         self._older_maps: dict[Hashable, DeviceArray] = {}
         self._tables: WeakKeyDictionary[Any, DeviceArray] = WeakKeyDictionary()
+        self.prepared: dict[Any, list[Any]] = {}  # the launches of each plan that has run, see alpha/ops/plan.py
         atexit.register(self.close)  # after the driver's own hook, hence run before it
 
     def _new_arena(self, kind: type[A], scratch: bool) -> A:
@@ -204,6 +206,12 @@ class CudaDevice(Device):
         """The compiled and loaded entry point, for a launcher that keeps it."""
         return self._kernels.get(source, entry, defines, shared_bytes)
 
+    def keep_prepared(self, plan: Hashable, launches: list[Any]) -> None:
+        """Keep the launches of a plan, as long as there are not too many."""
+        if len(self.prepared) >= MAX_PREPARED:
+            self.prepared.clear()
+        self.prepared[plan] = launches
+
     def tensor_maps(self, array: DeviceArray, layout: Hashable, maps: Callable[[], Iterable[TensorMap]]) -> DeviceArray:
         """Tensor maps of TMA for `array`, one after the other in device memory, made once.
 
@@ -214,7 +222,6 @@ class CudaDevice(Device):
         of a map goes back only after MAX_TENSOR_MAPS others have been used since it was, more than any cache has.
         """
         key = (layout, array.block.address + array.offset, array.dtype, array.shape)
-        self.use(array)
         held = self._maps.get(key)
         if held is None:
             held = self._older_maps.get(key)
@@ -326,6 +333,7 @@ class CudaDevice(Device):
             self._maps.clear()
             self._older_maps.clear()
             self._tables.clear()
+            self.prepared.clear()
             self.scratch.close()
             self.arena.close()
             self._kernels.clear()

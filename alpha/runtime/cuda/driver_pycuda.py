@@ -225,7 +225,7 @@ class PycudaDriver:
         entry, kernel = function
         self._last_kernel = entry
         try:
-            kernel._launch_kernel(grid, block, arguments.data, shared_bytes, self._stream)
+            kernel._launch_kernel(grid, block, arguments[0], shared_bytes, self._stream)
         except drv.Error as error:
             raise DeviceError(self._explain(f"launch of {entry}", error)) from error
 
