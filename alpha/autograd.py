@@ -1,24 +1,21 @@
-"""Define-by-run gradients: `Function` records a step, `backward` walks the record.
+"""Define-by-run gradients: a `Function` records an operator; alpha/backward.py walks the record.
 
-A `Function` writes its forward and its gradient rule once, on arrays, with primitives. `apply`
-makes the output tensor and the graph node. Backward is iterative (a heap by creation order, so that
-depth costs no recursion), adds gradients in place only where it owns the array, and frees what a
-node saved as soon as the node has run.
+A `Function` writes its forward and its gradient rule once, on arrays, with primitives. `apply` makes the output tensor
+and the graph node.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from alpha.errors import DeviceError, GradientError, ShapeError
+from alpha.errors import DeviceError, GradientError
 from alpha.grad_mode import is_grad_enabled
 from alpha.numerics import is_floating
-from alpha.primitive import Array, device_name
+from alpha.primitive import Array
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
@@ -150,7 +147,7 @@ class Function:
             _check_writable(node.name, tensors[0], recording)
         Y = node.forward(*arrays, **options)
         if isinstance(Y, (np.ndarray, np.generic)):
-            Y = _whole(Y)
+            Y = contiguous(Y)
         if cls.inplace:
             output = tensors[0]
             output._version.bump(node.name, recording)
@@ -180,7 +177,7 @@ class Function:
             read_bytes.append(0 if tensor is None else tensor.array.nbytes)
             edges.append((tensor._node or tensor) if tensor is not None and needed else None)
         self.edges, self.read_bytes = tuple(edges), tuple(read_bytes)
-        self.form = _form(Y)
+        self.form = form_of(Y)
         for array in self._saved or ():
             guarded = len(self._guards)
             for tensor in tensors:
@@ -193,13 +190,6 @@ class Function:
 
 
 # -- what goes into a Function --------------------------------------------------------------------
-
-
-def _whole(Y: Any) -> Any:
-    """A numpy result of a `forward` as a contiguous array, which a scalar and a strided view are not."""
-    if type(Y) is np.ndarray:
-        return Y if Y.flags.c_contiguous else np.ascontiguousarray(Y)
-    return np.array(Y, order="C")
 
 
 def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> None:
@@ -243,113 +233,19 @@ def _check_writable(name: str, target: Tensor, recording: bool) -> None:
         )
 
 
-# -- what gradients are -----------------------------------------------------------------------------
+# -- arrays -----------------------------------------------------------------------------------------
 
 
-def _form(array: Array) -> Form:
+def contiguous(Y: Any) -> Any:
+    """A numpy result of a `forward` as a contiguous array, which a scalar and a strided view are not."""
+    if type(Y) is np.ndarray:
+        return Y if Y.flags.c_contiguous else np.ascontiguousarray(Y)
+    return np.array(Y, order="C")
+
+
+def form_of(array: Array) -> Form:
+    """What a gradient must be that fits the array."""
     return isinstance(array, np.ndarray), array.shape, array.dtype
-
-
-def check_gradient(grad: Array, wanted: Form, what: str, *details: object) -> Array:
-    """The gradient array if it is of that form; every gradient that comes in passes here.
-
-    Args:
-        what: names the gradient in an error, a format of `details`.
-
-    Raises:
-        ShapeError: the shape is another one.
-        GradientError: the device or the dtype is another one.
-        TypeError: it is no array.
-    """
-    host, shape, dtype = wanted
-    if not (type(grad) is np.ndarray and grad.flags.c_contiguous) and not hasattr(grad, "block"):
-        if not isinstance(grad, (np.ndarray, np.generic)):
-            raise TypeError(f"{what.format(*details)} is a {type(grad).__name__}, an array is needed")
-        grad = _whole(grad)
-    if grad.shape != shape:
-        raise ShapeError(f"{what.format(*details)} has shape {tuple(grad.shape)}, the tensor {tuple(shape)}")
-    if isinstance(grad, np.ndarray) is not host or grad.dtype != dtype:
-        raise GradientError(
-            f"{what.format(*details)} is {grad.dtype.name} on {device_name(grad)}, "
-            f"the tensor {dtype.name} on {'cpu' if host else 'cuda'}"
-        )
-    return grad
-
-
-def checked_tensor(grad: Any, tensor: Tensor, what: str) -> Tensor:
-    """A gradient that a user gives for a tensor; raises as `check_gradient`."""
-    from alpha.tensor import Tensor
-
-    if not isinstance(grad, Tensor):
-        raise TypeError(f"{what} is a {type(grad).__name__}, a Tensor is needed; use alpha.tensor(..)")
-    check_gradient(grad.array, _form(tensor.array), what)
-    return grad
-
-
-def backward(output: Tensor, grad: Array, retain_graph: bool = False) -> None:
-    """Accumulate d(output . grad)/d(leaf) into `.grad` of every leaf that `output` depends on."""
-    from alpha.ops.elementwise import add
-
-    check_history("backward", output)
-    if output._node is None:
-        if not output.requires_grad:
-            raise GradientError("backward: the tensor does not require a gradient")
-        _deposit(output, grad, owned=False)
-        return
-    pending: dict[int, _Gradient] = {output._node.id: _Gradient(output._node, grad)}
-    heap = [-output._node.id]
-    totals: dict[Tensor, Array] = {}  # of leaves with hooks, which see the whole gradient
-    while heap:
-        gradient = pending.pop(-heapq.heappop(heap))
-        node = gradient.node
-        dY = _run_hooks(node.hooks, gradient.array, node.name) if node.hooks else gradient.array
-        del gradient
-        results = node.backward(dY)
-        grads = results if isinstance(results, (tuple, list)) else (results,)
-        others = [dY, *(node._saved or ())]  # arrays that somebody else may hold
-        if not retain_graph:
-            node.free()
-        if len(grads) != len(node.edges):
-            raise GradientError(f"{node.name}: backward returned {len(grads)} gradients for {len(node.edges)} inputs")
-        for index, edge in enumerate(node.edges):
-            dX = grads[index]
-            if edge is None or dX is None:
-                continue
-            form = edge.form if isinstance(edge, Function) else _form(edge.array)
-            assert form is not None  # a node behind an edge was recorded
-            dX = check_gradient(dX, form, "{0.name}: the gradient of input {1}", node, index)
-            fresh = not shares_memory(dX, others)
-            others.append(dX)
-            if isinstance(edge, Function):
-                if edge.id in pending:
-                    pending[edge.id].add(dX)
-                else:
-                    pending[edge.id] = _Gradient(edge, dX, owned=fresh)
-                    heapq.heappush(heap, -edge.id)
-            elif not edge._hooks:
-                _deposit(edge, dX, fresh)
-            elif edge in totals:
-                add(totals[edge], dX, out=totals[edge])
-            else:
-                totals[edge] = dX if fresh else edge.device.copy(dX)
-        del dY, results, grads, others, dX  # their memory is free for the next node
-    for leaf, total in totals.items():
-        _deposit(leaf, total, owned=True)
-
-
-class _Gradient:
-    """The gradient that has arrived at a node so far; added in place once the array is ours."""
-
-    __slots__ = ("array", "node", "owned")
-
-    def __init__(self, node: Function, array: Array, owned: bool = False) -> None:
-        self.node, self.array, self.owned = node, array, owned
-
-    def add(self, array: Array) -> None:
-        from alpha.ops.elementwise import add
-
-        self.array = add(self.array, array, out=self.array if self.owned else None)
-        self.owned = True
 
 
 def shares_memory(array: Array, others: Iterable[Array]) -> bool:
@@ -357,31 +253,3 @@ def shares_memory(array: Array, others: Iterable[Array]) -> bool:
     if isinstance(array, np.ndarray):
         return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others)
     return array.block in [getattr(other, "block", None) for other in others]
-
-
-def _run_hooks(hooks: dict[HookHandle, Hook], array: Array, name: str) -> Array:
-    """The gradient after every hook, in the order of registration; each sees a copy of what the one before left."""
-    from alpha.tensor import Tensor
-
-    for hook in tuple(hooks.values()):
-        given = Tensor(Tensor(array).device.copy(array))
-        result = hook(given)
-        if result is not None:
-            array = checked_tensor(result, given, f"{name}: the gradient that a hook returned").array
-    return array
-
-
-def _deposit(leaf: Tensor, array: Array, owned: bool) -> None:
-    """Add to `.grad` of a leaf; `owned` tells that nobody else holds the array's memory."""
-    from alpha.ops.elementwise import add
-    from alpha.tensor import Tensor
-
-    if leaf._hooks:
-        hooked = _run_hooks(leaf._hooks, array, "a leaf")
-        array, owned = hooked, owned and hooked is array
-    grad = leaf._grad
-    if grad is None:
-        leaf._grad = Tensor(array if owned else leaf.device.copy(array))
-    else:
-        add(grad.array, array, out=grad.array)
-        grad._version.bump("backward")
