@@ -17,7 +17,8 @@ from alpha.runtime.cuda.driver import PackedArguments
 from alpha.runtime.cuda.kernel import POINTER, Layout, check_dims, kind_of
 
 if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice, TensorMap
+    from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.tensor_map_cache import TensorMap
 
 Dim: TypeAlias = int | tuple[int, ...]
 
@@ -145,7 +146,7 @@ class PreparedLaunch:
                 packed[place] = arrays[name].tobytes()
             for place, maps in self._maps:
                 array = arrays[maps.name]
-                held = self._device.tensor_maps(array, maps.layout, partial(maps.encode, array))
+                held = self._device.tensor_maps.of(array, maps.layout, partial(maps.encode, array))
                 packed[place] = held.block.address + held.offset
             return self._layout.pack(*packed), self._layout.offsets
         except KeyError as missing:
@@ -158,7 +159,7 @@ class PreparedLaunch:
     def used(self, arrays: Mapping[str, Any]) -> list[Any]:
         """The arrays that the launch reads or writes."""
         named = [arrays.get(a.name) for a in self._launch.arguments if isinstance(a, (Named, TensorMaps))]
-        maps = [self._device.tensor_maps(arrays[a.name], a.layout, tuple) for _, a in self._maps]
+        maps = [self._device.tensor_maps.of(arrays[a.name], a.layout, tuple) for _, a in self._maps]
         return [*named, *maps, *self._tables.values()]
 
     def failure(self, error: DeviceError) -> DeviceError:

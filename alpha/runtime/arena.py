@@ -11,37 +11,18 @@ import gc
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from enum import Enum
 
 from alpha.errors import OutOfMemoryError
 from alpha.runtime import fork
 from alpha.runtime.device import MIB, MemoryStats
 from alpha.runtime.free_blocks import FreeBlocks
+from alpha.runtime.growth import Growth as Growth
 from alpha.runtime.meter import Meter, mib
 
 GRAIN = 512  # bytes; every array is aligned for any vector load and for TMA
 MIN_SEGMENT = 64 * MIB
 PAGE = 2 * MIB  # the memory of a GPU comes in pages of this size
 LISTED_BLOCKS = 8  # how many of the largest live blocks an out-of-memory message names
-
-
-class Growth(Enum):
-    """What an arena asks for when no free block is large enough.
-
-    DOUBLE: a segment as large as all that is held, for memory that costs nothing until it is written.
-    EXACT: a segment as large as the block, rounded up to pages.
-    RANGE: what is missing, as the next addresses of one range that grows. Blocks may cross from one segment into the
-        next, and segments go back from the end of the range.
-    ISOLATED: each block is a segment of exactly its size and goes back with it, for a driver that guards allocations.
-
-    Except in a RANGE, segments stay apart even if their addresses touch, because the CUDA driver refuses a copy that
-    crosses from one allocation into the next.
-    """
-
-    DOUBLE = "double"
-    EXACT = "exact"
-    RANGE = "range"
-    ISOLATED = "isolated"
 
 
 class Block:

@@ -10,7 +10,7 @@ import pytest
 from fake_driver import FakeDriver
 
 from alpha.errors import CompileError, DeviceError
-from alpha.runtime.cuda import device
+from alpha.runtime.cuda import tensor_map_cache
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.kernel import _triple, define_options, pack
 
@@ -26,7 +26,7 @@ def cuda():
 
 def test_memory_of_tensor_maps_is_kept_from_others(cuda: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """TMA may still have an old map where a new one lies."""
-    monkeypatch.setattr(device, "MAX_TENSOR_MAPS", 4)
+    monkeypatch.setattr(tensor_map_cache, "MAX_TENSOR_MAPS", 4)
     encoded: list[int] = []
 
     def encode(dtype: str, address: int, *_: object) -> bytes:
@@ -37,13 +37,13 @@ def test_memory_of_tensor_maps_is_kept_from_others(cuda: CudaDevice, monkeypatch
     places: list[int] = []
     source = cuda.zeros(4, np.float32)
     for key in [*range(4), 0, *range(4, 12)]:
-        array = cuda.tensor_maps(source, key, lambda: [("float32", key, (), (), ())])  # noqa: B023
+        array = cuda.tensor_maps.of(source, key, lambda: [("float32", key, (), (), ())])  # noqa: B023
         assert cuda.download(array).tobytes() == key.to_bytes(128, "little")
         assert array.address not in places[-4:] or key == 0
         places.append(array.address)
     assert encoded == list(range(12))
     assert cuda.memory_stats().allocations <= 9
-    cuda.tensor_maps(source, 6, lambda: pytest.fail("it is kept"))
+    cuda.tensor_maps.of(source, 6, lambda: pytest.fail("it is kept"))
 
 
 def test_natural_alignment(cuda: CudaDevice) -> None:
