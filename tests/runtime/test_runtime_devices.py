@@ -37,7 +37,8 @@ def test_missing_pycuda_is_one_line_with_the_fix(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(device_module, "_devices", {})
     monkeypatch.setenv("ALPHA_CUDA_DRIVER", "pycuda")
     monkeypatch.setitem(sys.modules, "pycuda.driver", None)
-    monkeypatch.delitem(sys.modules, "alpha.runtime.cuda.driver_pycuda", raising=False)
+    for module in ("driver_pycuda", "pycuda_api"):
+        monkeypatch.delitem(sys.modules, f"alpha.runtime.cuda.{module}", raising=False)
     with pytest.raises(DeviceError) as info:
         get_device("cuda")
     message = str(info.value)
