@@ -1,24 +1,21 @@
-"""Define-by-run gradients: `Function` records a step, `backward` walks the record.
+"""Define-by-run gradients: a `Function` records an operator; alpha/backward.py walks the record.
 
-A `Function` writes its forward and its gradient rule once, on arrays, with primitives. `apply`
-makes the output tensor and the graph node. Backward is iterative (a heap by creation order, so that
-depth costs no recursion), adds gradients in place only where it owns the array, and frees what a
-node saved as soon as the node has run.
+A `Function` writes its forward and its gradient rule once, on arrays, with primitives. `apply` makes the output tensor
+and the graph node.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from alpha.errors import DeviceError, GradientError, ShapeError
+from alpha.errors import DeviceError, GradientError
 from alpha.grad_mode import is_grad_enabled
 from alpha.numerics import is_floating
-from alpha.primitive import Array, device_name
+from alpha.primitive import Array
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
@@ -126,18 +123,31 @@ class Function:
         from alpha.tensor import Tensor
 
         node = cls()
-        try:
-            arrays = [None if tensor is None else tensor.array for tensor in inputs]
-        except AttributeError:
-            raise TypeError(_not_tensors(node.name, inputs)) from None
-        tensors = [tensor for tensor in inputs if tensor is not None]
         enabled = is_grad_enabled()
-        node.needs = tuple([enabled and tensor is not None and tensor.requires_grad for tensor in inputs])
-        recording = True in node.needs
-        _check_inputs(node.name, tensors)
+        arrays: list[Array | None] = []
+        needs: list[bool] = []
+        tensors: list[Tensor] = []
+        for tensor in inputs:
+            if tensor is None:
+                arrays.append(None)
+                needs.append(False)
+            elif isinstance(tensor, Tensor):
+                arrays.append(tensor.array)
+                needs.append(enabled and tensor.requires_grad)
+                tensors.append(tensor)
+            else:
+                raise TypeError(
+                    f"{node.name}: input {len(arrays)} is a {type(tensor).__name__}, a Tensor is needed; "
+                    "use alpha.tensor(..)"
+                )
+        node.needs = tuple(needs)
+        recording = True in needs
+        _check_inputs(node, tensors)
         if cls.inplace:
             _check_writable(node.name, tensors[0], recording)
-        Y = _whole(node.forward(*arrays, **options))
+        Y = node.forward(*arrays, **options)
+        if isinstance(Y, (np.ndarray, np.generic)):
+            Y = contiguous(Y)
         if cls.inplace:
             output = tensors[0]
             output._version.bump(node.name, recording)
@@ -145,67 +155,58 @@ class Function:
                 output._seen = output._version.recorded
         else:
             output = Tensor(Y)
-            owner = next((tensor for tensor in tensors if tensor.array is Y), tensors[0] if cls.is_view else None)
+            owner = tensors[0] if cls.is_view else None
+            for tensor in tensors:
+                if tensor.array is Y:
+                    owner = tensor
+                    break
             if owner is not None:  # one memory, one version
                 node.is_view = True
                 output._version, output._seen = owner._version, owner._seen
         if recording and is_floating(Y.dtype):
-            node.edges = tuple(
-                [
-                    tensor._edge() if tensor is not None and needed else None
-                    for tensor, needed in zip(inputs, node.needs, strict=True)
-                ]
-            )
-            node.form = _form(Y)
-            node.read_bytes = tuple([0 if array is None else array.nbytes for array in arrays])
-            node._guard((*tensors, output))
+            node._record(inputs, (*tensors, output), Y)
             output._node = node
             output.requires_grad = True
         return output
 
-    def _guard(self, tensors: Sequence[Tensor]) -> None:
-        """Remember the version of each saved array that is memory of a tensor."""
+    def _record(self, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor], Y: Array) -> None:
+        """Note where the gradients go, and the version of each saved array that is memory of one of the tensors."""
+        edges: list[Edge] = []
+        read_bytes = []
+        for tensor, needed in zip(inputs, self.needs, strict=True):
+            read_bytes.append(0 if tensor is None else tensor.array.nbytes)
+            edges.append((tensor._node or tensor) if tensor is not None and needed else None)
+        self.edges, self.read_bytes = tuple(edges), tuple(read_bytes)
+        self.form = form_of(Y)
         for array in self._saved or ():
-            owners = [tensor for tensor in tensors if tensor.array is array]
-            for tensor in owners or [tensor for tensor in tensors if _share_memory(tensor.array, array)]:
-                self._guards.append((tensor._version, tensor._version.value))
+            guarded = len(self._guards)
+            for tensor in tensors:
+                if tensor.array is array:
+                    self._guards.append((tensor._version, tensor._version.value))
+            if len(self._guards) == guarded:
+                for tensor in tensors:
+                    if shares_memory(tensor.array, (array,)):
+                        self._guards.append((tensor._version, tensor._version.value))
 
 
 # -- what goes into a Function --------------------------------------------------------------------
 
 
-def _not_tensors(name: str, inputs: Sequence[Any]) -> str:
-    from alpha.tensor import Tensor
-
-    index, wrong = next((i, x) for i, x in enumerate(inputs) if x is not None and not isinstance(x, Tensor))
-    return f"{name}: input {index} is a {type(wrong).__name__}, a Tensor is needed; use alpha.tensor(..)"
-
-
-def _whole(Y: Any) -> Any:
-    """The result of a `forward`; of numpy's forms only a contiguous array is one, not a scalar or a strided view."""
-    if type(Y) is np.ndarray:
-        return Y if Y.flags.c_contiguous else np.ascontiguousarray(Y)
-    return np.array(Y, order="C") if isinstance(Y, (np.ndarray, np.generic)) else Y
-
-
-def check_devices(name: str, tensors: Sequence[Tensor]) -> None:
-    """`DeviceError` if tensors are on several devices."""
-    kind = type(tensors[0].array)
+def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> None:
+    """Refuse no tensors at all, tensors on several devices, and those whose history has lost a gradient."""
+    if not tensors:
+        raise TypeError(f"{node.name}: at least one input must be a Tensor")
+    first = tensors[0].array
+    kind = type(first)
     for tensor in tensors:
-        if type(tensor.array) is not kind or (kind is not np.ndarray and tensor.device is not tensors[0].device):
+        array = tensor.array
+        if type(array) is not kind or (kind is not np.ndarray and array.device is not first.device):
             raise DeviceError(
-                f"{name}: tensors on {tensors[0].device.name} and on {tensor.device.name}; "
+                f"{node.name}: tensors on {tensors[0].device.name} and on {tensor.device.name}; "
                 "move them together with .to(device)"
             )
-
-
-def _check_inputs(name: str, tensors: Sequence[Tensor]) -> None:
-    if not tensors:
-        raise TypeError(f"{name}: at least one input must be a Tensor")
-    if len(tensors) > 1:
-        check_devices(name, tensors)
-    for tensor in tensors:
-        check_history(name, tensor)
+        if tensor._seen is not None and tensor._seen != tensor._version.recorded:
+            check_history(node.name, tensor)
 
 
 def check_history(name: str, tensor: Tensor) -> None:
@@ -232,149 +233,23 @@ def _check_writable(name: str, target: Tensor, recording: bool) -> None:
         )
 
 
-# -- what gradients are -----------------------------------------------------------------------------
+# -- arrays -----------------------------------------------------------------------------------------
 
 
-def _form(array: Array) -> Form:
+def contiguous(Y: Any) -> Any:
+    """A numpy result of a `forward` as a contiguous array, which a scalar and a strided view are not."""
+    if type(Y) is np.ndarray:
+        return Y if Y.flags.c_contiguous else np.ascontiguousarray(Y)
+    return np.array(Y, order="C")
+
+
+def form_of(array: Array) -> Form:
+    """What a gradient must be that fits the array."""
     return isinstance(array, np.ndarray), array.shape, array.dtype
 
 
-def check_gradient(grad: Array, wanted: Form, what: str, *details: object) -> Array:
-    """The gradient array if it is of that form; every gradient that comes in passes here.
-
-    Args:
-        what: names the gradient in an error, a format of `details`.
-
-    Raises:
-        ShapeError: the shape is another one.
-        GradientError: the device or the dtype is another one.
-        TypeError: it is no array.
-    """
-    host, shape, dtype = wanted
-    if not (type(grad) is np.ndarray and grad.flags.c_contiguous) and not hasattr(grad, "block"):
-        if not isinstance(grad, (np.ndarray, np.generic)):
-            raise TypeError(f"{what.format(*details)} is a {type(grad).__name__}, an array is needed")
-        grad = _whole(grad)
-    if grad.shape != shape:
-        raise ShapeError(f"{what.format(*details)} has shape {tuple(grad.shape)}, the tensor {tuple(shape)}")
-    if isinstance(grad, np.ndarray) is not host or grad.dtype != dtype:
-        raise GradientError(
-            f"{what.format(*details)} is {grad.dtype.name} on {device_name(grad)}, "
-            f"the tensor {dtype.name} on {'cpu' if host else 'cuda'}"
-        )
-    return grad
-
-
-def checked_tensor(grad: Any, tensor: Tensor, what: str) -> Tensor:
-    """A gradient that a user gives for a tensor; raises as `check_gradient`."""
-    from alpha.tensor import Tensor
-
-    if not isinstance(grad, Tensor):
-        raise TypeError(f"{what} is a {type(grad).__name__}, a Tensor is needed; use alpha.tensor(..)")
-    check_gradient(grad.array, _form(tensor.array), what)
-    return grad
-
-
-def backward(output: Tensor, grad: Array, retain_graph: bool = False) -> None:
-    """Accumulate d(output . grad)/d(leaf) into `.grad` of every leaf that `output` depends on."""
-    from alpha.ops.elementwise import add
-
-    check_history("backward", output)
-    if output._node is None:
-        if not output.requires_grad:
-            raise GradientError("backward: the tensor does not require a gradient")
-        _deposit(output, grad, owned=False)
-        return
-    pending: dict[int, _Gradient] = {output._node.id: _Gradient(output._node, grad)}
-    heap = [-output._node.id]
-    totals: dict[Tensor, Array] = {}  # of leaves with hooks, which see the whole gradient
-    while heap:
-        gradient = pending.pop(-heapq.heappop(heap))
-        node = gradient.node
-        dY = _run_hooks(node.hooks, gradient.array, node.name) if node.hooks else gradient.array
-        del gradient
-        results = node.backward(dY)
-        grads = results if isinstance(results, (tuple, list)) else (results,)
-        kept = (dY, *(node._saved or ()))
-        if not retain_graph:
-            node.free()
-        for edge, dX, fresh in _fresh(node, grads, kept):
-            if isinstance(edge, Function):
-                if edge.id in pending:
-                    pending[edge.id].add(dX)
-                else:
-                    pending[edge.id] = _Gradient(edge, dX, owned=fresh)
-                    heapq.heappush(heap, -edge.id)
-            elif not edge._hooks:
-                _deposit(edge, dX, fresh)
-            elif edge in totals:
-                add(totals[edge], dX, out=totals[edge])
-            else:
-                totals[edge] = dX if fresh else edge.device.copy(dX)
-        del dY, results, grads, kept
-    for leaf, total in totals.items():
-        _deposit(leaf, total, owned=True)
-
-
-class _Gradient:
-    """The gradient that has arrived at a node so far; added in place once the array is ours."""
-
-    __slots__ = ("array", "node", "owned")
-
-    def __init__(self, node: Function, array: Array, owned: bool = False) -> None:
-        self.node, self.array, self.owned = node, array, owned
-
-    def add(self, array: Array) -> None:
-        from alpha.ops.elementwise import add
-
-        self.array = add(self.array, array, out=self.array if self.owned else None)
-        self.owned = True
-
-
-def _fresh(node: Function, grads: Sequence[Array | None], kept: Iterable[Array]) -> Iterator[tuple[Any, Array, bool]]:
-    """(edge, gradient, whether nobody else holds its memory) for each wanted input; others hold the arrays `kept`."""
-    if len(grads) != len(node.edges):
-        raise GradientError(f"{node.name}: backward returned {len(grads)} gradients for {len(node.edges)} inputs")
-    seen = list(kept)
-    for index, (edge, dX) in enumerate(zip(node.edges, grads, strict=True)):
-        if edge is None or dX is None:
-            continue
-        form = edge.form if isinstance(edge, Function) else _form(edge.array)
-        assert form is not None  # a node behind an edge was recorded
-        dX = check_gradient(dX, form, "{}: the gradient of input {}", node.name, index)
-        yield edge, dX, not any(_share_memory(dX, other) for other in seen)
-        seen.append(dX)
-
-
-def _share_memory(a: Array, b: Array) -> bool:
-    if isinstance(a, np.ndarray):
-        return isinstance(b, np.ndarray) and np.may_share_memory(a, b)
-    return a.block is getattr(b, "block", None)
-
-
-def _run_hooks(hooks: dict[HookHandle, Hook], array: Array, name: str) -> Array:
-    """The gradient after every hook, in the order of registration; each sees a copy of what the one before left."""
-    from alpha.tensor import Tensor
-
-    for hook in tuple(hooks.values()):
-        given = Tensor(Tensor(array).device.copy(array))
-        result = hook(given)
-        if result is not None:
-            array = checked_tensor(result, given, f"{name}: the gradient that a hook returned").array
-    return array
-
-
-def _deposit(leaf: Tensor, array: Array, owned: bool) -> None:
-    """Add to `.grad` of a leaf; `owned` tells that nobody else holds the array's memory."""
-    from alpha.ops.elementwise import add
-    from alpha.tensor import Tensor
-
-    if leaf._hooks:
-        hooked = _run_hooks(leaf._hooks, array, "a leaf")
-        array, owned = hooked, owned and hooked is array
-    grad = leaf._grad
-    if grad is None:
-        leaf._grad = Tensor(array if owned else leaf.device.copy(array))
-    else:
-        add(grad.array, array, out=grad.array)
-        grad._version.bump("backward")
+def shares_memory(array: Array, others: Iterable[Array]) -> bool:
+    """Whether the array has memory in common with one of the others."""
+    if isinstance(array, np.ndarray):
+        return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others)
+    return array.block in [getattr(other, "block", None) for other in others]

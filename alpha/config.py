@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from alpha.errors import ConfigError
 
@@ -96,6 +97,16 @@ CPU_THREADS = Variable("ALPHA_CPU_THREADS", "0", "workers of the cpu operators; 
 DATA_DIR = Variable("ALPHA_DATA_DIR", "", "where datasets are kept (default: datasets/)")
 
 VARIABLES = tuple(value for value in list(globals().values()) if isinstance(value, Variable))
+
+
+def reader(*variables: Variable) -> Callable[[], tuple[Any, ...]]:
+    """A function that returns the texts of the variables as the process holds them, to see whether one has changed.
+
+    It reads the dict below `os.environ`: a text is one look-up, where `Variable.get` makes four calls.
+    """
+    held: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+    keys = [getattr(os.environ, "encodekey", str)(variable.name) for variable in variables]
+    return lambda: tuple(map(held.get, keys))
 
 
 def cache_dir() -> Path:

@@ -18,15 +18,18 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from alpha.errors import DeviceError
 from alpha.runtime import Device
+from alpha.runtime.cuda.array import DeviceArray
 
+F = TypeVar("F", bound=Callable[..., Any])
 Array = Any  # np.ndarray on cpu, DeviceArray on cuda: contiguous, C order
 
+DEVICES = ("cpu", "cuda")
 REGISTRY: dict[str, Primitive] = {}
 
 
@@ -60,12 +63,15 @@ class Primitive:
         return register
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        device = device_name(args[0])
+        device = _HOMES.get(type(args[0])) or device_name(args[0])
         try:
             function = self.implementations[device]
         except KeyError:
             raise DeviceError(f"{self.name} has no {device} implementation") from None
         return function(*args, **kwargs)
+
+
+_HOMES: dict[type, str] = {np.ndarray: "cpu", DeviceArray: "cuda"}  # where the arrays of a type live
 
 
 def device_name(argument: Any) -> str:
@@ -78,6 +84,14 @@ def device_name(argument: Any) -> str:
         return argument.name
     name: str = argument.device.name
     return name
+
+
+def on_every_device(function: F) -> F:
+    """Declare a primitive by the one function that computes it on every device; it is called without a dispatch."""
+    declared = primitive(function)
+    for device in DEVICES:
+        declared.impl(device)(function)
+    return function
 
 
 def primitive(contract: Callable[..., Any]) -> Primitive:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from alpha import autograd
+from alpha import backward
 from alpha.autograd import Edge, Function, Hook, HookHandle, Version
 from alpha.errors import GradientError, ShapeError
 from alpha.grad_mode import no_grad
@@ -176,7 +176,7 @@ class Tensor:
 
     @grad.setter
     def grad(self, grad: Tensor | None) -> None:
-        self._grad = None if grad is None else autograd.checked_tensor(grad, self, "grad = ..: the gradient")
+        self._grad = None if grad is None else backward.checked_tensor(grad, self, "grad = ..: the gradient")
 
     def backward(
         self,
@@ -206,8 +206,8 @@ class Tensor:
         with no_grad(), phase("backward"):
             if gradient is None:
                 gradient = full(self.shape, 1, self.dtype, self.device)
-            seed = autograd.checked_tensor(gradient, self, "backward: the gradient").array
-            autograd.backward(self, seed, bool(retain_graph))
+            seed = backward.checked_tensor(gradient, self, "backward: the gradient").array
+            backward.backward(self, seed, bool(retain_graph))
 
     def register_hook(self, hook: Hook) -> HookHandle:
         """Call `hook(grad)` when this tensor's gradient is ready; a Tensor that it returns replaces the gradient.

@@ -53,21 +53,14 @@ def observed_launches(device: CudaDevice) -> Iterator[list[Launched]]:
     The `mode` of a launch is a KeyError if its kernel is new and this file has not heard of its macros.
     """
     log: list[Launched] = []
-    launch = device.launch
+    launch = device.driver.launch
 
-    def observed(
-        source: str,
-        entry: str,
-        grid: Any,
-        block: Any,
-        args: Any,
-        defines: Mapping[str, Any] | None = None,
-        shared_bytes: int = 0,
-    ) -> None:
-        log.append(Launched(source, entry, dict(defines or {})))
-        launch(source, entry, grid, block, args, defines, shared_bytes)
+    def observed(function: Any, *sizes_and_arguments: Any) -> None:
+        kernel = device._kernels.of(function)
+        log.append(Launched(kernel.source, kernel.entry, kernel.defines))
+        launch(function, *sizes_and_arguments)
 
-    with patch.object(device, "launch", observed):
+    with patch.object(device.driver, "launch", observed):
         yield log
 
 

@@ -20,6 +20,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "runtime": 1,
     "primitive": 2,
     "autograd": 2,
+    "backward": 2,
     "grad_mode": 2,
     "tensor": 2,
     "module": 2,
@@ -39,7 +40,7 @@ FACADE = 5  # `import alpha` gives what is up to the models
 TOP = 7  # alpha/doctor.py sees everything
 UPWARD = {  # a method of Tensor is an operator, so these three reach up when they are called
     ("alpha/tensor.py", "alpha.ops.layout"),
-    ("alpha/autograd.py", "alpha.ops.elementwise"),
+    ("alpha/backward.py", "alpha.ops.elementwise"),
     ("alpha/module.py", "alpha.nn.summary"),
 }
 SOURCES = sorted([*ROOT.glob("alpha/**/*.py"), *ROOT.glob("examples/*.py")])

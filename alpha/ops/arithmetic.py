@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-from alpha.autograd import Function, _share_memory
+from alpha.autograd import Function, shares_memory
 from alpha.errors import ShapeError
 from alpha.ops import elementwise as ew
+from alpha.ops.affine import Affine, AffineInPlace, DivideByNumber, DivideByNumberInPlace, DivideNumber
 from alpha.ops.arguments import check_arguments
 from alpha.ops.dtypes import DType, as_dtype, require_floating, result_type
 from alpha.ops.reduce import sum_axes
@@ -57,7 +58,7 @@ class _Binary(Function):
             require_floating(self.operator, array.dtype)
         result_type(self.operator, (a, b))
         self.operands = operand_of(a), operand_of(b)
-        if self.inplace and b is not a and _share_memory(a, b):
+        if self.inplace and b is not a and shares_memory(a, (b,)):
             b = Tensor(b).device.copy(b)  # a part of a, which is written while b is read
         left, right = ew.broadcast_operands(self.operator, a, b)
         if self.inplace and left is not a:
@@ -150,50 +151,6 @@ class Divide(_Binary):
 
 class DivideInPlace(_Scaling):
     operator, primitive = "div_", ew.divide
-
-
-class Affine(Function):
-    """Y = alpha X + beta, the numbers fixed   X (...) -> Y (...)"""
-
-    def forward(self, X: Array, *, alpha: float, beta: float) -> Array:
-        self.alpha = alpha
-        return ew.affine(X, p=alpha, q=beta, out=X if self.inplace else None)
-
-    def backward(self, dY: Array) -> Any:
-        return dY if self.alpha == 1 else ew.affine(dY, p=self.alpha)
-
-
-class AffineInPlace(Affine):
-    inplace = True
-
-
-class DivideByNumber(Function):
-    """Y = X / number   X (...) -> Y (...)"""
-
-    def forward(self, X: Array, *, number: float) -> Array:
-        self.number = number
-        return ew.divide_by_number(X, p=number, out=X if self.inplace else None)
-
-    def backward(self, dY: Array) -> Any:
-        return ew.divide_by_number(dY, p=self.number)
-
-
-class DivideByNumberInPlace(DivideByNumber):
-    inplace = True
-
-
-class DivideNumber(Function):
-    """Y = number / X   X (...) -> Y (...)"""
-
-    def forward(self, X: Array, *, number: float) -> Array:
-        Y = ew.divide_number(X, p=number)
-        self.save(X, Y)
-        return Y
-
-    def backward(self, dY: Array) -> Any:
-        X, Y = self.saved
-        slope = ew.divide(Y, X)
-        return ew.multiply(ew.affine(slope, p=-1.0, out=slope), dY, out=slope)
 
 
 def _operand(name: str, x: Tensor, other: Any) -> float | Tensor:

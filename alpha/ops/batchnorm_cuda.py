@@ -9,10 +9,11 @@ import numpy as np
 
 from alpha.numerics import FLOAT32
 from alpha.ops.dtypes import CUDA_TYPES
-from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.reduce import column_block, column_splits
 
 MERGE, MERGE_MANY = (32, 16), (2, 256)  # blocks that join segments, or thousands: channels, lanes
+RUNNING = Named("running_mean", optional=True), Named("running_var", optional=True), Value("momentum")
 
 
 def _columns(R: int, C: int, vector: int) -> tuple[tuple[int, int], int, int]:
@@ -36,7 +37,6 @@ def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: 
     block, tiles, lanes = _columns(R, C, vector)
     splits, rows = column_splits(num_sms, R, lanes, tiles)
     macros = _macros(dtype, vector)
-    running = map(Named, ("running_mean", "running_var", "momentum"))
     launches = (
         KernelLaunch(
             "batchnorm/statistics.cu",
@@ -51,7 +51,7 @@ def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: 
             "merge_statistics",
             -(-C // MERGE[0]),
             MERGE,
-            (Named("mean"), Named("var"), Named("part"), *running, R, C, rows, splits),
+            (*map(Named, ("mean", "var", "part")), *RUNNING, R, C, rows, splits),
             macros,
         ),
     )
@@ -62,13 +62,12 @@ def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: 
 @functools.lru_cache(maxsize=4096)
 def plan_merge(C: int, dtype: np.dtype[Any], vector: int, parts: int) -> Plan:
     """Mean and variance per channel of X, merged from the statistics that the convolution has found."""
-    names = ("mean", "var", "part", "counts", "running_mean", "running_var", "momentum")
     launch = KernelLaunch(
         "batchnorm/statistics.cu",
         "merge_counted_statistics",
         -(-C // MERGE_MANY[0]),
         MERGE_MANY,
-        (*map(Named, names), C, parts),
+        (*map(Named, ("mean", "var", "part", "counts")), *RUNNING, C, parts),
         _macros(dtype, vector),
     )
     return Plan("merge_counted_statistics", (launch,), _numbers(C, "mean", "var"))
@@ -79,13 +78,13 @@ def plan_apply(R: int, C: int, dtype: np.dtype[Any], vector: int) -> Plan:
     """Y = weight (X - mean) / sqrt(var + eps) + bias, in one pass."""
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
-    names = ("Y", "X", "mean", "var", "weight", "bias", "eps")
+    names = ("Y", "X", "mean", "var", "weight", "bias")
     launch = KernelLaunch(
         "batchnorm/apply.cu",
         "apply",
         (-(-R // rows), tiles),
         block,
-        (*map(Named, names), R, C, rows),
+        (*map(Named, names), Value("eps"), R, C, rows),
         _macros(dtype, vector),
     )
     return Plan("batch_norm_apply", (launch,), {"Y": Buffer((R, C), dtype)})
@@ -110,20 +109,20 @@ def plan_gradients(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: i
         "merge_sums",
         -(-C // MERGE[0]),
         MERGE,
-        (*map(Named, ("dw", "db", "part", "var", "eps")), C, splits),
+        (*map(Named, ("dw", "db", "part", "var")), Value("eps"), C, splits),
         macros,
     )
     if vector > 4:  # wider packs of four numbers a column do not fit the registers
         vector = 4
         block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
-    names = ("dX", "dY", "X", "mean", "var", "weight", "dw", "db", "eps")
+    names = ("dX", "dY", "X", "mean", "var", "weight", "dw", "db")
     gradient = KernelLaunch(
         "batchnorm/input_gradient.cu",
         "input_gradient",
         (-(-R // rows), tiles),
         block,
-        (*map(Named, names), R, C, rows, int(batch)),
+        (*map(Named, names), Value("eps"), R, C, rows, int(batch)),
         _macros(dtype, vector),
     )
     outputs = {**_numbers(C, "dw", "db"), "dX": Buffer((R, C), dtype)}

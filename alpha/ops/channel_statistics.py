@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,10 @@ class ChannelStatistics:
     part: Any = None
     counts: Any = None
     _described: tuple[tuple[int, ...], Any, int] | None = None  # shape, version and its value of the tensor
+
+    def take(self, found: Mapping[str, Any]) -> None:
+        """Take what a plan has made; without statistics there, they are empty."""
+        self.part, self.counts = found.get("statistics"), found.get("statistics_counts")
 
     def describe(self, y: Tensor) -> None:
         """Note that these are the statistics of `y`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from alpha.numerics import is_floating
 from alpha.ops.arithmetic import NUMBERS
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype
 from alpha.ops.elementwise import broadcast_operands
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.primitive import Array, primitive
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor, full, tensor
@@ -41,17 +43,23 @@ def _(A: Array, B: Array, relation: str) -> Array:
 
 @compare.impl("cuda")
 def _(A: Array, B: Array, relation: str) -> Array:
-    Y = A.device.empty(A.shape, BOOL)
-    if Y.size:
-        A.device.launch(
-            "elementwise/compare.cu",
-            "compare",
-            -(-Y.size // BLOCK),
-            BLOCK,
-            (Y, A, B, list(RELATIONS).index(relation), np.int64(B.size), np.int64(Y.size)),
-            {"TYPE": CUDA_TYPES[A.dtype]},
-        )
-    return Y
+    if A.size == 0:
+        return A.device.empty(A.shape, BOOL)
+    return _plan(A.shape, B.size, A.dtype, relation).launch(A.device, {"A": A, "B": B})["Y"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(shape: tuple[int, ...], period: int, dtype: np.dtype[Any], relation: str) -> Plan:
+    result = Buffer(shape, BOOL)
+    launch = KernelLaunch(
+        "elementwise/compare.cu",
+        "compare",
+        -(-result.size // BLOCK),
+        BLOCK,
+        (*map(Named, "YAB"), list(RELATIONS).index(relation), np.int64(period), np.int64(result.size)),
+        {"TYPE": CUDA_TYPES[dtype]},
+    )
+    return Plan("compare", (launch,), {"Y": result})
 
 
 class Compare(Function):

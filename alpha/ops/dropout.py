@@ -10,9 +10,9 @@ import numpy as np
 from alpha import rng
 from alpha.autograd import Function
 from alpha.ops.arguments import check_arguments
-from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, scalar_type, vector_width
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, NUMBER_TYPES, as_dtype, as_float32, vector_width
 from alpha.ops.options import only_offered, real
-from alpha.ops.plan import KernelLaunch, Named, Plan
+from alpha.ops.plan import KernelLaunch, Named, Plan, Value
 from alpha.primitive import Array, primitive
 from alpha.rng import Stream
 from alpha.runtime.recording import StepValue
@@ -54,19 +54,23 @@ def _(X: Array, stream: StepValue[Stream], p: float) -> Array:
     if X.size:
         numbers, address = X.device.step_value(stream, _stream_numbers)
         given = {"Y": Y, "X": X, "stream": numbers, "address": address}
-        given |= {"threshold": _threshold(p), "scale": scalar_type(X.dtype)(1.0 / (1.0 - p))}
+        given |= {"threshold": _threshold(p), "scale": NUMBER_TYPES[X.dtype](1.0 / (1.0 - p))}
         _plan(X.size, X.dtype, min(4, vector_width(X, Y))).launch(X.device, given)
     return Y
 
 
 @functools.lru_cache(maxsize=1024)
 def _plan(size: int, dtype: np.dtype[Any], vector: int) -> Plan:
+    numbers = (
+        *(Value("stream", _STREAM), Named("address", optional=True)),
+        *(Value("threshold", np.dtype(np.uint32)), Value("scale", np.dtype(NUMBER_TYPES[dtype]))),
+    )
     launch = KernelLaunch(
         "dropout/dropout.cu",
         "dropout",
         -(-size // (4 * BLOCK)),
         BLOCK,
-        (Named("Y"), Named("X"), np.int64(size), *map(Named, ("stream", "address", "threshold", "scale"))),
+        (Named("Y"), Named("X"), np.int64(size), *numbers),
         {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector},
     )
     return Plan("dropout", (launch,), {})

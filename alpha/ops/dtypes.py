@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from alpha.numerics import BFLOAT16, FLOAT32, is_floating
-from alpha.ops.plan import KernelLaunch, Named, Plan
+from alpha.ops.plan import KernelLaunch, Named, Plan, Value
 from alpha.primitive import Array, device_name, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
@@ -26,18 +26,14 @@ CUDA_TYPES: dict[DType, str] = {
     np.dtype(np.uint8): "unsigned char",
     np.dtype(np.bool_): "bool",
 }
+# the numpy type in which a kernel on arrays of a dtype takes its numbers
+NUMBER_TYPES: dict[DType, Any] = {dtype: np.float32 if dtype == BFLOAT16 else dtype.type for dtype in CUDA_TYPES}
 _STEPS = {8: 2, 4: 2, 1: 4}  # packs a thread, by elements a pack: enough loads in flight
 
 
 def storage_type(dtype: DType) -> str:
     """The C++ type for kernels that move elements and compute nothing."""
     return "unsigned short" if dtype == BFLOAT16 else CUDA_TYPES[dtype]
-
-
-def scalar_type(dtype: DType) -> Callable[[float], Any]:
-    """The numpy type in which a kernel on arrays of `dtype` takes its numbers."""
-    result: Callable[[float], Any] = np.float32 if dtype == BFLOAT16 else dtype.type
-    return result
 
 
 def vector_width(*arrays: Array, along: int = 0) -> int:
@@ -144,8 +140,8 @@ def _(X: Array, dtype: DType, scale: float, shift: float) -> Array:
     if X.size:
         affine = (scale, shift) != (1.0, 0.0)
         plan = _plan_cast(X.size, X.dtype, dtype, vector_width(X, Y), affine)
-        numbers = {"scale": scalar_type(dtype)(scale), "shift": scalar_type(dtype)(shift)}
-        plan.launch(X.device, {"X": X, "Y": Y, **(numbers if affine else {})})
+        number = NUMBER_TYPES[dtype]
+        plan.launch(X.device, {"X": X, "Y": Y, "scale": number(scale), "shift": number(shift)})
     return Y
 
 
@@ -160,8 +156,10 @@ def cast_launch(
     """The launch of a plan that writes an array in another dtype; if `affine`, scale X + shift, two of its operands."""
     # no wider: neighbouring threads read and write neighbouring words of the larger type
     grid, macros = stream_grid(size, min(4, vector))
-    one, zero = map(scalar_type(wanted), (1.0, 0.0))
-    scale, shift = (Named("scale"), Named("shift")) if affine else (one, zero)
+    number = NUMBER_TYPES[wanted]
+    scale, shift = number(1), number(0)
+    if affine:
+        scale, shift = Value("scale", np.dtype(number)), Value("shift", np.dtype(number))
     return KernelLaunch(
         "elementwise/cast.cu",
         "cast",

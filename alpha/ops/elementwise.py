@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,13 +20,23 @@ import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, result_type, scalar_type, storage_type, stream_grid, vector_width
-from alpha.ops.plan import KernelLaunch, Named, Plan
+from alpha.ops.dtypes import (
+    BLOCK,
+    CUDA_TYPES,
+    NUMBER_TYPES,
+    DType,
+    result_type,
+    storage_type,
+    stream_grid,
+    vector_width,
+    widest_vector,
+)
+from alpha.ops.plan import KernelLaunch, Named, Plan, Value
 from alpha.primitive import Array, Primitive, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
-_SCALARS = ("p", "q", "r")
+_NUMBERS = ("p", "q", "r")
 
 
 def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> Primitive:
@@ -61,7 +72,7 @@ def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> P
 
 def _used_numbers(expression: str) -> tuple[str, ...]:
     words = "".join(c if c.isalnum() or c == "_" else " " for c in expression).split()
-    return tuple(n for n in _SCALARS if n in words)
+    return tuple(n for n in _NUMBERS if n in words)
 
 
 def _map_cpu(
@@ -110,30 +121,33 @@ def _map_cuda(
     name: str, expression: str, arrays: tuple[Array, ...], numbers: tuple[float, float, float], out: Array | None
 ) -> Array:
     first = arrays[0]
-    device = first.device
     dtype = result_type(name, arrays)
-    Y = device.empty(first.shape, dtype) if out is None else out
+    Y = first.device.empty(first.shape, dtype) if out is None else out
     if first.size == 0:
         return Y
-    operands = tuple([(letter, a.size, a.dtype) for letter, a in zip("abc", arrays, strict=False)])
-    vector = vector_width(Y, *arrays, along=common_period(first.size, operands))
-    plan = _plan_map(name, expression, ("Y", first.size, Y.dtype), operands, vector)
-    named = {
-        "Y": Y,
-        **dict(zip("abc", arrays, strict=False)),
-        **dict(zip(_SCALARS, map(scalar_type(dtype), numbers), strict=True)),
-    }
-    plan.launch(device, named)
+    plan = _plan_map(name, expression, Y.dtype, tuple(map(_SIZE_AND_DTYPE, arrays)), vector_width(Y, *arrays))
+    named = {"Y": Y}
+    named.update(zip("abc", arrays, strict=False))
+    named.update(zip(_NUMBERS, map(NUMBER_TYPES[dtype], numbers), strict=True))
+    plan.launch(first.device, named)
     return Y
 
+
+_SIZE_AND_DTYPE = operator.attrgetter("size", "dtype")
 
 NamedArray = tuple[str, int, DType]  # name, elements, dtype
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan_map(name: str, expression: str, result: NamedArray, operands: tuple[NamedArray, ...], vector: int) -> Plan:
-    numbers = tuple(map(Named, _SCALARS))
-    return Plan(name, (map_launch(expression, result, operands, vector, numbers),), {})
+def _plan_map(name: str, expression: str, dtype: DType, operands: tuple[tuple[int, DType], ...], widest: int) -> Plan:
+    """`widest`: elements of a load, as far as the addresses allow them."""
+    size = operands[0][0]
+    named = [(letter, *operand) for letter, operand in zip("abc", operands, strict=False)]
+    kinds = [kind for _, kind in operands]
+    vector = min(widest, max(widest_vector(kind, common_period(size, named)) for kind in (dtype, *kinds)))
+    number = np.dtype(NUMBER_TYPES[kinds[0]])
+    numbers = [Value(letter, number) for letter in _NUMBERS]
+    return Plan(name, (map_launch(expression, ("Y", size, dtype), named, vector, numbers),), {})
 
 
 def common_period(size: int, operands: Sequence[NamedArray]) -> int:
@@ -147,7 +161,7 @@ def map_launch(
     """The launch of a plan that computes `expression` of its operands a, b, c and the numbers p, q, r.
 
     Args:
-        numbers: what the kernel takes for p, q and r, of `scalar_type(dtype)`; those that are missing are zeros.
+        numbers: what the kernel takes for p, q and r, of `NUMBER_TYPES[dtype]`; those that are missing are zeros.
     """
     name, size, dtype = result
     grid, macros = stream_grid(size, vector)
@@ -161,7 +175,7 @@ def map_launch(
         (
             *(Named(name), *(Named(operand) for operand, _, _ in operands), *[None] * absent),
             *(np.int64(n) for n in (*(n for _, n, _ in operands), *[1] * absent, size)),
-            *(*numbers, *[scalar_type(dtype)(0.0)] * (len(_SCALARS) - len(numbers))),
+            *(*numbers, *[NUMBER_TYPES[dtype](0)] * (len(_NUMBERS) - len(numbers))),
         ),
         {
             "EXPRESSION": expression,
@@ -209,26 +223,33 @@ def _(X: Array, shape: tuple[int, ...]) -> Array:
 @broadcast_to.impl("cuda")
 def _(X: Array, shape: tuple[int, ...]) -> Array:
     Y = X.device.empty(shape, X.dtype)
-    if Y.size == 0:
-        return Y
-    axes = merged_axes(tuple(X.shape), shape)
+    if Y.size:
+        _plan_broadcast(X.shape, shape, X.dtype, vector_width(X), vector_width(Y)).launch(X.device, {"X": X, "Y": Y})
+    return Y
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_broadcast(source: tuple[int, ...], target: tuple[int, ...], dtype: DType, of_x: int, of_y: int) -> Plan:
+    """`of_x`, `of_y`: elements of a load or a store, as far as the addresses allow them."""
+    axes = merged_axes(source, target)
     if len(axes) > 6:
-        raise ShapeError(f"broadcast_to: more than 6 axes  (X {tuple(X.shape)}, Y {shape})")
+        raise ShapeError(f"broadcast_to: more than 6 axes  (X {source}, Y {target})")
     table = np.zeros((), _AXES)
     table["length"][: len(axes)] = [length for length, _ in axes]
     table["stride"][: len(axes)] = [stride for _, stride in axes]
     length, stride = axes[-1]
-    vector = vector_width(Y, *([X] if stride else []), along=length)
-    macros = stream_grid(Y.size, vector)[1]
-    X.device.launch(
+    vector = min(of_x if stride else of_y, of_y, widest_vector(dtype, length))
+    size = math.prod(target)
+    macros = stream_grid(size, vector)[1]
+    launch = KernelLaunch(
         "elementwise/broadcast.cu",
         "broadcast",
-        -(-Y.size // (BLOCK * vector)),
+        -(-size // (BLOCK * vector)),
         BLOCK,
-        (Y, X, np.int64(Y.size), table[()]),
-        {"TYPE": storage_type(X.dtype), "AXES": len(axes), "VECTOR": vector, "INDEX": macros["INDEX"]},
+        (Named("Y"), Named("X"), np.int64(size), table[()]),
+        {"TYPE": storage_type(dtype), "AXES": len(axes), "VECTOR": vector, "INDEX": macros["INDEX"]},
     )
-    return Y
+    return Plan("broadcast_to", (launch,), {})
 
 
 _AXES = np.dtype([("length", np.int64, 6), ("stride", np.int64, 6)], align=True)

@@ -15,7 +15,7 @@ from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, require_same_float
 from alpha.ops.elementwise import broadcast_to, divide, elementwise
 from alpha.ops.options import integer, only_offered, real
-from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.reduce import sum_axis1
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
@@ -69,7 +69,7 @@ def _(X: Array, labels: Array, smoothing: float, ignore: int) -> tuple[Array, Ar
 def _(X: Array, labels: Array, smoothing: float, ignore: int) -> tuple[Array, Array]:
     require_same_float("cross_entropy", X)
     plan = _plan(*X.shape, X.dtype, labels.dtype)
-    given = {"X": X, "labels": labels, "smoothing": float(smoothing), "ignore": np.int64(ignore)}
+    given = {"X": X, "labels": labels, "smoothing": float(smoothing), "ignore": ignore}
     found = plan.launch(X.device, given)
     return found["P"], found["dX"]
 
@@ -82,7 +82,7 @@ def _plan(N: int, C: int, dtype: np.dtype[Any], of_labels: np.dtype[Any]) -> Pla
         "softmax_cross_entropy",
         -(-N // rows),
         (lanes, rows),
-        (*map(Named, ("P", "dX", "X", "labels")), N, C, Named("smoothing"), Named("ignore")),
+        (*map(Named, ("P", "dX", "X", "labels")), N, C, Value("smoothing"), Value("ignore", np.dtype(np.int64))),
         {"LANES": lanes, "ROWS": rows, "TYPE": CUDA_TYPES[dtype], "LABEL": CUDA_TYPES[of_labels]},
     )
     return Plan("softmax_cross_entropy", (launch,), {"P": Buffer((2, N), FLOAT32), "dX": Buffer((N, C), dtype)})

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alpha.ops.dtypes import require_float32
+from alpha.ops.plan import KernelLaunch, Named, Plan, Value
 from alpha.primitive import Array
 from alpha.runtime import workers
+from alpha.runtime.recording import StepValue
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
@@ -34,13 +36,36 @@ def in_chunks(arrays: list[list[Array]], update: Callable[..., None]) -> None:
     workers.parallel_for(len(pieces), 8, run)
 
 
+def launch_update(
+    kernel: str, table: Array, chunks: int, held: int, rule: StepValue[Any], pack: Callable[[Any], Any]
+) -> None:
+    """Update all parameters by one launch of cuda/optimizer/<kernel>.cu.
+
+    Args:
+        table, chunks: what `chunk_table` returns.
+        held: a bit for each list of state arrays that the parameters have.
+        pack: makes of `rule.now()` the structure that the kernel takes.
+    """
+    numbers, address = table.device.step_value(rule, pack)
+    plan = _plan(kernel, chunks, numbers.dtype)
+    plan.launch(table.device, {"table": table, "held": np.uint32(held), "rule": numbers, "address": address})
+
+
+@functools.lru_cache(maxsize=256)
+def _plan(kernel: str, chunks: int, rule: np.dtype[Any]) -> Plan:
+    arguments = Named("table"), Value("held", np.dtype(np.uint32)), Value("rule", rule), Named("address", optional=True)
+    return Plan(kernel, (KernelLaunch(f"optimizer/{kernel}.cu", kernel, chunks, 256, arguments),), {})
+
+
 def chunk_table(arrays: list[list[Array]], operator: str = "optimizer") -> tuple[Array, int]:
     """Device table of (addresses of one tensor's arrays, start, length) a chunk, and how many."""
     for same in arrays:
         require_float32(operator, *same)
     device = arrays[0][0].device
     device.use(*itertools.chain(*arrays))
-    addresses = tuple(tuple([a.address for a in same]) for same in arrays)
+    addresses = tuple(
+        [tuple([a.block.address + a.offset for a in same]) for same in arrays]
+    )  # `address`, without a call
     return _device_table(device, addresses, tuple([a.size for a in arrays[0]]))
 
 

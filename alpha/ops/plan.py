@@ -11,20 +11,22 @@ Arrays have names: the operands, the outputs, and the workspaces, which live onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alpha.errors import DeviceError
+from alpha.ops.kernel_launch import Dim, KernelLaunch, Named, PreparedLaunch, Table, TensorMaps, Value
 from alpha.primitive import Array
+from alpha.runtime import recording
 
 if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice, TensorMap
+    from alpha.runtime.cuda.device import CudaDevice
 
-Dim: TypeAlias = int | tuple[int, ...]
+__all__ = ["Buffer", "Dim", "KernelLaunch", "Named", "Plan", "Table", "TensorMaps", "Value"]
 
 
 @dataclass(frozen=True)
@@ -43,107 +45,6 @@ class Buffer:
     @property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
-
-
-@dataclass(frozen=True)
-class Named:
-    """A kernel's argument: the address of an array of the plan, or a number.
-
-    An `optional` one is a null pointer if the plan is launched without it. Any other one that is missing is an error.
-    """
-
-    name: str
-    optional: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class TensorMaps:
-    """A kernel's argument: TMA descriptors of an array of the plan, one after the other in device memory.
-
-    Attributes:
-        name: the name of the array.
-        layout: what the descriptors depend on, besides the array's address, dtype and shape.
-        encode: makes them.
-    """
-
-    name: str
-    layout: Hashable
-    encode: Callable[[Array], Iterable[TensorMap]]
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """A kernel's argument: values that are made on the host once and kept on the device as long as the plan is."""
-
-    make: Callable[[], np.ndarray[Any, Any]]
-
-
-Argument: TypeAlias = Any  # Named, TensorMaps, Table, or what CudaDevice.launch takes
-
-
-@dataclass(frozen=True, eq=False)
-class KernelLaunch:
-    """One launch of `entry` of `cuda/<source>`; sizes and macros as for `CudaDevice.launch`."""
-
-    source: str
-    entry: str
-    grid: Dim
-    block: Dim
-    arguments: Sequence[Argument]
-    defines: Mapping[str, Any] = field(default_factory=dict)
-    shared_bytes: int = 0
-
-    def bind(self, device: CudaDevice, arrays: Mapping[str, Any]) -> list[Any]:
-        """The arguments for these arrays."""
-        bound: list[Any] = []
-        for argument in self.arguments:
-            kind = type(argument)
-            if kind is Named:
-                if argument.name not in arrays and not argument.optional:
-                    raise DeviceError(
-                        f"{self.source}:{self.entry} needs {argument.name!r}, the plan was launched with "
-                        f"{', '.join(arrays)}"
-                    )
-                bound.append(arrays.get(argument.name))
-            elif kind is TensorMaps:
-                bound.append(_tensor_maps(device, argument, arrays[argument.name]))
-            elif kind is Table:
-                bound.append(device.table(argument, argument.make))
-            else:
-                bound.append(argument)
-        return bound
-
-    def queue(self, device: CudaDevice, arrays: Mapping[str, Any]) -> None:
-        """Launch it on these arrays."""
-        bound = self.bind(device, arrays)
-        device.launch(self.source, self.entry, self.grid, self.block, bound, self.defines, self.shared_bytes)
-
-    def renamed(self, names: Mapping[str, str]) -> KernelLaunch:
-        """The same launch on arrays of other names."""
-        if not names:
-            return self
-        arguments = [
-            replace(argument, name=names.get(argument.name, argument.name))
-            if isinstance(argument, (Named, TensorMaps))
-            else argument
-            for argument in self.arguments
-        ]
-        return replace(self, arguments=tuple(arguments))
-
-    def __str__(self) -> str:
-        macros = " ".join(f"{name}={value}" for name, value in sorted(self.defines.items()))
-        return (
-            f"{self.source}:{self.entry} {macros}  grid {_size(self.grid)} block {_size(self.block)} "
-            f"shared {self.shared_bytes:,} bytes"
-        )
-
-
-def _size(dim: Dim) -> str:
-    return "x".join(map(str, dim)) if isinstance(dim, tuple) else str(dim)
-
-
-def _tensor_maps(device: CudaDevice, argument: TensorMaps, array: Array) -> Array:
-    return device.tensor_maps(array, argument.layout, lambda: argument.encode(array))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,14 +74,28 @@ class Plan:
         Raises:
             DeviceError: an operand is missing that a kernel needs, or a kernel cannot be launched.
         """
-        arrays = dict(operands)
-        for made in (self.workspaces, self.outputs):
-            for name, buffer in made.items():
-                make = device.zeros if buffer.zeroed else device.empty
-                arrays[name] = make(buffer.shape, buffer.dtype)
-        for step in self.launches:
-            step.queue(device, arrays)
-        return {name: arrays[name] for name in self.outputs}
+        arrays, outputs = dict(operands), {}
+        for name, buffer in self.workspaces.items():
+            arrays[name] = (device.zeros if buffer.zeroed else device.empty)(buffer.shape, buffer.dtype)
+        for name, buffer in self.outputs.items():
+            array = (device.zeros if buffer.zeroed else device.empty)(buffer.shape, buffer.dtype)
+            arrays[name] = outputs[name] = array
+        noted = recording.active()
+        for step in device.prepared.get(self) or self._prepare(device):
+            packed = step.pack(arrays)
+            if noted is not None:
+                noted.note(step.used(arrays), *step.node, packed[0])
+            try:
+                device.driver.launch(step.function, step.grid, step.block, step.shared_bytes, packed)
+            except DeviceError as error:
+                raise step.failure(error) from error
+        return outputs
+
+    def _prepare(self, device: CudaDevice) -> list[PreparedLaunch]:
+        """The launches on a device, which keeps them for the next launch of this plan."""
+        steps = [PreparedLaunch(step, device) for step in self.launches]
+        device.keep_prepared(self, steps)
+        return steps
 
     @property
     def workspace_bytes(self) -> int:

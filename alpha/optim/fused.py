@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 import numpy as np
 
-from alpha.ops.optimizer import chunk_table, in_chunks
+from alpha.ops.optimizer import chunk_table, in_chunks, launch_update
 from alpha.optim.hyper import Rule, flag, natural
 from alpha.optim.optimizer import Group, Optimizer, gradients
 from alpha.primitive import Array, Primitive, primitive
@@ -93,8 +93,7 @@ def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
         table, chunks = chunk_table([parameters, gradients, *(slot or parameters for slot in slots)])
         if chunks:
             held = sum(1 << index for index, slot in enumerate(slots) if slot)
-            numbers = table.device.step_value(rule, _packed)
-            table.device.launch(f"optimizer/{name}.cu", name, chunks, 256, (table, np.uint32(held), *numbers))
+            launch_update(name, table, chunks, held, rule, _packed)
 
     return result
 

@@ -95,9 +95,10 @@ class Optimizer:
         """Drop every gradient, or fill it with zeros if not `set_to_none`."""
         for group in self.param_groups:
             for parameter in group["params"]:
-                grad = parameter.grad
-                if grad is not None:
-                    parameter.grad = None if set_to_none else Tensor(grad.device.zeros(grad.shape, grad.dtype))
+                if set_to_none:
+                    parameter.grad = None
+                elif (grad := parameter.grad) is not None:
+                    parameter.grad = Tensor(grad.device.zeros(grad.shape, grad.dtype))
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient, in place.
@@ -112,7 +113,8 @@ class Optimizer:
         loss = None if closure is None else closure()
         work: list[tuple[Group, list[Tensor]]] = []
         for group in self.param_groups:
-            work.append((group, [p for p in group["params"] if p.grad is not None and self._fits(p, p.grad)]))
+            ready = [p for p in group["params"] if (grad := p.grad) is not None and self._fits(p, grad)]
+            work.append((group, ready))
         with phase("update"):
             self._run(work)
         return loss
@@ -121,6 +123,7 @@ class Optimizer:
         """Count the step and update the parameters of each group."""
         self._count(work)
         again(partial(self._count, work))  # a replay of a captured step is a step, too
+        name = self._name
         for group, parameters in work:
             # one fused update for parameters of one age, device and dtype: as a rule, all of them
             batches: dict[tuple[Any, ...], list[Tensor]] = {}
@@ -131,7 +134,7 @@ class Optimizer:
             for ready in batches.values():
                 self._update(group, ready)
                 for parameter in ready:
-                    parameter._version.bump(self._name)
+                    parameter._version.bump(name)
 
     def _count(self, work: list[tuple[Group, list[Tensor]]]) -> None:
         """Count a step of these parameters, after a check of the hyper-parameters with which it is made."""
@@ -205,4 +208,4 @@ class Optimizer:
 
 def gradients(ready: list[Tensor]) -> list[Array]:
     """The arrays of the parameters' gradients."""
-    return [p.grad.array for p in ready if p.grad is not None]
+    return [grad.array for p in ready if (grad := p.grad) is not None]

@@ -9,39 +9,20 @@ from __future__ import annotations
 
 import gc
 import threading
-from bisect import bisect_left, insort
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from enum import Enum
 
 from alpha.errors import OutOfMemoryError
 from alpha.runtime import fork
 from alpha.runtime.device import MIB, MemoryStats
+from alpha.runtime.free_blocks import FreeBlocks
+from alpha.runtime.growth import Growth as Growth
 from alpha.runtime.meter import Meter, mib
 
 GRAIN = 512  # bytes; every array is aligned for any vector load and for TMA
 MIN_SEGMENT = 64 * MIB
 PAGE = 2 * MIB  # the memory of a GPU comes in pages of this size
 LISTED_BLOCKS = 8  # how many of the largest live blocks an out-of-memory message names
-
-
-class Growth(Enum):
-    """What an arena asks for when no free block is large enough.
-
-    DOUBLE: a segment as large as all that is held, for memory that costs nothing until it is written.
-    EXACT: a segment as large as the block, rounded up to pages.
-    RANGE: what is missing, as the next addresses of one range that grows. Blocks may cross from one segment into the
-        next, and segments go back from the end of the range.
-    ISOLATED: each block is a segment of exactly its size and goes back with it, for a driver that guards allocations.
-
-    Except in a RANGE, segments stay apart even if their addresses touch, because the CUDA driver refuses a copy that
-    crosses from one allocation into the next.
-    """
-
-    DOUBLE = "double"
-    EXACT = "exact"
-    RANGE = "range"
-    ISOLATED = "isolated"
 
 
 class Block:
@@ -61,7 +42,7 @@ class Block:
         self.nbytes, other.nbytes = other.nbytes, self.nbytes
 
     def __del__(self) -> None:
-        self.arena.release(self.address)
+        self.arena.returned.append(self.address)
 
 
 class Arena:
@@ -80,6 +61,9 @@ class Arena:
     Attributes:
         label: names the blocks that are allocated while it is set.
         kept: (begin, end) of memory that does not go back to the device, though no block lies there now.
+        returned: addresses of blocks that have died. A block can die inside of the arena's own critical section, when
+            the garbage collector runs there, or on another thread. So its address is only queued, without a lock, and
+            whoever next holds the lock puts the memory back.
     """
 
     def __init__(
@@ -104,22 +88,18 @@ class Arena:
         self._grain = 1 if growth is Growth.ISOLATED else GRAIN
         self._min_segment = self._round_up(min_segment)
         self._segments: dict[int, int] = {}  # start -> size
-        self._by_size: list[tuple[int, int]] = []  # (size, address) of the free blocks, sorted: best fit
-        self._by_start: dict[int, int] = {}  # free block: address -> size
-        self._by_end: dict[int, int] = {}  # free block: end -> address
-        self._recycled: dict[int, list[int]] = {}  # size -> returned blocks that are not joined yet
+        # no block may cross the beginning of a segment, except in a range
+        self._free = FreeBlocks(() if growth is Growth.RANGE else self._segments)
+        self._recycled: defaultdict[int, list[int]] = defaultdict(list)  # size -> returned blocks, not joined yet
         self._live: dict[int, tuple[int, str]] = {}  # address -> size, label
         self.kept: Sequence[tuple[int, int]] = ()
         self._closed = False
-        # A block can die inside our own critical section, when the garbage collector runs there,
-        # or on another thread. So a returned address is only queued, and whoever next holds the
-        # lock puts it back.
-        self._returned: deque[int] = deque()
+        self.returned: deque[int] = deque()
         self._lock = fork.held_across(threading.Lock())
 
     def allocate(self, nbytes: int) -> Block:
         """A block of at least `nbytes`, aligned to GRAIN; `OutOfMemoryError` when nothing helps."""
-        size = self._round_up(max(nbytes, 1))
+        size = -(-nbytes // self._grain) * self._grain or self._grain
         address = self._try_allocate(size)
         if address is None:
             gc.collect()  # not under the lock: finalizers may do anything
@@ -129,10 +109,6 @@ class Arena:
         if address is None:
             raise OutOfMemoryError(self._shortage(nbytes))
         return Block(self, address, size)
-
-    def release(self, address: int) -> None:
-        """Return a block's memory; called by the block when it dies. Takes no lock."""
-        self._returned.append(address)
 
     def set_limit(self, limit: int | None) -> None:
         """Hold at most `limit` bytes, with the other arenas of the same total; frees unused segments first.
@@ -152,7 +128,7 @@ class Arena:
     def trim(self) -> int:
         """Give wholly free segments back to the device; the number of bytes."""
         with self._lock:
-            self._coalesce_all()
+            self._coalesce()
             return self._release_free_segments()
 
     def stats(self) -> MemoryStats:
@@ -183,16 +159,15 @@ class Arena:
             self._meter.reserve(-self._meter.reserved)
             self._segments.clear()
             self._recycled.clear()
-            self._by_size.clear()
-            self._by_start.clear()
-            self._by_end.clear()
+            self._free.clear()
             self._live.clear()
 
     def _try_allocate(self, size: int) -> int | None:
         with self._lock:
             if self._closed:
                 raise OutOfMemoryError("the device is closed")
-            self._reclaim()
+            if self.returned:
+                self._reclaim()
             address = self._choose(size)
             if address is None:
                 return None
@@ -201,77 +176,43 @@ class Arena:
             return address
 
     def _choose(self, size: int) -> int | None:
-        """The address of free memory for a block, or None."""
-        same = self._recycled.get(size)
-        return same.pop() if same else self._best_fit(size)
+        """The address of free memory for a block, or None.
 
-    def _best_fit(self, size: int) -> int | None:
-        self._coalesce_all()
-        index = bisect_left(self._by_size, (size, 0))
-        if index == len(self._by_size):
-            if not self._grow(size):
-                return None
-            index = bisect_left(self._by_size, (size, 0))
-        found, address = self._by_size[index]
-        self._remove_free(address, found)
-        if found > size:
-            self._add_free(address + size, found - size)
+        A step of training asks again for the sizes it has just returned: an exact fit is the best fit and costs a
+        look-up. Other returned blocks wait, not joined, until no exact fit is left.
+        """
+        same = self._recycled.get(size)
+        if same:
+            return same.pop()
+        self._coalesce()
+        address = self._free.take(size)
+        if address is None and self._grow(size):
+            address = self._free.take(size)
         return address
 
     def _reclaim(self) -> None:
-        """Sort returned blocks by size; the lock is held.
-
-        A step of training asks again for the sizes it has just returned: an exact fit is the best fit and costs a
-        look-up. The others wait uncoalesced until no exact fit is left.
-        """
-        while self._returned:
-            address = self._returned.popleft()
+        """Sort returned blocks by size; the lock is held."""
+        nbytes = blocks = 0
+        while self.returned:
+            address = self.returned.popleft()
             size, _ = self._live.pop(address, (0, ""))
             if size:  # else it outlived close()
-                self._meter.use(-size, -1)
-                self._recycled.setdefault(size, []).append(address)
+                nbytes, blocks = nbytes + size, blocks + 1
+                self._recycled[size].append(address)
+        if blocks:
+            self._meter.use(-nbytes, -blocks)
         if self._growth is Growth.ISOLATED and self._recycled:
-            self._coalesce_recycled()
+            self._coalesce()
             self._release_free_segments()
 
-    def _coalesce_all(self) -> None:
-        """Put all returned blocks on the free lists, joined with their neighbours; the lock is held."""
-        if self._returned:
+    def _coalesce(self) -> None:
+        """Make all returned blocks free memory, joined with their neighbours; the lock is held."""
+        if self.returned:
             self._reclaim()
-        if self._recycled:
-            self._coalesce_recycled()
-
-    def _coalesce_recycled(self) -> None:
         for size, addresses in self._recycled.items():
             for address in addresses:
-                self._coalesce(address, size)
+                self._free.add(address, size)
         self._recycled.clear()
-
-    def _coalesce(self, address: int, size: int) -> None:
-        """Add a free block, joined with the free blocks beside it."""
-        # no block may cross the beginning of a segment, but in a range
-        apart = self._segments if self._growth is not Growth.RANGE else ()
-        left = None if address in apart else self._by_end.get(address)
-        if left is not None:
-            length = self._by_start[left]
-            self._remove_free(left, length)
-            address, size = left, size + length
-        end = address + size
-        length = 0 if end in apart else self._by_start.get(end, 0)
-        if length:
-            self._remove_free(end, length)
-            size += length
-        self._add_free(address, size)
-
-    def _add_free(self, address: int, size: int) -> None:
-        insort(self._by_size, (size, address))
-        self._by_start[address] = size
-        self._by_end[address + size] = address
-
-    def _remove_free(self, address: int, size: int) -> None:
-        del self._by_size[bisect_left(self._by_size, (size, address))]
-        del self._by_start[address]
-        del self._by_end[address + size]
 
     def _grow(self, size: int) -> bool:
         """Make room for `size`, in exchange for unused segments if the device or the limit is short."""
@@ -294,7 +235,7 @@ class Arena:
                 continue
             self._segments[start] = wanted
             self._meter.reserve(wanted)
-            self._coalesce(start, wanted)
+            self._free.add(start, wanted)
             return True
         return False
 
@@ -315,7 +256,7 @@ class Arena:
             return 0
         start = next(reversed(self._segments))
         end = start + self._segments[start]
-        return end - self._by_end.get(end, end)
+        return end - self._free.start_of(end)
 
     def _release_free_segments(self) -> int:
         """Free the segments that hold no live block (in a range: those at its end); the number of bytes."""
@@ -323,20 +264,17 @@ class Arena:
         if self._growth is Growth.RANGE:
             starts = list(reversed(self._segments))
         else:  # no block crosses the beginning of a segment, so an unused one begins with a free block
-            starts = [start for start in self._by_start if start in self._segments]
+            starts = [start for start in self._free.sizes if start in self._segments]
         for start in starts:
             size = self._segments[start]
             end = start + size
-            free = self._by_end.get(end, end)  # where the free block begins that ends with this segment
-            if free > start or any(low < end and start < high for low, high in self.kept):
+            if self._free.start_of(end) > start or any(low < end and start < high for low, high in self.kept):
                 if self._growth is Growth.RANGE:
                     break
                 continue
             self._raw_free(start)  # first: if the driver refuses, nothing has changed
             del self._segments[start]
-            self._remove_free(free, end - free)
-            if free < start:
-                self._add_free(free, start - free)
+            self._free.take_at(start, size)
             self._meter.reserve(-size)
             released += size
         return released
@@ -346,7 +284,7 @@ class Arena:
 
     def _shortage(self, nbytes: int) -> str:
         with self._lock:
-            free = self._by_size[-1][0] if self._by_size else 0
+            free = self._free.largest
             meters = str(self._meter.total or self._meter)
         blocks = ", ".join(f"{mib(size)} {label}".rstrip() for size, label in self.largest_live())
         return (

@@ -185,19 +185,15 @@ def _automatic() -> Device:
         return _devices["auto"]
 
 
-def as_shape(shape: Shape | int) -> Shape:
-    """A tuple of plain, non-negative integers."""
-    return _plain_shape((shape,) if isinstance(shape, int | np.integer) else tuple(shape))
-
-
 def native(source: HostArray) -> HostArray:
     """The array in this machine's byte order, in which every array of a device is."""
     return source if source.dtype.isnative else source.astype(source.dtype.newbyteorder("="))
 
 
 @functools.lru_cache(maxsize=4096)  # a training step asks for the same shapes again and again
-def _plain_shape(shape: Shape) -> Shape:
-    plain = tuple(int(size) for size in shape)
+def as_shape(shape: Shape | int) -> Shape:
+    """A tuple of plain, non-negative integers."""
+    plain = tuple(int(size) for size in ((shape,) if isinstance(shape, (int, np.integer)) else shape))
     if any(size < 0 for size in plain):
         raise ShapeError(f"a shape has no negative size: {plain}")
     return plain

@@ -164,7 +164,7 @@ class Captured(Generic[P, R]):
         """Drop all graphs and give their memory back; later calls are captured anew."""
         for graph in self.graphs:
             graph.close()
-            graph.device.shrink_scratch()
+            graph.device.scratch.trim()
         self._kinds.clear()
         self._known, self.why_not = False, ""
 
@@ -267,7 +267,7 @@ class Captured(Generic[P, R]):
             if trial.plan is None or trial.plan.lives != graph.trace.lives:
                 trial.plan, trial.nodes = Plan(graph.trace.lives), None
                 if device.scratch.is_range:  # else the next capture would have other addresses
-                    device.shrink_scratch()
+                    device.scratch.trim()
             result = map_tensors(result, lambda tensor: apart(tensor, trial.inputs or []))
             with device.allocating_from(device.arena):
                 trial.gradients |= {id(e.leaf): device.empty(e.leaf.shape, e.leaf.dtype) for e in read}
@@ -281,7 +281,7 @@ class Captured(Generic[P, R]):
         kind.replays.insert(0, Replay(graph, watch, trial.inputs, gradients, versions, template))
         del kind.trials[key]
         self._drop_oldest()
-        device.shrink_scratch()
+        device.scratch.trim()
         return result
 
     def _drop_oldest(self) -> None:

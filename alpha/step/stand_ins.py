@@ -22,7 +22,7 @@ from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.step.captured import Captured
-from alpha.step.watch import is_library, names_in
+from alpha.step.code import is_library, names_in
 from alpha.tensor import Tensor
 
 T = TypeVar("T")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, repeat
@@ -23,6 +22,7 @@ import numpy as np
 from alpha.module import Module
 from alpha.optim.optimizer import Optimizer
 from alpha.runtime.recording import StepValue
+from alpha.step.code import is_library, names_in
 from alpha.tensor import Tensor
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, slice, np.generic, np.dtype)
@@ -34,7 +34,6 @@ MOST = 20_000  # objects
 _MISSING = object()
 _TENSOR = operator.attrgetter("array", "requires_grad", "_node", "_hooks")  # what counts of a tensor
 _HOOKS = operator.attrgetter("_hooks")
-_LIBRARIES = (*sys.stdlib_module_names, "alpha", "numpy", "scipy", "pycuda", "cuda", "torch", "tqdm", "PIL")
 
 
 class Watch:
@@ -284,21 +283,6 @@ def _content(cell: types.CellType) -> Any:
         return _MISSING
 
 
-def names_in(function: Any) -> set[str]:
-    """All names and texts in the code of a function and of the functions within it."""
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return set(_code_names(code)) if code is not None else set()
-
-
-def _code_names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _code_names(constant)
-        elif isinstance(constant, str):
-            yield constant
-
-
 def _is_part(value: Any) -> bool:
     """Whether a module may use this attribute without naming it, as `children` finds submodules."""
     if isinstance(value, (list, tuple)):
@@ -306,7 +290,3 @@ def _is_part(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_is_part, list(value.values())[:100]))
     return isinstance(value, (Tensor, Module))
-
-
-def is_library(module: str | None) -> bool:
-    return module is not None and module.split(".", 1)[0] in _LIBRARIES

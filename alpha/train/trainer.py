@@ -24,11 +24,12 @@ from alpha.runtime import Device
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.step.precompile import compile_runs
 from alpha.tensor import Tensor
+from alpha.train import trainer_state
 from alpha.train.feed import Batch, Feed, HostFeed, Resident, ResidentFeed, StreamingFeed, fits
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
 from alpha.train.precompiler import Precompiler
-from alpha.train.tally import TALLIED, Tally
+from alpha.train.tally import Tally
 
 READ_EVERY = 10  # steps; metrics come from the device without a wait, but some steps later
 
@@ -255,17 +256,7 @@ class Trainer:
         A trainer that loads it gives the same bits as one that was never interrupted, on the same device.
         Raises TrainingError if a loss of the unfinished epoch is not finite.
         """
-        return {
-            "epoch": self.epoch,
-            "step": self.step,
-            "precision": self.precision,
-            "loader": self._loader,
-            "tally": None if self._unfinished is None else dict(self._unfinished),
-            "rng": alpha.get_rng_state(),
-            "schedule": None if self.schedule is None else self.schedule.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "model": self.model.state_dict(),
-        }
+        return trainer_state.state_dict(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict()` of a trainer of the same model, optimizer, schedule and precision.
@@ -273,43 +264,7 @@ class Trainer:
         Raises:
             CheckpointError: says what does not fit; nothing has changed then.
         """
-        own = self.state_dict()
-        missing = [name for name in own if name not in state]
-        if missing:
-            raise CheckpointError(f"Trainer: the state has no {', '.join(missing)}")
-        if state["precision"] != self.precision:
-            raise CheckpointError(f"Trainer: the state is of precision {state['precision']}, here {self.precision}")
-        if (state["schedule"] is None) != (self.schedule is None):
-            has = ("a", "no") if self.schedule is None else ("no", "a")
-            raise CheckpointError(f"Trainer: the state has {has[0]} schedule, the trainer has {has[1]} schedule")
-        same_loader = self._same_loader
-        try:
-            self._load(state)
-        except BaseException:
-            self._load(own)
-            self._same_loader = same_loader
-            raise
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        try:
-            epoch, step = (int(state[name]) for name in ("epoch", "step"))
-            tally = None if state["tally"] is None else {name: float(state["tally"][name]) for name in TALLIED}
-            loader = None if state["loader"] is None else dict(state["loader"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"Trainer: the state's place in the epoch cannot be read: {error!r}") from error
-        weights = self.model.state_dict()  # of the model's own kind, which knows the layout of its arrays
-        weights.clear()
-        weights.update(state["model"])
-        self.model.load_state_dict(weights)
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.schedule is not None:
-            self.schedule.load_state_dict(state["schedule"])
-        try:
-            alpha.set_rng_state(state["rng"])
-        except ValueError as error:
-            raise CheckpointError(f"Trainer: {error}") from error
-        self.epoch, self.step = epoch, step
-        self._unfinished, self._loader, self._same_loader = tally, loader, loader is not None
+        trainer_state.load_state_dict(self, state)
 
     def _check_loader(self, loader: DataLoader) -> None:
         """Note what the loader gives; refuse another one if the state before must be continued."""

@@ -29,7 +29,7 @@ def device() -> Iterator[CudaDevice]:
 def kernel(device: CudaDevice, entry: str) -> Kernel:
     driver = device.driver
     module = driver.load(driver.compile(KERNELS / "faults.cu", []))
-    return Kernel(driver, driver.function(module, entry, 0), "faults.cu", entry, 0)
+    return Kernel(driver, driver.function(module, entry, 0), "faults.cu", entry, {}, 0)
 
 
 def test_arrays_are_allocated_in_their_exact_size(device: CudaDevice) -> None:

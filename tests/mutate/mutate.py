@@ -39,8 +39,9 @@ from mutants import Mutant, mutants_of, sample
 from alpha import config
 
 CACHE = config.cache_dir().resolve() / "mutate"
-PACKAGES = ("nn", "optim", "autograd.py", "tensor.py", "data", "train", "runtime", "ops")
-LEFT_OUT = tuple(f"alpha/runtime/cuda/{name}.py" for name in ("driver_pycuda", "tensor_map"))  # need a GPU
+PACKAGES = ("nn", "optim", "autograd.py", "backward.py", "tensor.py", "data", "train", "runtime", "ops")
+NEED_A_GPU = ("driver_pycuda", "pycuda_api", "tensor_map")
+LEFT_OUT = tuple(f"alpha/runtime/cuda/{name}.py" for name in NEED_A_GPU)
 NOT_RUN = (  # slow, whole programs, or timing; the sanitizer needs more address space than a mutant is given
     *("tests/gate/", "tests/parity/", "tests/examples/", "tests/mutate/"),
     *("tests/emulation/test_emulation_speed.py", "tests/emulation/test_emulation_sanitizer.py"),

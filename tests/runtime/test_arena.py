@@ -136,8 +136,8 @@ def test_neighbours_across_an_edge_do_not_join(order: tuple[int, int]) -> None:
     assert second == first + SEGMENT
     for i in order:
         blocks[i] = None
-        memory._coalesce_all()  # as an allocation does that finds no exact fit
-    assert memory._by_start == {first: SEGMENT, second: SEGMENT}
+        memory._coalesce()  # as an allocation does that finds no exact fit
+    assert memory._free.sizes == {first: SEGMENT, second: SEGMENT}
     large = memory.allocate(2 * SEGMENT)
     assert driver.at(large.address, 2 * SEGMENT).nbytes == 2 * SEGMENT
 
@@ -258,7 +258,7 @@ class ArenaMachine(RuleBasedStateMachine):
             size = -(-max(nbytes, 1) // GRAIN) * GRAIN
             in_use = {start for start in self.driver.segments for block in self.blocks if self.holds(start, block)}
             assert in_use == self.driver.segments.keys(), "an unused segment was kept"
-            largest = max((length for length, _ in self.memory._by_size), default=0)
+            largest = self.memory._free.largest
             reserved = sum(segment.nbytes for segment in self.driver.segments.values())
             assert size > largest
             assert size > min(TOTAL, self.limit) - reserved
@@ -299,7 +299,7 @@ class ArenaMachine(RuleBasedStateMachine):
         assert stats.live <= stats.peak
         assert stats.live <= stats.reserved <= self.limit
         assert stats.reserved == sum(s.nbytes for s in self.driver.segments.values())
-        free = sum(size for size, _ in self.memory._by_size)
+        free = sum(self.memory._free.sizes.values())
         free += sum(size * len(addresses) for size, addresses in self.memory._recycled.items())
         assert stats.live + free == stats.reserved
 

@@ -10,7 +10,7 @@ import pytest
 from fake_driver import FakeDriver
 
 from alpha.errors import CompileError, DeviceError
-from alpha.runtime.cuda import device
+from alpha.runtime.cuda import tensor_map_cache
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.kernel import _triple, define_options, pack
 
@@ -26,7 +26,7 @@ def cuda():
 
 def test_memory_of_tensor_maps_is_kept_from_others(cuda: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """TMA may still have an old map where a new one lies."""
-    monkeypatch.setattr(device, "MAX_TENSOR_MAPS", 4)
+    monkeypatch.setattr(tensor_map_cache, "MAX_TENSOR_MAPS", 4)
     encoded: list[int] = []
 
     def encode(dtype: str, address: int, *_: object) -> bytes:
@@ -37,35 +37,35 @@ def test_memory_of_tensor_maps_is_kept_from_others(cuda: CudaDevice, monkeypatch
     places: list[int] = []
     source = cuda.zeros(4, np.float32)
     for key in [*range(4), 0, *range(4, 12)]:
-        array = cuda.tensor_maps(source, key, lambda: [("float32", key, (), (), ())])  # noqa: B023
+        array = cuda.tensor_maps.of(source, key, lambda: [("float32", key, (), (), ())])  # noqa: B023
         assert cuda.download(array).tobytes() == key.to_bytes(128, "little")
         assert array.address not in places[-4:] or key == 0
         places.append(array.address)
     assert encoded == list(range(12))
     assert cuda.memory_stats().allocations <= 9
-    cuda.tensor_maps(source, 6, lambda: pytest.fail("it is kept"))
+    cuda.tensor_maps.of(source, 6, lambda: pytest.fail("it is kept"))
 
 
 def test_natural_alignment(cuda: CudaDevice) -> None:
     array = cuda.zeros(3, np.float32)
-    packed = pack([1, array, np.uint8(7), 2.5, None, np.int16(-3), np.float64(0.5)])
-    assert packed.offsets == [0, 8, 16, 20, 24, 32, 40]
-    assert packed.data == struct.pack("<i4xQB3xfQh6xd", 1, array.address, 7, 2.5, 0, -3, 0.5)
+    data, offsets = pack([1, array, np.uint8(7), 2.5, None, np.int16(-3), np.float64(0.5)])
+    assert offsets == [0, 8, 16, 20, 24, 32, 40]
+    assert data == struct.pack("<i4xQB3xfQh6xd", 1, array.address, 7, 2.5, 0, -3, 0.5)
 
 
 def test_structures_go_by_value() -> None:
     value = np.zeros((), SHAPE)[()]
     value["n"], value["big"], value["w"] = 1, 2, 3
-    packed = pack([True, value, np.float32(4)])
-    assert packed.offsets == [0, 8, 32]
-    assert packed.data == struct.pack("<i4xi4xqh6xf", 1, 1, 2, 3, 4.0)
+    data, offsets = pack([True, value, np.float32(4)])
+    assert offsets == [0, 8, 32]
+    assert data == struct.pack("<i4xi4xqh6xf", 1, 1, 2, 3, 4.0)
 
 
 def test_structures_of_two_types_are_not_mixed_up() -> None:
     small = np.zeros((), np.dtype([("a", "i4")], align=True))[()]
     large = np.zeros((), SHAPE)[()]
-    assert len(pack([small]).data) == 4
-    assert len(pack([large]).data) == 24
+    assert len(pack([small])[0]) == 4
+    assert len(pack([large])[0]) == 24
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_arguments_that_do_not_fit(args: list[object], message: str) -> None:
 
 
 def test_no_arguments() -> None:
-    assert pack([]).data == b""
+    assert pack([])[0] == b""
 
 
 def test_macros() -> None:

@@ -18,7 +18,7 @@ import alpha.runtime.cuda as package
 from alpha.errors import DeviceError
 from alpha.runtime.cuda.device import CudaDevice
 
-MODULE = "alpha.runtime.cuda.driver_pycuda"
+MODULES = ("driver_pycuda", "pycuda_api")  # which import pycuda, or what another one has of it
 
 
 class Allocation:
@@ -69,16 +69,18 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     parent.driver = made_up()
     monkeypatch.setitem(sys.modules, "pycuda", parent)
     monkeypatch.setitem(sys.modules, "pycuda.driver", parent.driver)
-    monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    monkeypatch.delattr(package, "driver_pycuda", raising=False)
+    for module in MODULES:
+        monkeypatch.delitem(sys.modules, f"{package.__name__}.{module}", raising=False)
+        monkeypatch.delattr(package, module, raising=False)
     monkeypatch.delenv("ALPHA_ISOLATE", raising=False)
-    driver = importlib.import_module(MODULE)
+    driver = importlib.import_module(f"{package.__name__}.driver_pycuda")
     monkeypatch.setattr(driver, "bindings", None)  # it would reserve addresses of a real GPU
     device = CudaDevice(driver.PycudaDriver())
     yield device
     device.close()
-    monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    vars(package).pop("driver_pycuda", None)
+    for module in MODULES:
+        monkeypatch.delitem(sys.modules, f"{package.__name__}.{module}", raising=False)
+        vars(package).pop(module, None)
 
 
 def refusal(call: Any) -> str:

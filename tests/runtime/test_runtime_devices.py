@@ -37,7 +37,8 @@ def test_missing_pycuda_is_one_line_with_the_fix(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(device_module, "_devices", {})
     monkeypatch.setenv("ALPHA_CUDA_DRIVER", "pycuda")
     monkeypatch.setitem(sys.modules, "pycuda.driver", None)
-    monkeypatch.delitem(sys.modules, "alpha.runtime.cuda.driver_pycuda", raising=False)
+    for module in ("driver_pycuda", "pycuda_api"):
+        monkeypatch.delitem(sys.modules, f"alpha.runtime.cuda.{module}", raising=False)
     with pytest.raises(DeviceError) as info:
         get_device("cuda")
     message = str(info.value)
@@ -210,7 +211,7 @@ def test_fill_uses_bytes_where_it_can_and_a_kernel_where_not(cuda: CudaDevice) -
     cuda.fill(array, 1.5)
     ((entry, grid, block, _, arguments),) = cuda.driver.launches
     assert (entry, grid, block) == ("fill_32", (4, 1, 1), (256, 1, 1))
-    assert arguments.data[8:12] == np.float32(1.5).tobytes()
+    assert arguments[0][8:12] == np.float32(1.5).tobytes()
     cuda.fill(cuda.empty(0, np.float32), 1.5)
     assert len(cuda.driver.launches) == 1
 

@@ -39,7 +39,7 @@ def cuda() -> CudaDevice:
     if device.driver.why_no_capture:
         pytest.skip(device.driver.why_no_capture)
     gc.collect()
-    device.close_dropped()
+    device.graphs.close_dropped()
     return device
 
 
@@ -750,9 +750,9 @@ def test_a_step_that_is_dropped_gives_its_graphs_back(cuda: CudaDevice) -> None:
     p.losses.clear()
     del p
     gc.collect()
-    cuda.close_dropped()
+    cuda.graphs.close_dropped()
     assert cuda.scratch.stats().live == 0
-    assert not cuda._graphs
+    assert not cuda.graphs._open
 
 
 def test_a_replay_looks_at_what_has_not_changed_without_a_call_per_object() -> None:

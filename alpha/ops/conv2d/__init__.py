@@ -24,19 +24,20 @@ from alpha.ops.arguments import check_arguments
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.magnitudes import Magnitudes
-from alpha.ops.conv2d.plan import compute, cuda_target, launch, plan
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Epilogue, Target
+from alpha.ops.conv2d.plan import compute, prepare
+from alpha.ops.conv2d.plan import cuda_target as cuda_target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.dtypes import as_dtype, as_float32, cast_operands, require_float32, require_same_float
+from alpha.ops.dtypes import as_dtype, as_float32, cast_operands
 from alpha.ops.options import Pair, only_offered, pair, real
 from alpha.ops.reduce import sum_axis1
-from alpha.primitive import Array, primitive
+from alpha.primitive import Array, on_every_device
 from alpha.tensor import Tensor
 
 __all__ = ["conv2d", "conv_transpose2d"]
 
 
-@primitive
+@on_every_device
 def conv2d_forward(
     X: Array,
     W: Array,
@@ -50,9 +51,16 @@ def conv2d_forward(
 
     X (N, IH, IW, IC), W (OC, FH, FW, IC), b (OC,) or None -> Y (N, OH, OW, OC)
     """
+    if isinstance(X, np.ndarray):
+        return _on_cpu(FORWARD, X, W, s, precision, b, slope)
+    plan, operands = prepare(FORWARD, (X, W), s, precision, b, slope, statistics is not None)
+    found = plan.launch(X.device, operands)
+    if statistics is not None:
+        statistics.take(found)
+    return found["Y"]
 
 
-@primitive
+@on_every_device
 def conv2d_backward_input(
     dY: Array, W: Array, s: ConvShape, precision: str = "float32", b: Array | None = None, slope: float = 1.0
 ) -> Array:
@@ -60,46 +68,26 @@ def conv2d_backward_input(
 
     dY (N, OH, OW, OC), W (OC, FH, FW, IC), b (IC,) or None -> dX (N, IH, IW, IC)
     """
+    if isinstance(dY, np.ndarray):
+        return _on_cpu(INPUT, dY, W, s, precision, b, slope)
+    plan, operands = prepare(INPUT, (dY, W), s, precision, b, slope)
+    return plan.launch(dY.device, operands)["dX"]
 
 
-@primitive
+@on_every_device
 def conv2d_backward_weight(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
     """dW = dilated_conv(X, dY)   X (N, IH, IW, IC), dY (N, OH, OW, OC) -> dW (OC, FH, FW, IC)"""
+    if isinstance(X, np.ndarray):
+        return _on_cpu(WEIGHT, X, dY, s, precision)
+    plan, operands = prepare(WEIGHT, (X, dY), s, precision)
+    return plan.launch(X.device, operands)["dW"]
 
 
 CPU = Target("cpu")
 
 
-def _run(
-    operator: str,
-    first: Array,
-    second: Array,
-    s: ConvShape,
-    precision: str,
-    b: Array | None = None,
-    slope: float = 1.0,
-    statistics: ChannelStatistics | None = None,
-) -> Array:
-    """The result. On cuda the kernels of the plan need aligned arrays of one dtype."""
-    if isinstance(first, np.ndarray):
-        return _run_cpu(operator, first, second, s, precision, b, slope)
-    require_same_float("conv2d", first, second)
-    first, second = _aligned(first), _aligned(second)
-    if b is not None:
-        b = _aligned(as_float32(b))
-        require_float32("conv2d: bias", b)
-    epilogue = Epilogue(b is not None, slope != 1, statistics is not None)
-    problem = ConvProblem(operator, s, precision, epilogue, first.dtype)
-    return launch(plan(problem, cuda_target(first.device)), problem, (first, second), b, slope, statistics)
-
-
-def _aligned(X: Array) -> Array:
-    """X, copied if its address is not a multiple of 16 bytes, as a part of an array may be."""
-    return X if X.address % 16 == 0 else X.device.copy(X)
-
-
-def _run_cpu(
-    operator: str, first: Array, second: Array, s: ConvShape, precision: str, b: Array | None, slope: float
+def _on_cpu(
+    operator: str, first: Array, second: Array, s: ConvShape, precision: str, b: Array | None = None, slope: float = 1.0
 ) -> Array:
     """The result by numpy; bfloat16 arrays are converted to float32 and back."""
     row = choose(operator, s, CPU, precision)
@@ -107,37 +95,6 @@ def _run_cpu(
         return compute(row, first, second, s, b, slope)
     result = compute(row, as_float32(first), as_float32(second), s, b, slope)
     return result if operator == WEIGHT else as_dtype(result, BFLOAT16)
-
-
-# one implementation for both devices: the table says which kernel runs on which device
-
-
-@conv2d_forward.impl("cpu")
-@conv2d_forward.impl("cuda")
-def _(
-    X: Array,
-    W: Array,
-    s: ConvShape,
-    precision: str = "float32",
-    b: Array | None = None,
-    slope: float = 1.0,
-    statistics: ChannelStatistics | None = None,
-) -> Array:
-    return _run(FORWARD, X, W, s, precision, b, slope, statistics)
-
-
-@conv2d_backward_input.impl("cpu")
-@conv2d_backward_input.impl("cuda")
-def _(
-    dY: Array, W: Array, s: ConvShape, precision: str = "float32", b: Array | None = None, slope: float = 1.0
-) -> Array:
-    return _run(INPUT, dY, W, s, precision, b, slope)
-
-
-@conv2d_backward_weight.impl("cpu")
-@conv2d_backward_weight.impl("cuda")
-def _(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
-    return _run(WEIGHT, X, dY, s, precision)
 
 
 def _bias_gradient(dY: Array) -> Array:
@@ -261,7 +218,7 @@ def conv2d(
     s = conv_shape("conv2d", x.shape, weight.shape, *sizes)
     _check_bias("conv2d", bias, s.OC)
     if statistics is not None:
-        statistics.part = statistics.counts = None  # they may be from an earlier call
+        statistics.take({})  # what is there may be from an earlier call
     y = Conv2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope, statistics=statistics)
     if statistics is not None:
         statistics.describe(y)

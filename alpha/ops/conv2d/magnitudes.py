@@ -13,14 +13,18 @@ each array is read once instead of twice. The caller guarantees that nothing wri
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from contextvars import ContextVar, Token
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 
-from alpha.ops.plan import KernelLaunch, Named
+from alpha.ops.plan import KernelLaunch, Named, Plan
 from alpha.primitive import Array
+
+if TYPE_CHECKING:
+    from alpha.runtime.cuda.device import CudaDevice
 
 SLOTS = 4  # zeroed by one fill: those of X, W and dY, and that of the dY of a second backward pass
 
@@ -29,14 +33,14 @@ class Magnitudes:
     """The magnitudes that were computed, by array. It keeps no array alive."""
 
     def __init__(self) -> None:
-        self._found: WeakKeyDictionary[Array, Array] = WeakKeyDictionary()
-        self._zeros: list[Array] = []  # slots that are still zero
+        self._found: dict[ref[Array], Array] = {}
+        self._zeros: Iterator[Array] = iter(())  # slots that are still zero
         self._outer: Token[Magnitudes | None] | None = None
 
     def copy(self) -> Magnitudes:
         """A copy with the magnitudes known so far. What one of them computes later is unknown to the other."""
         other = Magnitudes()
-        other._found.update(self._found)
+        other._found = self._found.copy()
         other._zeros = self._zeros
         return other
 
@@ -50,20 +54,24 @@ class Magnitudes:
 
     def of(self, a: Array, b: Array) -> tuple[Array, Array]:
         """The slots with the magnitudes of two operands. Those that are not known yet are computed by one launch."""
-        missing = [x for x in (a, b) if x not in self._found]
+        missing = [x for x in (a, b) if ref(x) not in self._found]
         if missing:
-            if len(self._zeros) < len(missing):
-                zeros = a.device.zeros((SLOTS,), np.uint32)
-                self._zeros[:] = [zeros.slice_rows(i, i + 1) for i in range(SLOTS)]
-            workspace_slots = [self._zeros.pop(0) for _ in missing]
-            device = a.device
-            arrays = dict(zip("ab", missing, strict=False)) | dict(
-                zip(("absmax_a", "absmax_b"), workspace_slots, strict=False)
-            )
+            arrays: dict[str, Array] = {}
+            for name, x in zip("ab", missing, strict=False):
+                arrays[name] = x
+                arrays[f"absmax_{name}"] = self._found[ref(x)] = self._zero(x.device)
             sizes = tuple([(name, x.size) for name, x in zip("ab", missing, strict=False)])
-            absmax_launch(sizes, device.properties.num_sms).queue(device, arrays)
-            self._found.update(zip(missing, workspace_slots, strict=True))
-        return self._found[a], self._found[b]
+            _plan(sizes, a.device.properties.num_sms).launch(a.device, arrays)
+        return self._found[ref(a)], self._found[ref(b)]
+
+    def _zero(self, device: CudaDevice) -> Array:
+        """A slot that is zero."""
+        slot = next(self._zeros, None)
+        if slot is None:
+            zeros = device.zeros((SLOTS,), np.uint32)
+            self._zeros = (zeros.slice_rows(i, i + 1) for i in range(SLOTS))
+            slot = next(self._zeros)
+        return slot
 
 
 _current: ContextVar[Magnitudes | None] = ContextVar("alpha_magnitudes", default=None)
@@ -75,6 +83,10 @@ def absmax(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 @functools.lru_cache(maxsize=4096)
+def _plan(operands: tuple[tuple[str, int], ...], num_sms: int) -> Plan:
+    return Plan("absmax", (absmax_launch(operands, num_sms),), {})
+
+
 def absmax_launch(operands: tuple[tuple[str, int], ...], num_sms: int) -> KernelLaunch:
     """The launch that computes the magnitudes of one or two arrays of a plan, (name, elements) each.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha import config
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.activation import leaky_relu_forward
 from alpha.ops.channel_statistics import ChannelStatistics
@@ -23,9 +24,9 @@ from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.magnitudes import absmax, absmax_launch
 from alpha.ops.conv2d.problem import OPERANDS, RESULT, WEIGHT, ConvProblem, Epilogue, Target, seen_by_kernels
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.dtypes import cast_launch, widest_vector
+from alpha.ops.dtypes import as_float32, cast_launch, require_float32, require_same_float, widest_vector
 from alpha.ops.elementwise import add, common_period, map_launch
-from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.plan import Buffer, KernelLaunch, Plan, Value
 from alpha.primitive import Array
 from alpha.runtime import Device
 
@@ -106,7 +107,7 @@ def _epilogue(epilogue: Epilogue, name: str, sizes: tuple[int, int], dtype: np.d
         launches.append(map_launch(add.expression, array, operands, vector))
     if epilogue.activation:
         vector = widest_vector(dtype, 0)
-        launches.append(map_launch(leaky_relu_forward.expression, array, (array,), vector, (Named("slope"),)))
+        launches.append(map_launch(leaky_relu_forward.expression, array, (array,), vector, (Value("slope"),)))
     return launches
 
 
@@ -131,26 +132,64 @@ def compute(
     epilogue = Epilogue(bias is not None, slope != 1, statistics is not None)
     problem = ConvProblem(v.operator, s, v.precision, epilogue, first.dtype)
     made = plan_configuration(problem, v, cuda_target(first.device))
-    return launch(made, problem, (first, second), bias, slope, statistics)
+    found = made.launch(first.device, named_operands(made, v.operator, (first, second), bias, slope))
+    if statistics is not None:
+        statistics.take(found)
+    result: Array = found[RESULT[v.operator]]
+    return result
 
 
-def launch(
-    p: Plan,
-    problem: ConvProblem,
+def prepare(
+    operator: str,
     operands: tuple[Array, Array],
+    s: ConvShape,
+    precision: str,
     bias: Array | None = None,
     slope: float = 1.0,
-    statistics: ChannelStatistics | None = None,
-) -> Array:
-    """The result of a plan on a GPU. Arrays begin at multiples of 16 bytes. Fills `statistics` if the plan has them."""
-    arrays: dict[str, Any] = dict(zip(OPERANDS[problem.operator], operands, strict=True))
-    arrays["slope"] = float(slope)
+    statistics: bool = False,
+) -> tuple[Plan, dict[str, Any]]:
+    """The plan for arrays on a GPU, and what it is launched with."""
+    first, second = operands
+    require_same_float("conv2d", first, second)
+    first, second = _aligned(first), _aligned(second)
     if bias is not None:
-        arrays["bias"] = bias
+        bias = _aligned(as_float32(bias))
+        require_float32("conv2d: bias", bias)
+    epilogue = bias is not None, slope != 1, statistics
+    made = _known_plan(operator, s, precision, epilogue, first.dtype, first.device, _settings())
+    return made, named_operands(made, operator, (first, second), bias, slope)
+
+
+_settings = config.reader(config.CONV_KERNEL, config.DEBUG, config.TUNE, config.CACHE_DIR)
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_plan(
+    operator: str,
+    s: ConvShape,
+    precision: str,
+    epilogue: tuple[bool, bool, bool],
+    dtype: np.dtype[Any],
+    device: Device,
+    settings: tuple[Any, ...],
+) -> Plan:
+    """The plan of a problem, made once as long as the variables that `choose` reads have these `settings`."""
+    return plan(ConvProblem(operator, s, precision, Epilogue(*epilogue), dtype), cuda_target(device))
+
+
+def _aligned(X: Array) -> Array:
+    """X, copied if its address is not a multiple of 16 bytes, as a part of an array may be."""
+    return X if (X.block.address + X.offset) % 16 == 0 else X.device.copy(X)
+
+
+def named_operands(
+    p: Plan, operator: str, operands: tuple[Array, Array], bias: Array | None, slope: float
+) -> dict[str, Any]:
+    """What a plan is launched with. Arrays begin at multiples of 16 bytes."""
+    named: dict[str, Any] = dict(zip(OPERANDS[operator], operands, strict=True))
+    named["slope"] = slope
+    if bias is not None:
+        named["bias"] = bias
     if p.facts.get("scales"):
-        arrays["absmax_a"], arrays["absmax_b"] = absmax(*operands)
-    found = p.launch(operands[0].device, arrays)
-    if statistics is not None:
-        statistics.part, statistics.counts = found.get("statistics"), found.get("statistics_counts")
-    result: Array = found[RESULT[problem.operator]]
-    return result
+        named["absmax_a"], named["absmax_b"] = absmax(*operands)
+    return named

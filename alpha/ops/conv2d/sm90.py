@@ -22,7 +22,7 @@ from alpha.ops.conv2d.problem import ConvProblem, Epilogue, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.tensor_maps import map_filters, map_images, map_weight
-from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table, TensorMaps
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table, TensorMaps, Value
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration
@@ -166,7 +166,7 @@ class _Gemm:
             self.B,
             *ABSMAX,
             Named("bias", optional=True),
-            Named("slope"),
+            Value("slope"),
             Table(lambda: np.array(schedule, np.int32)),
             len(schedule),
             int(self.raster_order()),

@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha.ops.plan import TensorMaps
 from alpha.primitive import Array
-from alpha.runtime.cuda.device import TensorMap
+from alpha.runtime.cuda.tensor_map_cache import TensorMap
 
 Box = tuple[int, ...]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,6 +14,19 @@ from alpha.runtime.device import Shape
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
+
+
+@functools.lru_cache(maxsize=4096)  # a training step asks for the same shapes again and again
+def _reshaped(shape: Shape, wanted: Shape) -> Shape:
+    """The wanted sizes as plain integers, with the one that is -1 computed from `shape`; else `ShapeError`."""
+    target, size = tuple(map(int, wanted)), prod(shape)
+    if target.count(-1) == 1:
+        rest = prod(length for length in target if length != -1)
+        if rest and size % rest == 0:
+            target = tuple(size // rest if length == -1 else length for length in target)
+    if min(target, default=0) < 0 or prod(target) != size:
+        raise ShapeError(f"{size} elements of shape {shape} do not fit {target}")
+    return target
 
 
 class DeviceArray:
@@ -40,10 +54,7 @@ class DeviceArray:
     def reshape(self, *shape: int | Shape) -> DeviceArray:
         """The same elements under another shape; one size may be -1. Else `ShapeError`."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-        target: Shape = tuple(map(int, sizes))  # type: ignore[arg-type]
-        if min(target, default=0) < 0 or prod(target) != self.size:
-            target = self._resolve(target)
-        return DeviceArray(self.device, self.block, self.offset, target, self.dtype)
+        return DeviceArray(self.device, self.block, self.offset, _reshaped(self.shape, sizes), self.dtype)
 
     def slice_rows(self, start: int, stop: int) -> DeviceArray:
         """Elements [start, stop) of the leading axis, without a copy."""
@@ -52,15 +63,6 @@ class DeviceArray:
         stride = self.nbytes // self.shape[0] if self.shape[0] else 0
         shape = (stop - start, *self.shape[1:])
         return DeviceArray(self.device, self.block, self.offset + start * stride, shape, self.dtype)
-
-    def _resolve(self, shape: Shape) -> Shape:
-        if shape.count(-1) == 1:
-            rest = prod(size for size in shape if size != -1)
-            if rest and self.size % rest == 0:
-                shape = tuple(self.size // rest if size == -1 else size for size in shape)
-        if min(shape, default=0) < 0 or prod(shape) != self.size:
-            raise ShapeError(f"{self.size} elements of shape {self.shape} do not fit {shape}")
-        return shape
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("a DeviceArray is not in host memory: device.download(array) copies it")

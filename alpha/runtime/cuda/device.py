@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -19,16 +18,16 @@ from alpha.runtime import fork, recording
 from alpha.runtime.arena import Arena
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.driver import Driver
-from alpha.runtime.cuda.graphs import VALUE_BYTES, CudaRecording, Scratch, StepGraph
+from alpha.runtime.cuda.graphs import VALUE_BYTES, CudaRecording, StepGraphs
 from alpha.runtime.cuda.host_copies import CudaReadback
 from alpha.runtime.cuda.kernel import Define, Dim, Kernel, KernelTable
+from alpha.runtime.cuda.scratch import Scratch
+from alpha.runtime.cuda.tensor_map_cache import TensorMapCache
 from alpha.runtime.device import Device, HostArray, MemoryStats, Readback, Shape, as_shape, native
 from alpha.runtime.meter import Meter
 from alpha.runtime.recording import StepValue
 
-# dtype name, address, dims, strides in bytes, box: the arguments of Driver.encode_tiled_map
-TensorMap = tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-MAX_TENSOR_MAPS = 4096
+MAX_PREPARED = 10_000
 
 A = TypeVar("A", bound=Arena)
 
@@ -52,13 +51,12 @@ class CudaDevice(Device):
         self.arena = self._new_arena(Arena, scratch=False)
         self.scratch = self._new_arena(Scratch, scratch=True)
         self._pool: Arena = self.arena  # what new arrays come from
-        self._graphs: list[StepGraph] = []
+        self.graphs = StepGraphs(self.scratch)
         self._step_block: DeviceArray | None = None
-        self.dropped: deque[StepGraph] = deque()  # graphs that nobody will replay, to be closed
         self._kernels = KernelTable(driver)
-        self._maps: dict[Hashable, DeviceArray] = {}
-        self._older_maps: dict[Hashable, DeviceArray] = {}
+        self.tensor_maps = TensorMapCache(self)
         self._tables: WeakKeyDictionary[Any, DeviceArray] = WeakKeyDictionary()
+        self.prepared: dict[Any, list[Any]] = {}  # the launches of each plan that has run, see alpha/ops/plan.py
         atexit.register(self.close)  # after the driver's own hook, hence run before it
 
     def _new_arena(self, kind: type[A], scratch: bool) -> A:
@@ -66,8 +64,8 @@ class CudaDevice(Device):
 
         def spare() -> int:  # what the other arena holds and does not use
             if not scratch:
-                self.close_dropped()
-            return self.arena.trim() if scratch else self.shrink_scratch()
+                self.graphs.close_dropped()
+            return self.arena.trim() if scratch else self.scratch.trim()
 
         free_bytes: Callable[[], int] = lambda: self.driver.memory_info()[0]  # noqa: E731
         return kind(allocate, free, free_bytes, growth, total=self._meter, spare=spare)
@@ -204,27 +202,11 @@ class CudaDevice(Device):
         """The compiled and loaded entry point, for a launcher that keeps it."""
         return self._kernels.get(source, entry, defines, shared_bytes)
 
-    def tensor_maps(self, array: DeviceArray, layout: Hashable, maps: Callable[[], Iterable[TensorMap]]) -> DeviceArray:
-        """Tensor maps of TMA for `array`, one after the other in device memory, made once.
-
-        A map holds an address and no array: it says how to read whatever lies there at the launch. So maps are made
-        once for each `layout` (a name, the boxes), address, dtype and shape.
-
-        TMA caches maps by where they lie, and no kernel tells it that another lies there now. So the memory
-        of a map goes back only after MAX_TENSOR_MAPS others have been used since it was, more than any cache has.
-        """
-        key = (layout, array.block.address + array.offset, array.dtype, array.shape)
-        self.use(array)
-        held = self._maps.get(key)
-        if held is None:
-            held = self._older_maps.get(key)
-            if held is None:
-                encoded = b"".join(self.driver.encode_tiled_map(*map_) for map_ in maps())
-                held = self.constant(np.frombuffer(encoded, np.uint8))
-            if len(self._maps) >= MAX_TENSOR_MAPS:
-                self._older_maps, self._maps = self._maps, {}
-            self._maps[key] = held
-        return held
+    def keep_prepared(self, plan: Hashable, launches: list[Any]) -> None:
+        """Keep the launches of a plan, as long as there are not too many."""
+        if len(self.prepared) >= MAX_PREPARED:
+            self.prepared.clear()
+        self.prepared[plan] = launches
 
     def synchronize(self) -> None:
         recording.refuse("the host waits for the device")
@@ -263,36 +245,12 @@ class CudaDevice(Device):
             self._step_block = self.constant(np.zeros(VALUE_BYTES, np.uint8))
         return self._step_block
 
-    def close_dropped(self) -> None:
-        """Close the graphs that were dropped."""
-        while self.dropped:
-            self.dropped.popleft().close()
-            self.shrink_scratch()
-
     def clear_scratch(self) -> None:
         """Move what is still alive in the scratch memory to memory of its own."""
         for block in self.scratch.live_blocks():
             target = self.arena.allocate(block.nbytes)
             self.driver.copy(target.address, block.address, block.nbytes)
             block.exchange(target)
-
-    def remember(self, graph: StepGraph) -> None:
-        """Count the memory of a graph until `forget`."""
-        self._graphs.append(graph)
-        self._keep_memory()
-
-    def forget(self, graph: StepGraph) -> None:
-        """Count its memory no more."""
-        self._graphs.remove(graph)
-        self._keep_memory()
-
-    def _keep_memory(self) -> None:
-        """Between two replays the memory of a graph is free for other steps, but the device must not get it back."""
-        self.scratch.kept = [(graph.trace.begin, graph.trace.end) for graph in self._graphs]
-
-    def shrink_scratch(self) -> int:
-        """Give back the scratch memory that no graph needs; the number of bytes."""
-        return self.scratch.trim()
 
     def readback(self, array: DeviceArray) -> Readback:
         return CudaReadback(self, array)
@@ -302,8 +260,7 @@ class CudaDevice(Device):
         self.arena.stats(), self.scratch.stats()  # which take back what was returned
         stats = self._meter.stats()
         # between two replays the memory of a graph holds nothing, but it is not free
-        idle = max((graph.nbytes for graph in self._graphs), default=0) - self.scratch.stats().live
-        live = stats.live + max(0, idle)
+        live = stats.live + max(0, self.graphs.nbytes - self.scratch.stats().live)
         return replace(stats, live=live, peak=max(stats.peak, live))
 
     def set_memory_limit(self, nbytes: int | None) -> None:
@@ -321,11 +278,10 @@ class CudaDevice(Device):
             self.arena.close(free=False)
             self.scratch.close(free=False)
         else:
-            for graph in list(self._graphs):
-                graph.close()
-            self._maps.clear()
-            self._older_maps.clear()
+            self.graphs.close()
+            self.tensor_maps.clear()
             self._tables.clear()
+            self.prepared.clear()
             self.scratch.close()
             self.arena.close()
             self._kernels.clear()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy.typing as npt
 
@@ -33,12 +33,7 @@ class DeviceProperties:
     driver: str = ""  # the version of what runs the kernels, e.g. "CUDA 13.0"
 
 
-@dataclass(frozen=True)
-class PackedArguments:
-    """Kernel arguments packed with natural alignment: `data[offsets[i]:]` holds argument i."""
-
-    data: bytes
-    offsets: Sequence[int]
+PackedArguments: TypeAlias = tuple[bytes, Sequence[int]]  # a kernel's arguments as it reads them, where each begins
 
 
 class RawMemory(NamedTuple):

@@ -187,17 +187,18 @@ class EmulatedDriver:
             self._captured.append(lambda: self.launch(function, grid, block, shared_bytes, arguments))
             return
         self._launches += 1
-        offsets = (ctypes.c_uint32 * len(arguments.offsets))(*arguments.offsets)
+        data, starts = arguments
+        offsets = (ctypes.c_uint32 * len(starts))(*starts)
         request = LaunchRequest(
             grid=grid,
             block=block,
             shared_bytes=shared_bytes,
             seed=self._launch_seed(self.seed),
             block_order=self._block_order(),
-            argument_count=len(arguments.offsets),
-            argument_bytes=len(arguments.data),
+            argument_count=len(starts),
+            argument_bytes=len(data),
             zone_count=self._memory.zone_count,
-            arguments=arguments.data,
+            arguments=data,
             offsets=ctypes.addressof(offsets),
             zones=self._memory.zones.ctypes.data,
             stacks=self._stacks.address,

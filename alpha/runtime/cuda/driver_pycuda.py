@@ -11,9 +11,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -23,18 +22,11 @@ from alpha.runtime import fork
 from alpha.runtime.arena import Growth
 from alpha.runtime.cuda.cache import Compiler, compile_cached, is_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
-from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory
+from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory
 from alpha.runtime.cuda.owner import Owner
+from alpha.runtime.cuda.pycuda_api import drv, explain, guarded, properties_of
 from alpha.runtime.cuda.staging import PinnedRing
 from alpha.runtime.cuda.tensor_map import encode_tiled_map
-
-try:
-    import pycuda.driver as drv
-except ImportError as error:
-    fix = "pip install -e '.[cuda]' in Alpha's checkout"
-    if "libcuda" in str(error):  # pycuda is there, the driver is not
-        fix = "install the NVIDIA driver"
-    raise DeviceError(f"no pycuda ({error}): {fix}, or use device='cpu'") from error
 
 try:
     from alpha.runtime.cuda import bindings
@@ -43,31 +35,16 @@ except ImportError:
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the default stream; needed for graph capture
 
-REFUSALS = ("invalid argument", "invalid value", "not found")  # of this call, not a kernel's fault
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _call(method: Callable[P, R]) -> Callable[P, R]:
-    """Check the thread, and turn pycuda's errors into `DeviceError` that names the call."""
-
-    @wraps(method)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
-        driver: Any = args[0]
-        driver.owner.check(method.__name__)
-        try:
-            return method(*args, **kwargs)
-        except drv.Error as error:
-            raise DeviceError(driver._explain(method.__name__, error)) from error
-
-    return guarded
-
 
 class PycudaDriver:
-    """GPU number 0 (CUDA_VISIBLE_DEVICES chooses which one that is)."""
+    """GPU number 0 (CUDA_VISIBLE_DEVICES chooses which one that is).
+
+    Attributes:
+        last_kernel: the entry that was launched last, for messages.
+    """
 
     name = "pycuda"
+    last_kernel = "none"
     encode_tiled_map = staticmethod(encode_tiled_map)
 
     def __init__(self) -> None:
@@ -76,7 +53,6 @@ class PycudaDriver:
             "" if bindings else "cuda-bindings is missing: pip install -e '.[cuda]' in Alpha's checkout"
         )
         self._context: Any = None
-        self._last_kernel = "none"
         self._allocations: dict[int, Any] = {}
         self._shared_limits: dict[tuple[Any, str], int] = {}
         self._ranges: list[Any] = []
@@ -88,14 +64,14 @@ class PycudaDriver:
             context = device.retain_primary_context()
             context.push()
             self._context = context
-            self.properties = _properties(device)
+            self.properties = properties_of(device)
             self._stream = self._main = drv.Stream(NON_BLOCKING)
         except drv.Error as error:
             self.close()
             raise DeviceError(f"no usable GPU ({error}): see nvidia-smi, or use device='cpu'") from error
         self._ring = PinnedRing(self.pinned, self._copy_in, self.record_event)
 
-    @_call
+    @guarded
     def memory_info(self) -> tuple[int, int]:
         free, total = drv.mem_get_info()
         return int(free), int(total)
@@ -130,40 +106,40 @@ class PycudaDriver:
         except drv.MemoryError as error:
             raise MemoryError(str(error)) from error
         except drv.Error as error:
-            raise DeviceError(self._explain("allocate", error)) from error
+            raise DeviceError(explain(self.last_kernel, "allocate", error)) from error
         address = int(allocation)
         self._allocations[address] = allocation
         return address
 
-    @_call
+    @guarded
     def free(self, address: int) -> None:
         self._allocations.pop(address).free()
 
-    @_call
+    @guarded
     def upload(self, address: int, source: HostArray) -> None:
         self._ring.upload(address, source)
 
-    @_call
+    @guarded
     def download(self, target: HostArray, address: int) -> None:
         # as bytes: a user dtype (bfloat16) has no buffer of its own
         drv.memcpy_dtoh_async(target.reshape(-1).view(np.uint8), address, self._stream)
         self._stream.synchronize()
 
-    @_call
+    @guarded
     def pinned(self, nbytes: int) -> HostArray:
         buffer: HostArray = drv.pagelocked_empty(nbytes, "uint8")
         return buffer
 
-    @_call
+    @guarded
     def begin_download(self, target: HostArray, address: int) -> Any:
         drv.memcpy_dtoh_async(target, address, self._stream)
         return self.record_event()
 
-    @_call
+    @guarded
     def is_done(self, event: Any) -> bool:
         return bool(event.query())
 
-    @_call
+    @guarded
     def begin_upload(self, address: int, source: HostArray, after: Any) -> Any:
         if self._uploads is None:
             self._uploads = drv.Stream(NON_BLOCKING)
@@ -174,19 +150,19 @@ class PycudaDriver:
         event.record(self._uploads)
         return event
 
-    @_call
+    @guarded
     def wait_for(self, event: Any) -> None:
         self._stream.wait_for_event(event)
 
-    @_call
+    @guarded
     def wait_until(self, event: Any) -> None:
         event.synchronize()
 
-    @_call
+    @guarded
     def copy(self, target: int, source: int, nbytes: int) -> None:
         drv.memcpy_dtod_async(target, source, nbytes, self._stream)
 
-    @_call
+    @guarded
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         drv.memset_d8_async(address, byte, nbytes, self._stream)
 
@@ -199,11 +175,11 @@ class PycudaDriver:
     def _compiler(self) -> Compiler:
         return cuda_compiler(target(self.properties.compute_capability))
 
-    @_call
+    @guarded
     def load(self, artefact: Path) -> Any:
         return drv.module_from_buffer(artefact.read_bytes())
 
-    @_call
+    @guarded
     def function(self, module: Any, entry: str, shared_bytes: int) -> Any:
         function = module.get_function(entry)
         # the limit belongs to the function, which launches of several sizes share: it only grows
@@ -223,30 +199,30 @@ class PycudaDriver:
     ) -> None:
         self.owner.check("launch")
         entry, kernel = function
-        self._last_kernel = entry
+        self.last_kernel = entry
         try:
-            kernel._launch_kernel(grid, block, arguments.data, shared_bytes, self._stream)
+            kernel._launch_kernel(grid, block, arguments[0], shared_bytes, self._stream)
         except drv.Error as error:
-            raise DeviceError(self._explain(f"launch of {entry}", error)) from error
+            raise DeviceError(explain(self.last_kernel, f"launch of {entry}", error)) from error
 
-    @_call
+    @guarded
     def begin_capture(self) -> None:
         bindings.begin_capture(self._main.handle)
 
-    @_call
+    @guarded
     def end_capture(self) -> Any:
         return bindings.end_capture(self._main.handle)
 
-    @_call
+    @guarded
     def abandon_capture(self) -> None:
         bindings.abandon_capture(self._main.handle)
 
-    @_call
+    @guarded
     def replay(self, graph: Any) -> None:
-        self._last_kernel = "a captured step"
+        self.last_kernel = "a captured step"
         graph.launch(self._main.handle)
 
-    @_call
+    @guarded
     def free_graph(self, graph: Any) -> None:
         self._main.synchronize()  # a replay may still be running
         graph.close()
@@ -261,17 +237,17 @@ class PycudaDriver:
         finally:
             self._stream = self._main
 
-    @_call
+    @guarded
     def synchronize(self) -> None:
         self._stream.synchronize()
 
-    @_call
+    @guarded
     def record_event(self) -> Any:
         event = drv.Event()
         event.record(self._stream)
         return event
 
-    @_call
+    @guarded
     def elapsed_ms(self, start: Any, end: Any) -> float:
         end.synchronize()
         return float(start.time_till(end))
@@ -302,28 +278,5 @@ class PycudaDriver:
         self._context.detach()
         self._context = None
 
-    def _explain(self, call: str, error: Exception) -> str:
-        if any(word in str(error) for word in REFUSALS):
-            return f"{call}: {error}"
-        return (
-            f"{call}: {error} (a kernel's fault shows at a later call; the last one launched was "
-            f"{self._last_kernel}; CUDA_LAUNCH_BLOCKING=1 shows which it is)"
-        )
-
     def _copy_in(self, address: int, source: HostArray) -> None:
         drv.memcpy_htod_async(address, source, self._stream)
-
-
-def _properties(device: Any) -> DeviceProperties:
-    attribute = drv.device_attribute
-    major, minor = device.compute_capability()
-    version = drv.get_driver_version()
-    return DeviceProperties(
-        name=device.name(),
-        arch=f"sm_{major}{minor}",
-        compute_capability=(major, minor),
-        num_sms=device.get_attribute(attribute.MULTIPROCESSOR_COUNT),
-        shared_bytes_per_block=device.get_attribute(attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
-        total_bytes=device.total_memory(),
-        driver=f"CUDA {version // 1000}.{version % 1000 // 10}",
-    )

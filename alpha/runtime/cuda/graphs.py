@@ -9,18 +9,19 @@ an array never changes under the program that holds it.
 from __future__ import annotations
 
 import gc
-import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alpha.errors import CaptureError, DeviceError, OutOfMemoryError
+from alpha.errors import CaptureError, DeviceError
 from alpha.runtime import recording
-from alpha.runtime.arena import Arena, Block, Growth
+from alpha.runtime.arena import Block
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.plan import Plan, Trace
+from alpha.runtime.cuda.scratch import Scratch
 from alpha.runtime.recording import Recording, StepValue, recorded
 
 if TYPE_CHECKING:
@@ -28,132 +29,6 @@ if TYPE_CHECKING:
 
 VALUE_BYTES = 1 << 16  # of the block of values that change from step to step
 VALUE_GRAIN = 16  # bytes; each value is aligned for any structure
-
-
-class Scratch(Arena):
-    """The arena of captured steps.
-
-    It knows its live blocks, notes how long blocks live, can follow a `Plan` of their addresses, and takes up again the
-    state that it had at the end of a capture.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._blocks: dict[int, weakref.ref[Block]] = {}
-        self._trace: Trace | None = None
-        self._plan: Plan | None = None
-        self._base = 0
-
-    @property
-    def is_range(self) -> bool:
-        """Whether memory that is given back and asked for again has the same addresses."""
-        return self._growth is Growth.RANGE
-
-    def begin(self, plan: Plan | None) -> None:
-        """Begin a step, with nothing live: note its blocks from here on, and give them the addresses of `plan`."""
-        with self._lock:
-            self._coalesce_all()
-            self._meter.peak = self._meter.in_use
-            self._trace, self._plan = Trace(), plan
-            if plan is not None:
-                self._base = self._make_room(plan.nbytes)
-
-    def finish(self) -> Trace:
-        """End the step; how long its blocks lived."""
-        with self._lock:
-            assert self._trace is not None
-            trace, self._trace, self._plan = self._trace, None, None
-            return trace
-
-    def allocate(self, nbytes: int) -> Block:
-        block = super().allocate(nbytes)
-        self._blocks[block.address] = weakref.ref(block)
-        if self._trace is not None:
-            self._trace.born(block.address, block.nbytes)
-        return block
-
-    def release(self, address: int) -> None:
-        if self._trace is not None:
-            self._trace.died(address)
-        super().release(address)
-
-    def _choose(self, size: int) -> int | None:
-        if self._plan is not None and self._trace is not None:
-            self._coalesce_all()
-            offset = self._plan.offset(self._trace.count, size)
-            if offset is not None and self._take(self._base + offset, size):
-                return self._base + offset
-            self._plan = None  # the step does something else than it did: the rest is not planned
-        return super()._choose(size)
-
-    def _take(self, address: int, size: int) -> bool:
-        """Take memory at an address, if it is free."""
-        for start, length in self._by_start.items():
-            if start <= address and address + size <= start + length:
-                break
-        else:
-            return False
-        self._remove_free(start, length)
-        if start < address:
-            self._add_free(start, address - start)
-        if address + size < start + length:
-            self._add_free(address + size, start + length - address - size)
-        return True
-
-    def _make_room(self, nbytes: int) -> int:
-        """The address of so many consecutive free bytes, for which segments are added if needed."""
-        fitting = [(size, start) for start, size in self._by_start.items() if size >= nbytes]
-        if not fitting:
-            if not self._grow(nbytes):
-                raise OutOfMemoryError(
-                    f"out of memory: a step needs {nbytes} bytes, {self._meter.total or self._meter}"
-                )
-            fitting = [(size, start) for start, size in self._by_start.items() if size >= nbytes]
-        return min(fitting)[1]
-
-    def live_blocks(self) -> list[Block]:
-        """The blocks that somebody still holds."""
-        with self._lock:
-            self._reclaim()
-            self._blocks = {address: held for address, held in self._blocks.items() if address in self._live}
-        blocks = (held() for held in self._blocks.values())
-        return [block for block in blocks if block is not None]
-
-    def live_sizes(self) -> dict[int, tuple[int, str]]:
-        """(bytes, label) of the live blocks by their addresses, in ascending order."""
-        with self._lock:
-            self._reclaim()
-            return dict(sorted(self._live.items()))
-
-    def restore(self, live: Mapping[int, tuple[int, str]]) -> dict[int, Block]:
-        """New blocks at the addresses of `live`, which `live_sizes` has given; nothing may be live before."""
-        with self._lock:
-            self._coalesce_all()
-            if self._live:
-                raise AssertionError(f"{len(self._live)} blocks of scratch memory are live before a replay")
-            for address, size in list(self._by_start.items()):
-                self._remove_free(address, size)
-            places = [(address, size) for address, (size, _) in live.items()][::-1]
-            for start, end in self._extents():
-                while places and start <= places[-1][0] < end:
-                    address, size = places.pop()
-                    if address > start:
-                        self._add_free(start, address - start)
-                    start = address + size
-                if start < end:
-                    self._add_free(start, end - start)
-            self._live.update(live)
-            self._meter.use(sum(size for size, _ in live.values()), len(live))
-        blocks = {address: Block(self, address, size) for address, (size, _) in live.items()}
-        self._blocks = {address: weakref.ref(block) for address, block in blocks.items()}
-        return blocks
-
-    def _extents(self) -> list[tuple[int, int]]:
-        """(start, end) of the pieces of memory that no block may leave, in ascending order."""
-        if self._growth is Growth.RANGE and self._segments:
-            last = next(reversed(self._segments))
-            return [(next(iter(self._segments)), last + self._segments[last])]
-        return sorted((start, start + size) for start, size in self._segments.items())
 
 
 class CudaRecording(Recording):
@@ -263,15 +138,58 @@ class StepGraph:
         return self.device.scratch.restore(self.live)
 
     def close(self) -> None:
-        """Give the graph back, but not the scratch memory (`shrink_scratch` of the device does). Safe to call twice."""
+        """Give the graph back, but not the scratch memory (`trim` of the scratch arena does). Safe to call twice."""
         if self._open:
             self._open = False
             self.device.driver.free_graph(self.handle)
-            self.device.forget(self)
+            self.device.graphs.forget(self)
 
     def drop(self) -> None:
         """Let the device close the graph when it next captures a step; for finalizers, which may run on any thread."""
-        self.device.dropped.append(self)
+        self.device.graphs.dropped.append(self)
+
+
+class StepGraphs:
+    """The graphs of a device, and the memory that they share.
+
+    Attributes:
+        dropped: graphs that nobody will replay, to be closed.
+    """
+
+    def __init__(self, scratch: Scratch) -> None:
+        self.dropped: deque[StepGraph] = deque()
+        self._scratch = scratch
+        self._open: list[StepGraph] = []
+
+    @property
+    def nbytes(self) -> int:
+        """The most scratch memory that the arrays of one graph take."""
+        return max((graph.nbytes for graph in self._open), default=0)
+
+    def remember(self, graph: StepGraph) -> None:
+        """Count the memory of a graph until `forget`."""
+        self._open.append(graph)
+        self._keep_memory()
+
+    def forget(self, graph: StepGraph) -> None:
+        """Count its memory no more."""
+        self._open.remove(graph)
+        self._keep_memory()
+
+    def close_dropped(self) -> None:
+        """Close the graphs that were dropped."""
+        while self.dropped:
+            self.dropped.popleft().close()
+            self._scratch.trim()
+
+    def close(self) -> None:
+        """Close all of them."""
+        for graph in list(self._open):
+            graph.close()
+
+    def _keep_memory(self) -> None:
+        """Between two replays the memory of a graph is free for other steps, but the device must not get it back."""
+        self._scratch.kept = [(graph.trace.begin, graph.trace.end) for graph in self._open]
 
 
 def capture(
@@ -283,7 +201,7 @@ def capture(
 
     Raises whatever the step raises; nothing of it has run then.
     """
-    device.close_dropped()
+    device.graphs.close_dropped()
     device.clear_scratch()
     device.arena.trim()
     device.synchronize()  # what is written beside the stream, such as tables, must not overtake the work before
@@ -307,5 +225,5 @@ def capture(
         if collecting:
             gc.enable()
     graph = StepGraph(device, notes, scratch.stats().peak, scratch.live_sizes(), trace, handle)
-    device.remember(graph)
+    device.graphs.remember(graph)
     return result, graph

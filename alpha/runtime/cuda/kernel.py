@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,10 +21,11 @@ Define: TypeAlias = int | float | str
 Dim: TypeAlias = int | tuple[int, ...]
 MAX_THREADS = 1024  # of a block, on every CUDA architecture
 
-_POINTER = (8, "Q")
+Kind: TypeAlias = tuple[int, int, str]  # alignment, size, struct code
+POINTER: Kind = (8, 8, "Q")
 _CODES: dict[type, tuple[int, str]] = {  # Python or numpy type -> (alignment = size, struct code)
-    DeviceArray: _POINTER,
-    type(None): _POINTER,
+    DeviceArray: POINTER[1:],
+    type(None): POINTER[1:],
     bool: (4, "i"),
     int: (4, "i"),
     float: (4, "f"),
@@ -42,36 +44,47 @@ _CODES: dict[type, tuple[int, str]] = {  # Python or numpy type -> (alignment = 
 }
 
 
+class Layout:
+    """How a kernel reads arguments of given kinds: each at its natural alignment.
+
+    Attributes:
+        offsets: where each argument begins.
+        pack: the bytes of the arguments: arrays are given as addresses, null pointers as 0, structures as bytes.
+    """
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        codes, end = "<", 0
+        self.offsets: list[int] = []
+        for alignment, size, code in kinds:
+            padding = -end % alignment
+            self.offsets.append(end + padding)
+            codes += f"{padding}x{code}"
+            end += padding + size
+        self.pack = struct.Struct(codes).pack
+
+
 class Packer:
-    """Packs arguments of given types as a kernel reads them: each at its natural alignment."""
+    """Packs arguments of given types."""
 
     def __init__(self, args: Sequence[Any]) -> None:
-        layout, end = "<", 0
-        self._offsets: list[int] = []
         self._arrays = [i for i, arg in enumerate(args) if isinstance(arg, DeviceArray)]
         self._nulls = [i for i, arg in enumerate(args) if arg is None]
         self._structs = [i for i, arg in enumerate(args) if isinstance(arg, np.void)]
-        for index, arg in enumerate(args):
-            alignment, size, code = _layout(index, arg)
-            padding = -end % alignment
-            self._offsets.append(end + padding)
-            layout += f"{padding}x{code}"
-            end += padding + size
-        self._struct = struct.Struct(layout)
+        self._layout = Layout([kind_of(i, arg) for i, arg in enumerate(args)])
 
     def pack(self, args: Sequence[Any]) -> PackedArguments:
         values = list(args)
         for i in self._arrays:
-            array = values[i]
-            values[i] = array.block.address + array.offset  # `address`, without a call
+            values[i] = values[i].address
         for i in self._nulls:
             values[i] = 0
         for i in self._structs:
             values[i] = values[i].tobytes()
-        return PackedArguments(self._struct.pack(*values), self._offsets)
+        return self._layout.pack(*values), self._layout.offsets
 
 
-def _layout(index: int, arg: Any) -> tuple[int, int, str]:
+def kind_of(index: int, arg: Any) -> Kind:
+    """How a kernel takes argument number `index`; `DeviceError` if it takes nothing of that type."""
     if isinstance(arg, np.void):
         if not arg.dtype.isalignedstruct:
             raise DeviceError(
@@ -114,43 +127,50 @@ def _misfit(args: Sequence[Any]) -> str:
     raise AssertionError("every argument fits alone")
 
 
-Dims: TypeAlias = tuple[tuple[int, int, int], tuple[int, int, int]]
-_dims: dict[tuple[Dim, Dim], Dims] = {}  # launches that were checked
-
-
-def _check_dims(grid: Dim, block: Dim) -> Dims:
+@functools.lru_cache(maxsize=4096)
+def check_dims(grid: Dim, block: Dim) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Grid and block as three sizes each; `DeviceError` if no GPU launches them."""
     grid3, block3 = _triple(grid), _triple(block)
     if min(grid3) < 1 or not 1 <= block3[0] * block3[1] * block3[2] <= MAX_THREADS:
         raise DeviceError(f"a grid has 1 block or more, a block 1 to {MAX_THREADS} threads")
-    if len(_dims) > 10000:
-        _dims.clear()
-    _dims[grid, block] = grid3, block3
     return grid3, block3
 
 
 class Kernel:
-    """A loaded entry point."""
+    """A loaded entry point.
 
-    def __init__(self, driver: Driver, function: Any, source: str, entry: str, shared_bytes: int) -> None:
-        self._driver = driver
-        self._function = function
-        self._shared_bytes = shared_bytes
+    Attributes:
+        function: what the driver launches.
+        source, entry, defines: what it was compiled from.
+        title: "folder/source.cu:entry".
+    """
+
+    def __init__(
+        self, driver: Driver, function: Any, source: str, entry: str, defines: Mapping[str, Define], shared_bytes: int
+    ) -> None:
+        self.function = function
+        self.source, self.entry, self.defines = source, entry, defines
         self.title = f"{source}:{entry}"
+        self._driver = driver
+        self._shared_bytes = shared_bytes
 
     def launch(self, grid: Dim, block: Dim, args: Sequence[Any]) -> None:
         """Queue one launch; grid and block are a size or up to three."""
         try:
-            dims = _dims.get((grid, block)) or _check_dims(grid, block)
+            dims = check_dims(grid, block)
             packed = pack(args)
             noted = recording.active()
             if noted is not None:
-                noted.note(args, self.title, *dims, self._shared_bytes, packed.data)
-            self._driver.launch(self._function, *dims, self._shared_bytes, packed)
+                noted.note(args, self.title, *dims, self._shared_bytes, packed[0])
+            self._driver.launch(self.function, *dims, self._shared_bytes, packed)
         except DeviceError as error:
-            raise DeviceError(
-                f"{self.title}, grid {grid}, block {block}, "
-                f"{self._shared_bytes} bytes of dynamic shared memory: {error}"
-            ) from error
+            raise self.failure(grid, block, error) from error
+
+    def failure(self, grid: Dim, block: Dim, error: DeviceError) -> DeviceError:
+        """The error of a launch, with what was launched."""
+        return DeviceError(
+            f"{self.title}, grid {grid}, block {block}, {self._shared_bytes} bytes of dynamic shared memory: {error}"
+        )
 
 
 class KernelTable:
@@ -176,6 +196,10 @@ class KernelTable:
             self._kernels[key] = self._kernels[source, entry, macros, shared_bytes] = kernel
         return kernel
 
+    def of(self, function: Any) -> Kernel:
+        """The loaded kernel that the driver knows as `function`."""
+        return next(kernel for kernel in self._kernels.values() if kernel.function is function)
+
     def _load(self, source: str, entry: str, defines: Mapping[str, Define], shared_bytes: int) -> Kernel:
         path = source_root() / source
         if not path.is_file():
@@ -189,7 +213,7 @@ class KernelTable:
             raise DeviceError(
                 f"{source}:{entry} with {shared_bytes} bytes of dynamic shared memory: {error}"
             ) from error
-        return Kernel(self._driver, function, source, entry, shared_bytes)
+        return Kernel(self._driver, function, source, entry, defines, shared_bytes)
 
     def clear(self) -> None:
         self._kernels.clear()

@@ -1,0 +1,53 @@
+"""Arithmetic of a tensor and numbers, which are options of the operators and have no gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alpha.autograd import Function
+from alpha.ops import elementwise as ew
+from alpha.primitive import Array
+
+
+class Affine(Function):
+    """Y = alpha X + beta, the numbers fixed   X (...) -> Y (...)"""
+
+    def forward(self, X: Array, *, alpha: float, beta: float) -> Array:
+        self.alpha = alpha
+        return ew.affine(X, p=alpha, q=beta, out=X if self.inplace else None)
+
+    def backward(self, dY: Array) -> Any:
+        return dY if self.alpha == 1 else ew.affine(dY, p=self.alpha)
+
+
+class AffineInPlace(Affine):
+    inplace = True
+
+
+class DivideByNumber(Function):
+    """Y = X / number   X (...) -> Y (...)"""
+
+    def forward(self, X: Array, *, number: float) -> Array:
+        self.number = number
+        return ew.divide_by_number(X, p=number, out=X if self.inplace else None)
+
+    def backward(self, dY: Array) -> Any:
+        return ew.divide_by_number(dY, p=self.number)
+
+
+class DivideByNumberInPlace(DivideByNumber):
+    inplace = True
+
+
+class DivideNumber(Function):
+    """Y = number / X   X (...) -> Y (...)"""
+
+    def forward(self, X: Array, *, number: float) -> Array:
+        Y = ew.divide_number(X, p=number)
+        self.save(X, Y)
+        return Y
+
+    def backward(self, dY: Array) -> Any:
+        X, Y = self.saved
+        slope = ew.divide(Y, X)
+        return ew.multiply(ew.affine(slope, p=-1.0, out=slope), dY, out=slope)

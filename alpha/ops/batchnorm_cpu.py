@@ -1,0 +1,114 @@
+"""Batch normalisation by numpy; the contracts are in batchnorm.py."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.dtypes import as_dtype, as_float32
+from alpha.primitive import Array
+from alpha.runtime import workers
+from alpha.runtime.cpu import empty as cpu_empty
+
+
+def channel_statistics(
+    X: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    momentum: float,
+    statistics: ChannelStatistics | None = None,
+) -> tuple[Array, Array]:
+    """Mean and variance, from chunks of rows that are merged in float64."""
+    X = as_float32(X)
+    R, C = X.shape
+    grain = _grain(X)
+    chunks = -(-R // grain)
+    sums, squares = np.empty((chunks, C)), np.empty((chunks, C))
+
+    def chunk(start: int, stop: int) -> None:
+        # about a mean of some rows, so that nothing large cancels
+        n, z = stop - start, start // grain
+        ones = np.ones(n, X.dtype)
+        origin = X[start : min(stop, start + 64)].mean(axis=0)
+        origin[~np.isfinite(origin)] = 0  # inf - inf would make a mean of inf NaN
+        shifted = X[start:stop] - origin
+        offset = (ones @ shifted).astype(np.float64)
+        np.multiply(shifted, shifted, out=shifted)
+        sums[z] = np.multiply(origin, n, dtype=np.float64) + offset
+        squares[z] = ones @ shifted - offset * offset / n
+
+    workers.parallel_for(R, grain, chunk, blas=True)
+    # chunks of their own means merge in float64 (Chan, Golub & LeVeque 1983)
+    counts = np.full((chunks, 1), float(grain))
+    counts[-1] = R - grain * (chunks - 1)
+    mean = sums.sum(axis=0) / R
+    between = counts * (sums / counts - mean) ** 2
+    total = np.maximum(squares.sum(axis=0) + between.sum(axis=0), 0)
+    var = total / R
+    if running_mean is not None and running_var is not None:
+        for old, new in ((running_mean, mean), (running_var, total / max(1, R - 1))):
+            # not as old + momentum (new - old), which is NaN if both are inf
+            old[...] = (1 - momentum) * old.astype(np.float64) + momentum * new
+    return mean.astype(X.dtype), var.astype(X.dtype)
+
+
+def apply(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
+    """Y, a chunk of rows at a time."""
+    dtype, X = X.dtype, as_float32(X)
+    scale = weight / np.sqrt(var + X.dtype.type(eps))
+    Y = cpu_empty(X.shape, X.dtype)
+
+    def chunk(start: int, stop: int) -> None:
+        y = Y[start:stop]
+        np.subtract(X[start:stop], mean, out=y)
+        np.multiply(y, scale, out=y)
+        np.add(y, bias, out=y)
+
+    workers.parallel_for(X.shape[0], _grain(X), chunk)
+    return as_dtype(Y, dtype)
+
+
+def gradients(
+    dY: Array, X: Array, mean: Array, var: Array, weight: Array, eps: float, batch: bool
+) -> tuple[Array, Array, Array]:
+    """dX, dweight, dbias, by two passes over the rows."""
+    R, C = X.shape
+    dtype, X, dY = X.dtype, as_float32(X), as_float32(dY)
+    if X.size == 0:
+        return np.zeros((R, C), dtype), np.zeros_like(weight), np.zeros_like(weight)
+    rstd = 1 / np.sqrt(var + X.dtype.type(eps))
+    grain = _grain(X)
+    parts = np.empty((2, -(-R // grain), C))
+
+    def sums(start: int, stop: int) -> None:
+        dy, z = dY[start:stop], start // grain
+        ones = np.ones(stop - start, X.dtype)
+        parts[0, z] = ones @ dy
+        centred = X[start:stop] - mean
+        np.multiply(centred, dy, out=centred)
+        parts[1, z] = ones @ centred
+
+    workers.parallel_for(R, grain, sums, blas=True)
+    db, moment = parts.sum(axis=1)  # moment: sum of dY (X - mean)
+    dw = moment * rstd
+    a = weight * rstd
+    dX = cpu_empty(X.shape, X.dtype)
+    # dX = a (dY - db / R - (X - mean) rstd dw / R), its constants folded
+    slope = (-a * rstd * dw / R).astype(X.dtype)
+    shift = (-a * db / R - slope * mean).astype(X.dtype)
+
+    def apply(start: int, stop: int) -> None:
+        dx = dX[start:stop]
+        np.multiply(dY[start:stop], a, out=dx)
+        if batch:
+            through = X[start:stop] * slope
+            np.add(through, shift, out=through)
+            np.add(dx, through, out=dx)
+
+    workers.parallel_for(R, grain, apply)
+    return as_dtype(dX, dtype), dw.astype(X.dtype), db.astype(X.dtype)
+
+
+def _grain(X: Array) -> int:
+    row = int(X.shape[1]) * int(X.itemsize)
+    return max(1, workers.CHUNK_BYTES // max(1, row))

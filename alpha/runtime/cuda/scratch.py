@@ -1,0 +1,122 @@
+"""The scratch arena: memory of the arrays that captured steps make and drop, shared by all graphs of a device."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from alpha.errors import OutOfMemoryError
+from alpha.runtime.arena import Arena, Block, Growth
+from alpha.runtime.cuda.plan import Plan, Trace
+
+
+class Scratch(Arena):
+    """The arena of captured steps.
+
+    It knows its live blocks, notes how long blocks live, can follow a `Plan` of their addresses, and takes up again the
+    state that it had at the end of a capture.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._blocks: dict[int, weakref.ref[Block]] = {}
+        self._trace: Trace | None = None
+        self._plan: Plan | None = None
+        self._base = 0
+
+    @property
+    def is_range(self) -> bool:
+        """Whether memory that is given back and asked for again has the same addresses."""
+        return self._growth is Growth.RANGE
+
+    def begin(self, plan: Plan | None) -> None:
+        """Begin a step, with nothing live: note its blocks from here on, and give them the addresses of `plan`."""
+        with self._lock:
+            self._coalesce()
+            self._meter.peak = self._meter.in_use
+            self._trace, self._plan = Trace(), plan
+            if plan is not None:
+                self._base = self._make_room(plan.nbytes)
+
+    def finish(self) -> Trace:
+        """End the step; how long its blocks lived."""
+        with self._lock:
+            self._reclaim()
+            assert self._trace is not None
+            trace, self._trace, self._plan = self._trace, None, None
+            return trace
+
+    def allocate(self, nbytes: int) -> Block:
+        block = super().allocate(nbytes)
+        self._blocks[block.address] = weakref.ref(block)
+        if self._trace is not None:
+            self._trace.born(block.address, block.nbytes)
+        return block
+
+    def _reclaim(self) -> None:
+        if self._trace is not None:
+            for address in tuple(self.returned):
+                self._trace.died(address)
+        super()._reclaim()
+
+    def _choose(self, size: int) -> int | None:
+        if self._plan is not None and self._trace is not None:
+            self._coalesce()
+            offset = self._plan.offset(self._trace.count, size)
+            if offset is not None and self._free.take_at(self._base + offset, size):
+                return self._base + offset
+            self._plan = None  # the step does something else than it did: the rest is not planned
+        return super()._choose(size)
+
+    def _make_room(self, nbytes: int) -> int:
+        """The address of so many consecutive free bytes, for which segments are added if needed."""
+        address = self._free.fit(nbytes)
+        if address is None and self._grow(nbytes):
+            address = self._free.fit(nbytes)
+        if address is None:
+            raise OutOfMemoryError(f"out of memory: a step needs {nbytes} bytes, {self._meter.total or self._meter}")
+        return address
+
+    def live_blocks(self) -> list[Block]:
+        """The blocks that somebody still holds."""
+        with self._lock:
+            self._reclaim()
+            self._blocks = {address: held for address, held in self._blocks.items() if address in self._live}
+        blocks = (held() for held in self._blocks.values())
+        return [block for block in blocks if block is not None]
+
+    def live_sizes(self) -> dict[int, tuple[int, str]]:
+        """(bytes, label) of the live blocks by their addresses, in ascending order."""
+        with self._lock:
+            self._reclaim()
+            return dict(sorted(self._live.items()))
+
+    def restore(self, live: Mapping[int, tuple[int, str]]) -> dict[int, Block]:
+        """New blocks at the addresses of `live`, which `live_sizes` has given; nothing may be live before."""
+        with self._lock:
+            self._coalesce()
+            if self._live:
+                raise AssertionError(f"{len(self._live)} blocks of scratch memory are live before a replay")
+            self._free.clear()
+            places = [(address, size) for address, (size, _) in live.items()][::-1]
+            for start, end in self._extents():
+                while places and start <= places[-1][0] < end:
+                    address, size = places.pop()
+                    if address > start:
+                        self._free.add(start, address - start)
+                    start = address + size
+                if start < end:
+                    self._free.add(start, end - start)
+            self._live.update(live)
+            self._meter.use(sum(size for size, _ in live.values()), len(live))
+        blocks = {address: Block(self, address, size) for address, (size, _) in live.items()}
+        self._blocks = {address: weakref.ref(block) for address, block in blocks.items()}
+        return blocks
+
+    def _extents(self) -> list[tuple[int, int]]:
+        """(start, end) of the pieces of memory that no block may leave, in ascending order."""
+        if self._growth is Growth.RANGE and self._segments:
+            last = next(reversed(self._segments))
+            return [(next(iter(self._segments)), last + self._segments[last])]
+        return sorted((start, start + size) for start, size in self._segments.items())

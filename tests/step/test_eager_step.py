@@ -1,0 +1,176 @@
+"""How many Python calls an eager step makes: a step without `alpha.capture` is as fast as its Python code.
+
+    python tests/step/test_eager_step.py [PRECISION]
+
+prints the functions that a step of ResNet18 calls most often, with the number of their calls.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import nn
+from alpha.models import resnet18
+from alpha.nn import functional as F
+from alpha.runtime.arena import Growth
+from alpha.runtime.cuda.driver import RawMemory
+from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, dry_properties
+from alpha.runtime.device import standing_in
+
+MOST_CALLS = 13_000  # of Python functions in a step of 316 launches
+MOST_SECONDS = 0.1  # many times what a step takes on a computer that has nothing else to do
+
+
+class Counting(DryDriver):
+    """A GPU that computes nothing, with one range of addresses that grows, as the memory of a real one does.
+
+    Attributes:
+        launched: how many kernels were launched.
+        frames: of the last launch, from that of the driver outwards.
+    """
+
+    launched = 0
+    frames: tuple[str, ...] = ()
+    noting_frames = False
+
+    def raw_memory(self, scratch: bool) -> RawMemory:
+        end = (1 << 44) if scratch else (1 << 40)
+
+        def allocate(nbytes: int) -> int:
+            nonlocal end
+            end += nbytes
+            return end - nbytes
+
+        def free(address: int) -> None:
+            nonlocal end
+            end = address
+
+        return RawMemory(allocate, free, Growth.RANGE)
+
+    def launch(self, *_: Any) -> None:
+        self.launched += 1
+        if self.noting_frames:
+            frame, names = sys._getframe(), []
+            while frame is not None:
+                names.append(frame.f_code.co_name)
+                frame = frame.f_back  # type: ignore[assignment]
+            self.frames = tuple(names)
+
+
+@contextmanager
+def counting(precision: str) -> Iterator[Counting]:
+    """The driver of the cuda device inside."""
+    driver = Counting(dry_properties("sm_90a"))
+    with standing_in(DryDevice(driver)), alpha.precision(precision):
+        yield driver
+
+
+def resnet_step() -> Callable[[], None]:
+    """A step of the paper's ResNet18 with Adam, which has run until its arrays lie at addresses that it knows."""
+    model = resnet18(num_classes=10, image_size=32).to("cuda")
+    optimizer = alpha.optim.Adam(model.parameters(), lr=1e-3)
+    x = alpha.tensor(np.zeros((512, 32, 32, 3), np.float32), device="cuda")
+    y = alpha.tensor(np.zeros(512, np.int32), device="cuda")
+
+    def step() -> None:
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(6):
+        step()
+    return step
+
+
+def calls_of(step: Callable[[], None]) -> Counter[CodeType]:
+    """How often the step calls each Python function."""
+    counts: Counter[CodeType] = Counter()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            counts[frame.f_code] += 1
+
+    gc.collect()  # so that no finalizer of an earlier test runs within
+    sys.setprofile(note)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    return counts
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_a_warm_step_makes_few_python_calls(precision: str) -> None:
+    with counting(precision) as driver:
+        step = resnet_step()
+        # the least of some steps: one whose arrays lie elsewhere makes new tensor maps
+        total = min(sum(calls_of(step).values()) for _ in range(3))
+        driver.launched = 0
+        step()
+        assert 250 < driver.launched < 400
+        assert total <= MOST_CALLS, f"{total} Python calls for {driver.launched} launches"
+        seconds = []
+        for _ in range(5):
+            start = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - start)
+        assert min(seconds) < MOST_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("layer", "most"),
+    [
+        (lambda: nn.Conv2d(64, 64, 3, padding=1), 8),
+        (lambda: nn.BatchNorm2d(64), 9),
+        (lambda: nn.MaxPool2d(2), 9),
+        (lambda: nn.LeakyReLU(), 11),
+    ],
+    ids=["Conv2d", "BatchNorm2d", "MaxPool2d", "LeakyReLU"],
+)
+def test_few_frames_lie_between_a_layer_and_its_kernel(layer: Callable[[], nn.Module], most: int) -> None:
+    """Between the call of the layer and `Driver.launch`."""
+    with counting("tf32") as driver:
+        module = layer().to("cuda")
+        x = alpha.tensor(np.zeros((512, 16, 16, 64), np.float32), device="cuda", requires_grad=True)
+        module(x)
+        driver.noting_frames = True
+        module(x)
+        between = driver.frames[1 : driver.frames.index("test_few_frames_lie_between_a_layer_and_its_kernel")]
+        assert between[-1] == "__call__"
+        assert len(between) <= most, between
+
+
+def test_memory_is_used_again_by_the_next_step() -> None:
+    """Otherwise the count would be that of an arena that grows in each step."""
+    with counting("tf32"):
+        step = resnet_step()
+        device = alpha.get_device("cuda")
+        reserved = device.memory_stats().reserved
+        step()
+        assert device.memory_stats().reserved == reserved
+
+
+def main() -> None:
+    with counting(sys.argv[1] if len(sys.argv) > 1 else "tf32") as driver:
+        step = resnet_step()
+        driver.launched = 0
+        counts = calls_of(step)
+        print(f"{sum(counts.values())} Python calls, {driver.launched} launches")
+        for code, count in counts.most_common(40):
+            print(f"{count:6} {Path(code.co_filename).name}:{code.co_firstlineno} {code.co_name}")
+
+
+if __name__ == "__main__":
+    main()
