@@ -20,6 +20,8 @@ from alpha.errors import (
 )
 from alpha.grad_mode import is_grad_enabled, no_grad
 from alpha.numerics import get_precision, precision, set_precision
+from alpha.ops.axes import *
+from alpha.ops.joining import *
 from alpha.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.step import capture, compile_kernels, dry_run
@@ -66,6 +68,8 @@ __all__ = [
     "set_rng_state",
     "synchronize",
     "tensor",
+    *ops.axes.__all__,
+    *ops.joining.__all__,
 ]
 
 

@@ -201,12 +201,19 @@ def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> None:
     for tensor in tensors:
         array = tensor.array
         if type(array) is not kind or (kind is not np.ndarray and array.device is not first.device):
-            raise DeviceError(
-                f"{node.name}: tensors on {tensors[0].device.name} and on {tensor.device.name}; "
-                "move them together with .to(device)"
-            )
+            check_devices(node.name, tensors)
         if tensor._seen is not None and tensor._seen != tensor._version.recorded:
             check_history(node.name, tensor)
+
+
+def check_devices(name: str, tensors: Sequence[Tensor]) -> None:
+    """`DeviceError` if tensors are on several devices."""
+    first = tensors[0].device
+    for tensor in tensors:
+        if tensor.device is not first:
+            raise DeviceError(
+                f"{name}: tensors on {first.name} and on {tensor.device.name}; move them together with .to(device)"
+            )
 
 
 def check_history(name: str, tensor: Tensor) -> None:

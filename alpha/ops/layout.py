@@ -1,4 +1,4 @@
-"""Layout operators: reshape, flatten, rows, transpose, casts, moves between devices, pixels to floats."""
+"""Layout operators: reshape, flatten, casts, moves between devices, pixels to floats."""
 
 from __future__ import annotations
 
@@ -12,63 +12,12 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
-from alpha.ops.dtypes import cast, storage_type
-from alpha.primitive import Array, primitive
+from alpha.ops.dtypes import cast
+from alpha.primitive import Array
 from alpha.runtime import Device
-from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor
 
-__all__ = ["flatten", "normalize_pixels", "reshape", "transpose"]
-
-
-@primitive
-def transpose_2d(X: Array) -> Array:
-    """Y = X^T   X (M, N) -> Y (N, M)"""
-
-
-@transpose_2d.impl("cpu")
-def _(X: Array) -> Array:
-    Y = cpu_empty(X.shape[::-1], X.dtype)
-    Y[...] = X.T
-    return Y
-
-
-@transpose_2d.impl("cuda")
-def _(X: Array) -> Array:
-    M, N = X.shape
-    Y = X.device.empty((N, M), X.dtype)
-    if X.size:
-        X.device.launch(
-            "elementwise/transpose.cu",
-            "transpose",
-            -(-N // 32) * -(-M // 32),
-            (32, 8),
-            (Y, X, M, N),
-            {"TYPE": storage_type(X.dtype)},
-        )
-    return Y
-
-
-@primitive
-def scatter_rows(dY: Array, start: int, length: int) -> Array:
-    """dX zero but for its rows [start, start + len(dY))   dY (R, ...) -> dX (length, ...)"""
-
-
-@scatter_rows.impl("cpu")
-def _(dY: Array, start: int, length: int) -> Array:
-    dX = cpu_empty((length, *dY.shape[1:]), dY.dtype)
-    dX[:start] = 0
-    dX[start + len(dY) :] = 0
-    dX[start : start + len(dY)] = dY
-    return dX
-
-
-@scatter_rows.impl("cuda")
-def _(dY: Array, start: int, length: int) -> Array:
-    dX = dY.device.zeros((length, *dY.shape[1:]), dY.dtype)
-    if dY.size:
-        dY.device.copy_into(dX.slice_rows(start, start + dY.shape[0]), dY)
-    return dX
+__all__ = ["flatten", "normalize_pixels", "reshape"]
 
 
 class Reshape(Function):
@@ -82,29 +31,6 @@ class Reshape(Function):
 
     def backward(self, dY: Array) -> Any:
         return dY.reshape(self.shape)
-
-
-class Rows(Function):
-    """Rows [start, stop) of the leading axis, a view   X (D, ...) -> Y (stop - start, ...)"""
-
-    is_view = True
-
-    def forward(self, X: Array, *, start: int, stop: int) -> Array:
-        self.start, self.length = start, X.shape[0]
-        return X[start:stop] if isinstance(X, np.ndarray) else X.slice_rows(start, stop)
-
-    def backward(self, dY: Array) -> Any:
-        return scatter_rows(dY, self.start, self.length)
-
-
-class Transpose(Function):
-    """Y = X^T   X (M, N) -> Y (N, M)"""
-
-    def forward(self, X: Array) -> Array:
-        return transpose_2d(X)
-
-    def backward(self, dY: Array) -> Any:
-        return transpose_2d(dY)
 
 
 class Cast(Function):
@@ -167,47 +93,6 @@ def _axis(name: str, x: Tensor, dim: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise ShapeError(f"{name}: {axis} is not an axis of shape {x.shape}")
     return axis % rank
-
-
-def rows(x: Tensor, index: Any) -> Tensor:
-    """Rows of the leading axis as a view; an integer drops the axis.
-
-    Raises:
-        TypeError: the index is of another kind: a tuple, bools, a mask, an array, None or `...`.
-    """
-    if not x.shape:
-        raise ShapeError("a 0-d tensor has no rows")
-    if isinstance(index, slice):
-        start, stop, step = index.indices(x.shape[0])
-        if step != 1:
-            raise ShapeError(f"rows: step {step}; a view is contiguous, so the step is 1")
-        return Rows.apply(x, start=start, stop=max(start, stop))
-    scalar = not isinstance(index, (bool, np.bool_)) and getattr(index, "ndim", 0) == 0
-    if not scalar or getattr(index, "dtype", None) == np.bool_ or not hasattr(index, "__index__"):
-        raise TypeError(
-            f"rows: a {type(index).__name__} is no index; only an integer x[3] or a range x[8:16] of the leading axis "
-            "is (for x[i, j] write x[i][j]; for masks and steps index x.numpy())"
-        )
-    position = operator.index(index)
-    position += x.shape[0] if position < 0 else 0
-    if not 0 <= position < x.shape[0]:
-        raise IndexError(f"row {index} of a tensor of {x.shape[0]} rows (shape {x.shape})")
-    return view(Rows.apply(x, start=position, stop=position + 1), x.shape[1:])
-
-
-@check_arguments
-def transpose(x: AnyTensor, dim0: int, dim1: int) -> Tensor:
-    """The tensor with two axes exchanged, a copy   x (M, N) -> (N, M)
-
-    Raises:
-        ShapeError: the axes differ and x has more than two.
-    """
-    first, second = (_axis("transpose", x, dim, max(x.ndim, 1)) for dim in (dim0, dim1))
-    if first == second:
-        return view(x, x.shape)
-    if x.ndim != 2:
-        raise ShapeError(f"transpose: only the two axes of a matrix can be exchanged  (x {x.shape}, {dim0}, {dim1})")
-    return Transpose.apply(x)
 
 
 @check_arguments

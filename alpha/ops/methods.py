@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from alpha.ops import arithmetic, exponential, layout, matmul, power, reduce
+from alpha.ops import arithmetic, axes, exponential, indexing, joining, layout, matmul, power, reduce
 from alpha.ops.arguments import unchecked
 from alpha.ops.arithmetic import OPERANDS, like
 from alpha.ops.compare import relate
@@ -15,7 +16,20 @@ Method = Callable[[Tensor, Any], Any]
 
 _add, _mul, _matmul = unchecked(arithmetic.add), unchecked(arithmetic.mul), unchecked(matmul.matmul)
 
-FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+
+def _several(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A method that takes integers one by one or as one sequence: `x.permute(1, 0)` or `x.permute((1, 0))`."""
+
+    @functools.wraps(function)
+    def method(self: Tensor, *values: Any, **named: Any) -> Tensor:
+        if named or (len(values) == 1 and isinstance(values[0], (tuple, list))):
+            return function(self, *values, **named)
+        return function(self, values)
+
+    return method
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": _add,
     "mul": _mul,
     **{name: getattr(arithmetic, name) for name in ("sub", "div", "add_", "sub_", "mul_", "div_")},
@@ -27,7 +41,12 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "sum": unchecked(reduce.sum),
     "mean": unchecked(reduce.mean),
     "flatten": unchecked(layout.flatten),
-    "transpose": unchecked(layout.transpose),
+    **{name: unchecked(getattr(axes, name)) for name in ("transpose", "swapaxes", "movedim", "squeeze", "unsqueeze")},
+    **{name: unchecked(getattr(axes, name)) for name in ("roll", "rot90")},
+    **{name: _several(unchecked(getattr(axes, name))) for name in ("permute", "expand", "repeat", "tile", "flip")},
+    **{name: unchecked(getattr(joining, name)) for name in ("split", "chunk", "unbind")},
+    "__getitem__": indexing.get_item,
+    "__setitem__": indexing.set_item,
     "__neg__": arithmetic.neg,
     # These raise for an operand that they do not take: with NotImplemented, Python would bind the name anew.
     "__iadd__": arithmetic.add_,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from argument_table import Facts, Row, Subject, cases, changes, check_argument, check_complete, frozen
 from rows.every import FUNCTIONS, LAYERS
-from rows.kinds import LayerRow, NotedStatistics
+from rows.kinds import LayerRow, NotedStatistics, each, joined
 
 import alpha
 import alpha.nn.functional as F
@@ -25,25 +25,28 @@ STATE = ("running_mean", "running_var")
 
 def run(function: Callable[..., Tensor], arguments: dict[str, Any]) -> Facts:
     """Result, gradients, tensors written in place, memory and statistics of a call, or the error that shapes differ."""
-    leaves, given = {}, {}
+    leaves: dict[str, Tensor] = {}
+    given: dict[str, Any] = {}
+
+    def leaf(name: str, value: np.ndarray) -> Tensor:
+        trained = value.dtype.kind == "f" and name.split()[0] not in STATE
+        leaves[name] = alpha.tensor(value, requires_grad=trained)
+        return leaves[name] * 1.0 if trained else leaves[name]  # no leaf is written in place
+
     for name, value in arguments.items():
-        given[name] = value
-        if isinstance(value, np.ndarray):
-            trained = value.dtype.kind == "f" and name not in STATE
-            leaves[name] = alpha.tensor(value, requires_grad=trained)
-            given[name] = leaves[name] * 1.0 if trained else leaves[name]  # no leaf is written in place
+        given[name] = each(lambda array, name=name: leaf(f"{name} {len(leaves)}", array), value)
     alpha.manual_seed(5)
     try:
-        y = function(**given)
+        y = joined(function(**given))
     except ShapeError as error:
         return {"values": None, "memory": None, "statistics": None, "error": str(error)}
     if y.requires_grad:
         y.backward(alpha.tensor(np.linspace(1, 2, y.size, dtype=y.dtype).reshape(y.shape)))
     grads = {name: None if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
-    first = next(value for value in given.values() if isinstance(value, Tensor))
+    first = next((value for value in given.values() if isinstance(value, Tensor)), None)
     return {
-        "values": frozen([y, grads, [leaves.get(name) for name in STATE]]),
-        "memory": np.shares_memory(y.array, first.array),
+        "values": frozen([y, grads, [leaf for name, leaf in leaves.items() if name.split()[0] in STATE]]),
+        "memory": first is not None and np.shares_memory(y.array, first.array),
         "statistics": [value.noted for value in given.values() if isinstance(value, NotedStatistics)],
         "error": None,
     }

@@ -25,10 +25,12 @@ WITHOUT |= {f"nn.{row.name}" for row in LAYERS if row.own} | {f"F.{row.name}" fo
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False): ...
 def sum(input, dim=None, keepdim=False): ...
 def mean(input, dim=None, keepdim=False): ...
+def squeeze(input, dim=None): ...
+def split(tensor, split_size_or_sections, dim=0): ...
 
 
 # functions that dispatch by an argument, and so have no one signature: from PyTorch's documentation
-WRITTEN: dict[str, Callable[..., Any]] = {f.__name__: f for f in (max_pool2d, sum, mean)}
+WRITTEN: dict[str, Callable[..., Any]] = {f.__name__: f for f in (max_pool2d, sum, mean, squeeze, split)}
 NAMES = [f"nn.{n}" for n in nn.__all__ if inspect.isclass(getattr(nn, n))] + [f"F.{n}" for n in F.__all__]
 
 
@@ -66,7 +68,8 @@ def test_positional_arguments_are_pytorchs(name: str) -> None:
     theirs = [p for p in parameters(twin) if p.name not in NEVER]
     positional = [p for p in ours if p.kind is p.POSITIONAL_OR_KEYWORD]
     expected = [p for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert [OPERANDS.get(p.name, p.name) for p in positional] == [p.name for p in expected]
+    names = ["input" if p.name == "tensor" else p.name for p in expected]
+    assert [OPERANDS.get(p.name, p.name) for p in positional] == names
     for mine, their in zip(positional, expected, strict=True):
         assert mine.default == their.default, mine.name
     assert all(p.kind is p.KEYWORD_ONLY for p in ours[len(positional) :])

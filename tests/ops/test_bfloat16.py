@@ -31,8 +31,8 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
         for name in (
             "broadcast_to",
             "dropout_apply",
-            "transpose_2d",
-            "scatter_rows",
+            "read_view",
+            "take_rows",
             "batch_norm_apply",
             "avg_pool2d_forward",
             "avg_pool2d_backward",

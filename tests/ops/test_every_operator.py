@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rows.every import FUNCTIONS
+from rows.kinds import each, joined
 
 import alpha
 import alpha.nn.functional as F
@@ -30,29 +31,29 @@ def small(values: np.ndarray) -> np.ndarray:
 
 
 IMAGE, MATRIX = array(1, 4, 4, 2), array(4, 4)
-# arrays of the tensor arguments, by name, and the other arguments
-CALLS: dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]] = {
+# arrays, or lists of arrays, of the tensor arguments, by name, and the other arguments
+CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     row.name: (
-        {name: small(values) for name, values in row.tensors.items()},
-        {name: value for name, value in row.usual.items() if name not in row.tensors},
+        {name: each(small, values) for name, values in (row.tensors | row.lists).items()},
+        {name: value for name, value in row.usual.items() if name not in row.tensors | row.lists},
     )
     for row in FUNCTIONS
 }
-TENSOR_ARGUMENTS = [(name, argument) for name, (tensors, _) in CALLS.items() for argument in tensors]
+TENSOR_ARGUMENTS = [(row.name, argument) for row in FUNCTIONS for argument in row.tensors]
 
 
-def given(name: str) -> dict[str, np.ndarray]:
+def given(name: str) -> dict[str, Any]:
     """The arrays under the names that the function has for them: all its tensor arguments, in order."""
     return CALLS[name][0]
 
 
 def call(name: str, tensors: dict[str, Any]) -> Any:
-    """By position: names of arguments may change."""
-    return getattr(F, name)(*tensors.values(), **CALLS[name][1])
+    """By position: names of arguments may change. Several results are one after the other."""
+    return joined(getattr(F, name)(*tensors.values(), **CALLS[name][1]))
 
 
-def put(arrays: dict[str, np.ndarray], device: str) -> dict[str, Any]:
-    return {name: alpha.tensor(values, device=device) for name, values in arrays.items()}
+def put(arrays: dict[str, Any], device: str) -> dict[str, Any]:
+    return {name: each(lambda values: alpha.tensor(values, device=device), found) for name, found in arrays.items()}
 
 
 def test_every_function_has_a_call(device: str) -> None:
@@ -124,8 +125,8 @@ def right_or_refused(ours: Callable[..., Any], *values: np.ndarray, device: str,
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in ("cross_entropy", "normalize_pixels")])
 def test_integers_in_functions(device: str, name: str, dtype: str) -> None:
-    arrays = {key: values.astype(dtype) for key, values in given(name).items()}
-    floats = {key: values.astype(np.float32) for key, values in arrays.items()}
+    arrays = {key: each(lambda array: array.astype(dtype), values) for key, values in given(name).items()}
+    floats = {key: each(lambda array: array.astype(np.float32), values) for key, values in arrays.items()}
     alpha.manual_seed(0)
     expected = call(name, put(floats, "cpu")).numpy()
     alpha.manual_seed(0)
@@ -163,8 +164,25 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a 
     "transpose": (lambda x: x.transpose(1, 0), np.transpose),
     "flatten": (lambda x: x.flatten(), np.ravel),
     "reshape": (lambda x: x.reshape(8, 2), lambda x: x.reshape(8, 2)),
+    "permute": (lambda x: x.permute(1, 0), np.transpose),
+    "swapaxes": (lambda x: x.swapaxes(1, 0), np.transpose),
+    "movedim": (lambda x: x.movedim(0, 1), np.transpose),
+    "squeeze": (lambda x: x.squeeze(), np.squeeze),
+    "unsqueeze": (lambda x: x.unsqueeze(1), lambda x: x[:, None]),
+    "expand": (lambda x: x.expand(2, 4, 4), lambda x: np.stack([x, x])),
+    "repeat": (lambda x: x.repeat(2, 1), lambda x: np.tile(x, (2, 1))),
+    "tile": (lambda x: x.tile(2), lambda x: np.tile(x, 2)),
+    "flip": (lambda x: x.flip(0), lambda x: x[::-1]),
+    "roll": (lambda x: x.roll(1, 0), lambda x: np.roll(x, 1, 0)),
+    "rot90": (lambda x: x.rot90(), np.rot90),
+    "split": (lambda x: x.split(3)[1], lambda x: x[3:]),
+    "chunk": (lambda x: x.chunk(2, 1)[1], lambda x: x[:, 2:]),
+    "unbind": (lambda x: x.unbind(1)[2], lambda x: x[:, 2]),
     "row": (lambda x: x[1], lambda x: x[1]),
     "rows": (lambda x: x[1:3], lambda x: x[1:3]),
+    "columns": (lambda x: x[..., ::2], lambda x: x[..., ::2]),
+    "index array": (lambda x: x[[1, -1]], lambda x: x[[1, -1]]),
+    "mask": (lambda x: x[x > 0], lambda x: x[x > 0]),
     "astype": (lambda x: x.astype("float64"), lambda x: x),
     "detach": (lambda x: x.detach(), lambda x: x),
     "to": (lambda x: x.to("cpu"), lambda x: x),

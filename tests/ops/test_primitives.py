@@ -13,7 +13,9 @@ from rows.primitives import of_expression, of_rows
 import alpha
 from alpha.errors import DeviceError
 from alpha.ops.conv2d.shape import conv_shape
+from alpha.ops.places import NO_PLACE
 from alpha.ops.pool2d import PoolShape
+from alpha.ops.views import View
 from alpha.primitive import REGISTRY, Array, Primitive, primitive
 from alpha.rng import Stream
 from alpha.runtime.recording import StepValue
@@ -61,6 +63,8 @@ ADAPTIVE = PoolShape(2, 7, 5, 8, 1, 1, 1, 1, 0, 0, 3, 2, adaptive=True)
 CONV = conv_shape("test", (3, 6, 5, 4), (8, 3, 3, 4), (2, 1), (1, 1))
 
 two = [(normal(7, 9), normal(7, 9))]
+REPEATED = _rng.integers(0, 5, 300)
+TIES = np.where(_rng.random((3, 37)) < 0.2, -0.0, _rng.integers(-3, 4, (3, 37)))
 f32, i32, u8 = (np.dtype(t) for t in (np.float32, np.int32, np.uint8))
 labels = np.array([0, 2, 4, 1, 3], np.int32)
 
@@ -169,8 +173,42 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (np.array([0.0, 2.0, -1.0], f32), np.dtype(bool), 1.0, 0.0),
         (np.array([True, False, True]), f32, 1.0, 0.0),
     ],
-    "transpose_2d": [(normal(5, 70),), (normal(33, 32).astype(np.float64),), (normal(1, 3),)],
-    "scatter_rows": [(normal(2, 3), 1, 5), (normal(0, 3), 0, 2)],
+    # words of 4, 8 and 16 bytes, tiles, a step, a flip, a repeat, a single element, none
+    "read_view": [
+        (X, view)
+        for X, whole in ((X, View.whole(X.shape)) for X in (normal(6, 9, 8), normal(3, 33, 70)))
+        for view in (
+            whole.permuted((0, 2, 1)),
+            whole.permuted((2, 0, 1)),
+            whole.permuted((1, 0, 2)),
+            whole.sliced(2, 4, 4),
+            whole.sliced(2, 2, 6),
+            whole.sliced(1, 8, 3, -2),
+            whole.flipped(2).flipped(0),
+            whole.dropped(0, 1).inserted(0, 5),
+            whole.sliced(1, 0, 0),
+        )
+    ],
+    "write_view": [
+        (normal(6, 9, 8), View.whole((6, 9, 8)).sliced(1, 2, 3, 2), normal(6, 3, 8), View.whole((6, 3, 8))),
+        (normal(6, 9, 8), View.whole((6, 9, 8)).flipped(2), normal(8), View.whole((8,)).broadcast((6, 9, 8))),
+        (normal(5, 7), View.whole((5, 7)).dropped(1, 3), normal(1), View((5,), (0,))),
+    ],
+    "places": [
+        (np.array([3, -1, 0]), 4, 1, None, NO_PLACE),
+        (np.array([1, 0, -2]), 3, 5, np.array([4, 0, 2]), (2, 2, 7)),
+    ],
+    "take_rows": [(normal(A, 6, C), np.array([5, 0, 0, 3])) for A, C in ((1, 8), (3, 2), (2, 3))],
+    "put_rows": [
+        *((normal(A, 6, C), np.array([5, 0, 3]), normal(A, 3, C), True) for A, C in ((1, 8), (2, 3))),
+        (normal(2, 6, 3), np.array([5, 0, 5, 5]), normal(2, 4, 3), False),
+    ],
+    "add_rows": [(normal(A, 6, C), REPEATED, normal(A, REPEATED.size, C)) for A, C in ((1, 8), (3, 3))],
+    "sort_order": [
+        (X, descending)
+        for X in (TIES, TIES.astype(np.int32), TIES.astype(np.int64), TIES.astype(np.float64), normal(2, 5000))
+        for descending in (False, True)
+    ],
     "softmax_cross_entropy": [
         (normal(5, 7) * 9, labels, 0.0, -100, 7),
         (normal(5, 40), labels, 0.1, int(labels[1]), 40),

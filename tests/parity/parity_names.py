@@ -65,7 +65,7 @@ SIGNS_IN_PLACE: dict[str, tuple[str, Callable[..., Any]]] = {
     "__ipow__": ("pow", operator.ipow),
 }
 # a key and the further names of op_db that are the same operator
-ALIASES: dict[str, tuple[str, ...]] = {"div": ("true_divide",)}
+ALIASES: dict[str, tuple[str, ...]] = {"div": ("true_divide",), "swapaxes": ("transpose",)}
 
 # public names that PyTorch's lists do not have, and why
 OWN_FUNCTIONS: dict[str, str] = {row.name: row.own for row in FUNCTIONS if row.own}
@@ -139,7 +139,8 @@ def operators() -> dict[str, list[Way]]:
             ways[name].append(Way(f"F.{name}(inplace=True)", _written(function), in_place=True))
     for name in alpha.__all__:
         value = getattr(alpha, name)
-        if inspect.isfunction(value) and takes_tensor(value) and name not in OWN_FUNCTIONS:
+        same = value is getattr(F, name, None)
+        if inspect.isfunction(value) and takes_tensor(value) and name not in OWN_FUNCTIONS and not same:
             ways[name].append(Way(f"alpha.{name}", value))
     for name, value in vars(Tensor).items():
         if not inspect.isfunction(value) or name in OWN_METHODS:

@@ -9,12 +9,11 @@ import numpy as np
 from argument_table import Row, changes, refused
 
 import alpha.nn.functional as F
-from alpha import Tensor
 from rows.arrays import IMAGE, LABELS, MATRIX, normal
 from rows.kinds import FunctionRow, NotedStatistics
 
 
-def function(target: Callable[..., Tensor], usual: dict[str, Any], /, **arguments: Row) -> FunctionRow:
+def function(target: Callable[..., Any], usual: dict[str, Any], /, **arguments: Row) -> FunctionRow:
     return FunctionRow(target, usual, arguments)
 
 
@@ -24,6 +23,8 @@ POOL_ROWS = {
     "stride": changes((2, 1)),
     "padding": changes((0, 1)),
 }
+MORE = changes(MATRIX + 1)
+LONE = normal(1, 5, 1)
 FUNCTIONS = [
     function(
         F.conv2d,
@@ -101,6 +102,38 @@ FUNCTIONS = [
     function(F.flatten, {"x": IMAGE}, x=changes(IMAGE + 1), start_dim=changes(1), end_dim=changes(2)),
     function(F.reshape, {"x": MATRIX, "shape": (30,)}, x=changes(MATRIX + 1), shape=changes((5, 6))),
     function(F.transpose, {"x": MATRIX, "dim0": 0, "dim1": 0}, x=changes(MATRIX + 1), dim0=changes(1), dim1=changes(1)),
+    function(F.swapaxes, {"x": MATRIX, "axis0": 0, "axis1": 0}, x=MORE, axis0=changes(1), axis1=changes(1)),
+    function(F.permute, {"x": IMAGE, "dims": (0, 3, 1, 2)}, x=changes(IMAGE + 1), dims=changes((3, 2, 1, 0))),
+    function(
+        F.movedim,
+        {"x": IMAGE, "source": 1, "destination": 3},
+        x=changes(IMAGE + 1),
+        source=changes(0),
+        destination=changes(2),
+    ),
+    function(F.squeeze, {"x": LONE}, x=changes(LONE + 1), dim=changes(0)),
+    function(F.unsqueeze, {"x": MATRIX, "dim": 0}, x=MORE, dim=changes(2)),
+    function(F.tile, {"x": MATRIX, "dims": (2,)}, x=MORE, dims=changes((3, 1))),
+    function(F.flip, {"x": MATRIX, "dims": 0}, x=MORE, dims=changes((0, 1))),
+    function(F.roll, {"x": MATRIX, "shifts": 1}, x=MORE, shifts=changes(2), dims=changes(1)),
+    function(F.rot90, {"x": MATRIX}, x=MORE, k=changes(2), dims=changes((1, 0))),
+    function(F.cat, {"tensors": [MATRIX, MATRIX]}, tensors=changes([MATRIX, MATRIX + 1]), dim=changes(1)),
+    function(F.stack, {"tensors": [MATRIX, MATRIX]}, tensors=changes([MATRIX, MATRIX + 1]), dim=changes(1)),
+    function(
+        F.split,
+        {"x": MATRIX, "split_size_or_sections": 2},
+        x=MORE,
+        split_size_or_sections=changes((2, 4)),
+        dim=changes(1),
+    ),
+    function(F.chunk, {"x": MATRIX, "chunks": 2}, x=MORE, chunks=changes(3), dim=changes(1)),
+    function(F.unbind, {"x": MATRIX}, x=MORE, dim=changes(1)),
+    FunctionRow(
+        F.pad,
+        {"x": MATRIX, "pad": (1, 2)},
+        {"x": MORE, "pad": changes((2, 1)), "mode": changes("reflect"), "value": changes(2.0)},
+        any_number=True,
+    ),
     FunctionRow(
         F.normalize_pixels,
         {"x": LABELS.astype(np.uint8)},

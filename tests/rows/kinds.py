@@ -10,11 +10,28 @@ from typing import Any
 import numpy as np
 from argument_table import Row, changes
 
+import alpha.nn.functional as F
 from alpha import Tensor, nn
 from alpha.ops.channel_statistics import ChannelStatistics
 from rows.arrays import IMAGE
 
 Settings = dict[str, Any]
+
+
+def each(function: Callable[[Any], Any], value: Any) -> Any:
+    """The value of `function` for an array, or for each array of a list; anything else as it is."""
+    if isinstance(value, list) and value and all(isinstance(part, np.ndarray) for part in value):
+        return [function(part) for part in value]
+    return function(value) if isinstance(value, np.ndarray) else value
+
+
+def joined(result: Any) -> Tensor:
+    """A result as one tensor: of several, number i times i, one after the other."""
+    if isinstance(result, Tensor):
+        return result
+    return F.cat([part.astype("float32").reshape(part.size) * (i + 1) for i, part in enumerate(result)])
+
+
 Shapes = Sequence[tuple[Settings, tuple[int, ...]]]
 
 
@@ -37,13 +54,13 @@ class FunctionRow:
     """A function of alpha.nn.functional.
 
     Attributes:
-        usual: the arguments of a call; an array stands for a tensor.
+        usual: the arguments of a call; an array stands for a tensor, also in a list.
         arguments: for each argument another value, and what it changes.
         any_number: the function takes numbers that are not finite, as PyTorch's does.
         own: why PyTorch has none of this name, if so.
     """
 
-    function: Callable[..., Tensor]
+    function: Callable[..., Any]
     usual: Mapping[str, Any]
     arguments: Mapping[str, Row]
     any_number: bool = False
@@ -63,6 +80,11 @@ class FunctionRow:
             for name, annotation in annotations.items()
             if "Tensor" in str(annotation) and isinstance(given.get(name), np.ndarray)
         }
+
+    @property
+    def lists(self) -> dict[str, list[np.ndarray]]:
+        """The arguments that are lists of arrays."""
+        return {name: value for name, value in self.usual.items() if isinstance(value, list)}
 
 
 @dataclass(frozen=True)

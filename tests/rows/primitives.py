@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import alpha
 from alpha.primitive import Primitive
 from alpha.runtime.recording import StepValue
 from rows.every import FUNCTIONS
-from rows.kinds import FunctionRow
+from rows.kinds import FunctionRow, each, joined
 from rows.optimizers import OPTIMIZERS, OptimizerRow
 
 Case = tuple[Any, ...]  # the arguments, and after them a dict of the keywords if there are any
@@ -47,7 +48,8 @@ def of_rows() -> dict[str, list[Case]]:
     """
     found: dict[str, list[Case]] = defaultdict(list)
     for function in FUNCTIONS:
-        with _recorded(found, length=max(array.size for array in function.tensors.values())):
+        arrays = [*function.tensors.values(), *itertools.chain(*function.lists.values())]
+        with _recorded(found, length=max(array.size for array in arrays)):
             _call(function)
     for optimizer in OPTIMIZERS:
         for settings in optimizer.settings:
@@ -85,7 +87,8 @@ def _call(row: FunctionRow) -> None:
         name: alpha.tensor(value, requires_grad=value.dtype.kind == "f" and not name.startswith("running"))
         for name, value in row.tensors.items()
     }
-    y = row.function(**{**row.usual, **given})
+    lists = {name: each(alpha.tensor, value) for name, value in row.usual.items() if isinstance(value, list)}
+    y = joined(row.function(**{**row.usual, **lists, **given}))
     if y.requires_grad:
         y.backward(alpha.tensor(np.ones(y.shape, y.dtype)))
 

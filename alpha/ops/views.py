@@ -1,0 +1,243 @@
+"""Boxes of elements in an array, and their copies: what slices, permutations, joins and padding are made of.
+
+Arrays are contiguous, so a `View` is no array. It says where the elements of a box lie in one, with any strides. Two
+primitives copy such boxes: `read_view` into a new array, `write_view` into an existing one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from alpha.errors import ShapeError
+from alpha.ops.dtypes import BLOCK
+from alpha.ops.plan import KernelLaunch, Named, Plan
+from alpha.primitive import Array, primitive
+from alpha.runtime import workers
+from alpha.runtime.cpu import empty as cpu_empty
+
+Shape = tuple[int, ...]
+
+MAX_AXES = 8  # of cuda/layout/axes.cuh, once neighbouring axes are merged
+WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long", 16: "uint4"}
+STEPS = 4  # words per thread of copy_view.cu
+LEAST_TILE = 8  # a shorter axis leaves most threads of a tile of permute.cu idle
+
+
+class View(NamedTuple):
+    """A box of elements of an array: element (i0, i1, ..) is number offset + i0 strides[0] + i1 strides[1] + .."""
+
+    shape: Shape
+    strides: Shape
+    offset: int = 0
+
+    @classmethod
+    def whole(cls, shape: Shape) -> View:
+        """All elements of an array of that shape."""
+        strides, step = [], 1
+        for length in reversed(shape):
+            strides.append(step)
+            step *= length
+        return cls(shape, tuple(reversed(strides)))
+
+    @property
+    def size(self) -> int:
+        """Elements of the box."""
+        return math.prod(self.shape)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True if the elements are neighbours in memory, in C order."""
+        step = 1
+        for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if length != 1 and stride != step:
+                return self.size == 0
+            step *= length
+        return True
+
+    def permuted(self, order: Shape) -> View:
+        """The axes in another order."""
+        return View(tuple([self.shape[i] for i in order]), tuple([self.strides[i] for i in order]), self.offset)
+
+    def sliced(self, axis: int, start: int, length: int, step: int = 1) -> View:
+        """Elements start, start + step, .. of an axis, `length` of them; the step may be negative."""
+        shape, strides = list(self.shape), list(self.strides)
+        offset = self.offset + (start * strides[axis] if length else 0)
+        shape[axis], strides[axis] = length, strides[axis] * step
+        return View(tuple(shape), tuple(strides), offset)
+
+    def dropped(self, axis: int, position: int) -> View:
+        """The elements at one position of an axis, without this axis."""
+        offset = self.offset + position * self.strides[axis]
+        return View(self.shape[:axis] + self.shape[axis + 1 :], self.strides[:axis] + self.strides[axis + 1 :], offset)
+
+    def inserted(self, axis: int, length: int = 1) -> View:
+        """A new axis, along which the elements repeat."""
+        shape, strides = self.shape, self.strides
+        return View((*shape[:axis], length, *shape[axis:]), (*strides[:axis], 0, *strides[axis:]), self.offset)
+
+    def flipped(self, axis: int) -> View:
+        """An axis from its end to its beginning."""
+        return self.sliced(axis, self.shape[axis] - 1, self.shape[axis], -1)
+
+    def broadcast(self, shape: Shape) -> View:
+        """The box repeated along axes of length 1 and along new leading axes; the shapes must fit."""
+        lead = len(shape) - len(self.shape)
+        own = (1,) * lead + self.shape
+        strides = (0,) * lead + self.strides
+        repeats = [0 if n == 1 and length != 1 else s for n, s, length in zip(own, strides, shape, strict=True)]
+        return View(shape, tuple(repeats), self.offset)
+
+
+@primitive
+def read_view(X: Array, view: View) -> Array:
+    """Y = the box of X that the view names   X (...) -> Y view.shape"""
+
+
+@primitive
+def write_view(Y: Array, view: View, X: Array, source: View) -> None:
+    """The box `view` of Y becomes the box `source` of X, in place   Y (...), X (...) of one dtype
+
+    The boxes have one shape, the elements of `view` are distinct, and X is other memory than Y.
+    """
+
+
+# -- cpu --------------------------------------------------------------------------------------------
+
+
+@read_view.impl("cpu")
+def _(X: Array, view: View) -> Array:
+    Y = cpu_empty(view.shape, X.dtype)
+    _copy_cpu(Y, X, view)
+    return Y
+
+
+@write_view.impl("cpu")
+def _(Y: Array, view: View, X: Array, source: View) -> None:
+    if view.size:
+        _copy_cpu(_strided(Y, view), X, source)
+
+
+def _copy_cpu(target: Array, X: Array, view: View) -> None:
+    if not view.size:
+        return
+    source = _strided(X, view)
+    if not view.shape or target.nbytes <= workers.CHUNK_BYTES:
+        target[...] = source
+        return
+
+    def chunk(start: int, stop: int) -> None:
+        target[start:stop] = source[start:stop]
+
+    workers.parallel_for(len(target), max(1, workers.CHUNK_BYTES * len(target) // target.nbytes), chunk)
+
+
+def _strided(X: Array, view: View) -> Array:
+    strides = [stride * X.itemsize for stride in view.strides]
+    return np.lib.stride_tricks.as_strided(X.reshape(-1)[view.offset :], view.shape, strides)
+
+
+# -- cuda -------------------------------------------------------------------------------------------
+
+
+@read_view.impl("cuda")
+def _(X: Array, view: View) -> Array:
+    Y = X.device.empty(view.shape, X.dtype)
+    _copy_cuda(Y, View.whole(view.shape), X, view)
+    return Y
+
+
+@write_view.impl("cuda")
+def _(Y: Array, view: View, X: Array, source: View) -> None:
+    _copy_cuda(Y, view, X, source)
+
+
+def _copy_cuda(Y: Array, target: View, X: Array, source: View) -> None:
+    if target.size:
+        aligned = math.gcd(16, Y.address, X.address)
+        _plan_copy(target, source, X.dtype.itemsize, aligned).launch(X.device, {"Y": Y, "X": X})
+
+
+_AXES = np.dtype(
+    [
+        *((name, np.int64, MAX_AXES) for name in ("length", "x", "y")),
+        *((name, np.int64) for name in ("x_base", "y_base")),
+        *((name, np.int32) for name in ("count", "tiled")),
+    ],
+    align=True,
+)
+Axis = tuple[int, int, int]  # length, stride in X, stride in Y
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_copy(target: View, source: View, itemsize: int, aligned: int) -> Plan:
+    """The copy of a box; `aligned`: bytes that divide both addresses, at most 16."""
+    axes = merged_axes(target, source)
+    bases = source.offset, target.offset
+    tiled = _tiled_axis(axes)
+    word = itemsize if tiled is not None else _word_bytes(axes, bases, itemsize, aligned)
+    pack = word // itemsize
+    if pack > 1:
+        axes = [(n, x // pack, y // pack) for n, x, y in axes[:-1]] + [(axes[-1][0] // pack, 1, 1)]
+    table = np.zeros((), _AXES)
+    for name, values in zip(("length", "x", "y"), zip(*axes, strict=True), strict=True):
+        table[name][: len(axes)] = values
+    table["x_base"], table["y_base"] = (base // pack for base in bases)
+    table["count"], table["tiled"] = len(axes), tiled or 0
+    arrays = Named("Y"), Named("X")
+    if tiled is not None:
+        M, N = axes[tiled][0], axes[-1][0]
+        blocks = -(-M // 32) * -(-N // 32) * (target.size // (M * N))
+        launch = KernelLaunch(
+            "layout/permute.cu", "permute", blocks, (32, 8), (*arrays, table[()]), {"WORD": WORDS[word]}
+        )
+    else:
+        words = target.size // pack
+        index = "unsigned" if words < 2**31 else "unsigned long long"
+        launch = KernelLaunch(
+            "layout/copy_view.cu",
+            "copy_view",
+            -(-words // (BLOCK * STEPS)),
+            BLOCK,
+            (*arrays, np.int64(words), table[()]),
+            {"WORD": WORDS[word], "STEPS": STEPS, "INDEX": index},
+        )
+    return Plan("copy of a view", (launch,), {})
+
+
+def merged_axes(target: View, source: View) -> list[Axis]:
+    """The axes of a copy: neighbours that are one axis in both arrays are merged, and those of length 1 are left out.
+
+    Raises:
+        ShapeError: more than `MAX_AXES` are left.
+    """
+    axes: list[Axis] = []  # innermost first
+    for n, x, y in zip(*(reversed(part) for part in (target.shape, source.strides, target.strides)), strict=True):
+        if n == 1:
+            continue
+        if axes and (x, y) == (axes[-1][0] * axes[-1][1], axes[-1][0] * axes[-1][2]):
+            axes[-1] = (axes[-1][0] * n, axes[-1][1], axes[-1][2])
+        else:
+            axes.append((n, x, y))
+    if len(axes) > MAX_AXES:
+        raise ShapeError(f"a box of {len(axes)} axes with strides of their own {target.shape}; at most {MAX_AXES}")
+    return axes[::-1] or [(1, 1, 1)]
+
+
+def _word_bytes(axes: list[Axis], bases: tuple[int, int], itemsize: int, aligned: int) -> int:
+    """Bytes of the widest word, at most 16, that holds neighbours along the last axis and is aligned everywhere."""
+    if axes[-1][1:] != (1, 1):
+        return itemsize
+    distances = [axes[-1][0], *bases, *(stride for _, *strides in axes[:-1] for stride in strides)]
+    return max(itemsize, math.gcd(aligned, *(distance * itemsize for distance in distances)))
+
+
+def _tiled_axis(axes: list[Axis]) -> int | None:
+    """The axis along which X is contiguous, if it is another one than that of Y and tiles of both pay."""
+    *others, (length, x, y) = axes
+    if y != 1 or x in (0, 1) or length < LEAST_TILE:
+        return None
+    return next((i for i, (n, step, _) in enumerate(others) if step == 1 and n >= LEAST_TILE), None)
