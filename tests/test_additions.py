@@ -46,7 +46,9 @@ __all__ += ["Switch", "switch"]
 """
 
 
-@pytest.mark.parametrize("room", [*ROOMS, alpha.ops.conv2d, alpha.module, alpha.state_dict], ids=lambda r: r.__name__)
+@pytest.mark.parametrize(
+    "room", [*ROOMS, alpha.ops.convolution, alpha.module, alpha.state_dict], ids=lambda r: r.__name__
+)
 def test_what_a_room_exports_is_offered(room: ModuleType) -> None:
     package = {"ops": F, "optim": optim}.get(room.__name__.split(".")[1], nn)
     for name in getattr(room, "__all__", ()):

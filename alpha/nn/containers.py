@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, overload
 
 from alpha.module import Module
-from alpha.nn.layers import BatchNorm2d, Conv2d, conv_batch_norm
+from alpha.nn.convolution import Conv2d
+from alpha.nn.layers import BatchNorm2d, conv_batch_norm
 
 __all__ = ["ModuleList", "Sequential"]
 

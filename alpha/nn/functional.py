@@ -12,7 +12,7 @@ from alpha.ops.adaptive_pool2d import *
 from alpha.ops.arithmetic import *
 from alpha.ops.axes import *
 from alpha.ops.batchnorm import *
-from alpha.ops.conv2d import *
+from alpha.ops.convolution import *
 from alpha.ops.dropout import *
 from alpha.ops.joining import *
 from alpha.ops.layout import *

@@ -1,166 +1,18 @@
-"""Layers under PyTorch's names; images are NHWC, filters (OC, FH, FW, IC). Pools are in `pooling.py`."""
+"""Layers under PyTorch's names; images are NHWC. Convolutions are in `convolution.py`, pools in `pooling.py`."""
 
 from __future__ import annotations
 
 from alpha.module import Buffer, Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
+from alpha.nn.convolution import Conv2d
 from alpha.ops.batchnorm import check_eps
 from alpha.ops.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d import check_slope
 from alpha.ops.dropout import check_probability
-from alpha.ops.options import Pair, integer, only_offered, pair, real
+from alpha.ops.options import integer, only_offered, real
 from alpha.tensor import Tensor
 
-__all__ = ["BatchNorm2d", "Conv2d", "ConvTranspose2d", "Dropout", "Flatten", "Linear", "conv_batch_norm"]
-
-
-class _Convolution(Module):
-    """What both convolutions share: the checks of their arguments, and `bias`.
-
-    Attributes:
-        bias: (out_channels,) or None.
-    """
-
-    weight: Parameter
-    bias: Parameter | None
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Pair,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
-        groups: int,
-        padding_mode: str,
-        negative_slope: float,
-    ) -> None:
-        layer = type(self).__name__
-        only_offered(layer, dilation=(dilation, 1), groups=(groups, 1), padding_mode=(padding_mode, "zeros"))
-        self.in_channels = integer(layer, "in_channels", in_channels, least=1)
-        self.out_channels = integer(layer, "out_channels", out_channels, least=1)
-        self.kernel_size = pair(layer, "kernel_size", kernel_size, least=1)
-        self.stride = pair(layer, "stride", stride, least=1)
-        self.padding = pair(layer, "padding", padding, least=0)
-        check_slope(layer, negative_slope)
-        self.negative_slope = negative_slope
-
-    def _draw(self, weight: tuple[int, ...], bias: bool) -> None:
-        """Draw the parameters; a fan counts the taps of one output channel of a convolution."""
-        self.weight = Parameter(init.kaiming_uniform(weight))
-        self.bias = None
-        if bias:
-            self.bias = Parameter(init.bias_uniform((self.out_channels,), init.fans(weight)[0]))
-
-    def extra_repr(self) -> str:
-        parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
-        parts += [f"padding={self.padding}", *self._own_repr(), f"bias={self.bias is not None}"]
-        if self.negative_slope != 1:
-            parts.append(f"negative_slope={self.negative_slope}")
-        return ", ".join(parts)
-
-    def _own_repr(self) -> list[str]:
-        return []
-
-
-class Conv2d(_Convolution):
-    """2-D convolution   (N, IH, IW, in_channels) -> (N, OH, OW, out_channels)
-
-    Args:
-        kernel_size, stride, padding: a number, or a pair (height, width).
-        dilation, groups, padding_mode: only 1, 1 and "zeros" are offered.
-        bias: add a number to each output channel.
-        negative_slope: the slope of a leaky ReLU that is computed with the convolution: 0 is ReLU, 1 (the default)
-            means no leaky ReLU.
-
-    Attributes:
-        weight: (out_channels, FH, FW, in_channels), kaiming uniform.
-        bias: (out_channels,) or None.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Pair,
-        stride: Pair = 1,
-        padding: Pair = 0,
-        dilation: Pair = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        *,
-        negative_slope: float = 1.0,
-    ) -> None:
-        super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode, negative_slope
-        )
-        self._draw((self.out_channels, *self.kernel_size, self.in_channels), bias)
-
-    def forward(self, x: Tensor, statistics: ChannelStatistics | None = None) -> Tensor:
-        """`statistics`: see `conv_batch_norm`."""
-        return F.conv2d(
-            x,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            negative_slope=self.negative_slope,
-            statistics=statistics,
-        )
-
-
-class ConvTranspose2d(_Convolution):
-    """Transposed 2-D convolution   (N, IH, IW, in_channels) -> (N, OH, OW, out_channels)
-
-    OH = (IH - 1) sh - 2 ph + FH + output_padding, OW likewise.
-
-    Args:
-        kernel_size, stride, padding, output_padding: a number, or a pair (height, width).
-        groups, dilation, padding_mode: only 1, 1 and "zeros" are offered.
-        bias, negative_slope: as for `Conv2d`.
-
-    Attributes:
-        weight: (in_channels, FH, FW, out_channels), kaiming uniform.
-        bias: (out_channels,) or None.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Pair,
-        stride: Pair = 1,
-        padding: Pair = 0,
-        output_padding: Pair = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Pair = 1,
-        padding_mode: str = "zeros",
-        *,
-        negative_slope: float = 1.0,
-    ) -> None:
-        super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode, negative_slope
-        )
-        self.output_padding = pair("ConvTranspose2d", "output_padding", output_padding, least=0)
-        self._draw((self.in_channels, *self.kernel_size, self.out_channels), bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.conv_transpose2d(
-            x,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.output_padding,
-            negative_slope=self.negative_slope,
-        )
-
-    def _own_repr(self) -> list[str]:
-        return [f"output_padding={self.output_padding}"] if self.output_padding != (0, 0) else []
+__all__ = ["BatchNorm2d", "Dropout", "Flatten", "Linear", "conv_batch_norm"]
 
 
 class Linear(Module):

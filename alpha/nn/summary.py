@@ -15,6 +15,8 @@ from alpha.module import Module
 from alpha.numerics import computed_precision, get_precision
 from alpha.ops.conv2d import ConvTranspose2d
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.convolution import ConvTranspose
+from alpha.ops.convolution.axes import ConvAxes
 from alpha.ops.matmul import Linear, Matmul
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -178,11 +180,11 @@ class _Ledger:
 def _work(node: Function) -> Cost:
     """Operations of a convolution or a matrix product, from its shapes."""
     shape = getattr(node, "s", None)
-    if isinstance(shape, ConvShape):
-        s, with_zeros = shape, shape.flops
-        if isinstance(node, ConvTranspose2d):
-            with_zeros = 2 * s.N * s.IH * s.IW * s.IC * s.FH * s.FW * s.OC
-        return Cost(s.flops, with_zeros, s.useful * s.flops)
+    if isinstance(shape, (ConvShape, ConvAxes)):
+        with_zeros = shape.flops
+        if isinstance(node, (ConvTranspose2d, ConvTranspose)):  # of a convolution of its result, with zeros in between
+            with_zeros = shape.flops * math.prod(shape.X[:-1]) // math.prod(shape.Y[:-1])
+        return Cost(shape.flops, with_zeros, shape.useful * shape.flops)
     if isinstance(node, Linear):
         X, W = node.saved
         return Cost(2 * X.size * W.shape[0])

@@ -12,6 +12,7 @@ from alpha.tensor import Tensor
 _INTEGERS = tuple(np.dtype(code).type for code in np.typecodes["AllInteger"])
 
 Pair = int | tuple[int, int]
+Lengths = int | tuple[int, ...]  # one number for every axis, or a number for each
 
 
 def integer(operator: str, name: str, value: Any, least: int | None = None) -> int:
@@ -43,6 +44,22 @@ def pair(operator: str, name: str, value: Pair, least: int | None = None) -> tup
         raise TypeError(f"{operator}: {name}={value!r} is neither an integer nor a pair (height, width) of integers")
     both = integer(operator, name, value, least)
     return both, both
+
+
+def lengths(operator: str, name: str, value: Lengths, rank: int, least: int | None = None) -> tuple[int, ...]:
+    """Returns an integer, or a number for each of `rank` axes, as a tuple.
+
+    Raises:
+        TypeError: the value is neither.
+        ValueError: there are more or fewer numbers than axes, or one of them is below `least`.
+    """
+    if rank == 2:
+        return pair(operator, name, value, least)  # type: ignore[arg-type]
+    if isinstance(value, (tuple, list)) or (isinstance(value, np.ndarray) and value.ndim == 1):
+        if len(value) != rank:
+            raise ValueError(f"{operator}: {name}={value!r} is neither an integer nor {rank} of them")
+        return tuple(integer(operator, name, each, least) for each in value)
+    return (integer(operator, name, value, least),) * rank
 
 
 def real(operator: str, name: str, value: Any) -> float:

@@ -19,14 +19,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha.errors import DeviceError
-from alpha.ops.kernel_launch import Dim, KernelLaunch, Named, PreparedLaunch, Table, TensorMaps, Value
+from alpha.ops.kernel_launch import Dim as Dim
+from alpha.ops.kernel_launch import KernelLaunch as KernelLaunch
+from alpha.ops.kernel_launch import Named as Named
+from alpha.ops.kernel_launch import PreparedLaunch
+from alpha.ops.kernel_launch import Table as Table
+from alpha.ops.kernel_launch import TensorMaps as TensorMaps
+from alpha.ops.kernel_launch import Value as Value
 from alpha.primitive import Array
 from alpha.runtime import recording
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
-
-__all__ = ["Buffer", "Dim", "KernelLaunch", "Named", "Plan", "Table", "TensorMaps", "Value"]
 
 
 @dataclass(frozen=True)

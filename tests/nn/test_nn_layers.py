@@ -59,7 +59,7 @@ def test_arguments_that_are_refused(make, message: str) -> None:
 
 
 def test_inputs_that_are_refused() -> None:
-    with pytest.raises(ShapeError, match="conv2d: X has IC=3 channels but W expects 4"):
+    with pytest.raises(ShapeError, match="conv2d: x has 3 channels but weight expects 4"):
         nn.Conv2d(4, 8, 3)(alpha.tensor(X))
     with pytest.raises(ShapeError, match="linear: x has 3 features but weight expects 4"):
         nn.Linear(4, 8)(alpha.tensor(X))

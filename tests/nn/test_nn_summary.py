@@ -128,7 +128,7 @@ def test_the_module_is_left_as_it_was() -> None:
         if shape[3] == 3:
             net.summary(shape)
         else:
-            with pytest.raises(ShapeError, match="IC=5 channels"):
+            with pytest.raises(ShapeError, match="x has 5 channels"):
                 net.summary(shape)
         assert net.training
         assert net.conv.training

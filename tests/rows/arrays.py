@@ -14,3 +14,5 @@ def normal(*shape: int) -> np.ndarray:
 IMAGE = normal(2, 7, 5, 3) + 0.5
 MATRIX = normal(6, 5)
 LABELS = np.array([0, 1, 2, 3, 4, 0])
+SEQUENCE = normal(2, 9, 3) + 0.5
+VOLUME = normal(2, 5, 4, 3, 3) + 0.5

@@ -9,7 +9,7 @@ import numpy as np
 from argument_table import Row, changes, refused
 
 import alpha.nn.functional as F
-from rows.arrays import IMAGE, LABELS, MATRIX, normal
+from rows.arrays import IMAGE, LABELS, MATRIX, SEQUENCE, VOLUME, normal
 from rows.kinds import FunctionRow, NotedStatistics
 
 
@@ -25,32 +25,44 @@ POOL_ROWS = {
 }
 MORE = changes(MATRIX + 1)
 LONE = normal(1, 5, 1)
+CONVOLUTIONS = ((1, F.conv1d, SEQUENCE, (3,)), (2, F.conv2d, IMAGE, (3, 3)), (3, F.conv3d, VOLUME, (3, 2, 2)))
+TRANSPOSED = (
+    (1, F.conv_transpose1d, SEQUENCE, (3,)),
+    (2, F.conv_transpose2d, IMAGE, (3, 3)),
+    (3, F.conv_transpose3d, VOLUME, (3, 2, 2)),
+)
 FUNCTIONS = [
-    function(
-        F.conv2d,
-        {"x": IMAGE, "weight": normal(4, 3, 3, 3)},
-        x=changes(IMAGE + 1),
-        weight=changes(normal(4, 3, 3, 3)),
-        bias=changes(normal(4)),
-        stride=changes((1, 2)),
-        padding=changes((0, 1)),
-        dilation=refused((2, 1)),
-        groups=refused(2),
-        negative_slope=changes(0.25),
-        statistics=changes(NotedStatistics(), "statistics"),
+    *(
+        function(
+            convolution,
+            {"x": x, "weight": normal(4, *filters, 3)},
+            x=changes(x + 1),
+            weight=changes(normal(4, *filters, 3)),
+            bias=changes(normal(4)),
+            stride=changes((2, 1, 1)[:rank]),
+            padding=changes((1, 0, 0)[:rank]),
+            dilation=changes((2, 1, 1)[:rank]),
+            groups=changes(2, "error"),
+            negative_slope=changes(0.25),
+            **({"statistics": changes(NotedStatistics(), "statistics")} if rank == 2 else {}),
+        )
+        for rank, convolution, x, filters in CONVOLUTIONS
     ),
-    function(
-        F.conv_transpose2d,
-        {"x": IMAGE, "weight": normal(3, 3, 3, 4)},
-        x=changes(IMAGE + 1),
-        weight=changes(normal(3, 3, 3, 4)),
-        bias=changes(normal(4)),
-        stride=changes((1, 2)),
-        padding=changes((0, 1)),
-        output_padding=changes((0, 1), stride=2),
-        groups=refused(3),
-        dilation=refused(2),
-        negative_slope=changes(0.25),
+    *(
+        function(
+            convolution,
+            {"x": x, "weight": normal(3, *filters, 4)},
+            x=changes(x + 1),
+            weight=changes(normal(3, *filters, 4)),
+            bias=changes(normal(4)),
+            stride=changes((2, 1, 1)[:rank]),
+            padding=changes((1, 0, 0)[:rank]),
+            output_padding=changes((1, 0, 0)[:rank], stride=2),
+            groups=changes(2, "error"),
+            dilation=changes((2, 1, 1)[:rank]),
+            negative_slope=changes(0.25),
+        )
+        for rank, convolution, x, filters in TRANSPOSED
     ),
     function(
         F.max_pool2d,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from argument_table import Row, changes, refused
 
 from alpha import nn
-from rows.arrays import IMAGE
+from rows.arrays import IMAGE, SEQUENCE, VOLUME
 from rows.kinds import LayerRow, Shapes
 
 
@@ -20,44 +21,90 @@ def layer(
 
 
 CONV = {"in_channels": 3, "out_channels": 4, "kernel_size": 3}
-CONV_ROWS = {
-    "in_channels": changes(2, "error"),
-    "out_channels": changes(5),
-    "kernel_size": changes((2, 3)),
-    "stride": changes((1, 2)),
-    "padding": changes((0, 1)),
-}
+FLAT = {**CONV, "kernel_size": (3, 2, 2)}  # of a small volume
+
+
+def convolution(
+    kind: type[nn.Module], inputs: np.ndarray, usual: dict[str, Any], shapes: Shapes, **own: Row
+) -> LayerRow:
+    """The row of a convolution of as many axes as `inputs` has between images and channels."""
+    rank = inputs.ndim - 2
+    rows = {
+        "in_channels": changes(2, "error"),
+        "out_channels": changes(5),
+        "kernel_size": changes((2, 3, 1)[:rank]),
+        "stride": changes((2, 1, 1)[:rank]),
+        "padding": changes((1, 0, 0)[:rank]),
+        "dilation": changes((2, 1, 1)[:rank]),
+        "groups": changes(3, out_channels=6),
+        "bias": changes(False),
+        "negative_slope": changes(0.25),
+    }
+    rows |= own
+    order = list(inspect.signature(kind).parameters)
+    return layer(kind, [inputs], usual, shapes, **{name: rows[name] for name in sorted(rows, key=order.index)})
+
+
 LAYERS = [
-    layer(
+    convolution(
+        nn.Conv1d,
+        SEQUENCE,
+        CONV,
+        [(CONV, (2, 7, 4)), ({**CONV, "padding": "same", "dilation": 3}, (2, 9, 4))],
+        padding_mode=changes("reflect", padding=1),
+    ),
+    convolution(
         nn.Conv2d,
-        [IMAGE],
+        IMAGE,
         CONV,
         [
             (CONV, (2, 5, 3, 4)),
             ({**CONV, "kernel_size": (3, 2), "stride": (2, 1), "padding": (1, 0), "bias": False}, (2, 4, 4, 4)),
+            ({**CONV, "kernel_size": (4, 2), "padding": "same", "dilation": (1, 3)}, (2, 7, 5, 4)),
+            ({**CONV, "out_channels": 6, "groups": 3, "padding": "valid"}, (2, 5, 3, 6)),
+            ({**CONV, "padding": (2, 1), "padding_mode": "circular"}, (2, 9, 5, 4)),
+            ({**CONV, "kernel_size": (4, 2), "padding": "same", "padding_mode": "replicate"}, (2, 7, 5, 4)),
         ],
-        **CONV_ROWS,
-        dilation=refused(2),
-        groups=refused(3),
-        bias=changes(False),
-        padding_mode=refused("reflect"),
-        negative_slope=changes(0.25),
+        padding_mode=changes("reflect", padding=1),
     ),
-    layer(
+    convolution(
+        nn.Conv3d,
+        VOLUME,
+        FLAT,
+        [
+            (FLAT, (2, 3, 3, 2, 4)),
+            ({**FLAT, "stride": (2, 1, 1), "padding": 1, "dilation": (2, 1, 1)}, (2, 2, 5, 4, 4)),
+            ({**FLAT, "padding": (2, 1, 0), "padding_mode": "replicate"}, (2, 7, 5, 2, 4)),
+        ],
+        padding_mode=changes("circular", padding=1),
+    ),
+    convolution(
+        nn.ConvTranspose1d,
+        SEQUENCE,
+        CONV,
+        [({**CONV, "stride": 2, "padding": 1, "output_padding": 1}, (2, 18, 4))],
+        output_padding=changes(1, stride=2),
+        padding_mode=refused("circular"),
+    ),
+    convolution(
         nn.ConvTranspose2d,
-        [IMAGE],
+        IMAGE,
         CONV,
         [
             ({**CONV, "kernel_size": 4, "stride": 2, "padding": 1}, (2, 14, 10, 4)),
             ({**CONV, "stride": 2, "padding": 1, "output_padding": 1}, (2, 14, 10, 4)),
+            ({**CONV, "out_channels": 6, "groups": 3, "dilation": (2, 1), "output_padding": (1, 0)}, (2, 12, 7, 6)),
         ],
-        **CONV_ROWS,
         output_padding=changes((0, 1), stride=2),
-        groups=refused(3),
-        bias=changes(False),
-        dilation=refused((1, 2)),
         padding_mode=refused("circular"),
-        negative_slope=changes(0.25),
+    ),
+    convolution(
+        nn.ConvTranspose3d,
+        VOLUME,
+        FLAT,
+        [({**FLAT, "stride": (2, 1, 2), "output_padding": (1, 0, 1)}, (2, 12, 5, 7, 4))],
+        output_padding=changes((0, 0, 1), stride=2),
+        padding_mode=refused("circular"),
     ),
     layer(
         nn.Linear,

@@ -1,4 +1,4 @@
-"""2-D convolution and transposed convolution on NHWC arrays, by the C-K-S algorithms.
+"""The 2-D convolution operators on NHWC arrays, by the C-K-S algorithms; their functions are in ops/convolution.
 
 Three operators (paper, equations 1-3), each with its kernel configurations in `table.py`:
 
@@ -17,24 +17,18 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd import Function
-from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, get_precision
 from alpha.ops.activation import leaky_relu_backward
-from alpha.ops.arguments import check_arguments
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.magnitudes import Magnitudes
 from alpha.ops.conv2d.plan import compute, prepare
 from alpha.ops.conv2d.plan import cuda_target as cuda_target
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
-from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.dtypes import as_dtype, as_float32, cast_operands
-from alpha.ops.options import Pair, only_offered, pair, real
 from alpha.ops.reduce import sum_axis1
 from alpha.primitive import Array, on_every_device
-from alpha.tensor import Tensor
-
-__all__ = ["conv2d", "conv_transpose2d"]
 
 
 @on_every_device
@@ -103,7 +97,7 @@ def _bias_gradient(dY: Array) -> Array:
     return sum_axis1(dY.reshape(1, -1, C)).reshape(C)
 
 
-class _Convolution(Function):
+class Convolution(Function):
     """Y = f(product(X, W) + b), f a leaky ReLU of `negative_slope` (1: none), and the gradients of X, W and b."""
 
     product: Callable[..., Array]
@@ -147,7 +141,7 @@ class _Convolution(Function):
         return as_dtype(rule(*operands, self.s, self.precision), self.dtypes[index])
 
 
-class Conv2d(_Convolution):
+class Conv2d(Convolution):
     """Y = f(X * W + b)   X (N, IH, IW, IC), W (OC, FH, FW, IC), b (OC,) -> Y (N, OH, OW, OC)"""
 
     product = staticmethod(conv2d_forward)
@@ -155,7 +149,7 @@ class Conv2d(_Convolution):
     backward_weight = staticmethod(conv2d_backward_weight)
 
 
-class ConvTranspose2d(_Convolution):
+class ConvTranspose2d(Convolution):
     """The adjoint of Conv2d in X   X (N, OH, OW, OC), W (OC, FH, FW, IC), b (IC,) -> Y (N, IH, IW, IC)
 
     The shape is that of the convolution that it is the adjoint of: its output is our input.
@@ -167,107 +161,3 @@ class ConvTranspose2d(_Convolution):
     @staticmethod
     def backward_weight(X: Array, dY: Array, s: ConvShape, precision: str) -> Array:
         return conv2d_backward_weight(dY, X, s, precision)
-
-
-def check_slope(operator: str, slope: float) -> None:
-    """`ValueError` for a slope that the kernels of a convolution do not compute."""
-    if not 0 <= real(operator, "negative_slope", slope) <= 1:
-        raise ValueError(f"{operator}: negative_slope={slope} is not between 0 and 1")
-
-
-def _check_bias(operator: str, bias: Tensor | None, channels: int) -> None:
-    if bias is not None and bias.shape != (channels,):
-        raise ShapeError(f"{operator}: bias has shape {bias.shape}, ({channels},) is needed")
-
-
-@check_arguments
-def conv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Pair = 1,
-    padding: Pair = 0,
-    dilation: Pair = 1,
-    groups: int = 1,
-    *,
-    negative_slope: float = 1.0,
-    statistics: ChannelStatistics | None = None,
-) -> Tensor:
-    """2-D convolution (cross-correlation), zeros skipped (C-K-S, section IV).
-
-    x (N, IH, IW, IC), weight (OC, FH, FW, IC), bias (OC,) -> (N, OH, OW, OC) with
-    OH = (IH + 2 ph - FH) // sh + 1, OW likewise.
-
-    Args:
-        stride: (sh, sw), or one number for both.
-        padding: (ph, pw) zeros around the image, or one number for both; may exceed the filter.
-        dilation, groups: only 1 is offered.
-        negative_slope: the slope of a leaky ReLU on the result, which the kernel of the convolution computes
-            if it can: 0 is ReLU, 1 (the default) means no leaky ReLU.
-        statistics: an object that gets the mean and variance of each channel of the result, for the `batch_norm` that
-            is given the same object, if the kernel can compute them (alpha/ops/channel_statistics.py).
-
-    Raises:
-        ShapeError: channels differ, or the output would be empty.
-        TypeError: x, weight or bias is not a Tensor of floating numbers, or stride or padding are not integers.
-        ValueError: negative_slope is not between 0 and 1, or dilation or groups is not 1.
-    """
-    only_offered("conv2d", dilation=(dilation, 1), groups=(groups, 1))
-    check_slope("conv2d", negative_slope)
-    sizes = pair("conv2d", "stride", stride), pair("conv2d", "padding", padding)
-    s = conv_shape("conv2d", x.shape, weight.shape, *sizes)
-    _check_bias("conv2d", bias, s.OC)
-    if statistics is not None:
-        statistics.take({})  # what is there may be from an earlier call
-    y = Conv2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope, statistics=statistics)
-    if statistics is not None:
-        statistics.describe(y)
-    return y
-
-
-@check_arguments
-def conv_transpose2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Pair = 1,
-    padding: Pair = 0,
-    output_padding: Pair = 0,
-    groups: int = 1,
-    dilation: Pair = 1,
-    *,
-    negative_slope: float = 1.0,
-) -> Tensor:
-    """Transposed 2-D convolution: the input gradient of `conv2d` as an operator (KS-deconv).
-
-    x (N, IH, IW, IC), weight (IC, FH, FW, OC), bias (OC,) -> (N, OH, OW, OC) with
-    OH = (IH - 1) sh - 2 ph + FH + output_padding, OW likewise.
-
-    Args:
-        stride, padding, output_padding: (height, width), or one number for both.
-        groups, dilation: only 1 is offered.
-        negative_slope: as for `conv2d`.
-
-    Raises:
-        ShapeError: channels differ, output_padding is not below the stride, or the output would be empty.
-        TypeError: x, weight or bias is not a Tensor of floating numbers, or a size is not an integer.
-        ValueError: negative_slope is not between 0 and 1, or dilation or groups is not 1.
-    """
-    name = "conv_transpose2d"
-    only_offered(name, groups=(groups, 1), dilation=(dilation, 1))
-    check_slope(name, negative_slope)
-    (sh, sw), (ph, pw) = pair(name, "stride", stride), pair(name, "padding", padding)
-    oph, opw = pair(name, "output_padding", output_padding)
-    if x.ndim != 4 or weight.ndim != 4 or x.shape[3] != weight.shape[0]:
-        raise ShapeError(
-            f"{name}: x (N, H, W, IC) and weight (IC, FH, FW, OC) are needed  (x {x.shape}, weight {weight.shape})"
-        )
-    if not (0 <= oph < sh and 0 <= opw < sw):
-        raise ShapeError(f"{name}: output_padding ({oph}, {opw}) must be below stride ({sh}, {sw})")
-    N, H, W, _ = x.shape
-    OC, FH, FW = weight.shape[3], weight.shape[1], weight.shape[2]
-    output = (N, (H - 1) * sh - 2 * ph + FH + oph, (W - 1) * sw - 2 * pw + FW + opw, OC)
-    # the convolution whose adjoint this is: its X is our output
-    s = conv_shape(name, output, weight.shape, (sh, sw), (ph, pw), (H, W))
-    _check_bias(name, bias, OC)
-    return ConvTranspose2d.apply(x, weight, bias, shape=s, negative_slope=negative_slope)

@@ -1,0 +1,272 @@
+"""Convolutions of one to three axes with groups and dilation, made of dense 2-D convolutions (ops/conv2d).
+
+Each of the three operators is cut as its algorithm of the paper cuts an axis, so that no zero is multiplied on any:
+
+    groups      some groups at a time, as one convolution whose filters are zero between different groups
+    dilation    by residues, without the gaps of the filter (axes.py)
+    depth       ConvV2: segments of equal trimmed filters; their taps are input channels of a 2-D convolution
+                KS-deconv: segments of equal trimmed split filters; their taps are output channels
+                Sk-dilated: one tap at a time, with the outputs whose tap meets the input
+
+The pieces of an array are copied (ops/views.py), unless a piece is the whole array.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alpha.numerics import FLOAT32
+from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, conv2d_forward
+from alpha.ops.conv2d.shape import ConvShape, segments, split_segments, valid_outputs
+from alpha.ops.convolution.axes import ConvAxes, Phase, phases
+from alpha.ops.elementwise import add
+from alpha.ops.views import View, read_view, write_view
+from alpha.primitive import Array
+from alpha.runtime import get_device
+
+PACKED = 64  # channels at most, of a convolution that computes several groups: tiles have so many anyway
+
+
+class Piece(NamedTuple):
+    """A dense 2-D convolution that is a part of the operator.
+
+    Attributes:
+        shape: the 2-D convolution.
+        X, W, Y: the boxes of the arrays. Those of X and Y have the axes (N, depth, H, W, [taps,] channels); those of W
+            (groups, OC, FH, FW, taps, IC), or of KS-deconv (groups, taps, OC, FH, FW, IC).
+        first_channel: of the results among all channels, for the bias.
+    """
+
+    shape: ConvShape
+    X: View
+    W: View
+    Y: View
+    first_channel: int
+
+
+# -- the pieces of each operator ----------------------------------------------------------------------
+
+
+class _Part(NamedTuple):
+    """Some groups and one phase of each axis: the boxes of X and Y (N, D, H, W, channels), and of W per group."""
+
+    X: View
+    W: View  # (groups, OC of a group, FD, FH, FW, IC of a group)
+    Y: View
+    phases: tuple[Phase, Phase, Phase]
+    group: int  # the first one
+
+
+def _parts(c: ConvAxes) -> Iterator[_Part]:
+    IC, OC = c.IC // c.groups, c.OC // c.groups
+    together = max(1, min(c.groups, PACKED // max(IC, OC)))
+    W = View.whole((c.groups, OC, *c.W[1:]))
+    for group in range(0, c.groups, together):
+        count = min(together, c.groups - group)
+        X = View.whole(c.X).sliced(4, group * IC, count * IC)
+        Y = View.whole(c.Y).sliced(4, group * OC, count * OC)
+        for found in itertools.product(phases(c.axes[0]), phases(c.axes[1]), phases(c.axes[2])):
+            x, y = X, Y
+            for number, phase in enumerate(found, 1):
+                x = x.sliced(number, phase.x_start, phase.axis.I, phase.x_step)
+                y = y.sliced(number, phase.y_start, phase.axis.O, phase.y_step)
+            if x.size:  # otherwise its results are zero
+                yield _Part(x, W.sliced(0, group, count), y, found, group)
+
+
+def _shape_2d(part: _Part, images: int, IC: int, OC: int) -> ConvShape:
+    """The 2-D convolution of height and width."""
+    h, w = part.phases[1].axis, part.phases[2].axis
+    return ConvShape(images, h.I, w.I, IC, OC, h.F, w.F, h.s, w.s, h.p, w.p, h.O, w.O)
+
+
+def _along_depth(box: View, start: int, length: int, step: int, taps: int, tap_step: int) -> View:
+    """The box (N, length, H, W, taps, channels): taps `tap_step` apart, from every `step`-th position on."""
+    N, _, H, W, C = box.shape
+    n, d, h, w, c = box.strides
+    return View((N, length, H, W, taps, C), (n, step * d, h, w, tap_step * d, c), box.offset + start * d)
+
+
+@functools.lru_cache(maxsize=1024)
+def forward_pieces(c: ConvAxes) -> tuple[Piece, ...]:
+    """ConvV2: each piece writes other outputs."""
+    found = []
+    for part in _parts(c):
+        I, F, s, p, _, O = part.phases[0].axis
+        (OC, IC), count = (part.W.shape[1], part.W.shape[-1]), part.W.shape[0]
+        for g in segments(O, I, F, s, p):
+            taps, length = g.f_e - g.f_s, g.stop - g.start
+            if taps == 0:
+                continue
+            X = _along_depth(part.X, g.first, length, s, taps, 1)
+            W = part.W.sliced(2, g.f_s, taps).permuted((0, 1, 3, 4, 2, 5))
+            shape = _shape_2d(part, c.N * length, taps * count * IC, count * OC)
+            found.append(Piece(shape, X, W, part.Y.sliced(1, g.start, length), part.group * OC))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=1024)
+def input_pieces(c: ConvAxes) -> tuple[Piece, ...]:
+    """KS-deconv: each piece writes other inputs' gradients."""
+    found = []
+    for part in _parts(c):
+        I, F, s, p, _, O = part.phases[0].axis
+        (OC, IC), count = (part.W.shape[1], part.W.shape[-1]), part.W.shape[0]
+        for g in split_segments(O, I, F, s, p):
+            taps = g.c_e - g.c_s
+            if taps == 0:
+                continue
+            split = -(-(F - g.residue) // s)  # tap c of the split filter is tap residue + (split - 1 - c) s
+            Y = _along_depth(part.Y, g.first, g.length, 1, taps, 1)
+            W = part.W.sliced(2, g.residue + (split - 1 - g.c_s) * s, taps, -s).permuted((0, 2, 1, 3, 4, 5))
+            shape = _shape_2d(part, c.N * g.length, count * IC, taps * count * OC)
+            X = part.X.sliced(1, g.start, g.length, s)
+            found.append(Piece(shape, X, W, Y, part.group * IC))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=1024)
+def weight_pieces(c: ConvAxes) -> tuple[Piece, ...]:
+    """Sk-dilated: several pieces may add to one tap, one for each phase."""
+    found = []
+    for part in _parts(c):
+        I, F, s, p, _, O = part.phases[0].axis
+        (OC, IC), count = (part.W.shape[1], part.W.shape[-1]), part.W.shape[0]
+        for f in range(F):
+            begin, end = valid_outputs(f, O, I, s, p)
+            if begin == end:
+                continue
+            X = part.X.sliced(1, begin * s + f - p, end - begin, s)
+            W = part.W.sliced(2, f, 1).permuted((0, 1, 3, 4, 2, 5))
+            shape = _shape_2d(part, c.N * (end - begin), count * IC, count * OC)
+            found.append(Piece(shape, X, W, part.Y.sliced(1, begin, end - begin), part.group * OC))
+    return tuple(found)
+
+
+# -- the operators on arrays ----------------------------------------------------------------------------
+
+
+def forward(X: Array, W: Array, c: ConvAxes, precision: str, b: Array | None = None, slope: float = 1.0) -> Array:
+    """Y = f(X * W + b)   X (N, *I, IC), W (OC, *F, IC / groups), b (OC,) -> Y (N, *O, OC)"""
+    results = []
+    for piece in forward_pieces(c):
+        s = piece.shape
+        W_piece = _filters(W, piece.W, s.W, taps_axis=4)
+        results.append(conv2d_forward(_box(X, piece.X, s.X), W_piece, s, precision, _slice(b, piece, s.OC), slope))
+    Y = _assembled(results, [piece.Y for piece in forward_pieces(c)], c.Y, X, b, slope)
+    return Y.reshape(_of_rank(c.Y, X.ndim))
+
+
+def backward_input(
+    dY: Array, W: Array, c: ConvAxes, precision: str, b: Array | None = None, slope: float = 1.0
+) -> Array:
+    """dX = deconv(dY, W), or f(deconv(dY, W) + b)   dY (N, *O, OC), W (OC, *F, IC / groups) -> dX (N, *I, IC)"""
+    results = []
+    for piece in input_pieces(c):
+        s = piece.shape
+        W_piece = _filters(W, piece.W, s.W, taps_axis=1)
+        results.append(
+            conv2d_backward_input(_box(dY, piece.Y, s.Y), W_piece, s, precision, _slice(b, piece, s.IC), slope)
+        )
+    dX = _assembled(results, [piece.X for piece in input_pieces(c)], c.X, dY, b, slope)
+    return dX.reshape(_of_rank(c.X, dY.ndim))
+
+
+def backward_weight(X: Array, dY: Array, c: ConvAxes, precision: str) -> Array:
+    """dW = dilated_conv(X, dY)   X (N, *I, IC), dY (N, *O, OC) -> dW (OC, *F, IC / groups), float32 of bfloat16"""
+    sums: dict[View, Array] = {}
+    for piece in weight_pieces(c):
+        s = piece.shape
+        dense = conv2d_backward_weight(_box(X, piece.X, s.X), _box(dY, piece.Y, s.Y), s, precision)
+        part = read_view(dense, _diagonal(piece.W.shape, s.IC)) if piece.W.shape[0] > 1 else dense
+        sums[piece.W] = add(sums[piece.W], part, out=sums[piece.W]) if piece.W in sums else part
+    dtype = next(iter(sums.values())).dtype if sums else _result_dtype(X)
+    dW = _device(X).zeros(c.W, dtype)
+    for box, part in sums.items():
+        write_view(dW, box, part, View.whole(box.shape))
+    return dW.reshape(_of_rank(c.W, X.ndim))
+
+
+def _of_rank(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """The shape without the axes, of length 1, that a convolution of fewer axes does not have."""
+    return (shape[0], *shape[len(shape) - ndim + 1 :])
+
+
+def _result_dtype(X: Array) -> np.dtype[Any]:
+    return X.dtype if X.dtype.itemsize >= 4 else FLOAT32
+
+
+def _device(X: Array) -> Any:
+    return get_device("cpu") if isinstance(X, np.ndarray) else X.device
+
+
+def _box(A: Array, box: View, shape: tuple[int, ...]) -> Array:
+    """The elements of a box, in the shape that a 2-D operator takes."""
+    whole = box.offset == 0 and box.size == A.size and box.is_contiguous
+    return (A if whole else read_view(A, box)).reshape(shape)
+
+
+def _filters(W: Array, box: View, shape: tuple[int, ...], taps_axis: int) -> Array:
+    """Dense filters (OC, FH, FW, IC), with zeros between different groups; the taps are channels, too."""
+    groups = box.shape[0]
+    if groups == 1:
+        return _box(W, box, shape)
+    result = _device(W).zeros(shape, W.dtype)
+    write_view(result, _diagonal(box.shape, shape[-1], taps_axis), W, box)
+    return result
+
+
+@functools.lru_cache(maxsize=1024)
+def _diagonal(box: tuple[int, ...], IC: int, taps_axis: int = 4) -> View:
+    """The place of each group in dense filters of IC input channels.
+
+    Args:
+        box: (groups, OC, FH, FW, taps, ic), with the taps before the input channels, or with `taps_axis` 1
+            (groups, taps, OC, FH, FW, ic), with the taps before the output channels.
+    """
+    groups, ic = box[0], box[-1]
+    if taps_axis == 4:
+        _, oc, FH, FW, _, _ = box
+        row = FH * FW * IC
+        return View(box, (oc * row + ic, row, FW * IC, IC, groups * ic, 1))
+    _, _, oc, FH, FW, _ = box
+    row = FH * FW * IC
+    return View(box, (oc * row + ic, groups * oc * row, row, FW * IC, IC, 1))
+
+
+def _slice(b: Array | None, piece: Piece, channels: int) -> Array | None:
+    """The bias of the piece's results."""
+    if b is None or b.size == channels:
+        return b
+    return read_view(b, View((channels,), (1,), piece.first_channel))
+
+
+def _assembled(
+    results: list[Array], boxes: list[View], shape: tuple[int, ...], operand: Array, b: Array | None, slope: float
+) -> Array:
+    """The results in one array; f(b) at those that read nothing, which is 0 without a bias."""
+    if len(results) == 1 and boxes[0] == View.whole(shape):
+        return results[0].reshape(shape)
+    device = _device(operand)
+    covered = sum(box.size for box in boxes) == View.whole(shape).size
+    if covered:
+        Y = device.empty(shape, operand.dtype)
+    else:
+        Y = device.zeros(shape, operand.dtype)
+        if b is not None:
+            Y = _of_bias(Y, b, slope)
+    for result, box in zip(results, boxes, strict=True):
+        write_view(Y, box, result, View.whole(box.shape))
+    return Y
+
+
+def _of_bias(zeros: Array, b: Array, slope: float) -> Array:
+    from alpha.ops.activation import leaky_relu_forward
+
+    Y = add(zeros, b, out=zeros)
+    return Y if slope == 1 else leaky_relu_forward(Y, p=slope, out=Y)

@@ -1,0 +1,199 @@
+"""Convolutions of one to three axes, with groups, dilation and any padding: how they are cut, and PyTorch's results."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import first_of
+
+import alpha
+from alpha.errors import ShapeError
+from alpha.nn import functional as F
+from alpha.ops.convolution import Conv, ConvTranspose, pieces, plain
+from alpha.ops.convolution.axes import Axis, ConvAxes, met, output_length, phases
+
+CASES = 30  # drawn convolutions per test
+
+
+def drawn_axis(rng: random.Random) -> Axis:
+    I, F_, s, p, d = (rng.randint(1, most) for most in (9, 4, 4, 5, 5))
+    O = output_length(I, F_, s, (p - 1, p - 1), d) + rng.randint(0, 1)  # an output more reads padding at the end
+    return Axis(I, F_, s, p - 1, d, max(1, O))
+
+
+def drawn(seed: int) -> ConvAxes:
+    rng = random.Random(seed)
+    groups = rng.choice((1, 1, 2, 3))
+    axes = drawn_axis(rng), drawn_axis(rng), drawn_axis(rng)
+    return ConvAxes(rng.randint(1, 3), 2 * groups, 3 * groups, groups, axes)
+
+
+# -- the cuts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_phases_are_the_axis_without_gaps(seed: int) -> None:
+    """Every output once, no input twice, and each tap of a phase reads what the tap of the whole axis reads."""
+    axis = drawn_axis(random.Random(seed))
+    outputs: list[int] = []
+    inputs: list[int] = []
+    for phase in phases(axis):
+        inner = phase.axis
+        assert inner.d == 1 or inner.F == 1
+        outputs += [phase.y_start + phase.y_step * t for t in range(inner.O)]
+        inputs += [phase.x_start + phase.x_step * i for i in range(inner.I)]
+        for t in range(inner.O):
+            for f in range(inner.F):
+                own = t * inner.s - inner.p + f * inner.d
+                place = (phase.y_start + phase.y_step * t) * axis.s - axis.p + f * axis.d
+                assert (0 <= own < inner.I) == (0 <= place < axis.I)
+                if 0 <= own < inner.I:
+                    assert phase.x_start + phase.x_step * own == place
+    assert sorted(outputs) == list(range(axis.O))
+    assert len(inputs) == len(set(inputs))
+    assert all(0 <= i < axis.I for i in inputs)
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_no_piece_multiplies_a_zero_of_depth_or_dilation(seed: int) -> None:
+    """The pieces of each operator have together the useful products of the whole, and of the groups nothing more."""
+    c = drawn(seed)._replace(groups=1)
+    useful = round(c.flops * c.useful)
+    assert useful == 2 * c.N * c.OC * c.IC * math.prod(met(axis) for axis in c.axes)
+    for cut in (pieces.forward_pieces, pieces.input_pieces, pieces.weight_pieces):
+        assert sum(round(piece.shape.flops * piece.shape.useful) for piece in cut(c)) == useful
+
+
+def test_groups_are_packed_until_a_tile_is_full() -> None:
+    axes = (Axis(1, 1, 1, 0, 1, 1), Axis(5, 3, 1, 1, 1, 5), Axis(5, 3, 1, 1, 1, 5))
+    for groups, IC, OC, expected in ((32, 4, 4, [16, 16]), (6, 32, 16, [2, 2, 2]), (3, 100, 8, [1, 1, 1])):
+        found = pieces.forward_pieces(ConvAxes(2, groups * IC, groups * OC, groups, axes))
+        assert [piece.W.shape[0] for piece in found] == expected
+        assert [piece.shape.IC for piece in found] == [n * IC for n in expected]
+
+
+def test_a_plain_convolution_is_computed_by_its_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    for kind in (plain.Conv2d, plain.ConvTranspose2d, Conv, ConvTranspose):
+
+        def noted(cls: type, *operands: Any, apply: Any = kind.apply, **options: Any) -> Any:
+            calls.append(cls.__name__)
+            return apply(*operands, **options)
+
+        monkeypatch.setattr(kind, "apply", classmethod(noted))
+    x, w = (alpha.tensor(np.ones(shape, np.float32)) for shape in ((1, 4, 4, 2), (2, 3, 3, 2)))
+    F.conv2d(x, w, padding="same")
+    F.conv_transpose2d(x, w)
+    F.conv2d(x, alpha.tensor(np.ones((2, 1, 1, 2), np.float32)), dilation=3)
+    F.conv2d(x, w, padding=2, dilation=(1, 2))
+    F.conv_transpose2d(x, w, dilation=2)
+    assert calls == ["Conv2d", "ConvTranspose2d", "Conv2d", "Conv", "ConvTranspose"]
+
+
+# -- PyTorch ------------------------------------------------------------------------------------------
+
+
+def case(seed: int) -> tuple[str, dict[str, Any], list[np.ndarray]]:
+    """A function, its options, and x, weight and bias."""
+    rng, values = random.Random(seed), np.random.default_rng(seed)
+    rank, transposed = rng.choice((1, 2, 3)), rng.random() < 0.4
+    groups = rng.choice((1, 1, 2, 3, 4))
+    IC, OC = groups * rng.choice((1, 2, 3)), groups * rng.choice((1, 2, 4))
+
+    def sizes(least: int, most: int) -> tuple[int, ...]:
+        return tuple(rng.randint(least, most) for _ in range(rank))
+
+    filters, I = sizes(1, 3), sizes(1, 9)
+    options: dict[str, Any] = {"stride": sizes(1, 3), "padding": sizes(0, 4), "dilation": sizes(1, 4), "groups": groups}
+    if transposed:
+        most = [max(pair) - 1 for pair in zip(options["stride"], options["dilation"], strict=True)]
+        options["output_padding"] = tuple(rng.randint(0, n) for n in most)
+    elif rng.random() < 0.2:
+        options |= {"stride": 1, "padding": "same"}
+    weight = (IC, *filters, OC // groups) if transposed else (OC, *filters, IC // groups)
+    arrays = [values.standard_normal(shape) for shape in ((rng.choice((1, 2, 5)), *I, IC), weight, (OC,))]
+    return f"conv_transpose{rank}d" if transposed else f"conv{rank}d", options, arrays
+
+
+def compare(seed: int, device: str, dtype: type[np.floating[Any]], tolerance: float) -> bool:
+    """Compare result and gradients with PyTorch's; False if PyTorch and Alpha both refuse the case."""
+    torch = pytest.importorskip("torch")
+    name, options, arrays = case(seed)
+    rank = arrays[0].ndim - 2
+    first, last = (0, rank + 1, *range(1, rank + 1)), (0, *range(2, rank + 2), 1)
+    ours = [alpha.tensor(a.astype(dtype), device=device, requires_grad=True) for a in arrays]
+    theirs = [torch.tensor(a.transpose(first) if a.ndim > 1 else a, requires_grad=True) for a in arrays]
+    try:
+        expected = getattr(torch.nn.functional, name)(*theirs, **options)
+    except RuntimeError:
+        with pytest.raises(ShapeError):
+            getattr(F, name)(*ours, **options)
+        return False
+    y = getattr(F, name)(*ours, **options)
+    dY = np.random.default_rng(seed).standard_normal(y.shape)
+    y.backward(alpha.tensor(dY.astype(dtype), device=device))
+    expected.backward(torch.tensor(dY.transpose(first)))
+    pairs = [(y, expected), *((a.grad, b.grad) for a, b in zip(ours, theirs, strict=True))]
+    for mine, other in pairs:
+        right = other.detach().numpy()
+        right = right.transpose(last) if right.ndim > 1 else right
+        assert mine.shape == right.shape, (name, options)
+        np.testing.assert_allclose(mine.numpy(), right, tolerance, tolerance * 10, err_msg=f"{name} {options}")
+    return True
+
+
+EVEN = "ignore:Using padding=.same. with even kernel lengths"
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings(EVEN)
+def test_results_and_gradients_are_pytorchs() -> None:
+    assert sum(compare(seed, "cpu", np.float64, 1e-10) for seed in range(150)) > 100
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings(EVEN)
+@pytest.mark.parametrize("seed", first_of(*range(12)))
+def test_results_and_gradients_are_pytorchs_on_cuda(seed: int) -> None:
+    alpha.get_device("cuda")
+    compare(seed, "cuda", np.float32, 2e-5)
+
+
+def test_what_reads_nothing_is_the_bias(device: str) -> None:
+    """With a padding above the filter there are outputs in every phase that meet no input."""
+    x, w = (alpha.tensor(np.ones(shape, np.float32), device=device) for shape in ((1, 2, 2, 2), (2, 1, 1, 1)))
+    b = alpha.tensor(np.array([2.0, -2.0], np.float32), device=device)
+    y = F.conv2d(x, w, b, stride=3, padding=4, dilation=1, groups=2, negative_slope=0.5).numpy()
+    assert y.shape == (1, 4, 4, 2)
+    assert set(map(tuple, y.reshape(-1, 2))) <= {(2.0, -1.0), (3.0, -0.5)}
+    y = F.conv3d(x.reshape(1, 1, 2, 2, 2), w.reshape(2, 1, 1, 1, 1), b, padding=(2, 0, 0), groups=2).numpy()
+    np.testing.assert_array_equal(y[0, [0, 1, 3, 4]], np.broadcast_to([2.0, -2.0], (4, 2, 2, 2)))
+    np.testing.assert_array_equal(y[0, 2], np.broadcast_to([3.0, -1.0], (2, 2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "w", "options", "message"),
+    [
+        ("conv1d", (1, 4, 3), (2, 3, 2), {}, "x has 3 channels but weight expects 2"),
+        ("conv1d", (1, 4, 4, 3), (2, 3, 3), {}, r"x \(N, L, C\) and weight \(OC, F, IC / groups\) are needed"),
+        ("conv3d", (1, 4, 4, 3), (2, 3, 3, 3), {}, r"x \(N, D, H, W, C\)"),
+        ("conv2d", (1, 4, 4, 3), (2, 3, 3, 1), {"groups": 2}, "3 channels of x do not divide into 2 groups"),
+        ("conv2d", (1, 4, 4, 4), (3, 3, 3, 2), {"groups": 2}, "3 channels of OC do not divide into 2 groups"),
+        ("conv2d", (1, 4, 4, 3), (2, 3, 3, 3), {"dilation": 2}, "which is empty"),
+        ("conv2d", (1, 4, 4, 3), (2, 3, 3, 3), {"dilation": 0}, "dilation=0 must be at least 1"),
+        ("conv2d", (1, 4, 4, 3), (2, 3, 3, 3), {"padding": "full"}, 'neither an integer nor "same" nor "valid"'),
+        ("conv2d", (1, 4, 4, 3), (2, 3, 3, 3), {"padding": "same", "stride": 2}, "stride 1 only"),
+        ("conv_transpose1d", (1, 4, 3), (3, 3, 2), {"output_padding": 1}, "must be below stride"),
+        ("conv_transpose2d", (1, 4, 4, 4), (3, 3, 3, 2), {}, "x has 4 channels but weight expects 3"),
+        ("conv3d", (1, 4, 4, 4, 3), (2, 3, 3, 3, 3), {"stride": (1, 2)}, "neither an integer nor 3 of them"),
+    ],
+)
+def test_bad_arguments_say_what_is_wrong(
+    name: str, x: tuple[int, ...], w: tuple[int, ...], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"{name}: .*{message}"):
+        getattr(F, name)(*(alpha.tensor(np.zeros(shape, np.float32)) for shape in (x, w)), **options)
