@@ -99,7 +99,7 @@ def test_imports_point_downwards(path: Path) -> None:
     assert not wrong, f"{name} (layer {own}) imports {wrong} from above"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+@pytest.mark.parametrize("path", sorted([*SOURCES, *ROOT.glob("examples/*/*.py")]), ids=name_of)
 def test_a_file_is_short(path: Path) -> None:
     """A reader sees a room as a whole; one that grows beyond this has two ideas."""
     assert len(path.read_text().splitlines()) <= MOST_LINES
