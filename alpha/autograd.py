@@ -6,6 +6,7 @@ and the graph node.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Union
@@ -120,8 +121,7 @@ class Function:
             DeviceError: the inputs are on several devices.
             GradientError: an input's memory was written in place in a way that loses its gradient.
         """
-        from alpha.tensor import Tensor
-
+        tensor_type = tensor_class()
         node = cls()
         enabled = is_grad_enabled()
         arrays: list[Array | None] = []
@@ -131,7 +131,7 @@ class Function:
             if tensor is None:
                 arrays.append(None)
                 needs.append(False)
-            elif isinstance(tensor, Tensor):
+            elif isinstance(tensor, tensor_type):
                 arrays.append(tensor.array)
                 needs.append(enabled and tensor.requires_grad)
                 tensors.append(tensor)
@@ -154,7 +154,7 @@ class Function:
             if recording:
                 output._seen = output._version.recorded
         else:
-            output = Tensor(Y)
+            output = tensor_type(Y)
             owner = tensors[0] if cls.is_view else None
             for tensor in tensors:
                 if tensor.array is Y:
@@ -187,6 +187,14 @@ class Function:
                 for tensor in tensors:
                     if shares_memory(tensor.array, (array,)):
                         self._guards.append((tensor._version, tensor._version.value))
+
+
+@functools.cache
+def tensor_class() -> type[Tensor]:
+    """Tensor, whose module imports this one; an import statement in each call would take longer."""
+    from alpha.tensor import Tensor
+
+    return Tensor
 
 
 # -- what goes into a Function --------------------------------------------------------------------

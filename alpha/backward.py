@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alpha.autograd import Form, Function, Hook, HookHandle, check_history, contiguous, form_of, shares_memory
+from alpha.autograd import (
+    Form,
+    Function,
+    Hook,
+    HookHandle,
+    check_history,
+    contiguous,
+    form_of,
+    shares_memory,
+    tensor_class,
+)
 from alpha.errors import GradientError, ShapeError
 from alpha.primitive import Array, device_name
 
@@ -48,9 +58,7 @@ def check_gradient(grad: Array, wanted: Form, what: str, *details: object) -> Ar
 
 def checked_tensor(grad: Any, tensor: Tensor, what: str) -> Tensor:
     """A gradient that a user gives for a tensor; raises as `check_gradient`."""
-    from alpha.tensor import Tensor
-
-    if not isinstance(grad, Tensor):
+    if not isinstance(grad, tensor_class()):
         raise TypeError(f"{what} is a {type(grad).__name__}, a Tensor is needed; use alpha.tensor(..)")
     check_gradient(grad.array, form_of(tensor.array), what)
     return grad
@@ -124,10 +132,9 @@ class _Gradient:
 
 def _run_hooks(hooks: dict[HookHandle, Hook], array: Array, name: str) -> Array:
     """The gradient after every hook, in the order of registration; each sees a copy of what the one before left."""
-    from alpha.tensor import Tensor
-
+    tensor_type = tensor_class()
     for hook in tuple(hooks.values()):
-        given = Tensor(Tensor(array).device.copy(array))
+        given = tensor_type(tensor_type(array).device.copy(array))
         result = hook(given)
         if result is not None:
             array = checked_tensor(result, given, f"{name}: the gradient that a hook returned").array
@@ -136,15 +143,14 @@ def _run_hooks(hooks: dict[HookHandle, Hook], array: Array, name: str) -> Array:
 
 def _deposit(leaf: Tensor, array: Array, owned: bool) -> None:
     """Add to `.grad` of a leaf; `owned` tells that nobody else holds the array's memory."""
-    from alpha.ops.elementwise import add
-    from alpha.tensor import Tensor
-
     if leaf._hooks:
         hooked = _run_hooks(leaf._hooks, array, "a leaf")
         array, owned = hooked, owned and hooked is array
     grad = leaf._grad
     if grad is None:
-        leaf._grad = Tensor(array if owned else leaf.device.copy(array))
+        leaf._grad = tensor_class()(array if owned else leaf.device.copy(array))
     else:
+        from alpha.ops.elementwise import add
+
         add(grad.array, array, out=grad.array)
         grad._version.bump("backward")

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench import report
+from bench import markdown, report
 from bench.alpha_side import AlphaSide, on_gpu
 from bench.cases import Case, distinct, parse_cases
 from bench.charts import save_charts
@@ -234,12 +234,12 @@ def finish(bench: Bench, rows: list[Row], seconds: float) -> None:
     args, peer = bench.args, bench.peer.name if bench.peer else None
     took = f"{len({row.case for row in rows})} of {len(args.cases)} cases in {seconds:.0f} s"
     heading = [bench.heading, f"`{args.command}`: {took}"]
-    (args.output / "results.md").write_text(report.page(rows, heading, peer), encoding="utf-8")
+    (args.output / "results.md").write_text(markdown.page(rows, heading, peer), encoding="utf-8")
     charts = save_charts(args.output, rows, peer)
     if peer:
-        print(report.summary(rows, peer))
+        print(markdown.summary(rows, peer))
     if args.configurations:
-        print(report.predictions(rows))
+        print(markdown.predictions(rows))
     print(f"{took}; {args.output}: results.csv, results.md, {', '.join(charts)}")
 
 

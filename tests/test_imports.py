@@ -23,6 +23,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "backward": 2,
     "grad_mode": 2,
     "tensor": 2,
+    "tensor_methods": 2,
     "module": 2,
     "numerics": 2,
     "rng": 2,
@@ -36,6 +37,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "train": 6,
     "examples": 7,
 }
+MOST_LINES = 300
 FACADE = 5  # `import alpha` gives what is up to the models
 TOP = 7  # alpha/doctor.py sees everything
 UPWARD = {  # a method of Tensor is an operator, so these three reach up when they are called
@@ -95,6 +97,12 @@ def test_imports_point_downwards(path: Path) -> None:
         target for target, now in imports(path) if layer_of(target) > own and (now or (name, target) not in UPWARD)
     ]
     assert not wrong, f"{name} (layer {own}) imports {wrong} from above"
+
+
+@pytest.mark.parametrize("path", sorted([*SOURCES, *ROOT.glob("examples/*/*.py")]), ids=name_of)
+def test_a_file_is_short(path: Path) -> None:
+    """A reader sees a room as a whole; one that grows beyond this has two ideas."""
+    assert len(path.read_text().splitlines()) <= MOST_LINES
 
 
 def test_the_exceptions_are_all_needed() -> None:

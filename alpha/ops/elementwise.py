@@ -56,6 +56,7 @@ def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> P
     result = primitive(contract)
     result.expression = cuda
     numbers = _used_numbers(cuda)
+    count = _NUMBERS.index(numbers[-1]) + 1 if numbers else 0  # how many the kernel is given; the others are zeros
 
     @result.impl("cpu")
     def on_cpu(*arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None) -> Array:
@@ -65,7 +66,7 @@ def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> P
 
     @result.impl("cuda")
     def on_cuda(*arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None) -> Array:
-        return _map_cuda(name, cuda, arrays, (p, q, r), out)
+        return _map_cuda(name, cuda, arrays, (p, q, r)[:count], out)
 
     return result
 
@@ -118,17 +119,18 @@ def _map_cpu(
 
 
 def _map_cuda(
-    name: str, expression: str, arrays: tuple[Array, ...], numbers: tuple[float, float, float], out: Array | None
+    name: str, expression: str, arrays: tuple[Array, ...], numbers: tuple[float, ...], out: Array | None
 ) -> Array:
     first = arrays[0]
     dtype = result_type(name, arrays)
     Y = first.device.empty(first.shape, dtype) if out is None else out
     if first.size == 0:
         return Y
-    plan = _plan_map(name, expression, Y.dtype, tuple(map(_SIZE_AND_DTYPE, arrays)), vector_width(Y, *arrays))
-    named = {"Y": Y}
-    named.update(zip("abc", arrays, strict=False))
-    named.update(zip(_NUMBERS, map(NUMBER_TYPES[dtype], numbers), strict=True))
+    operands = tuple(map(_SIZE_AND_DTYPE, arrays))
+    plan = _plan_map(name, expression, Y.dtype, operands, len(numbers), vector_width(Y, *arrays))
+    named = dict(zip("abc", arrays, strict=False), Y=Y)
+    if numbers:
+        named.update(zip(_NUMBERS, map(NUMBER_TYPES[dtype], numbers), strict=False))
     plan.launch(first.device, named)
     return Y
 
@@ -139,15 +141,17 @@ NamedArray = tuple[str, int, DType]  # name, elements, dtype
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan_map(name: str, expression: str, dtype: DType, operands: tuple[tuple[int, DType], ...], widest: int) -> Plan:
-    """`widest`: elements of a load, as far as the addresses allow them."""
+def _plan_map(
+    name: str, expression: str, dtype: DType, operands: tuple[tuple[int, DType], ...], numbers: int, widest: int
+) -> Plan:
+    """`numbers`: how many it is given; `widest`: elements of a load, as far as the addresses allow them."""
     size = operands[0][0]
     named = [(letter, *operand) for letter, operand in zip("abc", operands, strict=False)]
     kinds = [kind for _, kind in operands]
     vector = min(widest, max(widest_vector(kind, common_period(size, named)) for kind in (dtype, *kinds)))
     number = np.dtype(NUMBER_TYPES[kinds[0]])
-    numbers = [Value(letter, number) for letter in _NUMBERS]
-    return Plan(name, (map_launch(expression, ("Y", size, dtype), named, vector, numbers),), {})
+    values = [Value(letter, number) for letter in _NUMBERS[:numbers]]
+    return Plan(name, (map_launch(expression, ("Y", size, dtype), named, vector, values),), {})
 
 
 def common_period(size: int, operands: Sequence[NamedArray]) -> int:

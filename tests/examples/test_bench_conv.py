@@ -316,7 +316,7 @@ def test_predictions_are_compared_with_the_fastest(room: Rooms) -> None:
     report, case = room("report"), room("cases").Case(room("cases").square(4, 8, 8, 2, 3, 1), ("given",))
     results = [report.Result(name, ms, None, ms * factor) for name, ms, factor in (("a", 1.1, 2), ("b", 1.0, 1))]
     row = report.Row(case, room("operators").OPERATORS["dX"], "tf32", results[0], None, (results[1],))
-    line = report.predictions([row]).splitlines()[-1]
+    line = room("markdown").predictions([row]).splitlines()[-1]
     assert line == "| dX | tf32 | 1 | 0% | 100% | 100% | 100% | 1.41, 1.00 to 2.00 |"
 
 
