@@ -21,11 +21,31 @@ from alpha.errors import (
 from alpha.grad_mode import is_grad_enabled, no_grad
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.ops.axes import *
+from alpha.ops.extremes import *
 from alpha.ops.joining import *
+from alpha.ops.logarithms import *
+from alpha.ops.moments import *
+from alpha.ops.reduce import *
+from alpha.ops.rounding import *
+from alpha.ops.selection import *
+from alpha.ops.trigonometric import *
 from alpha.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.step import capture, compile_kernels, dry_run
 from alpha.tensor import Tensor, tensor
+
+# whose functions PyTorch has in `torch` itself
+_ROOMS = (
+    ops.axes,
+    ops.extremes,
+    ops.joining,
+    ops.logarithms,
+    ops.moments,
+    ops.reduce,
+    ops.rounding,
+    ops.selection,
+    ops.trigonometric,
+)
 
 __version__ = "0.1.0"
 
@@ -68,8 +88,7 @@ __all__ = [
     "set_rng_state",
     "synchronize",
     "tensor",
-    *ops.axes.__all__,
-    *ops.joining.__all__,
+    *(name for room in _ROOMS for name in room.__all__),
 ]
 
 

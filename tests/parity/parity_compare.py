@@ -183,6 +183,8 @@ def tensor(value: torch.Tensor, order: Order, device: str) -> Tensor:
     name = dtype_name(value.dtype)
     if name not in OFFERED:
         raise Refused(f"there is no dtype {name}")
+    if value.ndim > 64:
+        raise Refused("an array of numpy has at most 64 axes")
     return alpha.tensor(forth(to_numpy(value), order), dtype=name, device=device, requires_grad=value.requires_grad)
 
 
