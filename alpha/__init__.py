@@ -28,6 +28,7 @@ from alpha.ops.moments import *
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.selection import *
+from alpha.ops.sorting import *
 from alpha.ops.trigonometric import *
 from alpha.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.runtime import Device, MemoryStats, get_device
@@ -44,6 +45,7 @@ _ROOMS = (
     ops.reduce,
     ops.rounding,
     ops.selection,
+    ops.sorting,
     ops.trigonometric,
 )
 

@@ -27,6 +27,7 @@ from alpha.ops import (
     reduce,
     rounding,
     selection,
+    sorting,
     trigonometric,
 )
 
@@ -57,5 +58,6 @@ __all__ = [
     "reduce",
     "rounding",
     "selection",
+    "sorting",
     "trigonometric",
 ]

@@ -24,6 +24,7 @@ from alpha.ops import (
     reduce,
     rounding,
     selection,
+    sorting,
     trigonometric,
 )
 from alpha.ops.arguments import unchecked
@@ -81,6 +82,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(joining, "split", "chunk", "unbind"),
     **_methods(extremes, "max", "min", "amax", "amin", "argmax", "argmin", "all", "any"),
     **_methods(moments, "prod", "var", "std", "norm"),
+    **_methods(sorting, "sort", "argsort", "topk", "cumsum"),
     **_methods(rounding, *rounding.__all__),
     **_methods(logarithms, *logarithms.__all__),
     **_methods(trigonometric, "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),

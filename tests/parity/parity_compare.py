@@ -300,7 +300,10 @@ def check_result(arguments: Arguments, ours: Any, theirs: Any, order: Order) -> 
         if b.requires_grad:
             seed = np.random.default_rng(7).standard_normal(tuple(b.shape))
             seeds.append((a, b, forth(np.asarray(seed), kept)))
-            b.backward(torch.tensor(seed, dtype=b.dtype), retain_graph=True)
+            try:
+                b.backward(torch.tensor(seed, dtype=b.dtype), retain_graph=True)
+            except RuntimeError as error:  # as for a bound of clamp that broadcasts
+                raise Unanswered(str(error)) from error
     for a, b, seed in seeds:
         g = alpha.tensor(seed, dtype=dtype_name(b.dtype), device=arguments.device)
         try:

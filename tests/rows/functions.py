@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from argument_table import Row, changes, refused
+from argument_table import Row, changes, refused, silent
 
 import alpha.nn.functional as F
 from rows.arrays import IMAGE, LABELS, MATRIX, normal
@@ -172,6 +172,20 @@ FUNCTIONS = [
         )
         for f in (F.var, F.std)
     ),
+    *(
+        function(f, {"x": TIES}, x=changes(-TIES), dim=changes(0), descending=changes(True), stable=silent(True))
+        for f in (F.sort, F.argsort)
+    ),
+    function(
+        F.topk,
+        {"x": TIES, "k": 2},
+        x=changes(-TIES),
+        k=changes(3),
+        dim=changes(0),
+        largest=changes(False),
+        sorted=silent(False),
+    ),
+    function(F.cumsum, {"x": MATRIX, "dim": 0}, x=MORE, dim=changes(1), dtype=changes("float64")),
     FunctionRow(
         F.norm,
         {"x": MATRIX},
