@@ -27,6 +27,7 @@ from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.selection import *
 from alpha.ops.sorting import *
+from alpha.ops.triangles import *
 from alpha.ops.trigonometric import *
 
 _LAYERS = {name for name, value in globals().items() if isinstance(value, type) and issubclass(value, _Module)}

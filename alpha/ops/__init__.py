@@ -10,6 +10,7 @@ from alpha.ops import (
     compare,
     conv2d,
     dropout,
+    einsum,
     elementwise,
     extremes,
     indexing,
@@ -28,6 +29,7 @@ from alpha.ops import (
     rounding,
     selection,
     sorting,
+    triangles,
     trigonometric,
 )
 
@@ -41,6 +43,7 @@ __all__ = [
     "compare",
     "conv2d",
     "dropout",
+    "einsum",
     "elementwise",
     "extremes",
     "indexing",
@@ -59,5 +62,6 @@ __all__ = [
     "rounding",
     "selection",
     "sorting",
+    "triangles",
     "trigonometric",
 ]

@@ -25,6 +25,7 @@ from alpha.ops import (
     rounding,
     selection,
     sorting,
+    triangles,
     trigonometric,
 )
 from alpha.ops.arguments import unchecked
@@ -83,6 +84,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(extremes, "max", "min", "amax", "amin", "argmax", "argmin", "all", "any"),
     **_methods(moments, "prod", "var", "std", "norm"),
     **_methods(sorting, "sort", "argsort", "topk", "cumsum"),
+    **_methods(triangles, "tril", "triu"),
     **_methods(rounding, *rounding.__all__),
     **_methods(logarithms, *logarithms.__all__),
     **_methods(trigonometric, "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),

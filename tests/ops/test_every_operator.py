@@ -220,6 +220,8 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a 
     "argsort": (lambda x: x.argsort(1), lambda x: np.argsort(x, 1, kind="stable")),
     "topk": (lambda x: x.topk(2).values, lambda x: -np.sort(-x)[:, :2]),
     "cumsum": (lambda x: x.cumsum(1), lambda x: x.cumsum(1)),
+    "tril": (lambda x: x.tril(), np.tril),
+    "triu": (lambda x: x.triu(-1), lambda x: np.triu(x, -1)),
     "eq": (lambda x: x.eq(2), lambda x: x == 2),
     "ne": (lambda x: x.ne(2), lambda x: x != 2),
     "lt": (lambda x: x.lt(2), lambda x: x < 2),

@@ -160,7 +160,7 @@ class Arguments:
             return theirs, ours
         if isinstance(value, torch.dtype):
             return value, dtype_name(value)
-        if isinstance(value, torch.device):
+        if isinstance(value, torch.device) or place == "device":
             return value, self.device
         if isinstance(value, torch.Size):
             return value, tuple(value)

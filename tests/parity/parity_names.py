@@ -71,7 +71,11 @@ ALIASES: dict[str, tuple[str, ...]] = {"div": ("true_divide",), "swapaxes": ("tr
 ORDERED: dict[str, Callable[..., Any]] = {"where": lambda x, condition, other: F.where(condition, x, other)}
 
 # public names that PyTorch's lists do not have, and why
-OWN_FUNCTIONS: dict[str, str] = {row.name: row.own for row in FUNCTIONS if row.own}
+OWN_FUNCTIONS: dict[str, str] = {
+    **{row.name: row.own for row in FUNCTIONS if row.own},
+    **dict.fromkeys(("rand_like", "randn_like", "randint_like"), "other random numbers than PyTorch's"),
+    "empty_like": "its values are not specified",
+}
 OWN_METHODS: dict[str, str] = {
     "numpy": "leaves the framework",
     "astype": "numpy's name of a conversion",
@@ -140,6 +144,7 @@ def operators() -> dict[str, list[Way]]:
         ways[name].append(Way(f"F.{name}", function))
         if "inplace" in inspect.signature(function).parameters:
             ways[name].append(Way(f"F.{name}(inplace=True)", _written(function), in_place=True))
+    ways["einsum"].append(Way("alpha.einsum", lambda operands, equation: alpha.einsum(equation, *operands)))
     for name in alpha.__all__:
         value = getattr(alpha, name)
         same = value is getattr(F, name, None)

@@ -186,6 +186,7 @@ FUNCTIONS = [
         sorted=silent(False),
     ),
     function(F.cumsum, {"x": MATRIX, "dim": 0}, x=MORE, dim=changes(1), dtype=changes("float64")),
+    *(function(f, {"x": MATRIX}, x=MORE, diagonal=changes(1)) for f in (F.tril, F.triu)),
     FunctionRow(
         F.norm,
         {"x": MATRIX},
