@@ -21,11 +21,38 @@ from alpha.errors import (
 from alpha.grad_mode import is_grad_enabled, no_grad
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.ops.axes import *
+from alpha.ops.creation import empty, empty_like, full, full_like, ones, ones_like, zeros, zeros_like
+from alpha.ops.einsum import einsum
+from alpha.ops.extremes import *
 from alpha.ops.joining import *
+from alpha.ops.logarithms import *
+from alpha.ops.moments import *
+from alpha.ops.ranges import arange, eye, linspace, rand, rand_like, randint, randint_like, randn, randn_like
+from alpha.ops.reduce import *
+from alpha.ops.rounding import *
+from alpha.ops.selection import *
+from alpha.ops.sorting import *
+from alpha.ops.triangles import *
+from alpha.ops.trigonometric import *
 from alpha.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.step import capture, compile_kernels, dry_run
 from alpha.tensor import Tensor, tensor
+
+# whose functions PyTorch has in `torch` itself
+_ROOMS = (
+    ops.axes,
+    ops.extremes,
+    ops.joining,
+    ops.logarithms,
+    ops.moments,
+    ops.reduce,
+    ops.rounding,
+    ops.selection,
+    ops.sorting,
+    ops.triangles,
+    ops.trigonometric,
+)
 
 __version__ = "0.1.0"
 
@@ -48,28 +75,45 @@ __all__ = [
     "ShapeError",
     "Tensor",
     "TrainingError",
+    "arange",
     "capture",
     "compile_kernels",
     "dry_run",
+    "einsum",
+    "empty",
+    "empty_like",
+    "eye",
+    "full",
+    "full_like",
     "get_device",
     "get_precision",
     "get_rng_state",
     "is_grad_enabled",
+    "linspace",
     "manual_seed",
     "memory_stats",
     "models",
     "nn",
     "no_grad",
+    "ones",
+    "ones_like",
     "ops",
     "optim",
     "precision",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
     "set_memory_limit",
     "set_precision",
     "set_rng_state",
     "synchronize",
     "tensor",
-    *ops.axes.__all__,
-    *ops.joining.__all__,
+    "zeros",
+    "zeros_like",
+    *(name for room in _ROOMS for name in room.__all__),
 ]
 
 

@@ -11,7 +11,8 @@ from alpha.errors import CheckpointError
 from alpha.numerics import BFLOAT16
 from alpha.runtime import Device, get_device
 from alpha.state_dict import StateDict, read_state
-from alpha.tensor import DTypeLike, Tensor, as_dtype, tensor
+from alpha.tensor import Tensor, as_dtype, tensor
+from alpha.tensor_operators import DTypeLike
 
 __all__ = ["Buffer", "Module", "Parameter"]
 

@@ -38,9 +38,11 @@ class Primitive:
 
     Attributes:
         expression: the C++ expression that an elementwise primitive computes, else empty.
+        mask: whether its first operand is an array of bools.
     """
 
     expression = ""
+    mask = False
 
     def __init__(self, contract: Callable[..., Any]) -> None:
         self.name = contract.__name__

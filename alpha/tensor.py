@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,7 @@ from alpha.numerics import is_floating
 from alpha.primitive import Array
 from alpha.runtime import Device, get_device
 from alpha.runtime.recording import phase
-from alpha.tensor_methods import TensorMethods
-
-DTypeLike = Any  # "float32" or a numpy dtype
-Axes = int | Sequence[int]
-Dims = Axes | None  # axes; None: all of them
+from alpha.tensor_operators import DTypeLike, Operators
 
 _DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
 
@@ -35,7 +30,7 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     return result if result.isnative else result.newbyteorder("=")
 
 
-class Tensor(TensorMethods):
+class Tensor(Operators):
     """An n-dimensional array with a gradient. Make one with `alpha.tensor`.
 
     Attributes:

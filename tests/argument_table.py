@@ -26,12 +26,14 @@ class Row:
         fact: the key of `Facts` that must differ; "error" if the value does not fit the input.
         given: other arguments without which the value has no effect.
         refused: the value is an error that names the argument.
+        silent: the value changes nothing, because what it asks for holds anyway.
     """
 
     value: Any
     fact: str = "values"
     given: Mapping[str, Any] = field(default_factory=dict)
     refused: bool = False
+    silent: bool = False
 
 
 def changes(value: Any, fact: str = "values", **given: Any) -> Row:
@@ -40,6 +42,10 @@ def changes(value: Any, fact: str = "values", **given: Any) -> Row:
 
 def refused(value: Any, **given: Any) -> Row:
     return Row(value, given=given, refused=True)
+
+
+def silent(value: Any) -> Row:
+    return Row(value, silent=True)
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,9 @@ def check_argument(subject: Subject, argument: str) -> None:
         return
     found = subject.observe({**usual, argument: row.value})
     assert plain[row.fact] == subject.observe(dict(usual))[row.fact], f"{subject.name}: {row.fact} are not repeatable"
+    if row.silent:
+        assert found[row.fact] == plain[row.fact], f"{subject.name}: {argument}={row.value!r} changes {row.fact}"
+        return
     assert found[row.fact] != plain[row.fact], f"{subject.name}: {argument}={row.value!r} has no effect on {row.fact}"
     for facts in (plain, found if row.fact != "error" else plain):
         assert not np.any([facts.get("error")]), f"{subject.name}: {facts['error']}"

@@ -23,7 +23,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "backward": 2,
     "grad_mode": 2,
     "tensor": 2,
-    "tensor_methods": 2,
+    "tensor_operators": 2,
     "module": 2,
     "numerics": 2,
     "rng": 2,

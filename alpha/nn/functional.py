@@ -14,13 +14,21 @@ from alpha.ops.axes import *
 from alpha.ops.batchnorm import *
 from alpha.ops.convolution import *
 from alpha.ops.dropout import *
+from alpha.ops.extremes import *
 from alpha.ops.joining import *
 from alpha.ops.layout import *
+from alpha.ops.logarithms import *
 from alpha.ops.loss import *
 from alpha.ops.matmul import *
+from alpha.ops.moments import *
 from alpha.ops.padding import *
 from alpha.ops.pool2d import *
 from alpha.ops.reduce import *
+from alpha.ops.rounding import *
+from alpha.ops.selection import *
+from alpha.ops.sorting import *
+from alpha.ops.triangles import *
+from alpha.ops.trigonometric import *
 
 _LAYERS = {name for name, value in globals().items() if isinstance(value, type) and issubclass(value, _Module)}
 _export(globals(), without=_LAYERS)

@@ -41,7 +41,7 @@ def _(X: Array, stream: StepValue[Stream], p: float) -> Array:
 _STREAM = np.dtype([("key", np.uint64), ("number", np.uint64)], align=True)
 
 
-def _stream_numbers(stream: Stream) -> Any:
+def stream_numbers(stream: Stream) -> Any:
     """`Stream` of cuda/common/philox.cuh."""
     return np.array(tuple(stream), _STREAM)[()]
 
@@ -52,7 +52,7 @@ def _(X: Array, stream: StepValue[Stream], p: float) -> Array:
         return X.device.zeros(X.shape, X.dtype)
     Y = X.device.empty(X.shape, X.dtype)
     if X.size:
-        numbers, address = X.device.step_value(stream, _stream_numbers)
+        numbers, address = X.device.step_value(stream, stream_numbers)
         given = {"Y": Y, "X": X, "stream": numbers, "address": address}
         given |= {"threshold": _threshold(p), "scale": NUMBER_TYPES[X.dtype](1.0 / (1.0 - p))}
         _plan(X.size, X.dtype, min(4, vector_width(X, Y))).launch(X.device, given)

@@ -39,7 +39,7 @@ from alpha.runtime.cpu import empty as cpu_empty
 _NUMBERS = ("p", "q", "r")
 
 
-def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> Primitive:
+def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int, mask: bool = False) -> Primitive:
     """A primitive Y = f(a, b, c; p, q, r), called `f(a, .., p=, out=)`; out may be one of the operands.
 
     Args:
@@ -47,6 +47,7 @@ def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> P
         cuda: C++ expression of a, b, c (the operands) and p, q, r (the numbers), all of the floating type `Real`.
         cpu: `cpu(y, a, .., p, ..)` fills y from numpy chunks; y may be the memory of an operand.
         inputs: number of operands, 1 to 3.
+        mask: the first operand is an array of bools; the result has the dtype of the others.
     """
 
     def contract(*arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None) -> Array: ...
@@ -54,7 +55,7 @@ def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> P
     contract.__name__ = name
     contract.__doc__ = f"Y = {cuda}, elementwise  (...) -> (...)"
     result = primitive(contract)
-    result.expression = cuda
+    result.expression, result.mask = cuda, mask
     numbers = _used_numbers(cuda)
     count = _NUMBERS.index(numbers[-1]) + 1 if numbers else 0  # how many the kernel is given; the others are zeros
 
@@ -62,11 +63,11 @@ def elementwise(name: str, cuda: str, cpu: Callable[..., Any], inputs: int) -> P
     def on_cpu(*arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None) -> Array:
         values = {"p": p, "q": q, "r": r}
         with np.errstate(all="ignore"):
-            return _map_cpu(name, cpu, arrays, tuple([values[n] for n in numbers]), out)
+            return _map_cpu(name, cpu, arrays, tuple([values[n] for n in numbers]), out, mask)
 
     @result.impl("cuda")
     def on_cuda(*arrays: Array, p: float = 0.0, q: float = 0.0, r: float = 0.0, out: Array | None = None) -> Array:
-        return _map_cuda(name, cuda, arrays, (p, q, r)[:count], out)
+        return _map_cuda(name, cuda, arrays, (p, q, r)[:count], out, mask)
 
     return result
 
@@ -77,13 +78,18 @@ def _used_numbers(expression: str) -> tuple[str, ...]:
 
 
 def _map_cpu(
-    name: str, function: Callable[..., Any], arrays: tuple[Array, ...], numbers: tuple[float, ...], out: Array | None
+    name: str,
+    function: Callable[..., Any],
+    arrays: tuple[Array, ...],
+    numbers: tuple[float, ...],
+    out: Array | None,
+    mask: bool = False,
 ) -> Array:
     first = arrays[0]
-    dtype = result_type(name, arrays)
+    dtype = result_type(name, arrays[mask:])
     if dtype == BFLOAT16:
-        wide = tuple(a.astype(FLOAT32) for a in arrays)
-        result = _map_cpu(name, function, wide, numbers, None)
+        wide = (*arrays[:mask], *(a.astype(FLOAT32) for a in arrays[mask:]))
+        result = _map_cpu(name, function, wide, numbers, None, mask)
         Y = cpu_empty(first.shape, dtype) if out is None else out
         Y[...] = result
         return Y
@@ -119,10 +125,10 @@ def _map_cpu(
 
 
 def _map_cuda(
-    name: str, expression: str, arrays: tuple[Array, ...], numbers: tuple[float, ...], out: Array | None
+    name: str, expression: str, arrays: tuple[Array, ...], numbers: tuple[float, ...], out: Array | None, mask: bool
 ) -> Array:
     first = arrays[0]
-    dtype = result_type(name, arrays)
+    dtype = result_type(name, arrays[mask:])
     Y = first.device.empty(first.shape, dtype) if out is None else out
     if first.size == 0:
         return Y

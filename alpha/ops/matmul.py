@@ -12,6 +12,7 @@ from alpha.errors import ShapeError
 from alpha.numerics import get_precision
 from alpha.ops import matmul_cpu
 from alpha.ops.arguments import check_arguments
+from alpha.ops.axes import expand
 from alpha.ops.dtypes import as_dtype, as_float32, cast_operands, require_floating
 from alpha.ops.elementwise import add
 from alpha.ops.matmul_cuda import Product, multiply
@@ -132,25 +133,34 @@ class Linear(Function):
 
 @check_arguments
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix product   a (..., M, K), b (K, N) or (..., K, N) -> (..., M, N)
+    """Matrix product   a (..., M, K) or (K,), b (..., K, N) or (K,) -> (..., M, N), without M or N for a vector
+
+    Batch axes broadcast; one that repeats costs a copy, except if b is a single matrix.
 
     Raises:
-        ShapeError: the inner lengths differ, or the batch axes differ.
+        ShapeError: the inner lengths differ, or the batch axes do not broadcast.
     """
-    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
+    if not a.ndim or not b.ndim or a.shape[-1] != b.shape[-min(2, b.ndim)]:
         raise ShapeError(f"matmul: a (..., M, K) and b (..., K, N) are needed  (a {a.shape}, b {b.shape})")
-    if b.ndim > 2 and b.shape[:-2] != a.shape[:-2]:
-        raise ShapeError(f"matmul: the batch axes differ  (a {a.shape}, b {b.shape})")
-    M, K = a.shape[-2:]
-    N = b.shape[-1]
-    D = math.prod(a.shape[:-2])
     for tensor in (a, b):
         require_floating("matmul", tensor.dtype)
-    if b.ndim == 2:  # every row of a meets the same b
-        left = a.reshape(1, D * M, K)
-        return Matmul.apply(left, b.reshape(1, K, N)).reshape(*a.shape[:-1], N)
-    y = Matmul.apply(a.reshape(D, M, K), b.reshape(D, K, N))
-    return y.reshape(*a.shape[:-1], N)
+    left = a.reshape(1, *a.shape) if a.ndim == 1 else a
+    right = b.reshape(*b.shape, 1) if b.ndim == 1 else b
+    try:
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    except ValueError:
+        raise ShapeError(f"matmul: the batch axes do not broadcast  (a {a.shape}, b {b.shape})") from None
+    (M, K), N = left.shape[-2:], right.shape[-1]
+    D = math.prod(batch)
+    if math.prod(right.shape[:-2]) == 1 and left.shape[:-2] == batch:  # every row of a meets the same b
+        y = Matmul.apply(left.reshape(1, D * M, K), right.reshape(1, K, N))
+    else:
+        y = Matmul.apply(_repeated(left, batch).reshape(D, M, K), _repeated(right, batch).reshape(D, K, N))
+    return y.reshape(*batch, *([M] if a.ndim > 1 else []), *([N] if b.ndim > 1 else []))
+
+
+def _repeated(x: Tensor, batch: tuple[int, ...]) -> Tensor:
+    return x if x.shape[:-2] == batch else expand(x, (*batch, *x.shape[-2:]))
 
 
 @check_arguments

@@ -4,9 +4,30 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NoReturn
 
-from alpha.ops import arithmetic, axes, exponential, indexing, joining, layout, matmul, power, reduce
+from alpha.ops import (
+    activation,
+    activation_smooth,
+    arithmetic,
+    axes,
+    exponential,
+    extremes,
+    indexing,
+    joining,
+    layout,
+    logarithms,
+    matmul,
+    moments,
+    power,
+    reduce,
+    rounding,
+    selection,
+    sorting,
+    triangles,
+    trigonometric,
+)
 from alpha.ops.arguments import unchecked
 from alpha.ops.arithmetic import OPERANDS, like
 from alpha.ops.compare import relate
@@ -15,6 +36,22 @@ from alpha.tensor import Tensor
 Method = Callable[[Tensor, Any], Any]
 
 _add, _mul, _matmul = unchecked(arithmetic.add), unchecked(arithmetic.mul), unchecked(matmul.matmul)
+
+RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def _methods(room: ModuleType, *names: str) -> dict[str, Callable[..., Any]]:
+    """Functions of a room as methods, without a check that the first argument is a Tensor."""
+    return {name: unchecked(getattr(room, name)) for name in names}
+
+
+def _relation(sign: str) -> Callable[[Tensor, Any], Tensor]:
+    def method(self: Tensor, other: Any) -> Tensor:
+        if not isinstance(other, OPERANDS):
+            raise TypeError(f"{sign}: a {type(other).__name__} is no operand; a Tensor or a number is needed")
+        return relate(self, other, sign)
+
+    return method
 
 
 def _several(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -41,10 +78,26 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": unchecked(reduce.sum),
     "mean": unchecked(reduce.mean),
     "flatten": unchecked(layout.flatten),
-    **{name: unchecked(getattr(axes, name)) for name in ("transpose", "swapaxes", "movedim", "squeeze", "unsqueeze")},
-    **{name: unchecked(getattr(axes, name)) for name in ("roll", "rot90")},
+    **_methods(axes, "transpose", "swapaxes", "movedim", "squeeze", "unsqueeze", "roll", "rot90"),
     **{name: _several(unchecked(getattr(axes, name))) for name in ("permute", "expand", "repeat", "tile", "flip")},
-    **{name: unchecked(getattr(joining, name)) for name in ("split", "chunk", "unbind")},
+    **_methods(joining, "split", "chunk", "unbind"),
+    **_methods(extremes, "max", "min", "amax", "amin", "argmax", "argmin", "all", "any"),
+    **_methods(moments, "prod", "var", "std", "norm"),
+    **_methods(sorting, "sort", "argsort", "topk", "cumsum"),
+    **_methods(triangles, "tril", "triu"),
+    **_methods(rounding, *rounding.__all__),
+    **_methods(logarithms, *logarithms.__all__),
+    **_methods(trigonometric, "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
+    **_methods(trigonometric, "deg2rad", "rad2deg"),
+    **_methods(selection, "clamp", "clip"),
+    "masked_fill": selection.masked_fill,
+    "maximum": selection.maximum,
+    "minimum": selection.minimum,
+    **_methods(activation_smooth, "sigmoid", "tanh"),
+    "relu": activation.relu,
+    "where": lambda x, condition, other: selection.where(condition, x, other),
+    "__abs__": rounding.abs,
+    **{name: _relation(sign) for name, sign in RELATIONS.items()},
     "__getitem__": indexing.get_item,
     "__setitem__": indexing.set_item,
     "__neg__": arithmetic.neg,
@@ -68,7 +121,7 @@ BINARY: dict[str, Method] = {
     "__matmul__": lambda x, other: _matmul(x, like(x, other)),
     "__rmatmul__": lambda x, other: _matmul(like(x, other), x),
 }
-COMPARISONS = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
+COMPARISONS = {f"__{name}__": sign for name, sign in RELATIONS.items()}
 REFUSED = {"__ipow__": ("**=", "x = x ** y"), "__imatmul__": ("@=", "x = x @ y")}
 
 

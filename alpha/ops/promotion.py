@@ -23,6 +23,11 @@ def kind_of(dtype: DType) -> int:
     return 2 if is_floating(dtype) else int(dtype != BOOL)
 
 
+def as_floating(x: Tensor) -> Tensor:
+    """x itself if it is floating, else in float32."""
+    return x if is_floating(x.dtype) else x.astype(FLOAT32)
+
+
 def promoted(operator: str, *operands: Tensor) -> list[Tensor]:
     """The tensors in their common dtype; gradients flow back to floating ones."""
     dtype = common_dtype(operator, *operands)

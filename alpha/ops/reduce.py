@@ -18,7 +18,8 @@ from alpha.ops.elementwise import broadcast_to, divide_by_number
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
-from alpha.tensor import Dims, DTypeLike, Tensor
+from alpha.tensor import Tensor
+from alpha.tensor_operators import Dims, DTypeLike
 
 __all__ = ["mean", "sum"]
 
@@ -83,7 +84,7 @@ def _ceil_power(n: int) -> int:
 @sum_axis1.impl("cuda")
 def _(X: Array) -> Array:
     if X.size == 0:
-        return X.device.zeros((X.shape[0], X.shape[2]), _sum_dtype(X.dtype))
+        return X.device.zeros((X.shape[0], X.shape[2]), sum_dtype(X.dtype))
     A, R, B = X.shape
     plan = _plan_sum(A, R, B, X.dtype, vector_width(X, along=B), X.device.properties.num_sms)
     return plan.launch(X.device, {"X": X})["Y"]
@@ -92,10 +93,10 @@ def _(X: Array) -> Array:
 @functools.lru_cache(maxsize=4096)
 def _plan_sum(A: int, R: int, B: int, dtype: np.dtype[Any], vector: int, num_sms: int) -> Plan:
     launches, workspaces = sum_launches("X", "Y", (A, R, B), dtype, vector, num_sms)
-    return Plan("sum", tuple(launches), {"Y": Buffer((A, B), _sum_dtype(dtype))}, workspaces)
+    return Plan("sum", tuple(launches), {"Y": Buffer((A, B), sum_dtype(dtype))}, workspaces)
 
 
-def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return FLOAT32 if dtype == BFLOAT16 else dtype
 
 
@@ -116,7 +117,7 @@ def sum_launches(
     launches = [KernelLaunch("reduce/sum.cu", "sum_columns", (tiles, splits), block, arguments, macros)]
     if splits == 1:
         return launches, {}
-    summed = _sum_dtype(dtype)
+    summed = sum_dtype(dtype)
     more, workspaces = sum_launches(target, result, (1, splits, A * B), summed, widest_vector(summed, A * B), num_sms)
     return launches + more, {target: Buffer((splits, A, B), summed), **workspaces}
 
@@ -168,14 +169,14 @@ class Sum(Function):
         return broadcast_to(dY, self.shape)
 
 
-def _axes(name: str, x: Tensor, dim: Dims) -> tuple[int, ...]:
+def axes_of(name: str, x: Tensor, dim: Dims) -> tuple[int, ...]:
     """The axes that `dim` names, as PyTorch does: all of them for None and (), and 0 or -1 of a 0-d tensor for none."""
     if dim is None:
         return tuple(range(x.ndim))
     try:
         wanted = [_index(d) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
     except TypeError:
-        raise TypeError(f"{name}: dim={dim!r} is no integer, tuple of integers or None") from None
+        raise TypeError(f"{name}: dim={dim!r} is not an integer, a tuple of integers or None") from None
     rank = max(x.ndim, 1)
     axes = tuple([d + rank if d < 0 else d for d in wanted])
     if any([not 0 <= d < rank for d in axes]) or len(set(axes)) != len(axes):
@@ -200,7 +201,7 @@ def sum(x: AnyTensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLi
         x = x.astype(dtype)
     if not is_floating(x.dtype):
         x = x.astype(np.int64)
-    return Sum.apply(x, axes=_axes("sum", x, dim), count=1, keepdim=keepdim)
+    return Sum.apply(x, axes=axes_of("sum", x, dim), count=1, keepdim=keepdim)
 
 
 @check_arguments
@@ -213,5 +214,5 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike
     if dtype is not None:
         x = x.astype(dtype)
     require_floating("mean", x.dtype)
-    axes = _axes("mean", x, dim)
+    axes = axes_of("mean", x, dim)
     return Sum.apply(x, axes=axes, count=math.prod([x.shape[d] for d in axes]), keepdim=keepdim)

@@ -5,8 +5,8 @@
 // Needs: packs of VECTOR elements are aligned in Y and in every operand; each period is the size, 1, or a
 // multiple of VECTOR.
 // Macros: EXPRESSION of Real numbers; INPUTS 1..3; TYPE of Y, TYPE_A, TYPE_B, TYPE_C of the operands: float | double |
-// bfloat16, of which the first and the last may be mixed; VECTOR 1 | 4 | 8; STEPS packs per thread; INDEX an unsigned type
-// that holds the size.
+// bfloat16 | int | long long | unsigned char | bool. Operands are converted to the type of the arithmetic, that of Y.
+// VECTOR 1 | 4 | 8; STEPS packs per thread; INDEX an unsigned type that holds the size.
 #include "common/cuda.h"
 #include "common/vector.cuh"
 #include "elementwise/functions.cuh"
@@ -21,12 +21,20 @@ constexpr int THREADS = 256, INPUTS = ALPHA_INPUTS, STEPS = ALPHA_STEPS, V = ALP
 
 __device__ __forceinline__ Real expression(Real a, Real b, Real c, Real p, Real q, Real r) { return ALPHA_EXPRESSION; }
 
+template <typename From, int N>
+__device__ __forceinline__ Pack<Real, N> converted(const Pack<From, N>& x) {
+  Pack<Real, N> result;
+#pragma unroll
+  for (int j = 0; j < N; j++) result.v[j] = Real(x.v[j]);
+  return result;
+}
+
 // The branches are uniform over the grid; the modulo is the most expensive of them.
 template <int N, typename Operand>
 __device__ __forceinline__ Pack<Real, N> operand(const Operand* X, Index i, Index period, Index size) {
-  if (period == size) return load_pack<N>(X + i);
-  if (period == 1) return splat<N>(load_pack<1>(X).v[0]);
-  return load_pack<N>(X + i % period);
+  if (period == size) return converted(load_pack<N>(X + i));
+  if (period == 1) return splat<N>(Real(load_pack<1>(X).v[0]));
+  return converted(load_pack<N>(X + i % period));
 }
 
 template <int N>

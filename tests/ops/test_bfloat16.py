@@ -25,7 +25,7 @@ STEP = 2.0**-8  # between neighbouring numbers, relative
 
 # arguments that are bfloat16 where the primitive computes on activations, and what comes out
 LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
-    **{name: (tuple(range(operands(p))), (BF16,)) for name, p in REGISTRY.items() if p.expression},
+    **{name: (tuple(range(p.mask, operands(p))), (BF16,)) for name, p in REGISTRY.items() if p.expression},
     **{
         name: ((0,), (BF16,))
         for name in (
@@ -82,7 +82,7 @@ def lower(values: Any) -> Any:
 def cases() -> Iterator[tuple[str, tuple[Any, ...], int]]:
     """(primitive, its arguments with the bfloat16 ones, length of its sums)"""
     for name, (lowered, _) in LOWERED.items():
-        usual = [(lowered, case) for case in CASES[name] if case[0].dtype == np.float32]
+        usual = [(lowered, case) for case in CASES[name] if case[min(lowered)].dtype == np.float32]
         found = usual + MORE.get(name, [])
         for indices, case in found:
             *arguments, length = case if name in WITH_LENGTH else (*case, 1)

@@ -6,6 +6,7 @@ The calls are those of the rows in tests/rows/.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -125,8 +126,17 @@ def right_or_refused(ours: Callable[..., Any], *values: np.ndarray, device: str,
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in ("cross_entropy", "normalize_pixels")])
 def test_integers_in_functions(device: str, name: str, dtype: str) -> None:
-    arrays = {key: each(lambda array: array.astype(dtype), values) for key, values in given(name).items()}
-    floats = {key: each(lambda array: array.astype(np.float32), values) for key, values in arrays.items()}
+    def cast(*dtypes: str) -> dict[str, Any]:
+        """The arrays in one dtype and then in the next; masks stay bools."""
+
+        def one(array: np.ndarray) -> np.ndarray:
+            for to in dtypes if array.dtype != bool else ():
+                array = array.astype(to)
+            return array
+
+        return {key: each(one, values) for key, values in given(name).items()}
+
+    arrays, floats = cast(dtype), cast(dtype, "float32")
     alpha.manual_seed(0)
     expected = call(name, put(floats, "cpu")).numpy()
     alpha.manual_seed(0)
@@ -144,6 +154,12 @@ def test_integer_logits_are_refused(device: str, dtype: str) -> None:
         call("cross_entropy", put({**given("cross_entropy"), "x": MATRIX.astype(dtype)}, device))
 
 
+IN_NUMPY = (
+    *("abs", "sign", "ceil", "floor", "round", "positive", "square", "exp2", "expm1", "log2", "log10", "log1p"),
+    *("sin", "cos", "tan", "sinh", "cosh", "tanh", "deg2rad", "rad2deg"),
+    *("max", "min", "argmax", "argmin", "all", "any", "prod"),
+)
+INVERSES = ("sin", "cos", "tan", "sinh", "cosh", "tanh")
 UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a tensor, and in numpy
     "-x": (lambda x: -x, lambda x: -x),
     "x + 1": (lambda x: x + 1, lambda x: x + 1),
@@ -178,6 +194,40 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a 
     "split": (lambda x: x.split(3)[1], lambda x: x[3:]),
     "chunk": (lambda x: x.chunk(2, 1)[1], lambda x: x[:, 2:]),
     "unbind": (lambda x: x.unbind(1)[2], lambda x: x[:, 2]),
+    **{name: (lambda x, n=name: getattr(x, n)(), lambda x, n=name: getattr(np, n)(x)) for name in IN_NUMPY},
+    **{f"a{name}": (lambda x, n=name: getattr(x, f"a{n}")(), getattr(np, f"arc{name}")) for name in INVERSES},
+    "trunc": (lambda x: x.trunc(), np.trunc),
+    "frac": (lambda x: x.frac(), lambda x: x - np.trunc(x)),
+    "erf": (lambda x: x.erf(), np.vectorize(math.erf)),
+    "rsqrt": (lambda x: x.rsqrt(), lambda x: 1 / np.sqrt(x)),
+    "sigmoid": (lambda x: x.sigmoid(), lambda x: 1 / (1 + np.exp(-x))),
+    "relu": (lambda x: x.relu(), lambda x: np.maximum(x, 0)),
+    "reciprocal": (lambda x: x.reciprocal(), lambda x: 1 / x),
+    "amax": (lambda x: x.amax(1), lambda x: x.max(1)),
+    "amin": (lambda x: x.amin((0, 1)), np.min),
+    "max 1": (lambda x: x.max(1).values, lambda x: x.max(1)),
+    "min 1": (lambda x: x.min(1).indices, lambda x: x.argmin(1)),
+    "var": (lambda x: x.var(0), lambda x: x.var(0, ddof=1)),
+    "std": (lambda x: x.std(correction=0), np.std),
+    "norm": (lambda x: x.norm(), lambda x: np.sqrt((x * x).sum())),
+    "where": (lambda x: x.where(x > 2, 7), lambda x: np.where(x > 2, x, 7)),
+    "masked_fill": (lambda x: x.masked_fill(x > 2, 1), lambda x: np.where(x > 2, 1, x)),
+    "clamp": (lambda x: x.clamp(1, 3), lambda x: x.clip(1, 3)),
+    "clip": (lambda x: x.clip(max=2.5), lambda x: x.clip(max=2.5)),
+    "maximum": (lambda x: x.maximum(x), lambda x: x),
+    "minimum": (lambda x: x.minimum(x), lambda x: x),
+    "sort": (lambda x: x.sort(0).values, lambda x: np.sort(x, 0)),
+    "argsort": (lambda x: x.argsort(1), lambda x: np.argsort(x, 1, kind="stable")),
+    "topk": (lambda x: x.topk(2).values, lambda x: -np.sort(-x)[:, :2]),
+    "cumsum": (lambda x: x.cumsum(1), lambda x: x.cumsum(1)),
+    "tril": (lambda x: x.tril(), np.tril),
+    "triu": (lambda x: x.triu(-1), lambda x: np.triu(x, -1)),
+    "eq": (lambda x: x.eq(2), lambda x: x == 2),
+    "ne": (lambda x: x.ne(2), lambda x: x != 2),
+    "lt": (lambda x: x.lt(2), lambda x: x < 2),
+    "le": (lambda x: x.le(2), lambda x: x <= 2),
+    "gt": (lambda x: x.gt(2), lambda x: x > 2),
+    "ge": (lambda x: x.ge(2), lambda x: x >= 2),
     "row": (lambda x: x[1], lambda x: x[1]),
     "rows": (lambda x: x[1:3], lambda x: x[1:3]),
     "columns": (lambda x: x[..., ::2], lambda x: x[..., ::2]),

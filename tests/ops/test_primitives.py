@@ -204,6 +204,27 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(2, 6, 3), np.array([5, 0, 5, 5]), normal(2, 4, 3), False),
     ],
     "add_rows": [(normal(A, 6, C), REPEATED, normal(A, REPEATED.size, C)) for A, C in ((1, 8), (3, 3))],
+    "fill_range": [
+        *(
+            (np.empty(n, kind), 2.0, 7.5, 0.25, both)
+            for kind in (f32, np.float64)
+            for n in (9, 600)
+            for both in (False, True)
+        ),
+        (np.empty(300, np.int64), 2**60, 0, -3, False),
+        (np.empty(30, u8), 7, 0, 2, False),
+    ],
+    "fill_random": [
+        (np.empty(shape, kind), StepValue.fixed(Stream(9, 4)), way, low, scale)
+        for shape in ((7,), (40, 33))
+        for kind, way, low, scale in (
+            (f32, 0, 0.0, 1.0),
+            (np.float64, 0, -2.0, 0.5),
+            (f32, 1, 1.0, 3.0),
+            (i32, 2, -5, 11),
+            (np.int64, 2, 10, 2**32),
+        )
+    ],
     "sort_order": [
         (X, descending)
         for X in (TIES, TIES.astype(np.int32), TIES.astype(np.int64), TIES.astype(np.float64), normal(2, 5000))

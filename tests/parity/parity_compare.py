@@ -160,7 +160,7 @@ class Arguments:
             return theirs, ours
         if isinstance(value, torch.dtype):
             return value, dtype_name(value)
-        if isinstance(value, torch.device):
+        if isinstance(value, torch.device) or place == "device":
             return value, self.device
         if isinstance(value, torch.Size):
             return value, tuple(value)
@@ -183,6 +183,8 @@ def tensor(value: torch.Tensor, order: Order, device: str) -> Tensor:
     name = dtype_name(value.dtype)
     if name not in OFFERED:
         raise Refused(f"there is no dtype {name}")
+    if value.ndim > 64:
+        raise Refused("an array of numpy has at most 64 axes")
     return alpha.tensor(forth(to_numpy(value), order), dtype=name, device=device, requires_grad=value.requires_grad)
 
 
@@ -298,7 +300,10 @@ def check_result(arguments: Arguments, ours: Any, theirs: Any, order: Order) -> 
         if b.requires_grad:
             seed = np.random.default_rng(7).standard_normal(tuple(b.shape))
             seeds.append((a, b, forth(np.asarray(seed), kept)))
-            b.backward(torch.tensor(seed, dtype=b.dtype), retain_graph=True)
+            try:
+                b.backward(torch.tensor(seed, dtype=b.dtype), retain_graph=True)
+            except RuntimeError as error:  # as for a bound of clamp that broadcasts
+                raise Unanswered(str(error)) from error
     for a, b, seed in seeds:
         g = alpha.tensor(seed, dtype=dtype_name(b.dtype), device=arguments.device)
         try:

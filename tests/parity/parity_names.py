@@ -67,8 +67,15 @@ SIGNS_IN_PLACE: dict[str, tuple[str, Callable[..., Any]]] = {
 # a key and the further names of op_db that are the same operator
 ALIASES: dict[str, tuple[str, ...]] = {"div": ("true_divide",), "swapaxes": ("transpose",)}
 
+# functions whose samples have another order of arguments
+ORDERED: dict[str, Callable[..., Any]] = {"where": lambda x, condition, other: F.where(condition, x, other)}
+
 # public names that PyTorch's lists do not have, and why
-OWN_FUNCTIONS: dict[str, str] = {row.name: row.own for row in FUNCTIONS if row.own}
+OWN_FUNCTIONS: dict[str, str] = {
+    **{row.name: row.own for row in FUNCTIONS if row.own},
+    **dict.fromkeys(("rand_like", "randn_like", "randint_like"), "other random numbers than PyTorch's"),
+    "empty_like": "its values are not specified",
+}
 OWN_METHODS: dict[str, str] = {
     "numpy": "leaves the framework",
     "astype": "numpy's name of a conversion",
@@ -133,10 +140,11 @@ def operators() -> dict[str, list[Way]]:
     for name in F.__all__:
         if name in OWN_FUNCTIONS:
             continue
-        function = getattr(F, name)
+        function = ORDERED.get(name, getattr(F, name))
         ways[name].append(Way(f"F.{name}", function))
         if "inplace" in inspect.signature(function).parameters:
             ways[name].append(Way(f"F.{name}(inplace=True)", _written(function), in_place=True))
+    ways["einsum"].append(Way("alpha.einsum", lambda operands, equation: alpha.einsum(equation, *operands)))
     for name in alpha.__all__:
         value = getattr(alpha, name)
         same = value is getattr(F, name, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
@@ -17,6 +18,7 @@ EVERYWHERE = (
     *("cpu, float64", "cpu, float32", "cpu, int64", "cpu, int32", "cpu, uint8", "cpu, bool"),
     *("cuda, float32", "cuda, int64"),
 )
+DIM_OF_SORTED = {"sort": 0, "argsort": 0, "topk": 1}  # the place of `dim` after the input
 LARGEST = 20_000  # elements of a reference input
 # Samples of an operator on the emulated driver, which compiles a kernel for nearly each that is computed.
 TRIED, COMPUTED, COMPUTED_CONVOLUTIONS = 200, 24, 12
@@ -71,12 +73,18 @@ def samples(entry: Any, dtype: str, torch: Any) -> Iterator[tuple[str, Any]]:
     sources = [entry.sample_inputs("cpu", kind, requires_grad=gradients)]
     if dtype == "float32" and entry.reference_inputs_func is not None:
         sources.append(entry.reference_inputs("cpu", kind, requires_grad=gradients))
-    for source in sources:
+    for source in map(whole, sources):
         torch.manual_seed(0)
         for sample in source:
             tensors = [t for t in (sample.input, *sample.args) if isinstance(t, torch.Tensor)]
             if all(t.numel() <= LARGEST and not t.is_complex() for t in tensors):
                 yield described(sample, torch), sample
+
+
+def whole(source: Iterator[Any]) -> Iterator[Any]:
+    """The samples up to one that PyTorch cannot make."""
+    with contextlib.suppress(ValueError):
+        yield from source
 
 
 def chosen(all_samples: Iterator[tuple[str, Any]], device: str, dtype: str) -> list[tuple[str, Any]]:
@@ -121,6 +129,8 @@ def one(entry: Any, sample: Any, way: names.Way, key: str, device: str) -> tuple
         args, kwargs = arguments.ours
         ours = compare.call_alpha(way.call, *args, **kwargs)
         theirs = compare.run_torch(entry.op, arguments)
+        if key in DIM_OF_SORTED:
+            ours, theirs = by_elements(key, sample, ours, theirs, torch)
         if key == "dropout":
             dropped(arguments, ours, sample.kwargs)
         else:
@@ -133,6 +143,25 @@ def one(entry: Any, sample: Any, way: names.Way, key: str, device: str) -> tuple
     except compare.Unanswered:
         return None
     return "right", ""
+
+
+def by_elements(key: str, sample: Any, ours: Any, theirs: Any, torch: Any) -> tuple[list[Any], list[Any]]:
+    """The results with elements in place of indices: PyTorch does not say in which order equal elements are."""
+    import parity_compare as compare
+
+    at = DIM_OF_SORTED[key]
+    dim = sample.args[at] if len(sample.args) > at else sample.kwargs.get("dim")
+    x = sample.input.detach()
+
+    def elements(index: Any) -> Any:
+        return torch.take_along_dim(x, index, -1 if dim is None else dim) if x.ndim else x
+
+    *values, index = compare.leaves(ours)
+    named = compare.tensor(elements(torch.as_tensor(index.numpy())), None, index.device.name)
+    *others, indices = compare.leaves(theirs)
+    if index.dtype != "int64" or index.shape != tuple(indices.shape):
+        raise compare.Wrong(f"indices {index.dtype} {index.shape}, PyTorch's {tuple(indices.shape)}")
+    return [*values, named], [*others, elements(indices)]
 
 
 def in_place(variant: Callable[..., Any], way: names.Way, arguments: Any) -> tuple[str, str]:

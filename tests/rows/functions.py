@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from argument_table import Row, changes, refused
+from argument_table import Row, changes, refused, silent
 
 import alpha.nn.functional as F
 from rows.arrays import IMAGE, LABELS, MATRIX, SEQUENCE, VOLUME, normal
@@ -31,6 +31,8 @@ TRANSPOSED = (
     (2, F.conv_transpose2d, IMAGE, (3, 3)),
     (3, F.conv_transpose3d, VOLUME, (3, 2, 2)),
 )
+SHARES = 1 / (1 + np.exp(-MATRIX))  # within 0 and 1
+TIES = np.round(MATRIX * 2) / 2
 FUNCTIONS = [
     *(
         function(
@@ -145,6 +147,84 @@ FUNCTIONS = [
         {"x": MATRIX, "pad": (1, 2)},
         {"x": MORE, "pad": changes((2, 1)), "mode": changes("reflect"), "value": changes(2.0)},
         any_number=True,
+    ),
+    *(
+        function(f, {"x": values}, x=changes(values * 0.9))
+        for values, functions in (
+            (MATRIX, (F.abs, F.ceil, F.exp2, F.expm1, F.erf, F.square, F.reciprocal, F.sin, F.cos, F.tan, F.atan)),
+            (MATRIX, (F.sinh, F.cosh, F.asinh, F.deg2rad, F.rad2deg, F.frac, F.positive)),
+            (2.5 * MATRIX, (F.floor, F.trunc)),
+            (SHARES, (F.log2, F.log10, F.log1p, F.rsqrt, F.asin, F.acos, F.atanh)),
+            (SHARES + 1.5, (F.acosh,)),
+        )
+        for f in functions
+    ),
+    function(F.sign, {"x": MATRIX}, x=changes(-MATRIX)),
+    function(F.round, {"x": MATRIX}, x=changes(-MATRIX), decimals=changes(1)),
+    *(
+        FunctionRow(f, {"x": SHARES}, {"x": changes(SHARES * 0.9)}, own="of Dragon-Alpha")
+        for f in (F.sec, F.csc, F.cot)
+    ),
+    FunctionRow(
+        F.half_sin, {"x": MATRIX}, {"x": MORE, "amplitude": changes(2.0)}, own="2 A |sin x| - A, of Dragon-Alpha"
+    ),
+    *(function(f, {"x": TIES}, x=changes(-TIES), dim=changes(1), keepdim=changes(True, dim=1)) for f in (F.max, F.min)),
+    *(
+        function(f, {"x": TIES}, x=changes(-TIES), dim=changes(1), keepdim=changes(True))
+        for f in (F.amax, F.amin, F.argmax, F.argmin)
+    ),
+    *(
+        function(f, {"x": TIES}, x=changes(TIES * 0 + value), dim=changes(1), keepdim=changes(True))
+        for f, value in ((F.all, 1), (F.any, 0))
+    ),
+    function(F.prod, {"x": MATRIX}, x=MORE, dim=changes(0), keepdim=changes(True, dim=0), dtype=changes("float64")),
+    *(
+        function(
+            f, {"x": MATRIX}, x=changes(MATRIX * 2), dim=changes(0), correction=changes(0.0), keepdim=changes(True)
+        )
+        for f in (F.var, F.std)
+    ),
+    *(
+        function(f, {"x": TIES}, x=changes(-TIES), dim=changes(0), descending=changes(True), stable=silent(True))
+        for f in (F.sort, F.argsort)
+    ),
+    function(
+        F.topk,
+        {"x": TIES, "k": 2},
+        x=changes(-TIES),
+        k=changes(3),
+        dim=changes(0),
+        largest=changes(False),
+        sorted=silent(False),
+    ),
+    function(F.cumsum, {"x": MATRIX, "dim": 0}, x=MORE, dim=changes(1), dtype=changes("float64")),
+    *(function(f, {"x": MATRIX}, x=MORE, diagonal=changes(1)) for f in (F.tril, F.triu)),
+    FunctionRow(
+        F.norm,
+        {"x": MATRIX},
+        {"x": MORE, "p": changes(1.0), "dim": changes(0), "keepdim": changes(True), "dtype": changes("float64")},
+        any_number=True,
+    ),
+    FunctionRow(
+        F.where,
+        {"condition": MATRIX > 0, "x": MATRIX, "other": MATRIX + 1},
+        {"condition": changes(MATRIX > 1), "x": MORE, "other": changes(MATRIX)},
+    ),
+    FunctionRow(
+        F.masked_fill,
+        {"x": MATRIX, "mask": MATRIX > 0, "value": 1.0},
+        {"x": MORE, "mask": changes(MATRIX > 1), "value": changes(3.0)},
+        any_number=True,
+    ),
+    *(
+        function(f, {"x": TIES, "other": MATRIX}, x=changes(-TIES), other=changes(-MATRIX))
+        for f in (F.maximum, F.minimum)
+    ),
+    *(
+        FunctionRow(
+            f, {"x": MATRIX, "min": -1.0}, {"x": MORE, "min": changes(0.5), "max": changes(0.8)}, any_number=True
+        )
+        for f in (F.clamp, F.clip)
     ),
     FunctionRow(
         F.normalize_pixels,

@@ -26,10 +26,10 @@ def each(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def joined(result: Any) -> Tensor:
-    """A result as one tensor: of several, number i times i, one after the other."""
+    """A result as one tensor: of several, number i times i plus its number of axes, one after the other."""
     if isinstance(result, Tensor):
         return result
-    return F.cat([part.astype("float32").reshape(part.size) * (i + 1) for i, part in enumerate(result)])
+    return F.cat([part.astype("float32").reshape(part.size) * (i + 1) + part.ndim for i, part in enumerate(result)])
 
 
 Shapes = Sequence[tuple[Settings, tuple[int, ...]]]

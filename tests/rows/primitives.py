@@ -33,6 +33,8 @@ def of_expression(function: Primitive) -> list[Case]:
     """A case of an elementwise primitive, with numbers of both signs."""
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((7, 9)).astype(np.float32) for _ in range(operands(function))]
+    if function.mask:
+        arrays[0] = arrays[0] > 0
     numbers = {name: value for name, value in NUMBERS.items() if _names(function, name)}
     return [(*arrays, numbers) if numbers else tuple(arrays)]
 

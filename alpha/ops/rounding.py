@@ -1,0 +1,105 @@
+"""Rounding and signs: functions of one tensor that leave integers integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.numerics import is_floating
+from alpha.ops.arguments import AnyTensor, check_arguments
+from alpha.ops.elementwise import elementwise
+from alpha.ops.options import integer
+from alpha.primitive import Array, Primitive
+from alpha.tensor import Tensor
+
+__all__ = ["abs", "ceil", "floor", "frac", "round", "sign", "trunc"]
+
+
+def _sign_cpu(y: Array, a: Array) -> None:
+    np.subtract(a > 0, a < 0, out=y, dtype=np.int8, casting="unsafe")
+
+
+def _absolute_slope_cpu(dx: Array, a: Array, b: Array) -> None:
+    np.copyto(dx, np.where(b > 0, a, np.where(b < 0, -a, 0)))
+
+
+absolute = elementwise("absolute", "a > 0 ? a : 0 - a", lambda y, a: np.abs(a, out=y), 1)
+absolute_slope = elementwise("absolute_slope", "b > 0 ? a : b < 0 ? -a : 0", _absolute_slope_cpu, 2)
+signum = elementwise("signum", "a > 0 ? 1 : a < 0 ? -1 : 0", _sign_cpu, 1)
+ceiling = elementwise("ceiling", "ceil(a)", lambda y, a: np.ceil(a, out=y), 1)
+lower_integer = elementwise("lower_integer", "floor(a)", lambda y, a: np.floor(a, out=y), 1)
+nearest = elementwise("nearest", "rint(a * p) / p", lambda y, a, p: np.divide(np.rint(a * p), p, out=y), 1)
+truncated = elementwise("truncated", "trunc(a)", lambda y, a: np.trunc(a, out=y), 1)
+
+
+class Rounded(Function):
+    """A function whose gradient is 0   X (...) -> Y (...)"""
+
+    def forward(self, X: Array, *, rule: Primitive, p: float) -> Array:
+        return rule(X, p=p)
+
+    def backward(self, dY: Array) -> Any:
+        return Tensor(dY).device.zeros(dY.shape, dY.dtype)
+
+
+class Absolute(Function):
+    """Y = |X|   X (...) -> Y (...)"""
+
+    def forward(self, X: Array) -> Array:
+        self.save(X)
+        return absolute(X)
+
+    def backward(self, dY: Array) -> Any:
+        return absolute_slope(dY, self.saved[0])
+
+
+def _rounded(operator: str, x: Tensor, rule: Primitive, p: float = 1.0) -> Tensor:
+    if x.dtype == np.bool_:
+        raise TypeError(f"{operator}: x has dtype bool; use .astype('float32')")
+    return Rounded.apply(x, rule=rule, p=p) if is_floating(x.dtype) else x
+
+
+@check_arguments
+def abs(x: AnyTensor) -> Tensor:
+    """|x|, elementwise; the gradient at 0 is 0   x (...) -> (...)"""
+    if x.dtype == np.bool_:
+        raise TypeError("abs: x has dtype bool; use .astype('float32')")
+    return Absolute.apply(x)
+
+
+@check_arguments
+def sign(x: AnyTensor) -> Tensor:
+    """1, 0 or -1, the sign of x, elementwise; 0 for NaN   x (...) -> (...)"""
+    return Rounded.apply(x, rule=signum, p=0.0)
+
+
+@check_arguments
+def ceil(x: AnyTensor) -> Tensor:
+    """The least integer that is not less than x, elementwise   x (...) -> (...)"""
+    return _rounded("ceil", x, ceiling)
+
+
+@check_arguments
+def floor(x: AnyTensor) -> Tensor:
+    """The largest integer that is not more than x, elementwise   x (...) -> (...)"""
+    return _rounded("floor", x, lower_integer)
+
+
+@check_arguments
+def trunc(x: AnyTensor) -> Tensor:
+    """x without its decimals, elementwise   x (...) -> (...)"""
+    return _rounded("trunc", x, truncated)
+
+
+@check_arguments
+def round(x: AnyTensor, *, decimals: int = 0) -> Tensor:
+    """The nearest number of so many decimals, of two the even one, elementwise   x (...) -> (...)"""
+    return _rounded("round", x, nearest, 10.0 ** integer("round", "decimals", decimals))
+
+
+@check_arguments
+def frac(x: Tensor) -> Tensor:
+    """The decimals of x, with its sign, elementwise   x (...) -> (...)"""
+    return x - trunc(x)

@@ -1,0 +1,217 @@
+"""Elements chosen from two tensors: by a mask, or the larger or the smaller ones; and numbers kept within bounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.numerics import is_floating
+from alpha.ops.arguments import AnyTensor, check_arguments
+from alpha.ops.arithmetic import NUMBERS, OPERANDS, like, operand_of, sum_to
+from alpha.ops.elementwise import broadcast_operands, elementwise
+from alpha.ops.promotion import BOOL, common_dtype, promoted
+from alpha.primitive import Array, Primitive
+from alpha.tensor import Tensor, full
+
+__all__ = ["clamp", "clip", "masked_fill", "maximum", "minimum", "where"]
+
+select = elementwise("select", "a ? b : c", lambda y, a, b, c: np.copyto(y, np.where(a, b, c)), 3, mask=True)
+larger = elementwise("larger", "a != a || a > b ? a : b", lambda y, a, b: np.maximum(a, b, out=y), 2)
+smaller = elementwise("smaller", "a != a || a < b ? a : b", lambda y, a, b: np.minimum(a, b, out=y), 2)
+
+
+def _larger_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
+    dx[...] = np.where(b == c, a / 2, np.where(b < c, 0, a))
+
+
+def _smaller_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
+    dx[...] = np.where(b == c, a / 2, np.where(b > c, 0, a))
+
+
+# a is dY, b the operand, c the other one; equal ones share the gradient
+larger_slope = elementwise("larger_slope", "b == c ? a / 2 : b < c ? 0 : a", _larger_slope_cpu, 3)
+smaller_slope = elementwise("smaller_slope", "b == c ? a / 2 : b > c ? 0 : a", _smaller_slope_cpu, 3)
+
+
+def _bounded_cpu(y: Array, a: Array, p: float, q: float) -> None:
+    np.copyto(y, np.where(a < p, a.dtype.type(p), np.where(a > q, a.dtype.type(q), a)))
+
+
+def _bounded_slope_cpu(dx: Array, a: Array, b: Array, p: float, q: float) -> None:
+    np.copyto(dx, np.where((b >= p) & (b <= q), a, 0))
+
+
+bounded = elementwise("bounded", "a < p ? p : a > q ? q : a", _bounded_cpu, 1)
+bounded_slope = elementwise("bounded_slope", "b >= p && b <= q ? a : 0", _bounded_slope_cpu, 2)  # a is dY, b is X
+
+
+class Where(Function):
+    """Y = M ? A : B with broadcasting   M (...) of bools, A (...), B (...) -> the broadcast shape"""
+
+    def forward(self, M: Array, A: Array, B: Array) -> Array:
+        self.M, self.operands = M, (operand_of(A), operand_of(B))
+        return select(*broadcast_operands("where", M, A, B), out=None)
+
+    def backward(self, dY: Array) -> Any:
+        return (None, *self.parts(dY))
+
+    def parts(self, dY: Array) -> Any:
+        """The gradients of A and B: no product, so that what was not chosen is 0 also if dY is not finite."""
+        zero = Tensor(dY).device.zeros((1,), dY.dtype)
+        for chosen, operand, needed in zip(((dY, zero), (zero, dY)), self.operands, self.needs[-2:], strict=True):
+            yield sum_to(select(*broadcast_operands("where", self.M, *chosen)), operand) if needed else None
+
+
+class FillWhere(Where):
+    """X becomes V where M is true   X (...), V (...) that repeats along X -> X"""
+
+    inplace = True
+
+    def forward(self, X: Array, V: Array, *, M: Array) -> Array:  # type: ignore[override]
+        self.M, self.operands = M, (operand_of(V), operand_of(X))
+        return select(*broadcast_operands("where", M, V, X), out=X)
+
+    def backward(self, dY: Array) -> Any:
+        self.needs = self.needs[::-1]  # of V and X, as `parts` has them
+        dV, dX = self.parts(dY)
+        return dX, dV
+
+
+class _Choice(Function):
+    """The larger or the smaller of two operands."""
+
+    operator: ClassVar[str]
+    primitive: ClassVar[Primitive]
+    slope: ClassVar[Primitive]
+
+    def forward(self, A: Array, B: Array) -> Array:
+        self.operands = operand_of(A), operand_of(B)
+        self.save(A, B)
+        return self.primitive(*broadcast_operands(self.operator, A, B))
+
+    def backward(self, dY: Array) -> Any:
+        A, B = self.saved
+        return tuple(
+            sum_to(self.slope(*broadcast_operands(self.operator, dY, *pair)), operand) if needed else None
+            for pair, operand, needed in zip(((A, B), (B, A)), self.operands, self.needs, strict=True)
+        )
+
+
+class Maximum(_Choice):
+    """Y = max(A, B) with broadcasting   A (...), B (...) -> the broadcast shape"""
+
+    operator, primitive, slope = "maximum", larger, larger_slope
+
+
+class Minimum(_Choice):
+    """Y = min(A, B) with broadcasting   A (...), B (...) -> the broadcast shape"""
+
+    operator, primitive, slope = "minimum", smaller, smaller_slope
+
+
+class Clamp(Function):
+    """Y = X within two numbers   X (...) -> Y (...)"""
+
+    def forward(self, X: Array, *, low: float, high: float) -> Array:
+        self.bounds = low, high
+        self.save(X)
+        return bounded(X, p=min(low, high), q=high)
+
+    def backward(self, dY: Array) -> Any:
+        low, high = self.bounds
+        return bounded_slope(dY, self.saved[0], p=low, q=high)
+
+
+@check_arguments
+def where(condition: AnyTensor, x: Any, other: Any) -> Tensor:
+    """x where the condition is true, else other, with broadcasting; x and other are tensors or numbers.
+
+    condition (...) of bools, x (...), other (...) -> the broadcast shape
+    """
+    if condition.dtype != BOOL:
+        raise TypeError(f"where: the condition has dtype {condition.dtype.name}; bools are needed, as of x > 0")
+    return Where.apply(condition, *_pair("where", condition, x, other))
+
+
+def _pair(operator: str, near: Tensor, x: Any, other: Any) -> list[Tensor]:
+    """Two tensors or numbers as tensors of one dtype, on the device of `near`."""
+    for value in (x, other):
+        if not isinstance(value, OPERANDS):
+            raise TypeError(f"{operator}: a {type(value).__name__} is no operand; a Tensor or a number is needed")
+    dtype = common_dtype(operator, *[v if isinstance(v, (Tensor, *NUMBERS)) else like(near, v) for v in (x, other)])
+    return [
+        v.astype(dtype)
+        if isinstance(v, Tensor)
+        else full((), v, dtype, near.device)
+        if isinstance(v, NUMBERS)
+        else like(near, v).astype(dtype)
+        for v in (x, other)
+    ]
+
+
+@check_arguments
+def masked_fill(x: AnyTensor, mask: AnyTensor, value: Any) -> Tensor:
+    """x with a number in the places where the mask is true   x (...), mask (...) of bools -> the broadcast shape"""
+    if mask.dtype != BOOL:
+        raise TypeError(f"masked_fill: the mask has dtype {mask.dtype.name}; bools are needed, as of x > 0")
+    if not isinstance(value, (Tensor, *NUMBERS)) or (isinstance(value, Tensor) and value.ndim):
+        raise TypeError("masked_fill: value is not a number or a 0-d Tensor")
+    return Where.apply(mask, like(x, value).astype(x.dtype), x)
+
+
+@check_arguments
+def maximum(x: AnyTensor, other: AnyTensor) -> Tensor:
+    """The larger of two elements with broadcasting; NaN if one is NaN, and equal ones share the gradient.
+
+    x (...), other (...) -> the broadcast shape
+    """
+    return Maximum.apply(*promoted("maximum", x, other))
+
+
+@check_arguments
+def minimum(x: AnyTensor, other: AnyTensor) -> Tensor:
+    """The smaller of two elements with broadcasting; NaN if one is NaN, and equal ones share the gradient.
+
+    x (...), other (...) -> the broadcast shape
+    """
+    return Minimum.apply(*promoted("minimum", x, other))
+
+
+@check_arguments
+def clamp(x: AnyTensor, min: Any = None, max: Any = None) -> Tensor:
+    """x within bounds: `min` where it is less, `max` where it is more   x (...) -> (...)
+
+    The gradient is 0 where x is out of bounds. NaN stays NaN.
+
+    Args:
+        min, max: numbers, or tensors that broadcast with x; None: no bound.
+    """
+    return _clamp("clamp", x, min, max)
+
+
+@check_arguments
+def clip(x: AnyTensor, min: Any = None, max: Any = None) -> Tensor:
+    """Another name of `clamp`."""
+    return _clamp("clip", x, min, max)
+
+
+def _clamp(operator: str, x: Tensor, low: Any, high: Any) -> Tensor:
+    bounds = [bound for bound in (low, high) if bound is not None]
+    if not bounds:
+        raise ValueError(f"{operator}: min or max is needed")
+    if any(not isinstance(bound, (Tensor, *NUMBERS)) for bound in bounds):
+        raise TypeError(f"{operator}: min={low!r} and max={high!r} must be numbers, Tensors or None")
+    x = x.astype(common_dtype(operator, x, *bounds))
+    if not any(isinstance(bound, Tensor) for bound in bounds):
+        least, most = (-math.inf, math.inf) if is_floating(x.dtype) else _range(x.dtype)
+        return Clamp.apply(x, low=least if low is None else low, high=most if high is None else high)
+    if low is not None:
+        x = where(x < low, low, x)
+    return x if high is None else where(x > high, high, x)
+
+
+def _range(dtype: Any) -> tuple[int, int]:
+    return (0, 1) if dtype == BOOL else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))

@@ -1,0 +1,141 @@
+"""Elements in their order along an axis, the largest of them, and running sums."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.errors import ShapeError
+from alpha.numerics import is_floating
+from alpha.ops.arguments import AnyTensor, check_arguments
+from alpha.ops.axes import axis_of
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32
+from alpha.ops.extremes import Along
+from alpha.ops.fold import around
+from alpha.ops.options import integer
+from alpha.ops.places import places, take_rows
+from alpha.ops.sort_order import sort_order
+from alpha.ops.views import View, read_view
+from alpha.primitive import Array, primitive
+from alpha.tensor import Tensor
+from alpha.tensor_operators import DTypeLike
+
+__all__ = ["argsort", "cumsum", "sort", "topk"]
+
+
+class Sorted(NamedTuple):
+    """Elements in their order, and where they were along the axis."""
+
+    values: Tensor
+    indices: Tensor
+
+
+@primitive
+def running_sum(X: Array, reverse: bool) -> Array:
+    """Y[a, r, b] = sum of X[a, s, b] over s <= r, or s >= r   X (A, R, B) of floats or int64 -> Y (A, R, B)"""
+
+
+@running_sum.impl("cpu")
+@np.errstate(all="ignore")
+def _(X: Array, reverse: bool) -> Array:
+    wide = as_float32(X)[:, :: -1 if reverse else 1]
+    return as_dtype(
+        np.ascontiguousarray(np.cumsum(wide, axis=1, dtype=wide.dtype)[:, :: -1 if reverse else 1]), X.dtype
+    )
+
+
+@running_sum.impl("cuda")
+def _(X: Array, reverse: bool) -> Array:
+    Y = X.device.empty(X.shape, X.dtype)
+    A, R, B = X.shape
+    macros = {"TYPE": CUDA_TYPES[X.dtype]}
+    if X.size and B == 1:
+        X.device.launch("reduce/scan.cu", "scan_rows", A, BLOCK, (Y, X, np.int64(R), int(reverse)), macros)
+    elif X.size:
+        sizes = map(np.int64, (A * B, R, B))
+        X.device.launch(
+            "reduce/scan.cu", "scan_columns", -(-A * B // BLOCK), BLOCK, (Y, X, *sizes, int(reverse)), macros
+        )
+    return Y
+
+
+class RunningSum(Function):
+    """Y = the sums of all elements so far along an axis   X (...) -> Y (...)"""
+
+    def forward(self, X: Array, *, sizes: tuple[int, int, int]) -> Array:
+        self.sizes = sizes
+        return running_sum(X.reshape(sizes), False).reshape(X.shape)
+
+    def backward(self, dY: Array) -> Any:
+        return running_sum(dY.reshape(self.sizes), True).reshape(dY.shape)
+
+
+def _order(X: Array, sizes: tuple[int, int, int], descending: bool) -> Array:
+    """The places along the middle axis in sorted order   X (...) of A R B elements -> (A, R, B) of int64"""
+    A, R, B = sizes
+    if B == 1:
+        return sort_order(X.reshape((A, R)), descending).reshape(sizes)
+    rows = read_view(X, View.whole(sizes).permuted((0, 2, 1))).reshape((A * B, R))
+    return read_view(sort_order(rows, descending), View.whole((A, B, R)).permuted((0, 2, 1)))
+
+
+def _sorted(x: Tensor, axis: int, count: int, descending: bool) -> Sorted:
+    """The first `count` elements in sorted order."""
+    own = x.shape or (1,)
+    sizes = around(own, axis)
+    _, R, B = sizes
+    index = _order(x.array, sizes, descending)
+    if count < R:
+        index = read_view(index, View.whole(sizes).sliced(1, 0, count))
+    shape = (*own[:axis], count, *own[axis + 1 :]) if x.ndim else ()
+    F = places(index.reshape(index.size), R, B, None, (B, max(1, count * B), R * B))
+    values = take_rows(x.array.reshape((1, x.size, 1)), F)
+    return Sorted(Along.apply(x, values=values, index=index, sizes=sizes, shape=shape), Tensor(index.reshape(shape)))
+
+
+@check_arguments
+def sort(x: AnyTensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
+    """The elements of each row along an axis in ascending order, and their places   x (...) -> values, indices (...)
+
+    NaN is the largest number. Equal elements keep their order, whether `stable` is True or not.
+    """
+    axis = axis_of("sort", x, dim)
+    return _sorted(x, axis, (x.shape or (1,))[axis], bool(descending))
+
+
+@check_arguments
+def argsort(x: AnyTensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+    """The places of the elements along an axis in ascending order, as `sort` gives them   x (...) -> (...)"""
+    sizes = around(x.shape or (1,), axis_of("argsort", x, dim))
+    return Tensor(_order(x.array, sizes, bool(descending)).reshape(x.shape))
+
+
+@check_arguments
+def topk(x: AnyTensor, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True) -> Sorted:
+    """The k largest, or smallest, elements along an axis (by default the last), and their places
+
+    x (.., D, ..) -> values, indices (.., k, ..)
+
+    They come in sorted order, also if `sorted` is False. NaN is the largest number; of equal elements the first counts.
+    """
+    axis = axis_of("topk", x, -1 if dim is None else dim)
+    length, count = (x.shape or (1,))[axis], integer("topk", "k", k)
+    if not 0 <= count <= length:
+        raise ShapeError(f"topk: k={count} of the {length} elements along axis {axis} of shape {x.shape}")
+    return _sorted(x, axis, count, bool(largest))
+
+
+@check_arguments
+def cumsum(x: AnyTensor, dim: int, *, dtype: DTypeLike = None) -> Tensor:
+    """The sum of all elements so far along an axis   x (...) -> (...)
+
+    Args:
+        dtype: cast x to it first. Default: that of x, and int64 for integers and bools.
+    """
+    axis = axis_of("cumsum", x, dim)
+    wide = x if dtype is None else x.astype(dtype)
+    wide = wide if is_floating(wide.dtype) else wide.astype(np.int64)
+    y = RunningSum.apply(wide, sizes=around(x.shape or (1,), axis))
+    return y if dtype is None else y.astype(dtype)
