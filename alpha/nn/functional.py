@@ -15,6 +15,9 @@ from alpha.ops.conv2d import *
 from alpha.ops.dropout import *
 from alpha.ops.layout import *
 from alpha.ops.loss import *
+from alpha.ops.loss_distance import *
+from alpha.ops.loss_probability import *
+from alpha.ops.loss_regression import *
 from alpha.ops.matmul import *
 from alpha.ops.pool2d import *
 from alpha.ops.reduce import *

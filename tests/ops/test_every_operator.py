@@ -47,8 +47,7 @@ def given(name: str) -> dict[str, np.ndarray]:
 
 
 def call(name: str, tensors: dict[str, Any]) -> Any:
-    """By position: names of arguments may change."""
-    return getattr(F, name)(*tensors.values(), **CALLS[name][1])
+    return getattr(F, name)(**tensors, **CALLS[name][1])
 
 
 def put(arrays: dict[str, np.ndarray], device: str) -> dict[str, Any]:
