@@ -16,6 +16,9 @@ from alpha.nn.pooling import *
 from alpha.ops.activation import *
 from alpha.ops.activation_smooth import *
 from alpha.ops.loss import *
+from alpha.ops.loss_distance import *
+from alpha.ops.loss_probability import *
+from alpha.ops.loss_regression import *
 from alpha.state_dict import *
 
 _export(globals(), "functional", "init", "utils", without=vars(functional)["__all__"])

@@ -19,6 +19,9 @@ from alpha.ops.joining import *
 from alpha.ops.layout import *
 from alpha.ops.logarithms import *
 from alpha.ops.loss import *
+from alpha.ops.loss_distance import *
+from alpha.ops.loss_probability import *
+from alpha.ops.loss_regression import *
 from alpha.ops.matmul import *
 from alpha.ops.moments import *
 from alpha.ops.padding import *

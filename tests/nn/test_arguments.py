@@ -23,13 +23,13 @@ from alpha import ShapeError, Tensor, nn
 STATE = ("running_mean", "running_var")
 
 
-def run(function: Callable[..., Tensor], arguments: dict[str, Any]) -> Facts:
+def run(function: Callable[..., Tensor], arguments: dict[str, Any], constants: tuple[str, ...] = STATE) -> Facts:
     """Result, gradients, tensors written in place, memory and statistics of a call, or the error that shapes differ."""
     leaves: dict[str, Tensor] = {}
     given: dict[str, Any] = {}
 
     def leaf(name: str, value: np.ndarray) -> Tensor:
-        trained = value.dtype.kind == "f" and name.split()[0] not in STATE
+        trained = value.dtype.kind == "f" and name.split()[0] not in constants
         leaves[name] = alpha.tensor(value, requires_grad=trained)
         return leaves[name] * 1.0 if trained else leaves[name]  # no leaf is written in place
 
@@ -104,7 +104,9 @@ SUBJECTS = {
     **{f"nn.{row.name}": layer(row) for row in LAYERS},
     **{f"nn.{subject.name}": subject for subject in OTHERS},
     **{
-        f"F.{row.name}": Subject(row.function, partial(run, row.function), row.usual, row.arguments)
+        f"F.{row.name}": Subject(
+            row.function, partial(run, row.function, constants=STATE + row.constants), row.usual, row.arguments
+        )
         for row in FUNCTIONS
     },
 }

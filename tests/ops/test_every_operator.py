@@ -49,8 +49,8 @@ def given(name: str) -> dict[str, Any]:
 
 
 def call(name: str, tensors: dict[str, Any]) -> Any:
-    """By position: names of arguments may change. Several results are one after the other."""
-    return joined(getattr(F, name)(*tensors.values(), **CALLS[name][1]))
+    """Several results are one after the other."""
+    return joined(getattr(F, name)(**tensors, **CALLS[name][1]))
 
 
 def put(arrays: dict[str, Any], device: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,29 +21,54 @@ CASES = [(reduction, smoothing) for reduction in ("mean", "sum", "none") for smo
 SETTINGS = [pytest.param(row, settings, id=f"{row.name}-{settings}") for row in LOSSES for settings in row.settings]
 
 
+def split(row: LossRow, settings: dict[str, Any]) -> tuple[list[np.ndarray], dict[str, np.ndarray], dict[str, Any]]:
+    """The tensors with a gradient, the constant ones, and all other arguments."""
+    tensors = {**row.named_inputs, **{name: value for name, value in settings.items() if isinstance(value, np.ndarray)}}
+    constants = {name: value for name, value in tensors.items() if name in row.constants or value.dtype.kind in "iu"}
+    others = {name: value for name, value in settings.items() if name not in tensors}
+    return [value for name, value in tensors.items() if name not in constants], constants, others
+
+
+def called(function: Any, row: LossRow, constants: dict[str, Any], others: dict[str, Any]) -> Any:
+    """The function of the tensors with a gradient, which keep their places among the first arguments."""
+    names = [name for name in row.named_inputs if name not in constants]
+
+    def call(*given: Any) -> Any:
+        inputs = {**dict(zip(names, given, strict=True)), **constants}
+        keywords = {name: value for name, value in constants.items() if name not in row.named_inputs}
+        return function(*(inputs[name] for name in row.named_inputs), **keywords, **others)
+
+    return call
+
+
 @pytest.mark.parametrize(("row", "settings"), SETTINGS)
 def test_gradients(row: LossRow, settings: dict[str, Any]) -> None:
-    """Of x, and of the target if it is not a label."""
-    x, target = row.inputs
-    if target.dtype.kind == "f":
-        check_gradient(partial(row.function, **settings), x, target)
-    else:
-        check_gradient(lambda x: row.function(x, alpha.tensor(target), **settings), x)
+    """Of all inputs that are no labels or constants."""
+    trained, constants, others = split(row, settings)
+    exact = {k: alpha.tensor(v.astype(np.float64) if v.dtype.kind == "f" else v) for k, v in constants.items()}
+    check_gradient(called(row.function, row, exact, others), *trained)
 
 
 @pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")  # PyTorch's word on the mean of kl_div
 @pytest.mark.parametrize(("row", "settings"), SETTINGS)
 def test_a_loss_is_pytorchs(device: str, row: LossRow, settings: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch")
     if row.own:
         pytest.skip(row.own)
-    ours, theirs = (partial(room, **settings) for room in (row.function, getattr(torch.nn.functional, row.name)))
-    x, target = row.inputs
-    if target.dtype.kind == "f":
-        check_torch(ours, theirs, x, target, device=device, length=x.size)
-        return
-    labels = alpha.tensor(target, device=device), torch.tensor(target)
-    check_torch(lambda x: ours(x, labels[0]), lambda x: theirs(x, labels[1]), x, device=device, length=x.size)
+    trained, constants, others = split(row, settings)
+    ours = {name: alpha.tensor(value, device=device) for name, value in constants.items()}
+    theirs = {
+        name: torch.tensor(value.astype(np.float64) if value.dtype.kind == "f" else value)
+        for name, value in constants.items()
+    }
+    check_torch(
+        called(row.function, row, ours, others),
+        called(getattr(torch.nn.functional, row.name), row, theirs, others),
+        *trained,
+        device=device,
+        length=trained[0].size,
+    )
 
 
 @pytest.mark.torch
@@ -199,3 +223,68 @@ def test_an_ignored_label_fits_int64() -> None:
     for ignored in (-(2**63) - 1, 2**63):
         with pytest.raises(ValueError, match=f"^cross_entropy: ignore_index={ignored} does not fit int64"):
             F.cross_entropy(x, labels, ignore_index=ignored)
+
+
+@pytest.mark.parametrize("row", LOSSES, ids=lambda row: row.name)
+def test_a_loss_of_bfloat16_is_float32(row: LossRow) -> None:
+    """And its gradients have the dtype of the inputs."""
+    inputs = {name: value for name, value in row.named_inputs.items() if value.dtype.kind == "f"}
+    others = {name: alpha.tensor(value) for name, value in row.named_inputs.items() if name not in inputs}
+
+    def run(dtype: str) -> tuple[alpha.Tensor, list[alpha.Tensor]]:
+        leaves = {name: alpha.tensor(value) for name, value in inputs.items()}
+        cast = {name: leaf.astype("bfloat16").astype(dtype).detach() for name, leaf in leaves.items()}
+        for name, tensor in cast.items():
+            tensor.requires_grad = name not in row.constants
+        loss = row.function(**cast, **others)
+        loss.backward()
+        return loss, [tensor.grad for tensor in cast.values() if tensor.grad is not None]
+
+    (ours, gradients), (expected, wide) = run("bfloat16"), run("float32")
+    composed = row.name in ("cosine_embedding_loss", "triplet_margin_loss", "margin_ranking_loss")
+    assert ours.dtype == np.float32
+    np.testing.assert_allclose(ours.item(), expected.item(), rtol=2e-2 if composed else 1e-5)
+    assert gradients
+    for a, b in zip(gradients, wide, strict=True):
+        assert a.dtype.name == "bfloat16"
+        np.testing.assert_allclose(a.numpy().astype(np.float32), b.numpy(), rtol=1e-2, atol=2e-2 if composed else 1e-6)
+
+
+@pytest.mark.parametrize("loss", [F.mse_loss, F.l1_loss, F.binary_cross_entropy])
+def test_shapes_are_not_broadcast(loss: Any) -> None:
+    """The mean over (6, 6) of x (6, 1) and target (6,) is a mistake that nothing else shows."""
+    with pytest.raises(
+        ShapeError, match=rf"^{loss.__name__}: x and target need one shape  \(x \(6, 1\), target \(6,\)"
+    ):
+        loss(alpha.tensor(np.ones((6, 1), np.float32)), alpha.tensor(np.ones(6, np.float32)))
+
+
+def test_weights_that_do_not_fit_or_want_a_gradient() -> None:
+    x = alpha.tensor(np.full((6, 5), 0.5, np.float32))
+    with pytest.raises(ShapeError, match=r"binary_cross_entropy: weight \(6,\) does not repeat along x \(6, 5\)"):
+        F.binary_cross_entropy(x, x, alpha.tensor(np.ones(6, np.float32)))
+    with pytest.raises(ShapeError, match=r"mse_loss: weight needs the shape of x  \(x \(6, 5\), weight \(5,\)\)"):
+        F.mse_loss(x, x, weight=alpha.tensor(np.ones(5, np.float32)))
+    with pytest.raises(ValueError, match="weight requires a gradient, which is not offered"):
+        F.mse_loss(x, x, weight=alpha.tensor(np.ones((6, 5), np.float32), requires_grad=True))
+
+
+def test_extreme_logits_of_a_binary_cross_entropy(device: str) -> None:
+    x = alpha.tensor([1e4, -1e4, 0.0, 200.0], requires_grad=True, device=device)
+    target = alpha.tensor([1.0, 0.0, 0.5, 0.0], device=device)
+    y = F.binary_cross_entropy_with_logits(x, target, reduction="none")
+    np.testing.assert_allclose(y.numpy(), [0, 0, np.log(2), 200], rtol=1e-6)
+    y.sum().backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), [0, 0, 0, 1], atol=1e-6)
+    certain = alpha.tensor([0.0, 1.0], device=device)
+    losses = F.binary_cross_entropy(certain, alpha.tensor([1.0, 1.0], device=device), reduction="none")
+    np.testing.assert_array_equal(losses.numpy(), [100, 0])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "batchmean"])
+def test_a_mean_of_nothing(device: str, reduction: str) -> None:
+    x = alpha.tensor(np.zeros((0, 3), np.float32), device=device)
+    with np.errstate(all="ignore"):
+        found = F.kl_div(x, x, reduction=reduction).item()
+    assert found == 0 if reduction == "sum" else np.isnan(found)

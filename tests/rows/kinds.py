@@ -58,6 +58,7 @@ class FunctionRow:
         arguments: for each argument another value, and what it changes.
         any_number: the function takes numbers that are not finite, as PyTorch's does.
         own: why PyTorch has none of this name, if so.
+        constants: tensors that have no gradient.
     """
 
     function: Callable[..., Any]
@@ -65,6 +66,7 @@ class FunctionRow:
     arguments: Mapping[str, Row]
     any_number: bool = False
     own: str = ""
+    constants: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -152,30 +154,38 @@ class ActivationRow:
 
 @dataclass(frozen=True)
 class LossRow:
-    """A loss: a function of two tensors, x (N, C) and target, and a layer with the other arguments, or some of them.
+    """A loss: a function of tensors, such as x and target, and a layer with the other arguments, or some of them.
 
     Attributes:
-        inputs: x and target.
+        inputs: the tensors, which are the first arguments.
         arguments: for each other argument another value, and what it changes.
-        settings: arguments with which it is compared with PyTorch, and its gradient with the central difference.
+        settings: arguments with which it is compared with PyTorch, and its gradient with the central difference; an
+            array stands for a tensor.
+        constants: tensors that have no gradient.
         own: as of a FunctionRow.
     """
 
     function: Callable[..., Tensor]
     layer: type[nn.Module]
-    inputs: tuple[np.ndarray, np.ndarray]
+    inputs: tuple[np.ndarray, ...]
     arguments: Mapping[str, Row]
     settings: Sequence[Settings] = ({},)
+    constants: tuple[str, ...] = ()
     own: str = ""
 
     @property
     def name(self) -> str:
         return self.function.__name__
 
+    @property
+    def named_inputs(self) -> dict[str, np.ndarray]:
+        return dict(zip(inspect.signature(self.function).parameters, self.inputs, strict=False))
+
     def of_function(self) -> FunctionRow:
-        x, target = self.inputs
-        others = {"x": changes(x + np.eye(*x.shape, dtype=x.dtype)), "target": changes(target[::-1].copy())}
-        return FunctionRow(self.function, {"x": x, "target": target}, {**others, **self.arguments}, own=self.own)
+        others = {name: changes(value[::-1].copy()) for name, value in self.named_inputs.items()}
+        return FunctionRow(
+            self.function, self.named_inputs, {**others, **self.arguments}, own=self.own, constants=self.constants
+        )
 
     def of_layer(self) -> LayerRow:
         known = inspect.signature(self.layer).parameters

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from argument_table import changes, refused
+from argument_table import Row, changes, refused
 
 import alpha
 import alpha.nn.functional as F
 from alpha import nn
-from rows.arrays import LABELS, MATRIX
+from rows.arrays import LABELS, MATRIX, normal
 from rows.kinds import LossRow
+
+REDUCTIONS = ("mean", "sum", "none")
+OTHER = normal(6, 5)
+WEIGHT = np.abs(normal(6, 5)) + 0.1
+PROBABLE = 1 / (1 + np.exp(-normal(6, 5)))
+SIGNS = np.where(normal(6, 5) > 0, 1, -1).astype(np.float32)
+OLD: dict[str, Row] = {"size_average": refused(True), "reduce": refused(True)}
+REDUCTION: dict[str, Row] = {**OLD, "reduction": changes("sum")}
+
+
+def each(*settings: dict[str, Any], reductions: tuple[str, ...] = REDUCTIONS) -> list[dict[str, Any]]:
+    """All settings with all reductions."""
+    return [{"reduction": reduction, **others} for reduction in reductions for others in settings or ({},)]
+
 
 LOSSES = [
     LossRow(
@@ -24,10 +40,97 @@ LOSSES = [
             "reduction": changes("sum"),
             "label_smoothing": changes(0.1),
         },
-        settings=[
-            {"reduction": reduction, "label_smoothing": smoothing}
-            for reduction in ("mean", "sum", "none")
-            for smoothing in (0.0, 0.1)
-        ],
-    )
+        settings=each({"label_smoothing": 0.0}, {"label_smoothing": 0.1}),
+    ),
+    LossRow(
+        F.l1_loss,
+        nn.L1Loss,
+        (MATRIX, OTHER),
+        {**REDUCTION, "weight": changes(WEIGHT)},
+        each({}, {"weight": WEIGHT}),
+        constants=("weight",),
+    ),
+    LossRow(
+        F.mse_loss,
+        nn.MSELoss,
+        (MATRIX, OTHER),
+        {**REDUCTION, "weight": changes(WEIGHT)},
+        each({}, {"weight": WEIGHT}),
+        constants=("weight",),
+    ),
+    LossRow(
+        F.smooth_l1_loss,
+        nn.SmoothL1Loss,
+        (MATRIX, OTHER),
+        {**REDUCTION, "beta": changes(0.5)},
+        each({}, {"beta": 0.3}, {"beta": 0.0}),
+    ),
+    LossRow(
+        F.huber_loss,
+        nn.HuberLoss,
+        (MATRIX, OTHER),
+        {"reduction": changes("sum"), "delta": changes(0.5), "weight": changes(WEIGHT)},
+        each({}, {"delta": 0.3}, {"weight": WEIGHT, "delta": 2.0}),
+        constants=("weight",),
+    ),
+    LossRow(
+        F.binary_cross_entropy,
+        nn.BCELoss,
+        (PROBABLE, PROBABLE[::-1].copy()),
+        {"weight": changes(WEIGHT), **REDUCTION},
+        each({}, {"weight": WEIGHT}, {"weight": WEIGHT[0]}, {"weight": WEIGHT[:, :1]}),
+        constants=("weight",),
+    ),
+    LossRow(
+        F.binary_cross_entropy_with_logits,
+        nn.BCEWithLogitsLoss,
+        (4 * MATRIX, PROBABLE),
+        {"weight": changes(WEIGHT), **REDUCTION, "pos_weight": changes(WEIGHT[0])},
+        each({}, {"weight": WEIGHT[0]}, {"pos_weight": WEIGHT[0]}, {"weight": WEIGHT, "pos_weight": WEIGHT}),
+        constants=("weight", "pos_weight"),
+    ),
+    LossRow(
+        F.kl_div,
+        nn.KLDivLoss,
+        (np.log(PROBABLE), PROBABLE[::-1].copy()),
+        {**REDUCTION, "log_target": changes(True)},
+        each({}, {"log_target": True}, reductions=(*REDUCTIONS, "batchmean")),
+    ),
+    LossRow(
+        F.hinge_embedding_loss,
+        nn.HingeEmbeddingLoss,
+        (np.abs(MATRIX), SIGNS),
+        {"margin": changes(0.5), **REDUCTION},
+        each({}, {"margin": 0.3}),
+        constants=("target",),
+    ),
+    LossRow(F.soft_margin_loss, nn.SoftMarginLoss, (5 * MATRIX, SIGNS), REDUCTION, each(), ("target",)),
+    LossRow(
+        F.margin_ranking_loss,
+        nn.MarginRankingLoss,
+        (MATRIX, OTHER, SIGNS),
+        {"margin": changes(0.5), **REDUCTION},
+        each({}, {"margin": 0.3}),
+    ),
+    LossRow(
+        F.cosine_embedding_loss,
+        nn.CosineEmbeddingLoss,
+        (MATRIX, OTHER, SIGNS[:, 0].copy()),
+        {"margin": changes(-0.5), **REDUCTION},
+        each({}, {"margin": -0.3}),
+        constants=("target",),
+    ),
+    LossRow(
+        F.triplet_margin_loss,
+        nn.TripletMarginLoss,
+        (MATRIX, OTHER, PROBABLE),
+        {
+            "margin": changes(0.5),
+            "p": changes(1.0),
+            "eps": changes(0.1),
+            "swap": changes(True, margin=5.0),
+            **REDUCTION,
+        },
+        each({"margin": 5.0}, {"p": 1.0}, {"p": 3.0, "eps": 0.1}, {"swap": True, "margin": 3.0}),
+    ),
 ]

@@ -1,0 +1,230 @@
+"""What elementwise losses share: a loss is three expressions, and this makes operators, reductions and gradients of it.
+
+    mse = PointwiseLoss(
+        "mse_loss",
+        loss=("(a - b) * (a - b)", lambda a, b: (a - b) ** 2),
+        slope=("2 * (a - b)", lambda a, b: 2 * (a - b)),
+        target_slope=("2 * (b - a)", lambda a, b: 2 * (b - a)))
+
+In an expression `a` is an element of x, `b` of the target, `c` of a third operand if there is one, and `p` and `q` are
+numbers of the loss. The function in numpy takes those that the expression names, in this order. A loss is computed in
+float32 if its operands are bfloat16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.errors import ShapeError
+from alpha.module import Module
+from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.dtypes import as_dtype, result_type
+from alpha.ops.elementwise import broadcast_operands, divide, divide_by_number, elementwise, multiply
+from alpha.ops.options import only_offered
+from alpha.ops.reduce import sum_axis1
+from alpha.primitive import Array, Primitive
+from alpha.tensor import Tensor
+
+Rule = tuple[str, Callable[..., Any]]  # (CUDA expression, numpy function)
+REDUCTIONS = ("mean", "sum", "none")
+
+
+class PointwiseLoss:
+    """An elementwise loss of x and a target: call it on two tensors of one shape.
+
+    Args:
+        name: of the user's function, for errors.
+        loss: the loss of an element.
+        slope, target_slope: its derivatives by a and by b; None where there is none.
+        third: the expressions name c, which has the shape of x or repeats along it.
+        primitive: the name of the primitives, by default `name`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        loss: Rule,
+        slope: Rule,
+        target_slope: Rule | None = None,
+        *,
+        third: bool = False,
+        primitive: str = "",
+    ) -> None:
+        self.name, self.third, primitive = name, third, primitive or name
+        self.forward = elementwise(f"{primitive}_forward", loss[0], _filled(loss[1]), 3 if third else 2)
+        self._step: type[Function] = type(name, (_Step,), {"loss": self})
+        self.slopes = (self._slope(f"{primitive}_slope", slope), self._slope(f"{primitive}_target_slope", target_slope))
+
+    def _slope(self, name: str, rule: Rule | None) -> Primitive | None:
+        """r times the slope, and times dY, which is c, if there is no third operand."""
+        if rule is None:
+            return None
+        if self.third:
+            return elementwise(name, f"r * ({rule[0]})", _scaled(rule[1]), 3)
+        return elementwise(name, f"c * (r * ({rule[0]}))", _scaled_by_third(rule[1]), 3)
+
+    def __call__(
+        self,
+        x: Tensor,
+        target: Tensor,
+        reduction: str,
+        *,
+        p: float = 0.0,
+        q: float = 0.0,
+        third: Tensor | None = None,
+        weight: Tensor | None = None,
+        weighted_mean: bool = False,
+    ) -> Tensor:
+        """The loss   x, target (...) -> (), or (...) if the reduction is "none"
+
+        Args:
+            reduction: "mean", "sum", "none", or "batchmean", the sum divided by the length of the first axis.
+            p, q: the numbers of the loss.
+            third: the third operand.
+            weight: multiplies the loss of each element; it has the shape of x or repeats along it.
+            weighted_mean: a mean is divided by the sum of the weights, not by the number of elements.
+        """
+        if x.shape != target.shape:
+            raise ShapeError(f"{self.name}: x and target need one shape  (x {x.shape}, target {target.shape})")
+        for name, other in (("weight", weight), ("pos_weight", third)):
+            if other is not None and not _repeats(other.shape, x.shape):
+                raise ShapeError(f"{self.name}: {name} {other.shape} does not repeat along x {x.shape}")
+            if other is not None and other.requires_grad:
+                raise ValueError(f"{self.name}: {name} requires a gradient, which is not offered; .detach() it")
+        return self._step.apply(
+            x,
+            target,
+            third=None if third is None else third.array,
+            weight=None if weight is None else weight.array,
+            weighted_mean=weighted_mean,
+            numbers={"p": p, "q": q},
+            reduction=reduction,
+        )
+
+
+class _Step(Function):
+    """Y = mean, sum or each of weight f(X, T)   X, T (...) -> () or (...)"""
+
+    loss: PointwiseLoss
+
+    def forward(
+        self,
+        X: Array,
+        T: Array,
+        *,
+        third: Array | None,
+        weight: Array | None,
+        weighted_mean: bool,
+        numbers: dict[str, float],
+        reduction: str,
+    ) -> Array:
+        self.numbers = numbers
+        met = result_type(self.loss.name, (X, T))
+        dtype = FLOAT32 if met == BFLOAT16 else met
+        self.save(X, T)
+        self.third = None if third is None else self._fitting(as_dtype(third, dtype), X)
+        self.weight = None if weight is None else self._fitting(as_dtype(weight, dtype), X)
+        operands = (X, T) if self.third is None else (X, T, self.third)
+        Y = self.loss.forward(*operands, **numbers, out=_empty(X, dtype))
+        if self.weight is not None:
+            Y = multiply(Y, self.weight, out=Y)
+        self.scale, self.total = 1.0, None
+        if reduction == "none":
+            return Y
+        total = _sum(Y)
+        if reduction == "sum":
+            return total
+        if weighted_mean and self.weight is not None:
+            self.total = _sum(self.weight)
+            return divide(total, self.total)
+        count = X.shape[0] if reduction == "batchmean" and X.shape else X.size
+        self.scale = 1 / count if count else math.nan
+        return divide_by_number(total, p=count)
+
+    def _fitting(self, operand: Array, X: Array) -> Array:
+        return broadcast_operands(self.loss.name, X, operand)[1]
+
+    def backward(self, dY: Array) -> Any:
+        X, T = self.saved
+        if self.total is not None:
+            dY = divide(dY, self.total)
+        if self.weight is not None:
+            dY = multiply(dY, self.weight) if dY.shape else multiply(self.weight, dY)
+        return tuple(
+            self._gradient(slope, dY, X, T, like) if wanted and slope is not None else None
+            for slope, like, wanted in zip(self.loss.slopes, (X, T), self.needs, strict=True)
+        )
+
+    def _gradient(self, slope: Primitive, dY: Array, X: Array, T: Array, like: Array) -> Array:
+        if self.third is None:
+            return slope(X, T, dY, **self.numbers, r=self.scale, out=_empty(like, like.dtype))
+        G = slope(X, T, self.third, **self.numbers, r=self.scale, out=_empty(like, dY.dtype))
+        return as_dtype(multiply(G, dY, out=G), like.dtype)
+
+
+def _filled(function: Callable[..., Any]) -> Callable[..., None]:
+    return lambda y, *operands: np.copyto(y, function(*operands))
+
+
+def _scaled(function: Callable[..., Any]) -> Callable[..., None]:
+    def fill(y: Array, *operands: Any) -> None:
+        *others, r = operands
+        np.copyto(y, y.dtype.type(r) * function(*others))
+
+    return fill
+
+
+def _scaled_by_third(function: Callable[..., Any]) -> Callable[..., None]:
+    def fill(y: Array, a: Array, b: Array, c: Array, *numbers: float) -> None:
+        *others, r = numbers
+        np.copyto(y, c * (y.dtype.type(r) * function(a, b, *others)))
+
+    return fill
+
+
+def _repeats(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """True if an array of this shape broadcasts to the whole one."""
+    return len(shape) <= len(whole) and all(n in (1, m) for n, m in zip(shape[::-1], whole[::-1], strict=False))
+
+
+def _empty(like: Array, dtype: np.dtype[Any]) -> Array:
+    return Tensor(like).device.empty(like.shape, dtype)
+
+
+def _sum(X: Array) -> Array:
+    return sum_axis1(X.reshape(1, X.size, 1)).reshape(())
+
+
+def check_reduction(
+    operator: str, size_average: None, reduce: None, reduction: str, reductions: tuple[str, ...] = REDUCTIONS
+) -> None:
+    """Refuse arguments of a loss that mean nothing or are not offered (`ValueError`)."""
+    only_offered(operator, size_average=(size_average, None), reduce=(reduce, None))
+    if reduction not in reductions:
+        raise ValueError(f"{operator}: reduction={reduction!r} is not {', '.join(reductions[:-1])} or {reductions[-1]}")
+
+
+class LossLayer(Module):
+    """Base of layers of losses: keeps `reduction` and the other arguments of its function, and shows them."""
+
+    def _keep(self, size_average: None, reduce: None, reduction: str, **arguments: Any) -> None:
+        check_reduction(type(self).__name__, size_average, reduce, reduction, self.reductions)
+        self.reduction = reduction
+        for name, value in arguments.items():
+            setattr(self, name, value)
+        self._shown = (*arguments, "reduction")
+
+    reductions: ClassVar[tuple[str, ...]] = REDUCTIONS
+
+    def extra_repr(self) -> str:
+        given = {name: getattr(self, name) for name in self._shown}
+        return ", ".join(
+            f"{name}={tuple(value.shape) if isinstance(value, Tensor) else repr(value)}"
+            for name, value in given.items()
+            if value is not None
+        )
