@@ -9,7 +9,7 @@ from alpha.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.ops.channel_statistics import ChannelStatistics
-from alpha.ops.convolution import Padding, check_slope
+from alpha.ops.convolution.arguments import Padding, check_slope
 from alpha.ops.options import Lengths, integer, lengths, only_offered
 from alpha.tensor import Tensor
 

@@ -1,0 +1,119 @@
+"""The arguments of convolutions: checked, and as the axes of a convolution."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from alpha.errors import ShapeError
+from alpha.ops.convolution.axes import TRIVIAL, Axis, ConvAxes, output_length
+from alpha.ops.options import Lengths, integer, lengths, real
+from alpha.tensor import Tensor
+
+Padding = Lengths | str  # or "same" or "valid"
+Shape = tuple[int, ...]
+
+
+def convolution_axes(
+    name: str, x: Tensor, weight: Tensor, sizes: tuple[Lengths, Padding, Lengths], groups: int
+) -> ConvAxes:
+    """The axes of a convolution, after a check of its arguments; `sizes` are stride, padding and dilation."""
+    rank = int(name[-2])
+    s = lengths(name, "stride", sizes[0], rank, least=1)
+    p = sizes[1] if isinstance(sizes[1], str) else lengths(name, "padding", sizes[1], rank, least=0)
+    d = lengths(name, "dilation", sizes[2], rank, least=1)
+    return _axes(name, x.shape, weight.shape, (s, p, d), integer(name, "groups", groups, least=1))
+
+
+@functools.lru_cache(maxsize=4096)
+def _axes(
+    name: str, x: Shape, weight: Shape, sizes: tuple[tuple[int, ...], tuple[int, ...] | str, tuple[int, ...]], G: int
+) -> ConvAxes:
+    _check_rank(name, x, weight, "OC", "IC / groups")
+    _check_channels(name, x, weight, G, weight[-1] * G, OC=weight[0])
+    F, I, (s, p, d) = weight[1:-1], x[1:-1], sizes
+    both = _named_padding(name, p, F, s, d) if isinstance(p, str) else [(n, n) for n in p]
+    O = [output_length(*each) for each in zip(I, F, s, both, d, strict=True)]
+    _check_output(name, x, weight, (x[0], *O, weight[0]))
+    own = [Axis(i, f, st, before, di, o) for i, f, st, (before, _), di, o in zip(I, F, s, both, d, O, strict=True)]
+    return ConvAxes(x[0], x[-1], weight[0], G, _three(own))
+
+
+def transposed_axes(
+    name: str, x: Tensor, weight: Tensor, sizes: tuple[Lengths, Lengths, Lengths, Lengths], groups: int
+) -> ConvAxes:
+    """The axes of the convolution whose adjoint it is; `sizes` are stride, padding, output_padding and dilation."""
+    named = zip(("stride", "padding", "output_padding", "dilation"), sizes, (1, 0, 0, 1), strict=True)
+    found = tuple([lengths(name, key, value, int(name[-2]), least=n) for key, value, n in named])
+    return _transposed_axes(name, x.shape, weight.shape, found, integer(name, "groups", groups, least=1))
+
+
+@functools.lru_cache(maxsize=4096)
+def _transposed_axes(name: str, x: Shape, weight: Shape, sizes: tuple[tuple[int, ...], ...], G: int) -> ConvAxes:
+    _check_rank(name, x, weight, "IC", "OC / groups")
+    _check_channels(name, x, weight, G, weight[0], IC=weight[0])
+    s, p, extra, d = sizes
+    if any(n >= max(st, di) for n, st, di in zip(extra, s, d, strict=True)):
+        raise ShapeError(f"{name}: output_padding {extra} must be below stride {s} or dilation {d}")
+    F, O, OC = weight[1:-1], x[1:-1], weight[-1] * G
+    I = [
+        (o - 1) * st - 2 * pad + di * (f - 1) + n + 1 for o, f, st, pad, n, di in zip(O, F, s, p, extra, d, strict=True)
+    ]
+    _check_output(name, x, weight, (x[0], *I, OC))
+    own = [Axis(*each) for each in zip(I, F, s, p, d, O, strict=True)]
+    return ConvAxes(x[0], OC, weight[0], G, _three(own))
+
+
+def _three(axes: Sequence[Axis]) -> Any:
+    """Depth, height and width; the ones that a convolution does not have are trivial."""
+    return (*[TRIVIAL] * (3 - len(axes)), *axes)
+
+
+def check_slope(operator: str, slope: float) -> None:
+    """`ValueError` for a slope that the kernels of a convolution do not compute."""
+    if not 0 <= real(operator, "negative_slope", slope) <= 1:
+        raise ValueError(f"{operator}: negative_slope={slope} is not between 0 and 1")
+
+
+def check_epilogue(name: str, bias: Tensor | None, channels: int, slope: float) -> None:
+    check_slope(name, slope)
+    if bias is not None and bias.shape != (channels,):
+        raise ShapeError(f"{name}: bias has shape {bias.shape}, ({channels},) is needed")
+
+
+def _check_rank(name: str, x: Shape, weight: Shape, first: str, last: str) -> None:
+    rank = int(name[-2])
+    letters = {1: "L", 2: "H, W", 3: "D, H, W"}[rank]
+    filters = {1: "F", 2: "FH, FW", 3: "FD, FH, FW"}[rank]
+    if len(x) != rank + 2 or len(weight) != rank + 2:
+        raise ShapeError(
+            f"{name}: x (N, {letters}, C) and weight ({first}, {filters}, {last}) are needed  (x {x}, weight {weight})"
+        )
+
+
+def _check_channels(name: str, x: Shape, weight: Shape, groups: int, expected: int, **divided: int) -> None:
+    for what, count in (("x", x[-1]), *divided.items()):
+        if count % groups:
+            raise ShapeError(f"{name}: {count} channels of {what} do not divide into {groups} groups")
+    if x[-1] != expected:
+        raise ShapeError(f"{name}: x has {x[-1]} channels but weight expects {expected}  (x {x}, weight {weight})")
+
+
+def _check_output(name: str, x: Shape, weight: Shape, shape: tuple[int, ...]) -> None:
+    if min((*shape, *x, *weight)) < 1:
+        raise ShapeError(f"{name}: the output would be {shape}, which is empty  (x {x}, weight {weight})")
+
+
+def _named_padding(
+    name: str, padding: str, F: Sequence[int], s: Sequence[int], d: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The zeros before and after each axis for "valid" and "same"; of an odd number the larger half comes after."""
+    if padding == "valid":
+        return [(0, 0)] * len(F)
+    if padding != "same":
+        raise ValueError(f'{name}: padding={padding!r} is neither an integer nor "same" nor "valid"')
+    if any(n != 1 for n in s):
+        raise ValueError(f'{name}: padding="same" is offered with stride 1 only, not {tuple(s)}')
+    every = [di * (f - 1) for f, di in zip(F, d, strict=True)]
+    return [(n // 2, n - n // 2) for n in every]
