@@ -1,4 +1,4 @@
-"""The methods of Tensor that are operators; `alpha/tensor.py` declares their types."""
+"""The methods of Tensor that are operators; `alpha/tensor_operators.py` declares their types."""
 
 from __future__ import annotations
 
