@@ -17,8 +17,9 @@ from alpha.numerics import is_floating
 from alpha.primitive import Array
 from alpha.runtime import Device, get_device
 from alpha.runtime.recording import phase
-from alpha.tensor_operators import DTypeLike, Operators
+from alpha.tensor_operators import Conversions, DTypeLike, Operators
 
+DEVICES = ("cpu", "cuda", "auto")
 _DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
 
 
@@ -30,7 +31,7 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     return result if result.isnative else result.newbyteorder("=")
 
 
-class Tensor(Operators):
+class Tensor(Operators, Conversions):
     """An n-dimensional array with a gradient. Make one with `alpha.tensor`.
 
     Attributes:
@@ -139,9 +140,16 @@ class Tensor(Operators):
             raise TypeError(f"in: a {type(value).__name__} cannot be an element of a tensor")
         return bool(equal.numpy().any())
 
-    def to(self, device: str | Device) -> Tensor:
-        """The same values on another device (itself if it is there); gradients flow back."""
-        target = get_device(device)
+    def to(self, device: Any = None, dtype: DTypeLike = None) -> Tensor:
+        """The same values on another device, in another dtype, or both, and itself if nothing changes.
+
+        Gradients flow back. A dtype may come first: `x.to("cuda")`, `x.to("float32")`, `x.to("cuda", "float32")`.
+        """
+        if dtype is None and device is not None and not isinstance(device, Device) and str(device) not in DEVICES:
+            device, dtype = None, device
+        if dtype is not None:
+            return self.astype(dtype).to(device)
+        target = self.device if device is None else get_device(device)
         if target is self.device:
             return self
         from alpha.ops.layout import ToDevice

@@ -9,6 +9,7 @@ import numpy as np
 
 from alpha.autograd import Function, shares_memory
 from alpha.errors import ShapeError
+from alpha.ops import broadcast
 from alpha.ops import elementwise as ew
 from alpha.ops.affine import Affine, AffineInPlace, DivideByNumber, DivideByNumberInPlace, DivideNumber
 from alpha.ops.arguments import check_arguments
@@ -60,7 +61,7 @@ class _Binary(Function):
         self.operands = operand_of(a), operand_of(b)
         if self.inplace and b is not a and shares_memory(a, (b,)):
             b = Tensor(b).device.copy(b)  # a part of a, which is written while b is read
-        left, right = ew.broadcast_operands(self.operator, a, b)
+        left, right = broadcast.broadcast_operands(self.operator, a, b)
         if self.inplace and left is not a:
             raise ShapeError(f"{self.operator}: {tuple(b.shape)} does not fit into {tuple(a.shape)}")
         self.keep(a, b)
@@ -70,7 +71,7 @@ class _Binary(Function):
         """Save what the gradient reads."""
 
     def binary(self, primitive: Primitive, a: Array, b: Array) -> Array:
-        return primitive(*ew.broadcast_operands(self.operator, a, b))
+        return primitive(*broadcast.broadcast_operands(self.operator, a, b))
 
 
 class _Scaling(_Binary):

@@ -10,7 +10,7 @@ from alpha.errors import ShapeError
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.arithmetic import sum_to
 from alpha.ops.assemble import Assemble, Piece, read
-from alpha.ops.elementwise import broadcast_to
+from alpha.ops.broadcast import broadcast_to
 from alpha.ops.layout import view as reshaped
 from alpha.ops.options import integer
 from alpha.ops.views import Shape, View

@@ -10,9 +10,10 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.axes import axis_of
+from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.compare import compare
 from alpha.ops.dtypes import as_dtype
-from alpha.ops.elementwise import broadcast_operands, divide, multiply
+from alpha.ops.elementwise import divide, multiply
 from alpha.ops.fold import around, extreme_axis1, truth_axis1
 from alpha.ops.layout import view as reshaped
 from alpha.ops.places import places, put_rows

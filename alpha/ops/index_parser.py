@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha.ops.broadcast import broadcast_to
 from alpha.ops.dtypes import as_dtype
-from alpha.ops.elementwise import broadcast_to
 from alpha.ops.places import INT64, NO_PLACE, places
 from alpha.ops.views import Shape, View
 from alpha.primitive import Array

@@ -12,8 +12,9 @@ from alpha.errors import ShapeError
 from alpha.module import Module
 from alpha.numerics import FLOAT32
 from alpha.ops.arguments import AnyTensor, check_arguments
+from alpha.ops.broadcast import broadcast_to
 from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, require_same_float
-from alpha.ops.elementwise import broadcast_to, divide, elementwise
+from alpha.ops.elementwise import divide, elementwise
 from alpha.ops.options import integer, only_offered, real
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.reduce import sum_axis1

@@ -1,4 +1,4 @@
-"""The methods of Tensor that are operators; `alpha/tensor.py` declares their types."""
+"""The methods of Tensor that are operators; `alpha/tensor_operators.py` declares their types."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from alpha.ops import (
     activation_smooth,
     arithmetic,
     axes,
+    conversion,
     exponential,
     extremes,
     indexing,
@@ -54,6 +55,20 @@ def _relation(sign: str) -> Callable[[Tensor, Any], Tensor]:
     return method
 
 
+CASTS = {
+    "float": "float32",
+    "double": "float64",
+    "bfloat16": "bfloat16",
+    "int": "int32",
+    "long": "int64",
+    "bool": "bool",
+}
+
+
+def _cast_to(dtype: str) -> Callable[[Tensor], Tensor]:
+    return lambda x: x.astype(dtype)
+
+
 def _several(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A method that takes integers one by one or as one sequence: `x.permute(1, 0)` or `x.permute((1, 0))`."""
 
@@ -84,6 +99,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(extremes, "max", "min", "amax", "amin", "argmax", "argmin", "all", "any"),
     **_methods(moments, "prod", "var", "std", "norm"),
     **_methods(sorting, "sort", "argsort", "topk", "cumsum"),
+    **_methods(conversion, "clone", "contiguous", "cpu", "cuda", "ravel", "tolist", "numel", "dim"),
+    **{name: _cast_to(dtype) for name, dtype in CASTS.items()},
+    "view": lambda x, *shape: x.reshape(*shape),
     **_methods(triangles, "tril", "triu"),
     **_methods(rounding, *rounding.__all__),
     **_methods(logarithms, *logarithms.__all__),
@@ -152,6 +170,8 @@ def _install() -> None:
         **{name: _operator(function) for name, function in BINARY.items()},
         **{name: _comparison(relation) for name, relation in COMPARISONS.items()},
         **{name: _refusal(*words) for name, words in REFUSED.items()},
+        "T": property(conversion.reversed_axes),
+        "mT": property(conversion.transposed_matrices),
     }
     for name, method in methods.items():
         setattr(Tensor, name, method)

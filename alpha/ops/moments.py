@@ -9,13 +9,15 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.numerics import is_floating
+from alpha.ops import broadcast
 from alpha.ops import elementwise as ew
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.arithmetic import NUMBERS
 from alpha.ops.axes import axis_of
+from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.compare import compare
 from alpha.ops.dtypes import as_dtype, require_floating
-from alpha.ops.elementwise import broadcast_operands, elementwise
+from alpha.ops.elementwise import elementwise
 from alpha.ops.extremes import amax, amin
 from alpha.ops.fold import around, product_axis1
 from alpha.ops.options import real
@@ -60,7 +62,7 @@ class Product(Function):
         rest = as_dtype(product_axis1(unless_zero(x, x, p=1.0)), X.dtype).reshape((A, 1, B))
         given = ew.multiply(dY.reshape((A, 1, B)), rest)
         count = as_dtype(sum_axes(zeros, (1,)), X.dtype)
-        given, x, count = (ew.broadcast_to(part, self.sizes) for part in (given, x, count))
+        given, x, count = (broadcast.broadcast_to(part, self.sizes) for part in (given, x, count))
         return product_slope(given, x, count).reshape(X.shape)
 
 

@@ -23,8 +23,9 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.module import Module
 from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.dtypes import as_dtype, result_type
-from alpha.ops.elementwise import broadcast_operands, divide, divide_by_number, elementwise, multiply
+from alpha.ops.elementwise import divide, divide_by_number, elementwise, multiply
 from alpha.ops.options import only_offered
 from alpha.ops.reduce import sum_axis1
 from alpha.primitive import Array, Primitive

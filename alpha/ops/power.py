@@ -9,8 +9,9 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.ops import elementwise as ew
 from alpha.ops.arithmetic import NUMBERS, OPERANDS, like, operand_of, sum_to
+from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.dtypes import require_floating, result_type
-from alpha.ops.elementwise import broadcast_operands, elementwise
+from alpha.ops.elementwise import elementwise
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 

@@ -13,8 +13,9 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
+from alpha.ops.broadcast import broadcast_to
 from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, require_floating, vector_width, widest_vector
-from alpha.ops.elementwise import broadcast_to, divide_by_number
+from alpha.ops.elementwise import divide_by_number
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers

@@ -11,7 +11,8 @@ from alpha.autograd import Function
 from alpha.numerics import is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.arithmetic import NUMBERS, OPERANDS, like, operand_of, sum_to
-from alpha.ops.elementwise import broadcast_operands, elementwise
+from alpha.ops.broadcast import broadcast_operands
+from alpha.ops.elementwise import elementwise
 from alpha.ops.promotion import BOOL, common_dtype, promoted
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor, full

@@ -159,6 +159,7 @@ IN_NUMPY = (
     *("sin", "cos", "tan", "sinh", "cosh", "tanh", "deg2rad", "rad2deg"),
     *("max", "min", "argmax", "argmin", "all", "any", "prod"),
 )
+COPIES = ("clone", "contiguous", "cpu", "cuda", "float", "double", "bfloat16", "int", "long")
 INVERSES = ("sin", "cos", "tan", "sinh", "cosh", "tanh")
 UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a tensor, and in numpy
     "-x": (lambda x: -x, lambda x: -x),
@@ -222,6 +223,12 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a 
     "cumsum": (lambda x: x.cumsum(1), lambda x: x.cumsum(1)),
     "tril": (lambda x: x.tril(), np.tril),
     "triu": (lambda x: x.triu(-1), lambda x: np.triu(x, -1)),
+    **{name: (lambda x, n=name: getattr(x, n)(), lambda x: x) for name in COPIES},
+    "bool": (lambda x: x.bool(), lambda x: x != 0),
+    "T": (lambda x: x.T, np.transpose),
+    "mT": (lambda x: x.mT, np.transpose),
+    "view": (lambda x: x.view(2, -1), lambda x: x.reshape(2, -1)),
+    "ravel": (lambda x: x.ravel(), np.ravel),
     "eq": (lambda x: x.eq(2), lambda x: x == 2),
     "ne": (lambda x: x.ne(2), lambda x: x != 2),
     "lt": (lambda x: x.lt(2), lambda x: x < 2),
@@ -255,7 +262,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 OTHERS = {  # of Tensor: what they are is tested in tests/test_tensor.py and test_autograd.py
     *("array", "backward", "device", "dtype", "grad", "is_leaf", "item", "ndim", "numpy", "register_hook"),
-    *("requires_grad", "shape", "size", "zero_grad"),
+    *("tolist", "numel", "dim", "requires_grad", "shape", "size", "zero_grad"),
 }
 
 
