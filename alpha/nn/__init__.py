@@ -17,6 +17,7 @@ from alpha.ops.activation import *
 from alpha.ops.activation_smooth import *
 from alpha.ops.loss import *
 from alpha.ops.loss_distance import *
+from alpha.ops.loss_likelihood import *
 from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
 from alpha.state_dict import *

@@ -20,6 +20,7 @@ from alpha.ops.layout import *
 from alpha.ops.logarithms import *
 from alpha.ops.loss import *
 from alpha.ops.loss_distance import *
+from alpha.ops.loss_likelihood import *
 from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
 from alpha.ops.matmul import *

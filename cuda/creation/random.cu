@@ -20,9 +20,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const unsigned words[4] = {drawn.x, drawn.y, drawn.z, drawn.w};
   double pair[2] = {};
   if (KIND == 1) {
-    const double radius = sqrt(-2.0 * log((words[0] + 1.0) * 0x1p-32)),
-                 angle = words[1] * (0x1p-32 * 6.283185307179586);
-    pair[0] = radius * cos(angle), pair[1] = radius * sin(angle);
+    const double radius = sqrt(-2.0 * log((words[0] + 1.0) * 0x1p-32));
+    sincospi(words[1] * 0x1p-31, &pair[1], &pair[0]);  // unlike sin and cos it needs no stack
+    pair[0] *= radius, pair[1] *= radius;
   }
 #pragma unroll
   for (int j = 0; j < PER; j++) {

@@ -53,7 +53,7 @@ __device__ __forceinline__ void update(const Row<SLOTS>& row, const Rule& rule, 
   }
   const int length = row.length;
   const int vectors = addresses & 15 ? 0 : length / 4;
-#pragma unroll 2
+#pragma unroll(SLOTS > 2 ? 1 : 2)
   for (int i = threadIdx.x; i < vectors; i += THREADS) {
     Pack<float, 4> w4 = load_pack<4>(W + 4 * i), g4 = load_pack<4>(g + 4 * i), s4[SLOTS] = {};
 #pragma unroll

@@ -137,8 +137,17 @@ def test_errors(device: str) -> None:
         F.cross_entropy(x, LABELS)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="x is a list"):
         F.cross_entropy([[0.0, 1.0]], labels)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="weight=a Tensor is not offered; only None"):
-        F.cross_entropy(x, labels, x)  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match=r"weight needs one number per class  \(x \(2, 5\), weight \(2, 5\)\)"):
+        F.cross_entropy(x, labels, x)
+    with pytest.raises(ShapeError, match="the classes on the last axis, where PyTorch has them on axis 1"):
+        F.cross_entropy(alpha.tensor(np.zeros((2, 5, 3), np.float32)), alpha.tensor(np.zeros((2, 3), np.int64)))
+    for name in ("weight", "target"):
+        given = {"weight": alpha.tensor(np.ones(5, np.float32)), "target": x.to("cpu")}
+        given[name].requires_grad = True
+        with pytest.raises(ValueError, match=f"cross_entropy: {name} requires a gradient, which is not offered"):
+            F.cross_entropy(x.to("cpu"), **given)
+    with pytest.raises(TypeError, match="nll_loss: target has dtype float32; int32, int64 or uint8 is needed"):
+        F.nll_loss(x, x.detach())
 
 
 @pytest.mark.parametrize("sides", [("cuda", "cpu"), ("cpu", "cuda")])
@@ -163,6 +172,52 @@ def test_a_label_does_not_wrap(device: str, label: int) -> None:
     y = F.cross_entropy(x, labels, reduction="none")
     assert list(np.isnan(y.numpy())) == [False, True]
     assert np.isnan(F.cross_entropy(x, labels).item())
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("classes", [5, 2050])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("reduction", "smoothing"), CASES)
+def test_probabilities_of_classes(device: str, reduction: str, smoothing: float, weighted: bool, classes: int) -> None:
+    torch = pytest.importorskip("torch")
+    draw = np.random.default_rng(0)
+    target = draw.uniform(size=(6, classes)).astype(np.float32)
+    target[2, 1:] = 0
+    weight = draw.uniform(0.5, 2, classes).astype(np.float32) if weighted else None
+    options = {"reduction": reduction, "label_smoothing": smoothing}
+    own = [None if a is None else alpha.tensor(a, device=device) for a in (target, weight)]
+    theirs = [None if a is None else torch.tensor(a.astype(np.float64)) for a in (target, weight)]
+    check_torch(
+        lambda x: F.cross_entropy(x, *own, **options),
+        lambda x: torch.nn.functional.cross_entropy(x, *theirs, **options),
+        (6, classes),
+        device=device,
+        length=classes * classes,
+    )
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("shape", [(5,), (2, 4, 5), (2, 3, 4, 5)])
+def test_classes_are_the_last_axis(device: str, name: str, reduction: str, shape: tuple[int, ...]) -> None:
+    """PyTorch has them on axis 1 of three axes and more."""
+    torch = pytest.importorskip("torch")
+    labels = np.random.default_rng(0).integers(0, 5, shape[:-1])
+    weight = np.random.default_rng(1).uniform(0.5, 2, 5).astype(np.float32)
+    target, weights = alpha.tensor(labels, device=device), alpha.tensor(weight, device=device)
+    function = getattr(torch.nn.functional, name)
+    check_torch(
+        lambda x: getattr(F, name)(x, target, weights, reduction=reduction),
+        lambda x: function(
+            torch.moveaxis(x, -1, 1).contiguous() if x.ndim > 1 else x,
+            torch.tensor(labels),
+            torch.tensor(weight.astype(np.float64)),
+            reduction=reduction,
+        ),
+        shape,
+        device=device,
+    )
 
 
 IGNORED = [(-100, [2, -100, 1, -100, 4, 3]), (4, [2, 0, 1, 4, 4, 3]), (2**40, [2**40, 0, 1, 4, 2**40, 3]), (1, [1] * 6)]

@@ -231,9 +231,15 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         for descending in (False, True)
     ],
     "softmax_cross_entropy": [
-        (normal(5, 7) * 9, labels, 0.0, -100, 7),
-        (normal(5, 40), labels, 0.1, int(labels[1]), 40),
-        (normal(5, 2100), labels.astype(np.int64), 0.2, int(labels[0]), 2100),
+        (normal(5, 7) * 9, labels, None, 0.0, -100, True, 7),
+        (normal(5, 40), labels, None, 0.1, int(labels[1]), True, 40),
+        (normal(5, 2100), labels.astype(np.int64), positive(2100), 0.2, int(labels[0]), True, 2100),
+        (normal(5, 7), labels, positive(7), 0.0, -100, True, 7),
+        (normal(5, 7), labels, positive(7), 0.0, int(labels[2]), False, 7),
+        *(
+            (normal(5, C), positive(5, C), w, s, -100, True, C)
+            for C, w, s in ((7, None, 0.0), (2100, positive(2100), 0.1))
+        ),
     ],
     # every transpose on and off a vector, a long K, a batch, one B for a batch
     "matmul_batch": [

@@ -51,7 +51,9 @@ def one(layer: str, cls: Any, given: Any, training: bool, device: str, dtype: st
 
     kind = getattr(torch, dtype)
     layout = compare.Layout(
-        {"CrossEntropyLoss": "cross_entropy"}.get(layer, layer.lower().replace("transpose", "_transpose"))
+        {"CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss"}.get(
+            layer, layer.lower().replace("transpose", "_transpose")
+        )
     )
     made = compare.Arguments(given.constructor_input.args, given.constructor_input.kwargs, compare.Layout(""), device)
     theirs = cls(*made.theirs[0], **made.theirs[1]).to(kind).train(training)

@@ -99,6 +99,7 @@ class LayerRow:
         arguments: for each argument another value, and what it changes.
         shapes: arguments, and the shape that the result has with them.
         own: why PyTorch has none of this name, if so.
+        constants: the places of inputs that have no gradient.
     """
 
     layer: type[nn.Module]
@@ -107,6 +108,7 @@ class LayerRow:
     arguments: Mapping[str, Row]
     shapes: Shapes
     own: str = ""
+    constants: Sequence[int] = ()
 
     @property
     def name(self) -> str:
@@ -190,4 +192,5 @@ class LossRow:
     def of_layer(self) -> LayerRow:
         known = inspect.signature(self.layer).parameters
         arguments = {name: row for name, row in self.arguments.items() if name in known}
-        return LayerRow(self.layer, self.inputs, {}, arguments, [({}, ())], self.own)
+        constants = [place for place, name in enumerate(self.named_inputs) if name in self.constants]
+        return LayerRow(self.layer, self.inputs, {}, arguments, [({}, ())], self.own, constants)

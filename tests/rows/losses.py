@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from argument_table import Row, changes, refused
 
-import alpha
 import alpha.nn.functional as F
 from alpha import nn
 from rows.arrays import LABELS, MATRIX, normal
@@ -33,14 +32,34 @@ LOSSES = [
         nn.CrossEntropyLoss,
         (MATRIX, LABELS),
         {
-            "weight": refused(alpha.tensor(np.ones(5, np.float32))),
+            "weight": changes(WEIGHT[0]),
             "size_average": refused(True),
             "ignore_index": changes(0),
             "reduce": refused(True),
             "reduction": changes("sum"),
             "label_smoothing": changes(0.1),
         },
-        settings=each({"label_smoothing": 0.0}, {"label_smoothing": 0.1}),
+        each(
+            {"label_smoothing": 0.0},
+            {"label_smoothing": 0.1},
+            {"weight": WEIGHT[0]},
+            {"label_smoothing": 0.1, "weight": WEIGHT[0], "ignore_index": 2},
+        ),
+        constants=("weight",),
+    ),
+    LossRow(
+        F.nll_loss,
+        nn.NLLLoss,
+        (MATRIX, LABELS),
+        {
+            "weight": changes(WEIGHT[0]),
+            "size_average": refused(True),
+            "ignore_index": changes(0),
+            "reduce": refused(True),
+            "reduction": changes("sum"),
+        },
+        each({}, {"weight": WEIGHT[0]}, {"ignore_index": 4, "weight": WEIGHT[0]}),
+        constants=("weight",),
     ),
     LossRow(
         F.l1_loss,

@@ -124,3 +124,8 @@ void __stcg(T* place, T value) {
   *place = value;
 }
 [[noreturn]] inline void __trap() { alpha_emulation::fault("__trap"); }
+
+// sin(pi x) and cos(pi x).
+inline void sincospi(double x, double* sine, double* cosine) {
+  *sine = sin(x * 3.141592653589793), *cosine = cos(x * 3.141592653589793);
+}
