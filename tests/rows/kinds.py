@@ -184,7 +184,7 @@ class LossRow:
         return dict(zip(inspect.signature(self.function).parameters, self.inputs, strict=False))
 
     def of_function(self) -> FunctionRow:
-        others = {name: changes(value[::-1].copy()) for name, value in self.named_inputs.items()}
+        others = {name: changes(np.roll(value, 1, axis=0)) for name, value in self.named_inputs.items()}
         return FunctionRow(
             self.function, self.named_inputs, {**others, **self.arguments}, own=self.own, constants=self.constants
         )
