@@ -104,7 +104,15 @@ def conv2d(
     """
     if statistics is not None:
         statistics.take({})  # what is there may be from an earlier call
-    y = _convolve("conv2d", (x, weight, bias), (stride, padding, dilation), groups, negative_slope, statistics)
+    sizes = stride, padding, dilation
+    if x.ndim != 4:
+        return _convolve("conv2d", (x, weight, bias), sizes, groups, negative_slope)
+    c = convolution_axes("conv2d", x, weight, sizes, groups)
+    check_epilogue("conv2d", bias, c.OC, negative_slope)
+    shape = _as_2d(c)
+    if shape is None:
+        return Conv.apply(x, weight, bias, shape=c, negative_slope=negative_slope)
+    y = plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=negative_slope, statistics=statistics)
     if statistics is not None:
         statistics.describe(y)
     return y
@@ -211,23 +219,19 @@ Operands = tuple[Tensor, Tensor, Tensor | None]  # x, weight, bias
 
 
 def _convolve(
-    name: str,
-    operands: Operands,
-    sizes: tuple[Lengths, Padding, Lengths],
-    groups: int,
-    slope: float,
-    statistics: ChannelStatistics | None = None,
+    name: str, operands: Operands, sizes: tuple[Lengths, Padding, Lengths], groups: int, slope: float
 ) -> Tensor:
     """The convolution; `sizes` are stride, padding and dilation. One image may come without its first axis."""
     x, weight, bias = operands
     if x.ndim + 1 == weight.ndim:
-        y = _convolve(name, (x.reshape(1, *x.shape), weight, bias), sizes, groups, slope, statistics)
+        y = _convolve(name, (x.reshape(1, *x.shape), weight, bias), sizes, groups, slope)
         return y.reshape(y.shape[1:])
     c = convolution_axes(name, x, weight, sizes, groups)
     check_epilogue(name, bias, c.OC, slope)
-    if c.is_plain and x.ndim == 4:
-        return plain.Conv2d.apply(x, weight, bias, shape=_as_2d(c), negative_slope=slope, statistics=statistics)
-    return Conv.apply(x, weight, bias, shape=c, negative_slope=slope)
+    shape = _as_2d(c) if x.ndim == 4 else None
+    if shape is None:
+        return Conv.apply(x, weight, bias, shape=c, negative_slope=slope)
+    return plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=slope)
 
 
 def _convolve_transposed(
@@ -240,12 +244,16 @@ def _convolve_transposed(
         return y.reshape(y.shape[1:])
     c = transposed_axes(name, x, weight, sizes, groups)
     check_epilogue(name, bias, c.IC, slope)
-    if c.is_plain and x.ndim == 4:
-        return plain.ConvTranspose2d.apply(x, weight, bias, shape=_as_2d(c), negative_slope=slope)
-    return ConvTranspose.apply(x, weight, bias, shape=c, negative_slope=slope)
+    shape = _as_2d(c) if x.ndim == 4 else None
+    if shape is None:
+        return ConvTranspose.apply(x, weight, bias, shape=c, negative_slope=slope)
+    return plain.ConvTranspose2d.apply(x, weight, bias, shape=shape, negative_slope=slope)
 
 
 @functools.lru_cache(maxsize=4096)
-def _as_2d(c: ConvAxes) -> ConvShape:
+def _as_2d(c: ConvAxes) -> ConvShape | None:
+    """The shape of the same convolution without depth, groups and dilation; None if there is none."""
+    if not c.is_plain:
+        return None
     h, w = c.axes[1:]
     return ConvShape(c.N, h.I, w.I, c.IC, c.OC, h.F, w.F, h.s, w.s, h.p, w.p, h.O, w.O)
