@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from alpha import config
+from alpha import config, nn, optim
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {  # a module may import modules of its own layer and of lower ones
@@ -38,6 +38,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "examples": 7,
 }
 MOST_LINES = 300
+MOST_PARAMETERS = 8  # of a function
 FACADE = 5  # `import alpha` gives what is up to the models
 TOP = 7  # alpha/doctor.py sees everything
 UPWARD = {  # a method of Tensor is an operator, so these three reach up when they are called
@@ -103,6 +104,21 @@ def test_imports_point_downwards(path: Path) -> None:
 def test_a_file_is_short(path: Path) -> None:
     """A reader sees a room as a whole; one that grows beyond this has two ideas."""
     assert len(path.read_text().splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("path", sorted([*SOURCES, *ROOT.glob("examples/**/*.py")]), ids=name_of)
+def test_signatures_are_short(path: Path) -> None:
+    """Only PyTorch's own signatures, those of functions and classes that are offered under its names, are longer."""
+    offered = {name for room in (nn, nn.functional, optim, optim.lr_scheduler) for name in room.__all__}
+    bases = {base.__name__ for name in offered for base in getattr(getattr(nn, name, None), "__mro__", ())}
+    tree = ast.parse(path.read_text())
+    inits = {id(f): c.name for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for f in c.body}
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+            count = sum(argument.arg not in ("self", "cls") for argument in given)
+            name = inits.get(id(function), function.name)
+            assert count <= MOST_PARAMETERS or name in offered | bases, f"{name} has {count} parameters"
 
 
 def test_the_exceptions_are_all_needed() -> None:
