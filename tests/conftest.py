@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -33,6 +34,12 @@ def pytest_configure() -> None:
 
 def has_gpu() -> bool:
     return os.environ.get("ALPHA_CUDA_DRIVER", "pycuda") != "emulated"
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests are no garbage: the arena collects garbage when memory is short, and tests of that
+    would look through all of them again and again."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,6 +24,7 @@ from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
+from alpha.ops.places import NO_PLACE
 from alpha.primitive import REGISTRY
 from alpha.rng import Stream
 from alpha.runtime.cuda.cache import source_root
@@ -95,9 +96,15 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "avg_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
     "avg_pool2d_backward": [(normal(3, 20, 15, 8), LARGE)],
     "sum_axis1": [(normal(1, 70_000, 12), 70_000)],
+    "extreme_axis1": [(normal(1, 70_000, 12), True, 70_000)],
+    "running_sum": [(normal(3, 500, 1), False), (normal(3, 40, 200), True)],
+    "keep_band": [(normal(40, 50), -3, 5, 0)],
+    "places": [(np.arange(600) - 300, 700, 1, None, NO_PLACE)],
+    "take_rows": [(normal(2, 90, 66), np.arange(80))],
+    "put_rows": [(normal(2, 90, 66), np.arange(80), normal(2, 80, 66), True)],
 }
-# alpha.doctor launches the first, each of whose threads writes a number of its own; the other has one block
-ELSEWHERE = {"selftest", "count_batch"}
+# alpha.doctor launches the first, each of whose threads writes a number of its own; the others have one block
+ELSEWHERE = {"selftest", "count_batch", "count_up", "total_norm"}
 
 
 def of_primitive(name: str, on: CudaDevice) -> Bits:

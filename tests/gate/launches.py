@@ -185,6 +185,8 @@ def primitive_cases() -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 
 def as_double(value: Any) -> Any:
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a NamedTuple: a view, not operands
+        return value
     if isinstance(value, (list, tuple)):
         return type(value)(map(as_double, value))
     is_float = isinstance(value, np.ndarray) and value.dtype == np.float32
