@@ -207,16 +207,16 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "add_rows": [(normal(A, 6, C), REPEATED, normal(A, REPEATED.size, C)) for A, C in ((1, 8), (3, 3))],
     "fill_range": [
         *(
-            (np.empty(n, kind), 2.0, 7.5, 0.25, both)
+            (np.zeros(n, kind), 2.0, 7.5, 0.25, both)
             for kind in (f32, np.float64)
             for n in (9, 600)
             for both in (False, True)
         ),
-        (np.empty(300, np.int64), 2**60, 0, -3, False),
-        (np.empty(30, u8), 7, 0, 2, False),
+        (np.zeros(300, np.int64), 2**60, 0, -3, False),
+        (np.zeros(30, u8), 7, 0, 2, False),
     ],
     "fill_random": [
-        (np.empty(shape, kind), StepValue.fixed(Stream(9, 4)), way, low, scale)
+        (np.zeros(shape, kind), StepValue.fixed(Stream(9, 4)), way, low, scale)
         for shape in ((7,), (40, 33))
         for kind, way, low, scale in (
             (f32, 0, 0.0, 1.0),
