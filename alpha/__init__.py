@@ -19,6 +19,7 @@ from alpha.errors import (
     TrainingError,
 )
 from alpha.grad_mode import is_grad_enabled, no_grad
+from alpha.gradients import grad
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.ops.axes import *
 from alpha.ops.creation import empty, empty_like, full, full_like, ones, ones_like, zeros, zeros_like
@@ -88,6 +89,7 @@ __all__ = [
     "get_device",
     "get_precision",
     "get_rng_state",
+    "grad",
     "is_grad_enabled",
     "linspace",
     "manual_seed",

@@ -8,6 +8,7 @@ the array, and frees what a node saved as soon as the node has run. Every gradie
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,25 +65,52 @@ def checked_tensor(grad: Any, tensor: Tensor, what: str) -> Tensor:
     return grad
 
 
-def backward(output: Tensor, grad: Array, retain_graph: bool = False) -> None:
-    """Accumulate d(output . grad)/d(leaf) into `.grad` of every leaf that `output` depends on."""
+def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, targets: Targets | None = None) -> None:
+    """Accumulate d(sum of output . grad)/d(leaf) into `.grad` of every leaf that an output depends on.
+
+    Args:
+        roots: (output, grad) for each output.
+        retain_graph: keep what the nodes saved.
+        targets: if given, only the gradients of its tensors are found. They are put there, and no `.grad` changes.
+    """
     from alpha.ops.elementwise import add
 
-    check_history("backward", output)
-    if output._node is None:
+    pending: dict[int, _Gradient] = {}
+    heap: list[int] = []
+    totals: dict[Tensor, Array] = {}  # of targets, and of leaves with hooks, which see the whole gradient
+
+    def arrive(edge: Function | Tensor, dX: Array, owned: bool) -> None:
+        """Add a gradient to those that have arrived at a node or a leaf; `owned`: nobody else holds its memory."""
+        if isinstance(edge, Function):
+            if edge.id in pending:
+                pending[edge.id].add(dX)
+            else:
+                pending[edge.id] = _Gradient(edge, dX, owned)
+                heapq.heappush(heap, -edge.id)
+        elif targets is None and not edge._hooks:
+            _deposit(edge, dX, owned)
+        elif edge in totals:
+            add(totals[edge], dX, out=totals[edge])
+        else:
+            totals[edge] = dX if owned else edge.device.copy(dX)
+
+    for output, grad in roots:
+        check_history("backward", output)
         if not output.requires_grad:
             raise GradientError("backward: the tensor does not require a gradient")
-        _deposit(output, grad, owned=False)
-        return
-    pending: dict[int, _Gradient] = {output._node.id: _Gradient(output._node, grad)}
-    heap = [-output._node.id]
-    totals: dict[Tensor, Array] = {}  # of leaves with hooks, which see the whole gradient
+        root = output._node or output
+        if targets is None or root in targets.path:
+            arrive(root, grad, owned=False)
     while heap:
         gradient = pending.pop(-heapq.heappop(heap))
-        node = gradient.node
+        node, owned = gradient.node, gradient.owned
         dY = _run_hooks(node.hooks, gradient.array, node.name) if node.hooks else gradient.array
+        if targets is not None and node in targets.found:
+            targets.found[node] = dY if owned and dY is gradient.array else _copy(dY)
         del gradient
-        results = node.backward(dY)
+        if targets is not None and node not in targets.through:
+            continue
+        results = node.backward(dY) if targets is None else targets.run(node, dY)
         grads = results if isinstance(results, (tuple, list)) else (results,)
         others = [dY, *(node._saved or ())]  # arrays that somebody else may hold
         if not retain_graph:
@@ -91,28 +119,55 @@ def backward(output: Tensor, grad: Array, retain_graph: bool = False) -> None:
             raise GradientError(f"{node.name}: backward returned {len(grads)} gradients for {len(node.edges)} inputs")
         for index, edge in enumerate(node.edges):
             dX = grads[index]
-            if edge is None or dX is None:
+            if edge is None or dX is None or (targets is not None and edge not in targets.path):
                 continue
             form = edge.form if isinstance(edge, Function) else form_of(edge.array)
             assert form is not None  # a node behind an edge was recorded
             dX = check_gradient(dX, form, "{0.name}: the gradient of input {1}", node, index)
-            fresh = not shares_memory(dX, others)
+            owned = not shares_memory(dX, others)
             others.append(dX)
-            if isinstance(edge, Function):
-                if edge.id in pending:
-                    pending[edge.id].add(dX)
-                else:
-                    pending[edge.id] = _Gradient(edge, dX, owned=fresh)
-                    heapq.heappush(heap, -edge.id)
-            elif not edge._hooks:
-                _deposit(edge, dX, fresh)
-            elif edge in totals:
-                add(totals[edge], dX, out=totals[edge])
-            else:
-                totals[edge] = dX if fresh else edge.device.copy(dX)
+            arrive(edge, dX, owned)
         del dY, results, grads, others, dX  # their memory is free for the next node
     for leaf, total in totals.items():
-        _deposit(leaf, total, owned=True)
+        if targets is None:
+            _deposit(leaf, total, owned=True)
+        else:
+            hooked = _run_hooks(leaf._hooks, total, "a leaf")
+            targets.found[leaf] = hooked if hooked is total else _copy(hooked)
+
+
+class Targets:
+    """The tensors whose gradients are asked for, and the part of the record between the outputs and them.
+
+    Attributes:
+        found: of each target, a leaf or the node that made it, the gradient; None for one that was not reached.
+        through: the nodes on a path from an output to a target.
+        path: all of these, which is where gradients go.
+    """
+
+    def __init__(self, outputs: Iterable[Tensor], targets: Iterable[Tensor]) -> None:
+        self.found: dict[Function | Tensor, Array | None] = dict.fromkeys(t._node or t for t in targets)
+        self.path: set[Function | Tensor] = set(self.found)
+        self.through: set[Function] = set()
+        left = [output._node for output in outputs if output._node is not None]
+        met = set(left)
+        while left:
+            behind = [edge for edge in left.pop().edges if isinstance(edge, Function) and edge not in met]
+            met.update(behind)
+            left += behind
+        for node in sorted(met, key=lambda node: node.id):  # an edge leads to an older node
+            if any(edge in self.path for edge in node.edges if edge is not None):
+                self.through.add(node)
+                self.path.add(node)
+
+    def run(self, node: Function, dY: Array) -> Any:
+        """The gradients of a node's inputs, only those on a path to a target."""
+        needs = node.needs
+        node.needs = tuple([edge is not None and edge in self.path for edge in node.edges])
+        try:
+            return node.backward(dY)
+        finally:
+            node.needs = needs
 
 
 class _Gradient:
@@ -130,11 +185,15 @@ class _Gradient:
         self.owned = True
 
 
+def _copy(array: Array) -> Array:
+    return tensor_class()(array).device.copy(array)
+
+
 def _run_hooks(hooks: dict[HookHandle, Hook], array: Array, name: str) -> Array:
     """The gradient after every hook, in the order of registration; each sees a copy of what the one before left."""
     tensor_type = tensor_class()
     for hook in tuple(hooks.values()):
-        given = tensor_type(tensor_type(array).device.copy(array))
+        given = tensor_type(_copy(array))
         result = hook(given)
         if result is not None:
             array = checked_tensor(result, given, f"{name}: the gradient that a hook returned").array

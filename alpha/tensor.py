@@ -209,7 +209,7 @@ class Tensor(Operators, Conversions):
             if gradient is None:
                 gradient = full(self.shape, 1, self.dtype, self.device)
             seed = backward.checked_tensor(gradient, self, "backward: the gradient").array
-            backward.backward(self, seed, bool(retain_graph))
+            backward.backward([(self, seed)], bool(retain_graph))
 
     def register_hook(self, hook: Hook) -> HookHandle:
         """Call `hook(grad)` when this tensor's gradient is ready; a Tensor that it returns replaces the gradient.
