@@ -2,6 +2,7 @@
 
 from alpha import models, nn, ops, optim
 from alpha.autograd import Function
+from alpha.checkpointing import checkpoint, checkpoint_sequential
 from alpha.errors import (
     AlphaError,
     CaptureError,
@@ -18,7 +19,7 @@ from alpha.errors import (
     ShapeError,
     TrainingError,
 )
-from alpha.grad_mode import is_grad_enabled, no_grad
+from alpha.grad_mode import enable_grad, is_grad_enabled, no_grad
 from alpha.gradients import grad
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.ops.axes import *
@@ -78,11 +79,14 @@ __all__ = [
     "TrainingError",
     "arange",
     "capture",
+    "checkpoint",
+    "checkpoint_sequential",
     "compile_kernels",
     "dry_run",
     "einsum",
     "empty",
     "empty_like",
+    "enable_grad",
     "eye",
     "full",
     "full_like",

@@ -17,6 +17,8 @@ from alpha.errors import DeviceError, GradientError
 from alpha.grad_mode import is_grad_enabled
 from alpha.numerics import is_floating
 from alpha.primitive import Array
+from alpha.recompute import FirstRun
+from alpha.recompute import state as runs
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
@@ -68,6 +70,7 @@ class Function:
     needs: tuple[bool, ...] = ()
     inplace = False
     is_view = False
+    first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
 
     def __init__(self) -> None:
         self.id = next(_ids)
@@ -187,6 +190,8 @@ class Function:
                 for tensor in tensors:
                     if shares_memory(tensor.array, (array,)):
                         self._guards.append((tensor._version, tensor._version.value))
+        if runs.run is not None:
+            runs.run.record(self)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Whether operators are recorded, per thread: `no_grad` and `is_grad_enabled`."""
+"""Whether operators are recorded, per thread: `no_grad`, `enable_grad` and `is_grad_enabled`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
+Mode = TypeVar("Mode", bound="no_grad")
 
 
 class _State(threading.local):
@@ -32,33 +33,48 @@ class no_grad:
     caller's mode alone between two values.
     """
 
-    def __enter__(self) -> no_grad:
+    _enabled = False
+
+    def __enter__(self: Mode) -> Mode:
         _state.outer.append(_state.enabled)
-        _state.enabled = False
+        _state.enabled = self._enabled
         return self
 
     def __exit__(self, *_: object) -> None:
         _state.enabled = _state.outer.pop()
 
     def __call__(self, function: F) -> F:
-        """The function without recording; `TypeError` for a class or an asynchronous function."""
+        """The function in this mode; `TypeError` for a class or an asynchronous function."""
+        mode = type(self)
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function) or inspect.isclass(function):
             raise TypeError(
-                f"no_grad: {function.__name__} is a class or an asynchronous function; use `with no_grad():` in it"
+                f"{mode.__name__}: {function.__name__} is a class or an asynchronous function; "
+                f"use `with {mode.__name__}():` in it"
             )
         if inspect.isgeneratorfunction(function):
-            return cast(F, _without_grad(function))
+            return cast(F, _generating(function, mode))
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with no_grad():
+            with mode():
                 return function(*args, **kwargs)
 
         return cast(F, call)
 
 
-def _without_grad(function: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., Generator[Any, Any, Any]]:
-    """A generator function each of whose steps runs under `no_grad`."""
+class enable_grad(no_grad):
+    """Operators are recorded inside `with alpha.enable_grad(): ...`, also within `no_grad`, or in a decorated function.
+
+    All else is as for `no_grad`.
+    """
+
+    _enabled = True
+
+
+def _generating(
+    function: Callable[..., Generator[Any, Any, Any]], mode: type[no_grad]
+) -> Callable[..., Generator[Any, Any, Any]]:
+    """A generator function each of whose steps runs in the mode."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
@@ -66,14 +82,14 @@ def _without_grad(function: Callable[..., Generator[Any, Any, Any]]) -> Callable
         step: Callable[[], Any] = functools.partial(next, generator)
         while True:
             try:
-                with no_grad():
+                with mode():
                     value = step()
             except StopIteration as end:
                 return end.value
             try:
                 sent = yield value
             except GeneratorExit:
-                with no_grad():
+                with mode():
                     generator.close()
                 raise
             except BaseException as error:

@@ -264,7 +264,8 @@ class Module:
 
         Its columns are the shape of the output, the parameters, the operations of convolutions and matrix products in
         millions, the share of a convolution's products that meet a zero and are skipped, the bytes that operators read
-        and write, and the bytes of activations that are kept for the backward pass. K, M and G are KiB, MiB and GiB.
+        and write, and the bytes of activations that are kept for the backward pass, as if there was
+        no `alpha.checkpoint`. K, M and G are KiB, MiB and GiB.
 
         Args:
             input_shape: (N, H, W, C) of a batch, or whatever `forward` takes.

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from alpha.recompute import repeating
+from alpha.recompute import state as runs
 from alpha.runtime import fork
 from alpha.runtime.recording import StepValue, again, refuse
 
@@ -30,7 +32,10 @@ class Stream(NamedTuple):
 
 
 class Generator:
-    """The seed and the number of the next stream."""
+    """The seed and the number of the next stream.
+
+    The second run of a function under `alpha.checkpoint` gets the streams of the first, and changes nothing here.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         self._lock = fork.held_across(threading.Lock())
@@ -38,6 +43,8 @@ class Generator:
 
     def seed(self, seed: int) -> None:
         refuse("random numbers are seeded")
+        if repeating():
+            return
         self.key, self.stream = int(seed) & 0xFFFFFFFFFFFFFFFF, 0
 
     def state(self) -> dict[str, int]:
@@ -48,22 +55,30 @@ class Generator:
         wrong = not isinstance(state, Mapping) or set(state) != {"seed", "stream"}
         if wrong or not all(type(value) is int and 0 <= value < 2**64 for value in state.values()):
             raise ValueError(f"set_rng_state: {state!r} is not what get_rng_state returns")
+        if repeating():
+            return
         with self._lock:
             self.key, self.stream = state["seed"], state["stream"]
 
     def next_stream(self) -> Stream:
         """A fresh draw."""
+        return self._take() if runs.run is None else runs.run.draw(self._take)
+
+    def step_stream(self) -> StepValue[Stream]:
+        """A fresh draw, and another one at each replay of a captured step, as if the step had run again."""
+        return self._take_each_step() if runs.run is None else runs.run.draw(self._take_each_step)
+
+    def _take(self) -> Stream:
         with self._lock:
             stream = self.stream
             self.stream += 1
             return Stream(self.key, stream)
 
-    def step_stream(self) -> StepValue[Stream]:
-        """A fresh draw, and another one at each replay of a captured step, as if the step had run again."""
-        drawn = [self.next_stream()]
+    def _take_each_step(self) -> StepValue[Stream]:
+        drawn = [self._take()]
 
         def draw() -> None:
-            drawn[0] = self.next_stream()
+            drawn[0] = self._take()
 
         again(draw)
         return StepValue(lambda: drawn[0])

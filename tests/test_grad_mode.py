@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 import alpha
-from alpha import is_grad_enabled, no_grad
+from alpha import enable_grad, is_grad_enabled, no_grad
 
 
 def test_one_object_entered_again_and_again() -> None:
@@ -142,3 +142,27 @@ def test_what_cannot_be_decorated() -> None:
     for function in (waits, gives, type("Model", (), {})):
         with pytest.raises(TypeError, match=r"no_grad: \w+ is a class or an asynchronous function"):
             no_grad()(function)
+
+
+def test_enable_grad_within_no_grad() -> None:
+    @enable_grad()
+    def decorated() -> bool:
+        return is_grad_enabled()
+
+    @enable_grad()
+    def generator() -> Iterator[bool]:
+        yield is_grad_enabled()
+        yield is_grad_enabled()
+
+    with no_grad():
+        with enable_grad():
+            assert is_grad_enabled()
+            with no_grad():
+                assert not is_grad_enabled()
+            assert is_grad_enabled()
+        assert decorated()
+        for enabled in generator():
+            assert enabled
+            assert not is_grad_enabled()
+    with pytest.raises(TypeError, match=r"enable_grad: Model is a class"):
+        enable_grad()(type("Model", (), {}))

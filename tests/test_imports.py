@@ -14,6 +14,7 @@ from alpha import config, nn, optim
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {  # a module may import modules of its own layer and of lower ones
+    "checkpointing": 2,
     "config": 0,
     "errors": 0,
     "exports": 0,
@@ -27,6 +28,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "tensor_operators": 2,
     "module": 2,
     "numerics": 2,
+    "recompute": 2,
     "rng": 2,
     "state_dict": 2,
     "ops": 3,

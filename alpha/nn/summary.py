@@ -19,6 +19,7 @@ from alpha.ops.convolution import ConvTranspose
 from alpha.ops.convolution.axes import ConvAxes
 from alpha.ops.matmul import Linear, Matmul
 from alpha.primitive import Array
+from alpha.recompute import no_checkpoints
 from alpha.tensor import Tensor
 
 
@@ -102,7 +103,7 @@ def trace(model: Module, input_shape: tuple[int, ...]) -> list[Row]:
 
     dtypes = [p.dtype for p in model.parameters()]
     zeros = model.device.zeros(input_shape, dtypes[0] if dtypes else np.float32)
-    with _traced(model):
+    with _traced(model), no_checkpoints():
         handles = [module.register_forward_pre_hook(enter) for module in model.modules()]
         handles += [module.register_forward_hook(leave) for module in model.modules()]
         try:

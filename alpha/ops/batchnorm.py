@@ -16,6 +16,7 @@ from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.dtypes import require_float32, require_same_float, vector_width
 from alpha.ops.options import real
 from alpha.primitive import Array, primitive
+from alpha.recompute import repeating
 from alpha.tensor import Tensor
 
 __all__ = ["batch_norm"]
@@ -177,7 +178,8 @@ def batch_norm(
     """Batch normalisation   x (..., C), the others (C,) -> (..., C)
 
     In training mean and (biased) variance are the batch's, and the running ones move towards them by `momentum`,
-    the variance unbiased, as in PyTorch; otherwise the running ones are used.
+    the variance unbiased, as in PyTorch; otherwise the running ones are used. The second run of a function under
+    `alpha.checkpoint` leaves the running ones alone.
 
     Args:
         running_mean, running_var: both or neither; None in training keeps no statistics.
@@ -203,7 +205,7 @@ def batch_norm(
         raise ShapeError(f"batch_norm: one row a channel has no variance to train on  (x {x.shape})")
     running = None
     if running_mean is not None and running_var is not None:
-        running = (running_mean, running_var)
+        running = None if training and repeating() else (running_mean, running_var)
     elif running_mean is not None or running_var is not None:
         raise ShapeError("batch_norm: running_mean and running_var are needed together, or neither")
     elif not training:

@@ -1,0 +1,329 @@
+"""`alpha.checkpoint`: the bits of the function itself, with fewer bytes kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+import alpha.nn.functional as F
+from alpha import GradientError, Tensor, nn
+
+Call = Callable[..., Any]
+
+
+def plain(function: Call, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+class Net(nn.Module):
+    """Two blocks of all that is special: a shortcut, operators in place, batch normalisation, dropout."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                nn.Conv2d(4, 4, 3, padding=1, bias=False),
+                nn.BatchNorm2d(4),
+                nn.LeakyReLU(inplace=True),
+                nn.Dropout(0.3),
+            )
+            for _ in range(2)
+        )
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = self.call(lambda x, block=block: (block(x) + x).relu(), x)
+        return self.fc(x.mean(dim=(1, 2)))  # type: ignore[no-any-return]
+
+
+def train(call: Call, device: str, wrap: Call = lambda step: step, steps: int = 2) -> dict[str, Any]:
+    """Losses and weights of a few steps of Net, and the state of the random numbers after them."""
+    alpha.manual_seed(1)
+    model = Net(call).to(device)
+    optimizer = alpha.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x = alpha.tensor(alpha.rng.normal((4, 6, 6, 3)), device=device)
+    labels = alpha.tensor([0, 1, 2, 1], device=device)
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), labels)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    run = wrap(step)
+    losses = [run(x).numpy() for _ in range(steps)]
+    return {**model.state_dict(), "losses": np.array(losses), "random": np.array(list(alpha.get_rng_state().values()))}
+
+
+def assert_same(first: dict[str, Any], second: dict[str, Any]) -> None:
+    for name, value in first.items():
+        np.testing.assert_array_equal(second[name], value, err_msg=name)
+
+
+def test_training_gives_the_same_bits(device: str) -> None:
+    assert_same(train(plain, device), train(alpha.checkpoint, device))
+
+
+def test_in_another_precision() -> None:
+    """The second run has the precision of the first, whatever holds in the backward pass."""
+    try:
+        alpha.get_device("cuda")
+    except alpha.AlphaError as error:
+        pytest.skip(str(error))
+
+    def in_bf16(call: Call) -> Call:
+        def run(function: Call, x: Tensor) -> Any:
+            with alpha.precision("bf16"):
+                return call(function, x)
+
+        return run
+
+    assert_same(train(in_bf16(plain), "cuda"), train(in_bf16(alpha.checkpoint), "cuda"))
+
+
+def test_inside_a_captured_step() -> None:
+    try:
+        alpha.get_device("cuda")
+    except alpha.AlphaError as error:
+        pytest.skip(str(error))
+
+    def wrap(step: Call) -> Call:
+        return alpha.capture(step, strict=True)
+
+    assert_same(train(plain, "cuda", steps=6), train(alpha.checkpoint, "cuda", wrap, steps=6))
+
+
+def kept(call: Call, device: str) -> int:
+    """Bytes that live after the forward pass beside those of the input and of the result."""
+    x = alpha.zeros(64, 64, device=device, requires_grad=True)
+    before = alpha.memory_stats(device).live
+
+    def function(x: Tensor) -> Tensor:
+        for _ in range(8):
+            x = (x * 2.0).tanh()
+        return x
+
+    y = call(function, x)
+    live = alpha.memory_stats(device).live - before - y.array.nbytes
+    y.sum().backward()
+    assert x.grad is not None
+    del y
+    assert alpha.memory_stats(device).live - before == x.grad.array.nbytes
+    return live
+
+
+def test_nothing_is_kept() -> None:
+    try:
+        alpha.get_device("cuda")
+    except alpha.AlphaError as error:
+        pytest.skip(str(error))
+    assert kept(plain, "cuda") >= 7 * 64 * 64 * 4
+    assert kept(alpha.checkpoint, "cuda") == 0
+
+
+def leaf(device: str, *values: float) -> Tensor:
+    return alpha.tensor(list(values), requires_grad=True, device=device)
+
+
+def grads(*tensors: Tensor) -> list[list[float]]:
+    return [[] if t.grad is None else [float(value) for value in t.grad.numpy()] for t in tensors]
+
+
+def test_the_function_runs_again_once(device: str) -> None:
+    x, calls = leaf(device, 1.0, 2.0), []
+
+    def function(x: Tensor) -> Tensor:
+        calls.append(alpha.is_grad_enabled())
+        return x * x
+
+    y = alpha.checkpoint(function, x)
+    y.sum().backward(retain_graph=True)
+    y.sum().backward()
+    assert (grads(x), calls) == ([[4.0, 8.0]], [True, True])
+    with pytest.raises(GradientError, match="the graph was freed"):
+        y.sum().backward()
+    with alpha.no_grad():
+        alpha.checkpoint(function, x)
+    assert calls == [True, True, False]
+
+
+def test_any_arguments_and_results(device: str) -> None:
+    x, w, v = leaf(device, 1.0, 2.0), leaf(device, 3.0, 4.0), leaf(device, 5.0, 6.0)
+
+    def function(nested: dict[str, Any], power: int, *, scale: float) -> tuple[dict[str, Tensor], str]:
+        x, (w, _) = nested["x"], nested["rest"]
+        return {"y": x * w * scale, "z": (x * v) ** power}, "done"
+
+    found, word = alpha.checkpoint(function, {"x": x, "rest": [w, None]}, 2, scale=10.0, use_reentrant=False)
+    (found["y"].sum() + found["z"].sum()).backward()
+    assert word == "done"
+    assert grads(x, w, v) == [[80.0, 184.0], [10.0, 20.0], [10.0, 48.0]]
+
+
+def test_a_list_that_changes_between_both_runs(device: str) -> None:
+    """Within the function and after it; tensors of a list are those of the call."""
+    x = leaf(device, 1.0, 2.0)
+    maps = [x, x * 2.0]
+
+    def function(maps: list[Tensor], options: dict[str, list[float]]) -> Tensor:
+        return maps.pop() * maps.pop() * options["scale"].pop()
+
+    y = alpha.checkpoint(function, maps, {"scale": [3.0]})
+    maps.append(y)
+    y.sum().backward()
+    assert grads(x) == [[12.0, 24.0]]
+
+
+def test_one_result_of_several_is_used(device: str) -> None:
+    x = leaf(device, 1.0, 2.0)
+    y, _ = alpha.checkpoint(lambda x: (x * x, x * 3.0), x)
+    (dx,) = alpha.grad(y.sum(), x)
+    assert dx is not None
+    assert dx.numpy().tolist() == [2.0, 4.0]
+
+
+def test_a_checkpoint_within_another(device: str) -> None:
+    """The inner function runs three times: in both runs of the outer one, and once more for its own."""
+    alpha.manual_seed(3)
+    x, calls = leaf(device, 1.0, 2.0, 3.0, 4.0), []
+
+    def inner(x: Tensor) -> Tensor:
+        calls.append("inner")
+        return F.dropout(x * x, 0.5)
+
+    def outer(x: Tensor, call: Call) -> Tensor:
+        return F.dropout(call(inner, F.dropout(x, 0.5).tanh()).exp(), 0.5) * x
+
+    state = alpha.get_rng_state()
+    outer(x, plain).sum().backward()
+    expected, after = grads(x), alpha.get_rng_state()
+    x.zero_grad()
+    calls.clear()
+    alpha.set_rng_state(state)
+    alpha.checkpoint(outer, x, alpha.checkpoint).sum().backward()
+    assert grads(x) == expected
+    assert alpha.get_rng_state() == after
+    assert calls == ["inner"] * 3
+
+
+def test_running_statistics_are_updated_once(device: str) -> None:
+    norm = nn.BatchNorm2d(2).to(device)
+    x = alpha.tensor(np.arange(16, dtype=np.float32).reshape(2, 2, 2, 2), device=device, requires_grad=True)
+    y = alpha.checkpoint(norm, x)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    mean, var = norm.running_mean.numpy(), norm.running_var.numpy()
+    assert mean[0] != 0
+    (y * y).sum().backward()
+    np.testing.assert_array_equal(norm.running_mean.numpy(), mean)
+    np.testing.assert_array_equal(norm.running_var.numpy(), var)
+
+
+def test_seeding_within_the_function_happens_once(device: str) -> None:
+    x = leaf(device, *[1.0] * 64)
+
+    def function(x: Tensor) -> Tensor:
+        alpha.manual_seed(5)
+        return F.dropout(x, 0.5)
+
+    y = alpha.checkpoint(function, x)
+    alpha.rng.uniform((2,))
+    before = alpha.get_rng_state()
+    y.sum().backward()
+    assert alpha.get_rng_state() == before
+    assert grads(x) == [y.numpy().tolist()]
+
+
+@pytest.mark.parametrize("segments", [1, 2, 3, 5])
+def test_sequential(device: str, segments: int) -> None:
+    x, calls = leaf(device, 1.0, 2.0), []
+
+    class Layer(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            calls.append(self)
+            return x * x
+
+    layers = [Layer() for _ in range(5)]
+    for functions in (nn.Sequential(*layers), layers):
+        calls.clear()
+        x.zero_grad()
+        alpha.checkpoint_sequential(functions, segments, x, use_reentrant=False).sum().backward()
+        assert grads(x) == [[32.0, 32.0 * 2.0**31]]
+        assert len(calls) == 5 + (5 // segments) * (segments - 1)
+    with pytest.raises(ValueError, match=r"segments=6 is not in \[1, 5\]"):
+        alpha.checkpoint_sequential(layers, 6, x)
+
+
+def test_the_arguments_are_not_written(device: str) -> None:
+    x = leaf(device, 1.0, 2.0)
+    y = x * 1.0
+    with pytest.raises(GradientError, match=r"wrote tensor 0 of the arguments in place within the function"):
+        alpha.checkpoint(lambda y: y.add_(1.0) * 2.0, y)
+    y = x * 1.0
+    z = alpha.checkpoint(lambda y: y * 2.0, y)
+    y.add_(1.0)
+    with pytest.raises(GradientError, match=r"wrote tensor 0 of the arguments in place before the backward pass"):
+        z.sum().backward()
+
+
+def test_what_an_operator_saves_is_not_written(device: str) -> None:
+    """Also of a tensor that is no argument, and of the result."""
+    x, w = leaf(device, 1.0, 2.0), leaf(device, 3.0, 4.0)
+    y = alpha.checkpoint(lambda x: x * w, x)
+    with alpha.no_grad():
+        w.add_(1.0)
+    with pytest.raises(GradientError, match="a tensor saved for backward was written in place"):
+        y.sum().backward()
+    y = alpha.checkpoint(lambda x: (x * w).tanh(), x)
+    y.add_(1.0)
+    with pytest.raises(GradientError, match="a tensor saved for backward was written in place"):
+        y.sum().backward()
+    with pytest.raises(GradientError, match=r"a view .* cannot be written in place"):
+        alpha.checkpoint(lambda x: (x * w).reshape(2, 1).add_(1.0), x)
+
+
+def test_a_second_run_that_differs(device: str) -> None:
+    x = leaf(device, 1.0, 2.0)
+
+    def backward_of(*functions: Call) -> None:
+        left = iter(functions)
+        alpha.checkpoint(lambda x: next(left)(x), x).sum().backward()
+
+    with pytest.raises(GradientError, match=r"operator 0 .* was tanh \(2,\) float32 .* and is Exp"):
+        backward_of(lambda x: x.tanh(), lambda x: x.exp())
+    with pytest.raises(GradientError, match="recorded 1 operators in the forward pass and 2 in"):
+        backward_of(lambda x: x.tanh(), lambda x: x.tanh().exp())
+    with pytest.raises(GradientError, match="drew more random numbers"):
+        backward_of(lambda x: x.tanh(), lambda x: F.dropout(x, 0.5))
+
+
+def test_backward_within_the_function_is_refused(device: str) -> None:
+    x = leaf(device, 1.0, 2.0)
+
+    def function(x: Tensor) -> Tensor:
+        y = x * x
+        (dx,) = alpha.grad(y.sum(), x, retain_graph=True)
+        assert dx is not None
+        return y * dx
+
+    with pytest.raises(GradientError, match="calls backward through its own operators"):
+        alpha.checkpoint(function, x)
+    alpha.checkpoint(lambda x: x * 2.0, x).sum().backward()  # and the next one works
+    assert grads(x) == [[2.0, 2.0]]
+
+
+def test_what_is_not_offered() -> None:
+    with pytest.raises(ValueError, match="preserve_rng_state=False is not offered"):
+        alpha.checkpoint(lambda x: x, leaf("cpu", 1.0), preserve_rng_state=False)
+
+
+def test_a_summary_shows_what_is_done_without_checkpoints() -> None:
+    assert Net(alpha.checkpoint).summary((1, 6, 6, 3)) == Net(plain).summary((1, 6, 6, 3))
