@@ -1,6 +1,25 @@
-"""The model zoo: the networks of the paper."""
+"""The model zoo: the networks of the paper, others without a form in torchvision, and `alpha.models.torchvision`."""
 
+from alpha.models import torchvision
+from alpha.models.lenet import LeNet, lenet
 from alpha.models.resnet import BasicBlock, ResNet, resnet18, resnet34
+from alpha.models.senet import SqueezeExcitation, se_resnet
+from alpha.models.unet import UNet, unet
 from alpha.models.vgg import VGG, vgg16, vgg19
 
-__all__ = ["VGG", "BasicBlock", "ResNet", "resnet18", "resnet34", "vgg16", "vgg19"]
+__all__ = [
+    "VGG",
+    "BasicBlock",
+    "LeNet",
+    "ResNet",
+    "SqueezeExcitation",
+    "UNet",
+    "lenet",
+    "resnet18",
+    "resnet34",
+    "se_resnet",
+    "torchvision",
+    "unet",
+    "vgg16",
+    "vgg19",
+]

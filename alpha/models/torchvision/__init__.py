@@ -1,0 +1,57 @@
+"""Networks in torchvision's form: its names, arguments, parameters and attributes, for images of 224x224.
+
+`alpha.models` has ResNets and VGGs of its own, those of the paper; the functions here have other layers under the same
+names. Images are (N, H, W, C). Weights of torchvision fit with `load_state_dict(.., layout="NCHW")`; the first linear
+layer of AlexNet and VGG, which follows a flattened map, must be turned as is written there. Initial weights are those
+of Alpha's layers.
+"""
+
+from alpha.models.torchvision.alexnet import AlexNet, alexnet
+from alpha.models.torchvision.densenet import DenseNet, densenet121, densenet161, densenet169, densenet201
+from alpha.models.torchvision.googlenet import GoogLeNet, GoogLeNetOutputs, googlenet
+from alpha.models.torchvision.mobilenet import MobileNetV2, mobilenet_v2
+from alpha.models.torchvision.resnet import (
+    BasicBlock,
+    Bottleneck,
+    ResNet,
+    resnet18,
+    resnet34,
+    resnet50,
+    resnet101,
+    resnet152,
+    resnext50_32x4d,
+)
+from alpha.models.torchvision.vgg import VGG, vgg11, vgg11_bn, vgg13, vgg13_bn, vgg16, vgg16_bn, vgg19, vgg19_bn
+
+__all__ = [
+    "VGG",
+    "AlexNet",
+    "BasicBlock",
+    "Bottleneck",
+    "DenseNet",
+    "GoogLeNet",
+    "GoogLeNetOutputs",
+    "MobileNetV2",
+    "ResNet",
+    "alexnet",
+    "densenet121",
+    "densenet161",
+    "densenet169",
+    "densenet201",
+    "googlenet",
+    "mobilenet_v2",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "resnext50_32x4d",
+    "vgg11",
+    "vgg11_bn",
+    "vgg13",
+    "vgg13_bn",
+    "vgg16",
+    "vgg16_bn",
+    "vgg19",
+    "vgg19_bn",
+]
