@@ -14,6 +14,9 @@ from alpha.nn.convolution import *
 from alpha.nn.layers import *
 from alpha.nn.pooling import *
 from alpha.ops.activation import *
+from alpha.ops.activation_more import *
+from alpha.ops.activation_piecewise import *
+from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *
 from alpha.ops.loss import *
 from alpha.ops.loss_distance import *

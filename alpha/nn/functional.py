@@ -7,6 +7,9 @@ module leaves out the layers, which some rooms have beside their functions.
 from alpha.exports import export as _export
 from alpha.module import Module as _Module
 from alpha.ops.activation import *
+from alpha.ops.activation_more import *
+from alpha.ops.activation_piecewise import *
+from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *
 from alpha.ops.adaptive_pool2d import *
 from alpha.ops.arithmetic import *
