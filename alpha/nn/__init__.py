@@ -12,6 +12,7 @@ from alpha.nn import utils as utils
 from alpha.nn.containers import *
 from alpha.nn.convolution import *
 from alpha.nn.layers import *
+from alpha.nn.normalization import *
 from alpha.nn.pooling import *
 from alpha.ops.activation import *
 from alpha.ops.activation_more import *

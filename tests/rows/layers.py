@@ -116,17 +116,20 @@ LAYERS = [
         out_features=changes(5),
         bias=changes(False),
     ),
-    layer(
-        nn.BatchNorm2d,
-        [IMAGE],
-        {"num_features": 3},
-        [({"num_features": 3}, IMAGE.shape)],
-        num_features=changes(4, "error"),
-        eps=changes(0.5),
-        momentum=changes(0.3),
-        affine=changes(False),
-        track_running_stats=changes(False),
-        bias=changes(False),
+    *(
+        layer(
+            kind,
+            [x],
+            {"num_features": 3},
+            [({"num_features": 3}, x.shape)],
+            num_features=changes(4, "error"),
+            eps=changes(0.5),
+            momentum=changes(0.3),
+            affine=changes(False),
+            track_running_stats=changes(False),
+            bias=changes(False),
+        )
+        for kind, x in ((nn.BatchNorm1d, SEQUENCE), (nn.BatchNorm2d, IMAGE), (nn.BatchNorm3d, VOLUME))
     ),
     layer(
         nn.Threshold,
