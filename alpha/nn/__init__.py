@@ -24,6 +24,7 @@ from alpha.ops.loss_distance import *
 from alpha.ops.loss_likelihood import *
 from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
+from alpha.ops.softmax import *
 from alpha.state_dict import *
 
 _export(globals(), "functional", "init", "utils", without=vars(functional)["__all__"])

@@ -33,6 +33,7 @@ from alpha.ops.pool2d import *
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.selection import *
+from alpha.ops.softmax import *
 from alpha.ops.sorting import *
 from alpha.ops.triangles import *
 from alpha.ops.trigonometric import *

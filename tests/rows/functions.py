@@ -98,6 +98,10 @@ FUNCTIONS = [
         eps=changes(0.5),
         statistics=changes(NotedStatistics(), "statistics"),
     ),
+    *(
+        function(f, {"x": MATRIX, "dim": 1}, x=changes(MATRIX * 2), dim=changes(0), dtype=changes("float64"))
+        for f in (F.softmax, F.log_softmax, F.softmin)
+    ),
     FunctionRow(
         F.threshold,
         {"x": IMAGE, "threshold": 0.1, "value": 0.05},

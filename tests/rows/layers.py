@@ -142,6 +142,11 @@ LAYERS = [
     ),
     layer(nn.PReLU, [IMAGE], {}, [({}, IMAGE.shape)], num_parameters=changes(3), init=changes(0.5)),
     layer(nn.RReLU, [IMAGE], {}, [({}, IMAGE.shape)], lower=changes(0.2), upper=changes(0.6), inplace=refused(True)),
+    *(
+        layer(kind, [IMAGE], {"dim": 1}, [({"dim": -1}, IMAGE.shape)], dim=changes(-1))
+        for kind in (nn.Softmax, nn.LogSoftmax, nn.Softmin)
+    ),
+    layer(nn.Softmax2d, [IMAGE], {}, [({}, IMAGE.shape)]),
     layer(nn.GLU, [PAIRED], {}, [({}, (2, 7, 5, 1))], dim=changes(0)),
     layer(nn.Dropout, [IMAGE], {}, [({}, IMAGE.shape)], p=changes(0.25), inplace=refused(True)),
     layer(
