@@ -12,14 +12,19 @@ from alpha.nn import utils as utils
 from alpha.nn.containers import *
 from alpha.nn.convolution import *
 from alpha.nn.layers import *
+from alpha.nn.normalization import *
 from alpha.nn.pooling import *
 from alpha.ops.activation import *
+from alpha.ops.activation_more import *
+from alpha.ops.activation_piecewise import *
+from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *
 from alpha.ops.loss import *
 from alpha.ops.loss_distance import *
 from alpha.ops.loss_likelihood import *
 from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
+from alpha.ops.softmax import *
 from alpha.state_dict import *
 
 _export(globals(), "functional", "init", "utils", without=vars(functional)["__all__"])

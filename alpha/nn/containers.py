@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 from alpha.module import Module
 from alpha.nn.convolution import Conv2d
-from alpha.nn.layers import BatchNorm2d, conv_batch_norm
+from alpha.nn.normalization import BatchNorm2d, conv_batch_norm
 
 __all__ = ["ModuleList", "Sequential"]
 

@@ -7,6 +7,9 @@ module leaves out the layers, which some rooms have beside their functions.
 from alpha.exports import export as _export
 from alpha.module import Module as _Module
 from alpha.ops.activation import *
+from alpha.ops.activation_more import *
+from alpha.ops.activation_piecewise import *
+from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *
 from alpha.ops.adaptive_pool2d import *
 from alpha.ops.arithmetic import *
@@ -30,6 +33,7 @@ from alpha.ops.pool2d import *
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.selection import *
+from alpha.ops.softmax import *
 from alpha.ops.sorting import *
 from alpha.ops.triangles import *
 from alpha.ops.trigonometric import *

@@ -43,3 +43,17 @@ __device__ __forceinline__ T gelu_tanh_slope(T x) {
   const T t = tanh(k * (x + c * x * x * x));
   return half * (1 + t) + half * x * (1 - t * t) * k * (1 + 3 * c * x * x);
 }
+
+// dy times the slope of x sigmoid(x).
+template <typename T>
+__device__ __forceinline__ T silu_gradient(T dy, T x) {
+  const T s = 1 / (1 + exp(-x));
+  return dy * s * (1 + x * (1 - s));
+}
+
+// dy times the slope of x tanh(log(1 + exp(x))).
+template <typename T>
+__device__ __forceinline__ T mish_gradient(T dy, T x) {
+  const T s = 1 / (1 + exp(-x)), t = tanh(log1p(exp(x)));
+  return dy * (t + x * s * (1 - t * t));
+}

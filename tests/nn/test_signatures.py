@@ -16,7 +16,7 @@ from alpha import nn
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-NEVER = {"device", "dtype", "out"}  # arguments of PyTorch's that Alpha has no place for
+NEVER = {"device", "dtype", "out", "_stacklevel"}  # arguments of PyTorch's that Alpha has no place for
 OPERANDS = {"x": "input", "a": "input", "b": "other"}
 WITHOUT = {"nn.Module", "nn.Sequential", "nn.StateDict", "nn.Parameter", "nn.Buffer"}
 WITHOUT |= {f"nn.{row.name}" for row in LAYERS if row.own} | {f"F.{row.name}" for row in FUNCTIONS if row.own}

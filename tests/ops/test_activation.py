@@ -82,6 +82,8 @@ def test_special_values_as_in_pytorch(device: str, row: ActivationRow, dtype: st
     """Every kind of number, with every kind of gradient, for every kind of parameter."""
     twin, torch = torch_twin(row), pytest.importorskip("torch")
     size = len(NUMBERS)
+    if dtype in row.coarse:
+        pytest.skip(f"PyTorch is less accurate in {dtype}")
     if dtype == "bfloat16":
         close = {"rtol": 2**-8, "atol": 1e-38}
     else:

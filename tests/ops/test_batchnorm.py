@@ -10,7 +10,7 @@ from helpers import assert_close, check_gradient, check_torch, positive
 
 import alpha
 import alpha.nn.functional as F
-from alpha import ShapeError
+from alpha import ShapeError, nn
 
 SHAPES = [(6, 3), (2, 3, 4, 5), (3, 4, 8), (300, 4), (2, 1)]
 
@@ -142,3 +142,33 @@ def test_errors(device: str) -> None:
         F.batch_norm(x[:1], None, None, three, three, training=True)
     with pytest.raises(ShapeError, match="evaluation needs running_mean and running_var"):
         F.batch_norm(x, None, None, three, three)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "shape"), [("BatchNorm1d", (5, 3)), ("BatchNorm1d", (5, 4, 3)), ("BatchNorm3d", (2, 3, 4, 2, 3))], ids=str
+)
+def test_layers_of_other_axes_as_in_pytorch(device: str, name: str, shape: tuple[int, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    ours, twin = getattr(nn, name)(3).to(device), getattr(torch.nn, name)(3)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    for training in (True, False):
+        found = ours.train(training)(alpha.tensor(x, device=device)).numpy()
+        given = torch.from_numpy(x).movedim(-1, 1)
+        expected = twin.train(training)(given).movedim(1, -1).detach().numpy()
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(ours.running_var.numpy(), twin.running_var.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("BatchNorm1d", (2, 3)), ("BatchNorm2d", (4,)), ("BatchNorm3d", (5,))], ids=str
+)
+def test_layers_check_the_number_of_axes(device: str, name: str, ranks: tuple[int, ...]) -> None:
+    layer = getattr(nn, name)(3).to(device)
+    for rank in range(1, 6):
+        x = alpha.tensor(np.ones((2,) * (rank - 1) + (3,), np.float32), device=device)
+        if rank in ranks:
+            assert layer(x).shape == x.shape
+        else:
+            with pytest.raises(ShapeError, match=rf"{name}: x \(N, .*C\) is needed, the channels last"):
+                layer(x)

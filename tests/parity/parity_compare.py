@@ -24,8 +24,9 @@ from alpha import Tensor
 
 ALPHA = str(Path(alpha.__file__).parent)
 OFFERED = {"float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool"}
-# elu(NaN) has the gradient dY in PyTorch's scalar loops and on its GPUs, but NaN in its vector loops of the cpu
-SCALAR_LOOPS = ("elu",)
+# the gradient at NaN is dY in PyTorch's scalar loops and on its GPUs, but NaN or 0 in its vector loops of the cpu
+SCALAR_LOOPS = ("elu", "selu", "celu", "hardtanh", "relu6", "hardswish", "hardshrink", "softshrink")
+FLOAT_NUMBERS = ("hardsigmoid",)  # PyTorch has a number of it in float32 also for float64
 # what Python itself says of a call that does not fit: a signature, and the two operands of a sign
 SIGNATURE = re.compile(
     r"^([\w.<>]+)\(\) (got an unexpected keyword|got multiple values|missing|takes)|^(\w+)\(\) takes no arguments"
@@ -239,8 +240,13 @@ def run_torch(function: Callable[..., Any], arguments: Arguments) -> Any:
 # -- comparison ------------------------------------------------------------------------------------------------------
 
 
-def check_array(what: str, ours: np.ndarray, theirs: torch.Tensor, order: Order, length: int) -> None:
-    """Shape, dtype and values; a sum of `length` rounded terms walks like the root of it."""
+def check_array(
+    what: str, ours: np.ndarray, theirs: torch.Tensor, order: Order, length: int, least: float = 0.0
+) -> None:
+    """Shape, dtype and values; a sum of `length` rounded terms walks like the root of it.
+
+    `least`: a rounding is at least as large.
+    """
     name = dtype_name(theirs.dtype)
     if ours.dtype.name != name:
         raise Wrong(f"{what}: dtype {ours.dtype.name}, PyTorch's {name}")
@@ -252,7 +258,7 @@ def check_array(what: str, ours: np.ndarray, theirs: torch.Tensor, order: Order,
             raise Wrong(f"{what}: {_excerpt(ours)}, PyTorch's {_excerpt(exact)}")
         return
     ours, exact = ours.astype(np.float64), exact.astype(np.float64)
-    eps = 2.0**-8 if name == "bfloat16" else float(np.finfo(name).eps)
+    eps = max(least, 2.0**-8 if name == "bfloat16" else float(np.finfo(name).eps))
     finite = np.isfinite(exact)
     # 16 and 4: a few roundings in each term on both sides, and the walk of the sums, at four standard deviations
     tolerance = eps * (16 + 4 * length**0.5)
@@ -310,10 +316,10 @@ def check_result(arguments: Arguments, ours: Any, theirs: Any, order: Order) -> 
             call_alpha(a.backward, g, retain_graph=len(seeds) > 1)
         except Refused as refusal:  # the forward pass was to refuse what has no gradient
             raise Wrong(f"backward broke with {refusal}") from refusal
-    check_gradients(arguments.pairs, length)
+    check_gradients(arguments.pairs, length, least=2.0**-24 if arguments.layout.key in FLOAT_NUMBERS else 0.0)
 
 
-def check_gradients(pairs: list[Pair], length: int, names: list[str] | None = None) -> None:
+def check_gradients(pairs: list[Pair], length: int, names: list[str] | None = None, least: float = 0.0) -> None:
     """Gradients of all leaves, and their values now, which a call may have written."""
     for i, pair in enumerate(pairs):
         what = names[i] if names else f"argument {i}"
@@ -322,5 +328,5 @@ def check_gradients(pairs: list[Pair], length: int, names: list[str] | None = No
             if (a is None) != (b is None):
                 raise Wrong(f"gradient of {what}: {'missing' if a is None else 'one that PyTorch does not have'}")
             if a is not None and b is not None:
-                check_array(f"gradient of {what}", a.numpy(), b, pair.order, length)
+                check_array(f"gradient of {what}", a.numpy(), b, pair.order, length, least)
         check_array(f"{what} afterwards", pair.ours.numpy(), pair.theirs, pair.order, length)

@@ -73,7 +73,7 @@ ORDERED: dict[str, Callable[..., Any]] = {"where": lambda x, condition, other: F
 # public names that PyTorch's lists do not have, and why
 OWN_FUNCTIONS: dict[str, str] = {
     **{row.name: row.own for row in FUNCTIONS if row.own},
-    **dict.fromkeys(("rand_like", "randn_like", "randint_like"), "other random numbers than PyTorch's"),
+    **dict.fromkeys(("rand_like", "randn_like", "randint_like", "rrelu"), "other random numbers than PyTorch's"),
     "empty_like": "its values are not specified",
 }
 OWN_METHODS: dict[str, str] = {

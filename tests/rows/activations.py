@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argument_table import changes
+from argument_table import changes, refused
 
 import alpha.nn.functional as F
 from alpha import nn
@@ -49,4 +49,49 @@ ACTIVATIONS = [
         any_number=True,
     ),
     ActivationRow(F.tanh, nn.Tanh, {}, limits=(-1, 1)),
+    ActivationRow(
+        F.hardtanh,
+        nn.Hardtanh,
+        {
+            "min_val": changes(-0.5),
+            "max_val": changes(0.5),
+            "inplace": INPLACE,
+            "min_value": refused("0"),
+            "max_value": refused("0"),
+        },
+        settings=[{}, {"min_val": -2.03, "max_val": 0.53}],
+        any_number=True,
+    ),
+    ActivationRow(F.relu6, nn.ReLU6, {"inplace": INPLACE}, limits=(0, 6)),
+    ActivationRow(F.hardswish, nn.Hardswish, {"inplace": refused(True)}, limits=(0, 1e4)),
+    ActivationRow(F.hardsigmoid, nn.Hardsigmoid, {"inplace": refused(True)}, limits=(0, 1), coarse=("float64",)),
+    ActivationRow(
+        F.softshrink, nn.Softshrink, {"lambd": changes(0.1)}, settings=[{}, {"lambd": 0.23}], any_number=True
+    ),
+    ActivationRow(
+        F.hardshrink, nn.Hardshrink, {"lambd": changes(0.1)}, settings=[{}, {"lambd": 0.23}], any_number=True
+    ),
+    ActivationRow(F.silu, nn.SiLU, {"inplace": refused(True)}, limits=(0, 1e4)),
+    ActivationRow(F.mish, nn.Mish, {"inplace": refused(True)}, limits=(0, 1e4)),
+    ActivationRow(F.logsigmoid, nn.LogSigmoid, {}, limits=(-1e4, 0), coarse=("bfloat16",)),
+    ActivationRow(F.softsign, nn.Softsign, {}, coarse=("bfloat16",)),
+    ActivationRow(F.tanhshrink, nn.Tanhshrink, {}, coarse=("bfloat16",)),
+    ActivationRow(F.selu, nn.SELU, {"inplace": INPLACE}),
+    ActivationRow(
+        F.celu,
+        nn.CELU,
+        {"alpha": changes(0.5), "inplace": INPLACE},
+        settings=[{}, {"alpha": 1.5}],
+        special=[{"alpha": 0.3}, {"alpha": -2.0}, {"alpha": 1.7, "inplace": True}],
+        coarse=("float64",),
+        any_number=True,
+    ),
+    ActivationRow(
+        F.half_sin,
+        nn.HalfSin,
+        {"amplitude": changes(0.5)},
+        settings=[{}, {"amplitude": 1.5}],
+        any_number=True,
+        own="Dragon-Alpha's",
+    ),
 ]

@@ -98,6 +98,34 @@ FUNCTIONS = [
         eps=changes(0.5),
         statistics=changes(NotedStatistics(), "statistics"),
     ),
+    *(
+        function(f, {"x": MATRIX, "dim": 1}, x=changes(MATRIX * 2), dim=changes(0), dtype=changes("float64"))
+        for f in (F.softmax, F.log_softmax, F.softmin)
+    ),
+    FunctionRow(
+        F.threshold,
+        {"x": IMAGE, "threshold": 0.1, "value": 0.05},
+        {
+            "x": changes(IMAGE + 1),
+            "threshold": changes(0.5),
+            "value": changes(-1.0),
+            "inplace": changes(True, "memory"),
+        },
+        any_number=True,
+    ),
+    function(
+        F.prelu, {"x": IMAGE, "weight": normal(3)}, x=changes(IMAGE + 1), weight=changes(np.full(1, 0.3, np.float32))
+    ),
+    function(
+        F.rrelu,
+        {"x": IMAGE},
+        x=changes(IMAGE + 1),
+        lower=changes(0.2),
+        upper=changes(0.6),
+        training=changes(True),
+        inplace=refused(True),
+    ),
+    function(F.glu, {"x": IMAGE[..., :2].copy()}, x=changes(IMAGE[..., 1:].copy()), dim=changes(0)),
     function(
         F.dropout, {"x": IMAGE}, x=changes(IMAGE + 1), p=changes(0.25), training=changes(False), inplace=refused(True)
     ),

@@ -124,6 +124,7 @@ class ActivationRow:
         settings: arguments with which it is compared with PyTorch, and its gradient with the central difference.
         special: arguments with which infinities, NaN and tiny numbers are compared with PyTorch.
         limits: the results for -1e4 and 1e4.
+        coarse: dtypes in which PyTorch rounds its numbers or its intermediate results more than the result needs.
         any_number, own: as of a FunctionRow.
     """
 
@@ -133,6 +134,7 @@ class ActivationRow:
     settings: Sequence[Settings] = ({},)
     special: Sequence[Settings] = ()
     limits: tuple[float, float] | None = None
+    coarse: tuple[str, ...] = ()
     any_number: bool = False
     own: str = ""
 
@@ -147,7 +149,9 @@ class ActivationRow:
         return [] if row is None or row.refused else [{**settings, "inplace": True} for settings in self.settings]
 
     def of_function(self) -> FunctionRow:
-        arguments = {"x": changes(IMAGE + 1), **self.arguments}
+        known = inspect.signature(self.function).parameters
+        own = {name: row for name, row in self.arguments.items() if name in known}
+        arguments = {"x": changes(IMAGE + 1), **own}
         return FunctionRow(self.function, {"x": IMAGE}, arguments, self.any_number, self.own)
 
     def of_layer(self) -> LayerRow:

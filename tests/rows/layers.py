@@ -20,6 +20,7 @@ def layer(
     return LayerRow(kind, inputs, usual, arguments, shapes)
 
 
+PAIRED = IMAGE[..., :2].copy()  # an even number of channels
 CONV = {"in_channels": 3, "out_channels": 4, "kernel_size": 3}
 FLAT = {**CONV, "kernel_size": (3, 2, 2)}  # of a small volume
 
@@ -115,18 +116,38 @@ LAYERS = [
         out_features=changes(5),
         bias=changes(False),
     ),
-    layer(
-        nn.BatchNorm2d,
-        [IMAGE],
-        {"num_features": 3},
-        [({"num_features": 3}, IMAGE.shape)],
-        num_features=changes(4, "error"),
-        eps=changes(0.5),
-        momentum=changes(0.3),
-        affine=changes(False),
-        track_running_stats=changes(False),
-        bias=changes(False),
+    *(
+        layer(
+            kind,
+            [x],
+            {"num_features": 3},
+            [({"num_features": 3}, x.shape)],
+            num_features=changes(4, "error"),
+            eps=changes(0.5),
+            momentum=changes(0.3),
+            affine=changes(False),
+            track_running_stats=changes(False),
+            bias=changes(False),
+        )
+        for kind, x in ((nn.BatchNorm1d, SEQUENCE), (nn.BatchNorm2d, IMAGE), (nn.BatchNorm3d, VOLUME))
     ),
+    layer(
+        nn.Threshold,
+        [IMAGE],
+        {"threshold": 0.1, "value": 0.05},
+        [({"threshold": 0.1, "value": 2.0}, IMAGE.shape)],
+        threshold=changes(0.5),
+        value=changes(-1.0),
+        inplace=changes(True, "memory"),
+    ),
+    layer(nn.PReLU, [IMAGE], {}, [({}, IMAGE.shape)], num_parameters=changes(3), init=changes(0.5)),
+    layer(nn.RReLU, [IMAGE], {}, [({}, IMAGE.shape)], lower=changes(0.2), upper=changes(0.6), inplace=refused(True)),
+    *(
+        layer(kind, [IMAGE], {"dim": 1}, [({"dim": -1}, IMAGE.shape)], dim=changes(-1))
+        for kind in (nn.Softmax, nn.LogSoftmax, nn.Softmin)
+    ),
+    layer(nn.Softmax2d, [IMAGE], {}, [({}, IMAGE.shape)]),
+    layer(nn.GLU, [PAIRED], {}, [({}, (2, 7, 5, 1))], dim=changes(0)),
     layer(nn.Dropout, [IMAGE], {}, [({}, IMAGE.shape)], p=changes(0.25), inplace=refused(True)),
     layer(
         nn.MaxPool2d,

@@ -1,0 +1,126 @@
+"""Layers that normalise, under PyTorch's names; channels are the last axis."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from alpha.errors import ShapeError
+from alpha.module import Buffer, Module, Parameter
+from alpha.nn import functional as F
+from alpha.nn import init
+from alpha.nn.convolution import Conv2d
+from alpha.ops.batchnorm import check_eps
+from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.options import integer, real
+from alpha.tensor import Tensor
+
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "conv_batch_norm"]
+
+
+def check_axes(layer: Module, x: Tensor, forms: tuple[str, ...]) -> None:
+    """`ShapeError` if x has not as many axes as one of the shapes, such as "(N, H, W, C)"."""
+    if isinstance(x, Tensor) and x.ndim not in [form.count(",") + 1 for form in forms]:
+        raise ShapeError(f"{type(layer).__name__}: x {' or '.join(forms)} is needed, the channels last  (x {x.shape})")
+
+
+class _BatchNorm(Module):
+    """What the layers of batch normalisation are, for any number of axes between images and channels."""
+
+    forms: ClassVar[tuple[str, ...]]  # the shapes of x that are taken
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
+        bias: bool = True,
+    ) -> None:
+        name = type(self).__name__
+        if momentum is None:
+            raise ValueError(f"{name}: momentum=None is not offered; only a number")
+        self.num_features = integer(name, "num_features", num_features, least=1)
+        check_eps(name, eps)
+        self.eps, self.momentum = eps, real(name, "momentum", momentum)
+        shape = (self.num_features,)
+        self.weight = Parameter(init.ones(shape)) if affine else None
+        self.bias = Parameter(init.zeros(shape)) if affine and bias else None
+        self.running_mean = Buffer(init.zeros(shape)) if track_running_stats else None
+        self.running_var = Buffer(init.ones(shape)) if track_running_stats else None
+
+    @property
+    def uses_batch(self) -> bool:
+        """True if it normalises by the mean and variance of the batch."""
+        return self.training or self.running_mean is None
+
+    def forward(self, x: Tensor, statistics: ChannelStatistics | None = None) -> Tensor:
+        """`statistics`: see `conv_batch_norm`.
+
+        Raises:
+            ShapeError: x has another number of axes than the layer is for.
+        """
+        check_axes(self, x, self.forms)
+        return F.batch_norm(
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            training=self.uses_batch,
+            momentum=self.momentum,
+            eps=self.eps,
+            statistics=statistics,
+        )
+
+    def extra_repr(self) -> str:
+        affine = ", affine=False" if self.weight is None else ", bias=False" if self.bias is None else ""
+        tracks = "" if self.running_mean is not None else ", track_running_stats=False"
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}{affine}{tracks}"
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation over channels   (N, C) or (N, L, C) -> the same; arguments as of `BatchNorm2d`"""
+
+    forms = ("(N, C)", "(N, L, C)")
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation over channels   (N, H, W, C) -> the same
+
+    Args:
+        num_features: the number C of channels, the last axis.
+        eps: added to the variance.
+        momentum: the share of a training batch in the new running statistics. None, PyTorch's cumulative average,
+            is not offered.
+        affine: False has no weight and no bias.
+        bias: False has no bias.
+        track_running_stats: False keeps no running statistics, and evaluation uses those of its batch.
+
+    Attributes:
+        weight, bias: (num_features,), at first 1 and 0, or None.
+        running_mean, running_var: (num_features,), at first 0 and 1; None without `track_running_stats`.
+    """
+
+    forms = ("(N, H, W, C)",)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalisation over channels   (N, D, H, W, C) -> the same; arguments as of `BatchNorm2d`"""
+
+    forms = ("(N, D, H, W, C)",)
+
+
+def conv_batch_norm(conv: Conv2d, norm: BatchNorm2d, x: Tensor) -> Tensor:
+    """`norm(conv(x))`; in training the kernel of the convolution computes the channel statistics, if it can.
+
+    The batch normalisation then reads the result of the convolution one time less. `Sequential` calls this for a Conv2d
+    that a BatchNorm2d follows.
+
+    x (N, IH, IW, in_channels) -> (N, OH, OW, out_channels)
+    """
+    if not norm.uses_batch:
+        return norm(conv(x))  # type: ignore[no-any-return]
+    statistics = ChannelStatistics()
+    return norm(conv(x, statistics), statistics)  # type: ignore[no-any-return]
