@@ -101,6 +101,8 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "keep_band": [(normal(40, 50), -3, 5, 0)],
     "places": [(np.arange(600) - 300, 700, 1, None, NO_PLACE)],
     "take_rows": [(normal(2, 90, 66), np.arange(80))],
+    "softmax_axis1": [(normal(70, 40, 9), False, 0)],
+    "softmax_gradient_axis1": [(normal(70, 40, 9), positive(70, 40, 9), False, 0)],
     "put_rows": [(normal(2, 90, 66), np.arange(80), normal(2, 80, 66), True)],
 }
 # alpha.doctor launches the first, each of whose threads writes a number of its own; the others have one block
