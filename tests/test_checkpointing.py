@@ -10,7 +10,7 @@ import pytest
 
 import alpha
 import alpha.nn.functional as F
-from alpha import GradientError, Tensor, nn
+from alpha import Function, GradientError, Tensor, nn
 
 Call = Callable[..., Any]
 
@@ -274,6 +274,16 @@ def test_the_arguments_are_not_written(device: str) -> None:
         z.sum().backward()
 
 
+class Same(Function):
+    """Y = X, the same memory"""
+
+    def forward(self, X: Any) -> Any:
+        return X
+
+    def backward(self, dY: Any) -> Any:
+        return dY
+
+
 def test_what_an_operator_saves_is_not_written(device: str) -> None:
     """Also of a tensor that is no argument, and of the result."""
     x, w = leaf(device, 1.0, 2.0), leaf(device, 3.0, 4.0)
@@ -288,6 +298,8 @@ def test_what_an_operator_saves_is_not_written(device: str) -> None:
         y.sum().backward()
     with pytest.raises(GradientError, match=r"a view .* cannot be written in place"):
         alpha.checkpoint(lambda x: (x * w).reshape(2, 1).add_(1.0), x)
+    with pytest.raises(GradientError, match=r"a view .* cannot be written in place"):
+        alpha.checkpoint(lambda x: Same.apply(x * w).add_(1.0), x)
 
 
 def test_a_second_run_that_differs(device: str) -> None:

@@ -80,7 +80,12 @@ def test_only_what_lies_between_runs(device: str) -> None:
     x, w, v = leaf(device, 1.0), leaf(device, 2.0), leaf(device, 3.0)
     y = Watched.apply(x, w)
     z = Watched.apply(y, v)
+    met: list[str] = []
+    hooks = [tensor.register_hook(lambda grad: met.append("hook")) for tensor in (y, w)]
     alpha.grad(z, v, retain_graph=True)
+    assert not met
+    for hook in hooks:
+        hook.remove()
     alpha.grad(z, x, retain_graph=True)
     assert Watched.wanted == [(False, True), (True, False), (True, False)]
     Watched.wanted.clear()
