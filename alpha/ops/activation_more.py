@@ -12,8 +12,22 @@ from alpha.primitive import Array
 from alpha.tensor import Tensor
 
 __all__ = [
-    *("CELU", "HalfSin", "LogSigmoid", "Mish", "SELU", "SiLU", "Softsign", "Tanhshrink"),
-    *("celu", "half_sin", "logsigmoid", "mish", "selu", "silu", "softsign", "tanhshrink"),
+    "CELU",
+    "SELU",
+    "HalfSin",
+    "LogSigmoid",
+    "Mish",
+    "SiLU",
+    "Softsign",
+    "Tanhshrink",
+    "celu",
+    "half_sin",
+    "logsigmoid",
+    "mish",
+    "selu",
+    "silu",
+    "softsign",
+    "tanhshrink",
 ]
 
 

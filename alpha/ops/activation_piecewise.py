@@ -13,8 +13,20 @@ from alpha.primitive import Array
 from alpha.tensor import Tensor
 
 __all__ = [
-    *("Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "ReLU6", "Softshrink", "Threshold"),
-    *("hardshrink", "hardsigmoid", "hardswish", "hardtanh", "relu6", "softshrink", "threshold"),
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "ReLU6",
+    "Softshrink",
+    "Threshold",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "relu6",
+    "softshrink",
+    "threshold",
 ]
 
 
