@@ -13,18 +13,11 @@ STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3,
 DIVISOR = 8  # of numbers of channels
 
 
-class ReLU6(nn.Module):
-    """min(max(x, 0), 6)   (...) -> (...)"""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.clamp(0.0, 6.0)
-
-
 def _conv_bn(in_channels: int, channels: int, kernel_size: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
     """A convolution without bias, BN and ReLU6   (N, H, W, in_channels) -> (N, H / stride, W / stride, channels)"""
     padding = kernel_size // 2
     conv = nn.Conv2d(in_channels, channels, kernel_size, stride, padding, groups=groups, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(channels), ReLU6())
+    return nn.Sequential(conv, nn.BatchNorm2d(channels), nn.ReLU6(inplace=True))
 
 
 class InvertedResidual(nn.Module):
