@@ -83,6 +83,7 @@ def other(target: Callable[..., Any], facts: Callable[[Any], Any], usual: dict[s
 
 OTHERS = [
     other(nn.Sequential, nn.Module.state_dict, {}, modules=changes([nn.Linear(2, 2)])),
+    other(nn.ModuleDict, nn.Module.state_dict, {}, modules=changes({"a": nn.Linear(2, 2)})),
     other(nn.ModuleList, nn.Module.state_dict, {}, modules=changes([nn.Linear(2, 2)])),
     other(
         nn.Parameter,
@@ -131,7 +132,7 @@ def test_every_argument_has_an_effect_or_is_refused(subject: Subject, argument: 
 
 
 # whose numbers are checked by the tests of their operators
-ELSEWHERE = {"F.add", "F.flatten", "F.reshape", "F.transpose", "F.sum", "F.mean"}
+ELSEWHERE = {"F.add", "F.flatten", "F.reshape", "F.transpose", "F.sum", "F.mean", "F.rms_norm", "nn.RMSNorm"}
 ELSEWHERE |= {f"F.{row.name}" for row in FUNCTIONS if row.any_number}
 
 
