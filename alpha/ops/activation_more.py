@@ -1,4 +1,4 @@
-"""More activations without a kink: those of PyTorch that are products of others, and Dragon-Alpha's half_sin."""
+"""More activations without a kink: relatives of the sigmoid, of tanh and of ELU."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from alpha.tensor import Tensor
 __all__ = [
     "CELU",
     "SELU",
-    "HalfSin",
     "LogSigmoid",
     "Mish",
     "SiLU",
     "Softsign",
     "Tanhshrink",
     "celu",
-    "half_sin",
     "logsigmoid",
     "mish",
     "selu",
@@ -276,35 +274,3 @@ class CELU(ActivationLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         return celu(x, self.alpha, self.inplace)
-
-
-def _half_sin_cpu(y: Array, a: Array, p: float) -> None:
-    scale = a.dtype.type(p)
-    np.subtract(2 * scale * np.abs(np.sin(a)), scale, out=y)
-
-
-def _half_sin_gradient_cpu(dx: Array, a: Array, b: Array, p: float) -> None:
-    np.multiply(a, 2 * b.dtype.type(p) * np.sign(np.sin(b)) * np.cos(b), out=dx)
-
-
-_HALF_SIN = activation(
-    "half_sin",
-    ("2 * p * fabs(sin(a)) - p", _half_sin_cpu),
-    ("a * (2 * p * (sin(b) > 0 ? cos(b) : sin(b) < 0 ? -cos(b) : 0 * b))", _half_sin_gradient_cpu),
-)
-
-
-@check_arguments
-def half_sin(x: Tensor, amplitude: float = 1.0) -> Tensor:
-    """Y = 2 amplitude |sin(X)| - amplitude, Dragon-Alpha's halfSin   x (...) -> (...)"""
-    return _HALF_SIN(x, amplitude)
-
-
-class HalfSin(ActivationLayer):
-    """Y = 2 amplitude |sin(X)| - amplitude, Dragon-Alpha's halfSin"""
-
-    def __init__(self, amplitude: float = 1.0) -> None:
-        self.amplitude = real("HalfSin", "amplitude", amplitude)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return half_sin(x, self.amplitude)

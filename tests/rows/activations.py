@@ -86,12 +86,4 @@ ACTIVATIONS = [
         coarse=("float64",),
         any_number=True,
     ),
-    ActivationRow(
-        F.half_sin,
-        nn.HalfSin,
-        {"amplitude": changes(0.5)},
-        settings=[{}, {"amplitude": 1.5}],
-        any_number=True,
-        own="Dragon-Alpha's",
-    ),
 ]
