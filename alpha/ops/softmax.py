@@ -145,9 +145,8 @@ def softmin(x: AnyTensor, dim: int | None = None, *, dtype: DTypeLike = None) ->
     Args:
         dim, dtype: as of `softmax`.
     """
-    x = x if dtype is None else x.astype(dtype)
-    require_floating("softmin", x.dtype)
-    return _softmax("softmin", -x, dim, None, False)
+    require_floating("softmin", x.dtype)  # PyTorch negates integers before it casts them, and -1 of uint8 is 255
+    return _softmax("softmin", -x, dim, dtype, False)
 
 
 class _AlongAxis(Module):
