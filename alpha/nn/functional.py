@@ -28,6 +28,7 @@ from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
 from alpha.ops.matmul import *
 from alpha.ops.moments import *
+from alpha.ops.normalization import *
 from alpha.ops.padding import *
 from alpha.ops.pool2d import *
 from alpha.ops.reduce import *

@@ -103,6 +103,10 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "take_rows": [(normal(2, 90, 66), np.arange(80))],
     "softmax_axis1": [(normal(70, 40, 9), False, 0)],
     "softmax_gradient_axis1": [(normal(70, 40, 9), positive(70, 40, 9), False, 0)],
+    "normalize_groups": [(normal(70, 3, 4, 9), normal(36), normal(36), 1e-5, True, 0)],
+    "normalize_groups_gradients": [
+        (normal(70, 3, 4, 9), normal(70, 3, 4, 9), normal(70, 4), positive(70, 4), normal(36), True, 0)
+    ],
     "put_rows": [(normal(2, 90, 66), np.arange(80), normal(2, 80, 66), True)],
 }
 # alpha.doctor launches the first, each of whose threads writes a number of its own; the others have one block

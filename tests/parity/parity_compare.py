@@ -66,7 +66,15 @@ class Unanswered(Exception):
 # -- layout: PyTorch's axes to Alpha's -------------------------------------------------------------------------------
 
 # besides the names that end in 1d, 2d or 3d: operators of images whose channels are PyTorch's axis 1
-OF_IMAGES = ("batch_norm", "instance_norm", "group_norm", "local_response_norm", "interpolate", "pixel_shuffle")
+OF_IMAGES = (
+    "batch_norm",
+    "instance_norm",
+    "group_norm",
+    "local_response_norm",
+    "interpolate",
+    "pixel_shuffle",
+    "prelu",
+)
 OF_CLASSES = ("cross_entropy", "nll_loss")
 
 Order = tuple[int, ...] | None  # a transposition, or None

@@ -51,7 +51,7 @@ def one(layer: str, cls: Any, given: Any, training: bool, device: str, dtype: st
 
     kind = getattr(torch, dtype)
     layout = compare.Layout(
-        {"CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss"}.get(
+        {"CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss", "GroupNorm": "group_norm"}.get(
             layer, layer.lower().replace("transpose", "_transpose")
         )
     )

@@ -102,6 +102,32 @@ FUNCTIONS = [
         function(f, {"x": MATRIX, "dim": 1}, x=changes(MATRIX * 2), dim=changes(0), dtype=changes("float64"))
         for f in (F.softmax, F.log_softmax, F.softmin)
     ),
+    function(
+        F.layer_norm,
+        {"x": IMAGE, "normalized_shape": 3},
+        x=changes(IMAGE * IMAGE),
+        normalized_shape=changes((5, 3)),
+        weight=changes(normal(3)),
+        bias=changes(normal(3)),
+        eps=changes(0.5),
+    ),
+    function(
+        F.rms_norm,
+        {"x": IMAGE, "normalized_shape": 3},
+        x=changes(IMAGE + 1),
+        normalized_shape=changes((5, 3)),
+        weight=changes(normal(3)),
+        eps=changes(0.5),
+    ),
+    function(
+        F.group_norm,
+        {"x": IMAGE, "num_groups": 1},
+        x=changes(IMAGE * IMAGE),
+        num_groups=changes(3),
+        weight=changes(normal(3)),
+        bias=changes(normal(3)),
+        eps=changes(0.5),
+    ),
     FunctionRow(
         F.threshold,
         {"x": IMAGE, "threshold": 0.1, "value": 0.05},

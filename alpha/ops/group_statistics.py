@@ -1,0 +1,188 @@
+"""Normalisation of groups of elements by their own mean and variance: the primitives of all such operators."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, NUMBER_TYPES, DType, as_dtype, as_float32, widest_vector
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Value
+from alpha.ops.reduce import column_block, column_splits, sum_launches
+from alpha.primitive import Array, primitive
+
+Sizes = tuple[int, int, int, int]
+
+
+@primitive
+def normalize_groups(
+    X: Array, weight: Array | None, bias: Array | None, eps: float, centered: bool
+) -> tuple[Array, Array, Array]:
+    """Y = weight (X - mean) rstd + bias, mean, and rstd = 1 / sqrt(var + eps); a mean of 0 without `centered`
+
+    X (A, R, G, K), weight, bias (G K,) -> Y (A, R, G, K), mean, rstd (A, G). Mean and variance are those of the R K
+    elements of each (a, g). The other arrays are float32 where X is bfloat16.
+    """
+
+
+@primitive
+def normalize_groups_gradients(
+    dY: Array, X: Array, mean: Array, rstd: Array, weight: Array | None, centered: bool
+) -> tuple[Array, Array, Array]:
+    """dX, dweight, dbias, from the mean and rstd of the forward pass
+
+    dY, X (A, R, G, K), mean, rstd (A, G), weight (G K,) -> dX (A, R, G, K), dweight, dbias (G K,)
+    """
+
+
+# -- cpu --------------------------------------------------------------------------------------------
+
+
+@normalize_groups.impl("cpu")
+@np.errstate(all="ignore")
+def _(X: Array, weight: Array | None, bias: Array | None, eps: float, centered: bool) -> tuple[Array, Array, Array]:
+    x: Array = as_float32(X)
+    A, R, G, K = x.shape
+    count = R * K
+    mean = np.zeros((A, 1, G, 1))
+    if centered:
+        mean = x.sum(axis=(1, 3), keepdims=True, dtype=np.float64) / count
+    mean = mean.astype(x.dtype)
+    Y = x - mean
+    var = np.square(Y).sum(axis=(1, 3), keepdims=True, dtype=np.float64) / count
+    rstd = (1 / np.sqrt(var + eps)).astype(x.dtype)
+    Y *= rstd
+    if weight is not None:
+        Y *= weight.reshape(G, K)
+    if bias is not None:
+        Y += bias.reshape(G, K)
+    return as_dtype(Y, X.dtype), mean.reshape(A, G), rstd.reshape(A, G)
+
+
+@normalize_groups_gradients.impl("cpu")
+@np.errstate(all="ignore")
+def _(
+    dY: Array, X: Array, mean: Array, rstd: Array, weight: Array | None, centered: bool
+) -> tuple[Array, Array, Array]:
+    A, R, G, K = X.shape
+    dy: Array = as_float32(dY)
+    scale = rstd.reshape(A, 1, G, 1)
+    H = (as_float32(X) - mean.reshape(A, 1, G, 1)) * scale
+
+    def total(values: Array, axes: tuple[int, ...]) -> Array:
+        sums: Array = values.sum(axis=axes, keepdims=True, dtype=np.float64).astype(values.dtype)
+        return sums
+
+    dw, db = total(dy * H, (0, 1)).reshape(G * K), total(dy, (0, 1)).reshape(G * K)
+    D = dy if weight is None else dy * weight.reshape(G, K)
+    count = max(1, R * K)
+    dX = D - H * (total(D * H, (1, 3)) / count)
+    if centered:
+        dX -= total(D, (1, 3)) / count
+    dX *= scale
+    return as_dtype(dX, X.dtype), dw, db
+
+
+# -- cuda -------------------------------------------------------------------------------------------
+
+
+def number_dtype(dtype: DType) -> DType:
+    """The dtype of the parameters and statistics for X of a dtype."""
+    return FLOAT32 if dtype == BFLOAT16 else dtype
+
+
+def _require_numbers(X: Array, *others: Array | None) -> None:
+    wanted = number_dtype(X.dtype)
+    for other in others:
+        if other is not None and other.dtype != wanted:
+            raise TypeError(
+                f"normalisation: x of {X.dtype.name} needs weights of {wanted.name}, not {other.dtype.name}"
+            )
+
+
+@normalize_groups.impl("cuda")
+def _(X: Array, weight: Array | None, bias: Array | None, eps: float, centered: bool) -> tuple[Array, Array, Array]:
+    _require_numbers(X, weight, bias)
+    dtype = number_dtype(X.dtype)
+    if not X.size:
+        sizes = (X.shape[0], X.shape[2])
+        return X.device.empty(X.shape, X.dtype), X.device.zeros(sizes, dtype), X.device.zeros(sizes, dtype)
+    given = {"X": X, "weight": weight, "bias": bias, "eps": NUMBER_TYPES[X.dtype](eps)}
+    found = _plan_forward(X.shape, X.dtype, centered).launch(X.device, given)
+    return found["Y"], found["mean"], found["rstd"]
+
+
+@normalize_groups_gradients.impl("cuda")
+def _(
+    dY: Array, X: Array, mean: Array, rstd: Array, weight: Array | None, centered: bool
+) -> tuple[Array, Array, Array]:
+    C = X.shape[2] * X.shape[3]
+    if not X.size:
+        zeros = [X.device.zeros((C,), mean.dtype) for _ in range(2)]
+        return X.device.zeros(X.shape, X.dtype), zeros[0], zeros[1]
+    given = {"dY": as_dtype(dY, X.dtype), "X": X, "mean": mean, "rstd": rstd, "weight": weight}
+    found = _plan_backward(X.shape, X.dtype, centered, X.device.properties.num_sms).launch(X.device, given)
+    return found["dX"], found["dw"], found["db"]
+
+
+def _grid(sizes: Sizes) -> tuple[int, tuple[int, int]]:
+    """Blocks of the kernels that take whole groups; (groups of a block, whether lanes of a group are neighbours)."""
+    A, R, G, K = sizes
+    rows = K >= 8 or G == 1  # else the elements of a group are far from each other
+    lanes = 1
+    while lanes < (BLOCK if rows else BLOCK // 8) and 4 * lanes < R * K:
+        lanes *= 2
+    lines = BLOCK // lanes
+    return -(-(A * G) // lines), (lines, int(rows))
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_forward(sizes: Sizes, dtype: DType, centered: bool) -> Plan:
+    A, R, G, K = sizes
+    blocks, lanes = _grid(sizes)
+    arguments = (
+        *map(Named, ("Y", "mean", "rstd", "X")),
+        *(Named("weight", optional=True), Named("bias", optional=True), Value("eps", np.dtype(NUMBER_TYPES[dtype]))),
+        *(np.int64(A), R, G, K, *lanes, int(centered)),
+    )
+    launch = KernelLaunch("norm/norm.cu", "normalize", blocks, BLOCK, arguments, {"TYPE": CUDA_TYPES[dtype]})
+    statistics = Buffer((A, G), number_dtype(dtype))
+    return Plan("normalize", (launch,), {"Y": Buffer(sizes, dtype), "mean": statistics, "rstd": statistics})
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_backward(sizes: Sizes, dtype: DType, centered: bool, num_sms: int) -> Plan:
+    A, R, G, K = sizes
+    blocks, lanes = _grid(sizes)
+    macros: dict[str, int | str] = {"TYPE": CUDA_TYPES[dtype]}
+    weight = Named("weight", optional=True)
+    gradient = KernelLaunch(
+        "norm/norm.cu",
+        "normalize_gradient",
+        blocks,
+        BLOCK,
+        (*map(Named, ("dX", "dY", "X", "mean", "rstd")), weight, np.int64(A), R, G, K, *lanes, int(centered)),
+        macros,
+    )
+    across, height, _ = column_block(1, A * R, G * K)
+    tiles = -(-(G * K) // across)
+    splits, rows = column_splits(num_sms, A * R, height, tiles)
+    sums = KernelLaunch(
+        "norm/norm.cu",
+        "parameter_sums",
+        (tiles, splits),
+        (across, height),
+        (*map(Named, ("weights", "biases", "dY", "X", "mean", "rstd")), A * R, R, G, K, rows),
+        macros,
+    )
+    launches, number = [gradient, sums], number_dtype(dtype)
+    parts = Buffer((splits, G * K), number)
+    workspaces = {"weights": parts, "biases": parts}
+    for source, result in (("weights", "dw"), ("biases", "db")):
+        more, spaces = sum_launches(source, result, (1, splits, G * K), number, widest_vector(number, G * K), num_sms)
+        launches += more
+        workspaces |= spaces
+    total = Buffer((G * K,), number)
+    outputs = {"dX": Buffer(sizes, dtype), "dw": total, "db": total}
+    return Plan("normalize_gradients", tuple(launches), outputs, workspaces)
