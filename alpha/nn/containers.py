@@ -1,15 +1,15 @@
-"""Modules that hold modules: Sequential calls them in order, ModuleList only lists them."""
+"""Modules that hold modules: Sequential calls them in order, ModuleList and ModuleDict only hold them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
 from alpha.module import Module
 from alpha.nn.convolution import Conv2d
 from alpha.nn.normalization import BatchNorm2d, conv_batch_norm
 
-__all__ = ["ModuleList", "Sequential"]
+__all__ = ["ModuleDict", "ModuleList", "Sequential"]
 
 Self = TypeVar("Self", bound="_Ordered")
 
@@ -81,3 +81,57 @@ class ModuleList(_Ordered):
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         self.extend(modules or ())
+
+
+class ModuleDict(Module):
+    """Modules by name, in order of insertion; the model's own forward calls them   `ModuleDict({"relu": ReLU()})`
+
+    Args:
+        modules: a mapping, or pairs, of names and modules. A name is an attribute, so it has no dot, and is not that
+            of a method.
+    """
+
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
+        self.update(modules or {})
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        for name, module in modules.items() if isinstance(modules, Mapping) else modules:
+            self[name] = module
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        if not isinstance(module, Module):
+            raise TypeError(f"ModuleDict holds modules, not {type(module).__name__}")
+        if not isinstance(name, str):
+            raise TypeError(f"ModuleDict: the name {name!r} is not a string")
+        if not name or "." in name or hasattr(type(self), name):
+            raise KeyError(f"ModuleDict: {name!r} cannot be a name, because it is empty, has a dot or is an attribute")
+        setattr(self, name, module)
+
+    def __getitem__(self, name: str) -> Module:
+        return dict(self.items())[name]
+
+    def __delitem__(self, name: str) -> None:
+        self.pop(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in dict(self.items())
+
+    def __len__(self) -> int:
+        return len(dict(self.items()))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict(self.items()))
+
+    def keys(self) -> Iterable[str]:
+        return dict(self.items()).keys()
+
+    def values(self) -> Iterable[Module]:
+        return dict(self.items()).values()
+
+    def items(self) -> Iterable[tuple[str, Module]]:
+        return list(self.named_children())
+
+    def pop(self, name: str) -> Module:
+        module = self[name]
+        delattr(self, name)
+        return module

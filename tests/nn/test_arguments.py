@@ -83,6 +83,7 @@ def other(target: Callable[..., Any], facts: Callable[[Any], Any], usual: dict[s
 
 OTHERS = [
     other(nn.Sequential, nn.Module.state_dict, {}, modules=changes([nn.Linear(2, 2)])),
+    other(nn.ModuleDict, nn.Module.state_dict, {}, modules=changes({"a": nn.Linear(2, 2)})),
     other(nn.ModuleList, nn.Module.state_dict, {}, modules=changes([nn.Linear(2, 2)])),
     other(
         nn.Parameter,

@@ -287,6 +287,31 @@ def test_sequential_and_module_list() -> None:
         nn.Sequential(alpha.tensor(1.0))  # type: ignore[arg-type]
 
 
+def test_module_dict() -> None:
+    first, second = nn.Linear(2, 3), nn.ReLU()
+    container = nn.ModuleDict({"first": first})
+    container["second"] = second
+    assert (list(container), len(container), container["first"], "third" in container) == (
+        ["first", "second"],
+        2,
+        first,
+        False,
+    )
+    assert list(container.items()) == [("first", first), ("second", second)]
+    assert (list(container.keys()), list(container.values())) == (["first", "second"], [first, second])
+    assert list(container.state_dict()) == ["first.weight", "first.bias"]
+    assert container.pop("second") is second
+    del container["first"]
+    assert not len(container)
+    with pytest.raises(KeyError):
+        container["first"]
+    with pytest.raises(TypeError, match="ModuleDict holds modules, not function"):
+        nn.ModuleDict([("a", lambda x: x)])  # type: ignore[list-item]
+    for name in ("", "a.b", "items", "training"):
+        with pytest.raises(KeyError, match="cannot be a name"):
+            container[name] = second
+
+
 def test_apply_returns_the_module() -> None:
     def zero(module: nn.Module) -> None:
         if isinstance(module, nn.Linear):
