@@ -12,7 +12,7 @@ from alpha.ops.dropout import check_probability
 from alpha.ops.options import integer, only_offered
 from alpha.tensor import Tensor
 
-__all__ = ["Dropout", "Flatten", "Linear"]
+__all__ = ["Dropout", "Flatten", "Identity", "Linear"]
 
 
 class Linear(Module):
@@ -70,3 +70,10 @@ class Flatten(Module):
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Identity(Module):
+    """Y = X, in place of a layer that a model leaves out   (...) -> the same"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x

@@ -208,7 +208,7 @@ def test_a_numpy_array_is_no_tensor(subject: Subject, argument: str) -> None:
         subject.target(**arguments)
 
 
-@pytest.mark.parametrize("row", LAYERS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in LAYERS if row.name != "Identity"], ids=lambda row: row.name)
 def test_a_layer_says_that_it_was_called_with_a_numpy_array(row: LayerRow) -> None:
     with pytest.raises(TypeError, match="a Tensor is needed"):
         row.layer(**row.usual)(*row.inputs)

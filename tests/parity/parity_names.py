@@ -75,6 +75,7 @@ OWN_FUNCTIONS: dict[str, str] = {
     **{row.name: row.own for row in FUNCTIONS if row.own},
     **dict.fromkeys(("rand_like", "randn_like", "randint_like", "rrelu"), "other random numbers than PyTorch's"),
     "empty_like": "its values are not specified",
+    "grad": "recording, not an operator",
 }
 OWN_METHODS: dict[str, str] = {
     "numpy": "leaves the framework",

@@ -176,6 +176,7 @@ LAYERS = [
         layer(kind, [IMAGE], {"dim": 1}, [({"dim": -1}, IMAGE.shape)], dim=changes(-1))
         for kind in (nn.Softmax, nn.LogSoftmax, nn.Softmin)
     ),
+    layer(nn.Identity, [IMAGE], {}, [({}, IMAGE.shape)]),
     layer(nn.Softmax2d, [IMAGE], {}, [({}, IMAGE.shape)]),
     layer(nn.GLU, [PAIRED], {}, [({}, (2, 7, 5, 1))], dim=changes(0)),
     layer(nn.Dropout, [IMAGE], {}, [({}, IMAGE.shape)], p=changes(0.25), inplace=refused(True)),
