@@ -97,7 +97,7 @@ def _require_numbers(X: Array, *others: Array | None) -> None:
     for other in others:
         if other is not None and other.dtype != wanted:
             raise TypeError(
-                f"normalisation: x of {X.dtype.name} needs weights of {wanted.name}, not {other.dtype.name}"
+                f"normalisation: x of {X.dtype.name} needs weights and statistics of {wanted.name}, not {other.dtype.name}"
             )
 
 
@@ -117,6 +117,7 @@ def _(X: Array, weight: Array | None, bias: Array | None, eps: float, centered: 
 def _(
     dY: Array, X: Array, mean: Array, rstd: Array, weight: Array | None, centered: bool
 ) -> tuple[Array, Array, Array]:
+    _require_numbers(X, mean, rstd, weight)
     C = X.shape[2] * X.shape[3]
     if not X.size:
         zeros = [X.device.zeros((C,), mean.dtype) for _ in range(2)]
