@@ -38,7 +38,7 @@ sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "gate")]
 
 import conv2d_geometry  # noqa: E402
 import test_conv2d  # noqa: E402
-from helpers import compiled_quickly, tile_area  # noqa: E402
+from helpers import compiled_quickly, reads_weight, tile_area  # noqa: E402
 
 from alpha.errors import DeviceError  # noqa: E402
 from alpha.ops.channel_statistics import ChannelStatistics  # noqa: E402
@@ -306,7 +306,7 @@ def rows() -> tuple[Any, ...]:
     for row in sorted(
         (v for v in CONFIGURATIONS if v.device == "cuda"), key=lambda v: (tile_area(v), v.precision != "bf16")
     ):
-        way = row.make, row.math, row.tile.get("PREPARED")
+        way = row.make, row.math, row.tile.get("PREPARED"), reads_weight(row)
         alike = row.math is MathMode.FP16 or row.name == "direct_weight_sm80_tf32x3"  # another mode has its indices
         if (way not in ways and not alike) or row.name in SEVERAL_PARTS:
             ways.add(way)

@@ -25,6 +25,7 @@ from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16
 from alpha.ops.conv2d import cuda_target, direct, sm90_tiles, sm90_weight_tiles
 from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.problem import MathMode
 from alpha.ops.conv2d.shape import ConvShape, conv_shape, valid_outputs
 from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
@@ -101,7 +102,10 @@ def _of_output_pixels(row: Configuration, s: ConvShape) -> dict[str, bool]:
     K, GN = (s.IC, s.OC) if forward else (s.OC, s.IC)
     macros = launched(row, s)
     tiles = len(output.rows) * len(output.starts) * -(-s.N * output.tile_ow // tile.BM) * -(-GN // tile.BN)
-    return {
+    found = {}
+    if not forward and tile.math is MathMode.BF16 and tile.BN % 64 == 0:
+        found["taps of one residue, of W as it is"] = macros["B_MN"] == "1" and 1 < s.sw < s.FW
+    return found | {
         "tiles off the map row": output.tile_ow > 1 and _off(length, output.tile_ow),
         "tiles off the map row, strided": output.tile_ow > 1 and _off(length, output.tile_ow) and s.sw > 1,
         "images off the tile": _off(s.N, output.images),
