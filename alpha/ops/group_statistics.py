@@ -97,7 +97,8 @@ def _require_numbers(X: Array, *others: Array | None) -> None:
     for other in others:
         if other is not None and other.dtype != wanted:
             raise TypeError(
-                f"normalisation: x of {X.dtype.name} needs weights and statistics of {wanted.name}, not {other.dtype.name}"
+                f"normalisation: x of {X.dtype.name} needs weights and statistics of {wanted.name}, "
+                f"not {other.dtype.name}"
             )
 
 
