@@ -83,7 +83,8 @@ class _Layer(Module):
         return ", ".join(parts)
 
     def _own_repr(self) -> list[str]:
-        raise NotImplementedError
+        """What the layer shows between its stride and its dilation."""
+        return []
 
 
 class _Conv(_Layer):

@@ -130,6 +130,18 @@ def test_the_layers_of_the_paper_are_predicted_as_they_are_chosen() -> None:
                 assert cycles(choose(operator, s, target(), precision), s) < 7 / 6 * best
 
 
+def test_a_1x1_convolution_is_a_matrix_product() -> None:
+    """Only with stride 1, without padding, with many channels, and if an int holds the number of rows."""
+    s = layer(3, 5, 16, 24, 1)
+    assert (s.as_product.X, s.as_product.W, s.as_product.Y) == ((75, 1, 1, 16), (24, 1, 1, 16), (75, 1, 1, 24))
+    assert seen_by_kernels(s, target()) == s.as_product
+    assert seen_by_kernels(s, Target("cpu")) is s
+    padded = conv_shape("test", s.X, s.W, (1, 1), (0, 1))
+    huge = conv_shape("test", (1 << 11, 1 << 10, 1 << 10, 8), (8, 1, 1, 8), (1, 1), (0, 0))
+    for other in (layer(3, 5, 16, 24, 3), layer(3, 5, 16, 24, 1, 2), layer(3, 5, 4, 24, 1), padded, huge):
+        assert other.as_product is other
+
+
 def test_constants_of_a_gpu(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(predict, "FITTED", tmp_path)
     (tmp_path / predict.file_name("A GPU/1")).write_text('{"launch": 7.0, "slowdown": {"row": 3.0}}')

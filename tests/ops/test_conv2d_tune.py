@@ -248,6 +248,20 @@ def test_all_candidates_are_compiled_at_once(gpu: Device, monkeypatch: pytest.Mo
     assert done == [(gpu.driver, units), "measured"]  # type: ignore[attr-defined]
 
 
+def test_the_models_choice_is_compared_with_the_fastest() -> None:
+    text = tune.compared({"a": 0.5, "b": 0.4, "c": 0.9}, {"a": 0.3, "b": 0.6, "c": 0.7})
+    assert text == "the model would take a (0.5000 ms, 0.3000 ms predicted), 25% slower than the fastest"
+
+
+def test_a_tuned_choice_is_followed_by_the_models(
+    gpu: Device, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ALPHA_DEBUG", "1")
+    measuring(monkeypatch, {"implicit_gemm_ffma": 1.0})
+    assert name() == "implicit_gemm_ffma"
+    assert "the model would take " in capsys.readouterr().err
+
+
 def test_a_dry_run_measures_nothing(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the table's row, and lists the kernels of all candidates; or it takes what a run has measured."""
     asked = measuring(monkeypatch, {"implicit_gemm_ffma": 1.0})

@@ -163,6 +163,25 @@ def test_results_and_gradients_are_pytorchs_on_cuda(seed: int) -> None:
     compare(seed, "cuda", np.float32, 2e-5)
 
 
+@pytest.mark.parametrize(
+    "options", [{"groups": 2, "dilation": 2, "padding": 1}, {"stride": 3, "padding": 4, "groups": 2}]
+)
+def test_bfloat16(device: str, options: dict[str, Any]) -> None:
+    """Also of results that read nothing: the bias is float32, they are bfloat16."""
+    values = np.random.default_rng(0)
+    arrays = [values.standard_normal(shape).astype(np.float32) for shape in ((2, 5, 6, 4), (4, 3, 1, 2), (4,))]
+    found = []
+    for dtype in ("float32", "bfloat16"):
+        x, w, b = (alpha.tensor(a, device=device) for a in arrays)
+        w.requires_grad = True
+        y = F.conv2d(x.astype(dtype), w, b, **options)
+        y.sum().backward()
+        assert (y.dtype.name, w.grad.dtype.name) == (dtype, "float32")
+        found.append((y.astype("float32").numpy(), w.grad.numpy()))
+    for exact, rounded in zip(*found, strict=True):
+        np.testing.assert_allclose(rounded, exact, atol=0.02 * np.abs(exact).max())
+
+
 def test_what_reads_nothing_is_the_bias(device: str) -> None:
     """With a padding above the filter there are outputs in every phase that meet no input."""
     x, w = (alpha.tensor(np.ones(shape, np.float32), device=device) for shape in ((1, 2, 2, 2), (2, 1, 1, 1)))

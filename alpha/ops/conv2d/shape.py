@@ -88,11 +88,13 @@ class ConvShape:
         """The same arrays as images of one pixel, if the filter has one tap, stride 1 and no padding; or else itself.
 
         It is then a matrix product of N IH IW rows, for which no tile ends at the border of an image. Kernels for few
-        channels keep the rows of images.
+        channels keep the rows of images, and more rows than an int holds stay images.
         """
-        if (self.FH, self.FW, self.sh, self.sw, self.ph, self.pw) != (1, 1, 1, 1, 0, 0) or self.IC < MANY_CHANNELS:
+        rows = self.N * self.IH * self.IW
+        one_tap = (self.FH, self.FW, self.sh, self.sw, self.ph, self.pw) == (1, 1, 1, 1, 0, 0)
+        if not one_tap or self.IC < MANY_CHANNELS or rows >= 1 << 31:
             return self
-        return ConvShape(self.N * self.IH * self.IW, 1, 1, self.IC, self.OC, 1, 1, 1, 1, 0, 0, 1, 1)
+        return ConvShape(rows, 1, 1, self.IC, self.OC, 1, 1, 1, 1, 0, 0, 1, 1)
 
     @functools.cached_property
     def flops(self) -> int:
