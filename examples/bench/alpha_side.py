@@ -14,6 +14,7 @@ from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops import conv2d
 from alpha.ops.batchnorm import channel_statistics
 from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.conv2d import work
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.predict import predicted_ms
@@ -65,7 +66,7 @@ class AlphaSide:
     def predicted_ms(self, operator: Operator, s: ConvShape, name: str) -> float | None:
         """What the model says of a configuration; None on the cpu, and for other contestants."""
         v = next((v for v in CONFIGURATIONS if (v.name, v.operator) == (name, operator.key)), None)
-        if v is None or v.device == "cpu":
+        if v is None or not work.is_counted(v):
             return None
         target = conv2d.cuda_target(self.device)
         return predicted_ms(v, seen_by_kernels(s, target), target)

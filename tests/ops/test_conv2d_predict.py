@@ -142,6 +142,17 @@ def test_a_1x1_convolution_is_a_matrix_product() -> None:
         assert other.as_product is other
 
 
+def test_an_algorithm_without_counts_runs_without_a_prediction() -> None:
+    """Adding one touches its plan, its row and its kernel; `work.py` may follow."""
+    s, known = layer(2, 6, 16, 24, 3), row("conv_v2_sm90_fp16x3_128x64")
+    new = replace(known, name="new", make=lambda *given: known.make(*given))
+    plan = plan_configuration(ConvProblem(FORWARD, s, new.precision, PLAIN, new.dtype), new, target())
+    assert plan.cycles is None
+    assert "predicted" not in plan.describe()
+    every = {v.make for v in CONFIGURATIONS if v.device == "cuda"}
+    assert all(work.is_counted(v) == (v.make in every) for v in CONFIGURATIONS)
+
+
 def test_constants_of_a_gpu(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(predict, "FITTED", tmp_path)
     (tmp_path / predict.file_name("A GPU/1")).write_text('{"launch": 7.0, "slowdown": {"row": 3.0}}')

@@ -251,6 +251,7 @@ def test_all_candidates_are_compiled_at_once(gpu: Device, monkeypatch: pytest.Mo
 def test_the_models_choice_is_compared_with_the_fastest() -> None:
     text = tune.compared({"a": 0.5, "b": 0.4, "c": 0.9}, {"a": 0.3, "b": 0.6, "c": 0.7})
     assert text == "the model would take a (0.5000 ms, 0.3000 ms predicted), 25% slower than the fastest"
+    assert tune.compared({"a": 0.5}, {}) == "the model knows none of the candidates"
 
 
 def test_a_tuned_choice_is_followed_by_the_models(

@@ -18,7 +18,7 @@ from alpha import config
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.activation import leaky_relu_forward
 from alpha.ops.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d import predict
+from alpha.ops.conv2d import predict, work
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.magnitudes import absmax, absmax_launch
@@ -92,7 +92,7 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
     if last != result:
         after.append(cast_launch(last, result, size, FLOAT32, BFLOAT16))
     launches = (*before, *(launch.renamed(renamed) for launch in inner.launches), *after)
-    cycles = predict.cycles(v, seen, target, predict.constants_of(target.name))
+    cycles = predict.cycles(v, seen, target, predict.constants_of(target.name)) if work.is_counted(v) else None
     return Plan(v.name, launches, outputs, workspaces, v.reason, cycles, facts)
 
 

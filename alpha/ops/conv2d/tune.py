@@ -42,6 +42,7 @@ def fastest(
 ) -> Configuration:
     """The fastest of `rows` on `device`, measured in this run or an earlier one; `default` is the table's choice."""
     # these import `choose`, which imports this file
+    from alpha.ops.conv2d import work
     from alpha.ops.conv2d.plan import compute, cuda_target
     from alpha.ops.conv2d.predict import predicted_ms
 
@@ -58,13 +59,16 @@ def fastest(
     if times is not None and config.DEBUG.flag():
         target = cuda_target(device)
         seen = seen_by_kernels(s, target)
-        _say(f"{key}: {compared(times, {name: predicted_ms(v, seen, target) for name, v in by_name.items()})}")
+        counted = {name: v for name, v in by_name.items() if work.is_counted(v) and name in times}
+        _say(f"{key}: {compared(times, {name: predicted_ms(v, seen, target) for name, v in counted.items()})}")
     return by_name[taken]
 
 
 def compared(measured: Times, predicted: Times) -> str:
     """One line that says how the model's choice compares with the fastest."""
-    fastest, expected = (min(measured, key=lambda name: times[name]) for times in (measured, predicted))
+    if not predicted:
+        return "the model knows none of the candidates"
+    fastest, expected = min(measured, key=lambda n: measured[n]), min(predicted, key=lambda n: predicted[n])
     slower = measured[expected] / measured[fastest] - 1
     took = f"{measured[expected]:.4f} ms, {predicted[expected]:.4f} ms predicted"
     return f"the model would take {expected} ({took}), {slower:.0%} slower than the fastest"

@@ -38,6 +38,11 @@ class Work(NamedTuple):
     partial: float = 0.0
 
 
+def is_counted(v: Configuration) -> bool:
+    """Whether the work of a configuration is known; a new algorithm runs without it, and has no predicted time."""
+    return v.make in _FAMILIES
+
+
 @functools.lru_cache(maxsize=1 << 14)
 def of(v: Configuration, s: ConvShape, target: Target) -> Work:
     """The work of a configuration on cuda for a shape that it supports."""
