@@ -1,4 +1,4 @@
-"""The convolutions to time: the paper's 32 cases, the layers of its networks or of the zoo, or given ones."""
+"""The convolutions to time: the paper's 32 cases, the layers of its networks or of the zoo, drawn or given ones."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import alpha
 from alpha import models, nn
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from bench import zoo
+from bench.drawn import drawn
 
 # H, C, N of the paper's figures: maps shrink while channels and batch grow
 PAPER_SIZES = (
@@ -34,7 +35,7 @@ CIFAR = 32  # pixels
 BATCHES = {CIFAR: 512, 128: 256}  # image size -> batch of the paper's training runs
 CLASSES = {CIFAR: 10, 128: 1000}
 
-PAPER, ZOO = "paper", "zoo"
+PAPER, ZOO, DRAWN = "paper", "zoo", "drawn"
 FEW_CHANNELS = 16  # a layer with fewer is judged apart
 
 
@@ -98,6 +99,12 @@ def zoo_cases() -> Iterator[Case]:
             yield Case(shape, (f"{ZOO}-{name}",), first=shape.IC == zoo.COLORS)
 
 
+def drawn_cases() -> Iterator[Case]:
+    """Every convolution of drawn.py."""
+    for shape in drawn():
+        yield Case(shape, (DRAWN,))
+
+
 def convolutions(model: nn.Module, batch: int, image_size: int) -> list[ConvShape]:
     """The shapes of the convolutions of a network on (batch, image_size, image_size, 3)."""
     found: list[ConvShape] = []
@@ -129,12 +136,13 @@ def distinct(cases: Iterable[Case]) -> list[Case]:
 
 
 def parse_cases(text: str) -> list[Case]:
-    """paper, networks, all (both), zoo, or "H,IC,OC,N,K,S"; for a command line."""
+    """paper, networks, all (both), zoo, drawn, or "H,IC,OC,N,K,S"; for a command line."""
     lists = {
         PAPER: (paper_cases,),
         "networks": (network_cases,),
         "all": (paper_cases, network_cases),
         ZOO: (zoo_cases,),
+        DRAWN: (drawn_cases,),
     }
     if text in lists:
         return [case for cases in lists[text] for case in cases()]
@@ -143,5 +151,5 @@ def parse_cases(text: str) -> list[Case]:
         return [Case(square(H, IC, OC, N, K, S), ("given",))]
     except ValueError as error:  # ShapeError is one, too
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not paper, networks, all, zoo or a convolution H,IC,OC,N,K,S: {error}"
+            f"{text!r} is not paper, networks, all, zoo, drawn or a convolution H,IC,OC,N,K,S: {error}"
         ) from None

@@ -142,7 +142,7 @@ def test_without_pytorch_and_matplotlib(tmp_path: Path) -> None:
 
 def test_mistakes_are_answered_in_one_line() -> None:
     for arguments, answer in (
-        (["--cases", "4,8,8"], "'4,8,8' is not paper, networks, all, zoo or a convolution"),
+        (["--cases", "4,8,8"], "'4,8,8' is not paper, networks, all, zoo, drawn or a convolution"),
         (["--cases", "1,8,8,4,3,0"], "stride (0, 0) must be >= 1"),
         (["--part", "3/2"], "'3/2' is not K/N with 1 <= K <= N"),
         (["--precision", "float16"], "'float16' is not one of float32"),
@@ -204,6 +204,26 @@ def test_the_layers_of_the_zoo(room: Rooms) -> None:
     few = [case for case in found if case.has_few_channels]
     assert {min(case.shape.IC, case.shape.OC) for case in few} == {2, 3}
     assert {case.shape.N for case in found if case.sources[0].startswith("zoo-")} == {32, 8}
+
+
+def test_the_drawn_layers_are_the_same_each_time_and_unlike_each_other(room: Rooms) -> None:
+    cases = room("cases")
+    found = cases.parse_cases("drawn")
+    assert found == cases.parse_cases("drawn")
+    assert len(cases.distinct(found)) == len(found) == 48
+    shapes = [case.shape for case in found]
+    uneven = [s for s in shapes if (s.IH, s.FH, s.sh, s.ph) != (s.IW, s.FW, s.sw, s.pw)]
+    assert 12 <= len(uneven) <= 16
+    assert {s.FH for s in shapes} >= {1, 2, 3, 5, 7}
+    assert {s.sh for s in shapes} >= {1, 2, 3}
+    assert any(s.IC % 64 for s in shapes)
+
+
+def test_unchecked_times_have_no_error(tmp_path: Path) -> None:
+    arguments = ["--device", "cpu", "--cases", "4,8,8,4,3,1", "--alone", "--precision", "float32", "--unchecked"]
+    result = run(*arguments, "--budget-ms", "1", "--output", str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert [(row["error"], float(row["ms"]) > 0) for row in table(tmp_path)] == 3 * [("", True)]
 
 
 def test_operations_of_table_iii(room: Rooms) -> None:
