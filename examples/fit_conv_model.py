@@ -1,12 +1,13 @@
 """Fit the model that predicts the time of convolution kernels to measurements on this machine's GPU.
 
-    python examples/bench_conv.py --device cuda --alone --configurations --cases all zoo --output runs/sweep
+    python examples/bench_conv.py --device cuda --alone --configurations --cases all zoo drawn --output runs/sweep
     python examples/fit_conv_model.py runs/sweep/candidates.csv
 
-The constants go to `alpha/ops/conv2d/fitted/<name of the GPU>.json`, which `alpha.ops.conv2d.predict` reads. What is
-minimised is the mean of |log(predicted / measured)|. A fifth of the convolutions takes no part in the fit, and the last
-lines say how good the prediction is for them: the time of the configuration that is predicted to be the fastest, over
-that of the fastest.
+The constants go to `alpha/ops/conv2d/fitted/<name of the GPU>.json`, which `alpha.ops.conv2d.predict` reads. First the
+errors of the predicted times are minimised, then what their choices cost. This is done twice: without a fifth of the
+convolutions, to see how good the predictions are for those, and with all of them. A line says for how many problems
+(an operator, a convolution and a precision) the configuration that is predicted to be the fastest takes at most so much
+longer than the fastest.
 """
 
 from __future__ import annotations
@@ -14,13 +15,11 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import math
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from bench.operators import OPERATORS
@@ -30,16 +29,22 @@ import alpha
 from alpha.errors import AlphaError
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.predict import FITTED, Constants, cycles, file_name, kernel_of
+from alpha.ops.conv2d.predict import FITTED, USUAL, Constants, Quantities, Rates, file_name, key_of, quantities, total
 from alpha.ops.conv2d.problem import seen_by_kernels
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS, Target
+from alpha.ops.conv2d.work import Work
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 HELD_OUT = 5  # each of so many convolutions is not fitted to
-ROUNDS = 6
 FACTORS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25, 1.4, 2.0)
-OF_THE_GPU = ("launch", "memory", "partial")
-OF_A_KERNEL = ("read", "block")
+FINE = (0.7, 0.85, 0.93, 0.97, 1.03, 1.08, 1.18, 1.4)
+ROUNDS, CHOICE_ROUNDS = 8, 3
+OF_THE_GPU = ("launch", "memory", "partial", "overlap", "memory_overlap", "least_active")
+SLOW, SLOW_WEIGHT = 3.0, 0.05  # a configuration that takes so many times the fastest one's time hardly counts
+LIMITS = ((0.05, 0.015), (0.15, 0.05))  # what a choice costs that is slower than the fastest by so much
+ERROR_SHARE = 0.02  # of the error of the predictions, beside what their choices cost
 
 
 class Sample(NamedTuple):
@@ -51,8 +56,75 @@ class Sample(NamedTuple):
     precision: str
 
 
+@dataclass(eq=False)
+class Samples:
+    """Measurements as arrays with an entry per sample, sorted by problem.
+
+    Attributes:
+        keys: the names of `Constants` that the samples use: by kind the names, and for each sample its index.
+        starts: the first sample of each problem.
+        problem: the number of each sample's problem.
+    """
+
+    measured: Array
+    quantities: Quantities
+    keys: dict[str, tuple[list[str], Array]]
+    starts: Array
+    problem: Array
+
+    @classmethod
+    def of(cls, samples: Iterable[Sample], target: Target) -> Samples:
+        def problem_of(x: Sample) -> tuple[Any, ...]:
+            return x.configuration.operator, x.precision, x.shape.X, x.shape.W, x.shape
+
+        found = sorted(samples, key=lambda x: tuple(map(str, problem_of(x))))
+        problems = [problem_of(x) for x in found]
+        new = np.array([i == 0 or problems[i - 1] != p for i, p in enumerate(problems)])
+        each = [quantities(x.configuration, x.shape, target) for x in found]
+        work = Work(*(np.array(column, float) for column in zip(*(q.work for q in each), strict=True)))
+        others = (np.array(column, float) for column in zip(*(q[1:] for q in each), strict=True))
+        keys = {}
+        for kind in USUAL:
+            names = [key_of(kind, x.configuration) for x in found]
+            distinct, index = np.unique(names, return_inverse=True)
+            keys[kind] = list(map(str, distinct)), index
+        measured = np.array([x.cycles for x in found])
+        return cls(measured, Quantities(work, *others), keys, np.flatnonzero(new), np.cumsum(new) - 1)
+
+    @property
+    def fastest(self) -> Array:
+        """The time of the fastest configuration of each problem."""
+        return np.minimum.reduceat(self.measured, self.starts)
+
+    @property
+    def weights(self) -> Array:
+        """How much the error of each prediction counts: more for those that may be chosen."""
+        ratio = self.measured / self.fastest[self.problem]
+        weights = np.where(ratio > SLOW, SLOW_WEIGHT, ratio**-0.5)
+        return weights / weights.sum()
+
+    def predicted(self, c: Constants) -> Array:
+        rates = {}
+        for kind, (names, index) in self.keys.items():
+            rates[kind] = np.array([getattr(c, kind).get(name, USUAL[kind]) for name in names])[index]
+        return np.asarray(total(self.quantities, Rates(**rates), c))
+
+    def errors(self, c: Constants) -> Array:
+        """|log(predicted / measured)| of each sample, by its weight."""
+        return np.abs(np.log(self.predicted(c) / self.measured)) * self.weights
+
+    def losses(self, c: Constants) -> Array:
+        """Of each problem: the time of the configuration that is predicted to be the fastest, over the fastest's."""
+        predicted = self.predicted(c)
+        chosen = predicted == np.minimum.reduceat(predicted, self.starts)[self.problem]
+        return np.minimum.reduceat(np.where(chosen, self.measured, np.inf), self.starts) / self.fastest
+
+
 def read(paths: Sequence[Path], target: Target, clock_mhz: float) -> list[Sample]:
-    """The measurements of candidates.csv files. Configurations that are no longer there are left out."""
+    """The measurements of candidates.csv files. Configurations that are no longer there are left out.
+
+    A float32 configuration may be chosen for tf32, too, so its measurement counts for both.
+    """
     by_name = {(v.operator, v.name): v for v in CONFIGURATIONS}
     found = []
     for path in paths:
@@ -62,58 +134,79 @@ def read(paths: Sequence[Path], target: Target, clock_mhz: float) -> list[Sample
                 s = seen_by_kernels(ConvShape(*(int(line[name]) for name in FIELDS)), target)
                 if v is not None and v.supports(s, target):
                     found.append(Sample(v, s, float(line["ms"]) * 1e3 * clock_mhz, line["precision"]))
-    return found
+    tf32 = {(x.configuration.operator, x.shape) for x in found if x.precision == "tf32"}
+    better = [x for x in found if x.precision == "float32" and (x.configuration.operator, x.shape) in tf32]
+    return found + [x._replace(precision="tf32") for x in better]
 
 
-def error(samples: Sequence[Sample], target: Target, c: Constants) -> float:
-    """The mean of |log(predicted / measured)|."""
-    ratios = (cycles(x.configuration, x.shape, target, c) / x.cycles for x in samples)
-    return math.fsum(abs(math.log(ratio)) for ratio in ratios) / max(1, len(samples))
+# -- fitting ----------------------------------------------------------------------------------------
 
 
-def fit(samples: Sequence[Sample], target: Target, start: Constants) -> Constants:
-    """Change one constant after another by some percent, as long as the predictions become better."""
-    kernels, names = defaultdict(list), defaultdict(list)
-    for sample in samples:
-        kernels[kernel_of(sample.configuration)].append(sample)
-        names[sample.configuration.name].append(sample)
-    c = start
-    for round_ in range(ROUNDS):
-        for name, mine in names.items():
-            c = better(mine, target, c, lambda c, f, name=name: scaled(c, "slowdown", name, f, 1.25))
-        for kernel, mine in kernels.items():
-            for kind, usual in zip(OF_A_KERNEL, (32.0, 2000.0), strict=True):
-                c = better(mine, target, c, lambda c, f, k=kernel, kind=kind, u=usual: scaled(c, kind, k, f, u))
-        for kind in OF_THE_GPU:
-            c = better(samples, target, c, lambda c, f, kind=kind: replace(c, **{kind: getattr(c, kind) * f}))
-        print(f"round {round_ + 1} of {ROUNDS}: mean error {math.expm1(error(samples, target, c)):.1%}", flush=True)
+def fit(samples: Samples) -> Constants:
+    c = fit_choice(samples, fit_times(samples, Constants()))
+    print("fitted:  ", report(samples, c), flush=True)
     return c
 
 
-def better(
-    samples: Sequence[Sample], target: Target, c: Constants, change: Callable[[Constants, float], Constants]
-) -> Constants:
-    """The best of the constants as they are and with one of them multiplied by each of FACTORS."""
-    return min([c, *(change(c, factor) for factor in FACTORS)], key=lambda c: error(samples, target, c))
+def fit_times(samples: Samples, c: Constants) -> Constants:
+    """Change one constant after another by some percent, as long as the predicted times become better."""
+    for _ in range(ROUNDS):
+        for kind in samples.keys:
+            c = better_rates(samples, c, kind)
+        for name in OF_THE_GPU:
+            tried = [replace(c, **{name: getattr(c, name) * factor}) for factor in FACTORS]
+            c = min([c, *tried], key=lambda c: samples.errors(c).sum())
+    return c
 
 
-def scaled(c: Constants, kind: str, name: str, factor: float, usual: float) -> Constants:
-    values = dict(getattr(c, kind))
-    values[name] = values.get(name, usual) * factor
-    return replace(c, **{kind: values})
+def better_rates(samples: Samples, c: Constants, kind: str) -> Constants:
+    """Change each rate of a kind. As a sample uses one of them, all of them are changed at the same time."""
+    names, used = samples.keys[kind]
+    values = np.array([getattr(c, kind).get(name, USUAL[kind]) for name in names])
+
+    def with_values(values: Array) -> Constants:
+        return replace(c, **{kind: dict(zip(names, values.tolist(), strict=True))})
+
+    factors = np.array((1.0, *FACTORS))
+    errors = [np.bincount(used, samples.errors(with_values(values * factor))) for factor in factors]
+    return with_values(values * factors[np.argmin(errors, axis=0)])
 
 
-def report(samples: Sequence[Sample], target: Target, c: Constants) -> str:
+def fit_choice(samples: Samples, c: Constants) -> Constants:
+    """Change one constant after another by some percent, as long as what is chosen becomes faster."""
+    least = cost(samples, c)
+    for _ in range(CHOICE_ROUNDS):
+        for changed in constants_one_by_one(samples):
+            for factor in FINE:
+                tried = changed(c, factor)
+                if (found := cost(samples, tried)) < least - 1e-7:
+                    least, c = found, tried
+    return c
+
+
+def constants_one_by_one(samples: Samples) -> Iterator[Callable[[Constants, float], Constants]]:
+    for kind, (names, _) in samples.keys.items():
+        for name in names:
+            yield lambda c, f, kind=kind, name=name: replace(  # type: ignore[misc]
+                c, **{kind: {**getattr(c, kind), name: getattr(c, kind).get(name, USUAL[kind]) * f}}
+            )
+    for name in OF_THE_GPU:
+        yield lambda c, f, name=name: replace(c, **{name: getattr(c, name) * f})  # type: ignore[misc]
+
+
+def cost(samples: Samples, c: Constants) -> float:
+    """The mean of log(time / fastest time) of what is chosen, more if that is much, and a little of all errors."""
+    losses = samples.losses(c)
+    slower = sum(weight * float(np.mean(losses > 1 + limit)) for limit, weight in LIMITS)
+    return float(np.mean(np.log(losses))) + slower + ERROR_SHARE * float(samples.errors(c).sum())
+
+
+def report(samples: Samples, c: Constants) -> str:
     """How much slower the configuration that is predicted to be the fastest is than the fastest."""
-    groups: dict[tuple[str, ConvShape, str], list[Sample]] = defaultdict(list)
-    for x in samples:
-        groups[x.configuration.operator, x.shape, x.precision].append(x)
-    losses = []
-    for group in groups.values():
-        best = min(group, key=lambda x: cycles(x.configuration, x.shape, target, c))
-        losses.append(best.cycles / min(x.cycles for x in group))
-    shares = ", ".join(f"{np.mean(np.array(losses) <= 1 + p / 100):.0%} within {p} %" for p in (5, 15, 30))
-    return f"{len(groups)} problems, {len(samples)} measurements: {shares}; worst {max(losses):.2f}x"
+    losses = samples.losses(c)
+    shares = ", ".join(f"{np.mean(losses <= 1 + p / 100):.1%} within {p} %" for p in (5, 15, 30))
+    error = np.expm1(samples.errors(c).sum())
+    return f"{len(losses)} problems: {shares}; worst {losses.max():.2f}x; mean error of a prediction {error:.1%}"
 
 
 def rounded(c: Constants) -> dict[str, object]:
@@ -132,27 +225,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("candidates", type=Path, nargs="+", help="candidates.csv of bench_conv.py --configurations")
     parser.add_argument("--device", choices=["cuda"], default="cuda")
+    parser.add_argument("--gpu", metavar="NAME", help="the GPU that was measured (default: this machine's)")
     parser.add_argument("--output", type=Path, default=FITTED, help="folder of the constants (default: the package's)")
     args = parser.parse_args(arguments)
     try:
         device = alpha.get_device(args.device)
         target, properties = cuda_target(device), device.properties  # type: ignore[attr-defined]
-        start = Constants()
-        samples = read(args.candidates, target, start.clock_mhz)
+        samples = read(args.candidates, target, Constants().clock_mhz)
     except (AlphaError, OSError, KeyError, ValueError) as problem:
         print(f"fit_conv_model: {problem!r}", file=sys.stderr)
+        return 2
+    if not samples:
+        print("fit_conv_model: no measurement of a configuration of today", file=sys.stderr)
         return 2
     shapes = sorted({x.shape for x in samples}, key=lambda s: (s.X, s.W))
     held_out = set(shapes[::HELD_OUT])
     used = [x for x in samples if x.shape not in held_out]
-    if not used:
-        print("fit_conv_model: no measurement of a configuration of today", file=sys.stderr)
-        return 2
-    c = fit(used, target, start)
-    print("fitted:  ", report(used, target, c))
-    if len(used) < len(samples):
-        print("held out:", report([x for x in samples if x.shape in held_out], target, c))
-    path = args.output / file_name(properties.name)
+    if used:
+        others = Samples.of([x for x in samples if x.shape in held_out], target)
+        print("held out:", report(others, fit(Samples.of(used, target))))
+    c = fit(Samples.of(samples, target))
+    path = args.output / file_name(args.gpu or properties.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(rounded(c), indent=1) + "\n", encoding="utf-8")
     print(f"wrote {path}")

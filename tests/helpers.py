@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -24,6 +25,30 @@ Spec = Any  # a shape (standard normal numbers) or the array itself
 def compiled_quickly() -> AbstractContextManager[object]:
     """Emulated drivers that are made within compile kernels in half the time, also outside of pytest."""
     return patch.dict(os.environ, ALPHA_EMULATED_OPTIMIZE="1")
+
+
+@contextmanager
+def choosing(wanted: Callable[[Configuration], bool]) -> Iterator[None]:
+    """Convolutions take the first configuration of the table that is wanted and can compute them, if there is one.
+
+    For rules of a kernel that is not the fastest at a test's size.
+    """
+    choose, plan = (importlib.import_module(f"alpha.ops.conv2d.{name}") for name in ("choose", "plan"))
+    usual = choose._best
+
+    def best(rows: list[Configuration], *others: Any) -> Configuration:
+        return next(filter(wanted, rows), None) or usual(rows, *others)
+
+    def forget() -> None:
+        choose._choose.cache_clear()
+        plan._known_plan.cache_clear()
+
+    with patch.object(choose, "_best", best):
+        forget()
+        try:
+            yield
+        finally:
+            forget()
 
 
 def sample_names(rows: Iterable[Configuration]) -> set[str]:

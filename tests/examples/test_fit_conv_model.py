@@ -55,12 +55,12 @@ def test_constants_are_found_again(
     printed = capsys.readouterr().out
     assert "fitted:" in printed
     assert "held out:" in printed
-    assert "100% within 5 %" in printed
+    assert "100.0% within 5 %" in printed
     path = tmp_path / "fitted" / predict.file_name(device.properties.name)  # type: ignore[attr-defined]
     found = predict.Constants.load(path)
     target = cuda_target(device)
-    samples = script.read([tmp_path / "candidates.csv"], target, true.clock_mhz)
-    assert script.error(samples, target, found) < 0.03 < script.error(samples, target, predict.Constants())
+    samples = script.Samples.of(script.read([tmp_path / "candidates.csv"], target, true.clock_mhz), target)
+    assert samples.errors(found).sum() < 0.03 < samples.errors(predict.Constants()).sum()
     assert json.loads(path.read_text())["slowdown"]["implicit_gemm_ffma"] == pytest.approx(2.5, rel=0.2)
 
 

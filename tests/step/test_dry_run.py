@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import choosing
 
 import alpha
 import alpha.nn.functional as F
@@ -113,7 +114,8 @@ def test_the_launches_are_those_of_the_step(silent: Callable[[str], CudaDevice],
 def test_a_gpu_that_is_not_there_has_a_network_of_the_cpu() -> None:
     """So the kernels for any GPU can be known on any machine."""
     program = Program()
-    units = {arch: alpha.dry_run(program.step, program.x, program.y, gpu=arch).units for arch in ARCHS}
+    with choosing(lambda v: "sm90" in v.name):
+        units = {arch: alpha.dry_run(program.step, program.x, program.y, gpu=arch).units for arch in ARCHS}
     assert len(set(units.values())) == 3
     assert any(source == "conv2d/conv_v2/sm90.cu" for source, _ in units["sm_90a"])
     with pytest.raises(DeviceError, match="cpu is no GPU; use the cuda device or the name of one of sm_75, sm_80"):
@@ -396,6 +398,6 @@ def test_a_dry_run_needs_no_file_of_its_own(tmp_path: Path) -> None:
         def step(x: alpha.Tensor) -> None:
             log.write("a step")
 
-        with pytest.raises(DryRunError, match=r"TypeError: cannot pickle '_io.TextIOWrapper'"):
+        with pytest.raises(DryRunError, match=r"TypeError: cannot pickle '(_io\.)?TextIOWrapper'"):
             alpha.dry_run(step, shaped((4,)), gpu="sm_80")
     assert (tmp_path / "log").read_text() == ""

@@ -1,4 +1,7 @@
-"""The choice of a kernel configuration. Without ALPHA_* variables it follows from shape, precision and target."""
+"""The choice of a kernel configuration: the least predicted time (predict.py).
+
+Without ALPHA_* variables it follows from shape, precision and target.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import functools
 import sys
 
 from alpha import config
-from alpha.ops.conv2d import tune
+from alpha.numerics import BFLOAT16
+from alpha.ops.conv2d import predict, tune, work
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import Target, seen_by_kernels
 from alpha.ops.conv2d.shape import ConvShape
@@ -30,10 +34,11 @@ def applicable(operator: str, s: ConvShape, target: Target, precision: str = "fl
 
 
 def choose(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> Configuration:
-    """The configuration to run: the first of the table that supports the shape and is preferred for it.
+    """The configuration to run: of those that support the shape, the one that is predicted to be the fastest.
 
-    ALPHA_CONV_KERNEL forces a configuration by name, if it supports the shape. Otherwise ALPHA_TUNE=1 takes the
-    fastest on the target's GPU. ALPHA_DEBUG=1 prints each choice once.
+    One whose work the model does not know (all on the cpu, a new algorithm) is taken before the others if it is
+    preferred for the shape. ALPHA_CONV_KERNEL forces a configuration by name, if it supports the shape. Otherwise
+    ALPHA_TUNE=1 takes the fastest on the target's GPU. ALPHA_DEBUG=1 prints each choice once.
 
     Raises:
         ConfigError: ALPHA_CONV_KERNEL is not the name of a configuration.
@@ -45,9 +50,15 @@ def choose(operator: str, s: ConvShape, target: Target, precision: str = "float3
     return _fastest(operator, s, target, precision, target.gpu, config.CACHE_DIR.get())
 
 
-def _preferred(rows: list[Configuration], s: ConvShape, target: Target) -> Configuration:
+def _best(rows: list[Configuration], s: ConvShape, target: Target) -> Configuration:
     s = seen_by_kernels(s, target)
-    return next(v for v in rows if v.preferred(s, target))
+    for v in rows:
+        if not work.is_counted(v) and v.preferred(s, target):
+            return v
+    counted = [v for v in rows if work.is_counted(v)]
+    narrow = [v for v in counted if v.dtype == BFLOAT16]  # without casts
+    constants = predict.constants_of(target.name)
+    return min(narrow or counted, key=lambda v: predict.cycles(v, s, target, constants))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -57,7 +68,7 @@ def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced:
     chosen = next((v for v in rows if v.name == forced), None)
     why = "forced"
     if chosen is None:
-        chosen = _preferred(rows, s, target)
+        chosen = _best(rows, s, target)
         why = chosen.reason
     if debug:
         print(
@@ -73,5 +84,5 @@ def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced:
 def _fastest(operator: str, s: ConvShape, target: Target, precision: str, gpu: Device, cache: str) -> Configuration:
     """The fastest configuration, measured once per shape, GPU and cache folder."""
     rows = applicable(operator, s, target, precision)
-    default = _preferred(rows, s, target)
+    default = _best(rows, s, target)
     return tune.fastest(gpu, operator, s, precision, rows, default)

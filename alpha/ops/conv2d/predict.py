@@ -2,10 +2,11 @@
 
     cycles = launches + max(SM, memory) + passes
 
-SM is the time of the busiest SM: the slower of its products and its reads from the L2 cache, a part of the other, and
-the beginnings and ends of its blocks (work.py). Memory is what must come from and go to the GPU's memory at least.
-Passes are what prepares operands and adds partial sums. The constants are fitted to measurements by
-`examples/fit_conv_model.py`, which keeps them by the GPU's name in `fitted/`.
+SM is the time of the busiest SM: the slowest of its products, its reads from the L2 cache and its conversions of
+operands, a part of the others, and the beginnings and ends of its blocks (work.py). Memory is what must come from and
+go to the GPU's memory at least. Passes are what prepares operands and adds partial sums. The constants are fitted to
+measurements by `examples/fit_conv_model.py`, which keeps them by the GPU's name in `fitted/`. A GPU that nobody has
+measured uses those of REFERENCE, with its own number of SMs.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from alpha.ops.conv2d import sm90, sm90_tiles, sm90_weight_tiles, work
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.sm90_tiles import Tile
+from alpha.ops.conv2d.work import Work
 
 FITTED = Path(__file__).parent / "fitted"
+REFERENCE = "NVIDIA H200"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +40,13 @@ class Constants:
         launch: cycles of a launch.
         memory: bytes per cycle of the GPU's memory.
         partial: bytes per cycle of partial sums, which mostly stay in the L2 cache.
+        overlap: the part of an SM's other work that adds to the slowest.
+        memory_overlap: the part of the faster one of SM and memory that adds to the slower one.
+        least_active: the share of active SMs below which an SM does not read faster.
         read: by kernel (`kernel_of`): bytes per cycle that an SM reads from the L2 cache while all of them read.
         block: by kernel: cycles for the beginning and the end of a block.
+        split: by kernel: cycles that split-K takes besides its partial sums.
+        converted: by kernel: cycles for a predicted cycle of conversion.
         slowdown: by configuration: its products' cycles over those of the arithmetic units.
     """
 
@@ -44,13 +54,67 @@ class Constants:
     launch: float = 4000.0
     memory: float = 2200.0
     partial: float = sm90_weight_tiles.PARTIAL_BYTES_PER_CYCLE
+    overlap: float = 0.25
+    memory_overlap: float = 0.05
+    least_active: float = 0.5
     read: Mapping[str, float] = field(default_factory=dict)
     block: Mapping[str, float] = field(default_factory=dict)
+    split: Mapping[str, float] = field(default_factory=dict)
+    converted: Mapping[str, float] = field(default_factory=dict)
     slowdown: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: Path) -> Constants:
         return cls(**json.loads(path.read_text()))
+
+    def rates(self, v: Configuration) -> Rates:
+        """Those of a configuration."""
+        found = {kind: getattr(self, kind).get(key_of(kind, v), usual) for kind, usual in USUAL.items()}
+        return Rates(**found)
+
+
+Number: TypeAlias = Any  # float, or a numpy array of float64 with an entry per measurement
+
+
+class Rates(NamedTuple):
+    """The constants that depend on a configuration; see `Constants`."""
+
+    slowdown: Number
+    read: Number
+    block: Number
+    split: Number
+    converted: Number
+
+
+USUAL = Rates(1.25, sm90_tiles.L2_BYTES_PER_CYCLE, 2000.0, 500.0, 1.0)._asdict()
+
+
+class Quantities(NamedTuple):
+    """What the model multiplies by constants.
+
+    Attributes:
+        least: bytes that come from and go to the GPU's memory at least.
+        launches: kernels that are launched.
+        moved: bytes that the other kernels move in the GPU's memory.
+    """
+
+    work: Work
+    least: Number
+    launches: Number
+    moved: Number
+
+
+def total(q: Quantities, r: Rates, c: Constants) -> Number:
+    """The predicted cycles."""
+    done = q.work
+    products, converted = done.products * r.slowdown, done.converted * r.converted
+    read = done.read / r.read * np.maximum(done.active, c.least_active)
+    slowest = np.maximum(np.maximum(products, read), converted)
+    busiest = slowest + c.overlap * (products + read + converted - slowest) + done.blocks * r.block
+    memory = q.least / c.memory
+    product = np.maximum(busiest, memory) + c.memory_overlap * np.minimum(busiest, memory)
+    splits = (done.partial > 0) * r.split + 2 * done.partial / c.partial
+    return q.launches * c.launch + product + q.moved / c.memory + splits
 
 
 def predicted_ms(v: Configuration, s: ConvShape, target: Target) -> float:
@@ -61,9 +125,9 @@ def predicted_ms(v: Configuration, s: ConvShape, target: Target) -> float:
 
 @functools.cache
 def constants_of(gpu: str) -> Constants:
-    """Those of a GPU by its name; those of no GPU in particular if nobody has fitted them."""
-    path = FITTED / file_name(gpu)
-    return Constants.load(path) if path.is_file() else Constants()
+    """Those of a GPU by its name, or else those of REFERENCE."""
+    paths = [FITTED / file_name(name) for name in (gpu, REFERENCE)]
+    return Constants.load(next(path for path in paths if path.is_file()))
 
 
 def file_name(gpu: str) -> str:
@@ -74,6 +138,11 @@ def file_name(gpu: str) -> str:
 def kernel_of(v: Configuration) -> str:
     """The kernel and math mode of a configuration, without its tile: "conv_v2_sm90_bf16"."""
     return v.name[: v.name.index(v.math.name.lower()) + len(v.math.name)] if not v.is_ffma else v.name
+
+
+def key_of(kind: str, v: Configuration) -> str:
+    """Under which name `Constants` has the rate of a configuration."""
+    return v.name if kind == "slowdown" else kernel_of(v)
 
 
 class Passes(NamedTuple):
@@ -107,16 +176,15 @@ def _size(shape: tuple[int, ...]) -> int:
     return size
 
 
+def quantities(v: Configuration, s: ConvShape, target: Target) -> Quantities:
+    """Those of a configuration on cuda for a shape that it supports."""
+    done, (launches, moved) = work.of(v, s, target), passes(v, s)
+    item, weights = v.dtype.itemsize, 4 if v.operator == WEIGHT else v.dtype.itemsize
+    least = item * (_size(s.X) + _size(s.Y)) + weights * _size(s.W)
+    return Quantities(done, least, launches + 1 + (done.partial > 0 and v.operator == WEIGHT), moved)
+
+
 @functools.lru_cache(maxsize=1 << 14)
 def cycles(v: Configuration, s: ConvShape, target: Target, c: Constants) -> float:
     """The predicted cycles of a configuration on cuda for a shape that it supports."""
-    done = work.of(v, s, target)
-    kernel = kernel_of(v)
-    products = done.products * c.slowdown.get(v.name, 1.25)
-    read = done.read / c.read.get(kernel, sm90_tiles.L2_BYTES_PER_CYCLE)
-    busiest = max(products, read) + min(products, read) / 4 + done.blocks * c.block.get(kernel, 2000.0)
-    launches, moved = passes(v, s)
-    launches += 1 + (done.partial > 0 and v.operator == WEIGHT)
-    item, weights = v.dtype.itemsize, 4 if v.operator == WEIGHT else v.dtype.itemsize
-    least = item * (_size(s.X) + _size(s.Y)) + weights * _size(s.W)
-    return launches * c.launch + max(busiest, least / c.memory) + moved / c.memory + 2 * done.partial / c.partial
+    return float(total(quantities(v, s, target), c.rates(v), c))

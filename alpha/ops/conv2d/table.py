@@ -1,7 +1,7 @@
-"""The table of kernel configurations: the first that supports a problem and is preferred for it is taken.
+"""The table of kernel configurations. `choose` takes the fastest by prediction of those that support a problem.
 
-Thresholds come from measurements (docs/benchmarks.md). The last configuration of each operator and device takes any
-shape.
+On the cpu it is the first that is preferred for a problem. The last configuration of each operator and device takes
+any shape.
 """
 
 from __future__ import annotations
@@ -31,16 +31,6 @@ def _tensor_tiles(item: int, tile: Mapping[str, int]) -> Condition:
         return target.compute_capability >= (8, 0) and aligned and fits
 
     return supports
-
-
-def _images_fill_tiles(s: ConvShape, target: Target) -> bool:
-    """True if there is work for tiles of 64 images or more and steps of 32 channels."""
-    return s.N >= 48 and min(s.IC, s.OC) >= 16
-
-
-def _many(rows: int, target: Target) -> bool:
-    """True if tiles of 128 rows fill the GPU several times over."""
-    return rows >= 128 * 4 * target.num_sms
 
 
 def _direct_ffma(s: ConvShape, target: Target) -> bool:
@@ -81,7 +71,7 @@ TILE_FFMA = {"BM": 64, "BN": 64, "BK": 16}
 
 
 def _mma_rows(
-    algorithm: str, operator: str, make: Callable[..., Any], reason: str, tile: Mapping[str, int], preferred: Condition
+    algorithm: str, operator: str, make: Callable[..., Any], reason: str, tile: Mapping[str, int]
 ) -> Iterator[Configuration]:
     """The configurations of one algorithm and tile on mma.sync, one per precision."""
     for math, item in ((MathMode.BF16, 2), (MathMode.TF32, 4), (MathMode.TF32X3, 4)):
@@ -93,7 +83,6 @@ def _mma_rows(
             make,
             reason,
             supports=_tensor_tiles(item, tile),
-            preferred=preferred,
             tile=tile,
             math=math,
             registers=255 if large else 168,
@@ -137,9 +126,8 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         sm80.conv_v2,
         "trimmed, one output pixel per tile; 64 output channels, many blocks",
         TILE_128x64,
-        lambda s, t: _images_fill_tiles(s, t) and s.OC <= 64 and _many(s.OH * s.OW * s.N, t),
     ),
-    *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile", TILE_64x64, _images_fill_tiles),
+    *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile", TILE_64x64),
     Configuration(
         "direct_sm80_bf16",
         FORWARD,
@@ -188,16 +176,8 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         sm80.ks_deconv,
         "split and trimmed, one pixel of dX per tile; 64 input channels, many blocks",
         TILE_128x64,
-        lambda s, t: _images_fill_tiles(s, t) and s.IC <= 64 and _many(s.IH * s.IW * s.N, t),
     ),
-    *_mma_rows(
-        "ks_deconv",
-        INPUT,
-        sm80.ks_deconv,
-        "split and trimmed, one pixel of dX per tile",
-        TILE_64x64,
-        _images_fill_tiles,
-    ),
+    *_mma_rows("ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile", TILE_64x64),
     Configuration("ks_deconv_ffma", INPUT, "cuda", ffma.ks_deconv_ffma, "any shape", tile=TILE_FFMA),
     # -- CUDA: Sk-dilated
     *sm90_table.WEIGHT_ROWS,
@@ -207,15 +187,9 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         sm80.sk_dilated,
         "trimmed, one tap and one split of images and output pixels per block",
         TILE_128x128,
-        lambda s, t: _images_fill_tiles(s, t) and s.OC % 128 == 0 and s.IC % 128 == 0,
     ),
     *_mma_rows(
-        "sk_dilated",
-        WEIGHT,
-        sm80.sk_dilated,
-        "trimmed, one tap and one split per block; fewer channels",
-        TILE_64x64,
-        _images_fill_tiles,
+        "sk_dilated", WEIGHT, sm80.sk_dilated, "trimmed, one tap and one split per block; fewer channels", TILE_64x64
     ),
     Configuration(
         "direct_weight_sm80_bf16",

@@ -30,12 +30,16 @@ class Work(NamedTuple):
         read: bytes that it reads from the L2 cache.
         blocks: blocks, or tiles of a persistent block, that follow one another on it.
         partial: bytes of partial sums that all SMs together write, and read again.
+        converted: cycles of its warps that convert operands for the arithmetic units.
+        active: the share of the SMs that have work.
     """
 
     products: float
     read: float
     blocks: float
     partial: float = 0.0
+    converted: float = 0.0
+    active: float = 1.0
 
 
 def is_counted(v: Configuration) -> bool:
@@ -60,6 +64,10 @@ def _busiest(tiles: int, longest: float, num_sms: int) -> float:
     return max(longest, uneven * (tiles / num_sms + 0.5) + (1 - uneven) * equal)
 
 
+def _active(blocks: int, target: Target) -> float:
+    return min(1.0, blocks / target.num_sms)
+
+
 # -- wgmma ------------------------------------------------------------------------------------------
 
 
@@ -73,7 +81,7 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     copies = tiles_of((s.N * output.tile_ow, tile.BM), (GN, tile.BN))
     tiles, steps = places * copies, -(-K // tile.BK)
     if not rows * widths:
-        return Work(0, 0, -(-tiles // target.num_sms))
+        return Work(0, 0, -(-tiles // target.num_sms), active=_active(tiles, target))
     taps = rows * widths / places  # of a mean tile
     input_tiles = rows * sum(map(output.input_tiles, output.widths)) / places
     longest = max(output.rows) * max(output.widths) / taps
@@ -85,7 +93,7 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     for splits in range(1, max(1, most) + 1):
         busy = _busiest(tiles * splits, max(1.0, longest), target.num_sms) / splits
         partial = 0 if splits == 1 else tiles * splits * sums
-        work = Work(products * busy, read * busy, busy * splits, partial)
+        work = Work(products * busy, read * busy, busy * splits, partial, active=_active(tiles * splits, target))
         begun = work.blocks * sm90_tiles.BLOCK_CYCLES + partial / sm90_weight_tiles.PARTIAL_BYTES_PER_CYCLE
         found.append((max(work.products, work.read / sm90_tiles.L2_BYTES_PER_CYCLE) + begun, work))
     return min(found)[1]
@@ -99,8 +107,14 @@ def _sm90_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
     GZ = sm90_weight_tiles.num_splits(block, blocks, weights, target.num_sms)
     waves = -(-blocks * GZ // target.num_sms)
     steps = waves * -(-block.steps // GZ)
-    products = max(block.taps * tile.cycles, block.converted_cycles)
-    return Work(steps * products, steps * block.stage_bytes, waves, GZ * weights if GZ > 1 else 0)
+    return Work(
+        steps * block.taps * tile.cycles,
+        steps * block.stage_bytes,
+        waves,
+        GZ * weights if GZ > 1 else 0,
+        steps * block.converted_cycles,
+        _active(blocks * GZ, target),
+    )
 
 
 # -- mma.sync ---------------------------------------------------------------------------------------
@@ -116,7 +130,8 @@ def _sm80(v: Configuration, s: ConvShape, target: Target) -> Work:
     steps = s.useful * s.FH * s.FW * s.OH * s.OW / pixels * -(-K // BK)
     tiles = pixels * tiles_of((s.N, BM), (GN, BN))
     busy = _busiest(tiles, 1.5 if s.useful < 1 or s.sh * s.sw > 1 else 1.0, target.num_sms)
-    return Work(busy * steps * BM * BN * BK / MMA_PER_CYCLE[v.math], busy * steps * (BM + BN) * sm80.ROW_BYTES, busy)
+    products, read = BM * BN * BK / MMA_PER_CYCLE[v.math], (BM + BN) * sm80.ROW_BYTES
+    return Work(busy * steps * products, busy * steps * read, busy, active=_active(tiles, target))
 
 
 def _sm80_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
@@ -140,7 +155,8 @@ def _in_splits(
     """Blocks of `steps` steps, cut into GZ splits of K; a step has (cycles, bytes)."""
     waves = -(-blocks * GZ // target.num_sms)
     each, (cycles, read) = waves * steps / GZ, of_a_step
-    return Work(each * cycles, each * read, waves, 4 * GZ * s.OC * s.FH * s.FW * s.IC if GZ > 1 else 0)
+    partial = 4 * GZ * s.OC * s.FH * s.FW * s.IC if GZ > 1 else 0
+    return Work(each * cycles, each * read, waves, partial, active=_active(blocks * GZ, target))
 
 
 # -- FFMA -------------------------------------------------------------------------------------------
@@ -154,7 +170,8 @@ def _ffma(v: Configuration, s: ConvShape, target: Target) -> Work:
         pixels = s.N * -(-s.IH // s.sh) * -(-s.IW // s.sw)
         tiles, K = tiles_of((pixels, BM), (s.IC, BN)) * s.sh * s.sw, s.FH * s.FW * s.OC / (s.sh * s.sw)
     busy = _busiest(tiles, 1.0, target.num_sms)
-    return Work(busy * K * BM * BN / FFMA_PER_CYCLE, busy * K * (BM + BN) * 4, busy)
+    products, read = BM * BN / FFMA_PER_CYCLE, (BM + BN) * 4
+    return Work(busy * K * products, busy * K * read, busy, active=_active(tiles, target))
 
 
 def _ffma_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
