@@ -13,6 +13,7 @@ constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     scan_columns(T* __restrict__ Y, const T* __restrict__ X, long long columns, long long R, long long B, int reverse) {
+  wait_for_previous_kernel();
   const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (i >= columns) return;
   const long long base = i / B * R * B + i % B, step = reverse ? -B : B;
@@ -26,6 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     scan_rows(T* __restrict__ Y, const T* __restrict__ X, long long R, int reverse) {
+  wait_for_previous_kernel();
   __shared__ Sum sums[2][THREADS];
   const long long base = blockIdx.x * R;
   const int self = threadIdx.x;

@@ -31,6 +31,7 @@ struct LaunchRequest {
 };
 
 inline const LaunchRequest* request = nullptr;
+inline bool waited = false;  // a thread of this launch has called wait_for_previous_kernel()
 
 // Reads the parameters of `kernel` from the packed arguments and calls it.
 template <class Kernel>
@@ -158,7 +159,9 @@ const char* launch(LaunchRequest& asked, void (*body)(), unsigned most_threads) 
     grid_shape = dim3(asked.grid[0], asked.grid[1], asked.grid[2]);
     set_block_shape(dim3(asked.block[0], asked.block[1], asked.block[2]));
     set_shared_memory(asked.shared_bytes);
+    waited = false;
     run_blocks();
+    if (!waited && !fault_text[0]) append_fault("the kernel does not begin with wait_for_previous_kernel()");
     asked.fault_address = fault_address, asked.fault_instruction = fault_instruction;
     if (!fault_text[0]) check_guards(asked);
   }
@@ -167,6 +170,8 @@ const char* launch(LaunchRequest& asked, void (*body)(), unsigned most_threads) 
 }
 
 }  // namespace alpha_emulation
+
+inline void wait_for_previous_kernel() { alpha_emulation::waited = true; }  // launches never overlap here
 
 // Exports `alpha_launch_<name>` for the kernel `name`, whose blocks have at most `most_threads`.
 #define ALPHA_EMULATED_ENTRY(name, most_threads)                                                           \
