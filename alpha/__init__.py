@@ -26,13 +26,16 @@ from alpha.ops.axes import *
 from alpha.ops.creation import empty, empty_like, full, full_like, ones, ones_like, zeros, zeros_like
 from alpha.ops.einsum import einsum
 from alpha.ops.extremes import *
+from alpha.ops.gathering import *
 from alpha.ops.joining import *
 from alpha.ops.logarithms import *
 from alpha.ops.moments import *
 from alpha.ops.ranges import arange, eye, linspace, rand, rand_like, randint, randint_like, randn, randn_like
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
+from alpha.ops.running import *
 from alpha.ops.selection import *
+from alpha.ops.softmax import logsumexp
 from alpha.ops.sorting import *
 from alpha.ops.triangles import *
 from alpha.ops.trigonometric import *
@@ -45,11 +48,13 @@ from alpha.tensor import Tensor, tensor
 _ROOMS = (
     ops.axes,
     ops.extremes,
+    ops.gathering,
     ops.joining,
     ops.logarithms,
     ops.moments,
     ops.reduce,
     ops.rounding,
+    ops.running,
     ops.selection,
     ops.sorting,
     ops.triangles,
@@ -96,6 +101,7 @@ __all__ = [
     "grad",
     "is_grad_enabled",
     "linspace",
+    "logsumexp",
     "manual_seed",
     "memory_stats",
     "models",

@@ -18,6 +18,7 @@ from alpha.ops.batchnorm import *
 from alpha.ops.convolution import *
 from alpha.ops.dropout import *
 from alpha.ops.extremes import *
+from alpha.ops.gathering import *
 from alpha.ops.joining import *
 from alpha.ops.layout import *
 from alpha.ops.logarithms import *
@@ -33,6 +34,7 @@ from alpha.ops.padding import *
 from alpha.ops.pool2d import *
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
+from alpha.ops.running import *
 from alpha.ops.selection import *
 from alpha.ops.softmax import *
 from alpha.ops.sorting import *

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from alpha.autograd import Function
-from alpha.numerics import is_floating
+from alpha.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.arithmetic import NUMBERS, OPERANDS, like, operand_of, sum_to
 from alpha.ops.broadcast import broadcast_operands
@@ -17,7 +17,7 @@ from alpha.ops.promotion import BOOL, common_dtype, promoted
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor, full
 
-__all__ = ["clamp", "clip", "masked_fill", "maximum", "minimum", "where"]
+__all__ = ["clamp", "clip", "masked_fill", "maximum", "minimum", "nan_to_num", "where"]
 
 select = elementwise("select", "a ? b : c", lambda y, a, b, c: np.copyto(y, np.where(a, b, c)), 3, mask=True)
 larger = elementwise("larger", "a != a || a > b ? a : b", lambda y, a, b: np.maximum(a, b, out=y), 2)
@@ -47,6 +47,21 @@ def _bounded_slope_cpu(dx: Array, a: Array, b: Array, p: float, q: float) -> Non
 
 bounded = elementwise("bounded", "a < p ? p : a > q ? q : a", _bounded_cpu, 1)
 bounded_slope = elementwise("bounded_slope", "b >= p && b <= q ? a : 0", _bounded_slope_cpu, 2)  # a is dY, b is X
+
+
+LARGEST = {BFLOAT16: (2 - 2.0**-7) * 2.0**127, **{t: float(np.finfo(t).max) for t in (FLOAT32, np.dtype(np.float64))}}
+
+
+def _finite_cpu(y: Array, a: Array, p: float, q: float, r: float) -> None:
+    number = a.dtype.type
+    np.copyto(y, np.where(np.isfinite(a), a, np.where(a > 0, number(q), np.where(a < 0, number(r), number(p)))))
+
+
+# a - a is NaN unless a is finite
+made_finite = elementwise("made_finite", "a - a == 0 ? a : a > 0 ? q : a < 0 ? r : p", _finite_cpu, 1)
+finite_slope = elementwise(
+    "finite_slope", "b - b == 0 ? a : 0", lambda dx, a, b: np.copyto(dx, np.where(np.isfinite(b), a, 0)), 2
+)
 
 
 class Where(Function):
@@ -124,6 +139,17 @@ class Clamp(Function):
     def backward(self, dY: Array) -> Any:
         low, high = self.bounds
         return bounded_slope(dY, self.saved[0], p=low, q=high)
+
+
+class NanToNum(Function):
+    """Y = X with numbers in place of NaN and of infinities   X (...) -> Y (...)"""
+
+    def forward(self, X: Array, *, p: float, q: float, r: float) -> Array:
+        self.save(X)
+        return made_finite(X, p=p, q=q, r=r)
+
+    def backward(self, dY: Array) -> Any:
+        return finite_slope(dY, self.saved[0])
 
 
 @check_arguments
@@ -216,3 +242,24 @@ def _clamp(operator: str, x: Tensor, low: Any, high: Any) -> Tensor:
 
 def _range(dtype: Any) -> tuple[int, int]:
     return (0, 1) if dtype == BOOL else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+
+
+@check_arguments
+def nan_to_num(
+    x: AnyTensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """x with numbers in place of NaN and of infinities, whose gradient is 0   x (...) -> (...)
+
+    Args:
+        nan: by default 0.
+        posinf, neginf: by default the largest and the least number of the dtype.
+    """
+    if not is_floating(x.dtype):
+        return x.clone()
+    most = LARGEST[x.dtype]
+    numbers = {"nan": (nan, 0.0), "posinf": (posinf, most), "neginf": (neginf, -most)}
+    for name, (number, _) in numbers.items():
+        if number is not None and (isinstance(number, bool) or not isinstance(number, NUMBERS)):
+            raise TypeError(f"nan_to_num: {name}={number!r} is not a number")
+    p, q, r = (usual if number is None else float(number) for number, usual in numbers.values())
+    return NanToNum.apply(x, p=p, q=q, r=r)

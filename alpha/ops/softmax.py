@@ -1,8 +1,9 @@
-"""Softmax along an axis, its logarithm, and softmin; one kernel forward and one backward."""
+"""Softmax along an axis, its logarithm, and softmin, by one kernel forward and one backward; and logsumexp."""
 
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,22 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.module import Module
+from alpha.ops import reduce
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.axes import axis_of
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, require_floating
+from alpha.ops.extremes import amax
 from alpha.ops.fold import around
+from alpha.ops.layout import view as reshaped
 from alpha.ops.options import integer
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.promotion import as_floating
+from alpha.ops.reduce import axes_of
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
-from alpha.tensor_operators import DTypeLike
+from alpha.tensor_operators import Axes, DTypeLike
 
-__all__ = ["LogSoftmax", "Softmax", "Softmax2d", "Softmin", "log_softmax", "softmax", "softmin"]
+__all__ = ["LogSoftmax", "Softmax", "Softmax2d", "Softmin", "log_softmax", "logsumexp", "softmax", "softmin"]
 
 
 @primitive
@@ -108,6 +114,22 @@ class SoftmaxStep(Function):
         return dX.reshape(tuple(Y.shape))
 
 
+class LogSumExp(Function):
+    """Y = log(sum of exp(X)) over axes, which stay as length 1   X (...) -> Y (...)"""
+
+    def forward(self, X: Array, *, axes: tuple[int, ...]) -> Array:
+        x = Tensor(X)
+        largest = amax(x, axes, keepdim=True) if axes else x
+        largest = largest.masked_fill(largest.abs() == math.inf, 0)  # inf - inf is NaN
+        Y = (reduce.sum((x - largest).exp(), axes, keepdim=True).log() + largest).array
+        self.save(X, Y)
+        return Y
+
+    def backward(self, dY: Array) -> Any:
+        x, y = map(Tensor, self.saved)
+        return ((x - y).exp() * Tensor(dY)).array
+
+
 def _softmax(operator: str, x: Tensor, dim: int | None, dtype: DTypeLike, logarithm: bool) -> Tensor:
     if dtype is not None:
         x = x.astype(dtype)
@@ -147,6 +169,17 @@ def softmin(x: AnyTensor, dim: int | None = None, *, dtype: DTypeLike = None) ->
     """
     require_floating("softmin", x.dtype)  # PyTorch negates integers before it casts them, and -1 of uint8 is 255
     return _softmax("softmin", -x, dim, dtype, False)
+
+
+@check_arguments
+def logsumexp(x: AnyTensor, dim: Axes, keepdim: bool = False) -> Tensor:
+    """log(sum of exp(X)) over axes, without overflow   x (...) -> the other axes, or 1 in place of each with keepdim"""
+    x = as_floating(x)
+    axes = axes_of("logsumexp", x, dim)
+    if not x.size:
+        return reduce.sum(x, axes, keepdim).log()  # of no numbers: -inf
+    y = LogSumExp.apply(x, axes=axes)
+    return y if keepdim else reshaped(y, tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
 
 class _AlongAxis(Module):

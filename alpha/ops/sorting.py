@@ -1,28 +1,22 @@
-"""Elements in their order along an axis, the largest of them, and running sums."""
+"""Elements in their order along an axis, and the largest of them."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from alpha.autograd import Function
 from alpha.errors import ShapeError
-from alpha.numerics import is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.axes import axis_of
-from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32
 from alpha.ops.extremes import Along
 from alpha.ops.fold import around
 from alpha.ops.options import integer
 from alpha.ops.places import places, take_rows
 from alpha.ops.sort_order import sort_order
 from alpha.ops.views import View, read_view
-from alpha.primitive import Array, primitive
+from alpha.primitive import Array
 from alpha.tensor import Tensor
-from alpha.tensor_operators import DTypeLike
 
-__all__ = ["argsort", "cumsum", "sort", "topk"]
+__all__ = ["argsort", "sort", "topk"]
 
 
 class Sorted(NamedTuple):
@@ -30,46 +24,6 @@ class Sorted(NamedTuple):
 
     values: Tensor
     indices: Tensor
-
-
-@primitive
-def running_sum(X: Array, reverse: bool) -> Array:
-    """Y[a, r, b] = sum of X[a, s, b] over s <= r, or s >= r   X (A, R, B) of floats or int64 -> Y (A, R, B)"""
-
-
-@running_sum.impl("cpu")
-@np.errstate(all="ignore")
-def _(X: Array, reverse: bool) -> Array:
-    wide = as_float32(X)[:, :: -1 if reverse else 1]
-    return as_dtype(
-        np.ascontiguousarray(np.cumsum(wide, axis=1, dtype=wide.dtype)[:, :: -1 if reverse else 1]), X.dtype
-    )
-
-
-@running_sum.impl("cuda")
-def _(X: Array, reverse: bool) -> Array:
-    Y = X.device.empty(X.shape, X.dtype)
-    A, R, B = X.shape
-    macros = {"TYPE": CUDA_TYPES[X.dtype]}
-    if X.size and B == 1:
-        X.device.launch("reduce/scan.cu", "scan_rows", A, BLOCK, (Y, X, np.int64(R), int(reverse)), macros)
-    elif X.size:
-        sizes = map(np.int64, (A * B, R, B))
-        X.device.launch(
-            "reduce/scan.cu", "scan_columns", -(-A * B // BLOCK), BLOCK, (Y, X, *sizes, int(reverse)), macros
-        )
-    return Y
-
-
-class RunningSum(Function):
-    """Y = the sums of all elements so far along an axis   X (...) -> Y (...)"""
-
-    def forward(self, X: Array, *, sizes: tuple[int, int, int]) -> Array:
-        self.sizes = sizes
-        return running_sum(X.reshape(sizes), False).reshape(X.shape)
-
-    def backward(self, dY: Array) -> Any:
-        return running_sum(dY.reshape(self.sizes), True).reshape(dY.shape)
 
 
 def _order(X: Array, sizes: tuple[int, int, int], descending: bool) -> Array:
@@ -125,17 +79,3 @@ def topk(x: AnyTensor, k: int, dim: int | None = None, largest: bool = True, sor
     if not 0 <= count <= length:
         raise ShapeError(f"topk: k={count} of the {length} elements along axis {axis} of shape {x.shape}")
     return _sorted(x, axis, count, bool(largest))
-
-
-@check_arguments
-def cumsum(x: AnyTensor, dim: int, *, dtype: DTypeLike = None) -> Tensor:
-    """The sum of all elements so far along an axis   x (...) -> (...)
-
-    Args:
-        dtype: cast x to it first. Default: that of x, and int64 for integers and bools.
-    """
-    axis = axis_of("cumsum", x, dim)
-    wide = x if dtype is None else x.astype(dtype)
-    wide = wide if is_floating(wide.dtype) else wide.astype(np.int64)
-    y = RunningSum.apply(wide, sizes=around(x.shape or (1,), axis))
-    return y if dtype is None else y.astype(dtype)

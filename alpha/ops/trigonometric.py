@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import numpy as np
 
+from alpha.autograd import Function
 from alpha.ops.activation import activation
 from alpha.ops.arguments import AnyTensor, check_arguments
+from alpha.ops.arithmetic import operand_of, sum_to
+from alpha.ops.broadcast import broadcast_operands
+from alpha.ops.elementwise import affine, elementwise
 from alpha.ops.options import real
-from alpha.ops.promotion import as_floating
+from alpha.ops.promotion import as_floating, promoted
 from alpha.ops.rounding import abs
+from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -19,6 +25,7 @@ __all__ = [
     "asin",
     "asinh",
     "atan",
+    "atan2",
     "atanh",
     "cos",
     "cosh",
@@ -26,6 +33,7 @@ __all__ = [
     "csc",
     "deg2rad",
     "half_sin",
+    "hypot",
     "rad2deg",
     "sec",
     "sin",
@@ -99,6 +107,59 @@ _ATANH = activation(
     ("a / (1 - b * b)", lambda dx, a, b: np.divide(a, 1 - b * b, out=dx)),
     holds="X",
 )
+
+angle = elementwise("angle", "atan2(a, b)", lambda y, a, b: np.arctan2(a, b, out=y), 2)
+hypotenuse = elementwise("hypotenuse", "hypot(a, b)", lambda y, a, b: np.hypot(a, b, out=y), 2)
+
+
+def _angle_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
+    np.copyto(dx, np.where((b == 0) & (c == 0), 0, a * (c / (b * b + c * c))))
+
+
+# a is dY, b the operand, and c the other one, or the hypotenuse
+angle_slope = elementwise("angle_slope", "b == 0 && c == 0 ? 0 : a * (c / (b * b + c * c))", _angle_slope_cpu, 3)
+leg_slope = elementwise("leg_slope", "a * (b / c)", lambda dx, a, b, c: np.multiply(a, b / c, out=dx), 3)
+
+
+class _OfTwo(Function):
+    """A function of two operands with broadcasting."""
+
+    operator: ClassVar[str]
+    primitive: ClassVar[Primitive]
+
+    def forward(self, A: Array, B: Array) -> Array:
+        self.operands = operand_of(A), operand_of(B)
+        Y: Array = self.primitive(*broadcast_operands(self.operator, A, B))
+        self.save(A, B, Y)
+        return Y
+
+    def backward(self, dY: Array) -> Any:
+        slopes = zip(self.slopes(dY, *self.saved), self.operands, self.needs, strict=True)
+        return tuple(sum_to(slope(), operand) if needed else None for slope, operand, needed in slopes)
+
+    def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:
+        """What computes the gradient of A, and what computes that of B, both of the shape of dY."""
+        raise NotImplementedError
+
+
+class Atan2(_OfTwo):
+    """Y = the angle of the point (B, A)   A (...), B (...) -> the broadcast shape"""
+
+    operator, primitive = "atan2", angle
+
+    def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:
+        yield lambda: angle_slope(*broadcast_operands("atan2", dY, A, B))
+        yield lambda: affine(angle_slope(*broadcast_operands("atan2", dY, B, A)), p=-1.0)
+
+
+class Hypot(_OfTwo):
+    """Y = sqrt(A A + B B)   A (...), B (...) -> the broadcast shape"""
+
+    operator, primitive = "hypot", hypotenuse
+
+    def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:
+        yield lambda: leg_slope(*broadcast_operands("hypot", dY, A, Y))
+        yield lambda: leg_slope(*broadcast_operands("hypot", dY, B, Y))
 
 
 @check_arguments
@@ -202,3 +263,18 @@ def deg2rad(x: AnyTensor) -> Tensor:
 def rad2deg(x: AnyTensor) -> Tensor:
     """An angle in radians as one in degrees, elementwise   x (...) -> (...)"""
     return as_floating(x) * (180 / math.pi)
+
+
+@check_arguments
+def atan2(x: AnyTensor, other: AnyTensor) -> Tensor:
+    """The angle of the point (other, x), in [-pi, pi], with broadcasting; the gradient at (0, 0) is 0
+
+    x (...), other (...) -> the broadcast shape
+    """
+    return Atan2.apply(*promoted("atan2", as_floating(x), as_floating(other)))
+
+
+@check_arguments
+def hypot(x: Tensor, other: Tensor) -> Tensor:
+    """sqrt(x x + other other) without overflow, with broadcasting   x (...), other (...) -> the broadcast shape"""
+    return Hypot.apply(*promoted("hypot", x, other))

@@ -98,6 +98,8 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "sum_axis1": [(normal(1, 70_000, 12), 70_000)],
     "extreme_axis1": [(normal(1, 70_000, 12), True, 70_000)],
     "running_sum": [(normal(3, 500, 1), False), (normal(3, 40, 200), True)],
+    "running_product": [(normal(3, 500, 1),), (normal(3, 40, 200),)],
+    "running_product_gradient": [(normal(3, 40, 200), normal(3, 40, 200), normal(3, 40, 200))],
     "keep_band": [(normal(40, 50), -3, 5, 0)],
     "places": [(np.arange(600) - 300, 700, 1, None, NO_PLACE)],
     "take_rows": [(normal(2, 90, 66), np.arange(80))],

@@ -129,10 +129,10 @@ def right_or_refused(ours: Callable[..., Any], *values: np.ndarray, device: str,
 )
 def test_integers_in_functions(device: str, name: str, dtype: str) -> None:
     def cast(*dtypes: str) -> dict[str, Any]:
-        """The arrays in one dtype and then in the next; masks stay bools."""
+        """The arrays in one dtype and then in the next; masks and indices stay as they are."""
 
         def one(array: np.ndarray) -> np.ndarray:
-            for to in dtypes if array.dtype != bool else ():
+            for to in dtypes if array.dtype.kind == "f" else ():
                 array = array.astype(to)
             return array
 
@@ -163,6 +163,13 @@ IN_NUMPY = (
 )
 COPIES = ("clone", "contiguous", "cpu", "cuda", "float", "double", "bfloat16", "int", "long")
 INVERSES = ("sin", "cos", "tan", "sinh", "cosh", "tanh")
+
+
+def first(x: Tensor) -> Tensor:
+    """An index of x that names the first elements."""
+    return alpha.zeros_like(x, dtype="int64")
+
+
 UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a tensor, and in numpy
     "-x": (lambda x: -x, lambda x: -x),
     "x + 1": (lambda x: x + 1, lambda x: x + 1),
@@ -223,6 +230,17 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a 
     "argsort": (lambda x: x.argsort(1), lambda x: np.argsort(x, 1, kind="stable")),
     "topk": (lambda x: x.topk(2).values, lambda x: -np.sort(-x)[:, :2]),
     "cumsum": (lambda x: x.cumsum(1), lambda x: x.cumsum(1)),
+    "cumprod": (lambda x: x.cumprod(1), lambda x: x.cumprod(1)),
+    "logsumexp": (lambda x: x.logsumexp(1), lambda x: np.log(np.exp(x).sum(1))),
+    "gather": (lambda x: x.gather(1, first(x)), lambda x: x[:, :1].repeat(4, 1)),
+    "take_along_dim": (lambda x: x.take_along_dim(first(x), 1), lambda x: x[:, :1].repeat(4, 1)),
+    "index_select": (lambda x: x.index_select(1, first(x)[0]), lambda x: x[:, :1].repeat(4, 1)),
+    "scatter": (lambda x: x.scatter(1, first(x)[:, :1], 1), lambda x: np.hstack([x[:, :1] * 0 + 1, x[:, 1:]])),
+    "scatter_add": (lambda x: x.scatter_add(1, first(x), alpha.zeros_like(x)), lambda x: x),
+    "nonzero": (lambda x: x.nonzero(), np.argwhere),
+    "nan_to_num": (lambda x: x.nan_to_num(), lambda x: x),
+    "atan2": (lambda x: x.atan2(x), lambda x: np.arctan2(x, x)),
+    "hypot": (lambda x: x.hypot(x), lambda x: np.hypot(x, x)),
     "tril": (lambda x: x.tril(), np.tril),
     "triu": (lambda x: x.triu(-1), lambda x: np.triu(x, -1)),
     **{name: (lambda x, n=name: getattr(x, n)(), lambda x: x) for name in COPIES},

@@ -280,3 +280,39 @@ def test_padding(device: str, mode: str, numbers_: tuple[int, ...]) -> None:
     torch = pytest.importorskip("torch")
     x = numbers(2, 3, 6) if len(numbers_) == 2 else numbers(2, 3, 5, 6)
     check(lambda x: F.pad(x, numbers_, mode), lambda x: torch.nn.functional.pad(x, numbers_, mode), device, x)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("dim", [0, 1])
+def test_gathering_and_scattering_a_part(device: str, dim: int) -> None:
+    """An index that is shorter than x and src on every axis, and names places several times."""
+    torch = pytest.importorskip("torch")
+    at = np.array([[2, 0, 2, 1], [0, 0, 1, 3], [1, 2, 0, 2]])[: 4 - dim, :3]
+    once = np.argsort(numbers(*at.shape), axis=dim)
+    index, twin = alpha.tensor(at, device=device), torch.tensor(at)
+    places, twins = alpha.tensor(once, device=device), torch.tensor(once)
+    x, src = numbers(4, 5), numbers(4, 4)
+    check(lambda x: x.gather(dim, index), lambda x: x.gather(dim, twin), device, x)
+    check(lambda x: x.index_select(dim, index[0]), lambda x: x.index_select(dim, twin[0]), device, x)
+
+    def part(v: Any) -> Any:
+        return v[: at.shape[0], : at.shape[1]]  # PyTorch has no gradient of a longer src
+
+    check(lambda x, v: x.scatter(dim, places, v), lambda x, v: x.scatter(dim, twins, part(v)), device, x, src)
+    whole = np.round(4 * x), np.round(4 * src)  # sums without rounding
+    check(lambda x, v: x.scatter_add(dim, index, v), lambda x, v: x.scatter_add(dim, twin, part(v)), device, *whole)
+
+
+def test_gathering_is_refused_with_the_shapes(device: str) -> None:
+    x, index = alpha.tensor(numbers(3, 4), device=device), alpha.tensor(np.zeros((2, 5), np.int64), device=device)
+    with pytest.raises(ShapeError, match=r"gather: index is longer than x on another axis than 0  \(x \(3, 4\), index"):
+        F.gather(x, 0, index)
+    with pytest.raises(ShapeError, match=r"scatter_add: src is shorter than index"):
+        F.scatter_add(x, 1, index, x[:1])
+    with pytest.raises(TypeError, match=r"scatter: x has dtype float32 and src float64"):
+        F.scatter(x, 1, index, x.double())
+    with pytest.raises(TypeError, match=r"index_select: index has dtype float32; int64 or int32 is needed"):
+        F.index_select(x, 0, x[0])
+    if device == "cpu":
+        with pytest.raises(IndexError, match=r"index 7 is out of range for an axis of length 3"):
+            F.gather(x, 0, alpha.tensor([[7]]))

@@ -98,6 +98,8 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     ],
     "count_up": [(np.asarray(41),)],
     "running_sum": [(normal(3, 300, 1), False), (normal(3, 9, 1), True), (normal(2, 5, 4), True)],
+    "running_product": [(normal(3, 300, 1),), (normal(2, 5, 4),)],
+    "running_product_gradient": [(normal(3, 9, 1), steps(3, 9, 1), normal(3, 9, 1))],
     "clip_gradients": [
         ([normal(5, 3), normal(16389), normal()], np.asarray(40.0, f32), 10.0, np.inf),
         ([normal(5, 3)], np.asarray(2.0, f32), 10.0, 0.5),

@@ -32,6 +32,8 @@ TRANSPOSED = (
     (3, F.conv_transpose3d, VOLUME, (3, 2, 2)),
 )
 SHARES = 1 / (1 + np.exp(-MATRIX))  # within 0 and 1
+PLACES = np.array([[3, 1, 0, 3, 2], [0, 0, 4, 3, 3]])
+UNUSUAL = np.array([[0.5, np.nan, np.inf], [-np.inf, -0.0, 1.0]], np.float32)
 TIES = np.round(MATRIX * 2) / 2
 FUNCTIONS = [
     *(
@@ -252,6 +254,49 @@ FUNCTIONS = [
         sorted=silent(False),
     ),
     function(F.cumsum, {"x": MATRIX, "dim": 0}, x=MORE, dim=changes(1), dtype=changes("float64")),
+    function(F.cumprod, {"x": MATRIX, "dim": 0}, x=MORE, dim=changes(1), dtype=changes("float64")),
+    function(F.logsumexp, {"x": MATRIX, "dim": 0}, x=MORE, dim=changes(1), keepdim=changes(True)),
+    *(
+        function(
+            f,
+            {"x": MATRIX, "dim": 0, "index": PLACES, **more},
+            x=MORE,
+            dim=changes(1),
+            index=changes(PLACES[:, ::-1].copy()),
+            **rows,
+        )
+        for f, more, rows in ((F.gather, {}, {}), (F.scatter_add, {"src": MATRIX}, {"src": MORE}))
+    ),
+    FunctionRow(
+        F.scatter,
+        {"x": MATRIX, "dim": 0, "index": PLACES, "src": 1.0},
+        {
+            "x": MORE,
+            "dim": changes(1),
+            "index": changes(PLACES[:, ::-1].copy()),
+            "src": changes(3.0),
+            "reduce": changes("add"),
+        },
+        any_number=True,
+    ),
+    function(
+        F.take_along_dim,
+        {"x": MATRIX, "indices": PLACES[:1].copy()},
+        x=MORE,
+        indices=changes(PLACES[1:2].copy()),
+        dim=changes(0),
+    ),
+    function(
+        F.index_select, {"x": MATRIX, "dim": 0, "index": PLACES[0]}, x=MORE, dim=changes(1), index=changes(PLACES[1])
+    ),
+    function(F.nonzero, {"x": TIES}, x=changes(TIES * 0 + 1), as_tuple=changes(True)),
+    FunctionRow(
+        F.nan_to_num,
+        {"x": UNUSUAL},
+        {"x": changes(-UNUSUAL), "nan": changes(0.5), "posinf": changes(2.0), "neginf": changes(-3.0)},
+        any_number=True,
+    ),
+    *(function(f, {"x": MATRIX, "other": MATRIX + 1}, x=MORE, other=changes(-MATRIX)) for f in (F.atan2, F.hypot)),
     *(function(f, {"x": MATRIX}, x=MORE, diagonal=changes(1)) for f in (F.tril, F.triu)),
     FunctionRow(
         F.norm,
