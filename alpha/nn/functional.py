@@ -17,6 +17,7 @@ from alpha.ops.axes import *
 from alpha.ops.batchnorm import *
 from alpha.ops.convolution import *
 from alpha.ops.dropout import *
+from alpha.ops.embedding import *
 from alpha.ops.extremes import *
 from alpha.ops.gathering import *
 from alpha.ops.joining import *

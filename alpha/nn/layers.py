@@ -5,14 +5,16 @@ Convolutions are in `convolution.py`, pools in `pooling.py`, normalisations in `
 
 from __future__ import annotations
 
+from alpha import rng
 from alpha.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.ops.dropout import check_probability
-from alpha.ops.options import integer, only_offered
+from alpha.ops.embedding import padding_row
+from alpha.ops.options import integer, only_offered, real
 from alpha.tensor import Tensor
 
-__all__ = ["Dropout", "Flatten", "Identity", "Linear"]
+__all__ = ["Bilinear", "Dropout", "Embedding", "Flatten", "Identity", "Linear"]
 
 
 class Linear(Module):
@@ -36,6 +38,74 @@ class Linear(Module):
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
+
+
+class Bilinear(Module):
+    """y_o = x1^T W_o x2 + b_o   (..., in1_features), (..., in2_features) -> (..., out_features)
+
+    Attributes:
+        weight: (out_features, in1_features, in2_features), uniform within 1 / sqrt(in1_features).
+        bias: (out_features,) or None.
+    """
+
+    def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True) -> None:
+        self.in1_features = integer("Bilinear", "in1_features", in1_features, least=1)
+        self.in2_features = integer("Bilinear", "in2_features", in2_features, least=1)
+        self.out_features = integer("Bilinear", "out_features", out_features, least=1)
+        shape = (self.out_features, self.in1_features, self.in2_features)
+        self.weight = Parameter(init.bias_uniform(shape, self.in1_features))
+        self.bias: Parameter | None = None
+        if bias:
+            self.bias = Parameter(init.bias_uniform((self.out_features,), self.in1_features))
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"{self.in1_features}, {self.in2_features}, {self.out_features}, bias={self.bias is not None}"
+
+
+class Embedding(Module):
+    """Rows of a table, one for each word or class   (...) of int64 or int32 -> (..., embedding_dim)
+
+    Args:
+        padding_idx: a row that is 0 at first and whose gradient is 0.
+        max_norm, norm_type: as of `embedding`.
+        scale_grad_by_freq, sparse: only False is offered.
+
+    Attributes:
+        weight: (num_embeddings, embedding_dim), N(0, 1).
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> None:
+        only_offered("Embedding", scale_grad_by_freq=(scale_grad_by_freq, False), sparse=(sparse, False))
+        self.num_embeddings = integer("Embedding", "num_embeddings", num_embeddings, least=1)
+        self.embedding_dim = integer("Embedding", "embedding_dim", embedding_dim, least=1)
+        self.padding_idx = padding_idx
+        self.max_norm = None if max_norm is None else real("Embedding", "max_norm", max_norm)
+        self.norm_type = real("Embedding", "norm_type", norm_type)
+        values = rng.normal((self.num_embeddings, self.embedding_dim), 0.0, 1.0)
+        if padding_idx is not None:
+            self.padding_idx = padding_row("Embedding", padding_idx, self.num_embeddings)
+            values[self.padding_idx] = 0
+        self.weight = Parameter(values)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.embedding(x, self.weight, self.padding_idx, self.max_norm, self.norm_type)
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        norm = "" if self.max_norm is None else f", max_norm={self.max_norm}, norm_type={self.norm_type}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}{norm}"
 
 
 class Dropout(Module):

@@ -22,7 +22,7 @@ from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor
 
-__all__ = ["linear", "matmul"]
+__all__ = ["bilinear", "linear", "matmul"]
 
 
 @primitive
@@ -184,3 +184,28 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return Linear.apply(x, weight, bias)
     rows = math.prod(x.shape[:-1])
     return Linear.apply(x.reshape(rows, I), weight, bias).reshape(*x.shape[:-1], O)
+
+
+@check_arguments
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y_o = x1^T W_o x2 + b_o   input1 (..., I), input2 (..., J), weight (O, I, J), bias (O,) -> (..., O)
+
+    Raises:
+        ShapeError: the last axes are not I and J, the other axes differ, or bias is not (O,).
+    """
+    for tensor in (input1, input2, weight) if bias is None else (input1, input2, weight, bias):
+        require_floating("bilinear", tensor.dtype)
+    rows = input1.shape[:-1]
+    fits = weight.ndim == 3 and input1.ndim and input1.shape[-1] == weight.shape[1]
+    if not fits or input2.shape != (*rows, weight.shape[2]):
+        raise ShapeError(
+            "bilinear: input1 (..., I), input2 (..., J) and weight (O, I, J) are needed  "
+            f"(input1 {input1.shape}, input2 {input2.shape}, weight {weight.shape})"
+        )
+    O, I, J = weight.shape
+    if bias is not None and bias.shape != (O,):
+        raise ShapeError(f"bilinear: bias has shape {bias.shape}, weight {weight.shape} needs ({O},)")
+    R = math.prod(rows)
+    products = linear(input1.reshape(R, I), weight.permute(0, 2, 1).reshape(O * J, I)).reshape(R, O, J)
+    y = (products * input2.reshape(R, 1, J)).sum(2)
+    return (y if bias is None else y + bias).reshape(*rows, O)

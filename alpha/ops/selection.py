@@ -246,12 +246,12 @@ def _range(dtype: Any) -> tuple[int, int]:
 
 @check_arguments
 def nan_to_num(
-    x: AnyTensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+    x: AnyTensor, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """x with numbers in place of NaN and of infinities, whose gradient is 0   x (...) -> (...)
 
     Args:
-        nan: by default 0.
+        nan: None is 0.
         posinf, neginf: by default the largest and the least number of the dtype.
     """
     if not is_floating(x.dtype):

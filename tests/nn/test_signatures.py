@@ -16,7 +16,9 @@ from alpha import nn
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-NEVER = {"device", "dtype", "out", "_stacklevel"}  # arguments of PyTorch's that Alpha has no place for
+STATED = re.compile(r"[^(]*[(](.*)[)](?: ->|\n)")  # the arguments, in the first line of a docstring
+# arguments of PyTorch's that Alpha has no place for
+NEVER = {"device", "dtype", "out", "_stacklevel", "_weight", "_freeze"}
 OPERANDS = {"x": "input", "a": "input", "b": "other"}
 WITHOUT = {"nn.Module", "nn.Sequential", "nn.StateDict", "nn.Parameter", "nn.Buffer"}
 WITHOUT |= {f"nn.{row.name}" for row in LAYERS if row.own} | {f"F.{row.name}" for row in FUNCTIONS if row.own}
@@ -68,7 +70,7 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return list(inspect.signature(function).parameters.values())
     except ValueError:  # it is compiled, and its docstring begins with its signature
         names: dict[str, Any] = {}
-        exec(f"def stated({re.match(r'[^(]*[(](.*)[)] ->', function.__doc__.strip())[1]}): ...", names)
+        exec(f"def stated({STATED.match(function.__doc__.strip())[1]}): ...", names)
         return list(inspect.signature(names["stated"]).parameters.values())
 
 

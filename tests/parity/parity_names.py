@@ -68,7 +68,10 @@ SIGNS_IN_PLACE: dict[str, tuple[str, Callable[..., Any]]] = {
 ALIASES: dict[str, tuple[str, ...]] = {"div": ("true_divide",), "swapaxes": ("transpose",)}
 
 # functions whose samples have another order of arguments
-ORDERED: dict[str, Callable[..., Any]] = {"where": lambda x, condition, other: F.where(condition, x, other)}
+ORDERED: dict[str, Callable[..., Any]] = {
+    "where": lambda x, condition, other: F.where(condition, x, other),
+    "embedding": lambda weight, x, **options: F.embedding(x, weight, **options),
+}
 
 # public names that PyTorch's lists do not have, and why
 OWN_FUNCTIONS: dict[str, str] = {

@@ -9,7 +9,7 @@ import numpy as np
 from argument_table import Row, changes, refused, silent
 
 import alpha.nn.functional as F
-from rows.arrays import IMAGE, LABELS, MATRIX, SEQUENCE, VOLUME, normal
+from rows.arrays import IMAGE, LABELS, MATRIX, SEQUENCE, VOLUME, drawn, normal
 from rows.kinds import FunctionRow, NotedStatistics
 
 
@@ -288,6 +288,25 @@ FUNCTIONS = [
     ),
     function(
         F.index_select, {"x": MATRIX, "dim": 0, "index": PLACES[0]}, x=MORE, dim=changes(1), index=changes(PLACES[1])
+    ),
+    function(
+        F.embedding,
+        {"x": PLACES, "weight": drawn(6, 3)},
+        x=changes(PLACES[:1].copy()),
+        weight=changes(drawn(6, 3)),
+        padding_idx=changes(3),
+        max_norm=changes(np.float32(0.5)),  # None is no wrong number
+        norm_type=changes(1.0, max_norm=0.5),
+        scale_grad_by_freq=refused(True),
+        sparse=refused(True),
+    ),
+    function(
+        F.bilinear,
+        {"input1": drawn(6, 4), "input2": MATRIX, "weight": drawn(3, 4, 5)},
+        input1=changes(drawn(6, 4)),
+        input2=MORE,
+        weight=changes(drawn(3, 4, 5)),
+        bias=changes(drawn(3)),
     ),
     function(F.nonzero, {"x": TIES}, x=changes(TIES * 0 + 1), as_tuple=changes(True)),
     FunctionRow(

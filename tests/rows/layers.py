@@ -10,7 +10,7 @@ import numpy as np
 from argument_table import Row, changes, refused
 
 from alpha import nn
-from rows.arrays import IMAGE, SEQUENCE, VOLUME
+from rows.arrays import IMAGE, LABELS, SEQUENCE, VOLUME
 from rows.kinds import LayerRow, Shapes
 
 
@@ -115,6 +115,29 @@ LAYERS = [
         in_features=changes(2, "error"),
         out_features=changes(5),
         bias=changes(False),
+    ),
+    layer(
+        nn.Bilinear,
+        [IMAGE, IMAGE[..., :2].copy()],
+        {"in1_features": 3, "in2_features": 2, "out_features": 4},
+        [({"in1_features": 3, "in2_features": 2, "out_features": 5}, (2, 7, 5, 5))],
+        in1_features=changes(2, "error"),
+        in2_features=changes(3, "error"),
+        out_features=changes(5),
+        bias=changes(False),
+    ),
+    layer(
+        nn.Embedding,
+        [LABELS],
+        {"num_embeddings": 5, "embedding_dim": 3},
+        [({"num_embeddings": 5, "embedding_dim": 4}, (6, 4))],
+        num_embeddings=changes(6),
+        embedding_dim=changes(4),
+        padding_idx=changes(0),
+        max_norm=changes(np.float32(0.5)),  # None is no wrong number
+        norm_type=changes(1.0, max_norm=0.5),
+        scale_grad_by_freq=refused(True),
+        sparse=refused(True),
     ),
     *(
         layer(
