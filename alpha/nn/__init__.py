@@ -9,11 +9,13 @@ from alpha.module import *
 from alpha.nn import functional as functional
 from alpha.nn import init as init
 from alpha.nn import utils as utils
+from alpha.nn.attention import *
 from alpha.nn.containers import *
 from alpha.nn.convolution import *
 from alpha.nn.layers import *
 from alpha.nn.normalization import *
 from alpha.nn.pooling import *
+from alpha.nn.transformer import *
 from alpha.ops.activation import *
 from alpha.ops.activation_more import *
 from alpha.ops.activation_piecewise import *

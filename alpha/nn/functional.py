@@ -13,6 +13,7 @@ from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *
 from alpha.ops.adaptive_pool2d import *
 from alpha.ops.arithmetic import *
+from alpha.ops.attention import *
 from alpha.ops.axes import *
 from alpha.ops.batchnorm import *
 from alpha.ops.convolution import *

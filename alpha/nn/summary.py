@@ -191,7 +191,7 @@ def _work(node: Function) -> Cost:
         return Cost(2 * X.size * W.shape[0])
     if isinstance(node, Matmul):
         A, B = node.saved
-        return Cost(2 * A.size * B.shape[-1])
+        return Cost(2 * A.size * B.shape[-2 if node.transpose_b else -1])
     return Cost()
 
 

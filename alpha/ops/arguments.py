@@ -19,7 +19,12 @@ R = TypeVar("R")
 AnyTensor = Tensor  # an argument that may have any dtype, or whose dtype the function checks itself
 
 # (None is taken, the dtype must be a floating one) by annotation
-_CHECKS = {"Tensor": (False, True), "Tensor | None": (True, True), "AnyTensor": (False, False)}
+_CHECKS = {
+    "Tensor": (False, True),
+    "Tensor | None": (True, True),
+    "AnyTensor": (False, False),
+    "AnyTensor | None": (True, False),
+}
 _FLOATING = frozenset({FLOAT32, np.dtype(np.float64), BFLOAT16})
 
 

@@ -93,10 +93,10 @@ class Dropout(Function):
         return dropout_apply(dY, self.stream, self.p)
 
 
-def check_probability(operator: str, p: float) -> None:
-    """`ValueError` for a p that is not a probability."""
-    if not 0 <= real(operator, "p", p) <= 1:
-        raise ValueError(f"{operator}: p={p} is not in [0, 1]")
+def check_probability(operator: str, p: float, name: str = "p") -> None:
+    """`ValueError` for a p that is not a probability; `name` is that of the argument."""
+    if not 0 <= real(operator, name, p) <= 1:
+        raise ValueError(f"{operator}: {name}={p} is not in [0, 1]")
 
 
 @check_arguments

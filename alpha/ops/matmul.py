@@ -87,22 +87,23 @@ def _(
 
 
 class Matmul(Function):
-    """Y = A B   A (D, M, K), B (D, K, N) -> Y (D, M, N)"""
+    """Y = A B, or A B^T   A (D, M, K), B (D, K, N) or (D, N, K) -> Y (D, M, N)"""
 
-    def forward(self, A: Array, B: Array) -> Array:
-        self.precision = get_precision()
+    def forward(self, A: Array, B: Array, *, transpose_b: bool = False) -> Array:
+        self.precision, self.transpose_b = get_precision(), transpose_b
         self.dtypes = A.dtype, B.dtype
         A, B = cast_operands("matmul", self.precision, A, B)
         self.save(A, B)
-        return matmul_batch(A, B, False, False, self.precision)
+        return matmul_batch(A, B, False, transpose_b, self.precision)
 
     def backward(self, dY: Array) -> Any:
         A, B = self.saved
         dA = dB = None
         if self.needs[0]:
-            dA = matmul_batch(dY, B, False, True, self.precision, self.dtypes[0])
+            dA = matmul_batch(dY, B, False, not self.transpose_b, self.precision, self.dtypes[0])
         if self.needs[1]:
-            dB = matmul_batch(A, dY, True, False, self.precision, self.dtypes[1])
+            left, right = (dY, A) if self.transpose_b else (A, dY)
+            dB = matmul_batch(left, right, True, False, self.precision, self.dtypes[1])
         return dA, dB
 
 
@@ -146,17 +147,29 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         require_floating("matmul", tensor.dtype)
     left = a.reshape(1, *a.shape) if a.ndim == 1 else a
     right = b.reshape(*b.shape, 1) if b.ndim == 1 else b
+    y = products(left, right)
+    *batch, M, N = y.shape
+    return y.reshape(*batch, *([M] if a.ndim > 1 else []), *([N] if b.ndim > 1 else []))
+
+
+def products(a: Tensor, b: Tensor, transpose_b: bool = False) -> Tensor:
+    """A B, or A B^T, of matrices whose inner lengths are equal   a (.., M, K), b (.., K, N) or (.., N, K) -> (.., M, N)
+
+    Raises:
+        ShapeError: the batch axes do not broadcast.
+    """
     try:
-        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
         raise ShapeError(f"matmul: the batch axes do not broadcast  (a {a.shape}, b {b.shape})") from None
-    (M, K), N = left.shape[-2:], right.shape[-1]
+    (M, K), N = a.shape[-2:], b.shape[-2 if transpose_b else -1]
     D = math.prod(batch)
-    if math.prod(right.shape[:-2]) == 1 and left.shape[:-2] == batch:  # every row of a meets the same b
-        y = Matmul.apply(left.reshape(1, D * M, K), right.reshape(1, K, N))
+    if math.prod(b.shape[:-2]) == 1 and a.shape[:-2] == batch:  # every row of a meets the same b
+        y = Matmul.apply(a.reshape(1, D * M, K), b.reshape(1, *b.shape[-2:]), transpose_b=transpose_b)
     else:
-        y = Matmul.apply(_repeated(left, batch).reshape(D, M, K), _repeated(right, batch).reshape(D, K, N))
-    return y.reshape(*batch, *([M] if a.ndim > 1 else []), *([N] if b.ndim > 1 else []))
+        left, right = _repeated(a, batch).reshape(D, M, K), _repeated(b, batch).reshape(D, *b.shape[-2:])
+        y = Matmul.apply(left, right, transpose_b=transpose_b)
+    return y.reshape(*batch, M, N)
 
 
 def _repeated(x: Tensor, batch: tuple[int, ...]) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rows.every import LAYERS
-from rows.kinds import LayerRow
+from rows.kinds import LayerRow, joined
 
 import alpha
 from alpha import ShapeError, nn
@@ -31,7 +31,7 @@ def test_output_shape_and_gradients_to_everything(
         alpha.tensor(a, requires_grad=a.dtype.kind == "f" and place not in row.constants)
         for place, a in enumerate(row.inputs)
     ]
-    y = layer(*inputs)
+    y = joined(layer(*inputs))
     assert y.shape == shape
     (y * y).sum().backward()
     assert all(x.grad is not None and x.grad.shape == x.shape for x in inputs if x.requires_grad)

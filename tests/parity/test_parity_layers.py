@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -66,7 +67,7 @@ def one(layer: str, cls: Any, given: Any, training: bool, device: str, dtype: st
     result = theirs(*arguments.theirs[0], **arguments.theirs[1])
     value = compare.call_alpha(ours, *arguments.ours[0], **arguments.ours[1])
     compare.check_result(arguments, value, result, layout.of_image(arguments.theirs[0][0].ndim))
-    length = compare.length_of(arguments.pairs, result)
+    length = layout.depth * compare.length_of(arguments.pairs, result)
     compare.check_gradients(list(state.values()), length, list(state))
 
 
@@ -86,7 +87,8 @@ def carry_over(theirs: Any, ours: Any, layout: Any, device: str) -> dict[str, An
         moved = compare.tensor(value, order, "cpu")
         if moved.shape != shape:
             raise compare.Wrong(f"{name} has shape {shape}, PyTorch's {tuple(moved.shape)}")
-        setattr(ours, name, type(own[name])(moved.numpy()))
+        *path, last = name.split(".")
+        setattr(functools.reduce(getattr, path, ours), last, type(own[name])(moved.numpy()))
     extra = sorted(set(own) - {name for name, _ in (*theirs.named_parameters(), *theirs.named_buffers())})
     if extra:
         raise compare.Wrong(f"{', '.join(extra)}: PyTorch's module has none")

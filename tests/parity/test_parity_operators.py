@@ -121,6 +121,8 @@ def one(entry: Any, sample: Any, way: names.Way, key: str, device: str) -> tuple
         return None
     if way.in_place and entry.inplace_variant is None:
         return None
+    if sample.kwargs.get("dropout_p"):
+        return None  # other random numbers than PyTorch's
     layout = compare.Layout(key)
     try:
         arguments = compare.Arguments((sample.input, *sample.args), sample.kwargs, layout, device)

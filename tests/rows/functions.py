@@ -300,6 +300,20 @@ FUNCTIONS = [
         scale_grad_by_freq=refused(True),
         sparse=refused(True),
     ),
+    FunctionRow(
+        F.scaled_dot_product_attention,
+        {"query": drawn(2, 4, 5, 3), "key": drawn(2, 4, 6, 3), "value": drawn(2, 4, 6, 2)},
+        {
+            "query": changes(drawn(2, 4, 5, 3)),
+            "key": changes(drawn(2, 4, 6, 3)),
+            "value": changes(drawn(2, 4, 6, 2)),
+            "attn_mask": changes(MATRIX.T > 0),
+            "dropout_p": changes(0.25),
+            "is_causal": changes(True),
+            "scale": changes(np.float32(0.3)),  # None is no wrong number
+            "enable_gqa": changes(True, "error", query=drawn(5, 3), key=drawn(6, 3)),
+        },
+    ),
     function(
         F.bilinear,
         {"input1": drawn(6, 4), "input2": MATRIX, "weight": drawn(3, 4, 5)},

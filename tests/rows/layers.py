@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from argument_table import Row, changes, refused
+from argument_table import Row, changes, refused, silent
 
 from alpha import nn
 from rows.arrays import IMAGE, LABELS, SEQUENCE, VOLUME
@@ -46,6 +46,21 @@ def convolution(
     return layer(kind, [inputs], usual, shapes, **{name: rows[name] for name in sorted(rows, key=order.index)})
 
 
+TRANSFORMER = {
+    "d_model": changes(4, "error"),
+    "nhead": changes(3),
+    "num_encoder_layers": changes(2),
+    "num_decoder_layers": changes(2),
+    "dim_feedforward": changes(4),
+    "dropout": changes(0.25),
+    "activation": changes("gelu"),
+    "custom_encoder": changes(nn.TransformerEncoder(nn.TransformerEncoderLayer(3, 1, 4), 1)),
+    "custom_decoder": changes(nn.TransformerDecoder(nn.TransformerDecoderLayer(3, 1, 4), 1)),
+    "layer_norm_eps": changes(0.5),
+    "batch_first": changes(True),
+    "norm_first": changes(True),
+    "bias": changes(False),
+}
 LAYERS = [
     convolution(
         nn.Conv1d,
@@ -125,6 +140,58 @@ LAYERS = [
         in2_features=changes(3, "error"),
         out_features=changes(5),
         bias=changes(False),
+    ),
+    layer(
+        nn.MultiheadAttention,
+        [SEQUENCE, SEQUENCE + 1, SEQUENCE],
+        {"embed_dim": 3, "num_heads": 1},
+        [
+            ({"embed_dim": 3, "num_heads": 3}, (2 * 9 * 3 + 9 * 2 * 2,)),
+            ({"embed_dim": 3, "num_heads": 1, "batch_first": True}, (2 * 9 * 3 + 2 * 9 * 9,)),
+        ],
+        embed_dim=changes(4, "error"),
+        num_heads=changes(3),
+        dropout=changes(0.25),
+        bias=changes(False),
+        add_bias_kv=changes(True),
+        add_zero_attn=changes(True),
+        kdim=changes(2, "error"),
+        vdim=changes(2, "error"),
+        batch_first=changes(True),
+    ),
+    *(
+        layer(
+            kind,
+            [SEQUENCE + i for i in range(inputs)],
+            {"d_model": 3, "nhead": 1, "dim_feedforward": 5, **depth},
+            [({"d_model": 3, "nhead": 3, "dim_feedforward": 5, **depth}, SEQUENCE.shape)],
+            **{name: TRANSFORMER[name] for name in inspect.signature(kind).parameters},
+        )
+        for kind, inputs, depth in (
+            (nn.TransformerEncoderLayer, 1, {}),
+            (nn.TransformerDecoderLayer, 2, {}),
+            (nn.Transformer, 2, {"num_encoder_layers": 1, "num_decoder_layers": 1}),
+        )
+    ),
+    layer(
+        nn.TransformerEncoder,
+        [SEQUENCE],
+        {"encoder_layer": nn.TransformerEncoderLayer(3, 1, 5), "num_layers": 1},
+        [({"encoder_layer": nn.TransformerEncoderLayer(3, 3, 4), "num_layers": 2}, SEQUENCE.shape)],
+        encoder_layer=changes(nn.TransformerEncoderLayer(3, 1, 4)),
+        num_layers=changes(2),
+        norm=changes(nn.LayerNorm(3)),
+        enable_nested_tensor=silent(False),
+        mask_check=silent(False),
+    ),
+    layer(
+        nn.TransformerDecoder,
+        [SEQUENCE, SEQUENCE + 1],
+        {"decoder_layer": nn.TransformerDecoderLayer(3, 1, 5), "num_layers": 1},
+        [({"decoder_layer": nn.TransformerDecoderLayer(3, 3, 4), "num_layers": 2}, SEQUENCE.shape)],
+        decoder_layer=changes(nn.TransformerDecoderLayer(3, 1, 4)),
+        num_layers=changes(2),
+        norm=changes(nn.LayerNorm(3)),
     ),
     layer(
         nn.Embedding,
