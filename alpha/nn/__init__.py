@@ -15,6 +15,8 @@ from alpha.nn.convolution import *
 from alpha.nn.layers import *
 from alpha.nn.normalization import *
 from alpha.nn.pooling import *
+from alpha.nn.recurrent import *
+from alpha.nn.recurrent_cells import *
 from alpha.nn.transformer import *
 from alpha.ops.activation import *
 from alpha.ops.activation_more import *

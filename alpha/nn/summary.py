@@ -18,6 +18,7 @@ from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution import ConvTranspose
 from alpha.ops.convolution.axes import ConvAxes
 from alpha.ops.matmul import Linear, Matmul
+from alpha.ops.recurrent import Recurrent
 from alpha.primitive import Array
 from alpha.recompute import no_checkpoints
 from alpha.tensor import Tensor
@@ -186,6 +187,8 @@ def _work(node: Function) -> Cost:
         if isinstance(node, (ConvTranspose2d, ConvTranspose)):  # of a convolution of its result, with zeros in between
             with_zeros = shape.flops * math.prod(shape.X[:-1]) // math.prod(shape.Y[:-1])
         return Cost(shape.flops, with_zeros, shape.useful * shape.flops)
+    if isinstance(node, Recurrent):
+        return Cost(node.flops)
     if isinstance(node, Linear):
         X, W = node.saved
         return Cost(2 * X.size * W.shape[0])

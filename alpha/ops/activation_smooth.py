@@ -50,6 +50,7 @@ _TANH = activation(
     ("a * (1 - b * b)", lambda dx, a, b: np.multiply(a, 1 - b * b, out=dx)),
     holds="Y",
 )
+tanh_forward, tanh_backward = _TANH.forward, _TANH.backward
 
 
 @check_arguments

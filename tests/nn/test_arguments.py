@@ -133,7 +133,8 @@ def test_every_argument_has_an_effect_or_is_refused(subject: Subject, argument: 
 
 # whose numbers are checked by the tests of their operators
 ELSEWHERE = {"F.add", "F.flatten", "F.reshape", "F.transpose", "F.sum", "F.mean", "F.rms_norm", "nn.RMSNorm"}
-ELSEWHERE |= {"nn.Transformer", "nn.TransformerDecoderLayer"}  # as those of TransformerEncoderLayer
+# as those of TransformerEncoderLayer, RNN and RNNCell
+ELSEWHERE |= {"nn.Transformer", "nn.TransformerDecoderLayer", "nn.GRU", "nn.GRUCell", "nn.LSTMCell"}
 ELSEWHERE |= {f"F.{row.name}" for row in FUNCTIONS if row.any_number}
 
 

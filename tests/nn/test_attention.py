@@ -85,15 +85,16 @@ class Words(nn.Module):
     def __init__(self) -> None:
         self.table = nn.Embedding(7, 8, padding_idx=0)
         self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, 0.1, batch_first=True), 1)
+        self.memory = nn.GRU(8, 8, batch_first=True)
         self.head = nn.Linear(8, 7)
         self.mask = nn.Buffer(nn.Transformer.generate_square_subsequent_mask(5).numpy())
 
     def forward(self, words: Tensor) -> Tensor:
-        return self.head(self.encoder(self.table(words), self.mask))  # type: ignore[no-any-return]
+        return self.head(self.memory(self.encoder(self.table(words), self.mask))[0])  # type: ignore[no-any-return]
 
 
 def test_a_captured_transformer() -> None:
-    """The same bits as without capture, with dropout, an embedding and its repeated words."""
+    """The same bits as without capture, with dropout, an embedding and its repeated words, and a GRU behind it."""
     try:
         driver = alpha.get_device("cuda").driver  # type: ignore[attr-defined]
     except AlphaError as error:

@@ -52,6 +52,32 @@ class Written:
     def split(tensor, split_size_or_sections, dim=0): ...
 
 
+class WrittenLayers:
+    """Layers whose constructors take anything: from PyTorch's documentation."""
+
+    def RNN(
+        input_size,
+        hidden_size,
+        num_layers=1,
+        nonlinearity="tanh",
+        bias=True,
+        batch_first=False,
+        dropout=0.0,
+        bidirectional=False,
+    ): ...
+    def GRU(input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False): ...
+    def LSTM(
+        input_size,
+        hidden_size,
+        num_layers=1,
+        bias=True,
+        batch_first=False,
+        dropout=0.0,
+        bidirectional=False,
+        proj_size=0,
+    ): ...
+
+
 WRITTEN: dict[str, Callable[..., Any]] = {n: f for n, f in vars(Written).items() if inspect.isfunction(f)}
 NAMES = [f"nn.{n}" for n in nn.__all__ if inspect.isclass(getattr(nn, n))] + [f"F.{n}" for n in F.__all__]
 
@@ -60,7 +86,7 @@ def pytorchs(name: str) -> Callable[..., Any] | None:
     """PyTorch's callable of the same name, or what its documentation says of it."""
     kind, _, own = name.partition(".")
     if kind == "nn":
-        return getattr(torch.nn, own, None)
+        return vars(WrittenLayers).get(own) or getattr(torch.nn, own, None)
     return WRITTEN.get(own) or getattr(torch.nn.functional, own, None) or getattr(torch, own, None)
 
 

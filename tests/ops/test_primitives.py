@@ -98,6 +98,10 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     ],
     "count_up": [(np.asarray(41),)],
     "running_sum": [(normal(3, 300, 1), False), (normal(3, 9, 1), True), (normal(2, 5, 4), True)],
+    "lstm_cell": [tuple(normal(3, k * 5) for k in (4, 4, 1, 4, 1, 1))],
+    "lstm_cell_gradient": [tuple(normal(3, k * 5) for k in (1, 1, 4, 1, 1, 4, 1))],
+    "gru_cell": [tuple(normal(3, k * 5) for k in (3, 3, 1, 4, 1))],
+    "gru_cell_gradient": [tuple(normal(3, k * 5) for k in (1, 4, 1, 3, 3, 1))],
     "running_product": [(normal(3, 300, 1),), (normal(2, 5, 4),)],
     "running_product_gradient": [(normal(3, 9, 1), steps(3, 9, 1), normal(3, 9, 1))],
     "clip_gradients": [

@@ -29,7 +29,8 @@ def joined(result: Any) -> Tensor:
     """A result as one tensor: of several, number i times i plus its number of axes, one after the other."""
     if isinstance(result, Tensor):
         return result
-    return F.cat([part.astype("float32").reshape(part.size) * (i + 1) + part.ndim for i, part in enumerate(result)])
+    parts = [part for value in result for part in (value if isinstance(value, tuple) else (value,))]
+    return F.cat([part.astype("float32").reshape(part.size) * (i + 1) + part.ndim for i, part in enumerate(parts)])
 
 
 Shapes = Sequence[tuple[Settings, tuple[int, ...]]]

@@ -61,6 +61,18 @@ TRANSFORMER = {
     "norm_first": changes(True),
     "bias": changes(False),
 }
+TWICE = {"input_size": 3, "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+RECURRENT = {
+    "input_size": changes(2, "error"),
+    "hidden_size": changes(5),
+    "num_layers": changes(2),
+    "nonlinearity": changes("relu"),
+    "bias": changes(False),
+    "batch_first": changes(True),
+    "dropout": changes(0.25, num_layers=2),
+    "bidirectional": changes(True),
+    "proj_size": changes(2),
+}
 LAYERS = [
     convolution(
         nn.Conv1d,
@@ -192,6 +204,26 @@ LAYERS = [
         decoder_layer=changes(nn.TransformerDecoderLayer(3, 1, 4)),
         num_layers=changes(2),
         norm=changes(nn.LayerNorm(3)),
+    ),
+    *(
+        layer(
+            kind,
+            [SEQUENCE],
+            {"input_size": 3, "hidden_size": 4},
+            [(TWICE, (18 * 8 + states * 4 * 9 * 4,))],
+            **{name: RECURRENT[name] for name in inspect.signature(kind).parameters},
+        )
+        for kind, states in ((nn.RNN, 1), (nn.GRU, 1), (nn.LSTM, 2))
+    ),
+    *(
+        layer(
+            kind,
+            [SEQUENCE[0]],
+            {"input_size": 3, "hidden_size": 4},
+            [({"input_size": 3, "hidden_size": 2}, shape)],
+            **{name: RECURRENT[name] for name in inspect.signature(kind).parameters},
+        )
+        for kind, shape in ((nn.RNNCell, (9, 2)), (nn.GRUCell, (9, 2)), (nn.LSTMCell, (36,)))
     ),
     layer(
         nn.Embedding,

@@ -1,0 +1,200 @@
+"""Recurrent layers under PyTorch's names, arguments, order of gates and names of parameters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from alpha import rng
+from alpha.errors import ShapeError
+from alpha.module import Module, Parameter
+from alpha.nn import functional as F
+from alpha.nn.recurrent_cells import as_float32, is_relu, state_tensors, steps
+from alpha.ops.dropout import check_probability
+from alpha.ops.layout import view as reshaped
+from alpha.ops.options import integer
+from alpha.ops.recurrent import GATES
+from alpha.tensor import Tensor
+
+__all__ = ["GRU", "LSTM", "RNN"]
+
+
+class _Recurrent(Module):
+    """What the layers share: their parameters, and the way through layers and directions."""
+
+    kind: str
+    relu = False
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
+        self._make((input_size, hidden_size, num_layers, 0), bias, batch_first, dropout, bidirectional)
+
+    def _make(
+        self, sizes: tuple[int, int, int, int], bias: bool, batch_first: bool, dropout: float, bidirectional: bool
+    ) -> None:
+        """`sizes`: input_size, hidden_size, num_layers, proj_size."""
+        least = {"input_size": 1, "hidden_size": 1, "num_layers": 1, "proj_size": 0}
+        checked = [integer(self.kind, name, n, least[name]) for name, n in zip(least, sizes, strict=True)]
+        self.input_size, self.hidden_size, self.num_layers, self.proj_size = checked
+        check_probability(self.kind, dropout, "dropout")
+        if self.proj_size >= self.hidden_size:
+            raise ValueError(
+                f"{self.kind}: proj_size={self.proj_size} must be less than hidden_size={self.hidden_size}"
+            )
+        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
+        H, R = self.hidden_size, self.proj_size or self.hidden_size
+        width = GATES[self.kind] * H
+        for layer in range(self.num_layers):
+            features = self.input_size if layer == 0 else R * (1 + self.bidirectional)
+            shapes: dict[str, tuple[int, ...]] = {"weight_ih": (width, features), "weight_hh": (width, R)}
+            if bias:
+                shapes |= {"bias_ih": (width,), "bias_hh": (width,)}
+            if self.proj_size:
+                shapes["weight_hr"] = (R, H)
+            for ending in self._endings(layer):
+                for name, shape in shapes.items():
+                    bound = 1 / math.sqrt(H)
+                    setattr(self, name + ending, Parameter(rng.uniform(shape, -bound, bound)))
+
+    def _endings(self, layer: int) -> tuple[str, ...]:
+        """What the names of the parameters of a layer end in, for each direction."""
+        return (f"_l{layer}", f"_l{layer}_reverse")[: 1 + self.bidirectional]
+
+    def forward(self, x: Tensor, hx: Any = None) -> Any:
+        """The states of the last layer at each step, and the last states of all layers
+
+        x (T, N, input_size) or (N, T, input_size) with batch_first, or (T, input_size)
+        -> y (T, N, directions R) as x, and h (layers directions, N, R), of an LSTM (h, c) with c (.., N, H).
+
+        Args:
+            hx: the states before the first step, 0 by default: h, or of an LSTM (h, c).
+        """
+        states = [as_float32(state) for state in state_tensors(self.kind, x, hx, 2 if self.kind == "LSTM" else 1)]
+        if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
+            I = self.input_size
+            raise ShapeError(f"{self.kind}: x (T, N, {I}) or (T, {I}) is needed  (x {x.shape})")
+        one = x.ndim == 2
+        y = x.unsqueeze(1) if one else x.transpose(0, 1) if self.batch_first else x
+        starts = self._starts(y, [state.unsqueeze(1) for state in states] if one else states)
+        ends: list[tuple[Tensor, ...]] = []
+        for layer in range(self.num_layers):
+            made = []
+            for ending in self._endings(layer):
+                start = tuple(reshaped(start[len(ends)], start.shape[1:]) for start in starts)
+                found, end = self._direction(y, start, ending)
+                made.append(found)
+                ends.append(end)
+            y = made[0] if len(made) == 1 else F.cat(made, 2)
+            if layer + 1 < self.num_layers:
+                y = F.dropout(y, self.dropout, self.training)
+        last = [F.stack(list(parts)) for parts in zip(*ends, strict=True)]
+        if one:
+            y, last = y.squeeze(1), [state.squeeze(1) for state in last]
+        elif self.batch_first:
+            y = y.transpose(0, 1)
+        return y, last[0] if len(last) == 1 else tuple(last)
+
+    def _starts(self, x: Tensor, states: list[Tensor]) -> list[Tensor]:
+        """The states before the first step, of all layers and directions: h, and c of an LSTM."""
+        count, N = self.num_layers * (1 + self.bidirectional), x.shape[1]
+        if x.shape[0] == 0:
+            raise ShapeError(f"{self.kind}: x has no step  (x {x.shape})")
+        widths = (self.proj_size or self.hidden_size, self.hidden_size)[: 2 if self.kind == "LSTM" else 1]
+        shapes = [(count, N, width) for width in widths]
+        if not states:
+            return [Tensor(x.device.zeros(shape, as_float32(x).dtype)) for shape in shapes]
+        if [state.shape for state in states] != shapes:
+            given = ", ".join(str(state.shape) for state in states)
+            raise ShapeError(f"{self.kind}: the state has shape {given}; {', '.join(map(str, shapes))} is needed")
+        return states
+
+    def _direction(self, x: Tensor, start: tuple[Tensor, ...], ending: str) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The states at each step of one direction of a layer, and the last ones   x (T, N, features) -> (T, N, R)"""
+        backwards = ending.endswith("reverse")
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        weights = [getattr(self, name + ending, None) for name in names]
+        y, end = steps(F.flip(x, 0) if backwards else x, start, weights, kind=self.kind, relu=self.relu)
+        return (F.flip(y, 0) if backwards else y), end
+
+    def extra_repr(self) -> str:
+        usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        usual |= {"proj_size": 0}
+        changed = [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *changed])
+
+
+class RNN(_Recurrent):
+    """h = tanh(W_ih x + b_ih + W_hh h + b_hh), step by step   (T, N, input_size) -> (T, N, H), (layers, N, H)
+
+    Args:
+        num_layers: layers one after the other.
+        nonlinearity: "tanh" or "relu".
+        batch_first: x and y are (N, T, ..); states are not.
+        dropout: its probability between layers.
+        bidirectional: a second direction goes from the last step to the first one; y has both, one behind the other.
+    """
+
+    kind = "RNN"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
+        self.relu, self.nonlinearity = is_relu("RNN", nonlinearity), nonlinearity
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + (", nonlinearity=relu" if self.relu else "")
+
+
+class GRU(_Recurrent):
+    """Gated recurrent units (Cho et al. 2014)   (T, N, input_size) -> (T, N, H), (layers, N, H)
+
+    r, z = sigmoid of their gates; n = tanh(W_in x + b_in + r (W_hn h + b_hn)); h = (1 - z) n + z h.
+
+    Args:
+        num_layers, batch_first, dropout, bidirectional: as of `RNN`.
+    """
+
+    kind = "GRU"
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory (Hochreiter & Schmidhuber 1997)   (T, N, input_size) -> (T, N, R), ((layers, N, R), c)
+
+    i, f, o = sigmoid of their gates, g = tanh of its own; c = f c + i g; h = o tanh(c).
+
+    Args:
+        num_layers, batch_first, dropout, bidirectional: as of `RNN`.
+        proj_size: if not 0, the states h are multiplied by a matrix (proj_size, hidden_size), and R is proj_size.
+    """
+
+    kind = "LSTM"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+    ) -> None:
+        self._make((input_size, hidden_size, num_layers, proj_size), bias, batch_first, dropout, bidirectional)
