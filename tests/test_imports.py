@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from alpha import config, nn, optim
+from alpha.models import torchvision
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {  # a module may import modules of its own layer and of lower ones
@@ -42,6 +43,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
 }
 MOST_LINES = 300
 MOST_PARAMETERS = 8  # of a function
+ROOMS = (nn, nn.functional, optim, optim.lr_scheduler, torchvision)  # which offer PyTorch's names
 FACADE = 5  # `import alpha` gives what is up to the models
 TOP = 7  # alpha/doctor.py sees everything
 UPWARD = {  # a method of Tensor is an operator, so these three reach up when they are called
@@ -111,8 +113,8 @@ def test_a_file_is_short(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted([*SOURCES, *ROOT.glob("examples/**/*.py")]), ids=name_of)
 def test_signatures_are_short(path: Path) -> None:
-    """Only PyTorch's own signatures, those of functions and classes that are offered under its names, are longer."""
-    offered = {name for room in (nn, nn.functional, optim, optim.lr_scheduler) for name in room.__all__}
+    """Only PyTorch's and torchvision's own signatures, which are offered under their names, are longer."""
+    offered = {name for room in ROOMS for name in room.__all__}
     bases = {base.__name__ for name in offered for base in getattr(getattr(nn, name, None), "__mro__", ())}
     tree = ast.parse(path.read_text())
     inits = {id(f): c.name for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for f in c.body}

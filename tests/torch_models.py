@@ -131,3 +131,41 @@ def unet(w: Weights, x: Any) -> Any:
         x = F.conv_transpose2d(x, *w.layer(f"up.{level}"), stride=2)
         x = double(torch.cat([maps.pop(), x], 1), f"merge.{level}")
     return w.conv(x, "head")
+
+
+def convnext(w: Weights, x: Any) -> Any:
+    def norm(x: Any, name: str) -> Any:
+        return F.layer_norm(x.permute(0, 2, 3, 1), x.shape[1:2], *w.layer(name), 1e-6).permute(0, 3, 1, 2)
+
+    x = norm(w.conv(x, "features.0.0", w.all["features.0.0.weight"].shape[-1], 0), "features.0.1")
+    stage = 1
+    while w.has(f"features.{stage}.0") or w.has(f"features.{stage}.0.block.0"):
+        if stage % 2 == 0:
+            x = w.conv(norm(x, f"features.{stage}.0"), f"features.{stage}.1", 2, 0)
+        block = 0
+        while w.has(f"{(name := f'features.{stage}.{block}')}.block.0"):
+            y = norm(w.conv(x, f"{name}.block.0", groups=x.shape[1]), f"{name}.block.2").permute(0, 2, 3, 1)
+            y = w.linear(F.gelu(w.linear(y, f"{name}.block.3")), f"{name}.block.5").permute(0, 3, 1, 2)
+            x = x + w.all[f"{name}.layer_scale"] * y
+            block += 1
+        stage += 1
+    x = norm(x.mean(dim=(2, 3), keepdim=True), "classifier.0").flatten(1)
+    return w.linear(x, "classifier.2")
+
+
+def vit(w: Weights, x: Any, heads: int) -> Any:
+    def norm(x: Any, name: str) -> Any:
+        return F.layer_norm(x, x.shape[-1:], *w.layer(name), 1e-6)
+
+    x = w.conv(x, "conv_proj", 16, 0).flatten(2).transpose(1, 2)
+    x = torch.cat([w.all["class_token"].expand(len(x), -1, -1), x], 1) + w.all["encoder.pos_embedding"]
+    block = 0
+    while w.has(f"{(name := f'encoder.layers.encoder_layer_{block}')}.ln_1"):
+        y = norm(x, f"{name}.ln_1")
+        y = F.linear(y, w.all[f"{name}.self_attention.in_proj_weight"], w.all[f"{name}.self_attention.in_proj_bias"])
+        q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in y.chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        x = x + w.linear(y, f"{name}.self_attention.out_proj")
+        x = x + w.linear(F.gelu(w.linear(norm(x, f"{name}.ln_2"), f"{name}.mlp.0")), f"{name}.mlp.3")
+        block += 1
+    return w.linear(norm(x, "encoder.ln")[:, 0], "heads.head")

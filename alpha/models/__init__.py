@@ -6,6 +6,7 @@ from alpha.models.resnet import BasicBlock, ResNet, resnet18, resnet34
 from alpha.models.senet import SqueezeExcitation, se_resnet
 from alpha.models.unet import UNet, unet
 from alpha.models.vgg import VGG, vgg16, vgg19
+from alpha.models.vit import vit_tiny
 
 __all__ = [
     "VGG",
@@ -22,4 +23,5 @@ __all__ = [
     "unet",
     "vgg16",
     "vgg19",
+    "vit_tiny",
 ]

@@ -1,15 +1,16 @@
-"""Modules that hold modules: Sequential calls them in order, ModuleList and ModuleDict only hold them."""
+"""Modules that hold modules or parameters: Sequential calls its modules in order, the others only hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
-from alpha.module import Module
+from alpha.module import Module, Parameter
 from alpha.nn.convolution import Conv2d
 from alpha.nn.normalization import BatchNorm2d, conv_batch_norm
+from alpha.tensor import Tensor
 
-__all__ = ["ModuleDict", "ModuleList", "Sequential"]
+__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 Self = TypeVar("Self", bound="_Ordered")
 
@@ -101,10 +102,7 @@ class ModuleDict(Module):
     def __setitem__(self, name: str, module: Module) -> None:
         if not isinstance(module, Module):
             raise TypeError(f"ModuleDict holds modules, not {type(module).__name__}")
-        if not isinstance(name, str):
-            raise TypeError(f"ModuleDict: the name {name!r} is not a string")
-        if not name or "." in name or hasattr(type(self), name):
-            raise KeyError(f"ModuleDict: {name!r} cannot be a name, because it is empty, has a dot or is an attribute")
+        _check_name(self, name)
         setattr(self, name, module)
 
     def __getitem__(self, name: str) -> Module:
@@ -135,3 +133,111 @@ class ModuleDict(Module):
         module = self[name]
         delattr(self, name)
         return module
+
+
+def _check_name(container: Module, name: str) -> None:
+    """`TypeError` or `KeyError` for a name that cannot be that of a part."""
+    kind = type(container).__name__
+    if not isinstance(name, str):
+        raise TypeError(f"{kind}: the name {name!r} is not a string")
+    if not name or "." in name or hasattr(type(container), name):
+        raise KeyError(f"{kind}: {name!r} cannot be a name, because it is empty, has a dot or is an attribute")
+
+
+def _parameter(container: Module, value: Any) -> Parameter:
+    """A Parameter as it is, or one with the values of a Tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{type(container).__name__} holds parameters, not {type(value).__name__}")
+    return value if isinstance(value, Parameter) else Parameter(value)
+
+
+class _Parameters(Module):
+    """Parameters by name, in order of insertion: what both containers are."""
+
+    def _named(self) -> dict[str, Parameter]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Parameter)}
+
+    def __len__(self) -> int:
+        return len(self._named())
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}: {value.shape}" for name, value in self._named().items())
+
+
+class ParameterList(_Parameters):
+    """A list of parameters, named "0", "1", ..; a Tensor becomes a parameter   `ParameterList([Parameter(..)])`"""
+
+    def __init__(self, values: Iterable[Tensor] | None = None) -> None:
+        self.extend(values or ())
+
+    def append(self, value: Tensor) -> ParameterList:
+        setattr(self, str(len(self)), _parameter(self, value))
+        return self
+
+    def extend(self, values: Iterable[Tensor]) -> ParameterList:
+        for value in values:
+            self.append(value)
+        return self
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self._named().values())
+
+    @overload
+    def __getitem__(self, index: int) -> Parameter: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> ParameterList: ...
+
+    def __getitem__(self, index: int | slice) -> Parameter | ParameterList:
+        """A parameter, or for a slice a list of the same parameters, numbered from 0."""
+        values = list(self)
+        return ParameterList(values[index]) if isinstance(index, slice) else values[index]
+
+    def __setitem__(self, index: int, value: Tensor) -> None:
+        setattr(self, list(self._named())[index], _parameter(self, value))
+
+
+class ParameterDict(_Parameters):
+    """Parameters by name, in order of insertion; a Tensor becomes a parameter   `ParameterDict({"scale": ..})`
+
+    Args:
+        parameters: a mapping, or pairs, of names and parameters. A name is an attribute, so it has no dot, and is not
+            that of a method.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | None = None) -> None:
+        self.update(parameters or {})
+
+    def update(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
+        for name, value in parameters.items() if isinstance(parameters, Mapping) else parameters:
+            self[name] = value
+
+    def __setitem__(self, name: str, value: Tensor) -> None:
+        _check_name(self, name)
+        setattr(self, name, _parameter(self, value))
+
+    def __getitem__(self, name: str) -> Parameter:
+        return self._named()[name]
+
+    def __delitem__(self, name: str) -> None:
+        self.pop(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._named()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._named())
+
+    def keys(self) -> Iterable[str]:
+        return self._named().keys()
+
+    def values(self) -> Iterable[Parameter]:
+        return self._named().values()
+
+    def items(self) -> Iterable[tuple[str, Parameter]]:
+        return self._named().items()
+
+    def pop(self, name: str) -> Parameter:
+        value = self[name]
+        delattr(self, name)
+        return value

@@ -13,12 +13,19 @@ from alpha.models import torchvision
 from alpha.models.senet import SEBottleneck
 
 TWINS: dict[str, tuple[Callable[[], nn.Module], str, dict[str, int]]] = {
+    "convnext": (lambda: torchvision.ConvNeXt((4, 8, 6), (1, 2, 1), layer_scale=0.5, num_classes=5), "convnext", {}),
+    "convnext, small stem": (
+        lambda: torchvision.ConvNeXt((4, 8), (1, 1), layer_scale=0.5, num_classes=5, stem_size=2),
+        "convnext",
+        {},
+    ),
     "densenet": (lambda: torchvision.DenseNet(4, (2, 3), 8, 2, 0.0, 5), "densenet", {}),
     "googlenet": (lambda: torchvision.GoogLeNet(5, aux_logits=False, dropout=0.0), "googlenet", {}),
     "mobilenet_v2": (lambda: torchvision.mobilenet_v2(5, 0.25, dropout=0.0), "mobilenet", {}),
     "resnet": (lambda: torchvision.ResNet(torchvision.BasicBlock, (2, 1, 1, 1), 5), "resnet", {}),
     "resnext": (lambda: torchvision.ResNet(torchvision.Bottleneck, (1, 2, 1, 1), 5, 4, 4), "resnet", {"groups": 4}),
     "se_resnet": (lambda: torchvision.ResNet(SEBottleneck, (1, 1, 1, 1), 5, 1, 16), "resnet", {}),
+    "vit": (lambda: torchvision.VisionTransformer(48, 16, 2, 2, 8, 12, num_classes=5), "vit", {"heads": 2}),
     "unet": (lambda: models.unet(4, 3, width=4), "unet", {}),
 }
 

@@ -12,12 +12,14 @@ import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, Tensor, models, nn
 from alpha.models import torchvision
+from alpha.models.torchvision.convnext import StochasticDepth
 
 Make = Callable[[], nn.Module]
 
 # of torchvision, whose documentation lists them; GoogLeNet there is counted without its classifiers for training
 PARAMETERS = {
     "alexnet": 61_100_840,
+    "convnext_tiny": 28_589_128,
     "densenet121": 7_978_856,
     "densenet161": 28_681_000,
     "densenet169": 14_149_480,
@@ -38,22 +40,26 @@ PARAMETERS = {
     "vgg16_bn": 138_365_992,
     "vgg19": 143_667_240,
     "vgg19_bn": 143_678_248,
+    "vit_b_16": 86_567_656,
 }
 OTHERS: list[tuple[Make, int]] = [
     (lambda: torchvision.googlenet(aux_logits=False), 6_624_904),
     (models.lenet, 61_706),
+    (models.vit_tiny, 5_717_416),
     (lambda: models.se_resnet(50), 28_088_024),
     (lambda: models.unet(num_classes=1, width=32), 7_763_041),
 ]
 # a name of each network's state dict in torchvision
 NAMES = {
     "alexnet": "classifier.6.weight",
+    "convnext_tiny": "features.5.8.block.5.bias",
     "densenet121": "features.denseblock4.denselayer16.conv2.weight",
     "googlenet": "inception3a.branch2.1.bn.running_var",
     "mobilenet_v2": "features.17.conv.3.running_mean",
     "resnet18": "layer2.0.downsample.1.bias",
     "resnext50_32x4d": "layer4.2.conv3.weight",
     "vgg19_bn": "features.50.running_mean",
+    "vit_b_16": "encoder.layers.encoder_layer_11.mlp.3.weight",
 }
 
 
@@ -101,6 +107,7 @@ def test_shape_of_a_large_network(name: str, size: int) -> None:
 
 
 SMALL: dict[str, tuple[Make, tuple[int, ...], tuple[int, ...]]] = {
+    "convnext": (lambda: torchvision.ConvNeXt((4, 8), (1, 2), 0.1, 0.5, 5, stem_size=2), (2, 16, 16, 3), (2, 5)),
     "densenet": (lambda: torchvision.DenseNet(4, (2, 3), 8, 2, 0.1, 5), (2, 32, 32, 3), (2, 5)),
     "googlenet": (lambda: torchvision.googlenet(5, aux_logits=False), (2, 32, 32, 3), (2, 5)),
     "lenet": (models.lenet, (2, 32, 32, 1), (2, 10)),
@@ -108,6 +115,7 @@ SMALL: dict[str, tuple[Make, tuple[int, ...], tuple[int, ...]]] = {
     "resnet18": (lambda: torchvision.resnet18(5), (2, 32, 32, 3), (2, 5)),
     "resnext": (lambda: torchvision.ResNet(torchvision.Bottleneck, (1, 1, 1, 1), 5, 4, 8), (2, 32, 32, 3), (2, 5)),
     "se_resnet": (lambda: models.se_resnet(18, 5), (2, 32, 32, 3), (2, 5)),
+    "vit": (lambda: torchvision.VisionTransformer(16, 4, 2, 2, 8, 16, 0.1, 0.1, 5), (2, 16, 16, 3), (2, 5)),
     "unet": (lambda: models.unet(4, 3, width=4), (1, 32, 48, 3), (1, 32, 48, 4)),
 }
 
@@ -146,7 +154,22 @@ def test_a_memory_efficient_densenet_has_the_same_bits() -> None:
         np.testing.assert_array_equal(first, second)
 
 
+def test_stochastic_depth_takes_whole_images(device: str) -> None:
+    alpha.manual_seed(0)
+    layer = StochasticDepth(0.25)
+    y = layer(alpha.tensor(np.ones((400, 2, 3), np.float32), device=device)).numpy()
+    assert set(np.unique(y)) == {np.float32(0), np.float32(1 / 0.75)}
+    np.testing.assert_array_equal(y, np.broadcast_to(y[:, :1, :1], y.shape))
+    assert 0.2 < (y == 0).mean() < 0.3
+    x = alpha.tensor(y, device=device)
+    assert layer.eval()(x) is x
+
+
 def test_what_is_refused() -> None:
+    with pytest.raises(ValueError, match="VisionTransformer: image_size=30 is no multiple of patch_size=16"):
+        models.vit_tiny(image_size=30)
+    with pytest.raises(ShapeError, match=r"VisionTransformer: x \(N, 16, 16, 3\) is needed  \(x \(1, 24, 32, 3\)\)"):
+        torchvision.VisionTransformer(16, 8, 1, 1, 4, 4)(alpha.zeros(1, 24, 32, 3))
     with pytest.raises(ValueError, match=r"se_resnet: depth=20 is not one of \(18, 34, 50, 101, 152\)"):
         models.se_resnet(20)
     with pytest.raises(ValueError, match="BasicBlock: groups=2"):

@@ -85,6 +85,8 @@ OTHERS = [
     other(nn.Sequential, nn.Module.state_dict, {}, modules=changes([nn.Linear(2, 2)])),
     other(nn.ModuleDict, nn.Module.state_dict, {}, modules=changes({"a": nn.Linear(2, 2)})),
     other(nn.ModuleList, nn.Module.state_dict, {}, modules=changes([nn.Linear(2, 2)])),
+    other(nn.ParameterDict, nn.Module.state_dict, {}, parameters=changes({"a": nn.Parameter([2.0])})),
+    other(nn.ParameterList, nn.Module.state_dict, {}, values=changes([nn.Parameter([2.0])])),
     other(
         nn.Parameter,
         lambda p: [p, p.requires_grad],

@@ -312,6 +312,27 @@ def test_module_dict() -> None:
             container[name] = second
 
 
+def test_containers_of_parameters() -> None:
+    first, second = nn.Parameter([1.0]), alpha.tensor([2.0, 3.0])
+    listed = nn.ParameterList([first, second])
+    assert (len(listed), listed[0], [p.shape for p in listed]) == (2, first, [(1,), (2,)])
+    assert isinstance(listed[-1], nn.Parameter)
+    listed[1] = nn.Parameter([4.0])
+    assert list(listed.append(first).state_dict()) == ["0", "1"]  # a shared one comes once
+    assert (len(listed[1:]), repr(listed)) == (2, "ParameterList(0: (1,), 1: (1,), 2: (1,))")
+    named = nn.ParameterDict({"a": first})
+    named["b"] = second
+    assert (list(named), list(named.keys()), len(named), "c" in named) == (["a", "b"], ["a", "b"], 2, False)
+    assert [name for name, _ in named.items()] == list(named.state_dict()) == ["a", "b"]
+    assert named.pop("a") is first
+    del named["b"]
+    assert not list(named.values())
+    with pytest.raises(TypeError, match="ParameterList holds parameters, not float"):
+        listed.append(1.0)  # type: ignore[arg-type]
+    with pytest.raises(KeyError, match="ParameterDict: 'items' cannot be a name"):
+        named["items"] = first
+
+
 def test_apply_returns_the_module() -> None:
     def zero(module: nn.Module) -> None:
         if isinstance(module, nn.Linear):

@@ -102,6 +102,8 @@ OWN_LAYERS: dict[str, str] = {
     "Module": "the base of layers",
     "ModuleList": "a container",
     "ModuleDict": "a container",
+    "ParameterDict": "a container",
+    "ParameterList": "a container",
     "Sequential": "a container",
     **{row.name: row.own for row in LAYERS if row.own},
 }

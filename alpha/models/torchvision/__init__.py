@@ -7,6 +7,7 @@ of Alpha's layers.
 """
 
 from alpha.models.torchvision.alexnet import AlexNet, alexnet
+from alpha.models.torchvision.convnext import ConvNeXt, convnext_tiny
 from alpha.models.torchvision.densenet import DenseNet, densenet121, densenet161, densenet169, densenet201
 from alpha.models.torchvision.googlenet import GoogLeNet, GoogLeNetOutputs, googlenet
 from alpha.models.torchvision.mobilenet import MobileNetV2, mobilenet_v2
@@ -22,18 +23,22 @@ from alpha.models.torchvision.resnet import (
     resnext50_32x4d,
 )
 from alpha.models.torchvision.vgg import VGG, vgg11, vgg11_bn, vgg13, vgg13_bn, vgg16, vgg16_bn, vgg19, vgg19_bn
+from alpha.models.torchvision.vision_transformer import VisionTransformer, vit_b_16
 
 __all__ = [
     "VGG",
     "AlexNet",
     "BasicBlock",
     "Bottleneck",
+    "ConvNeXt",
     "DenseNet",
     "GoogLeNet",
     "GoogLeNetOutputs",
     "MobileNetV2",
     "ResNet",
+    "VisionTransformer",
     "alexnet",
+    "convnext_tiny",
     "densenet121",
     "densenet161",
     "densenet169",
@@ -54,4 +59,5 @@ __all__ = [
     "vgg16_bn",
     "vgg19",
     "vgg19_bn",
+    "vit_b_16",
 ]
