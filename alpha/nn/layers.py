@@ -6,6 +6,7 @@ Convolutions are in `convolution.py`, pools in `pooling.py`, normalisations in `
 from __future__ import annotations
 
 from alpha import rng
+from alpha.errors import ShapeError
 from alpha.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
@@ -98,6 +99,25 @@ class Embedding(Module):
             self.padding_idx = padding_row("Embedding", padding_idx, self.num_embeddings)
             values[self.padding_idx] = 0
         self.weight = Parameter(values)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Embedding:
+        """An embedding with the given table (R, C), which is not trained if `freeze`."""
+        if embeddings.ndim != 2:
+            raise ShapeError(f"Embedding: embeddings (R, C) are needed  (embeddings {embeddings.shape})")
+        rows, features = embeddings.shape
+        made = cls(rows, features, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+        made.weight = Parameter(embeddings, requires_grad=not freeze)
+        return made
 
     def forward(self, x: Tensor) -> Tensor:
         return F.embedding(x, self.weight, self.padding_idx, self.max_norm, self.norm_type)

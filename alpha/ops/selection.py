@@ -12,7 +12,8 @@ from alpha.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.arithmetic import NUMBERS, OPERANDS, like, operand_of, sum_to
 from alpha.ops.broadcast import broadcast_operands
-from alpha.ops.elementwise import elementwise
+from alpha.ops.compare import compare
+from alpha.ops.elementwise import elementwise, subtract
 from alpha.ops.promotion import BOOL, common_dtype, promoted
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor, full
@@ -59,9 +60,6 @@ def _finite_cpu(y: Array, a: Array, p: float, q: float, r: float) -> None:
 
 # a - a is NaN unless a is finite
 made_finite = elementwise("made_finite", "a - a == 0 ? a : a > 0 ? q : a < 0 ? r : p", _finite_cpu, 1)
-finite_slope = elementwise(
-    "finite_slope", "b - b == 0 ? a : 0", lambda dx, a, b: np.copyto(dx, np.where(np.isfinite(b), a, 0)), 2
-)
 
 
 class Where(Function):
@@ -149,7 +147,10 @@ class NanToNum(Function):
         return made_finite(X, p=p, q=q, r=r)
 
     def backward(self, dY: Array) -> Any:
-        return finite_slope(dY, self.saved[0])
+        (X,) = self.saved
+        zero = Tensor(dY).device.zeros((), X.dtype)
+        finite = compare(subtract(X, X), zero, "==")
+        return select(finite, dY, zero, out=None)
 
 
 @check_arguments

@@ -12,7 +12,7 @@ from alpha.ops.activation import activation
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.arithmetic import operand_of, sum_to
 from alpha.ops.broadcast import broadcast_operands
-from alpha.ops.elementwise import affine, elementwise
+from alpha.ops.elementwise import affine, divide, elementwise, multiply
 from alpha.ops.options import real
 from alpha.ops.promotion import as_floating, promoted
 from alpha.ops.rounding import abs
@@ -116,9 +116,8 @@ def _angle_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
     np.copyto(dx, np.where((b == 0) & (c == 0), 0, a * (c / (b * b + c * c))))
 
 
-# a is dY, b the operand, and c the other one, or the hypotenuse
+# a is dY, b the operand, and c the other one
 angle_slope = elementwise("angle_slope", "b == 0 && c == 0 ? 0 : a * (c / (b * b + c * c))", _angle_slope_cpu, 3)
-leg_slope = elementwise("leg_slope", "a * (b / c)", lambda dx, a, b, c: np.multiply(a, b / c, out=dx), 3)
 
 
 class _OfTwo(Function):
@@ -158,8 +157,8 @@ class Hypot(_OfTwo):
     operator, primitive = "hypot", hypotenuse
 
     def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:
-        yield lambda: leg_slope(*broadcast_operands("hypot", dY, A, Y))
-        yield lambda: leg_slope(*broadcast_operands("hypot", dY, B, Y))
+        for operand in (A, B):
+            yield lambda leg=operand: multiply(dY, divide(*broadcast_operands("hypot", leg, Y)))
 
 
 @check_arguments

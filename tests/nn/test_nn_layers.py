@@ -173,3 +173,32 @@ def test_a_layer_names_itself_in_its_errors() -> None:
         nn.Dropout(1.5)
     with pytest.raises(ValueError, match=r"^Dropout: inplace=True"):
         nn.Dropout(inplace=True)
+
+
+def test_an_embedding_with_a_given_table() -> None:
+    table = alpha.tensor(np.arange(6, dtype=np.float32).reshape(3, 2))
+    layer = nn.Embedding.from_pretrained(table, padding_idx=0)
+    assert (layer.weight.requires_grad, layer.padding_idx) == (False, 0)
+    np.testing.assert_array_equal(layer(alpha.tensor([2, 0])).numpy(), [[4, 5], [0, 1]])
+    assert nn.Embedding.from_pretrained(table, freeze=False).weight.requires_grad
+    with pytest.raises(ShapeError, match=r"Embedding: embeddings \(R, C\) are needed"):
+        nn.Embedding.from_pretrained(table.reshape(6))
+
+
+def test_the_row_of_padding_has_no_gradient(device: str) -> None:
+    layer = nn.Embedding(4, 2, padding_idx=-1).to(device)
+    assert not layer.weight.numpy()[3].any()
+    layer(alpha.tensor([[3, 1], [1, 3]], device=device)).sum().backward()
+    assert layer.weight.grad is not None
+    np.testing.assert_array_equal(layer.weight.grad.numpy(), [[0, 0], [2, 2], [0, 0], [0, 0]])
+
+
+def test_long_rows_are_shortened_in_place(device: str) -> None:
+    layer = nn.Embedding(3, 4, max_norm=1.0).to(device)
+    before = layer.weight.numpy()
+    y = layer(alpha.tensor([2, 0, 2], device=device))
+    lengths = np.linalg.norm(before, axis=1)
+    expected = before / np.maximum(lengths, 1)[:, None]
+    expected[1] = before[1]
+    np.testing.assert_allclose(layer.weight.numpy(), expected, rtol=1e-5)
+    np.testing.assert_array_equal(y.numpy(), layer.weight.numpy()[[2, 0, 2]])

@@ -212,3 +212,22 @@ def test_products_that_workers_share(monkeypatch: pytest.MonkeyPatch, M: int, N:
     A, B = rng.standard_normal((M, K)), rng.standard_normal((K, N))
     found = (alpha.tensor(A) @ alpha.tensor(B)).numpy()
     np.testing.assert_allclose(found, np.einsum("mk,kn->mn", A, B, optimize=True), rtol=0, atol=1e-9)
+
+
+def test_bilinear(device: str) -> None:
+    """y_o = x1^T W_o x2 + b_o, and its gradients, as sums over every index."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((2, 5, 3), (2, 5, 4), (6, 3, 4), (6,))]
+    tensors = [alpha.tensor(array, device=device, requires_grad=True) for array in arrays]
+    y = F.bilinear(*tensors)
+    a, b, W, bias = arrays
+    np.testing.assert_allclose(y.numpy(), np.einsum("nsi,nsj,oij->nso", a, b, W) + bias, rtol=1e-4, atol=1e-5)
+    g = rng.standard_normal(y.shape).astype(np.float32)
+    y.backward(alpha.tensor(g, device=device))
+    sums = [("nso,nsj,oij->nsi", (g, b, W)), ("nso,nsi,oij->nsj", (g, a, W))]
+    sums += [("nso,nsi,nsj->oij", (g, a, b)), ("nso->o", (g,))]
+    for x, (terms, factors) in zip(tensors, sums, strict=True):
+        assert x.grad is not None
+        np.testing.assert_allclose(x.grad.numpy(), np.einsum(terms, *factors), rtol=1e-4, atol=1e-4)
+    with pytest.raises(ShapeError, match=r"bilinear: input1 \(\.\.\., I\), input2"):
+        F.bilinear(tensors[0], tensors[0], tensors[2])

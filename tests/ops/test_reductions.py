@@ -11,6 +11,8 @@ from helpers import apart, check_gradient
 
 import alpha
 from alpha import ShapeError, Tensor
+from alpha.errors import CaptureError
+from alpha.runtime.recording import Recording, recorded
 
 DIMS: list[Any] = [None, 0, -1, (0, 2), (0, 1, 2)]
 _rng = np.random.default_rng(0)
@@ -174,3 +176,28 @@ def test_errors(device: str) -> None:
         alpha.arange(0, 3, -1)
     with pytest.raises(ValueError, match="randint: 0 integers from low=3 to high=3"):
         alpha.randint(3, 3, (2,))
+
+
+def test_numbers_in_place_of_nan_and_infinities(device: str) -> None:
+    values = np.array([np.nan, np.inf, -np.inf, -0.0, 3.0], np.float32)
+    x = alpha.tensor(values, device=device, requires_grad=True)
+    np.testing.assert_array_equal(x.nan_to_num().numpy(), np.nan_to_num(values))
+    y = x.nan_to_num(1.0, 2.0, -3.0)
+    np.testing.assert_array_equal(y.numpy(), [1, 2, -3, 0, 3])
+    (y * 2).sum().backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), [0, 0, 0, 2, 2])
+
+
+def test_logsumexp_without_overflow(device: str) -> None:
+    x = alpha.tensor(np.array([[1000, 1000], [-np.inf, -np.inf], [np.inf, 0]], np.float32), device=device)
+    np.testing.assert_allclose(x.logsumexp(1).numpy(), [1000 + np.log(2), -np.inf, np.inf], rtol=1e-6)
+
+
+def test_nonzero_is_no_part_of_a_captured_step() -> None:
+    x = alpha.tensor(np.array([[0, 1], [2, 0]], np.float32))
+    rows, columns = x.nonzero(as_tuple=True)
+    np.testing.assert_array_equal(x[rows, columns].numpy(), [1, 2])
+    recording = Recording(capturing=True)
+    with recorded(recording), pytest.raises(CaptureError, match="nonzero has a number of elements that only the host"):
+        x.nonzero()
