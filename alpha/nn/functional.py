@@ -11,9 +11,10 @@ from alpha.ops.activation_more import *
 from alpha.ops.activation_piecewise import *
 from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *
-from alpha.ops.adaptive_pool2d import *
+from alpha.ops.adaptive_pool import *
 from alpha.ops.arithmetic import *
 from alpha.ops.attention import *
+from alpha.ops.avg_pool import *
 from alpha.ops.axes import *
 from alpha.ops.batchnorm import *
 from alpha.ops.convolution import *
@@ -29,11 +30,13 @@ from alpha.ops.loss_distance import *
 from alpha.ops.loss_likelihood import *
 from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
+from alpha.ops.lp_pool import *
 from alpha.ops.matmul import *
+from alpha.ops.max_pool import *
+from alpha.ops.max_unpool import *
 from alpha.ops.moments import *
 from alpha.ops.normalization import *
 from alpha.ops.padding import *
-from alpha.ops.pool2d import *
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.running import *

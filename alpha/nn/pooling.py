@@ -1,23 +1,47 @@
-"""Pooling layers under PyTorch's names; images are NHWC."""
+"""Pooling layers under PyTorch's names; the channels are the last axis. Adaptive ones are in `adaptive_pooling.py`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
 from alpha.module import Module
 from alpha.nn import functional as F
-from alpha.ops.options import Pair, only_offered, pair
+from alpha.ops.options import Lengths, lengths, real
 from alpha.tensor import Tensor
 
-__all__ = ["AdaptiveAvgPool2d", "AvgPool2d", "MaxPool2d"]
+__all__ = [
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
+]
 
 
-class _Pool2d(Module):
-    """What both pools of fixed windows share."""
+class _Pool(Module):
+    """What pools of fixed windows share.
 
-    def __init__(self, kernel_size: Pair, stride: Pair | None, padding: Pair, ceil_mode: bool) -> None:
+    Attributes:
+        rank: the number of axes between images and channels.
+        pool: the function that the layer calls.
+    """
+
+    rank: ClassVar[int]
+    pool: ClassVar[Callable[..., Any]]
+
+    def __init__(self, kernel_size: Lengths, stride: Lengths | None, padding: Lengths, ceil_mode: bool) -> None:
         layer = type(self).__name__
-        self.kernel_size = pair(layer, "kernel_size", kernel_size, least=1)
-        self.stride = self.kernel_size if stride is None else pair(layer, "stride", stride, least=1)
-        self.padding = pair(layer, "padding", padding, least=0)
+        self.kernel_size = lengths(layer, "kernel_size", kernel_size, self.rank, least=1)
+        self.stride = self.kernel_size if stride is None else lengths(layer, "stride", stride, self.rank, least=1)
+        self.padding = lengths(layer, "padding", padding, self.rank, least=0)
         self.ceil_mode = ceil_mode
 
     def extra_repr(self) -> str:
@@ -25,31 +49,82 @@ class _Pool2d(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}{ceil_mode}"
 
 
-class MaxPool2d(_Pool2d):
-    """Maximum over windows   (N, IH, IW, C) -> (N, OH, OW, C); stride None is kernel_size
-
-    Args:
-        dilation, return_indices: only 1 and False are offered.
-        ceil_mode: round OH and OW up, so that the last windows may reach over the border.
-    """
-
+class _MaxPool(_Pool):
     def __init__(
         self,
-        kernel_size: Pair,
-        stride: Pair | None = None,
-        padding: Pair = 0,
-        dilation: Pair = 1,
+        kernel_size: Lengths,
+        stride: Lengths | None = None,
+        padding: Lengths = 0,
+        dilation: Lengths = 1,
         return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
-        only_offered("MaxPool2d", dilation=(dilation, 1), return_indices=(return_indices, False))
         super().__init__(kernel_size, stride, padding, ceil_mode)
+        self.dilation = lengths(type(self).__name__, "dilation", dilation, self.rank, least=1)
+        self.return_indices = return_indices
+
+    def forward(self, x: Tensor) -> Any:
+        sizes = self.kernel_size, self.stride, self.padding, self.dilation
+        return type(self).pool(x, *sizes, ceil_mode=self.ceil_mode, return_indices=self.return_indices)
+
+    def extra_repr(self) -> str:
+        dilation = "" if self.dilation == (1,) * self.rank else f", dilation={self.dilation}"
+        return super().extra_repr() + dilation + (", return_indices=True" if self.return_indices else "")
+
+
+class MaxPool1d(_MaxPool):
+    """Maximum over windows   (N, L, C) -> (N, O, C); arguments as of `MaxPool2d`, with one length instead of two"""
+
+    rank, pool = 1, staticmethod(F.max_pool1d)
+
+
+class MaxPool2d(_MaxPool):
+    """Maximum over windows   (N, IH, IW, C) -> (N, OH, OW, C); stride None is kernel_size
+
+    Args:
+        dilation: the distance between the pixels of a window.
+        return_indices: return (y, indices), the places of the maxima in the image of their channel, for `MaxUnpool2d`.
+        ceil_mode: round OH and OW up, so that the last windows may reach over the border.
+    """
+
+    rank, pool = 2, staticmethod(F.max_pool2d)
+
+
+class MaxPool3d(_MaxPool):
+    """Maximum over windows   (N, ID, IH, IW, C) -> (N, OD, OH, OW, C); as `MaxPool2d`, with three lengths"""
+
+    rank, pool = 3, staticmethod(F.max_pool3d)
+
+
+class AvgPool1d(_Pool):
+    """Mean over windows   (N, L, C) -> (N, O, C); stride None is kernel_size
+
+    Args:
+        ceil_mode: round O up, so that the last window may reach over the border.
+        count_include_pad: divide by the window with its padding, else by the taps inside.
+    """
+
+    rank, pool = 1, staticmethod(F.avg_pool1d)
+
+    def __init__(
+        self,
+        kernel_size: Lengths,
+        stride: Lengths | None = None,
+        padding: Lengths = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode)
+        self.count_include_pad = count_include_pad
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.max_pool2d(x, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode)
+        return F.avg_pool1d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + ("" if self.count_include_pad else ", count_include_pad=False")
 
 
-class AvgPool2d(_Pool2d):
+class AvgPool2d(AvgPool1d):
     """Mean over windows   (N, IH, IW, C) -> (N, OH, OW, C); stride None is kernel_size
 
     Args:
@@ -58,48 +133,101 @@ class AvgPool2d(_Pool2d):
         divisor_override: divide by this number, which is not 0, instead.
     """
 
+    rank, pool = 2, staticmethod(F.avg_pool2d)
+
     def __init__(
         self,
-        kernel_size: Pair,
-        stride: Pair | None = None,
-        padding: Pair = 0,
+        kernel_size: Lengths,
+        stride: Lengths | None = None,
+        padding: Lengths = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> None:
-        super().__init__(kernel_size, stride, padding, ceil_mode)
-        self.count_include_pad = count_include_pad
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
         self.divisor_override = divisor_override
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.avg_pool2d(
-            x,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            ceil_mode=self.ceil_mode,
-            count_include_pad=self.count_include_pad,
-            divisor_override=self.divisor_override,
-        )
+        sizes = self.kernel_size, self.stride, self.padding
+        result: Tensor = type(self).pool(x, *sizes, self.ceil_mode, self.count_include_pad, self.divisor_override)
+        return result
 
     def extra_repr(self) -> str:
-        count = "" if self.count_include_pad else ", count_include_pad=False"
         divisor = "" if self.divisor_override is None else f", divisor_override={self.divisor_override}"
-        return super().extra_repr() + count + divisor
+        return super().extra_repr() + divisor
 
 
-class AdaptiveAvgPool2d(Module):
-    """Mean over windows that cut the map into output_size   (N, IH, IW, C) -> (N, OH, OW, C)
+class AvgPool3d(AvgPool2d):
+    """Mean over windows   (N, ID, IH, IW, C) -> (N, OD, OH, OW, C); as `AvgPool2d`, with three lengths"""
 
-    Args:
-        output_size: (OH, OW), or one number for both; None means the size of the input along that axis.
-    """
+    rank, pool = 3, staticmethod(F.avg_pool3d)
 
-    def __init__(self, output_size: int | tuple[int | None, int | None] | None) -> None:
-        self.output_size = output_size
+
+class _LPPool(_Pool):
+    def __init__(
+        self, norm_type: float, kernel_size: Lengths, stride: Lengths | None = None, ceil_mode: bool = False
+    ) -> None:
+        super().__init__(kernel_size, stride, 0, ceil_mode)
+        self.norm_type = real(type(self).__name__, "norm_type", norm_type)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.adaptive_avg_pool2d(x, self.output_size)
+        result: Tensor = type(self).pool(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return result
 
     def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
+        return f"norm_type={self.norm_type}, {super().extra_repr()}"
+
+
+class LPPool1d(_LPPool):
+    """Power average over windows   (N, L, C) -> (N, O, C); arguments as of `LPPool2d`, with one length"""
+
+    rank, pool = 1, staticmethod(F.lp_pool1d)
+
+
+class LPPool2d(_LPPool):
+    """Power average over windows   (N, IH, IW, C) -> (N, OH, OW, C): (sum of x^p)^(1/p); stride None is kernel_size
+
+    Args:
+        norm_type: the power p.
+        ceil_mode: round OH and OW up, so that the last windows may reach over the border.
+    """
+
+    rank, pool = 2, staticmethod(F.lp_pool2d)
+
+
+class LPPool3d(_LPPool):
+    """Power average over windows   (N, ID, IH, IW, C) -> (N, OD, OH, OW, C); as `LPPool2d`, with three lengths"""
+
+    rank, pool = 3, staticmethod(F.lp_pool3d)
+
+
+class _MaxUnpool(_Pool):
+    def __init__(self, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0) -> None:
+        super().__init__(kernel_size, stride, padding, False)
+
+    def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """`indices`: those of the pool; `output_size`: as of `alpha.nn.functional.max_unpool2d`."""
+        result: Tensor = type(self).pool(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+        return result
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Numbers back at the places of the maxima   (N, O, C) -> (N, L, C); arguments are those of the `MaxPool1d`"""
+
+    rank, pool = 1, staticmethod(F.max_unpool1d)
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Numbers back at the places of the maxima   (N, OH, OW, C) -> (N, IH, IW, C)
+
+    Args:
+        kernel_size, stride, padding: those of the `MaxPool2d`.
+    """
+
+    rank, pool = 2, staticmethod(F.max_unpool2d)
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Numbers back at the places of the maxima   (N, OD, OH, OW, C) -> (N, ID, IH, IW, C); as `MaxUnpool2d`"""
+
+    rank, pool = 3, staticmethod(F.max_unpool3d)

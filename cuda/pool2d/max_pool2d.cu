@@ -5,35 +5,59 @@
 // every number, and the last NaN wins, as in PyTorch.
 // Grid: ceil(packs of the result / 256). Block: 256. No shared memory.
 // Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs; INDEX an unsigned type that holds the size; FH FW SH
-// SW PH PW; ADAPTIVE 0; COUNT_PADDING and DIVISOR (not read).
+// SW PH PW; DH DW, the distance between taps; ADAPTIVE (then those are not read, and IH OH and IW OW are below 2^31);
+// TAP uint8_t | int, which holds the number of a tap.
 #include "pool2d/pool2d.cuh"
 
+using Tap = ALPHA_TAP;
+constexpr int DH = ALPHA_DH, DW = ALPHA_DW;
+constexpr int SPAN_H = (FH - 1) * DH + 1, SPAN_W = (FW - 1) * DW + 1;
+
+// Takes x, tap number `tap` of a window, if it is the largest so far. NaN is above every number.
+__device__ __forceinline__ void take(Pack<Real, V>& best, Pack<Tap, V>& taps, const Pack<Real, V>& x, int tap) {
+#pragma unroll
+  for (int i = 0; i < V; i++)
+    if (x.v[i] > best.v[i] || x.v[i] != x.v[i]) best.v[i] = x.v[i], taps.v[i] = tap;
+}
+
+// The number of the tap of output (oh, ow) that is input (h, w), or -1 for an input in a gap of a dilated window.
+__device__ __forceinline__ int tap_of(int h, int w, int oh, int ow, const Span& rows, const Span& columns) {
+  if (ADAPTIVE) return (h - rows.start) * columns.length + w - columns.start;
+  const int fh = h + PH - oh * SH, fw = w + PW - ow * SW;
+  return fh % DH == 0 && fw % DW == 0 ? fh / DH * FW + fw / DW : -1;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
-    max_pool2d_forward(T* __restrict__ Y, uint8_t* __restrict__ I, const T* __restrict__ X, int N, int IH, int IW,
-                       int C, int OH, int OW) {
+    max_pool2d_forward(T* __restrict__ Y, Tap* __restrict__ I, const T* __restrict__ X, int N, int IH, int IW, int C,
+                       int OH, int OW) {
   wait_for_previous_kernel();
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, OH, OW, C);
   if (p.n >= N) return;
   const Pack<Real, V> least = splat<V>(Real(-__int_as_float(0x7f800000)));
   Pack<Real, V> best = least;
   // a window without a number above -inf has its maximum at the first tap that meets the input
-  Pack<uint8_t, V> taps = splat<V>(uint8_t(max(PH - p.h * SH, 0) * FW + max(PW - p.w * SW, 0)));
-  constexpr int BATCH = FW <= 4 ? FW : 1;  // loads of a row in flight before the first is looked at
-  for (int tap = 0; tap < FH * FW; tap += BATCH) {
-    const int ih = p.h * SH - PH + tap / FW, iw = p.w * SW - PW + tap % FW;
-    if (ih < 0 || ih >= IH) continue;
-    Pack<Real, V> x[BATCH];
+  Pack<Tap, V> taps = splat<V>(
+      ADAPTIVE ? Tap(0) : Tap((max(PH - p.h * SH, 0) + DH - 1) / DH * FW + (max(PW - p.w * SW, 0) + DW - 1) / DW));
+  if (ADAPTIVE) {
+    const Span rows = window<FH, SH, PH>(p.h, IH, OH), columns = window<FW, SW, PW>(p.w, IW, OW);
+    int tap = 0;
+    for (int ih = rows.start; ih < rows.stop; ih++)
+      for (int iw = columns.start; iw < columns.stop; iw++, tap++)
+        take(best, taps, load_pack<V>(X + offset(p.n, ih, iw, p.c, IH, IW, C)), tap);
+  } else {
+    constexpr int BATCH = FW <= 4 ? FW : 1;  // loads of a row in flight before the first is looked at
+    for (int tap = 0; tap < FH * FW; tap += BATCH) {
+      const int ih = p.h * SH - PH + tap / FW * DH, iw = p.w * SW - PW + tap % FW * DW;
+      if (ih < 0 || ih >= IH) continue;
+      Pack<Real, V> x[BATCH];
 #pragma unroll
-    for (int j = 0; j < BATCH; j++) {
-      x[j] = least;
-      if (iw + j >= 0 && iw + j < IW) x[j] = load_pack<V>(X + offset(p.n, ih, iw + j, p.c, IH, IW, C));
-    }
-#pragma unroll
-    for (int j = 0; j < BATCH; j++)
-#pragma unroll
-      for (int i = 0; i < V; i++) {
-        if (x[j].v[i] > best.v[i] || x[j].v[i] != x[j].v[i]) best.v[i] = x[j].v[i], taps.v[i] = tap + j;
+      for (int j = 0; j < BATCH; j++) {
+        x[j] = least;
+        if (iw + j * DW >= 0 && iw + j * DW < IW) x[j] = load_pack<V>(X + offset(p.n, ih, iw + j * DW, p.c, IH, IW, C));
       }
+#pragma unroll
+      for (int j = 0; j < BATCH; j++) take(best, taps, x[j], tap + j);
+    }
   }
   const size_t at = offset(p.n, p.h, p.w, p.c, OH, OW, C);
   store_pack(Y + at, best);
@@ -41,18 +65,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
-    max_pool2d_backward(T* __restrict__ dX, const T* __restrict__ dY, const uint8_t* __restrict__ I, int N, int IH,
-                        int IW, int C, int OH, int OW) {
+    max_pool2d_backward(T* __restrict__ dX, const T* __restrict__ dY, const Tap* __restrict__ I, int N, int IH, int IW,
+                        int C, int OH, int OW) {
   wait_for_previous_kernel();
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, IH, IW, C);
   if (p.n >= N) return;
-  const Span rows = outputs<FH, SH, PH>(p.h, IH, OH), columns = outputs<FW, SW, PW>(p.w, IW, OW);
+  const Span rows = outputs<SPAN_H, SH, PH>(p.h, IH, OH), columns = outputs<SPAN_W, SW, PW>(p.w, IW, OW);
   Pack<Real, V> sum = {};
   for (int oh = rows.start; oh < rows.stop; oh++)
     for (int ow = columns.start; ow < columns.stop; ow++) {
-      const int tap = (p.h + PH - oh * SH) * FW + p.w + PW - ow * SW;
+      const int tap = tap_of(p.h, p.w, oh, ow, window<FH, SH, PH>(oh, IH, OH), window<FW, SW, PW>(ow, IW, OW));
       const size_t at = offset(p.n, oh, ow, p.c, OH, OW, C);
-      const Pack<uint8_t, V> taps = load_pack<V>(I + at);
+      const Pack<Tap, V> taps = load_pack<V>(I + at);
       const Pack<Real, V> g = load_pack<V>(dY + at);
 #pragma unroll
       for (int i = 0; i < V; i++) sum.v[i] += taps.v[i] == tap ? g.v[i] : Real(0);

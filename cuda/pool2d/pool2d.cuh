@@ -7,8 +7,7 @@ using T = ALPHA_TYPE;
 using Real = Number<T>;  // the type of the arithmetic
 using Index = ALPHA_INDEX;
 constexpr int THREADS = 256, V = ALPHA_VECTOR;
-constexpr bool ADAPTIVE = ALPHA_ADAPTIVE, COUNT_PADDING = ALPHA_COUNT_PADDING;
-constexpr int DIVISOR = ALPHA_DIVISOR;  // of an average; 0 means the size of the window
+constexpr bool ADAPTIVE = ALPHA_ADAPTIVE;
 constexpr int FH = ALPHA_FH, FW = ALPHA_FW, SH = ALPHA_SH, SW = ALPHA_SW, PH = ALPHA_PH, PW = ALPHA_PW;
 
 // A pack of channels at (n, h, w) of an array (N, H, W, C): what a thread computes.
@@ -27,7 +26,7 @@ __device__ __forceinline__ size_t offset(int n, int h, int w, int c, int H, int 
   return ((size_t(n) * H + h) * W + w) * C + c;
 }
 
-// One axis of a window: inputs [start, stop), and the length that an average counts.
+// One axis of a window: inputs [start, stop), and their number.
 struct Span {
   int start, stop, length;
 };
@@ -38,8 +37,7 @@ __device__ __forceinline__ Span window(int o, int I, int O) {
     return {start, stop, stop - start};
   }
   const int first = o * S - P, start = max(first, 0), stop = min(first + F, I);
-  // padding counts, what the window reaches beyond it does not (as in PyTorch)
-  return {start, stop, COUNT_PADDING ? min(first + F, I + P) - first : stop - start};
+  return {start, stop, stop - start};
 }
 
 // The outputs [start, stop) whose windows hold input i of an axis.
@@ -48,9 +46,4 @@ __device__ __forceinline__ Span outputs(int i, int I, int O) {
   if (ADAPTIVE) return {int(unsigned(i * O) / I), int(unsigned((i + 1) * O - 1) / I) + 1, 0};
   const int start = i + P - F + 1 > 0 ? (i + P - F + S) / S : 0;
   return {start, min((i + P) / S + 1, O), 0};
-}
-
-// The reciprocal of the number by which the sum of a window is divided.
-__device__ __forceinline__ Real share(const Span& rows, const Span& columns) {
-  return Real(1) / (DIVISOR != 0 ? DIVISOR : rows.length * columns.length);
 }

@@ -25,7 +25,7 @@ from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration, Target
-from alpha.ops.pool2d import PoolShape
+from alpha.ops.pool_shape import PoolShape
 from alpha.primitive import REGISTRY
 from alpha.runtime.cuda.architectures import ARCHITECTURES
 from alpha.runtime.cuda.driver_dry import DryDevice

@@ -138,6 +138,8 @@ ELSEWHERE = {"F.add", "F.flatten", "F.reshape", "F.transpose", "F.sum", "F.mean"
 # as those of TransformerEncoderLayer, RNN and RNNCell
 ELSEWHERE |= {"nn.Transformer", "nn.TransformerDecoderLayer", "nn.GRU", "nn.GRUCell", "nn.LSTMCell"}
 ELSEWHERE |= {f"F.{row.name}" for row in FUNCTIONS if row.any_number}
+# the code of two axes checks them; convolutions stand for the other numbers of axes
+ELSEWHERE |= {name for name in SUBJECTS if name.endswith(("1d", "3d")) and "conv" not in name.lower()}
 
 
 def numbers(kind: type) -> list[Any]:

@@ -17,7 +17,7 @@ import alpha
 from alpha import Tensor, nn
 from alpha.nn import functional as F
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.pool2d import PoolShape
+from alpha.ops.pool_shape import PoolShape
 from alpha.primitive import REGISTRY
 
 F32, BF16, U8 = "float32", "bfloat16", "uint8"

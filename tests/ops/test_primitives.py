@@ -14,7 +14,7 @@ import alpha
 from alpha.errors import DeviceError
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.places import NO_PLACE
-from alpha.ops.pool2d import PoolShape
+from alpha.ops.pool_shape import PoolShape
 from alpha.ops.views import View
 from alpha.primitive import REGISTRY, Array, Primitive, primitive
 from alpha.rng import Stream
@@ -263,6 +263,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     ],
     "max_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (MAX, ODD)],
     "max_pool2d_backward": [(*taps(s), s) for s in (MAX, ODD)],
+    "max_pool2d_indices": [(taps(s)[1], s) for s in (MAX, ADAPTIVE)],
     "avg_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (AVERAGE, INSIDE, ADAPTIVE)],
     "avg_pool2d_backward": [(normal(s.N, s.OH, s.OW, s.C), s) for s in (AVERAGE, INSIDE, ADAPTIVE)],
 }

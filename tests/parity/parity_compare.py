@@ -112,6 +112,8 @@ class Layout:
             if self.key in OF_CLASSES:
                 return (0, *range(2, ndim), 1) if ndim > 2 else None
             return self.of_image(ndim)
+        if "unpool" in self.key and place in (1, "indices"):
+            return self.of_image(ndim)
         if self.key.startswith("conv") and place in (1, "weight") and ndim > 2:
             return (0, *range(2, ndim), 1)
         if self.key in OF_CLASSES and place in (1, "target") and first is not None and tensor.ndim == first.ndim > 2:

@@ -67,10 +67,22 @@ SIGNS_IN_PLACE: dict[str, tuple[str, Callable[..., Any]]] = {
 # a key and the further names of op_db that are the same operator
 ALIASES: dict[str, tuple[str, ...]] = {"div": ("true_divide",), "swapaxes": ("transpose",)}
 
+
+def unpool(rank: int) -> Callable[..., Any]:
+    """`max_unpool` whose `output_size` may be PyTorch's whole shape, channels first."""
+
+    def call(x: Any, *args: Any, output_size: Any = None, **kwargs: Any) -> Any:
+        lengths = output_size[2:] if output_size and len(output_size) == rank + 2 else output_size
+        return getattr(F, f"max_unpool{rank}d")(x, *args, output_size=lengths, **kwargs)
+
+    return call
+
+
 # functions whose samples have another order of arguments
 ORDERED: dict[str, Callable[..., Any]] = {
     "where": lambda x, condition, other: F.where(condition, x, other),
     "embedding": lambda weight, x, **options: F.embedding(x, weight, **options),
+    **{f"max_unpool{rank}d": unpool(rank) for rank in (1, 2, 3)},
 }
 
 # public names that PyTorch's lists do not have, and why

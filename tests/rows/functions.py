@@ -17,12 +17,6 @@ def function(target: Callable[..., Any], usual: dict[str, Any], /, **arguments: 
     return FunctionRow(target, usual, arguments)
 
 
-POOL_ROWS = {
-    "x": changes(IMAGE + 1),
-    "kernel_size": changes((2, 3)),
-    "stride": changes((2, 1)),
-    "padding": changes((0, 1)),
-}
 MORE = changes(MATRIX + 1)
 LONE = normal(1, 5, 1)
 CONVOLUTIONS = ((1, F.conv1d, SEQUENCE, (3,)), (2, F.conv2d, IMAGE, (3, 3)), (3, F.conv3d, VOLUME, (3, 2, 2)))
@@ -67,25 +61,6 @@ FUNCTIONS = [
             negative_slope=changes(0.25),
         )
         for rank, convolution, x, filters in TRANSPOSED
-    ),
-    function(
-        F.max_pool2d,
-        {"x": IMAGE, "kernel_size": 2},
-        **POOL_ROWS,
-        dilation=refused(2),
-        ceil_mode=changes(True),
-        return_indices=refused(True),
-    ),
-    function(
-        F.avg_pool2d,
-        {"x": IMAGE, "kernel_size": 2},
-        **POOL_ROWS,
-        ceil_mode=changes(True),
-        count_include_pad=changes(False, padding=1),
-        divisor_override=changes(-3),
-    ),
-    function(
-        F.adaptive_avg_pool2d, {"x": IMAGE, "output_size": 1}, x=changes(IMAGE + 1), output_size=changes((None, 2))
     ),
     function(
         F.batch_norm,

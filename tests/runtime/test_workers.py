@@ -13,7 +13,7 @@ import pytest
 import alpha
 from alpha import nn
 from alpha.nn import functional as F
-from alpha.ops.pool2d import PoolShape
+from alpha.ops.pool_shape import PoolShape
 from alpha.optim import Adam
 from alpha.primitive import REGISTRY
 from alpha.runtime import blas, workers

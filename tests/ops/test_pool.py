@@ -1,4 +1,4 @@
-"""Pooling: gradients, windows that overlap or reach over the border, agreement with PyTorch."""
+"""Pools: gradients, windows that overlap or reach over the border, indices, agreement with PyTorch."""
 
 from __future__ import annotations
 
@@ -138,9 +138,53 @@ def test_errors(device: str) -> None:
         F.max_pool2d(x, 5)
     with pytest.raises(ShapeError, match=r"padding \(2, 2\) at most half the kernel"):
         F.avg_pool2d(x, 3, 1, 2)
-    with pytest.raises(ShapeError, match="a window of 17 x 17 has more than 256 taps"):
-        F.max_pool2d(alpha.tensor(np.zeros((1, 20, 20, 1), np.float32), device=device), 17)
     with pytest.raises(ShapeError, match=r"avg_pool2d: x \(N, H, W, C\) is needed  \(x \(4, 4\)\)"):
         F.avg_pool2d(x.reshape(3, 16)[:1].reshape(4, 4), 2)
     with pytest.raises(ShapeError, match=r"output_size \(0, 1\)"):
         F.adaptive_avg_pool2d(x, (0, 1))
+
+
+# -- one and three axes, indices, dilation ----------------------------------------------------------------
+
+# (function, x, arguments); the last one has windows of more taps than a byte holds
+MAXIMA = [
+    ("max_pool1d", (2, 9, 3), {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2}),
+    ("max_pool2d", (2, 9, 8, 4), {"kernel_size": (3, 2), "stride": (1, 2), "padding": 1, "dilation": (2, 3)}),
+    ("max_pool3d", (2, 5, 6, 7, 3), {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}),
+    ("adaptive_max_pool2d", (2, 7, 5, 4), {"output_size": (3, 2)}),
+    ("adaptive_max_pool3d", (1, 4, 5, 3, 3), {"output_size": (3, 2, 3)}),
+    ("max_pool2d", (1, 18, 17, 4), {"kernel_size": 17}),
+]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("name", "shape", "given"), MAXIMA, ids=str)
+def test_maxima_and_their_indices(device: str, name: str, shape: tuple[int, ...], given: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    values = np.round(apart(*shape)).astype(np.float32)  # with equal ones
+    values.reshape(-1)[7::29] = np.nan
+    values[0, :4, ..., 0] = -np.inf
+    x = alpha.tensor(values, requires_grad=True, device=device)
+    twin = torch.tensor(np.moveaxis(values, -1, 1).copy(), requires_grad=True)
+    y, indices = getattr(F, name)(x, **given, return_indices=True)
+    theirs, places = getattr(torch.nn.functional, name)(twin, **given, return_indices=True)
+    np.testing.assert_array_equal(y.numpy(), np.moveaxis(theirs.detach().numpy(), 1, -1))
+    np.testing.assert_array_equal(indices.numpy(), np.moveaxis(places.numpy(), 1, -1))
+    (y * y).sum().backward()
+    theirs.backward(2 * theirs.detach())
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), np.moveaxis(twin.grad.numpy(), 1, -1))
+
+
+def test_unpooling_puts_the_maxima_back(device: str) -> None:
+    x = alpha.tensor(apart(2, 7, 6, 3).astype(np.float32), requires_grad=True, device=device)
+    y, indices = F.max_pool2d(x, 2, return_indices=True)
+    back = F.max_unpool2d(y, indices, 2, output_size=(7, 6))
+    kept = back.numpy() != 0
+    np.testing.assert_array_equal(back.numpy(), np.where(kept, x.numpy(), 0))
+    assert kept.sum() == y.size
+    (back * back).sum().backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * back.numpy())
+    with pytest.raises(ShapeError, match=r"max_unpool2d: output_size \(9, 6\) must be .* within the stride \(2, 2\)"):
+        F.max_unpool2d(y, indices, 2, output_size=(9, 6))

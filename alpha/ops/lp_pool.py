@@ -1,0 +1,69 @@
+"""Power averages over windows of NWC, NHWC and NDHWC arrays."""
+
+from __future__ import annotations
+
+import math
+
+from alpha.ops.arguments import check_arguments
+from alpha.ops.avg_pool import avg_pool
+from alpha.ops.options import Lengths, lengths, real
+from alpha.ops.pool_shape import Windows, pooling
+from alpha.tensor import Tensor
+
+__all__ = ["lp_pool1d", "lp_pool2d", "lp_pool3d"]
+
+
+def _lp_pool(operator: str, rank: int, x: Tensor, norm_type: float, windows: Windows) -> Tensor:
+    p = real(operator, "norm_type", norm_type)
+    if p == 0:
+        raise ValueError(f"{operator}: norm_type=0 has no root; a number that is not 0 is needed")
+    pools = pooling(operator, rank, x, windows)
+    mean = avg_pool(x**p, pools)
+    size = math.prod(lengths(operator, "kernel_size", windows.kernel_size, rank))
+    sign = mean.detach().sign()
+    return (mean * (sign * sign) * float(size)) ** (1 / p)  # as in PyTorch 0 has no gradient
+
+
+@check_arguments
+def lp_pool1d(
+    x: Tensor, norm_type: float, kernel_size: Lengths, stride: Lengths | None = None, ceil_mode: bool = False
+) -> Tensor:
+    """Power average over windows of one axis; arguments and errors as for `lp_pool2d`.
+
+    x (N, L, C), or one sequence without N -> (N, O, C)
+    """
+    return _lp_pool("lp_pool1d", 1, x, norm_type, Windows(kernel_size, stride, 0, 1, ceil_mode))
+
+
+@check_arguments
+def lp_pool2d(
+    x: Tensor, norm_type: float, kernel_size: Lengths, stride: Lengths | None = None, ceil_mode: bool = False
+) -> Tensor:
+    """Power average over windows: (sum of x^p over the window)^(1/p), p = norm_type.
+
+    As in PyTorch x is not made positive, so an odd p wants an x that is not negative. A window that reaches over the
+    border (ceil_mode) counts as if it was full of its mean.
+
+    x (N, IH, IW, C), or one image without N -> (N, OH, OW, C) with OH = (IH - FH) // sh + 1
+
+    Args:
+        norm_type: the power p, which is not 0.
+        ceil_mode: round OH and OW up, so that the last windows may reach over the border.
+
+    Raises:
+        ShapeError: an empty output.
+        TypeError: x is not a Tensor of floating numbers, or a size is not an integer.
+        ValueError: norm_type is 0 or not finite.
+    """
+    return _lp_pool("lp_pool2d", 2, x, norm_type, Windows(kernel_size, stride, 0, 1, ceil_mode))
+
+
+@check_arguments
+def lp_pool3d(
+    x: Tensor, norm_type: float, kernel_size: Lengths, stride: Lengths | None = None, ceil_mode: bool = False
+) -> Tensor:
+    """Power average over windows of three axes; arguments and errors as for `lp_pool2d`.
+
+    x (N, ID, IH, IW, C), or one volume without N -> (N, OD, OH, OW, C)
+    """
+    return _lp_pool("lp_pool3d", 3, x, norm_type, Windows(kernel_size, stride, 0, 1, ceil_mode))
