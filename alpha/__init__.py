@@ -23,7 +23,9 @@ from alpha.grad_mode import enable_grad, is_grad_enabled, no_grad
 from alpha.gradients import grad
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.ops.axes import *
+from alpha.ops.bitwise import *
 from alpha.ops.creation import empty, empty_like, full, full_like, ones, ones_like, zeros, zeros_like
+from alpha.ops.division import *
 from alpha.ops.einsum import einsum
 from alpha.ops.extremes import *
 from alpha.ops.gathering import *
@@ -47,6 +49,8 @@ from alpha.tensor import Tensor, tensor
 # whose functions PyTorch has in `torch` itself
 _ROOMS = (
     ops.axes,
+    ops.bitwise,
+    ops.division,
     ops.extremes,
     ops.gathering,
     ops.joining,

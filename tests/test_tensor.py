@@ -219,7 +219,5 @@ def test_operands_that_are_refused() -> None:
     x = alpha.tensor([1.0, 2.0])
     with pytest.raises(TypeError, match="dtypes float32 and float64 differ"):
         x + alpha.tensor([1.0, 2.0], dtype="float64")
-    with pytest.raises(TypeError, match=r"add: the tensor has dtype int64; use \.astype\('float32'\)"):
-        alpha.tensor([1, 2]) + 1
     with pytest.raises(TypeError, match="unsupported operand"):
         x + "1"

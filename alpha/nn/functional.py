@@ -17,7 +17,9 @@ from alpha.ops.attention import *
 from alpha.ops.avg_pool import *
 from alpha.ops.axes import *
 from alpha.ops.batchnorm import *
+from alpha.ops.bitwise import *
 from alpha.ops.convolution import *
+from alpha.ops.division import *
 from alpha.ops.dropout import *
 from alpha.ops.embedding import *
 from alpha.ops.extremes import *

@@ -4,48 +4,22 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import ml_dtypes
-import numpy as np
-
 from alpha.autograd import Function, shares_memory
 from alpha.errors import ShapeError
+from alpha.numerics import FLOAT32, is_floating
 from alpha.ops import broadcast
 from alpha.ops import elementwise as ew
 from alpha.ops.affine import Affine, AffineInPlace, DivideByNumber, DivideByNumberInPlace, DivideNumber
-from alpha.ops.arguments import check_arguments
-from alpha.ops.dtypes import DType, as_dtype, require_floating, result_type
-from alpha.ops.reduce import sum_axes
+from alpha.ops.arguments import AnyTensor, check_arguments
+from alpha.ops.division import floor_divide, truncated_quotient
+from alpha.ops.dtypes import as_dtype, require_floating, result_type
+from alpha.ops.integers import beside, combined, integral, written
+from alpha.ops.operands import NUMBERS, OPERANDS, like, no_operand, operand_of, sum_to
+from alpha.ops.promotion import common_dtype
 from alpha.primitive import Array, Primitive
-from alpha.tensor import Tensor, full, tensor
+from alpha.tensor import Tensor, full
 
 __all__ = ["add", "mul"]
-
-Operand = tuple[tuple[int, ...], DType]  # the shape and dtype that its gradient has
-NUMBERS = (int, float, np.integer, np.floating, np.bool_, ml_dtypes.bfloat16)
-OPERANDS = (Tensor, *NUMBERS, np.ndarray, list)
-
-
-def operand_of(x: Array) -> Operand:
-    return tuple(x.shape), x.dtype
-
-
-def sum_to(dY: Array, operand: Operand) -> Array:
-    """Sum a broadcast gradient back to the operand's shape, in its dtype."""
-    shape, dtype = operand
-    if tuple(dY.shape) == shape:
-        return as_dtype(dY, dtype)
-    lead = dY.ndim - len(shape)
-    axes = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(shape) if n == 1 and dY.shape[lead + i] != 1)
-    return as_dtype(sum_axes(dY, axes) if axes else dY, dtype).reshape(shape)
-
-
-def like(x: Tensor, value: Any) -> Tensor:
-    """A number, list or numpy array as a tensor of the device and dtype of `x`; a Tensor as it is."""
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, NUMBERS):
-        return full((), value, x.dtype, x.device)
-    return tensor(np.asarray(value, x.dtype), device=x.device)
 
 
 class _Binary(Function):
@@ -154,16 +128,20 @@ class DivideInPlace(_Scaling):
     operator, primitive = "div_", ew.divide
 
 
-def _operand(name: str, x: Tensor, other: Any) -> float | Tensor:
-    """The second operand as a number or a tensor; `TypeError` for anything else."""
-    require_floating(name, x.dtype)
+def _operands(operator: str, x: Tensor, other: Any) -> tuple[Tensor, float | Tensor]:
+    """x and the second operand as floating numbers; `TypeError` for what is no operand."""
+    if not is_floating(x.dtype):
+        beside_x = beside(operator, x, other)
+        dtype = common_dtype(operator, x, beside_x)
+        dtype = dtype if is_floating(dtype) else FLOAT32
+        return x.astype(dtype), float(other) if isinstance(other, NUMBERS) else beside_x.astype(dtype)
     if isinstance(other, Tensor):
-        return other
+        return x, other if is_floating(other.dtype) else other.astype(x.dtype)
     if isinstance(other, NUMBERS):
-        return float(other)
+        return x, float(other)
     if isinstance(other, OPERANDS):
-        return like(x, other)
-    raise TypeError(f"{name}: {type(other).__name__} is no operand; a Tensor, a number or a numpy array is needed")
+        return x, like(x, other)
+    raise no_operand(operator, other)
 
 
 def _scaled(name: str, value: float | Tensor, alpha: float) -> float | Tensor:
@@ -172,10 +150,26 @@ def _scaled(name: str, value: float | Tensor, alpha: float) -> float | Tensor:
     return value if alpha == 1 else value * float(alpha)
 
 
+def _of_integers(operator: str, sign: str, x: Tensor, other: Any, alpha: float = 1) -> Tensor:
+    """x sign alpha other, for integers and bools"""
+    value = beside(operator, x, other)
+    if alpha != 1:
+        if not integral(x, alpha):
+            raise TypeError(f"{operator}: alpha={alpha!r} must be an integer beside the dtype {x.dtype.name}")
+        value = combined(operator, "*", value, beside(operator, value, alpha))
+    return combined(operator, sign, x, value)
+
+
 @check_arguments
-def add(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
-    """x + alpha other with broadcasting   x (...), other (...) or a number -> the broadcast shape"""
-    value = _scaled("add", _operand("add", x, other), alpha)
+def add(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
+    """x + alpha other with broadcasting; integers give integers, which wrap around, and bools give bools
+
+    x (...), other (...) or a number -> the broadcast shape
+    """
+    if integral(x, other):
+        return _of_integers("add", "+", x, other, alpha)
+    x, value = _operands("add", x, other)
+    value = _scaled("add", value, alpha)
     if isinstance(value, Tensor):
         return Add.apply(x, value)
     return Affine.apply(x, alpha=1.0, beta=value)
@@ -183,15 +177,23 @@ def add(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
 
 def add_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     """`add` written into x, whose shape must be the broadcast one."""
-    value = _scaled("add_", _operand("add_", x, other), alpha)
+    if not is_floating(x.dtype):
+        return written("add_", x, add(x, other, alpha=alpha))
+    value = _scaled("add_", _operands("add_", x, other)[1], alpha)
     if isinstance(value, Tensor):
         return AddInPlace.apply(x, value)
     return AffineInPlace.apply(x, alpha=1.0, beta=value)
 
 
 def sub(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
-    """x - alpha other with broadcasting   x (...), other (...) or a number -> the broadcast shape"""
-    value = _scaled("sub", _operand("sub", x, other), alpha)
+    """x - alpha other with broadcasting; integers give integers, which wrap around
+
+    x (...), other (...) or a number -> the broadcast shape
+    """
+    if integral(x, other):
+        return _of_integers("sub", "-", x, other, alpha)
+    x, value = _operands("sub", x, other)
+    value = _scaled("sub", value, alpha)
     if isinstance(value, Tensor):
         return Subtract.apply(x, value)
     return Affine.apply(x, alpha=1.0, beta=-value)
@@ -199,16 +201,23 @@ def sub(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
 
 def sub_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     """`sub` written into x, whose shape must be the broadcast one."""
-    value = _scaled("sub_", _operand("sub_", x, other), alpha)
+    if not is_floating(x.dtype):
+        return written("sub_", x, sub(x, other, alpha=alpha))
+    value = _scaled("sub_", _operands("sub_", x, other)[1], alpha)
     if isinstance(value, Tensor):
         return SubtractInPlace.apply(x, value)
     return AffineInPlace.apply(x, alpha=1.0, beta=-value)
 
 
 @check_arguments
-def mul(x: Tensor, other: Any) -> Tensor:
-    """x other elementwise with broadcasting   x (...), other (...) or a number -> the broadcast shape"""
-    value = _operand("mul", x, other)
+def mul(x: AnyTensor, other: Any) -> Tensor:
+    """x other elementwise with broadcasting; integers give integers, which wrap around, and bools give bools
+
+    x (...), other (...) or a number -> the broadcast shape
+    """
+    if integral(x, other):
+        return _of_integers("mul", "*", x, other)
+    x, value = _operands("mul", x, other)
     if isinstance(value, Tensor):
         return Multiply.apply(x, value)
     return Affine.apply(x, alpha=value, beta=0.0)
@@ -216,26 +225,43 @@ def mul(x: Tensor, other: Any) -> Tensor:
 
 def mul_(x: Tensor, other: Any) -> Tensor:
     """`mul` written into x, whose shape must be the broadcast one; `other` may not require a gradient."""
-    value = _operand("mul_", x, other)
+    if not is_floating(x.dtype):
+        return written("mul_", x, mul(x, other))
+    _, value = _operands("mul_", x, other)
     if isinstance(value, Tensor):
         return MultiplyInPlace.apply(x, value)
     return AffineInPlace.apply(x, alpha=value, beta=0.0)
 
 
-def div(x: Tensor, other: Any) -> Tensor:
-    """x / other elementwise with broadcasting; division by zero gives infinities and NaN.
+def div(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """x / other elementwise with broadcasting; division by zero gives infinities and NaN, and integers give float32.
 
     x (...), other (...) or a number -> the broadcast shape
+
+    Args:
+        rounding_mode: "floor" or "trunc" rounds the quotient down or towards 0; integers then give integers.
     """
-    value = _operand("div", x, other)
+    if rounding_mode is not None:
+        return _rounded_quotient(x, other, rounding_mode)
+    x, value = _operands("div", x, other)
     if isinstance(value, Tensor):
         return Divide.apply(x, value)
     return DivideByNumber.apply(x, number=value)
 
 
-def div_(x: Tensor, other: Any) -> Tensor:
+def _rounded_quotient(x: Tensor, other: Any, rounding_mode: str) -> Tensor:
+    if rounding_mode == "floor":
+        return floor_divide(x, other)
+    if rounding_mode != "trunc":
+        raise ValueError(f"div: rounding_mode={rounding_mode!r} is neither None, 'floor' nor 'trunc'")
+    return truncated_quotient(x, other)
+
+
+def div_(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """`div` written into x, whose shape must be the broadcast one; `other` may not require a gradient."""
-    value = _operand("div_", x, other)
+    if rounding_mode is not None or not is_floating(x.dtype):
+        return written("div_", x, div(x, other, rounding_mode=rounding_mode))
+    _, value = _operands("div_", x, other)
     if isinstance(value, Tensor):
         return DivideInPlace.apply(x, value)
     return DivideByNumberInPlace.apply(x, number=value)
@@ -243,17 +269,20 @@ def div_(x: Tensor, other: Any) -> Tensor:
 
 def reversed_sub(x: Tensor, other: Any) -> Tensor:
     """other - x"""
-    value = _operand("sub", x, other)
+    if integral(x, other):
+        return combined("sub", "-", beside("sub", x, other), x)
+    x, value = _operands("sub", x, other)
     return Subtract.apply(value, x) if isinstance(value, Tensor) else Affine.apply(x, alpha=-1.0, beta=value)
 
 
 def reversed_div(x: Tensor, other: Any) -> Tensor:
     """other / x"""
-    value = _operand("div", x, other)
+    x, value = _operands("div", x, other)
     return Divide.apply(value, x) if isinstance(value, Tensor) else DivideNumber.apply(x, number=value)
 
 
 def neg(x: Tensor) -> Tensor:
-    """-x"""
-    require_floating("neg", x.dtype)
+    """-x; integers wrap around   x (...) -> (...)"""
+    if not is_floating(x.dtype):
+        return combined("neg", "-", full((), 0, x.dtype, x.device), x)
     return Affine.apply(x, alpha=-1.0, beta=0.0)

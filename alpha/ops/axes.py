@@ -8,10 +8,10 @@ from typing import Any
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.ops.arguments import AnyTensor, check_arguments
-from alpha.ops.arithmetic import sum_to
 from alpha.ops.assemble import Assemble, Piece, read
 from alpha.ops.broadcast import broadcast_to
 from alpha.ops.layout import view as reshaped
+from alpha.ops.operands import sum_to
 from alpha.ops.options import integer
 from alpha.ops.views import Shape, View
 from alpha.primitive import Array

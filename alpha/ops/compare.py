@@ -9,9 +9,9 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.numerics import is_floating
-from alpha.ops.arithmetic import NUMBERS
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype
+from alpha.ops.operands import NUMBERS
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.primitive import Array, primitive
 from alpha.runtime.cpu import empty as cpu_empty

@@ -12,11 +12,11 @@ import numpy as np
 
 from alpha.autograd import Function, shares_memory
 from alpha.errors import ShapeError
-from alpha.ops.arithmetic import NUMBERS, like, operand_of, sum_to
 from alpha.ops.assemble import Assemble, read
 from alpha.ops.broadcast import broadcast_to
 from alpha.ops.index_parser import Places, parse, places_of
 from alpha.ops.layout import view as reshaped
+from alpha.ops.operands import NUMBERS, like, operand_of, sum_to
 from alpha.ops.places import add_zeros, put_rows, take_rows
 from alpha.ops.views import Shape, View, read_view, write_view
 from alpha.primitive import Array

@@ -12,7 +12,9 @@ from alpha.ops import (
     activation_smooth,
     arithmetic,
     axes,
+    bitwise,
     conversion,
+    division,
     exponential,
     extremes,
     gathering,
@@ -33,8 +35,9 @@ from alpha.ops import (
     trigonometric,
 )
 from alpha.ops.arguments import unchecked
-from alpha.ops.arithmetic import OPERANDS, like
 from alpha.ops.compare import relate
+from alpha.ops.integers import beside, written
+from alpha.ops.operands import OPERANDS, like
 from alpha.tensor import Tensor
 
 Method = Callable[[Tensor, Any], Any]
@@ -70,6 +73,22 @@ CASTS = {
 
 def _cast_to(dtype: str) -> Callable[[Tensor], Tensor]:
     return lambda x: x.astype(dtype)
+
+
+# signs of Python in which the operator is written into the tensor
+AUGMENTED = {
+    "__ifloordiv__": division.floor_divide,
+    "__imod__": division.remainder,
+    "__iand__": bitwise.bitwise_and,
+    "__ior__": bitwise.bitwise_or,
+    "__ixor__": bitwise.bitwise_xor,
+    "__ilshift__": bitwise.bitwise_left_shift,
+    "__irshift__": bitwise.bitwise_right_shift,
+}
+
+
+def _augmented(function: Method) -> Method:
+    return lambda x, other: written(function.__name__, x, function(x, other))
 
 
 def _several(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -122,6 +141,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(activation_smooth, "sigmoid", "tanh"),
     "relu": activation.relu,
     "where": lambda x, condition, other: selection.where(condition, x, other),
+    **_methods(division, *division.__all__),
+    **{name: getattr(bitwise, name) for name in bitwise.__all__},
+    "__invert__": bitwise.bitwise_not,
+    **{name: _augmented(function) for name, function in AUGMENTED.items()},
     "__abs__": rounding.abs,
     **{name: _relation(sign) for name, sign in RELATIONS.items()},
     "__getitem__": indexing.get_item,
@@ -133,6 +156,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "__imul__": arithmetic.mul_,
     "__itruediv__": arithmetic.div_,
 }
+
+
+def _of_bits(sign: str, function: Method) -> dict[str, Method]:
+    """`x & y`, and `y & x` of an operand that is no tensor, for one of the signs"""
+    return {f"__{sign}__": function, f"__r{sign}__": lambda x, other: function(beside(function.__name__, x, other), x)}
+
+
 BINARY: dict[str, Method] = {
     "__add__": _add,
     "__radd__": _add,
@@ -142,6 +172,15 @@ BINARY: dict[str, Method] = {
     "__rmul__": _mul,
     "__truediv__": arithmetic.div,
     "__rtruediv__": arithmetic.reversed_div,
+    "__floordiv__": division.floor_divide,
+    "__rfloordiv__": division.reversed_floor_divide,
+    "__mod__": division.remainder,
+    "__rmod__": division.reversed_remainder,
+    **_of_bits("and", bitwise.bitwise_and),
+    **_of_bits("or", bitwise.bitwise_or),
+    **_of_bits("xor", bitwise.bitwise_xor),
+    **_of_bits("lshift", bitwise.bitwise_left_shift),
+    **_of_bits("rshift", bitwise.bitwise_right_shift),
     "__pow__": power.pow,
     "__rpow__": power.reversed_pow,
     "__matmul__": lambda x, other: _matmul(x, like(x, other)),

@@ -12,7 +12,6 @@ from alpha.numerics import is_floating
 from alpha.ops import broadcast
 from alpha.ops import elementwise as ew
 from alpha.ops.arguments import AnyTensor, check_arguments
-from alpha.ops.arithmetic import NUMBERS
 from alpha.ops.axes import axis_of
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.compare import compare
@@ -20,6 +19,7 @@ from alpha.ops.dtypes import as_dtype, require_floating
 from alpha.ops.elementwise import elementwise
 from alpha.ops.extremes import amax, amin
 from alpha.ops.fold import around, product_axis1
+from alpha.ops.operands import NUMBERS
 from alpha.ops.options import real
 from alpha.ops.power import square, square_root
 from alpha.ops.reduce import axes_of, sum_axes

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from alpha.errors import ShapeError
 from alpha.ops.arguments import AnyTensor, check_arguments
-from alpha.ops.arithmetic import NUMBERS, sum_to
 from alpha.ops.assemble import Assemble, Piece
 from alpha.ops.axes import lengths_of
 from alpha.ops.elementwise import add
+from alpha.ops.operands import NUMBERS, sum_to
 from alpha.ops.views import View, read_view, write_view
 from alpha.primitive import Array
 from alpha.tensor import Tensor

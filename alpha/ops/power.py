@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd import Function
+from alpha.numerics import is_floating
 from alpha.ops import elementwise as ew
-from alpha.ops.arithmetic import NUMBERS, OPERANDS, like, operand_of, sum_to
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.dtypes import require_floating, result_type
 from alpha.ops.elementwise import elementwise
+from alpha.ops.integers import beside, combined, integral
+from alpha.ops.operands import NUMBERS, OPERANDS, like, operand_of, sum_to
+from alpha.ops.promotion import common_dtype
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
@@ -111,18 +114,38 @@ class SquareRoot(Function):
 
 
 def pow(x: Tensor, exponent: Any) -> Tensor:
-    """x to the power of a number or a tensor   x (...), exponent (...) -> the broadcast shape"""
-    require_floating("pow", x.dtype)
+    """x to the power of a number or a tensor; integers give integers, which wrap around
+
+    x (...), exponent (...) or a number -> the broadcast shape
+
+    Raises:
+        ValueError: x is of integers, and the exponent is an integer below 0.
+    """
+    if not is_floating(x.dtype):
+        if integral(x, exponent):
+            return _integer_power(x, exponent)
+        x = x.astype(common_dtype("pow", x, beside("pow", x, exponent)))
     if isinstance(exponent, NUMBERS):
         return Power.apply(x, exponent=float(exponent))
     if not isinstance(exponent, OPERANDS):
         raise TypeError(f"pow: {type(exponent).__name__} is no exponent; a number or a Tensor is needed")
-    return TensorPower.apply(x, like(x, exponent))
+    exponent = like(x, exponent)
+    return TensorPower.apply(x, exponent if is_floating(exponent.dtype) else exponent.astype(x.dtype))
+
+
+def _integer_power(x: Tensor, exponent: Any) -> Tensor:
+    if isinstance(exponent, NUMBERS) and exponent < 0:
+        raise ValueError(f"pow: {x.dtype.name} to the power of {exponent} is no integer; use x.float()")
+    return combined("pow", "**", x, beside("pow", x, exponent))
 
 
 def reversed_pow(x: Tensor, base: Any) -> Tensor:
     """base to the power of x, the base a number, a list or a numpy array"""
-    require_floating("pow", x.dtype)
+    if not is_floating(x.dtype):
+        given = beside("pow", x, base)
+        if integral(x, given):
+            return combined("pow", "**", given, x)
+        x = x.astype(given.dtype)
     return TensorPower.apply(like(x, base), x)
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
-from alpha.ops.arithmetic import NUMBERS, OPERANDS, like, operand_of, sum_to
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.compare import compare
 from alpha.ops.elementwise import elementwise, subtract
+from alpha.ops.operands import NUMBERS, OPERANDS, like, operand_of, sum_to
 from alpha.ops.promotion import BOOL, common_dtype, promoted
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor, full

@@ -111,7 +111,7 @@ def test_layers_name_their_argument(device: str) -> None:
 
 
 def right_or_refused(ours: Callable[..., Any], *values: np.ndarray, device: str, result: Any = None) -> None:
-    """`TypeError`, or the numbers that float64 arrays give; never a truncated or wrapped result."""
+    """`TypeError`, or the numbers that float64 arrays give, as far as uint8 and bool hold them."""
     with np.errstate(all="ignore"):
         expected = (result or ours)(*(v.astype(np.float64) for v in values))
     try:
@@ -120,7 +120,16 @@ def right_or_refused(ours: Callable[..., Any], *values: np.ndarray, device: str,
         assert "dtype" in str(error) or "float32" in str(error), error  # noqa: PT017
         return
     assert isinstance(found, Tensor)
+    if found.dtype == np.uint8:  # it wraps around, as PyTorch's
+        expected = expected % 256
+    elif found.dtype == bool:
+        expected = expected != 0
     np.testing.assert_allclose(found.numpy().astype(np.float64), expected, rtol=1e-5, equal_nan=True)
+
+
+# functions that take integers only, or that mean something else by a quotient of integers: tests/ops/test_integers.py
+OF_INTEGERS = ("floor_divide", "remainder", *(name for name in CALLS if name.startswith("bitwise")))
+OF_LABELS = ("cross_entropy", "nll_loss", "normalize_pixels")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -132,6 +141,7 @@ def right_or_refused(ours: Callable[..., Any], *values: np.ndarray, device: str,
         if name not in ("cross_entropy", "nll_loss", "normalize_pixels") and not name.startswith("max_unpool")
     ],
 )
+@pytest.mark.parametrize("name", [name for name in CALLS if name not in (*OF_LABELS, *OF_INTEGERS)])
 def test_integers_in_functions(device: str, name: str, dtype: str) -> None:
     def cast(*dtypes: str) -> dict[str, Any]:
         """The arrays in one dtype and then in the next; masks and indices stay as they are."""
@@ -274,6 +284,12 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a 
     "sub_": (lambda x: x.sub_(0.5), lambda x: x - 0.5),
     "mul_": (lambda x: x.mul_(0.5), lambda x: x * 0.5),
     "div_": (lambda x: x.div_(2), lambda x: x / 2),
+    "floor_divide": (lambda x: x.floor_divide(3), lambda x: x // 3),
+    "remainder": (lambda x: x.remainder(3), lambda x: x % 3),
+    "logical_and": (lambda x: x.logical_and(x), lambda x: x != 0),
+    "logical_or": (lambda x: x.logical_or(x), lambda x: x != 0),
+    "logical_xor": (lambda x: x.logical_xor(x), lambda x: x != x),
+    "logical_not": (lambda x: x.logical_not(), lambda x: x == 0),
 }
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
@@ -287,6 +303,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 OTHERS = {  # of Tensor: what they are is tested in tests/test_tensor.py and test_autograd.py
     *("array", "backward", "device", "dtype", "grad", "is_leaf", "item", "ndim", "numpy", "register_hook"),
+    *(name for name in alpha.ops.bitwise.__all__ if name.startswith("bitwise")),  # tests/ops/test_integers.py
     *("tolist", "numel", "dim", "requires_grad", "shape", "size", "zero_grad"),
 }
 

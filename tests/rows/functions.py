@@ -28,6 +28,7 @@ TRANSPOSED = (
 SHARES = 1 / (1 + np.exp(-MATRIX))  # within 0 and 1
 PLACES = np.array([[3, 1, 0, 3, 2], [0, 0, 4, 3, 3]])
 UNUSUAL = np.array([[0.5, np.nan, np.inf], [-np.inf, -0.0, 1.0]], np.float32)
+WHOLE = np.arange(-6, 6).reshape(3, 4)
 TIES = np.round(MATRIX * 2) / 2
 FUNCTIONS = [
     *(
@@ -323,6 +324,19 @@ FUNCTIONS = [
         {"x": MORE, "mask": changes(MATRIX > 1), "value": changes(3.0)},
         any_number=True,
     ),
+    *(
+        function(f, {"x": MATRIX, "other": SHARES}, x=MORE, other=changes(SHARES + 1))
+        for f in (F.floor_divide, F.remainder)
+    ),
+    *(
+        function(f, {"x": WHOLE, "other": WHOLE[1]}, x=changes(WHOLE + 1), other=changes(WHOLE[2]))
+        for f in (F.bitwise_and, F.bitwise_or, F.bitwise_xor, F.bitwise_left_shift, F.bitwise_right_shift)
+    ),
+    *(
+        function(f, {"x": WHOLE, "other": WHOLE[1] > 0}, x=changes(0 * WHOLE), other=changes(WHOLE[1] == 0))
+        for f in (F.logical_and, F.logical_or, F.logical_xor)
+    ),
+    *(function(f, {"x": WHOLE}, x=changes(WHOLE + 1)) for f in (F.bitwise_not, F.logical_not)),
     *(
         function(f, {"x": TIES, "other": MATRIX}, x=changes(-TIES), other=changes(-MATRIX))
         for f in (F.maximum, F.minimum)

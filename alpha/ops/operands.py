@@ -1,0 +1,45 @@
+"""What stands beside a tensor in an operator of two: a number, an array or another tensor; and the way back to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from alpha.ops.dtypes import DType, as_dtype
+from alpha.ops.reduce import sum_axes
+from alpha.primitive import Array
+from alpha.tensor import Tensor, full, tensor
+
+Operand = tuple[tuple[int, ...], DType]  # the shape and dtype that its gradient has
+NUMBERS = (int, float, np.integer, np.floating, np.bool_, ml_dtypes.bfloat16)
+OPERANDS = (Tensor, *NUMBERS, np.ndarray, list)
+
+
+def operand_of(x: Array) -> Operand:
+    return tuple(x.shape), x.dtype
+
+
+def sum_to(dY: Array, operand: Operand) -> Array:
+    """Sum a broadcast gradient back to the operand's shape, in its dtype."""
+    shape, dtype = operand
+    if tuple(dY.shape) == shape:
+        return as_dtype(dY, dtype)
+    lead = dY.ndim - len(shape)
+    axes = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(shape) if n == 1 and dY.shape[lead + i] != 1)
+    return as_dtype(sum_axes(dY, axes) if axes else dY, dtype).reshape(shape)
+
+
+def like(x: Tensor, value: Any) -> Tensor:
+    """A number, list or numpy array as a tensor of the device and dtype of `x`; a Tensor as it is."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, NUMBERS):
+        return full((), value, x.dtype, x.device)
+    return tensor(np.asarray(value, x.dtype), device=x.device)
+
+
+def no_operand(operator: str, value: Any) -> TypeError:
+    """The error for a value that is not one of `OPERANDS`."""
+    return TypeError(f"{operator}: {type(value).__name__} is no operand; a Tensor, a number or a numpy array is needed")
