@@ -15,6 +15,7 @@ from alpha.nn.containers import *
 from alpha.nn.convolution import *
 from alpha.nn.layers import *
 from alpha.nn.normalization import *
+from alpha.nn.normalization_more import *
 from alpha.nn.pooling import *
 from alpha.nn.recurrent import *
 from alpha.nn.recurrent_cells import *

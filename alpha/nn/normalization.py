@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
+
 from alpha.errors import ShapeError
+from alpha.grad_mode import no_grad
 from alpha.module import Buffer, Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.convolution import Conv2d
 from alpha.ops.batchnorm import check_eps
 from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.creation import zeros_like
 from alpha.ops.normalization import shape_of_axes
 from alpha.ops.options import integer, real
+from alpha.recompute import repeating
 from alpha.tensor import Tensor
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm", "RMSNorm", "conv_batch_norm"]
@@ -34,23 +39,25 @@ class _BatchNorm(Module):
         self,
         num_features: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
         *,
         bias: bool = True,
+        bias_correction: bool = False,
     ) -> None:
         name = type(self).__name__
-        if momentum is None:
-            raise ValueError(f"{name}: momentum=None is not offered; only a number")
         self.num_features = integer(name, "num_features", num_features, least=1)
         check_eps(name, eps)
-        self.eps, self.momentum = eps, real(name, "momentum", momentum)
+        self.eps, self.bias_correction = eps, bias_correction
+        self.momentum = None if momentum is None else real(name, "momentum", momentum)
         shape = (self.num_features,)
         self.weight = Parameter(init.ones(shape)) if affine else None
         self.bias = Parameter(init.zeros(shape)) if affine and bias else None
         self.running_mean = Buffer(init.zeros(shape)) if track_running_stats else None
         self.running_var = Buffer(init.ones(shape)) if track_running_stats else None
+        counts = track_running_stats and (momentum is None or bias_correction)
+        self.num_batches_tracked = Buffer(np.zeros((), np.int64)) if counts else None
 
     @property
     def uses_batch(self) -> bool:
@@ -64,6 +71,8 @@ class _BatchNorm(Module):
             ShapeError: x has another number of axes than the layer is for.
         """
         check_axes(self, x, self.forms)
+        if self.training and self.num_batches_tracked is not None:
+            return self._counted(x, statistics, self.num_batches_tracked)
         return F.batch_norm(
             x,
             self.running_mean,
@@ -71,15 +80,38 @@ class _BatchNorm(Module):
             self.weight,
             self.bias,
             training=self.uses_batch,
-            momentum=self.momentum,
+            momentum=0.0 if self.momentum is None else self.momentum,
             eps=self.eps,
             statistics=statistics,
         )
 
+    def _counted(self, x: Tensor, statistics: ChannelStatistics | None, count: Tensor) -> Tensor:
+        """A training batch whose share depends on how many there were."""
+        running = [old for old in (self.running_mean, self.running_var) if old is not None]
+        mean, var = (zeros_like(old) for old in running)
+        y = F.batch_norm(x, mean, var, self.weight, self.bias, True, 1.0, self.eps, statistics=statistics)
+        if not repeating():
+            with no_grad():
+                move(running, (mean, var), self._share(count.add_(1).astype(mean.dtype)))
+        return y
+
+    def _share(self, count: Tensor) -> Tensor:
+        """The share of the batch with that number, which begins with 1, in the running statistics   () -> ()"""
+        if self.momentum is None:
+            return 1 / count
+        return self.momentum / (1 - (1 - self.momentum) ** count)
+
     def extra_repr(self) -> str:
         affine = ", affine=False" if self.weight is None else ", bias=False" if self.bias is None else ""
         tracks = "" if self.running_mean is not None else ", track_running_stats=False"
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}{affine}{tracks}"
+        corrects = ", bias_correction=True" if self.bias_correction else ""
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}{affine}{tracks}{corrects}"
+
+
+def move(running: Sequence[Tensor], new: Sequence[Tensor], share: float | Tensor) -> None:
+    """running += share (new - running), written in place   (C,) each; share: a number or a 0-d tensor"""
+    for old, value in zip(running, new, strict=True):
+        old.add_((value - old) * share)
 
 
 class BatchNorm1d(_BatchNorm):
@@ -94,15 +126,17 @@ class BatchNorm2d(_BatchNorm):
     Args:
         num_features: the number C of channels, the last axis.
         eps: added to the variance.
-        momentum: the share of a training batch in the new running statistics. None, PyTorch's cumulative average,
-            is not offered.
+        momentum: the share of a training batch in the new running statistics; None: they are the mean over all batches.
         affine: False has no weight and no bias.
         bias: False has no bias.
         track_running_stats: False keeps no running statistics, and evaluation uses those of its batch.
+        bias_correction: True divides the share of batch t by 1 - (1 - momentum)^t, so that what the running statistics
+            were at first does not count, as in Dragon-Alpha.
 
     Attributes:
         weight, bias: (num_features,), at first 1 and 0, or None.
         running_mean, running_var: (num_features,), at first 0 and 1; None without `track_running_stats`.
+        num_batches_tracked: the number of training batches (), with `momentum=None` or `bias_correction`, or None.
     """
 
     forms = ("(N, H, W, C)",)

@@ -185,6 +185,8 @@ def test_what_is_not_an_integer_is_refused(subject: Subject, argument: str, valu
 @pytest.mark.parametrize(("subject", "argument"), numbers(float))
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, "1", True, None, [1.0]], ids=repr)
 def test_numbers_that_are_not_finite_are_refused(subject: Subject, argument: str, value: Any) -> None:
+    if value is None and argument == "momentum":
+        pytest.skip("the mean over all batches")
     with pytest.raises((TypeError, ValueError), match=rf"{argument}=.*(is not finite|is not a number|is not offered)"):
         with_value(subject, argument, value)
 

@@ -88,6 +88,58 @@ def test_batch_norm_in_training_and_evaluation(device: str) -> None:
     np.testing.assert_array_equal(layer.running_var.numpy(), before)
 
 
+@pytest.mark.torch
+def test_batch_norm_that_counts_batches_as_in_pytorch(device: str) -> None:
+    """Without a momentum the running statistics are those of PyTorch, and the count travels with the weights."""
+    torch = pytest.importorskip("torch")
+    layer, twin = nn.BatchNorm2d(3, momentum=None).to(device), torch.nn.BatchNorm2d(3, momentum=None)
+    for scale in (1.0, 3.0, -2.0):
+        layer(alpha.tensor(X * scale + 1, device=device))
+        twin(torch.tensor(X * scale + 1).permute(0, 3, 1, 2))
+    for name, value in layer.state_dict().items():
+        np.testing.assert_allclose(value, twin.state_dict()[name].numpy(), rtol=1e-5, atol=1e-6)
+    other = nn.BatchNorm2d(3, momentum=None)
+    other.load_state_dict(twin.state_dict(), layout="NCHW")
+    assert other.num_batches_tracked is not None
+    assert other.num_batches_tracked.item() == 3
+
+
+def test_batch_norm_with_bias_correction(device: str) -> None:
+    """The running mean is the mean of the batches' means, with weights 0.75^age."""
+    layer = nn.BatchNorm2d(3, momentum=0.25, bias_correction=True).to(device)
+    means, x = [], alpha.tensor(X, device=device)
+    for shift in (1.0, -4.0, 2.0):
+        alpha.checkpoint(layer, x + shift)
+        means.append((X + shift).mean((0, 1, 2)))
+    weights = 0.75 ** np.array([2, 1, 0])
+    expected = np.average(means, axis=0, weights=weights)
+    np.testing.assert_allclose(layer.running_mean.numpy(), expected, rtol=1e-4)
+    before = layer.running_mean.numpy()
+    layer.eval()(x)
+    np.testing.assert_array_equal(layer.running_mean.numpy(), before)
+
+
+def test_batch_norm_of_squares(device: str) -> None:
+    """Its variance in evaluation is that of all batches together, also of batches that lie apart."""
+    layer = nn.SqBatchNorm(3, momentum=0.5).to(device)
+    x = alpha.tensor(X, requires_grad=True, device=device)
+    first, plain = layer(x), nn.BatchNorm2d(3).to(device)(x)
+    np.testing.assert_array_equal(first.numpy(), plain.numpy())
+    layer(x * 2.0 + 5.0)
+    rows = X.reshape(-1, 3).astype(np.float64)
+    batches = rows, 2 * rows + 5
+    mean, sqmean = ([np.mean(b**p, axis=0) for b in batches] for p in (1, 2))
+    mean, sqmean = 0.25 * mean[0] + 0.5 * mean[1], 0.25 + 0.25 * sqmean[0] + 0.5 * sqmean[1]
+    np.testing.assert_allclose(layer.running_mean.numpy(), mean, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(layer.running_sqmean.numpy(), sqmean, rtol=1e-4)
+    expected = (X - mean) / np.sqrt(sqmean - mean**2 + layer.eps)
+    np.testing.assert_allclose(layer.eval()(x).numpy(), expected, rtol=1e-3, atol=1e-4)
+    frozen = nn.GlobalSqBatchNorm(3).to(device)
+    frozen.load_state_dict(layer.state_dict())
+    np.testing.assert_array_equal(frozen(x).numpy(), layer(x).numpy())
+    np.testing.assert_array_equal(frozen.running_mean.numpy(), layer.running_mean.numpy())
+
+
 def test_dropout_in_training_and_evaluation(device: str) -> None:
     alpha.manual_seed(3)
     layer = nn.Dropout(0.25)

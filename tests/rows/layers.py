@@ -243,15 +243,39 @@ LAYERS = [
             kind,
             [x],
             {"num_features": 3},
-            [({"num_features": 3}, x.shape)],
+            [({"num_features": 3}, x.shape), ({"num_features": 3, "momentum": None}, x.shape)],
             num_features=changes(4, "error"),
             eps=changes(0.5),
             momentum=changes(0.3),
             affine=changes(False),
             track_running_stats=changes(False),
             bias=changes(False),
+            bias_correction=changes(True),
         )
         for kind, x in ((nn.BatchNorm1d, SEQUENCE), (nn.BatchNorm2d, IMAGE), (nn.BatchNorm3d, VOLUME))
+    ),
+    *(
+        LayerRow(
+            kind,
+            [IMAGE],
+            {"num_features": 3},
+            {"num_features": changes(4, "error"), "eps": changes(0.5), **momentum, "affine": changes(False)},
+            [({"num_features": 3}, IMAGE.shape)],
+            own="of Dragon-Alpha",
+        )
+        for kind, momentum in (
+            (nn.GlobalBatchNorm, {}),
+            (nn.GlobalSqBatchNorm, {}),
+            (nn.SqBatchNorm, {"momentum": changes(0.3)}),
+        )
+    ),
+    LayerRow(
+        nn.Affine,
+        [IMAGE],
+        {"normalized_shape": 3},
+        {"normalized_shape": changes((5, 3)), "bias": changes(False)},
+        [({"normalized_shape": (5, 3)}, IMAGE.shape)],
+        own="of Dragon-Alpha",
     ),
     layer(
         nn.LayerNorm,
