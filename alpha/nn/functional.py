@@ -19,6 +19,7 @@ from alpha.ops.axes import *
 from alpha.ops.batchnorm import *
 from alpha.ops.bitwise import *
 from alpha.ops.convolution import *
+from alpha.ops.distance import *
 from alpha.ops.division import *
 from alpha.ops.dropout import *
 from alpha.ops.embedding import *
@@ -30,6 +31,7 @@ from alpha.ops.logarithms import *
 from alpha.ops.loss import *
 from alpha.ops.loss_distance import *
 from alpha.ops.loss_likelihood import *
+from alpha.ops.loss_margin import *
 from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
 from alpha.ops.lp_pool import *

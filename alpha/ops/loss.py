@@ -18,8 +18,9 @@ from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, require_same_floa
 from alpha.ops.elementwise import divide, elementwise
 from alpha.ops.options import integer, real
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Value
-from alpha.ops.pointwise_loss import LossLayer, check_reduction
+from alpha.ops.pointwise_loss import LossLayer, check_reduction, reduced, widened
 from alpha.ops.reduce import sum_axis1
+from alpha.ops.softmax import log_softmax
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
 
@@ -194,9 +195,10 @@ def loss_of_classes(
         )
     if weight is not None and weight.shape != x.shape[-1:]:
         raise ShapeError(f"{operator}: weight needs one number per class  (x {x.shape}, weight {weight.shape})")
-    for name, other in (("weight", weight), ("target", target)):
-        if other is not None and other.requires_grad:
-            raise ValueError(f"{operator}: {name} requires a gradient, which is not offered; .detach() it")
+    if weight is not None and weight.requires_grad:
+        raise ValueError(f"{operator}: weight requires a gradient, which is not offered; .detach() it")
+    if target.requires_grad:
+        return _loss_of_probabilities(x, target, weight, reduction, options["smoothing"])
     batch, C = x.shape[:-1], x.shape[-1]
     rows = math.prod(batch)
     loss = CrossEntropy.apply(
@@ -207,6 +209,15 @@ def loss_of_classes(
         **options,
     )
     return loss.reshape(batch) if reduction == "none" and x.ndim != 2 else loss
+
+
+def _loss_of_probabilities(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
+) -> Tensor:
+    """The loss as single operators, for a target that has a gradient   x, target (N, .., C) -> () or (N, ..)"""
+    logarithms = log_softmax(widened(x), -1)
+    terms = -((1.0 - smoothing) * widened(target) + smoothing / x.shape[-1]) * logarithms
+    return reduced((terms if weight is None else terms * weight).sum(-1), reduction)
 
 
 @check_arguments
@@ -226,7 +237,7 @@ def cross_entropy(
 
     Args:
         x: logits; (C,) with a target () is one row.
-        target: labels, or probabilities of the classes, which have the shape of x.
+        target: labels, or probabilities of the classes, which have the shape of x and may require a gradient.
         weight: (C,), a factor for the loss of each class. A mean over labels is divided by the sum of their weights.
         size_average, reduce: only None is offered.
         ignore_index: rows with this label have the loss 0 and the gradient 0; a mean is over the other rows.

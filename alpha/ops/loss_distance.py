@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.ops.activation import relu
 from alpha.ops.arguments import AnyTensor, check_arguments
+from alpha.ops.distance import pairwise_distance
 from alpha.ops.options import real
-from alpha.ops.pointwise_loss import LossLayer, PointwiseLoss, check_reduction
+from alpha.ops.pointwise_loss import LossLayer, PointwiseLoss, check_reduction, widened
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
@@ -16,10 +19,14 @@ __all__ = [
     "CosineEmbeddingLoss",
     "MarginRankingLoss",
     "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
     "cosine_embedding_loss",
     "margin_ranking_loss",
     "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
 ]
+
+Distance = Callable[[Tensor, Tensor], Tensor]
 
 
 def _distance_slope(a: Array, b: Array, p: float, q: float) -> Array:
@@ -172,6 +179,37 @@ def triplet_margin_loss(
     return _TRIPLET(near, far, reduction, p=float(margin))
 
 
+@check_arguments
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Distance | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, margin + d(anchor, positive) - d(anchor, negative))   all (..., D) -> () or (...)
+
+    Args:
+        distance_function: d, of two tensors; by default `pairwise_distance`.
+        margin: by how much the negative should be farther away, above 0.
+        swap: take d(positive, negative) for the second distance if it is smaller.
+        reduction: "mean", "sum" or "none".
+    """
+    name = "triplet_margin_with_distance_loss"
+    check_reduction(name, None, None, reduction)
+    if real(name, "margin", margin) <= 0:
+        raise ValueError(f"{name}: margin={margin} is not above 0")
+    distance = distance_function or pairwise_distance
+    anchor, positive, negative = widened(anchor), widened(positive), widened(negative)
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = far - relu(far - distance(positive, negative))  # the smaller one
+    return _TRIPLET(near, far, reduction, p=float(margin))
+
+
 class MarginRankingLoss(LossLayer):
     """Which of two numbers should be larger; the arguments are those of `margin_ranking_loss`."""
 
@@ -225,4 +263,34 @@ class TripletMarginLoss(LossLayer):
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return triplet_margin_loss(
             anchor, positive, negative, self.margin, self.p, self.eps, self.swap, reduction=self.reduction
+        )
+
+
+class TripletMarginWithDistanceLoss(LossLayer):
+    """A triplet loss of any distance; the arguments are those of `triplet_margin_with_distance_loss`."""
+
+    distance_function: Distance | None
+    margin: float
+    swap: bool
+
+    def __init__(
+        self,
+        *,
+        distance_function: Distance | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        checked = real("TripletMarginWithDistanceLoss", "margin", margin)
+        self._keep(None, None, reduction, distance_function=distance_function, margin=checked, swap=bool(swap))
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        return triplet_margin_with_distance_loss(
+            anchor,
+            positive,
+            negative,
+            distance_function=self.distance_function,
+            margin=self.margin,
+            swap=self.swap,
+            reduction=self.reduction,
         )

@@ -189,8 +189,8 @@ def norm(
     if power == 0:
         x, power = NotZero.apply(x), 1.0
     size = absolute(x)
-    if not axes:
-        return size
+    if math.prod(x.shape[axis] for axis in axes) == 1:
+        return size.reshape(_shape(x, axes, keepdim)) if axes else size
     if math.isinf(power):
         return (amax if power > 0 else amin)(size, axes, keepdim)
     return size.sum(axes, keepdim) if power == 1 else (size**power).sum(axes, keepdim) ** (1 / power)

@@ -210,6 +210,18 @@ def check_reduction(
         raise ValueError(f"{operator}: reduction={reduction!r} is not {', '.join(reductions[:-1])} or {reductions[-1]}")
 
 
+def widened(x: Tensor) -> Tensor:
+    """x, in float32 if it is bfloat16, for a loss that is made of single operators"""
+    return x.astype(FLOAT32) if x.dtype == BFLOAT16 else x
+
+
+def reduced(loss: Tensor, reduction: str) -> Tensor:
+    """The mean or the sum of a loss, or the loss itself   (...) -> () or (...)"""
+    if reduction == "none":
+        return loss
+    return loss.mean() if reduction == "mean" else loss.sum()
+
+
 class LossLayer(Module):
     """Base of layers of losses: keeps `reduction` and the other arguments of its function, and shows them."""
 

@@ -129,7 +129,7 @@ def right_or_refused(ours: Callable[..., Any], *values: np.ndarray, device: str,
 
 # functions that take integers only, or that mean something else by a quotient of integers: tests/ops/test_integers.py
 OF_INTEGERS = ("floor_divide", "remainder", *(name for name in CALLS if name.startswith("bitwise")))
-OF_LABELS = ("cross_entropy", "nll_loss", "normalize_pixels")
+OF_LABELS = ("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss", "normalize_pixels")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import check_gradient, check_torch
+from rows.arrays import MATRIX
 from rows.kinds import LossRow
 from rows.losses import LOSSES
 
@@ -120,6 +121,35 @@ def test_a_label_outside_the_classes(device: str, label: int, smoothing: float) 
     assert list(np.isnan(x.grad.numpy()).any(axis=1)) == [True, False]
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_the_gradient_of_probabilities_of_classes(reduction: str) -> None:
+    weight, shares = np.arange(1, 6, dtype=np.float32), np.exp(MATRIX)
+    options = {"reduction": reduction, "label_smoothing": 0.2}
+    torch = pytest.importorskip("torch")
+    check_torch(
+        lambda x, t: F.cross_entropy(x, t, alpha.tensor(weight), **options),
+        lambda x, t: torch.nn.functional.cross_entropy(x, t, torch.tensor(weight, dtype=x.dtype), **options),
+        MATRIX,
+        shares,
+        device="cpu",
+    )
+
+
+@pytest.mark.torch
+def test_variances_below_the_least_one_as_in_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    for var in (np.abs(MATRIX), np.abs(MATRIX[:, 0]), np.abs(MATRIX[:, :1])):
+        check_torch(
+            lambda x, t, v: F.gaussian_nll_loss(x, t, v, eps=0.5),
+            lambda x, t, v: torch.nn.functional.gaussian_nll_loss(x, t, v, eps=0.5),
+            MATRIX,
+            MATRIX[::-1],
+            var,
+            device="cpu",
+        )
+
+
 def test_errors(device: str) -> None:
     x = alpha.tensor(np.zeros((2, 5), np.float32), device=device)
     labels = alpha.tensor([0, 1], device=device)
@@ -141,11 +171,21 @@ def test_errors(device: str) -> None:
         F.cross_entropy(x, labels, x)
     with pytest.raises(ShapeError, match="the classes on the last axis, where PyTorch has them on axis 1"):
         F.cross_entropy(alpha.tensor(np.zeros((2, 5, 3), np.float32)), alpha.tensor(np.zeros((2, 3), np.int64)))
-    for name in ("weight", "target"):
-        given = {"weight": alpha.tensor(np.ones(5, np.float32)), "target": x.to("cpu")}
-        given[name].requires_grad = True
-        with pytest.raises(ValueError, match=f"cross_entropy: {name} requires a gradient, which is not offered"):
-            F.cross_entropy(x.to("cpu"), **given)
+    weight = alpha.tensor(np.ones(5, np.float32), requires_grad=True, device=device)
+    with pytest.raises(ValueError, match="cross_entropy: weight requires a gradient, which is not offered"):
+        F.cross_entropy(x, labels, weight)
+    for label in (5, -1):
+        wrong = alpha.tensor([0, label], device=device)
+        if device == "cpu":
+            with pytest.raises(ShapeError, match=r"multi_margin_loss: labels .* are not in \[0, 5\)"):
+                F.multi_margin_loss(x, wrong)
+        else:
+            loss = F.multi_margin_loss(x, wrong, reduction="none").numpy()
+            assert (np.isnan(loss) == [False, True]).all()
+    with pytest.raises(ValueError, match="multi_margin_loss: p=3 is neither 1 nor 2"):
+        F.multi_margin_loss(x, labels, p=3)
+    with pytest.raises(ShapeError, match=r"gaussian_nll_loss: var \(5,\) fits neither x \(2, 5\) nor its rows"):
+        F.gaussian_nll_loss(x, x, x[0])
     with pytest.raises(TypeError, match="nll_loss: target has dtype float32; int32, int64 or uint8 is needed"):
         F.nll_loss(x, x.detach())
 

@@ -89,6 +89,7 @@ ORDERED: dict[str, Callable[..., Any]] = {
 OWN_FUNCTIONS: dict[str, str] = {
     **{row.name: row.own for row in FUNCTIONS if row.own},
     **dict.fromkeys(("rand_like", "randn_like", "randint_like", "rrelu"), "other random numbers than PyTorch's"),
+    "triplet_margin_with_distance_loss": "its samples bring PyTorch's distance function",
     "empty_like": "its values are not specified",
     "grad": "recording, not an operator",
 }

@@ -9,14 +9,24 @@ from argument_table import Row, changes, refused
 
 import alpha.nn.functional as F
 from alpha import nn
-from rows.arrays import LABELS, MATRIX, normal
+from rows.arrays import LABELS, MATRIX
 from rows.kinds import LossRow
+
+_generator = np.random.default_rng(1)  # of this file, so that the numbers depend on no other rows
+
+
+def normal(*shape: int) -> np.ndarray:
+    return _generator.standard_normal(shape).astype(np.float32)
+
 
 REDUCTIONS = ("mean", "sum", "none")
 OTHER = normal(6, 5)
 WEIGHT = np.abs(normal(6, 5)) + 0.1
 PROBABLE = 1 / (1 + np.exp(-normal(6, 5)))
 SIGNS = np.where(normal(6, 5) > 0, 1, -1).astype(np.float32)
+SEVERAL = np.array(
+    [[0, 3, -1, 1, 1], [2, -1, 0, 0, 0], [4, 1, 0, 2, 3], [-1] * 5, [3, -1, -1, -1, -1], [1, 0, -1, 4, 4]]
+)
 OLD: dict[str, Row] = {"size_average": refused(True), "reduce": refused(True)}
 REDUCTION: dict[str, Row] = {**OLD, "reduction": changes("sum")}
 
@@ -124,6 +134,56 @@ LOSSES = [
         constants=("target",),
     ),
     LossRow(F.soft_margin_loss, nn.SoftMarginLoss, (5 * MATRIX, SIGNS), REDUCTION, each(), ("target",)),
+    LossRow(
+        F.gaussian_nll_loss,
+        nn.GaussianNLLLoss,
+        (MATRIX, OTHER, WEIGHT),
+        {"full": changes(True), "eps": changes(0.5), "reduction": changes("sum")},
+        each({}, {"full": True, "eps": 0.05}),
+    ),
+    LossRow(
+        F.poisson_nll_loss,
+        nn.PoissonNLLLoss,
+        (WEIGHT, 4 * PROBABLE),
+        {
+            "log_input": changes(False),
+            "full": changes(True),
+            "size_average": refused(True),
+            "eps": changes(0.5, log_input=False),
+            "reduce": refused(True),
+            "reduction": changes("sum"),
+        },
+        each({}, {"full": True}, {"log_input": False, "eps": 0.1}),
+    ),
+    LossRow(
+        F.multi_margin_loss,
+        nn.MultiMarginLoss,
+        (MATRIX, LABELS),
+        {"p": changes(2), "margin": changes(0.5), "weight": changes(WEIGHT[0]), **REDUCTION},
+        each({}, {"p": 2, "margin": 0.3}, {"weight": WEIGHT[0]}),
+        constants=("weight",),
+    ),
+    LossRow(F.multilabel_margin_loss, nn.MultiLabelMarginLoss, (MATRIX, SEVERAL), REDUCTION, each()),
+    LossRow(
+        F.multilabel_soft_margin_loss,
+        nn.MultiLabelSoftMarginLoss,
+        (MATRIX, PROBABLE),
+        {"weight": changes(WEIGHT[0]), **REDUCTION},
+        each({}, {"weight": WEIGHT[0]}),
+        constants=("weight",),
+    ),
+    LossRow(
+        F.triplet_margin_with_distance_loss,
+        nn.TripletMarginWithDistanceLoss,
+        (MATRIX, OTHER, PROBABLE),
+        {
+            "distance_function": changes(lambda a, b: (a - b).abs().sum(-1)),
+            "margin": changes(0.5),
+            "swap": changes(True, margin=5.0),
+            "reduction": changes("sum"),
+        },
+        each({"margin": 5.0}, {"swap": True, "margin": 3.0}),
+    ),
     LossRow(
         F.margin_ranking_loss,
         nn.MarginRankingLoss,
