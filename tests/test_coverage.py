@@ -1,0 +1,88 @@
+"""docs/coverage.md lists what there is, and gives a reason for what there is not.
+
+`python tests/coverage_page.py` writes its tables of Alpha's names anew.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import coverage_page as page
+import pytest
+
+import alpha
+import alpha.nn.functional as F
+from alpha import data, models, nn, optim, train
+
+TEXT = page.PAGE.read_text()
+HEADINGS = [heading for heading in page.SECTIONS]
+AGAIN = "run python tests/coverage_page.py, which needs PyTorch"
+
+
+def test_every_name_of_alpha_is_listed() -> None:
+    names: list[str] = []
+    for heading in HEADINGS:
+        names += page.listed(TEXT, heading)[0]
+    assert len(names) == len(set(names)), "a name is listed twice"
+    assert set(names) == set().union(*page.alphas().values()), AGAIN
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_the_tests_of_a_name_are_about_it(heading: str) -> None:
+    for name, paths in page.listed(TEXT, heading)[0].items():
+        texts = [(page.ROOT / "tests" / path).read_text() for path in paths]
+        assert any(re.search(rf"\b{name}\b", text) for text in texts), f"{name}: {paths}; {AGAIN}"
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_what_is_not_offered_is_not_there(heading: str) -> None:
+    have, without = page.listed(TEXT, heading)
+    assert not set(without) & set().union(*page.alphas().values()), AGAIN
+    assert all(reason for reason in without.values())
+    assert not set(have) & set(without)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("heading", [h for h in HEADINGS if h.startswith("torch.")])
+def test_every_name_of_pytorch_is_listed(heading: str) -> None:
+    pytest.importorskip("torch")
+    have, without = page.listed(TEXT, heading)
+    known = page.pytorchs(heading)
+    assert known - set(have) - set(without) == set(), "each needs a reason"
+    assert (set(have) | set(without)) - known == set(), f"PyTorch has no such names; {AGAIN}"
+
+
+# -- Dragon-Alpha -----------------------------------------------------------------------------------------------
+
+(ROWS,) = page.tables(page.section_of(TEXT, "Dragon-Alpha"))
+
+
+def test_all_rows_of_dragon_alpha_are_there() -> None:
+    assert [int(row[0]) for row in ROWS] == list(range(1, 83))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_row_of_dragon_alpha(row: list[str]) -> None:
+    """It has names that exist and tests that exist, or a reason why not."""
+    _, feature, ours, tests = row
+    spaces: dict[str, Any] = {
+        "alpha": alpha,
+        "F": F,
+        "nn": nn,
+        "optim": optim,
+        "models": models,
+        "data": data,
+        "train": train,
+    }
+    for space, path in re.findall(r"`(alpha|F|nn|optim|models|data|train)((?:\.\w+)+)", ours):
+        value = spaces[space]
+        for name in path.split(".")[1:]:
+            assert hasattr(value, name), f"{feature}: {space}{path}"
+            value = getattr(value, name)
+    paths = page.paths_in(tests)
+    assert paths or "not offered" in ours, feature
+    for path in paths:
+        file, _, function = path.partition("::")
+        text = (page.ROOT / "tests" / file).read_text()
+        assert not function or f"def {function}(" in text, path
