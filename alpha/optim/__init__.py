@@ -2,14 +2,17 @@
 
 from alpha.exports import export as _export
 from alpha.optim import swa_utils as swa_utils
+from alpha.optim.adadelta import *
 from alpha.optim.adam import *
 from alpha.optim.adamax import *
+from alpha.optim.asgd import *
 from alpha.optim.lion import *
 from alpha.optim.lr_scheduler import *
 from alpha.optim.muon import *
 from alpha.optim.optimizer import *
 from alpha.optim.radam import *
 from alpha.optim.rmsprop import *
+from alpha.optim.rprop import *
 from alpha.optim.sgd import *
 
 _export(globals())

@@ -48,6 +48,7 @@ class OptimizerRow:
         own: why PyTorch has none of this name, if so.
         matrices: it updates matrices only.
         twin: what PyTorch's optimizer runs in.
+        averages: the names of its means of parameters, in Alpha's state and in PyTorch's.
     """
 
     kind: type[optim.Optimizer]
@@ -58,6 +59,7 @@ class OptimizerRow:
     own: str = ""
     matrices: bool = False
     twin: Callable[[], AbstractContextManager[None]] = nullcontext
+    averages: tuple[str, str] | None = None
 
     def fitting(self, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         """These shapes of parameters, as matrices of the same rows if it updates no others."""
@@ -126,6 +128,32 @@ def rmsprop(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, s
     d = g / (np.sqrt(v - mean * mean if group["centered"] else v) + group["eps"])
     slots["velocity"] = rate * slots.get("velocity", 0) + d
     return w - group["lr"] * slots["velocity"]
+
+
+def adadelta(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    w, g = decayed(group, w, g)
+    v = slots["v"] = group["rho"] * slots.get("v", 0) + (1 - group["rho"]) * g * g
+    d = np.sqrt(slots.get("u", 0) + group["eps"]) / np.sqrt(v + group["eps"]) * g
+    slots["u"] = group["rho"] * slots.get("u", 0) + (1 - group["rho"]) * d * d
+    return w - group["lr"] * d
+
+
+def asgd(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    w, g = decayed(group, w, g)
+    eta = group["lr"] / (1 + group["lambd"] * group["lr"] * (step - 1)) ** group["alpha"]
+    w = w * (1 - group["lambd"] * eta) - eta * g
+    mean = slots.get("mean", w)
+    slots["mean"] = mean + (w - mean) / max(1, step - 1 - group["t0"])
+    return w
+
+
+def rprop(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    g = -g if group["maximize"] else g
+    turn = np.sign(g * slots.get("before", 0))
+    factor = np.where(turn > 0, group["etas"][1], np.where(turn < 0, group["etas"][0], 1))
+    slots["length"] = np.clip(slots.get("length", group["lr"]) * factor, *group["step_sizes"])
+    slots["before"] = np.where(turn < 0, 0, g)
+    return w - np.sign(slots["before"]) * slots["length"]
 
 
 def adagrad(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
@@ -301,6 +329,39 @@ OPTIMIZERS = [
             "centered": [{"centered": True}, {"centered": True, "momentum": 0.5}],
         },
         [{"alpha": 0}, {"alpha": 0.9999999, "lr": 0.1}, {"momentum": 0.9, "lr": 1e-20}, {"weight_decay": 1e10}],
+    ),
+    OptimizerRow(
+        optim.Adadelta,
+        adadelta,
+        [
+            {},
+            {"lr": 0.5, "weight_decay": 0.1, "l1_decay": 0.1, "maximize": True},
+            {"rho": 0.5, "eps": 1e-3, "weight_decay": 0.2},
+        ],
+        {"lr": [{"lr": 0.03}, {"lr": np.float32(0.5)}], "rho": [{"rho": 0.5}], "eps": [{"eps": 0.1}]},
+        [{"rho": 0}, {"eps": 1e-20}, {"weight_decay": 1e10}],
+    ),
+    OptimizerRow(
+        optim.ASGD,
+        asgd,
+        [
+            {},
+            {"lr": 0.1, "lambd": 0.1, "weight_decay": 0.1, "l1_decay": 0.1, "maximize": True},
+            {"lambd": 0.3, "alpha": 2.0, "t0": 1.0},
+        ],
+        {
+            "lambd": [{"lambd": 0.5}],
+            "alpha": [{"alpha": 3.0, "lambd": 0.5, "lr": 1.0}],
+            "t0": [{"t0": -3.0}, {"t0": 1}],
+        },
+        [{"lr": 1e10}, {"t0": 0.0}],
+        averages=("mean", "ax"),
+    ),
+    OptimizerRow(
+        optim.Rprop,
+        rprop,
+        [{}, {"lr": 0.5, "etas": (0.3, 2.0), "maximize": True}, {"step_sizes": (0.009, 0.011)}],
+        {"maximize": [{"maximize": True}], "etas": [{"etas": (0.1, 3.0)}], "step_sizes": [{"step_sizes": (0.5, 1.0)}]},
     ),
     OptimizerRow(
         optim.Adagrad,

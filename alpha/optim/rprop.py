@@ -1,0 +1,105 @@
+"""Rprop: a step of its own for each number, by the signs of gradients, one fused update per group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from alpha.optim.fused import Decay, FusedOptimizer, fused_update
+from alpha.optim.hyper import Rule, flag, natural, number, refuse_others
+from alpha.optim.optimizer import Group, Parameters
+from alpha.primitive import Array
+
+__all__ = ["Rprop"]
+
+
+class RpropRule(NamedTuple):
+    """The numbers of an Rprop step."""
+
+    decay: Decay
+    smaller: float
+    bigger: float
+    least: float
+    most: float
+
+
+def _rprop(rule: RpropRule, w: Array, g: Array, before: Array, length: Array) -> None:
+    """Resilient propagation (Riedmiller & Braun 1993) in place, as in PyTorch
+
+    turn = sign(g before);  length = min(max(length f, least), most), f being bigger, smaller or 1 by the turn
+    g = 0 where the turn is negative;  W -= sign(g) length;  before = g
+    """
+    t = w.dtype.type
+    g = rule.decay.apply(w, g)
+    turn = np.sign(g * before)
+    length *= np.where(turn > 0, t(rule.bigger), np.where(turn < 0, t(rule.smaller), t(1)))
+    np.clip(length, t(rule.least), t(rule.most), out=length)
+    np.copyto(before, np.where(turn < 0, t(0), g))
+    w -= np.sign(before) * length
+
+
+def _factors(value: Any) -> tuple[float, float]:
+    """Two numbers around 1."""
+    smaller, larger = _two(value)
+    if not 0 < smaller < 1 < larger:
+        raise ValueError("are not two numbers with 0 < smaller < 1 < larger")
+    return smaller, larger
+
+
+def _bounds(value: Any) -> tuple[float, float]:
+    """Two numbers of at least 0, the smaller one first."""
+    least, most = _two(value)
+    if not 0 <= least <= most:
+        raise ValueError("are not two numbers with 0 <= least <= most")
+    return least, most
+
+
+def _two(value: Any) -> tuple[float, float]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise TypeError("is not a tuple of two numbers")
+    return number(value[0]), number(value[1])
+
+
+class Rprop(FusedOptimizer):
+    """Resilient propagation (Riedmiller & Braun 1993), with PyTorch's arguments in PyTorch's order.
+
+    It reads the signs of gradients only, so it is for gradients of all data, not of small batches.
+
+    Args:
+        lr: the length of the first step of each number.
+        etas: by what the length is multiplied if the sign of the gradient has turned, below 1, or has not, above 1.
+        step_sizes: the least and the largest length.
+        maximize: go up along the gradient.
+        capturable, foreach, differentiable: only PyTorch's defaults; one kernel updates all parameters
+            anyway, and every step may be captured.
+    """
+
+    rules: ClassVar[Mapping[str, Rule]] = {"lr": natural, "etas": _factors, "step_sizes": _bounds, "maximize": flag}
+    added: ClassVar[Mapping[str, Any]] = {}
+    slots: ClassVar[tuple[str, ...]] = ("before", "length")
+    update = fused_update("rprop", _rprop)
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        refuse_others(
+            self._name, capturable=(capturable, False), foreach=(foreach, None), differentiable=(differentiable, False)
+        )
+        super().__init__(params, lr=lr, etas=etas, step_sizes=step_sizes, maximize=maximize)
+
+    def _first_value(self, name: str, group: Group) -> float:
+        return float(group["lr"]) if name == "length" else 0.0
+
+    def _rule(self, group: Group, state: Mapping[str, Any]) -> RpropRule:
+        return RpropRule(Decay(-1.0 if group["maximize"] else 1.0), *group["etas"], *group["step_sizes"])
