@@ -9,8 +9,8 @@ from alpha.module import *
 from alpha.nn import functional as functional
 from alpha.nn import init as init
 from alpha.nn import utils as utils
-from alpha.nn.attention import *
 from alpha.nn.adaptive_pooling import *
+from alpha.nn.attention import *
 from alpha.nn.containers import *
 from alpha.nn.convolution import *
 from alpha.nn.layers import *

@@ -14,13 +14,13 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.ops.arguments import AnyTensor, check_arguments
-from alpha.ops.arithmetic import NUMBERS, like, operand_of
 from alpha.ops.axes import axis_of, expand
 from alpha.ops.dtypes import as_dtype
 from alpha.ops.fold import around
 from alpha.ops.index_parser import Places
 from alpha.ops.indexing import SetPlaces, Take, block_or_copy
 from alpha.ops.layout import view as reshaped
+from alpha.ops.operands import NUMBERS, like, operand_of
 from alpha.ops.places import INT64, NO_PLACE, add_rows, places, take_rows
 from alpha.ops.views import Shape, View, read_view, write_view
 from alpha.primitive import Array

@@ -15,8 +15,8 @@ from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.options import integer, real
 from alpha.ops.pointwise_loss import LossLayer, check_reduction, reduced, widened
 from alpha.ops.ranges import arange
+from alpha.ops.running import cumsum
 from alpha.ops.selection import where
-from alpha.ops.sorting import cumsum
 from alpha.tensor import Tensor
 
 __all__ = [

@@ -10,9 +10,9 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.ops.activation import activation
 from alpha.ops.arguments import AnyTensor, check_arguments
-from alpha.ops.arithmetic import operand_of, sum_to
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.elementwise import affine, divide, elementwise, multiply
+from alpha.ops.operands import operand_of, sum_to
 from alpha.ops.options import real
 from alpha.ops.promotion import as_floating, promoted
 from alpha.ops.rounding import abs
