@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # without compiling: Python compiles a module when it is first imported, and most modules never are
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-CUDA_SOURCES = $(shell find cuda -name '*.cu' -o -name '*.cuh' -o -name '*.h')
+CUDA_SOURCES = $(shell find cuda -name '*.cu' -o -name '*.cuh' -o -name '*.h' -o -name '*.cpp')
 # processes that share the tests: one per core, but only one process uses a GPU
 WORKERS ?= $(if $(shell command -v nvidia-smi),0,auto)
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal

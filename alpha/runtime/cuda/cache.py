@@ -116,10 +116,11 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 def _name(compiler: Compiler, source: Path, options: Sequence[str], root: Path) -> str:
     """The folder of an artefact."""
-    return f"{source.parent.name}.{source.stem}.{_key(compiler, source, options, root)}"
+    return f"{source.parent.name}.{source.stem}.{cache_key(compiler, source, options, root)}"
 
 
-def _key(compiler: Compiler, source: Path, options: Sequence[str], root: Path) -> str:
+def cache_key(compiler: Compiler, source: Path, options: Sequence[str], root: Path) -> str:
+    """A hash of all that an artefact is made from."""
     digest = hashlib.sha256()
     for text in (compiler.identity, *sorted(options)):
         digest.update(text.encode() + b"\0")

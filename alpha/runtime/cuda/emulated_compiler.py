@@ -17,7 +17,7 @@ from pathlib import Path
 from alpha import config
 from alpha.errors import CompileError, DeviceError
 from alpha.runtime.cuda import processes
-from alpha.runtime.cuda.cache import Compiler, compile_cached, failure, source_root
+from alpha.runtime.cuda.cache import Compiler, cache_key, compile_cached, failure, source_root
 from alpha.runtime.cuda.emulated_memory import MAX_THREADS
 
 # CUDA code reinterprets pointers freely, so no strict aliasing; its integers wrap.
@@ -26,6 +26,7 @@ FLAGS = (
     *("-fno-exceptions", "-fno-rtti", "-Wall", "-Wno-unknown-pragmas", "-Wno-unused"),
     "-DALPHA_EMULATED",
 )
+HEADER, EMULATOR = "common/cuda.h", "common/emulation/emulator.cpp"  # what is compiled once, for all kernels
 DEBUG = ("-O0", "-g3")  # g3: the debugger knows threadIdx and the other macros
 EXACT = ("-Og",)  # of sanitizer builds: reports keep the right line
 # Pages of a thread's stack: not a power of two, else all stacks would meet in a few sets of the cache.
@@ -57,7 +58,10 @@ class EmulatedCompiler(Compiler):
         else:
             self._flags += EXACT if sanitize else (f"-O{config.EMULATED_OPTIMIZE.integer()}", "-g1")
         self._flags += processor_flags()
-        self.identity = "\n".join((compiler_version(self._compiler), *self._flags))
+        self._header_compiler = _PartCompiler(self._compiler, (*self._flags, "-x", "c++-header"), ".gch")
+        self._emulator = _PartCompiler(self._compiler, (*self._flags, "-c"), ".o")
+        emulator = cache_key(self._emulator, source_root() / EMULATOR, (), source_root())
+        self.identity = "\n".join((compiler_version(self._compiler), *self._flags, f"emulator {emulator}"))
 
     def _header(self) -> list[str]:
         """Options that include the emulation's headers precompiled, which halves the time of a small kernel.
@@ -67,10 +71,7 @@ class EmulatedCompiler(Compiler):
         """
         if "-g3" in self._flags or "clang" in self.identity:  # the debugger needs the macros; clang has another form
             return []
-        header = _HeaderCompiler(self._compiler, self._flags, self.identity)
-        root = source_root()
-        precompiled = compile_cached(header, root / "common" / "cuda.h", (), root)
-        plain = precompiled.with_suffix("")
+        plain = compile_cached(self._header_compiler, source_root() / HEADER, ()).with_suffix("")
         with contextlib.suppress(OSError):
             plain.touch()
         return ["-include", str(plain)] if plain.is_file() else []
@@ -82,23 +83,20 @@ class EmulatedCompiler(Compiler):
         lines += [f"ALPHA_EMULATED_ENTRY({name}, ({limit}))" for name, limit in entries(text)]
         unit.write_text("\n".join(lines) + "\n")
         command = [self._compiler, *self._flags, *self._header(), *options, "-I", str(source_root())]
-        command += ["-o", str(output), str(unit)]
+        command += ["-o", str(output), str(unit), str(compile_cached(self._emulator, source_root() / EMULATOR, ()))]
         return run_compiler(command, source, options)
 
 
-class _HeaderCompiler(Compiler):
-    """A precompiled header of g++."""
+class _PartCompiler(Compiler):
+    """What all kernels share, compiled once: the precompiled header of g++, and the emulator."""
 
-    suffix = ".gch"
-
-    def __init__(self, compiler: str, flags: Sequence[str], identity: str) -> None:
-        self._compiler = compiler
-        self._flags = flags
-        self.identity = f"{identity}\nprecompiled header"
+    def __init__(self, compiler: str, flags: Sequence[str], suffix: str) -> None:
+        self._command = [compiler, *flags]
+        self.suffix = suffix
+        self.identity = "\n".join((compiler_version(compiler), *flags))
 
     def build(self, source: Path, options: Sequence[str], output: Path) -> str:
-        command = [self._compiler, *self._flags, *options, "-I", str(source_root())]
-        command += ["-x", "c++-header", "-o", str(output), str(source)]
+        command = [*self._command, *options, "-I", str(source_root()), "-o", str(output), str(source)]
         return run_compiler(command, source, options)
 
 

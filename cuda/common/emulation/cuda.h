@@ -1,5 +1,8 @@
 // CUDA C++ for a C++ compiler: each CUDA thread is a fiber, blocks run one after another. See docs/debugging_kernels.md.
 #pragma once
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/emulation/qualifiers.h"
 #include "common/emulation/vector_types.h"
 #include "common/emulation/thread.h"

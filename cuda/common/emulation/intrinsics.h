@@ -1,5 +1,10 @@
 // CUDA's arithmetic functions: C's math library in the global namespace, and the device intrinsics kernels use.
 #pragma once
+// libstdc++ adds the special functions of C++17 to math.h, which are more than half of the precompiled header.
+#if __has_include(<bits/c++config.h>)
+#include <bits/c++config.h>
+#undef _GLIBCXX_USE_STD_SPEC_FUNCS
+#endif
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

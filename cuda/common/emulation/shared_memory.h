@@ -1,9 +1,7 @@
 // Shared memory of the block: its static objects, its dynamic part, poison at block start, 32-bit addresses.
 #pragma once
-#include <link.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "common/emulation/fault.h"
 
@@ -20,73 +18,18 @@ inline unsigned static_shared_bytes = 0, static_shared_base = 0;
 inline char* dynamic_shared = nullptr;
 inline unsigned dynamic_shared_bytes = 0;
 
-// The thread-local storage of the object that holds `inside`, of the calling thread.
-struct StaticShared {
-  uintptr_t inside;
-  size_t bytes, module;
-};
-inline int find_static_shared(dl_phdr_info* object, size_t, void* data) {
-  StaticShared& found = *static_cast<StaticShared*>(data);
-  bool ours = false;
-  for (int i = 0; i < object->dlpi_phnum; i++) {
-    const auto& header = object->dlpi_phdr[i];
-    ours |= header.p_type == PT_LOAD && found.inside - (object->dlpi_addr + header.p_vaddr) < header.p_memsz;
-  }
-  if (!ours) return 0;
-  for (int i = 0; i < object->dlpi_phnum; i++)
-    if (object->dlpi_phdr[i].p_type == PT_TLS) {
-      found.bytes = object->dlpi_phdr[i].p_memsz;
-      found.module = object->dlpi_tls_modid;
-    }
-  return 1;
-}
-
-extern "C" void* __tls_get_addr(size_t* module_and_offset);
-
-inline void locate_static_shared() {
-  StaticShared found = {reinterpret_cast<uintptr_t>(&find_static_shared), 0, 0};
-  dl_iterate_phdr(find_static_shared, &found);
-  if (!found.bytes) return;
-  size_t module_and_offset[2] = {found.module, 0};
-  static_shared = static_cast<char*>(__tls_get_addr(module_and_offset));
-  static_shared_bytes = found.bytes;
-  static_shared_base =
-      (kDynamicBase + dynamic_shared_bytes + 1023) / 1024 * 1024 + reinterpret_cast<uintptr_t>(static_shared) % 1024;
-}
-
 // Lays out the shared memory of a launch's blocks.
-inline void set_shared_memory(unsigned dynamic_bytes) {
-  static char* window = nullptr;
-  if (!window) window = static_cast<char*>(aligned_alloc(1024, kSharedWindow + 2 * kSharedGuard)) + kSharedGuard;
-  dynamic_shared = window + kDynamicBase % 1024;
-  dynamic_shared_bytes = dynamic_bytes;
-  locate_static_shared();
-#ifdef __SANITIZE_ADDRESS__
-  __asan_poison_memory_region(window - kSharedGuard, kSharedWindow + 2 * kSharedGuard);
-  __asan_unpoison_memory_region(dynamic_shared, dynamic_bytes);
-#endif
-}
+void set_shared_memory(unsigned dynamic_bytes);
 
-inline void poison_shared_memory() {
-  if (static_shared_bytes) memset(static_shared, kPoison, static_shared_bytes);
-  const unsigned guard = kAddressSanitizer ? 0 : kSharedGuard;
-  memset(dynamic_shared - guard, kPoison, dynamic_shared_bytes + 2 * guard);
-}
+void poison_shared_memory();
 
 // Whether the poison before and after the dynamic shared memory is as it was.
-inline bool shared_guards_intact() {
-  if (kAddressSanitizer) return true;  // it has stopped the write
-  for (unsigned i = 0; i < kSharedGuard; i++)
-    if (static_cast<unsigned char>(dynamic_shared[-1 - int(i)]) != kPoison ||
-        static_cast<unsigned char>(dynamic_shared[dynamic_shared_bytes + i]) != kPoison)
-      return false;
-  return true;
-}
+bool shared_guards_intact();
 
 #ifdef __SANITIZE_ADDRESS__
 // Static objects lie anywhere in the library then: their shared address is bit 31 and the distance from this.
 inline char* library_anchor() {
-  return reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(&find_static_shared) / 1024 * 1024);
+  return reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(&set_shared_memory) / 1024 * 1024);
 }
 #endif
 
