@@ -27,8 +27,7 @@ def test_breakpoint_in_one_thread() -> None:
         "break read_beside if alpha_emulation::current->linear == 7",
         "run",
         "backtrace 1",
-        "next",
-        "next",
+        *3 * ["next"],
         "print threadIdx",
         "print i + 100",
     ]
