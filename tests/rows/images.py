@@ -103,6 +103,25 @@ def unpool(rank: int) -> tuple[FunctionRow, LayerRow]:
     )
 
 
+def padding(rank: int) -> list[LayerRow]:
+    """The layers that make images larger."""
+    x, rows = IMAGES[rank], []
+    for kind in ("ConstantPad", "ZeroPad", "ReflectionPad", "ReplicationPad", "CircularPad"):
+        value = {"value": 2.5} if kind == "ConstantPad" else {}
+        sides = (2, 1, 0, 1, 1, 0)[: 2 * rank]
+        shape = tuple(n + sum(sides[2 * i : 2 * i + 2]) for i, n in enumerate(reversed(x.shape[1:-1])))
+        rows.append(
+            LayerRow(
+                getattr(nn, f"{kind}{rank}d"),
+                [x],
+                {"padding": 1, **value},
+                {"padding": changes((0, 1, *(1,) * (2 * rank - 2))), **({"value": changes(0.5)} if value else {})},
+                [({"padding": sides, **value}, (2, *reversed(shape), 3))],
+            )
+        )
+    return rows
+
+
 PAIRS = [pair for rank in (1, 2, 3) for pair in pools(rank)]
 FUNCTIONS = [function for function, _ in PAIRS]
-LAYERS = [layer for _, layer in PAIRS]
+LAYERS = [*(layer for _, layer in PAIRS), *(row for rank in (1, 2, 3) for row in padding(rank))]
