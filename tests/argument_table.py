@@ -25,6 +25,7 @@ class Row:
     Attributes:
         fact: the key of `Facts` that must differ; "error" if the value does not fit the input.
         given: other arguments without which the value has no effect.
+        together: other arguments that come with the value, and not without it.
         refused: the value is an error that names the argument.
         silent: the value changes nothing, because what it asks for holds anyway.
     """
@@ -32,12 +33,18 @@ class Row:
     value: Any
     fact: str = "values"
     given: Mapping[str, Any] = field(default_factory=dict)
+    together: Mapping[str, Any] = field(default_factory=dict)
     refused: bool = False
     silent: bool = False
 
 
 def changes(value: Any, fact: str = "values", **given: Any) -> Row:
     return Row(value, fact, given)
+
+
+def instead(value: Any, of: str) -> Row:
+    """A value in place of another argument, which becomes None."""
+    return Row(value, together={of: None})
 
 
 def refused(value: Any, **given: Any) -> Row:
@@ -84,7 +91,7 @@ def check_argument(subject: Subject, argument: str) -> None:
         with pytest.raises((TypeError, ValueError), match=rf"{argument}.* is not offered"):
             subject.observe({**usual, argument: row.value})
         return
-    found = subject.observe({**usual, argument: row.value})
+    found = subject.observe({**usual, **row.together, argument: row.value})
     assert plain[row.fact] == subject.observe(dict(usual))[row.fact], f"{subject.name}: {row.fact} are not repeatable"
     if row.silent:
         assert found[row.fact] == plain[row.fact], f"{subject.name}: {argument}={row.value!r} changes {row.fact}"

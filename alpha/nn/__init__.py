@@ -27,12 +27,14 @@ from alpha.ops.activation_piecewise import *
 from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *
 from alpha.ops.distance import *
+from alpha.ops.interpolate import *
 from alpha.ops.loss import *
 from alpha.ops.loss_distance import *
 from alpha.ops.loss_likelihood import *
 from alpha.ops.loss_margin import *
 from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
+from alpha.ops.shuffle import *
 from alpha.ops.softmax import *
 from alpha.state_dict import *
 

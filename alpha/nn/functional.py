@@ -25,6 +25,7 @@ from alpha.ops.dropout import *
 from alpha.ops.embedding import *
 from alpha.ops.extremes import *
 from alpha.ops.gathering import *
+from alpha.ops.interpolate import *
 from alpha.ops.joining import *
 from alpha.ops.layout import *
 from alpha.ops.logarithms import *
@@ -45,6 +46,7 @@ from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.running import *
 from alpha.ops.selection import *
+from alpha.ops.shuffle import *
 from alpha.ops.softmax import *
 from alpha.ops.sorting import *
 from alpha.ops.triangles import *

@@ -159,7 +159,7 @@ def numbers(kind: type) -> list[Any]:
 
 def with_value(subject: Subject, argument: str, value: Any) -> Facts:
     row = subject.rows[argument]
-    return subject.observe({**subject.usual, **row.given, argument: value})
+    return subject.observe({**subject.usual, **row.given, **row.together, argument: value})
 
 
 @pytest.mark.parametrize(("subject", "argument"), numbers(int))

@@ -72,10 +72,11 @@ OF_IMAGES = (
     "group_norm",
     "local_response_norm",
     "interpolate",
-    "pixel_shuffle",
+    "channel_shuffle",
     "prelu",
 )
 DEEP = ("transformer", "rnn", "gru", "lstm")
+OF_LAST_THREE = ("pixel_shuffle", "pixel_unshuffle")  # (.., C, H, W)
 OF_CLASSES = ("cross_entropy", "nll_loss")
 
 Order = tuple[int, ...] | None  # a transposition, or None
@@ -99,6 +100,8 @@ class Layout:
         return int(match[1]) if match else None
 
     def of_image(self, ndim: int) -> Order:
+        if self.key in OF_LAST_THREE:
+            return (*range(ndim - 3), ndim - 2, ndim - 1, ndim - 3) if ndim >= 3 else None
         axes = self._axes
         if axes is None and self.key not in OF_IMAGES:
             return None

@@ -12,6 +12,16 @@ from test_parity_operators import report
 
 import alpha
 
+OPERATORS = {  # whose layout a layer has
+    "CrossEntropyLoss": "cross_entropy",
+    "NLLLoss": "nll_loss",
+    "GroupNorm": "group_norm",
+    "Upsample": "interpolate",
+    "PixelShuffle": "pixel_shuffle",
+    "PixelUnshuffle": "pixel_unshuffle",
+    "ChannelShuffle": "channel_shuffle",
+}
+
 
 @pytest.mark.parametrize("on", ["cpu, float64", "cpu, float32", "cuda, float32"], indirect=True)
 @pytest.mark.parametrize("layer", names.layers())
@@ -51,11 +61,7 @@ def one(layer: str, cls: Any, given: Any, training: bool, device: str, dtype: st
     import torch
 
     kind = getattr(torch, dtype)
-    layout = compare.Layout(
-        {"CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss", "GroupNorm": "group_norm"}.get(
-            layer, layer.lower().replace("transpose", "_transpose")
-        )
-    )
+    layout = compare.Layout(OPERATORS.get(layer, layer.lower().replace("transpose", "_transpose")))
     made = compare.Arguments(given.constructor_input.args, given.constructor_input.kwargs, compare.Layout(""), device)
     theirs = cls(*made.theirs[0], **made.theirs[1]).to(kind).train(training)
     ours = compare.call_alpha(getattr(alpha.nn, layer), *made.ours[0], **made.ours[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from argument_table import Row, changes
+from argument_table import Row, changes, instead, refused
 
 import alpha.nn.functional as F
 from alpha import nn
@@ -30,11 +30,10 @@ def windows(rank: int, **more: Row) -> dict[str, Row]:
 
 
 def both(
-    rank: int, names: tuple[str, str], usual: dict[str, Any], shape: tuple[int, ...], arguments: dict[str, Row]
+    x: np.ndarray, names: tuple[str, str], usual: dict[str, Any], shape: tuple[int, ...], arguments: dict[str, Row]
 ) -> tuple[FunctionRow, LayerRow]:
     """The rows of a function of x and of its layer, which has the same arguments."""
     function, layer = getattr(F, names[0]), getattr(nn, names[1])
-    x = IMAGES[rank]
     return (
         FunctionRow(function, {"x": x, **usual}, {"x": changes(x * x), **arguments}),
         LayerRow(layer, [x], usual, arguments, [(usual, shape)]),
@@ -52,7 +51,7 @@ def pools(rank: int) -> list[tuple[FunctionRow, LayerRow]]:
     ceil = {"ceil_mode": changes(True)}
     gaps, indices = changes((2, 1, 1)[:rank] if rank > 1 else 2), changes(True)
     largest = both(
-        rank,
+        IMAGES[rank],
         (f"max_pool{rank}d", f"MaxPool{rank}d"),
         two,
         halved,
@@ -67,11 +66,23 @@ def pools(rank: int) -> list[tuple[FunctionRow, LayerRow]]:
     single = (2, *(1,) * rank, 3)
     return [
         (largest[0], moved(largest[1], order)),
-        both(rank, (f"avg_pool{rank}d", f"AvgPool{rank}d"), two, halved, windows(rank, **ceil, **counted, **divisor)),
-        both(rank, (f"lp_pool{rank}d", f"LPPool{rank}d"), {"norm_type": 2.0, **two}, halved, powers),
-        both(rank, (f"adaptive_avg_pool{rank}d", f"AdaptiveAvgPool{rank}d"), adaptive, single, {"output_size": size}),
         both(
-            rank,
+            IMAGES[rank],
+            (f"avg_pool{rank}d", f"AvgPool{rank}d"),
+            two,
+            halved,
+            windows(rank, **ceil, **counted, **divisor),
+        ),
+        both(IMAGES[rank], (f"lp_pool{rank}d", f"LPPool{rank}d"), {"norm_type": 2.0, **two}, halved, powers),
+        both(
+            IMAGES[rank],
+            (f"adaptive_avg_pool{rank}d", f"AdaptiveAvgPool{rank}d"),
+            adaptive,
+            single,
+            {"output_size": size},
+        ),
+        both(
+            IMAGES[rank],
             (f"adaptive_max_pool{rank}d", f"AdaptiveMaxPool{rank}d"),
             adaptive,
             single,
@@ -122,6 +133,41 @@ def padding(rank: int) -> list[LayerRow]:
     return rows
 
 
-PAIRS = [pair for rank in (1, 2, 3) for pair in pools(rank)]
-FUNCTIONS = [function for function, _ in PAIRS]
-LAYERS = [*(layer for _, layer in PAIRS), *(row for rank in (1, 2, 3) for row in padding(rank))]
+SIZE = {"size": (3, 4)}
+FACTORS = instead([2.0, 1.5], of="size")
+SAMPLED = {
+    "size": changes((3, 5)),
+    "scale_factor": FACTORS,
+    "mode": changes("bicubic"),
+    "align_corners": changes(True, mode="bilinear"),
+    "recompute_scale_factor": changes(True, size=None, scale_factor=[1.3, 1.7], mode="bilinear"),
+}
+PIXELS = np.concatenate([IMAGE, IMAGE[..., :1]], -1)[:, :6, :4].copy()  # four channels, and an even size
+SHUFFLES = [
+    both(
+        PIXELS, ("pixel_shuffle", "PixelShuffle"), {"upscale_factor": 1}, PIXELS.shape, {"upscale_factor": changes(2)}
+    ),
+    both(
+        PIXELS,
+        ("pixel_unshuffle", "PixelUnshuffle"),
+        {"downscale_factor": 2},
+        (2, 3, 2, 16),
+        {"downscale_factor": changes(1)},
+    ),
+    both(PIXELS, ("channel_shuffle", "ChannelShuffle"), {"groups": 1}, PIXELS.shape, {"groups": changes(2)}),
+]
+SAMPLING = [
+    LayerRow(nn.Upsample, [IMAGE], SIZE, SAMPLED, [(SIZE, (2, 3, 4, 3)), ({"scale_factor": 2.5}, (2, 17, 12, 3))]),
+    *(
+        LayerRow(kind, [IMAGE], SIZE, {"size": changes((3, 5)), "scale_factor": FACTORS}, [(SIZE, (2, 3, 4, 3))])
+        for kind in (nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d)
+    ),
+]
+PAIRS = [pair for rank in (1, 2, 3) for pair in pools(rank)] + SHUFFLES
+FUNCTIONS = [
+    *(function for function, _ in PAIRS),
+    FunctionRow(
+        F.interpolate, {"x": IMAGE, **SIZE}, {"x": changes(IMAGE * IMAGE), **SAMPLED, "antialias": refused(True)}
+    ),
+]
+LAYERS = [*SAMPLING, *(layer for _, layer in PAIRS), *(row for rank in (1, 2, 3) for row in padding(rank))]

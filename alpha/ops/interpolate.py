@@ -1,0 +1,207 @@
+"""Images made larger or smaller: nearest, linear and cubic interpolation of one to three axes, channels last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from alpha.autograd import Function
+from alpha.errors import ShapeError
+from alpha.module import Module
+from alpha.ops.adaptive_pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from alpha.ops.arguments import check_arguments, unchecked
+from alpha.ops.options import Lengths, integer, lengths, only_offered, real
+from alpha.ops.resample import Resampling, is_identity, resample_axis1
+from alpha.primitive import Array
+from alpha.tensor import Tensor
+
+__all__ = ["Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "interpolate"]
+
+# mode: (the interpolation along one axis, the numbers of axes that it has, align_corners has a meaning)
+MODES: dict[str, tuple[str, tuple[int, ...], bool]] = {
+    "nearest": ("nearest", (1, 2, 3), False),
+    "nearest-exact": ("nearest-exact", (1, 2, 3), False),
+    "area": ("area", (1, 2, 3), False),
+    "linear": ("linear", (1,), True),
+    "bilinear": ("linear", (2,), True),
+    "trilinear": ("linear", (3,), True),
+    "bicubic": ("cubic", (2,), True),
+}
+AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
+Scale = float | Sequence[float]
+
+
+class Interpolate(Function):
+    """Y = one interpolation after the other along the axes between   X (N, *I, C) -> Y (N, *O, C)"""
+
+    def forward(self, X: Array, *, axes: Sequence[Resampling]) -> Array:
+        self.axes = axes
+        for axis, r in enumerate(axes, 1):
+            X = _along(X, axis, r)
+        return X
+
+    def backward(self, dY: Array) -> Any:
+        for axis, r in reversed(list(enumerate(self.axes, 1))):
+            dY = _along(dY, axis, r._replace(transposed=True))
+        return dY
+
+
+def _along(X: Array, axis: int, r: Resampling) -> Array:
+    if is_identity(r):
+        return X
+    before, after = tuple(X.shape[:axis]), tuple(X.shape[axis + 1 :])
+    Y = resample_axis1(X.reshape((math.prod(before), X.shape[axis], math.prod(after))), r)
+    return Y.reshape((*before, r.rows, *after))
+
+
+def _factors(scale_factor: Scale, rank: int) -> tuple[float, ...]:
+    """A number for each axis, from one for all or one for each."""
+    given = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * rank
+    if len(given) != rank:
+        raise ValueError(f"interpolate: scale_factor={scale_factor!r} is neither a number nor {rank} of them")
+    factors = tuple([real("interpolate", "scale_factor", factor) for factor in given])
+    if min(factors) <= 0:
+        raise ValueError(f"interpolate: scale_factor={scale_factor!r} is not positive")
+    return factors
+
+
+def check_sizes(operator: str, size: Any, scale_factor: Any) -> None:
+    """`ValueError` unless one of both is given."""
+    if (size is None) == (scale_factor is None):
+        raise ValueError(
+            f"{operator}: size={size!r} and scale_factor={scale_factor!r}; one of them is needed, and the other is None"
+        )
+
+
+def check_mode(operator: str, mode: str, align_corners: bool | None) -> None:
+    """`ValueError` for a mode that there is not, or for `align_corners` of a mode without it."""
+    if mode not in MODES:
+        raise ValueError(f"{operator}: mode={mode!r} is not one of {', '.join(MODES)}")
+    if align_corners is not None and not MODES[mode][2]:
+        raise ValueError(f"{operator}: align_corners={align_corners} has no meaning for mode={mode!r}")
+
+
+@check_arguments
+def interpolate(
+    x: Tensor,
+    size: Lengths | None = None,
+    scale_factor: Scale | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """Images sampled at other places   x (N, L, C), (N, H, W, C) or (N, D, H, W, C) -> (N, *size, C)
+
+    One axis is interpolated after the other, so a bfloat16 result is rounded once for each axis.
+
+    Args:
+        size: the lengths of the axes between images and channels, or one number for all.
+        scale_factor: instead of size; a length becomes floor(length scale_factor).
+        mode: "nearest" (of whose places all are moved by half a pixel), "nearest-exact" and "area" (the mean of what an
+            output covers) for any x; "linear" for (N, L, C), "bilinear" and "bicubic" for (N, H, W, C), "trilinear" for
+            (N, D, H, W, C).
+        align_corners: True: the first and the last output are the first and the last input. Otherwise the borders of
+            the images meet. Only for linear and cubic modes; None is False.
+        recompute_scale_factor: True: the distance between outputs follows from the two lengths, not from scale_factor.
+        antialias: only False is offered.
+
+    Raises:
+        ShapeError: x has not the axes of the mode, or is or would be empty.
+        ValueError: not one of size and scale_factor, or an argument has a value that is not offered.
+    """
+    only_offered("interpolate", antialias=(antialias, False))
+    check_mode("interpolate", mode, align_corners)
+    check_sizes("interpolate", size, scale_factor)
+    kind, ranks, _ = MODES[mode]
+    rank = x.ndim - 2
+    if rank not in ranks:
+        known = " or ".join(f"{n + 2}" for n in ranks)
+        raise ShapeError(
+            f"interpolate: mode={mode!r} needs x of {known} axes, images first and channels last  (x {x.shape})"
+        )
+    I = x.shape[1:-1]
+    factors: Sequence[float | None] = (None,) * rank
+    if scale_factor is not None:
+        found = _factors(scale_factor, rank)
+        O = tuple([math.floor(n * factor) for n, factor in zip(I, found, strict=True)])
+        factors = factors if recompute_scale_factor else found
+    elif recompute_scale_factor:
+        raise ValueError("interpolate: recompute_scale_factor=True needs scale_factor, and size is given")
+    else:
+        O = lengths("interpolate", "size", size, rank)  # type: ignore[arg-type]
+    if min(*x.shape, *O) < 1:
+        raise ShapeError(f"interpolate: x {x.shape} to the lengths {O}: neither may be empty")
+    if kind == "area":
+        return unchecked(AREA[rank])(x, O)
+    corners = bool(align_corners)
+    axes = [
+        Resampling(kind, i, o, _distance(i, o, factor, corners), corners)
+        for i, o, factor in zip(I, O, factors, strict=True)
+    ]
+    return Interpolate.apply(x, axes=tuple(axes))
+
+
+def _distance(i: int, o: int, factor: float | None, align_corners: bool) -> float:
+    """The distance between two outputs, in inputs."""
+    if align_corners:
+        return (i - 1) / (o - 1) if o > 1 else 0.0
+    return i / o if factor is None else 1 / factor
+
+
+def _each(value: Any, check: Callable[[Any], Any]) -> Any:
+    """What `check` returns for a number, or for each of several; None for None."""
+    if isinstance(value, (tuple, list)):
+        return tuple([check(part) for part in value])
+    return None if value is None else check(value)
+
+
+class Upsample(Module):
+    """Images sampled at other places, with `alpha.nn.functional.interpolate`   (N, *I, C) -> (N, *O, C)
+
+    Args:
+        size: the lengths of the axes between images and channels, or one number for all.
+        scale_factor: instead of size.
+        mode, align_corners, recompute_scale_factor: as of `interpolate`.
+    """
+
+    def __init__(
+        self,
+        size: Lengths | None = None,
+        scale_factor: Scale | None = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
+    ) -> None:
+        layer = type(self).__name__
+        check_sizes(layer, size, scale_factor)
+        check_mode(layer, mode, align_corners)
+        self.size = _each(size, lambda n: integer(layer, "size", n))
+        self.scale_factor = _each(scale_factor, lambda factor: real(layer, "scale_factor", factor))
+        self.mode, self.align_corners = mode, align_corners
+        self.recompute_scale_factor = recompute_scale_factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        own = self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
+        return interpolate(x, *own)
+
+    def extra_repr(self) -> str:
+        to = f"size={self.size}" if self.scale_factor is None else f"scale_factor={self.scale_factor}"
+        corners = "" if self.align_corners is None else f", align_corners={self.align_corners}"
+        recompute = ", recompute_scale_factor=True" if self.recompute_scale_factor else ""
+        return f"{to}, mode={self.mode!r}{corners}{recompute}"
+
+
+class UpsamplingNearest2d(Upsample):
+    """`Upsample` with mode="nearest"   (N, H, W, C) -> (N, OH, OW, C)"""
+
+    def __init__(self, size: Lengths | None = None, scale_factor: Scale | None = None) -> None:
+        super().__init__(size, scale_factor, "nearest")
+
+
+class UpsamplingBilinear2d(Upsample):
+    """`Upsample` with mode="bilinear" and align_corners=True   (N, H, W, C) -> (N, OH, OW, C)"""
+
+    def __init__(self, size: Lengths | None = None, scale_factor: Scale | None = None) -> None:
+        super().__init__(size, scale_factor, "bilinear", align_corners=True)
