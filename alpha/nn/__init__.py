@@ -27,6 +27,7 @@ from alpha.ops.activation_piecewise import *
 from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *
 from alpha.ops.distance import *
+from alpha.ops.dropout_groups import *
 from alpha.ops.interpolate import *
 from alpha.ops.loss import *
 from alpha.ops.loss_distance import *

@@ -22,6 +22,7 @@ from alpha.ops.convolution import *
 from alpha.ops.distance import *
 from alpha.ops.division import *
 from alpha.ops.dropout import *
+from alpha.ops.dropout_groups import *
 from alpha.ops.embedding import *
 from alpha.ops.extremes import *
 from alpha.ops.gathering import *

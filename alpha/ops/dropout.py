@@ -31,19 +31,19 @@ def _(X: Array, stream: StepValue[Stream], p: float) -> Array:
     if p == 1:
         return np.zeros(X.shape, X.dtype)
     words = rng.philox(*stream.now(), -(-X.size // 4)).reshape(-1)[: X.size]
-    kept = (words >= _threshold(p)).reshape(X.shape)
+    kept = (words >= threshold_of(p)).reshape(X.shape)
     wide: Array = as_float32(X)
     Y = np.multiply(wide, wide.dtype.type(1.0 / (1.0 - p)), out=np.empty_like(wide))
     Y[~kept] = 0
     return as_dtype(Y, X.dtype)
 
 
-_STREAM = np.dtype([("key", np.uint64), ("number", np.uint64)], align=True)
+STREAM = np.dtype([("key", np.uint64), ("number", np.uint64)], align=True)
 
 
 def stream_numbers(stream: Stream) -> Any:
     """`Stream` of cuda/common/philox.cuh."""
-    return np.array(tuple(stream), _STREAM)[()]
+    return np.array(tuple(stream), STREAM)[()]
 
 
 @dropout_apply.impl("cuda")
@@ -54,7 +54,7 @@ def _(X: Array, stream: StepValue[Stream], p: float) -> Array:
     if X.size:
         numbers, address = X.device.step_value(stream, stream_numbers)
         given = {"Y": Y, "X": X, "stream": numbers, "address": address}
-        given |= {"threshold": _threshold(p), "scale": NUMBER_TYPES[X.dtype](1.0 / (1.0 - p))}
+        given |= {"threshold": threshold_of(p), "scale": NUMBER_TYPES[X.dtype](1.0 / (1.0 - p))}
         _plan(X.size, X.dtype, min(4, vector_width(X, Y))).launch(X.device, given)
     return Y
 
@@ -62,7 +62,7 @@ def _(X: Array, stream: StepValue[Stream], p: float) -> Array:
 @functools.lru_cache(maxsize=1024)
 def _plan(size: int, dtype: np.dtype[Any], vector: int) -> Plan:
     numbers = (
-        *(Value("stream", _STREAM), Named("address", optional=True)),
+        *(Value("stream", STREAM), Named("address", optional=True)),
         *(Value("threshold", np.dtype(np.uint32)), Value("scale", np.dtype(NUMBER_TYPES[dtype]))),
     )
     launch = KernelLaunch(
@@ -76,7 +76,7 @@ def _plan(size: int, dtype: np.dtype[Any], vector: int) -> Plan:
     return Plan("dropout", (launch,), {})
 
 
-def _threshold(p: float) -> np.uint32:
+def threshold_of(p: float) -> np.uint32:
     """Words below it are dropped."""
     return np.uint32(min(0xFFFFFFFF, round(p * 2**32)))
 

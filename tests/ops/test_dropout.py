@@ -85,3 +85,64 @@ def test_a_number(device: str) -> None:
     assert x.grad is not None
     assert (y.shape, x.grad.shape) == ((), ())
     assert (y.item(), x.grad.item()) in [(0.0, 0.0), (6.0, 2.0)]
+
+
+# -- whole channels and images, alpha dropout ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shape", "sizes"), [((6, 5, 3, 8), (6, 15, 8)), ((4, 3, 3), (4, 3, 3)), ((9, 4), (9, 4, 1))])
+def test_groups_are_dropped_together(device: str, shape: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    """Channels of each image, packs of which are and are not multiples of four; whole images."""
+    alpha.manual_seed(3)
+    x = alpha.tensor(
+        np.random.default_rng(0).standard_normal(shape).astype(np.float32) + 9, requires_grad=True, device=device
+    )
+    function = {4: F.dropout2d, 3: F.dropout1d, 2: lambda x, p: F.drop_path(x, p, True)}[len(shape)]
+    y = function(x, 0.5)
+    words = random.philox(3, 0, 100).reshape(-1)[: sizes[0] * sizes[2]]
+    kept = np.broadcast_to((words >= 2**31).reshape(sizes[0], 1, sizes[2]), sizes).reshape(shape)
+    np.testing.assert_array_equal(y.numpy(), np.where(kept, 2 * x.numpy(), 0))
+    y.sum().backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), np.where(kept, 2, 0))
+
+
+def test_alpha_dropout_keeps_mean_and_variance(device: str) -> None:
+    alpha.manual_seed(1)
+    values = np.random.default_rng(0).standard_normal((64, 3, 256)).astype(np.float32)
+    for function in (F.alpha_dropout, F.feature_alpha_dropout):
+        x = alpha.tensor(values, requires_grad=True, device=device)
+        y = function(x, 0.3, training=True)
+        assert abs(y.numpy().mean()) < 0.05
+        assert abs(y.numpy().var() - 1) < 0.05
+        y.sum().backward()
+        assert x.grad is not None
+        kept = x.grad.numpy() != 0
+        a = 1 / np.sqrt((1.7580993408473766**2 * 0.3 + 1) * 0.7)  # PyTorch's formula
+        b = 1.7580993408473766 * a * 0.3
+        expected = np.where(kept, values * a + b, b - 1.7580993408473766 * a)
+        np.testing.assert_allclose(y.numpy(), expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(x.grad.numpy()[kept], a, rtol=1e-6)
+        np.testing.assert_array_equal(function(x, 1.0, training=True).numpy(), 0)
+
+
+def test_drop_path_without_a_scale_and_errors(device: str) -> None:
+    x = alpha.tensor(np.ones((50, 2), np.float32), device=device)
+    assert set(np.unique(F.drop_path(x, 0.5, True, scale_by_keep=False).numpy())) == {0, 1}
+    with pytest.raises(ValueError, match=r"drop_path: drop_prob=1\.5 is not in \[0, 1\]"):
+        F.drop_path(x, 1.5)
+    with pytest.raises(alpha.ShapeError, match=r"dropout2d: x \(N, H, W, C\) is needed  \(x \(50, 2\)\)"):
+        F.dropout2d(x)
+
+
+def test_a_captured_step_draws_other_channels(device: str) -> None:
+    if device == "cpu":
+        pytest.skip("steps are captured on cuda")
+    x = alpha.tensor(np.ones((4, 3, 3, 8), np.float32), device=device)
+    step = alpha.capture(lambda: F.dropout2d(x))
+    drawn = []
+    for captured in (True, False):
+        alpha.manual_seed(5)
+        drawn.append([(step() if captured else F.dropout2d(x)).numpy() for _ in range(6)])
+    np.testing.assert_array_equal(*drawn)
+    assert not np.array_equal(drawn[0][4], drawn[0][5])

@@ -90,6 +90,10 @@ OWN_FUNCTIONS: dict[str, str] = {
     **{row.name: row.own for row in FUNCTIONS if row.own},
     **dict.fromkeys(("rand_like", "randn_like", "randint_like", "rrelu"), "other random numbers than PyTorch's"),
     "triplet_margin_with_distance_loss": "its samples bring PyTorch's distance function",
+    **dict.fromkeys(("rand_like", "randn_like", "randint_like"), "other random numbers than PyTorch's"),
+    **dict.fromkeys(("rrelu", "alpha_dropout", "feature_alpha_dropout"), "other random numbers than PyTorch's"),
+    **dict.fromkeys(("lp_pool1d", "lp_pool2d", "lp_pool3d"), "op_db has no entry; the layers are compared"),
+    "dropout1d": "op_db has no entry",
     "empty_like": "its values are not specified",
     "grad": "recording, not an operator",
 }

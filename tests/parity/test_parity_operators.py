@@ -133,7 +133,7 @@ def one(entry: Any, sample: Any, way: names.Way, key: str, device: str) -> tuple
         theirs = compare.run_torch(entry.op, arguments)
         if key in DIM_OF_SORTED:
             ours, theirs = by_elements(key, sample, ours, theirs, torch)
-        if key == "dropout":
+        if key.startswith("dropout"):
             dropped(arguments, ours, sample.kwargs)
         else:
             order = layout.of_image(sample.input.ndim) if isinstance(sample.input, torch.Tensor) else None
@@ -187,7 +187,7 @@ def in_place(variant: Callable[..., Any], way: names.Way, arguments: Any) -> tup
     result = compare.call_alpha(way.call, mine, *own[1:], **keywords)
     if result is not mine:
         raise compare.Wrong("the result is not the tensor itself")
-    if arguments.layout.key == "dropout":
+    if arguments.layout.key.startswith("dropout"):
         dropped(arguments, result, keywords)
     else:
         compare.check_result(arguments, result, theirs, None)
@@ -198,7 +198,8 @@ def dropped(arguments: Any, ours: Any, options: dict[str, Any]) -> None:
     """Dropout draws other numbers than PyTorch: each element is 0 or scaled, and so is its gradient."""
     import parity_compare as compare
 
-    x, leaf = arguments.pairs[0].theirs.detach().numpy(), arguments.pairs[0].ours
+    pair = arguments.pairs[0]
+    x, leaf = compare.forth(pair.theirs.detach().numpy(), pair.order), pair.ours
     p = options.get("p", 0.5) if options.get("training", True) else 0.0
     y = ours.numpy()
     if y.shape != x.shape or y.dtype != x.dtype:
