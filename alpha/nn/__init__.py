@@ -13,6 +13,7 @@ from alpha.nn.adaptive_pooling import *
 from alpha.nn.attention import *
 from alpha.nn.containers import *
 from alpha.nn.convolution import *
+from alpha.nn.instance_norm import *
 from alpha.nn.layers import *
 from alpha.nn.normalization import *
 from alpha.nn.normalization_more import *
@@ -29,6 +30,7 @@ from alpha.ops.activation_smooth import *
 from alpha.ops.distance import *
 from alpha.ops.dropout_groups import *
 from alpha.ops.interpolate import *
+from alpha.ops.local_response_norm import *
 from alpha.ops.loss import *
 from alpha.ops.loss_distance import *
 from alpha.ops.loss_likelihood import *
@@ -36,7 +38,9 @@ from alpha.ops.loss_margin import *
 from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
 from alpha.ops.shuffle import *
+from alpha.ops.similarity import *
 from alpha.ops.softmax import *
+from alpha.ops.unfold import *
 from alpha.state_dict import *
 
 _export(globals(), "functional", "init", "utils", without=vars(functional)["__all__"])

@@ -26,9 +26,11 @@ from alpha.ops.dropout_groups import *
 from alpha.ops.embedding import *
 from alpha.ops.extremes import *
 from alpha.ops.gathering import *
+from alpha.ops.instance_norm import *
 from alpha.ops.interpolate import *
 from alpha.ops.joining import *
 from alpha.ops.layout import *
+from alpha.ops.local_response_norm import *
 from alpha.ops.logarithms import *
 from alpha.ops.loss import *
 from alpha.ops.loss_distance import *
@@ -48,10 +50,12 @@ from alpha.ops.rounding import *
 from alpha.ops.running import *
 from alpha.ops.selection import *
 from alpha.ops.shuffle import *
+from alpha.ops.similarity import *
 from alpha.ops.softmax import *
 from alpha.ops.sorting import *
 from alpha.ops.triangles import *
 from alpha.ops.trigonometric import *
+from alpha.ops.unfold import *
 
 _LAYERS = {name for name, value in globals().items() if isinstance(value, type) and issubclass(value, _Module)}
 _export(globals(), without=_LAYERS)

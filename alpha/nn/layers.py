@@ -5,17 +5,20 @@ Convolutions are in `convolution.py`, pools in `pooling.py`, normalisations in `
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from alpha import rng
 from alpha.errors import ShapeError
 from alpha.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
+from alpha.ops.axes import lengths_of
 from alpha.ops.dropout import check_probability
 from alpha.ops.embedding import padding_row
 from alpha.ops.options import integer, only_offered, real
 from alpha.tensor import Tensor
 
-__all__ = ["Bilinear", "Dropout", "Embedding", "Flatten", "Identity", "Linear"]
+__all__ = ["Bilinear", "Dropout", "Embedding", "Flatten", "Identity", "Linear", "Unflatten"]
 
 
 class Linear(Module):
@@ -160,6 +163,20 @@ class Flatten(Module):
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """One axis as several   (.., D, ..) -> (.., *unflattened_size, ..); one of the lengths may be -1"""
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        self.dim = integer("Unflatten", "dim", dim)
+        self.unflattened_size = lengths_of("Unflatten", "unflattened_size", unflattened_size, -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.unflatten(x, self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 class Identity(Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,19 @@ from alpha.ops.views import Shape, View
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
-__all__ = ["flip", "movedim", "permute", "roll", "rot90", "squeeze", "swapaxes", "tile", "transpose", "unsqueeze"]
+__all__ = [
+    "flip",
+    "movedim",
+    "permute",
+    "roll",
+    "rot90",
+    "squeeze",
+    "swapaxes",
+    "tile",
+    "transpose",
+    "unflatten",
+    "unsqueeze",
+]
 
 
 class Permute(Assemble):
@@ -139,6 +152,22 @@ def unsqueeze(x: AnyTensor, dim: int) -> Tensor:
     """The tensor with a new axis of length 1 at `dim`; a view   x (...) -> (.., 1, ..)"""
     axis = axis_of("unsqueeze", x, dim, x.ndim + 1)
     return reshaped(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+@check_arguments
+def unflatten(x: AnyTensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """One axis as several, a view; one of the lengths may be -1   x (.., D, ..) -> (.., *sizes, ..)
+
+    Raises:
+        ShapeError: there is no axis dim, or the product of sizes is not its length.
+    """
+    axis, lengths = axis_of("unflatten", x, dim, x.ndim), lengths_of("unflatten", "sizes", sizes, -1)
+    length, known = x.shape[axis], math.prod([n for n in lengths if n != -1])
+    free = lengths.count(-1)
+    if not lengths or free > 1 or (known == 0 or length % known if free else known != length):
+        raise ShapeError(f"unflatten: sizes={lengths} do not fit axis {axis} of shape {x.shape}")
+    parts = [length // known if n == -1 else n for n in lengths]
+    return reshaped(x, (*x.shape[:axis], *parts, *x.shape[axis + 1 :]))
 
 
 @check_arguments

@@ -78,8 +78,14 @@ def unpool(rank: int) -> Callable[..., Any]:
     return call
 
 
-# functions whose samples have another order of arguments
+def last(x: Any) -> Any:
+    """Images (.., C, H, W) with their channels last."""
+    return F.movedim(x, -3, -1)
+
+
+# functions whose samples have another order of arguments, or results another order of axes
 ORDERED: dict[str, Callable[..., Any]] = {
+    "unfold": lambda x, *args, **kwargs: F.unfold(last(x), *args, **kwargs).transpose(-1, -2),
     "where": lambda x, condition, other: F.where(condition, x, other),
     "embedding": lambda weight, x, **options: F.embedding(x, weight, **options),
     **{f"max_unpool{rank}d": unpool(rank) for rank in (1, 2, 3)},
@@ -93,7 +99,7 @@ OWN_FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("rand_like", "randn_like", "randint_like"), "other random numbers than PyTorch's"),
     **dict.fromkeys(("rrelu", "alpha_dropout", "feature_alpha_dropout"), "other random numbers than PyTorch's"),
     **dict.fromkeys(("lp_pool1d", "lp_pool2d", "lp_pool3d"), "op_db has no entry; the layers are compared"),
-    "dropout1d": "op_db has no entry",
+    **dict.fromkeys(("dropout1d", "fold"), "op_db has no entry"),
     "empty_like": "its values are not specified",
     "grad": "recording, not an operator",
 }
@@ -224,5 +230,7 @@ def entries(key: str) -> list[Any]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     names = {key, f"nn.functional.{key}", *ALIASES.get(key, ())}
+    if key == "unfold":  # alone it is a method of PyTorch's tensors
+        names.remove(key)
     own = [entry for entry in op_db if entry.name in names]
     return own or [entry for entry in op_db if any(alias.name == key for alias in entry.aliases)]

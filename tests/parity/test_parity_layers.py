@@ -16,6 +16,7 @@ OPERATORS = {  # whose layout a layer has
     "CrossEntropyLoss": "cross_entropy",
     "NLLLoss": "nll_loss",
     "GroupNorm": "group_norm",
+    "LocalResponseNorm": "local_response_norm",
     "Upsample": "interpolate",
     "PixelShuffle": "pixel_shuffle",
     "PixelUnshuffle": "pixel_unshuffle",

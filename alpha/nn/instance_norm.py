@@ -1,0 +1,97 @@
+"""Layers of instance normalisation, under PyTorch's names; channels are the last axis."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from alpha.module import Buffer, Module, Parameter
+from alpha.nn import functional as F
+from alpha.nn import init
+from alpha.nn.normalization import check_axes
+from alpha.ops.batchnorm import check_eps
+from alpha.ops.options import integer, real
+from alpha.tensor import Tensor
+
+__all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
+
+
+class _InstanceNorm(Module):
+    """What the layers of instance normalisation are; `forms` are the shapes of one image and of several."""
+
+    forms: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        *,
+        bias: bool = True,
+    ) -> None:
+        name = type(self).__name__
+        if momentum is None:
+            raise ValueError(f"{name}: momentum=None is not offered; only a number")
+        self.num_features = integer(name, "num_features", num_features, least=1)
+        check_eps(name, eps)
+        self.eps, self.momentum = eps, real(name, "momentum", momentum)
+        shape = (self.num_features,)
+        self.weight = Parameter(init.ones(shape)) if affine else None
+        self.bias = Parameter(init.zeros(shape)) if affine and bias else None
+        self.running_mean = Buffer(init.zeros(shape)) if track_running_stats else None
+        self.running_var = Buffer(init.ones(shape)) if track_running_stats else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raises `ShapeError` if x has another number of axes than the layer is for."""
+        check_axes(self, x, self.forms)
+        alone = isinstance(x, Tensor) and x.ndim == self.forms[0].count(",") + 1
+        y = F.instance_norm(
+            x.reshape(1, *x.shape) if alone else x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or self.running_mean is None,
+            self.momentum,
+            self.eps,
+        )
+        return y.reshape(x.shape) if alone else y
+
+    def extra_repr(self) -> str:
+        affine = (
+            "" if self.weight is None else ", affine=True" if self.bias is not None else ", affine=True, bias=False"
+        )
+        tracks = "" if self.running_mean is None else ", track_running_stats=True"
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}{affine}{tracks}"
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalisation of each channel of each sequence   (N, L, C), or (L, C) -> the same; as `InstanceNorm2d`"""
+
+    forms = ("(L, C)", "(N, L, C)")
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalisation of each channel of each image   (N, H, W, C), or (H, W, C) of one image -> the same
+
+    Args:
+        num_features: the number C of channels, the last axis.
+        eps: added to the variance.
+        momentum: the share of a training batch in the new running statistics. None is not offered.
+        affine: True has a weight and a bias.
+        bias: False has no bias.
+        track_running_stats: True keeps running statistics, which evaluation uses.
+
+    Attributes:
+        weight, bias: (num_features,), at first 1 and 0, or None.
+        running_mean, running_var: (num_features,), at first 0 and 1; None without `track_running_stats`.
+    """
+
+    forms = ("(H, W, C)", "(N, H, W, C)")
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalisation of each channel of each volume   (N, D, H, W, C) -> the same; as `InstanceNorm2d`"""
+
+    forms = ("(D, H, W, C)", "(N, D, H, W, C)")
