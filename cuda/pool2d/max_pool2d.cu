@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
   store_pack(I + at, taps);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4)
+extern "C" __global__ void __launch_bounds__(THREADS, ADAPTIVE ? 3 : 4)
     max_pool2d_backward(T* __restrict__ dX, const T* __restrict__ dY, const Tap* __restrict__ I, int N, int IH, int IW,
                         int C, int OH, int OW) {
   wait_for_previous_kernel();

@@ -25,10 +25,14 @@ from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration, Target
+from alpha.ops.dropout_groups import Outcome
 from alpha.ops.pool_shape import PoolShape
+from alpha.ops.resample import Resampling
 from alpha.primitive import REGISTRY
+from alpha.rng import Stream
 from alpha.runtime.cuda.architectures import ARCHITECTURES
 from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.recording import StepValue
 
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS), str(TESTS / "ops")]
@@ -163,7 +167,7 @@ def run_row(row: Configuration, s: ConvShape, on: DryDevice) -> None:
 
 @functools.cache
 def record_rare(arch: str) -> set[Launch]:
-    """What float64 arrays, arrays off every vector, and arrays of 2^31 numbers launch."""
+    """What float64 arrays, arrays off every vector, arrays of 2^31 numbers and large windows launch."""
     aligned, misaligned = device(arch), device(arch, misaligned_by=4)
     for name, arguments in primitive_cases():
         if not name.startswith("conv2d"):  # its rows state what alignment they need
@@ -204,7 +208,7 @@ def run_runtime(on: DryDevice) -> None:
 
 
 def run_large(on: DryDevice) -> None:
-    """Operators whose kernels count elements, on more than 2^31 of them."""
+    """Operators whose kernels count elements, on more than 2^31 of them, and windows of many taps."""
     X = on.empty((2**26, 6, 6, 1), np.float32)
     REGISTRY["add"](X, X)
     REGISTRY["cast"](X, np.dtype(np.float64), 1.0, 0.0)
@@ -214,6 +218,13 @@ def run_large(on: DryDevice) -> None:
     REGISTRY["max_pool2d_backward"](X, index, s)
     REGISTRY["avg_pool2d_forward"](X, s)
     REGISTRY["avg_pool2d_backward"](X, s)
+    everything = PoolShape(2, 64, 64, 4, 1, 1, 1, 1, 0, 0, 1, 1, adaptive=True)  # more taps than a byte counts
+    Y, index = REGISTRY["max_pool2d_forward"](on.empty((2, 64, 64, 4), np.float32), everything)
+    REGISTRY["max_pool2d_backward"](Y, index, everything)
+    REGISTRY["max_pool2d_indices"](index, everything)
+    rows = X.reshape((2**26, 6, 6))
+    REGISTRY["resample_axis1"](rows, Resampling("linear", 6, 6, 0.5))
+    REGISTRY["drop_groups"](rows, StepValue.fixed(Stream(1, 2)), 0.5, Outcome(2.0))
 
 
 @functools.cache

@@ -31,6 +31,8 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
         for name in (
             "broadcast_to",
             "dropout_apply",
+            "drop_groups",
+            "resample_axis1",
             "read_view",
             "take_rows",
             "batch_norm_apply",

@@ -13,8 +13,10 @@ from rows.primitives import of_expression, of_rows
 import alpha
 from alpha.errors import DeviceError
 from alpha.ops.conv2d.shape import conv_shape
+from alpha.ops.dropout_groups import Outcome
 from alpha.ops.places import NO_PLACE
 from alpha.ops.pool_shape import PoolShape
+from alpha.ops.resample import Resampling
 from alpha.ops.views import View
 from alpha.primitive import REGISTRY, Array, Primitive, primitive
 from alpha.rng import Stream
@@ -65,6 +67,7 @@ CONV = conv_shape("test", (3, 6, 5, 4), (8, 3, 3, 4), (2, 1), (1, 1))
 two = [(normal(7, 9), normal(7, 9))]
 REPEATED = _rng.integers(0, 5, 300)
 TIES = np.where(_rng.random((3, 37)) < 0.2, -0.0, _rng.integers(-3, 4, (3, 37)))
+CUBIC = Resampling("cubic", 5, 8, 5 / 8)
 f32, i32, u8 = (np.dtype(t) for t in (np.float32, np.int32, np.uint8))
 labels = np.array([0, 2, 4, 1, 3], np.int32)
 
@@ -172,6 +175,13 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(3), StepValue.fixed(Stream(0, 0)), 0.5),
         (normal(3), StepValue.fixed(Stream(0, 0)), 1.0),
     ],
+    "drop_groups": [  # channels in packs and not, whole images, all elements
+        (normal(*shape), StepValue.fixed(Stream(2**64 - 1, 2**40 + 1)), 0.3, Outcome(1.5, 0.25, -1.0))
+        for shape in ((3, 5, 8), (4, 3, 3), (5, 12, 1), (1, 1, 30))
+    ],
+    "resample_axis1": [
+        (normal(2, rows, B), r) for r, rows in ((CUBIC, 5), (CUBIC._replace(transposed=True), 8)) for B in (8, 3)
+    ],
     "cast": [
         (np.arange(250, dtype=np.uint8), f32, 2 / 255, -1.0),
         (normal(5, 7) * 9, i32, 1.0, 0.0),
@@ -261,8 +271,8 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(3, 9, 8), normal(1, 8, 12), False, False, 8),
         (normal(1, 1700, 8), normal(1, 8, 640), False, False, 8),
     ],
-    "max_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (MAX, ODD)],
-    "max_pool2d_backward": [(*taps(s), s) for s in (MAX, ODD)],
+    "max_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (MAX, ODD, ADAPTIVE)],
+    "max_pool2d_backward": [(*taps(s), s) for s in (MAX, ODD, ADAPTIVE)],
     "max_pool2d_indices": [(taps(s)[1], s) for s in (MAX, ADAPTIVE)],
     "avg_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (AVERAGE, INSIDE, ADAPTIVE)],
     "avg_pool2d_backward": [(normal(s.N, s.OH, s.OW, s.C), s) for s in (AVERAGE, INSIDE, ADAPTIVE)],
