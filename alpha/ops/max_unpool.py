@@ -102,7 +102,7 @@ def max_unpool2d(
     Raises:
         ShapeError: x and indices have different shapes, or output_size does not fit.
         TypeError: x is not a Tensor of floating numbers, or indices are not int64.
-        IndexError: on cpu, an index is outside of the image; on cuda such a number is left out.
+        IndexError: on cpu, an index is outside of the image; on cuda it is left out, with the gradient NaN.
     """
     return _max_unpool("max_unpool2d", 2, x, indices, (kernel_size, stride, padding), output_size)
 
