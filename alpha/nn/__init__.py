@@ -29,6 +29,7 @@ from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *
 from alpha.ops.distance import *
 from alpha.ops.dropout_groups import *
+from alpha.ops.fractional_max_pool import *
 from alpha.ops.interpolate import *
 from alpha.ops.local_response_norm import *
 from alpha.ops.loss import *

@@ -25,6 +25,7 @@ from alpha.ops.dropout import *
 from alpha.ops.dropout_groups import *
 from alpha.ops.embedding import *
 from alpha.ops.extremes import *
+from alpha.ops.fractional_max_pool import *
 from alpha.ops.gathering import *
 from alpha.ops.instance_norm import *
 from alpha.ops.interpolate import *

@@ -188,3 +188,41 @@ def test_unpooling_puts_the_maxima_back(device: str) -> None:
     np.testing.assert_array_equal(x.grad.numpy(), 2 * back.numpy())
     with pytest.raises(ShapeError, match=r"max_unpool2d: output_size \(9, 6\) must be .* within the stride \(2, 2\)"):
         F.max_unpool2d(y, indices, 2, output_size=(9, 6))
+
+
+# -- windows at random places -----------------------------------------------------------------------------
+
+
+def test_fractional_gradients() -> None:
+    samples = alpha.tensor(np.random.default_rng(0).uniform(size=(2, 3, 2)))
+    check_gradient(lambda x: F.fractional_max_pool2d(x, (2, 3), (3, 4), _random_samples=samples), apart(2, 7, 8, 3))
+
+
+@pytest.mark.torch
+def test_fractional_as_in_pytorch(device: str) -> None:
+    torch = pytest.importorskip("torch")
+    values = apart(2, 5, 6, 7, 3).astype(np.float32)
+    samples = np.random.default_rng(0).uniform(size=(2, 3, 3)).astype(np.float32)
+    given = {"_random_samples": alpha.tensor(samples, device=device), "return_indices": True}
+    y, indices = F.fractional_max_pool3d(alpha.tensor(values, device=device), (2, 1, 3), (3, 2, 4), **given)
+    twin = torch.tensor(np.moveaxis(values, -1, 1).copy())
+    theirs, places = torch.nn.functional.fractional_max_pool3d(
+        twin, (2, 1, 3), (3, 2, 4), return_indices=True, _random_samples=torch.tensor(samples)
+    )
+    np.testing.assert_array_equal(y.numpy(), np.moveaxis(theirs.numpy(), 1, -1))
+    np.testing.assert_array_equal(indices.numpy(), np.moveaxis(places.numpy(), 1, -1))
+
+
+def test_fractional_places_are_drawn_by_the_seed(device: str) -> None:
+    x = alpha.tensor(apart(2, 9, 9, 4).astype(np.float32), device=device)
+    drawn = []
+    for seed in (1, 1, 2):
+        alpha.manual_seed(seed)
+        drawn.append(F.fractional_max_pool2d(x, 2, output_ratio=0.6).numpy())
+    assert drawn[0].shape == (2, 5, 5, 4)
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert (drawn[0] != drawn[2]).any()
+    with pytest.raises(ShapeError, match=r"fractional_max_pool2d: \(9, 9\) windows of \(2, 2\) do not fit x \(2, 9"):
+        F.fractional_max_pool2d(x, 2, 9)
+    with pytest.raises(ValueError, match=r"output_ratio=1\.5 is not a number between 0 and 1"):
+        F.fractional_max_pool2d(x, 2, output_ratio=1.5)

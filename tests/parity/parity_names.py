@@ -97,6 +97,7 @@ OWN_FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("rand_like", "randn_like", "randint_like", "rrelu"), "other random numbers than PyTorch's"),
     "triplet_margin_with_distance_loss": "its samples bring PyTorch's distance function",
     **dict.fromkeys(("rand_like", "randn_like", "randint_like"), "other random numbers than PyTorch's"),
+    **dict.fromkeys(("fractional_max_pool2d", "fractional_max_pool3d"), "random; the layers are compared"),
     **dict.fromkeys(("rrelu", "alpha_dropout", "feature_alpha_dropout"), "other random numbers than PyTorch's"),
     **dict.fromkeys(("lp_pool1d", "lp_pool2d", "lp_pool3d"), "op_db has no entry; the layers are compared"),
     **dict.fromkeys(("dropout1d", "fold"), "op_db has no entry"),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from argument_table import Row, changes, instead, refused
 
+import alpha
 import alpha.nn.functional as F
 from alpha import nn
 from rows.arrays import IMAGE, SEQUENCE, VOLUME
@@ -163,7 +164,29 @@ SAMPLING = [
         for kind in (nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d)
     ),
 ]
-PAIRS = [pair for rank in (1, 2, 3) for pair in pools(rank)] + SHUFFLES
+
+
+def fractional(rank: int) -> tuple[FunctionRow, LayerRow]:
+    """Pools at random places, which are given as samples in one row."""
+    x = IMAGES[rank]
+    usual = {"kernel_size": 2, "output_size": (3, 2, 2)[:rank]}
+    samples = np.random.default_rng(0).uniform(size=(2, 3, rank)).astype(np.float32)
+    arguments = {
+        "kernel_size": changes((1, 2, 1)[:rank]),
+        "output_size": changes((2, 3, 2)[:rank]),
+        "output_ratio": instead([0.5, 0.7, 0.7][:rank], of="output_size"),
+        "return_indices": changes(True),
+        "_random_samples": changes(samples),
+    }
+    function, layer = getattr(F, f"fractional_max_pool{rank}d"), getattr(nn, f"FractionalMaxPool{rank}d")
+    given = {**arguments, "_random_samples": changes(alpha.tensor(samples))}
+    return (
+        FunctionRow(function, {"x": x, **usual}, {"x": changes(x * x), **arguments}, constants=("_random_samples",)),
+        LayerRow(layer, [x], usual, given, [(usual, (2, *usual["output_size"], 3))]),
+    )
+
+
+PAIRS = [pair for rank in (1, 2, 3) for pair in pools(rank)] + SHUFFLES + [fractional(2), fractional(3)]
 FUNCTIONS = [
     *(function for function, _ in PAIRS),
     FunctionRow(
