@@ -4,6 +4,7 @@
     python examples/bench_conv.py --cases all --device cuda    # and every layer of its networks
     python examples/bench_conv.py --cases zoo --device cuda    # every layer of ResNet50, GoogLeNet, U-Net ..
     python examples/bench_conv.py --cases drawn --device cuda  # layers of no network
+    python examples/bench_conv.py --cases depthwise grouped --device cuda  # MobileNetV2, ConvNeXt-T, ResNeXt50
     python examples/bench_conv.py --cases 16,256,256,256,3,2 --configurations    # H,IC,OC,N,K,S
 
 Each operator is timed on the same operands as PyTorch's, in turns, in the same precision, against
@@ -61,7 +62,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         type=parse_cases,
         nargs="+",
         metavar="CASES",
-        help="paper (default), networks, all (both), zoo, drawn, or convolutions H,IC,OC,N,K,S (padding K // 2)",
+        help="paper (default), networks, all (both), zoo, drawn, depthwise, grouped, "
+        "or convolutions H,IC,OC,N,K,S (padding K // 2)",
     )
     offered = PRECISIONS
     add("--precision", type=names(offered), default=list(offered), help=f"some of {','.join(offered)} (default: all)")

@@ -6,6 +6,11 @@ struct ConvShape {
   int N, IH, IW, IC, OC, FH, FW, sh, sw, ph, pw, OH, OW;
 };
 
+// With groups and dilation.
+struct GroupedShape : ConvShape {
+  int groups, dh, dw;
+};
+
 struct Range {
   int begin, end;
   __device__ __forceinline__ int size() const { return end > begin ? end - begin : 0; }

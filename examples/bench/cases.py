@@ -35,7 +35,7 @@ CIFAR = 32  # pixels
 BATCHES = {CIFAR: 512, 128: 256}  # image size -> batch of the paper's training runs
 CLASSES = {CIFAR: 10, 128: 1000}
 
-PAPER, ZOO, DRAWN = "paper", "zoo", "drawn"
+PAPER, ZOO, DRAWN, DEPTHWISE, GROUPED = "paper", "zoo", "drawn", "depthwise", "grouped"
 FEW_CHANNELS = 16  # a layer with fewer is judged apart
 
 
@@ -55,7 +55,8 @@ class Case:
     @property
     def name(self) -> str:
         s = self.shape
-        return f"{s.N}x{s.IH}x{s.IW}x{s.IC} -> {s.OC}, {s.FH}x{s.FW} / {s.sh}"
+        groups = f", {s.groups} groups" if s.groups > 1 else ""
+        return f"{s.N}x{s.IH}x{s.IW}x{s.IC} -> {s.OC}, {s.FH}x{s.FW} / {s.sh}{groups}"
 
     @property
     def in_paper(self) -> bool:
@@ -93,10 +94,24 @@ def network_cases() -> Iterator[Case]:
 
 
 def zoo_cases() -> Iterator[Case]:
-    """Every convolution of the networks in zoo.py."""
+    """Every dense convolution of the networks in zoo.py."""
     for name, network in zoo.NETWORKS.items():
         for shape in network():
             yield Case(shape, (f"{ZOO}-{name}",), first=shape.IC == zoo.COLORS)
+
+
+def depthwise_cases() -> Iterator[Case]:
+    """Every depthwise convolution of MobileNetV2 and ConvNeXt-T."""
+    for name, network in zoo.DEPTHWISE.items():
+        for shape in network():
+            yield Case(shape, (name,))
+
+
+def grouped_cases() -> Iterator[Case]:
+    """Every grouped convolution of ResNeXt50."""
+    for name, network in zoo.GROUPED.items():
+        for shape in network():
+            yield Case(shape, (name,))
 
 
 def drawn_cases() -> Iterator[Case]:
@@ -136,13 +151,15 @@ def distinct(cases: Iterable[Case]) -> list[Case]:
 
 
 def parse_cases(text: str) -> list[Case]:
-    """paper, networks, all (both), zoo, drawn, or "H,IC,OC,N,K,S"; for a command line."""
+    """paper, networks, all (both), zoo, drawn, depthwise, grouped, or "H,IC,OC,N,K,S"; for a command line."""
     lists = {
         PAPER: (paper_cases,),
         "networks": (network_cases,),
         "all": (paper_cases, network_cases),
         ZOO: (zoo_cases,),
         DRAWN: (drawn_cases,),
+        DEPTHWISE: (depthwise_cases,),
+        GROUPED: (grouped_cases,),
     }
     if text in lists:
         return [case for cases in lists[text] for case in cases()]
@@ -151,5 +168,5 @@ def parse_cases(text: str) -> list[Case]:
         return [Case(square(H, IC, OC, N, K, S), ("given",))]
     except ValueError as error:  # ShapeError is one, too
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not paper, networks, all, zoo, drawn or a convolution H,IC,OC,N,K,S: {error}"
+            f"{text!r} is not {', '.join(lists)} or a convolution H,IC,OC,N,K,S: {error}"
         ) from None

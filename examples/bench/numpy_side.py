@@ -24,13 +24,13 @@ class NumpySide:
             name: np.resize(rng.standard_normal(min(BLOCK, prod(shape)), np.float32), shape)
             for name, shape in (("X", s.X), ("W", s.W), ("dY", s.Y))
         }
-        operands["W"] /= np.float32((s.FH * s.FW * s.IC) ** 0.5)
+        operands["W"] /= np.float32((s.FH * s.FW * s.IC // s.groups) ** 0.5)
         return operands
 
     def exact(self, operator: Operator, s: ConvShape, operands: dict[str, np.ndarray], part: Part) -> np.ndarray | None:
         """That part of the result in float64; None where it would take too long."""
         arrays = {name: part.of(name, array) for name, array in operands.items()}
-        N, OC, IC = len(arrays["X"]), len(arrays["W"]), arrays["W"].shape[3]
+        N, OC, IC = len(arrays["X"]), len(arrays["W"]), arrays["W"].shape[3] * s.groups
         shape = dataclasses.replace(s, N=N, OC=OC, IC=IC)
         if shape.flops > MOST_FLOPS:
             return None

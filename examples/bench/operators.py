@@ -44,8 +44,10 @@ class Operator:
         return 1 - s.useful * s.flops / self.nominal(s)
 
     def part(self, s: ConvShape) -> Part:
-        """What of the result is compared: some images of Y and dX, some channels of dW."""
+        """What of the result is compared: some images of Y and dX; some channels of dW, or with groups all of it."""
         everything = slice(None)
+        if self.result == "dW" and s.groups > 1:
+            return Part(everything, everything, everything)
         if self.result == "dW":
             return Part(everything, _some(s.OC, CHECKED_CHANNELS), _some(s.IC, CHECKED_CHANNELS))
         elements = max(s.IH * s.IW * s.IC, s.OH * s.OW * s.OC)
@@ -89,13 +91,13 @@ def convolution(s: ConvShape) -> int:
 
 
 def deconvolution(s: ConvShape) -> int:
-    return 2 * s.IC * s.N * s.IH * s.IW * s.FH * s.FW * s.OC
+    return 2 * s.IC * s.N * s.IH * s.IW * s.FH * s.FW * s.OC // s.groups
 
 
 def dilated_convolution(s: ConvShape) -> int:
     """With (s - 1) zeros between the rows and columns of dY; the paper's print lacks the factor N."""
     OHp, OWp = s.OH + (s.OH - 1) * (s.sh - 1), s.OW + (s.OW - 1) * (s.sw - 1)
-    return 2 * s.OC * s.FH * s.FW * s.IC * OHp * OWp * s.N
+    return 2 * s.OC * s.FH * s.FW * s.IC // s.groups * OHp * OWp * s.N
 
 
 OPERATORS = {

@@ -44,7 +44,7 @@ class TorchSide:
             name: self.torch.randn(shape, generator=generator, device=self.device)
             for name, shape in (("X", s.X), ("W", s.W), ("dY", s.Y))
         }
-        operands["W"] /= (s.FH * s.FW * s.IC) ** 0.5
+        operands["W"] /= (s.FH * s.FW * s.IC // s.groups) ** 0.5
         if self.name == "cuDNN":  # Alpha reads them in a stream of its own
             self.torch.cuda.synchronize()
         return operands
@@ -76,13 +76,12 @@ class TorchSide:
     def _call(self, operator: Operator, s: ConvShape, images: dict[str, Any]) -> Any:
         """A function that computes the operator on NCHW tensors."""
         X, W, dY = images["X"], images["W"], images["dY"]
-        stride, padding = [s.sh, s.sw], [s.ph, s.pw]
+        stride, padding, dilation = [s.sh, s.sw], [s.ph, s.pw], [s.dh, s.dw]
         if operator.result == "Y":
-            return partial(self.torch.nn.functional.conv2d, X, W, None, stride, padding)
+            return partial(self.torch.nn.functional.conv2d, X, W, None, stride, padding, dilation, s.groups)
         wanted = [operator.result == "dX", operator.result == "dW", False]
-        backward = partial(
-            self.torch.ops.aten.convolution_backward, dY, X, W, None, stride, padding, [1, 1], False, [0, 0], 1, wanted
-        )
+        sizes = stride, padding, dilation, False, [0, 0], s.groups
+        backward = partial(self.torch.ops.aten.convolution_backward, dY, X, W, None, *sizes, wanted)
         return lambda: backward()[wanted.index(True)]
 
     def _take(self, name: str, result: Any, part: Part) -> np.ndarray:

@@ -1,7 +1,9 @@
-"""The convolutions of well-known networks, as one forward pass meets them: `--cases zoo`.
+"""The convolutions of well-known networks, as one forward pass meets them: `--cases zoo`, `depthwise`, `grouped`.
 
 The networks are torchvision's on 224x224 images, and the U-Net of Ronneberger et al. (2015) with padding on 256x256.
-Depthwise convolutions are left out. A transposed convolution is listed as the convolution whose input gradient it is.
+Depthwise
+and grouped convolutions are lists of their own. A transposed convolution is listed as the convolution whose input
+gradient it is.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Iterator
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 
 COLORS = 3  # channels of an image
-IMAGE, BATCH = 224, 32
+IMAGE, BATCH, DEPTHWISE_BATCH = 224, 32, 64
 UNET_IMAGE, UNET_BATCH = 256, 8
 
 # pixels and channels, then the output channels of each convolution of an inception block: 1x1; 1x1 and 3x3; 1x1 and the
@@ -116,4 +118,36 @@ def unet() -> Iterator[ConvShape]:
     yield _conv(H, 64, 2, 1, N=N)
 
 
+def _grouped(N: int, H: int, C: int, K: int, S: int, groups: int) -> ConvShape:
+    """As `_conv`, with as many output channels as input channels."""
+    return conv_shape("zoo", (N, H, H, C), (C, K, K, C // groups), (S, S), (K // 2, K // 2), groups=groups)
+
+
+def mobilenet_v2_depthwise() -> Iterator[ConvShape]:
+    H, IC = 112, 32
+    for expansion, OC, blocks, stride in INVERTED:
+        for block in range(blocks):
+            S = stride if block == 0 else 1
+            yield _grouped(DEPTHWISE_BATCH, H, expansion * IC, 3, S, expansion * IC)
+            H, IC = H // S, OC
+
+
+def convnext_tiny_depthwise() -> Iterator[ConvShape]:
+    for stage, blocks in enumerate((3, 3, 9, 3)):
+        C = 96 << stage
+        for _ in range(blocks):
+            yield _grouped(DEPTHWISE_BATCH, 56 >> stage, C, 7, 1, C)
+
+
+def resnext50_32x4d_grouped() -> Iterator[ConvShape]:
+    H = 56
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        for block in range(blocks):
+            S = 2 if stage and block == 0 else 1
+            yield _grouped(BATCH, H, 128 << stage, 3, S, 32)
+            H //= S
+
+
 NETWORKS = {f.__name__: f for f in (resnet50, googlenet, mobilenet_v2, densenet121, vgg16, unet)}
+DEPTHWISE = {f.__name__: f for f in (mobilenet_v2_depthwise, convnext_tiny_depthwise)}
+GROUPED = {f.__name__: f for f in (resnext50_32x4d_grouped,)}

@@ -142,7 +142,7 @@ def test_without_pytorch_and_matplotlib(tmp_path: Path) -> None:
 
 def test_mistakes_are_answered_in_one_line() -> None:
     for arguments, answer in (
-        (["--cases", "4,8,8"], "'4,8,8' is not paper, networks, all, zoo, drawn or a convolution"),
+        (["--cases", "4,8,8"], "'4,8,8' is not paper, networks, all, zoo, drawn, depthwise, grouped or a convolution"),
         (["--cases", "1,8,8,4,3,0"], "stride (0, 0) must be >= 1"),
         (["--part", "3/2"], "'3/2' is not K/N with 1 <= K <= N"),
         (["--precision", "float16"], "'float16' is not one of float32"),
@@ -204,6 +204,25 @@ def test_the_layers_of_the_zoo(room: Rooms) -> None:
     few = [case for case in found if case.has_few_channels]
     assert {min(case.shape.IC, case.shape.OC) for case in few} == {2, 3}
     assert {case.shape.N for case in found if case.sources[0].startswith("zoo-")} == {32, 8}
+
+
+# torchvision 0.28: how many depthwise or grouped convolutions, and their weights
+GROUPED = {
+    "mobilenet_v2_depthwise": (17, 64224),
+    "convnext_tiny_depthwise": (18, 324576),
+    "resnext50_32x4d_grouped": (16, 1414656),
+}
+
+
+def test_depthwise_and_grouped_layers(room: Rooms) -> None:
+    zoo, cases = room("zoo"), room("cases")
+    for name, network in {**zoo.DEPTHWISE, **zoo.GROUPED}.items():
+        shapes = list(network())
+        assert (len(shapes), sum(np.prod(s.W) for s in shapes)) == GROUPED[name], name
+    found = [cases.distinct(cases.parse_cases(name)) for name in ("depthwise", "grouped")]
+    assert [len(group) for group in found] == [14, 7]
+    assert all(case.shape.groups == case.shape.IC and case.shape.N == 64 for case in found[0])
+    assert all(case.shape.groups == 32 and case.shape.N == 32 for case in found[1])
 
 
 def test_the_drawn_layers_are_the_same_each_time_and_unlike_each_other(room: Rooms) -> None:

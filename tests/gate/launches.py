@@ -22,6 +22,7 @@ import alpha
 from alpha import models, nn
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration, Target
@@ -38,6 +39,7 @@ TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS), str(TESTS / "ops")]
 import test_bfloat16  # noqa: E402
 import test_conv2d  # noqa: E402
+import test_depthwise  # noqa: E402
 import test_primitives  # noqa: E402
 
 GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for as sm_90a
@@ -111,7 +113,7 @@ def budget(launch: Launch, arch: str) -> int:
     launched = record_rows(arch)
     allowed = [
         row.registers
-        for row in CONFIGURATIONS
+        for row in (*CONFIGURATIONS, *GROUPED)
         if _tile(row) <= options and kernel in {(x.source, x.entry) for x in launched.get(row.name, ())}
     ]
     return min(allowed, default=REGISTERS)
@@ -120,12 +122,14 @@ def budget(launch: Launch, arch: str) -> int:
 def _tile(row: Configuration) -> set[str]:
     """Its options of the compiler: the math mode of tensor cores, and the tile but for the blocks per SM, which a
     launch may lower."""
-    macros = row.tile if row.is_ffma else row.macros
+    macros = row.tile if row.is_ffma or row in GROUPED else row.macros
     return {f"-DALPHA_{key}={value}" for key, value in macros.items() if key != "BLOCKS"}
 
 
 def shapes_of(row: Configuration) -> list[ConvShape]:
     """The shapes for which a row is compiled. Many of Hopper's rows share a kernel, so each takes only some shapes."""
+    if row in GROUPED:
+        return list(test_depthwise.COMPILED)
     shapes = test_conv2d.cuda_shapes()
     if "BLOCKS" not in row.tile:
         return shapes
@@ -140,7 +144,7 @@ def shapes_of(row: Configuration) -> list[ConvShape]:
 def record_rows(arch: str) -> dict[str, set[Launch]]:
     """By name: what each kernel configuration launches that supports anything on this architecture."""
     found = {}
-    for row in CONFIGURATIONS:
+    for row in (*CONFIGURATIONS, *GROUPED):
         on = device(arch)
         for s in shapes_of(row) if row.device == "cuda" else ():
             if row.supports(s, cuda_target(on)):

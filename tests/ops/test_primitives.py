@@ -63,6 +63,10 @@ AVERAGE = pool(2, (7, 6), 8, (3, 2), 2, 1)
 INSIDE = pool(2, (7, 6), 3, (3, 2), 2, 1, count_padding=False)
 ADAPTIVE = PoolShape(2, 7, 5, 8, 1, 1, 1, 1, 0, 0, 3, 2, adaptive=True)
 CONV = conv_shape("test", (3, 6, 5, 4), (8, 3, 3, 4), (2, 1), (1, 1))
+# several strips, segments of rows and blocks; and what only the kernels for any shape compute
+DEPTHWISE = conv_shape("test", (2, 14, 13, 40), (40, 3, 2, 1), (1, 2), (2, 1), groups=40)
+DILATED = conv_shape("test", (2, 9, 8, 4), (8, 2, 3, 1), (1, 2), (1, 2), groups=4, dilation=(3, 2))
+CONVOLUTIONS = CONV, DEPTHWISE, DILATED
 
 two = [(normal(7, 9), normal(7, 9))]
 REPEATED = _rng.integers(0, 5, 300)
@@ -157,9 +161,9 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(R, C), normal(R, C), normal(C), positive(C), normal(C), 1e-5, batch, R)
         for R, C, batch in ((37, 20, True), (3000, 8, True), (300, 5, True), (50, 8, False))
     ],
-    "conv2d_forward": [(normal(*CONV.X), normal(*CONV.W), CONV, 36)],
-    "conv2d_backward_input": [(normal(*CONV.Y), normal(*CONV.W), CONV, 72)],
-    "conv2d_backward_weight": [(normal(*CONV.X), normal(*CONV.Y), CONV, 45)],
+    "conv2d_forward": [(normal(*c.X), normal(*c.W), c, 36) for c in CONVOLUTIONS],
+    "conv2d_backward_input": [(normal(*c.Y), normal(*c.W), c, 72) for c in CONVOLUTIONS],
+    "conv2d_backward_weight": [(normal(*c.X), normal(*c.Y), c, c.N * c.OH * c.OW) for c in CONVOLUTIONS],
     "take_pixels": [
         (pixels(9, 4, 4, 3), order(9), StepValue.fixed(2), 5),
         (pixels(7, 3, 3, 1), order(7), StepValue.fixed(0), 7),

@@ -12,20 +12,24 @@ from alpha import config
 from alpha.numerics import BFLOAT16
 from alpha.ops.conv2d import predict, tune, work
 from alpha.ops.conv2d.configuration import Configuration
+from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.problem import Target, seen_by_kernels
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.runtime import Device
 
-NAMES = tuple(v.name for v in CONFIGURATIONS)
+NAMES = tuple(v.name for v in (*CONFIGURATIONS, *GROUPED))
 
 
 def applicable(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> list[Configuration]:
-    """The configurations that support the shape in this precision or a better one, in the order of the table."""
+    """The configurations that support the shape in this precision or a better one, in the order of the table.
+
+    A convolution with groups or dilation has a table of its own.
+    """
     s = seen_by_kernels(s, target)
     return [
         v
-        for v in CONFIGURATIONS
+        for v in (CONFIGURATIONS if s.is_dense else GROUPED)
         if v.operator == operator
         and v.device == target.device
         and v.precision in ("float32", precision)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from alpha.numerics import FLOAT32
@@ -29,7 +30,7 @@ def num_splits(blocks: int, steps: int, s: ConvShape, num_sms: int) -> int:
     The blocks fill the GPU twice, but each split has at least 8 steps, and all partial sums have at most 64 MiB.
     """
     wanted = -(-2 * num_sms // blocks)
-    partial = s.OC * s.FH * s.FW * s.IC * 4
+    partial = 4 * prod(s.W)
     return max(1, min(wanted, steps // 8, (64 << 20) // partial))
 
 
@@ -49,5 +50,5 @@ def with_partial_sums(
         renamed = tuple(launch.renamed({"part": "dW"}) for launch in launches)
         return Plan(v.name, renamed, {"dW": result}, held, facts=facts)
     held["part"] = Buffer((GZ, *s.W), FLOAT32)
-    sums = plan_reduce_splits("part", "dW", GZ, s.OC * s.FH * s.FW * s.IC, target.num_sms)
+    sums = plan_reduce_splits("part", "dW", GZ, result.size, target.num_sms)
     return Plan(v.name, (*launches, *sums.launches), {"dW": result}, {**held, **sums.workspaces}, facts=facts)

@@ -10,8 +10,8 @@ from alpha.primitive import Array
 
 def _padded(s: ConvShape, X: Array | None) -> Array:
     """X with its padding in float64, large enough for the last filter; all zeros if X is None."""
-    height = max(s.IH + s.ph, (s.OH - 1) * s.sh + s.FH - s.ph) + s.ph
-    width = max(s.IW + s.pw, (s.OW - 1) * s.sw + s.FW - s.pw) + s.pw
+    height = max(s.IH + s.ph, (s.OH - 1) * s.sh + (s.FH - 1) * s.dh + 1 - s.ph) + s.ph
+    width = max(s.IW + s.pw, (s.OW - 1) * s.sw + (s.FW - 1) * s.dw + 1 - s.pw) + s.pw
     padded = np.zeros((s.N, height, width, s.IC))
     if X is not None:
         padded[:, s.ph : s.ph + s.IH, s.pw : s.pw + s.IW] = X
@@ -19,32 +19,45 @@ def _padded(s: ConvShape, X: Array | None) -> Array:
 
 
 def _window(s: ConvShape, padded: Array, fh: int, fw: int) -> Array:
-    return padded[:, fh : fh + s.OH * s.sh : s.sh, fw : fw + s.OW * s.sw : s.sw][:, : s.OH, : s.OW]
+    first, column = fh * s.dh, fw * s.dw
+    return padded[:, first : first + s.OH * s.sh : s.sh, column : column + s.OW * s.sw : s.sw][:, : s.OH, : s.OW]
+
+
+def _grouped(s: ConvShape, A: Array) -> Array:
+    """Rows of channels by group   A (..., C) -> (pixels, groups, C / groups)"""
+    return A.reshape(-1, s.groups, A.shape[-1] // s.groups).astype(np.float64)
+
+
+def _filters(s: ConvShape, W: Array, fh: int, fw: int) -> Array:
+    """One tap of W   W (OC, FH, FW, IC / groups) -> (groups, OC / groups, IC / groups)"""
+    return W[:, fh, fw].reshape(s.groups, s.OC // s.groups, s.IC // s.groups).astype(np.float64)
 
 
 def forward(X: Array, W: Array, s: ConvShape) -> Array:
-    """Y[n, oh, ow, oc] = sum over fh, fw, ic of X[n, oh sh - ph + fh, ow sw - pw + fw, ic] W[oc, fh, fw, ic]"""
+    """Y[n, oh, ow, oc] = sum over fh, fw, ic of X[n, oh sh - ph + fh dh, ow sw - pw + fw dw, ic] W[oc, fh, fw, ic]"""
     padded, Y = _padded(s, X), np.zeros(s.Y)
     for fh in range(s.FH):
         for fw in range(s.FW):
-            Y += _window(s, padded, fh, fw) @ W[:, fh, fw].T.astype(np.float64)
+            x, w = _grouped(s, _window(s, padded, fh, fw)), _filters(s, W, fh, fw)
+            Y += np.einsum("pgi,goi->pgo", x, w, optimize=s.groups == 1).reshape(s.Y)
     return Y
 
 
 def backward_input(dY: Array, W: Array, s: ConvShape) -> Array:
     """The adjoint of `forward` in X."""
-    padded = _padded(s, None)
+    padded, g = _padded(s, None), _grouped(s, dY)
     for fh in range(s.FH):
         for fw in range(s.FW):
-            _window(s, padded, fh, fw)[...] += dY @ W[:, fh, fw].astype(np.float64)
+            window = _window(s, padded, fh, fw)
+            window += np.einsum("pgo,goi->pgi", g, _filters(s, W, fh, fw), optimize=s.groups == 1).reshape(window.shape)
     return padded[:, s.ph : s.ph + s.IH, s.pw : s.pw + s.IW]
 
 
 def backward_weight(X: Array, dY: Array, s: ConvShape) -> Array:
     """The adjoint of `forward` in W."""
-    padded, dW = _padded(s, X), np.zeros(s.W)
-    g = dY.reshape(-1, s.OC).astype(np.float64)
+    padded, dW, g = _padded(s, X), np.zeros(s.W), _grouped(s, dY)
     for fh in range(s.FH):
         for fw in range(s.FW):
-            dW[:, fh, fw] = g.T @ _window(s, padded, fh, fw).reshape(-1, s.IC)
+            x = _grouped(s, _window(s, padded, fh, fw))
+            dW[:, fh, fw] = np.einsum("pgo,pgi->goi", g, x, optimize=s.groups == 1).reshape(s.OC, -1)
     return dW

@@ -48,7 +48,10 @@ class SplitSegment(NamedTuple):
 
 @dataclass(frozen=True)
 class ConvShape:
-    """X (N, IH, IW, IC), W (OC, FH, FW, IC), Y (N, OH, OW, OC), stride (sh, sw), padding (ph, pw)."""
+    """X (N, IH, IW, IC), W (OC, FH, FW, IC / groups), Y (N, OH, OW, OC), stride (sh, sw), padding (ph, pw).
+
+    With groups or dilation it is a convolution that only the kernels of `grouped_table.py` compute.
+    """
 
     N: int
     IH: int
@@ -63,13 +66,17 @@ class ConvShape:
     pw: int
     OH: int
     OW: int
+    groups: int = 1
+    dh: int = 1
+    dw: int = 1
 
     def __hash__(self) -> int:  # computed once: a shape is the key of many look-ups
         return self._hash
 
     @functools.cached_property
     def _hash(self) -> int:
-        return hash((self.X, self.W, self.sh, self.sw, self.ph, self.pw, self.OH, self.OW))
+        own = self.sh, self.sw, self.ph, self.pw, self.OH, self.OW, self.groups, self.dh, self.dw
+        return hash((self.X, self.W, own))
 
     @functools.cached_property
     def X(self) -> tuple[int, int, int, int]:
@@ -77,11 +84,16 @@ class ConvShape:
 
     @functools.cached_property
     def W(self) -> tuple[int, int, int, int]:
-        return self.OC, self.FH, self.FW, self.IC
+        return self.OC, self.FH, self.FW, self.IC // self.groups
 
     @functools.cached_property
     def Y(self) -> tuple[int, int, int, int]:
         return self.N, self.OH, self.OW, self.OC
+
+    @functools.cached_property
+    def is_dense(self) -> bool:
+        """True without groups and dilation."""
+        return self.groups == self.dh == self.dw == 1
 
     @functools.cached_property
     def as_product(self) -> ConvShape:
@@ -92,20 +104,20 @@ class ConvShape:
         """
         rows = self.N * self.IH * self.IW
         one_tap = (self.FH, self.FW, self.sh, self.sw, self.ph, self.pw) == (1, 1, 1, 1, 0, 0)
-        if not one_tap or self.IC < MANY_CHANNELS or rows >= 1 << 31:
+        if not one_tap or not self.is_dense or self.IC < MANY_CHANNELS or rows >= 1 << 31:
             return self
         return ConvShape(rows, 1, 1, self.IC, self.OC, 1, 1, 1, 1, 0, 0, 1, 1)
 
     @functools.cached_property
     def flops(self) -> int:
         """Operations including those on padded zeros (paper, Table III); a multiply-add counts as two."""
-        return 2 * self.N * self.OH * self.OW * self.OC * self.FH * self.FW * self.IC
+        return 2 * self.N * self.OH * self.OW * self.OC * self.FH * self.FW * (self.IC // self.groups)
 
     @functools.cached_property
     def useful(self) -> float:
         """The share of the multiplications that meet no padded zero."""
-        rows = sum((s.stop - s.start) * (s.f_e - s.f_s) for s in self.row_segments)
-        columns = sum((s.stop - s.start) * (s.f_e - s.f_s) for s in self.column_segments)
+        rows = pairs_met(self.IH, self.FH, self.sh, self.ph, self.dh, self.OH)
+        columns = pairs_met(self.IW, self.FW, self.sw, self.pw, self.dw, self.OW)
         return rows * columns / max(1, self.OH * self.OW * self.FH * self.FW)
 
     @functools.cached_property
@@ -123,6 +135,11 @@ class ConvShape:
     @functools.cached_property
     def column_splits(self) -> tuple[SplitSegment, ...]:
         return tuple(split_segments(self.OW, self.IW, self.FW, self.sw, self.pw))
+
+
+def pairs_met(size: int, F: int, s: int, p: int, d: int, O: int) -> int:
+    """The number of pairs of an output and a tap, d apart, that meet an input of an axis."""
+    return sum(0 <= o * s - p + f * d < size for o in range(O) for f in range(F))
 
 
 def trimmed_taps(o: int, size: int, F: int, s: int, p: int) -> tuple[int, int]:
@@ -180,6 +197,8 @@ def conv_shape(
     stride: tuple[int, int],
     padding: tuple[int, int],
     output: tuple[int, int] | None = None,
+    groups: int = 1,
+    dilation: tuple[int, int] = (1, 1),
 ) -> ConvShape:
     """Check shapes and make a `ConvShape`. For a transposed convolution `output` gives (OH, OW).
 
@@ -188,27 +207,33 @@ def conv_shape(
     """
     if len(X) != 4 or len(W) != 4:
         raise ShapeError(f"{operator}: X (N, H, W, C) and W (OC, FH, FW, IC) are needed  (X {X}, W {W})")
-    if X[3] != W[3]:
-        raise ShapeError(f"{operator}: X has IC={X[3]} channels but W expects {W[3]}  (X {X}, W {W})")
+    if X[3] != W[3] * groups:
+        raise ShapeError(f"{operator}: X has IC={X[3]} channels but W expects {W[3] * groups}  (X {X}, W {W})")
     if min(stride) < 1 or min(padding) < 0:
         raise ShapeError(f"{operator}: stride {stride} must be >= 1 and padding {padding} >= 0")
     N, IH, IW, IC = X
     OC, FH, FW, _ = W
-    OH, OW = output or ((IH + 2 * padding[0] - FH) // stride[0] + 1, (IW + 2 * padding[1] - FW) // stride[1] + 1)
+    covered = dilation[0] * (FH - 1) + 1, dilation[1] * (FW - 1) + 1  # by the filter
+    OH, OW = output or (
+        (IH + 2 * padding[0] - covered[0]) // stride[0] + 1,
+        (IW + 2 * padding[1] - covered[1]) // stride[1] + 1,
+    )
     if min(N, IH, IW, IC, OC, FH, FW, OH, OW) < 1:
         raise ShapeError(
             f"{operator}: the output would be ({N}, {OH}, {OW}, {OC}), which is empty  "
             f"(X {X}, W {W}, stride {stride}, padding {padding})"
         )
-    return ConvShape(N, IH, IW, IC, OC, FH, FW, *stride, *padding, OH, OW)
+    return ConvShape(N, IH, IW, IC, OC, FH, FW, *stride, *padding, OH, OW, groups, *dilation)
 
 
 _FIELDS = ("N", "IH", "IW", "IC", "OC", "FH", "FW", "sh", "sw", "ph", "pw", "OH", "OW")
-_STRUCT = np.dtype([(name, np.int32) for name in _FIELDS], align=True)
+_GROUPED = (*_FIELDS, "groups", "dh", "dw")
 
 
 @functools.lru_cache(maxsize=4096)
 def as_struct(s: ConvShape) -> np.void:
-    """The struct `ConvShape` of cuda/conv2d/shape.cuh, which kernels take by value."""
-    values: np.void = np.array([tuple(getattr(s, name) for name in _FIELDS)], _STRUCT)[0]
+    """The struct `ConvShape` of cuda/conv2d/shape.cuh, which kernels take by value; with groups `GroupedShape`."""
+    names = _FIELDS if s.is_dense else _GROUPED
+    struct = np.dtype([(name, np.int32) for name in names], align=True)
+    values: np.void = np.array([tuple(getattr(s, name) for name in names)], struct)[0]
     return values

@@ -1,17 +1,14 @@
 """Convolutions and transposed convolutions of one to three axes, channels last.
 
-A 2-D convolution without groups and dilation is computed by the kernels of `ops/conv2d`; every other one is made of
-such convolutions (`pieces.py`).
+A 2-D convolution without groups and dilation, or with one input channel per group, is computed by the kernels of
+`ops/conv2d`; every other one is made of such convolutions (`pieces.py`).
 """
 
 from __future__ import annotations
 
-import functools
-
 from alpha.ops import conv2d as plain
 from alpha.ops.arguments import check_arguments
 from alpha.ops.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.arguments import Padding, check_epilogue, convolution_axes, transposed_axes
 from alpha.ops.convolution.axes import ConvAxes
@@ -109,7 +106,7 @@ def conv2d(
         return _convolve("conv2d", (x, weight, bias), sizes, groups, negative_slope)
     c = convolution_axes("conv2d", x, weight, sizes, groups)
     check_epilogue("conv2d", bias, c.OC, negative_slope)
-    shape = _as_2d(c)
+    shape = pieces.as_2d(c)
     if shape is None:
         return Conv.apply(x, weight, bias, shape=c, negative_slope=negative_slope)
     y = plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=negative_slope, statistics=statistics)
@@ -228,7 +225,7 @@ def _convolve(
         return y.reshape(y.shape[1:])
     c = convolution_axes(name, x, weight, sizes, groups)
     check_epilogue(name, bias, c.OC, slope)
-    shape = _as_2d(c) if x.ndim == 4 else None
+    shape = pieces.as_2d(c) if x.ndim == 4 else None
     if shape is None:
         return Conv.apply(x, weight, bias, shape=c, negative_slope=slope)
     return plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=slope)
@@ -244,16 +241,7 @@ def _convolve_transposed(
         return y.reshape(y.shape[1:])
     c = transposed_axes(name, x, weight, sizes, groups)
     check_epilogue(name, bias, c.IC, slope)
-    shape = _as_2d(c) if x.ndim == 4 else None
+    shape = pieces.as_2d(c) if x.ndim == 4 else None
     if shape is None:
         return ConvTranspose.apply(x, weight, bias, shape=c, negative_slope=slope)
     return plain.ConvTranspose2d.apply(x, weight, bias, shape=shape, negative_slope=slope)
-
-
-@functools.lru_cache(maxsize=4096)
-def _as_2d(c: ConvAxes) -> ConvShape | None:
-    """The shape of the same convolution without depth, groups and dilation; None if there is none."""
-    if not c.is_plain:
-        return None
-    h, w = c.axes[1:]
-    return ConvShape(c.N, h.I, w.I, c.IC, c.OC, h.F, w.F, h.s, w.s, h.p, w.p, h.O, w.O)

@@ -11,6 +11,8 @@ import functools
 import math
 from typing import NamedTuple
 
+from alpha.ops.conv2d.shape import pairs_met
+
 
 class Axis(NamedTuple):
     """One axis: I inputs, F taps, stride s, padding p, dilation d, O outputs. Output o reads o s - p + f d."""
@@ -61,8 +63,7 @@ def phases(axis: Axis) -> tuple[Phase, ...]:
 
 def met(axis: Axis) -> int:
     """The number of pairs of an output and a tap that meet an input."""
-    I, F, s, p, d, O = axis
-    return sum(0 <= o * s - p + f * d < I for o in range(O) for f in range(F))
+    return pairs_met(*axis)
 
 
 def output_length(I: int, F: int, s: int, p: tuple[int, int], d: int) -> int:

@@ -1,4 +1,7 @@
-"""Convolutions of one to three axes with groups and dilation, made of dense 2-D convolutions (ops/conv2d).
+"""Convolutions of one to three axes with groups and dilation, made of 2-D convolutions (ops/conv2d).
+
+A depthwise convolution of one or two axes is computed as it is: the kernels of ops/conv2d take its groups and dilation.
+Any other one is cut into dense convolutions.
 
 Each of the three operators is cut as its algorithm of the paper cuts an axis, so that no zero is multiplied on any:
 
@@ -23,7 +26,7 @@ import numpy as np
 from alpha.numerics import FLOAT32
 from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, conv2d_forward
 from alpha.ops.conv2d.shape import ConvShape, segments, split_segments, valid_outputs
-from alpha.ops.convolution.axes import ConvAxes, Phase, phases
+from alpha.ops.convolution.axes import TRIVIAL, ConvAxes, Phase, phases
 from alpha.ops.elementwise import add
 from alpha.ops.views import View, read_view, write_view
 from alpha.primitive import Array
@@ -33,7 +36,7 @@ PACKED = 64  # channels at most, of a convolution that computes several groups: 
 
 
 class Piece(NamedTuple):
-    """A dense 2-D convolution that is a part of the operator.
+    """A 2-D convolution that is a part of the operator, or all of it.
 
     Attributes:
         shape: the 2-D convolution.
@@ -47,6 +50,23 @@ class Piece(NamedTuple):
     W: View
     Y: View
     first_channel: int
+
+
+@functools.lru_cache(maxsize=4096)
+def as_2d(c: ConvAxes) -> ConvShape | None:
+    """The shape if a kernel of ops/conv2d computes the whole: a 2-D convolution that is dense or depthwise."""
+    (depth, h, w), (groups, dilation) = c.axes, (c.groups, (c.axes[1].d, c.axes[2].d))
+    if c.is_plain:
+        groups, dilation = 1, (1, 1)
+    elif depth != TRIVIAL or not 1 < groups == c.IC:
+        return None
+    return ConvShape(c.N, h.I, w.I, c.IC, c.OC, h.F, w.F, h.s, w.s, h.p, w.p, h.O, w.O, groups, *dilation)
+
+
+def _whole(c: ConvAxes) -> tuple[Piece, ...] | None:
+    """The only piece, if a kernel computes the whole."""
+    shape = as_2d(c)
+    return None if shape is None else (Piece(shape, View.whole(c.X), View.whole((1, *c.W)), View.whole(c.Y), 0),)
 
 
 # -- the pieces of each operator ----------------------------------------------------------------------
@@ -95,6 +115,8 @@ def _along_depth(box: View, start: int, length: int, step: int, taps: int, tap_s
 @functools.lru_cache(maxsize=1024)
 def forward_pieces(c: ConvAxes) -> tuple[Piece, ...]:
     """ConvV2: each piece writes other outputs."""
+    if whole := _whole(c):
+        return whole
     found = []
     for part in _parts(c):
         I, F, s, p, _, O = part.phases[0].axis
@@ -113,6 +135,8 @@ def forward_pieces(c: ConvAxes) -> tuple[Piece, ...]:
 @functools.lru_cache(maxsize=1024)
 def input_pieces(c: ConvAxes) -> tuple[Piece, ...]:
     """KS-deconv: each piece writes other inputs' gradients."""
+    if whole := _whole(c):
+        return whole
     found = []
     for part in _parts(c):
         I, F, s, p, _, O = part.phases[0].axis
@@ -133,6 +157,8 @@ def input_pieces(c: ConvAxes) -> tuple[Piece, ...]:
 @functools.lru_cache(maxsize=1024)
 def weight_pieces(c: ConvAxes) -> tuple[Piece, ...]:
     """Sk-dilated: several pieces may add to one tap, one for each phase."""
+    if whole := _whole(c):
+        return whole
     found = []
     for part in _parts(c):
         I, F, s, p, _, O = part.phases[0].axis

@@ -1,0 +1,111 @@
+// Depthwise convolutions on FFMA: how the threads share the pixels, and what a thread keeps in registers.
+//
+// A thread has V neighbouring channels and a strip of COLUMNS columns of the results, and walks down some rows of one image
+// (a segment). Each row of the source (X; of the input gradient dY) is read once per strip: it is added to the sums of all
+// rows of results that it meets (LIVE of them), which move on by DONE rows per step. The filters lie in registers.
+// Which columns of a strip are inside of the source is known at compile time: of the first strip those from LEFT on, of the
+// last strip those before LAST_SOURCES, of any other strip all. So no padded zero is multiplied.
+//
+// Macros: TYPE float | bfloat16; FH, FW, SH, SW filter and stride, PW the padding of columns; VECTOR V channels per thread;
+// COLUMNS; STRIPS of a row, 3 means 3 or more; LEFT, LAST_SOURCES, LAST_COLUMNS (alpha/ops/conv2d/depthwise.py).
+#pragma once
+#include "common/vector.cuh"
+#include "conv2d/shape.cuh"
+
+using T = ALPHA_TYPE;
+constexpr int FH = ALPHA_FH, FW = ALPHA_FW, SH = ALPHA_SH, SW = ALPHA_SW, PW = ALPHA_PW, TAPS = FH * FW;
+constexpr int V = ALPHA_VECTOR, COLUMNS = ALPHA_COLUMNS, STRIPS = ALPHA_STRIPS;
+constexpr int LEFT = ALPHA_LEFT, LAST_SOURCES = ALPHA_LAST_SOURCES, LAST_COLUMNS = ALPHA_LAST_COLUMNS;
+constexpr int MAX_THREADS = 128, BLOCKS = ALPHA_BLOCKS;  // per block, and blocks per SM
+using Channels = Pack<float, V>;
+
+// Y from X, or dW from X and dY: column t of a strip meets column t SW + fw of its source.
+struct ForwardStrip {
+  static constexpr int LIVE = (FH + SH - 1) / SH, DONE = 1, SOURCE_ROWS = SH;
+  static constexpr int SOURCES = (COLUMNS - 1) * SW + FW, STEP = COLUMNS * SW, FIRST = -PW;
+
+  __host__ __device__ static constexpr int column(int t, int fw) { return t * SW + fw; }
+  __host__ __device__ static constexpr int tap(int live, int r) { return (LIVE - 1 - live) * SH + r; }
+  __device__ static int source_row(int step, int r, int ph) { return step * SH - ph + r; }
+  __device__ static int row(int step, int live, int) { return step - (LIVE - 1) + live; }
+  __device__ static Range steps(Range rows, int) { return {rows.begin, rows.end + LIVE - 1}; }
+};
+
+__host__ __device__ constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+
+// dX from dY: column t of a strip meets a column of dY for every SW-th tap (KS-deconv).
+struct InputStrip {
+  static constexpr int LIVE = FH > SH ? FH : SH, DONE = SH, SOURCE_ROWS = 1;
+  static constexpr int FIRST = floor_div(PW - FW + SW, SW), STEP = COLUMNS / SW;
+  static constexpr int SOURCES = (COLUMNS - 1 + PW) / SW - FIRST + 1;
+
+  __host__ __device__ static constexpr int column(int t, int fw) {
+    return (t + PW - fw) % SW == 0 ? (t + PW - fw) / SW - FIRST : -1;
+  }
+  __host__ __device__ static constexpr int tap(int live, int) { return live; }
+  __device__ static int source_row(int step, int, int) { return step; }
+  __device__ static int row(int step, int live, int ph) { return step * SH - ph + live; }
+  __device__ static Range steps(Range rows, int ph) {
+    return {floor_div(rows.begin + ph - LIVE + SH, SH), (rows.end - 1 + ph) / SH + 1};
+  }
+};
+
+// What is true of a strip at compile time: the columns of its source, and its own.
+template <class Strip, bool IS_FIRST, bool IS_LAST>
+struct Edges {
+  static constexpr int BEGIN = IS_FIRST ? LEFT : 0, END = IS_LAST ? LAST_SOURCES : Strip::SOURCES;
+  static constexpr int WIDTH = IS_LAST ? LAST_COLUMNS : COLUMNS;
+  __host__ __device__ static constexpr bool has(int column) { return column >= BEGIN && column < END; }
+};
+
+// Calls run(Edges) with those of the strip.
+template <class Strip, class Run>
+__device__ __forceinline__ void with_edges(int strip, int strips, Run run) {
+  if constexpr (STRIPS == 1) {
+    run(Edges<Strip, true, true>());
+  } else {
+    if (strip == 0)
+      run(Edges<Strip, true, false>());
+    else if (strip == strips - 1)
+      run(Edges<Strip, false, true>());
+    else if constexpr (STRIPS > 2)
+      run(Edges<Strip, false, false>());
+  }
+}
+
+// A strip of a segment of rows of one image.
+struct StripTask {
+  int strip, image;
+  Range rows;
+
+  __device__ __forceinline__ StripTask(int task, int strips, int segment_rows, int height) : strip(task % strips) {
+    const int segments = (height + segment_rows - 1) / segment_rows, segment = task / strips % segments;
+    image = task / (strips * segments);
+    rows = {segment * segment_rows, min((segment + 1) * segment_rows, height)};
+  }
+};
+
+// Calls use(live, tap) for the rows of results, within `rows`, that row r of the sources of a step meets.
+template <class Strip, class Use>
+__device__ __forceinline__ void visit_live_rows(int step, int r, Range rows, int ph, Use use) {
+#pragma unroll
+  for (int live = 0; live < Strip::LIVE; live++) {
+    const int row = Strip::row(step, live, ph);
+    if (Strip::tap(live, r) < FH && row >= rows.begin && row < rows.end) use(live, Strip::tap(live, r));
+  }
+}
+
+// Calls use(t, fw, column) for the columns of results and the taps of a filter row that meet a column of the source.
+template <class Strip, class Edge, class Use>
+__device__ __forceinline__ void visit_columns(Use use) {
+#pragma unroll
+  for (int fw = 0; fw < FW; fw++)
+#pragma unroll
+    for (int t = 0; t < Edge::WIDTH; t++)
+      if (const int column = Strip::column(t, fw); Edge::has(column)) use(t, fw, column);
+}
+
+__device__ __forceinline__ void add_products(Channels& sum, const Channels& a, const Channels& b) {
+#pragma unroll
+  for (int i = 0; i < V; i++) sum.v[i] += a.v[i] * b.v[i];
+}

@@ -1,0 +1,190 @@
+"""Depthwise convolutions: their kernels against the formula, and how an axis is cut into strips."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from helpers import first_of
+from test_conv2d import OPERATORS, arrays_of, operands, relative_error
+
+import alpha
+from alpha.errors import ShapeError
+from alpha.nn import functional as F
+from alpha.ops.conv2d import cuda_target, depthwise, depthwise_cpu
+from alpha.ops.conv2d.choose import applicable, choose
+from alpha.ops.conv2d.configuration import Configuration
+from alpha.ops.conv2d.grouped_table import GROUPED
+from alpha.ops.conv2d.plan import compute, plan
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Target
+from alpha.ops.conv2d.shape import ConvShape, conv_shape, pairs_met
+from alpha.runtime.cuda.driver_dry import DryDevice
+
+HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
+Pair = tuple[int, int]
+
+
+def make(
+    I: Pair, filters: Pair, stride: Pair = (1, 1), padding: Pair = (0, 0), C: int = 6, N: int = 2, multiplier: int = 1
+) -> ConvShape:
+    weight = C * multiplier, *filters, 1
+    return conv_shape("test", (N, *I, C), weight, stride, padding, groups=C)
+
+
+def drawn(seed: int) -> ConvShape | None:
+    rng = random.Random(seed)
+
+    def pair(least: int, most: int) -> Pair:
+        return rng.randint(least, most), rng.randint(least, most)
+
+    C, multiplier = rng.randint(2, 5), rng.choice((1, 1, 1, 2, 3))
+    X, W = (rng.randint(1, 3), *pair(1, 30), C), (C * multiplier, *pair(1, 7), 1)
+    dilation = rng.choice(((1, 1), (1, 1), pair(1, 4)))
+    try:
+        return conv_shape("test", X, W, pair(1, 3), pair(0, 5), groups=C, dilation=dilation)
+    except ShapeError:
+        return None
+
+
+DRAWN = [s for s in map(drawn, range(300)) if s is not None]
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_cpu_equals_the_formula(operator: str) -> None:
+    form = {FORWARD: depthwise_cpu.forward, INPUT: depthwise_cpu.backward_input, WEIGHT: depthwise_cpu.backward_weight}[
+        operator
+    ]
+    for s in DRAWN[:60]:
+        first, second = operands(operator, s, "float64")
+        np.testing.assert_allclose(form(first, second, s), OPERATORS[operator][0](first, second, s), atol=1e-10)
+
+
+# -- strips -----------------------------------------------------------------------------------------
+
+
+def products(operator: str, s: ConvShape, strips: depthwise.Strips) -> int:
+    """The pairs of a column of results and a tap that the kernels multiply (cuda/conv2d/depthwise/strips.cuh)."""
+    found, backward = 0, operator == INPUT
+    first = (s.pw - s.FW + s.sw) // s.sw
+    for number in range(strips.number):
+        begin = strips.left if number == 0 else 0
+        last = number == strips.number - 1
+        end, width = (strips.last_sources, strips.last_columns) if last else (strips.sources, strips.columns)
+        for t in range(width):
+            for fw in range(s.FW):
+                column, rest = divmod(t + s.pw - fw, s.sw) if backward else (t * s.sw + fw, 0)
+                found += rest == 0 and begin <= (column - first if backward else column) < end
+    return found
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_strips_multiply_no_padded_zero_and_miss_nothing(operator: str) -> None:
+    supported = [s for s in DRAWN if depthwise.supports(operator, s)]
+    assert len(supported) > 60
+    for s in supported:
+        for vector in (1, 2):
+            strips = depthwise.strips_of(operator, s, vector)
+            if strips is not None:
+                assert products(operator, s, strips) == pairs_met(s.IW, s.FW, s.sw, s.pw, 1, s.OW), (s, strips)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_layers_of_networks_have_whole_strips(operator: str) -> None:
+    for size, K, stride in (
+        (112, 3, 1),
+        (112, 3, 2),
+        (56, 3, 1),
+        (14, 5, 1),
+        (7, 3, 1),
+        (56, 7, 1),
+        (14, 7, 1),
+        (7, 7, 1),
+    ):
+        s = make((size, size), (K, K), (stride, stride), (K // 2, K // 2), C=96, N=64)
+        assert choose(operator, s, HOPPER).name.startswith("depthwise"), s
+        strips = depthwise.strips_of(operator, s, 1)
+        assert strips is not None
+        assert strips.last_columns == strips.columns
+        assert 7 <= strips.columns <= 8
+
+
+# -- kernels ----------------------------------------------------------------------------------------
+
+# several strips and segments; two strips; one strip of a small map; strides of which one skips pixels; a filter of one
+# tap; more channels than a block
+SHAPES = (
+    make((14, 23), (3, 2), (1, 2), (2, 1)),
+    make((9, 12), (2, 5), (2, 1), (1, 3), C=5),
+    make((5, 7), (7, 5), (1, 1), (3, 2), C=8),
+    make((20, 17), (4, 3), (3, 2), (0, 1), C=3, N=3),
+    make((6, 11), (1, 1), (2, 3), C=7),
+    make((13, 9), (3, 4), (2, 1), (1, 2), C=74, N=1),
+    make((8, 13), (2, 3), (1, 2), (1, 1), C=4, multiplier=2),
+)
+# what the gate compiles for each architecture: a layer of ConvNeXt-T and one of MobileNetV2
+COMPILED = (make((56, 56), (7, 7), padding=(3, 3), C=96, N=64), make((112, 112), (3, 3), (2, 2), (1, 1), C=96, N=64))
+ROWS = [v for v in GROUPED if v.device == "cuda"]
+
+
+@pytest.mark.parametrize("s", first_of(*SHAPES))
+@pytest.mark.parametrize("row", ROWS, ids=lambda v: v.name)
+def test_every_cuda_row_equals_the_formula(row: Configuration, s: ConvShape) -> None:
+    """With bias and activation if the row has them."""
+    if not row.supports(s, HOPPER):
+        pytest.skip("the row does not support the shape")
+    device = alpha.get_device("cuda")
+    first, second = (a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32"))
+    exact = OPERATORS[row.operator][0](first.astype("float64"), second.astype("float64"), s)
+    more = ()
+    if row.supports_epilogue:
+        b = np.linspace(-2, 2, exact.shape[-1], dtype=np.float32)
+        exact = np.where(exact + b > 0, exact + b, 0.25 * (exact + b))
+        more = device.upload(b), 0.25
+    value = device.download(compute(row, device.upload(first), device.upload(second), s, *more))
+    assert value.shape == exact.shape
+    limit = 5e-3 if row.precision == "bf16" and row.operator != WEIGHT else 2e-6
+    assert relative_error(value.astype("float64"), exact) < limit
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_last_row_takes_any_shape(operator: str) -> None:
+    for s in DRAWN:
+        rows = applicable(operator, s, HOPPER, "float32")
+        assert rows[-1].name.startswith("grouped")
+        assert rows[-1].preferred(s, HOPPER)
+        assert all(row.make in (depthwise.depthwise_map, depthwise.depthwise_weight) for row in rows[:-1])
+
+
+def test_what_runs_is_planned() -> None:
+    s = make((14, 14), (3, 3), padding=(1, 1), C=96)
+    target = cuda_target(DryDevice.of("sm_90a"))
+    for operator, entry in ((FORWARD, "forward"), (INPUT, "input"), (WEIGHT, "weight")):
+        text = plan(ConvProblem(operator, s), target).describe()
+        assert f"depthwise_{entry}_ffma: one input channel per group" in text
+        assert "COLUMNS=7" in text
+    dilated = conv_shape("test", s.X, s.W, (1, 1), (2, 2), groups=96, dilation=(2, 2))
+    assert plan(ConvProblem(FORWARD, dilated), target).name == "grouped_forward_ffma"
+    assert choose(INPUT, make((9, 9), (3, 3), C=4, multiplier=2), HOPPER).name == "grouped_input_ffma"
+
+
+# -- layers -----------------------------------------------------------------------------------------
+
+
+def test_a_captured_step_repeats_a_depthwise_layer() -> None:
+    device = alpha.get_device("cuda")
+    values = np.random.default_rng(0).standard_normal((5, 2, 14, 23, 6)).astype(np.float32)
+    w = alpha.tensor(values[0, 0, :3, :12].reshape(6, 3, 2, -1)[..., :1], device=device, requires_grad=True)
+
+    def step(x: alpha.Tensor) -> alpha.Tensor:
+        w.grad = None
+        y = F.conv2d(x, w, stride=(1, 2), padding=(2, 1), groups=6)
+        (y * y).sum().backward()
+        return y
+
+    captured = alpha.capture(step)
+    for value in values:
+        x = alpha.tensor(value, device=device)
+        expected, gradient = step(x).numpy(), w.grad.numpy()
+        np.testing.assert_array_equal(captured(x).numpy(), expected)
+        np.testing.assert_array_equal(w.grad.numpy(), gradient)
