@@ -66,7 +66,8 @@ CONV = conv_shape("test", (3, 6, 5, 4), (8, 3, 3, 4), (2, 1), (1, 1))
 # several strips, segments of rows and blocks; and what only the kernels for any shape compute
 DEPTHWISE = conv_shape("test", (2, 14, 13, 40), (40, 3, 2, 1), (1, 2), (2, 1), groups=40)
 DILATED = conv_shape("test", (2, 9, 8, 4), (8, 2, 3, 1), (1, 2), (1, 2), groups=4, dilation=(3, 2))
-CONVOLUTIONS = CONV, DEPTHWISE, DILATED
+SMALL_GROUPS = conv_shape("test", (2, 11, 13, 36), (36, 2, 3, 4), (1, 2), (1, 0), groups=9)
+CONVOLUTIONS = CONV, DEPTHWISE, DILATED, SMALL_GROUPS
 
 two = [(normal(7, 9), normal(7, 9))]
 REPEATED = _rng.integers(0, 5, 300)

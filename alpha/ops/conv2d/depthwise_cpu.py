@@ -19,7 +19,7 @@ from alpha.runtime.cpu import empty as cpu_empty
 Window = tuple[slice, slice]  # rows, columns
 
 
-def _taps(s: ConvShape) -> Iterator[tuple[int, int, Window, Window]]:
+def taps(s: ConvShape) -> Iterator[tuple[int, int, Window, Window]]:
     """Each tap (fh, fw) that meets the input, with its windows of X and of Y."""
     for fh in range(s.FH):
         rows = _windows(fh * s.dh, s.OH, s.IH, s.sh, s.ph)
@@ -55,7 +55,7 @@ def forward(X: Array, W: Array, s: ConvShape) -> Array:
     def image(n: int, _: int) -> None:
         x, y = X[n] if s.OC == s.IC else X[n][..., None], _by_channel(Y[n], s)
         y.fill(0)
-        for fh, fw, inputs, outputs in _taps(s):
+        for fh, fw, inputs, outputs in taps(s):
             target = y[outputs]
             target += np.multiply(x[inputs], filters[fh, fw], out=scratch("product", target.shape, X.dtype))
 
@@ -70,7 +70,7 @@ def backward_input(dY: Array, W: Array, s: ConvShape) -> Array:
     def image(n: int, _: int) -> None:
         x, y = dX[n], _by_channel(dY[n], s)
         x.fill(0)
-        for fh, fw, inputs, outputs in _taps(s):
+        for fh, fw, inputs, outputs in taps(s):
             g = y[outputs]
             product = np.multiply(g, filters[fh, fw], out=scratch("product", g.shape, dY.dtype))
             target = x[inputs]
@@ -89,7 +89,7 @@ def backward_weight(X: Array, dY: Array, s: ConvShape) -> Array:
     def part(n: int) -> Array:
         found = np.zeros(s.W, X.dtype)
         y = _by_channel(dY[n], s)
-        for fh, fw, inputs, outputs in _taps(s):
+        for fh, fw, inputs, outputs in taps(s):
             found[:, fh, fw, 0] = np.einsum(letters, X[n][inputs], y[outputs]).reshape(-1)
         return found
 

@@ -1,7 +1,7 @@
 """The table of kernel configurations for convolutions with groups or dilation; see table.py.
 
-The last configuration of each operator and device takes any shape. On cpu it takes any depthwise one: others are
-cut into dense ones before (ops/convolution/pieces.py).
+The last configuration of each operator and device takes any shape. Which convolutions come here, and which are cut into
+dense ones before, is decided by `as_2d` in ops/convolution/pieces.py.
 """
 
 from __future__ import annotations
@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from alpha.ops.conv2d import depthwise, depthwise_cpu, grouped
-from alpha.ops.conv2d.configuration import Condition, Configuration
+from alpha.ops.conv2d import depthwise, depthwise_cpu, grouped, grouped_cpu, small_groups
+from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode
 
+NAMES = {FORWARD: "forward", INPUT: "input", WEIGHT: "weight"}
 DEPTHWISE = "one input channel per group: strips of pixels in registers"
-
-
-def _condition(operator: str) -> Condition:
-    return lambda s, target: depthwise.supports(operator, s)
+SMALL_GROUPS = "groups of few channels: no tile of tensor cores is as narrow"
 
 
 def _both(name: str, operator: str, make: Any, reason: str, **more: Any) -> Iterator[Configuration]:
@@ -29,25 +27,46 @@ def _both(name: str, operator: str, make: Any, reason: str, **more: Any) -> Iter
         )
 
 
-def _of(operator: str) -> Iterator[Configuration]:
+def _on_cuda(operator: str) -> Iterator[Configuration]:
     result = "weight" if operator == WEIGHT else "map"
-    name = {FORWARD: "forward", INPUT: "input", WEIGHT: "weight"}[operator]
+    name = NAMES[operator]
     yield from _both(
         f"depthwise_{name}_ffma",
         operator,
         getattr(depthwise, f"depthwise_{result}"),
         DEPTHWISE,
-        supports=_condition(operator),
+        supports=lambda s, target: depthwise.supports(operator, s),
         registers=depthwise.REGISTERS,
+    )
+    yield from _both(
+        f"small_groups_{name}_ffma",
+        operator,
+        getattr(small_groups, f"small_groups_{result}"),
+        SMALL_GROUPS,
+        supports=lambda s, target: small_groups.supports(operator, s),
+        registers=small_groups.REGISTERS,
     )
     yield from _both(f"grouped_{name}_ffma", operator, getattr(grouped, f"grouped_{result}"), "any shape")
 
 
+def _on_cpu(operator: str, form: str) -> Iterator[Configuration]:
+    name = NAMES[operator]
+    yield Configuration(
+        f"depthwise_{name}_taps",
+        operator,
+        "cpu",
+        getattr(depthwise_cpu, form),
+        "one input channel per group: one tap at a time",
+        supports=lambda s, target: s.groups == s.IC,
+    )
+    yield Configuration(f"grouped_{name}_taps", operator, "cpu", getattr(grouped_cpu, form), "any shape")
+
+
 GROUPED: tuple[Configuration, ...] = (
-    Configuration("depthwise_forward_taps", FORWARD, "cpu", depthwise_cpu.forward, "one tap at a time"),
-    Configuration("depthwise_input_taps", INPUT, "cpu", depthwise_cpu.backward_input, "one tap at a time"),
-    Configuration("depthwise_weight_taps", WEIGHT, "cpu", depthwise_cpu.backward_weight, "one tap at a time"),
-    *_of(FORWARD),
-    *_of(INPUT),
-    *_of(WEIGHT),
+    *_on_cpu(FORWARD, "forward"),
+    *_on_cpu(INPUT, "backward_input"),
+    *_on_cpu(WEIGHT, "backward_weight"),
+    *_on_cuda(FORWARD),
+    *_on_cuda(INPUT),
+    *_on_cuda(WEIGHT),
 )

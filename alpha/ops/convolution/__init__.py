@@ -106,7 +106,7 @@ def conv2d(
         return _convolve("conv2d", (x, weight, bias), sizes, groups, negative_slope)
     c = convolution_axes("conv2d", x, weight, sizes, groups)
     check_epilogue("conv2d", bias, c.OC, negative_slope)
-    shape = pieces.as_2d(c)
+    shape = pieces.as_2d(c, x.device.name)
     if shape is None:
         return Conv.apply(x, weight, bias, shape=c, negative_slope=negative_slope)
     y = plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=negative_slope, statistics=statistics)
@@ -225,7 +225,7 @@ def _convolve(
         return y.reshape(y.shape[1:])
     c = convolution_axes(name, x, weight, sizes, groups)
     check_epilogue(name, bias, c.OC, slope)
-    shape = pieces.as_2d(c) if x.ndim == 4 else None
+    shape = pieces.as_2d(c, x.device.name) if x.ndim == 4 else None
     if shape is None:
         return Conv.apply(x, weight, bias, shape=c, negative_slope=slope)
     return plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=slope)
@@ -241,7 +241,7 @@ def _convolve_transposed(
         return y.reshape(y.shape[1:])
     c = transposed_axes(name, x, weight, sizes, groups)
     check_epilogue(name, bias, c.IC, slope)
-    shape = pieces.as_2d(c) if x.ndim == 4 else None
+    shape = pieces.as_2d(c, x.device.name) if x.ndim == 4 else None
     if shape is None:
         return ConvTranspose.apply(x, weight, bias, shape=c, negative_slope=slope)
     return plain.ConvTranspose2d.apply(x, weight, bias, shape=shape, negative_slope=slope)

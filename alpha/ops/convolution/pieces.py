@@ -1,7 +1,7 @@
 """Convolutions of one to three axes with groups and dilation, made of 2-D convolutions (ops/conv2d).
 
-A depthwise convolution of one or two axes is computed as it is: the kernels of ops/conv2d take its groups and dilation.
-Any other one is cut into dense convolutions.
+A depthwise convolution of one or two axes, and on cuda one with groups of few channels, is computed as it is by kernels
+of ops/conv2d. Any other one is cut into dense convolutions.
 
 Each of the three operators is cut as its algorithm of the paper cuts an axis, so that no zero is multiplied on any:
 
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.numerics import FLOAT32
-from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, conv2d_forward
+from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, conv2d_forward, small_groups
 from alpha.ops.conv2d.shape import ConvShape, segments, split_segments, valid_outputs
 from alpha.ops.convolution.axes import TRIVIAL, ConvAxes, Phase, phases
 from alpha.ops.elementwise import add
@@ -53,19 +53,21 @@ class Piece(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def as_2d(c: ConvAxes) -> ConvShape | None:
-    """The shape if a kernel of ops/conv2d computes the whole: a 2-D convolution that is dense or depthwise."""
+def as_2d(c: ConvAxes, device: str = "cpu") -> ConvShape | None:
+    """The shape if kernels of ops/conv2d compute the whole: dense and depthwise ones; on cuda small groups, too."""
     (depth, h, w), (groups, dilation) = c.axes, (c.groups, (c.axes[1].d, c.axes[2].d))
     if c.is_plain:
         groups, dilation = 1, (1, 1)
-    elif depth != TRIVIAL or not 1 < groups == c.IC:
+    elif depth != TRIVIAL or groups == 1:
         return None
-    return ConvShape(c.N, h.I, w.I, c.IC, c.OC, h.F, w.F, h.s, w.s, h.p, w.p, h.O, w.O, groups, *dilation)
+    s = ConvShape(c.N, h.I, w.I, c.IC, c.OC, h.F, w.F, h.s, w.s, h.p, w.p, h.O, w.O, groups, *dilation)
+    whole = s.is_dense or groups == c.IC or (device == "cuda" and small_groups.supports_all(s))
+    return s if whole else None
 
 
-def _whole(c: ConvAxes) -> tuple[Piece, ...] | None:
-    """The only piece, if a kernel computes the whole."""
-    shape = as_2d(c)
+def _whole(c: ConvAxes, X: Array) -> tuple[Piece, ...] | None:
+    """The only piece, if kernels compute the whole on the device of X."""
+    shape = as_2d(c, "cpu" if isinstance(X, np.ndarray) else "cuda")
     return None if shape is None else (Piece(shape, View.whole(c.X), View.whole((1, *c.W)), View.whole(c.Y), 0),)
 
 
@@ -115,8 +117,6 @@ def _along_depth(box: View, start: int, length: int, step: int, taps: int, tap_s
 @functools.lru_cache(maxsize=1024)
 def forward_pieces(c: ConvAxes) -> tuple[Piece, ...]:
     """ConvV2: each piece writes other outputs."""
-    if whole := _whole(c):
-        return whole
     found = []
     for part in _parts(c):
         I, F, s, p, _, O = part.phases[0].axis
@@ -135,8 +135,6 @@ def forward_pieces(c: ConvAxes) -> tuple[Piece, ...]:
 @functools.lru_cache(maxsize=1024)
 def input_pieces(c: ConvAxes) -> tuple[Piece, ...]:
     """KS-deconv: each piece writes other inputs' gradients."""
-    if whole := _whole(c):
-        return whole
     found = []
     for part in _parts(c):
         I, F, s, p, _, O = part.phases[0].axis
@@ -157,8 +155,6 @@ def input_pieces(c: ConvAxes) -> tuple[Piece, ...]:
 @functools.lru_cache(maxsize=1024)
 def weight_pieces(c: ConvAxes) -> tuple[Piece, ...]:
     """Sk-dilated: several pieces may add to one tap, one for each phase."""
-    if whole := _whole(c):
-        return whole
     found = []
     for part in _parts(c):
         I, F, s, p, _, O = part.phases[0].axis
@@ -179,12 +175,12 @@ def weight_pieces(c: ConvAxes) -> tuple[Piece, ...]:
 
 def forward(X: Array, W: Array, c: ConvAxes, precision: str, b: Array | None = None, slope: float = 1.0) -> Array:
     """Y = f(X * W + b)   X (N, *I, IC), W (OC, *F, IC / groups), b (OC,) -> Y (N, *O, OC)"""
-    results = []
-    for piece in forward_pieces(c):
+    results, pieces = [], _whole(c, X) or forward_pieces(c)
+    for piece in pieces:
         s = piece.shape
         W_piece = _filters(W, piece.W, s.W, taps_axis=4)
         results.append(conv2d_forward(_box(X, piece.X, s.X), W_piece, s, precision, _slice(b, piece, s.OC), slope))
-    Y = _assembled(results, [piece.Y for piece in forward_pieces(c)], c.Y, X, b, slope)
+    Y = _assembled(results, [piece.Y for piece in pieces], c.Y, X, b, slope)
     return Y.reshape(_of_rank(c.Y, X.ndim))
 
 
@@ -192,21 +188,21 @@ def backward_input(
     dY: Array, W: Array, c: ConvAxes, precision: str, b: Array | None = None, slope: float = 1.0
 ) -> Array:
     """dX = deconv(dY, W), or f(deconv(dY, W) + b)   dY (N, *O, OC), W (OC, *F, IC / groups) -> dX (N, *I, IC)"""
-    results = []
-    for piece in input_pieces(c):
+    results, pieces = [], _whole(c, dY) or input_pieces(c)
+    for piece in pieces:
         s = piece.shape
         W_piece = _filters(W, piece.W, s.W, taps_axis=1)
         results.append(
             conv2d_backward_input(_box(dY, piece.Y, s.Y), W_piece, s, precision, _slice(b, piece, s.IC), slope)
         )
-    dX = _assembled(results, [piece.X for piece in input_pieces(c)], c.X, dY, b, slope)
+    dX = _assembled(results, [piece.X for piece in pieces], c.X, dY, b, slope)
     return dX.reshape(_of_rank(c.X, dY.ndim))
 
 
 def backward_weight(X: Array, dY: Array, c: ConvAxes, precision: str) -> Array:
     """dW = dilated_conv(X, dY)   X (N, *I, IC), dY (N, *O, OC) -> dW (OC, *F, IC / groups), float32 of bfloat16"""
     sums: dict[View, Array] = {}
-    for piece in weight_pieces(c):
+    for piece in _whole(c, X) or weight_pieces(c):
         s = piece.shape
         dense = conv2d_backward_weight(_box(X, piece.X, s.X), _box(dY, piece.Y, s.Y), s, precision)
         part = read_view(dense, _diagonal(piece.W.shape, s.IC)) if piece.W.shape[0] > 1 else dense

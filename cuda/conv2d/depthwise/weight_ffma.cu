@@ -1,11 +1,11 @@
 // Depthwise filter gradient on FFMA (Sk-dilated).
 //
-// dW[c, fh, fw] = sum over n, oh, ow of X[n, oh SH - ph + fh, ow SW - PW + fw, c / multiplier] dY[n, oh, ow, c]
+// dW[c, fh, fw] = sum over n, oh, ow of X[n, oh SH - ph + fh, ow SW - PW + fw, c / MULTIPLIER] dY[n, oh, ow, c]
 // A thread walks over strips as in the forward convolution, but keeps the rows of dY that a row of X meets, and the sums of
 // all taps of its channels. The threads of a block add their sums in a fixed order; each block writes a partial dW.
 // Grid: (ceil(OC / (V tx)), blocks). Block: (tx packs of channels, ty strips), at most 128.
-// Shared memory: the sums of tx V channels. Needs OC % V == 0; V = 1 if multiplier > 1. Macros: see strips.cuh.
-#include "conv2d/depthwise/strips.cuh"
+// Shared memory: the sums of tx V channels. Needs OC % V == 0; V = 1 if MULTIPLIER > 1. Macros: channels.cuh.
+#include "conv2d/depthwise/channels.cuh"
 
 struct WeightProblem {
   const T *X, *dY;
@@ -19,8 +19,8 @@ __device__ __forceinline__ void add_strip(Channels (&sum)[TAPS], const WeightPro
   using Strip = ForwardStrip;
   const GroupedShape& s = p.s;
   const int first = task.strip * Strip::STEP + Strip::FIRST;
-  const T* X = p.X + size_t(task.image) * s.IH * s.IW * s.IC + channel / (s.OC / s.IC);
-  const T* dY = p.dY + (size_t(task.image) * s.OH * s.OW + task.strip * COLUMNS) * s.OC + channel;
+  const T* X = p.X + size_t(task.image) * s.IH * s.IW * SOURCE_CHANNELS + channel / MULTIPLIER;
+  const T* dY = p.dY + (size_t(task.image) * s.OH * s.OW + task.strip * COLUMNS) * CHANNELS + channel;
   Channels g[Strip::LIVE][COLUMNS] = {};
   const Range steps = Strip::steps(task.rows, s.ph);
 #pragma unroll 1
@@ -31,15 +31,16 @@ __device__ __forceinline__ void add_strip(Channels (&sum)[TAPS], const WeightPro
       for (int t = 0; t < Edge::WIDTH; t++) g[live][t] = g[live + 1][t];
     if (step < task.rows.end)
 #pragma unroll
-      for (int t = 0; t < Edge::WIDTH; t++) g[Strip::LIVE - 1][t] = load_pack<V>(dY + (size_t(step) * s.OW + t) * s.OC);
+      for (int t = 0; t < Edge::WIDTH; t++)
+        g[Strip::LIVE - 1][t] = load_pack<V>(dY + (size_t(step) * s.OW + t) * CHANNELS);
 #pragma unroll
     for (int r = 0; r < Strip::SOURCE_ROWS; r++) {
       const int source_row = Strip::source_row(step, r, s.ph);
       if (unsigned(source_row) >= unsigned(s.IH)) continue;
-      const T* from = X + (long(source_row) * s.IW + first) * s.IC;
+      const T* from = X + (long(source_row) * s.IW + first) * SOURCE_CHANNELS;
       Channels x[Strip::SOURCES];
 #pragma unroll
-      for (int j = Edge::BEGIN; j < Edge::END; j++) x[j] = load_pack<V>(from + long(j) * s.IC);
+      for (int j = Edge::BEGIN; j < Edge::END; j++) x[j] = load_pack<V>(from + long(j) * SOURCE_CHANNELS);
       visit_live_rows<Strip>(step, r, task.rows, s.ph, [&](int live, int tap) {
         visit_columns<Strip, Edge>(
             [&](int t, int fw, int column) { add_products(sum[tap * FW + fw], x[column], g[live][t]); });
@@ -55,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, BLOCKS)
   const int first = blockIdx.x * blockDim.x * V, channel = first + threadIdx.x * V;
   Channels sum[TAPS] = {};
   const WeightProblem p = {X, dY, s, segment_rows, strips, tasks};
-  if (channel < s.OC)
+  if (channel < CHANNELS)
     for (int task = blockIdx.y * blockDim.y + threadIdx.y; task < tasks; task += gridDim.y * blockDim.y) {
       const StripTask own(task, strips, segment_rows, s.OH);
       with_edges<ForwardStrip>(own.strip, strips,
@@ -72,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, BLOCKS)
         }
     __syncthreads();  // the sums of the strips up to y are added
   }
-  const int count = min(int(blockDim.x) * V, s.OC - first) * TAPS;
-  float* dW = part + (size_t(blockIdx.y) * s.OC + first) * TAPS;
+  const int count = min(int(blockDim.x) * V, CHANNELS - first) * TAPS;
+  float* dW = part + (size_t(blockIdx.y) * CHANNELS + first) * TAPS;
   for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < count; i += blockDim.x * blockDim.y) dW[i] = sums[i];
 }

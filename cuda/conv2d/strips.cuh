@@ -1,13 +1,13 @@
-// Depthwise convolutions on FFMA: how the threads share the pixels, and what a thread keeps in registers.
+// Depthwise and grouped convolutions on FFMA: how the threads share the pixels.
 //
-// A thread has V neighbouring channels and a strip of COLUMNS columns of the results, and walks down some rows of one image
-// (a segment). Each row of the source (X; of the input gradient dY) is read once per strip: it is added to the sums of all
-// rows of results that it meets (LIVE of them), which move on by DONE rows per step. The filters lie in registers.
-// Which columns of a strip are inside of the source is known at compile time: of the first strip those from LEFT on, of the
+// A thread has V neighbouring channels and a strip of COLUMNS columns of the results, in some rows of one image (a segment).
+// The source is X, or for the input gradient dY. In depthwise kernels each row of the source is read once per strip: it is
+// added to the sums of all rows of results that it meets (LIVE of them), which move on by DONE rows per step. Which columns of a strip are inside of the source is known at compile time: of the first strip those from LEFT on, of the
 // last strip those before LAST_SOURCES, of any other strip all. So no padded zero is multiplied.
 //
 // Macros: TYPE float | bfloat16; FH, FW, SH, SW filter and stride, PW the padding of columns; VECTOR V channels per thread;
-// COLUMNS; STRIPS of a row, 3 means 3 or more; LEFT, LAST_SOURCES, LAST_COLUMNS (alpha/ops/conv2d/depthwise.py).
+// COLUMNS; STRIPS of a row, 3 means 3 or more; LEFT, LAST_SOURCES, LAST_COLUMNS; BLOCKS
+// per SM; EPILOGUE 0 | 1: whether bias and activation follow (alpha/ops/conv2d/strips.py).
 #pragma once
 #include "common/vector.cuh"
 #include "conv2d/shape.cuh"
@@ -16,25 +16,29 @@ using T = ALPHA_TYPE;
 constexpr int FH = ALPHA_FH, FW = ALPHA_FW, SH = ALPHA_SH, SW = ALPHA_SW, PW = ALPHA_PW, TAPS = FH * FW;
 constexpr int V = ALPHA_VECTOR, COLUMNS = ALPHA_COLUMNS, STRIPS = ALPHA_STRIPS;
 constexpr int LEFT = ALPHA_LEFT, LAST_SOURCES = ALPHA_LAST_SOURCES, LAST_COLUMNS = ALPHA_LAST_COLUMNS;
-constexpr int MAX_THREADS = 128, BLOCKS = ALPHA_BLOCKS;  // per block, and blocks per SM
+constexpr int BLOCKS = ALPHA_BLOCKS;  // per SM
+constexpr bool EPILOGUE = ALPHA_EPILOGUE;
 using Channels = Pack<float, V>;
+
+__host__ __device__ constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 
 // Y from X, or dW from X and dY: column t of a strip meets column t SW + fw of its source.
 struct ForwardStrip {
+  static constexpr bool IS_INPUT = false;
   static constexpr int LIVE = (FH + SH - 1) / SH, DONE = 1, SOURCE_ROWS = SH;
   static constexpr int SOURCES = (COLUMNS - 1) * SW + FW, STEP = COLUMNS * SW, FIRST = -PW;
 
   __host__ __device__ static constexpr int column(int t, int fw) { return t * SW + fw; }
   __host__ __device__ static constexpr int tap(int live, int r) { return (LIVE - 1 - live) * SH + r; }
+  __device__ static int source_of(int row, int fh, int ph) { return row * SH - ph + fh; }
   __device__ static int source_row(int step, int r, int ph) { return step * SH - ph + r; }
   __device__ static int row(int step, int live, int) { return step - (LIVE - 1) + live; }
   __device__ static Range steps(Range rows, int) { return {rows.begin, rows.end + LIVE - 1}; }
 };
 
-__host__ __device__ constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-
 // dX from dY: column t of a strip meets a column of dY for every SW-th tap (KS-deconv).
 struct InputStrip {
+  static constexpr bool IS_INPUT = true;
   static constexpr int LIVE = FH > SH ? FH : SH, DONE = SH, SOURCE_ROWS = 1;
   static constexpr int FIRST = floor_div(PW - FW + SW, SW), STEP = COLUMNS / SW;
   static constexpr int SOURCES = (COLUMNS - 1 + PW) / SW - FIRST + 1;
@@ -43,6 +47,10 @@ struct InputStrip {
     return (t + PW - fw) % SW == 0 ? (t + PW - fw) / SW - FIRST : -1;
   }
   __host__ __device__ static constexpr int tap(int live, int) { return live; }
+  __device__ static int source_of(int row, int fh, int ph) {  // -1 if tap fh meets no row of dY
+    const int h = row + ph - fh;
+    return h >= 0 && h % SH == 0 ? h / SH : -1;
+  }
   __device__ static int source_row(int step, int, int) { return step; }
   __device__ static int row(int step, int live, int ph) { return step * SH - ph + live; }
   __device__ static Range steps(Range rows, int ph) {
@@ -78,9 +86,11 @@ struct StripTask {
   int strip, image;
   Range rows;
 
-  __device__ __forceinline__ StripTask(int task, int strips, int segment_rows, int height) : strip(task % strips) {
-    const int segments = (height + segment_rows - 1) / segment_rows, segment = task / strips % segments;
-    image = task / (strips * segments);
+  // Segments vary fastest: neighbouring threads then have the same strip, so that they do not diverge.
+  __device__ __forceinline__ StripTask(int task, int strips, int segment_rows, int height) {
+    const int segments = (height + segment_rows - 1) / segment_rows, segment = task % segments;
+    strip = task / segments % strips;
+    image = task / (segments * strips);
     rows = {segment * segment_rows, min((segment + 1) * segment_rows, height)};
   }
 };
@@ -108,4 +118,20 @@ __device__ __forceinline__ void visit_columns(Use use) {
 __device__ __forceinline__ void add_products(Channels& sum, const Channels& a, const Channels& b) {
 #pragma unroll
   for (int i = 0; i < V; i++) sum.v[i] += a.v[i] * b.v[i];
+}
+
+// Stores a row of a strip of results: f(sum + bias), f a leaky ReLU.
+template <class Edge>
+__device__ __forceinline__ void store_strip(T* to, const Channels (&sum)[COLUMNS], int channels, const Channels& bias,
+                                            float slope) {
+#pragma unroll
+  for (int t = 0; t < Edge::WIDTH; t++) {
+    Channels y = sum[t];
+    if (EPILOGUE) {
+      y += bias;
+#pragma unroll
+      for (int i = 0; i < V; i++) y.v[i] = y.v[i] > 0 ? y.v[i] : slope * y.v[i];
+    }
+    store_pack(to + size_t(t) * channels, y);
+  }
 }

@@ -1,4 +1,4 @@
-"""Depthwise convolutions: their kernels against the formula, and how an axis is cut into strips."""
+"""Depthwise and grouped convolutions: their kernels against the formula, and how an axis is cut into strips."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from test_conv2d import OPERATORS, arrays_of, operands, relative_error
 import alpha
 from alpha.errors import ShapeError
 from alpha.nn import functional as F
-from alpha.ops.conv2d import cuda_target, depthwise, depthwise_cpu
+from alpha.ops.conv2d import cuda_target, depthwise, depthwise_cpu, grouped_cpu, small_groups
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute, plan
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape, pairs_met
+from alpha.ops.convolution import pieces
+from alpha.ops.convolution.axes import TRIVIAL, Axis, ConvAxes
 from alpha.runtime.cuda.driver_dry import DryDevice
 
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
@@ -28,21 +30,29 @@ Pair = tuple[int, int]
 def make(
     I: Pair, filters: Pair, stride: Pair = (1, 1), padding: Pair = (0, 0), C: int = 6, N: int = 2, multiplier: int = 1
 ) -> ConvShape:
+    """Depthwise, with `multiplier` output channels per input channel."""
     weight = C * multiplier, *filters, 1
     return conv_shape("test", (N, *I, C), weight, stride, padding, groups=C)
 
 
-def drawn(seed: int) -> ConvShape | None:
+def grouped(I: Pair, filters: Pair, stride: Pair, padding: Pair, groups: int, C: Pair, N: int = 2) -> ConvShape:
+    """With C = (input, output) channels per group."""
+    weight = groups * C[1], *filters, C[0]
+    return conv_shape("test", (N, *I, groups * C[0]), weight, stride, padding, groups=groups)
+
+
+def drawn(seed: int, channels: int = 1) -> ConvShape | None:
+    """At most so many input channels per group."""
     rng = random.Random(seed)
 
     def pair(least: int, most: int) -> Pair:
         return rng.randint(least, most), rng.randint(least, most)
 
-    C, multiplier = rng.randint(2, 5), rng.choice((1, 1, 1, 2, 3))
-    X, W = (rng.randint(1, 3), *pair(1, 30), C), (C * multiplier, *pair(1, 7), 1)
+    groups, IC, OC = rng.randint(2, 5), rng.randint(1, channels), rng.choice((1, 1, 1, 2, 3))
+    X, W = (rng.randint(1, 3), *pair(1, 30), groups * IC), (groups * OC, *pair(1, 7), IC)
     dilation = rng.choice(((1, 1), (1, 1), pair(1, 4)))
     try:
-        return conv_shape("test", X, W, pair(1, 3), pair(0, 5), groups=C, dilation=dilation)
+        return conv_shape("test", X, W, pair(1, 3), pair(0, 5), groups=groups, dilation=dilation)
     except ShapeError:
         return None
 
@@ -50,21 +60,24 @@ def drawn(seed: int) -> ConvShape | None:
 DRAWN = [s for s in map(drawn, range(300)) if s is not None]
 
 
+FORMS = {FORWARD: "forward", INPUT: "backward_input", WEIGHT: "backward_weight"}
+
+
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_cpu_equals_the_formula(operator: str) -> None:
-    form = {FORWARD: depthwise_cpu.forward, INPUT: depthwise_cpu.backward_input, WEIGHT: depthwise_cpu.backward_weight}[
-        operator
-    ]
-    for s in DRAWN[:60]:
-        first, second = operands(operator, s, "float64")
-        np.testing.assert_allclose(form(first, second, s), OPERATORS[operator][0](first, second, s), atol=1e-10)
+    several = [s for s in (drawn(seed, 4) for seed in range(60)) if s is not None]
+    for module, shapes in ((depthwise_cpu, DRAWN[:60]), (grouped_cpu, several)):
+        for s in shapes:
+            first, second = operands(operator, s, "float64")
+            exact = OPERATORS[operator][0](first, second, s)
+            np.testing.assert_allclose(getattr(module, FORMS[operator])(first, second, s), exact, atol=1e-10)
 
 
 # -- strips -----------------------------------------------------------------------------------------
 
 
 def products(operator: str, s: ConvShape, strips: depthwise.Strips) -> int:
-    """The pairs of a column of results and a tap that the kernels multiply (cuda/conv2d/depthwise/strips.cuh)."""
+    """The pairs of a column of results and a tap that the kernels multiply (cuda/conv2d/strips.cuh)."""
     found, backward = 0, operator == INPUT
     first = (s.pw - s.FW + s.sw) // s.sw
     for number in range(strips.number):
@@ -122,17 +135,31 @@ SHAPES = (
     make((13, 9), (3, 4), (2, 1), (1, 2), C=74, N=1),
     make((8, 13), (2, 3), (1, 2), (1, 1), C=4, multiplier=2),
 )
-# what the gate compiles for each architecture: a layer of ConvNeXt-T and one of MobileNetV2
+# what the gate compiles for each architecture: layers of ConvNeXt-T, MobileNetV2 and ResNeXt50
 COMPILED = (make((56, 56), (7, 7), padding=(3, 3), C=96, N=64), make((112, 112), (3, 3), (2, 2), (1, 1), C=96, N=64))
-ROWS = [v for v in GROUPED if v.device == "cuda"]
+# several channels of a block and blocks; strides and groups of two sizes; channels that differ; one tap
+SMALL_GROUPS = (
+    grouped((8, 13), (2, 3), (1, 2), (1, 1), 6, (8, 4)),
+    grouped((11, 17), (3, 2), (2, 1), (1, 0), 9, (4, 4)),
+    grouped((5, 7), (3, 3), (1, 1), (1, 1), 2, (32, 24)),
+    grouped((9, 14), (1, 1), (2, 3), (0, 0), 2, (4, 12)),
+    grouped((7, 20), (5, 3), (3, 2), (0, 1), 3, (12, 16)),
+)
+FAMILIES = {"depthwise": SHAPES, "small_groups": SMALL_GROUPS, "grouped": SHAPES[3:]}
+CASES = [
+    parameter
+    for row in GROUPED
+    if row.device == "cuda"
+    for name, shapes in FAMILIES.items()
+    if row.name.startswith(name)
+    for parameter in first_of(*((row, s) for s in shapes if row.supports(s, HOPPER)))
+]
 
 
-@pytest.mark.parametrize("s", first_of(*SHAPES))
-@pytest.mark.parametrize("row", ROWS, ids=lambda v: v.name)
-def test_every_cuda_row_equals_the_formula(row: Configuration, s: ConvShape) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0].name)
+def test_every_cuda_row_equals_the_formula(case: tuple[Configuration, ConvShape]) -> None:
     """With bias and activation if the row has them."""
-    if not row.supports(s, HOPPER):
-        pytest.skip("the row does not support the shape")
+    row, s = case
     device = alpha.get_device("cuda")
     first, second = (a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32"))
     exact = OPERATORS[row.operator][0](first.astype("float64"), second.astype("float64"), s)
@@ -153,7 +180,7 @@ def test_the_last_row_takes_any_shape(operator: str) -> None:
         rows = applicable(operator, s, HOPPER, "float32")
         assert rows[-1].name.startswith("grouped")
         assert rows[-1].preferred(s, HOPPER)
-        assert all(row.make in (depthwise.depthwise_map, depthwise.depthwise_weight) for row in rows[:-1])
+        assert all(row.name.startswith(("depthwise", "small_groups")) for row in rows[:-1])
 
 
 def test_what_runs_is_planned() -> None:
@@ -166,6 +193,18 @@ def test_what_runs_is_planned() -> None:
     dilated = conv_shape("test", s.X, s.W, (1, 1), (2, 2), groups=96, dilation=(2, 2))
     assert plan(ConvProblem(FORWARD, dilated), target).name == "grouped_forward_ffma"
     assert choose(INPUT, make((9, 9), (3, 3), C=4, multiplier=2), HOPPER).name == "grouped_input_ffma"
+
+
+def test_layers_of_resnext_run_as_they_are() -> None:
+    """On cuda; on cpu their groups are packed."""
+    for C, size, stride in ((128, 56, 1), (256, 56, 2), (512, 14, 1), (1024, 14, 2), (1024, 7, 1)):
+        s = grouped((size, size), (3, 3), (stride, stride), (1, 1), 32, (C // 32, C // 32), N=32)
+        assert small_groups.supports_all(s)
+        axes = tuple(Axis(i, f, t, 1, 1, o) for i, f, t, o in ((s.IH, 3, s.sh, s.OH), (s.IW, 3, s.sw, s.OW)))
+        c = ConvAxes(s.N, s.IC, s.OC, 32, (TRIVIAL, *axes))
+        assert pieces.as_2d(c, "cuda") == s
+        assert pieces.as_2d(c, "cpu") is None
+        assert all(choose(operator, s, HOPPER).name.startswith("small_groups") for operator in OPERATORS)
 
 
 # -- layers -----------------------------------------------------------------------------------------
