@@ -22,7 +22,7 @@ MAX_CHANNELS, MAX_ROWS, MAX_COLUMNS = 32, 7, 3  # of a group; of a filter
 SHARED = 40 << 10  # bytes for filters, at most
 THREADS, WEIGHT_THREADS = 128, 256  # of a block, at most
 REGISTERS, RESIDENT = 168, 3  # of a thread, at most; blocks per SM that such registers allow
-WAVES = 2  # of blocks that are resident at once, if there is work for them
+WAVES = 2  # up to so many times the resident blocks, each strip has a thread of its own
 
 
 @functools.lru_cache(maxsize=1024)
@@ -62,12 +62,12 @@ def small_groups_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     channels, height, source = (s.IC, s.IH, s.OC) if p.operator == INPUT else (s.OC, s.OH, s.IC)
     chunks, tasks = ceil_div(channels, QUAD * lanes), s.N * height * strips.number
     rows = min(tasks, THREADS // lanes)
-    most = max(1, WAVES * RESIDENT * target.num_sms // chunks)
+    most, wanted = max(1, RESIDENT * target.num_sms // chunks), ceil_div(tasks, rows)
     entry = "input" if p.operator == INPUT else "forward"
     launch = KernelLaunch(
         f"conv2d/small_groups/{entry}_ffma.cu",
         f"small_groups_{entry}_ffma",
-        chunks * min(most, ceil_div(tasks, rows)),
+        chunks * (wanted if wanted <= WAVES * most else most),
         (lanes, rows),
         (
             *(Named(name) for name in (result, *OPERANDS[p.operator])),
@@ -78,7 +78,7 @@ def small_groups_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
             tasks,
         ),
         strips.macros(p, QUAD, RESIDENT),
-        4 * QUAD * lanes * s.FH * s.FW * source // s.groups,
+        4 * QUAD * (lanes + 1) * s.FH * s.FW * source // s.groups,
     )
     return Plan(v.name, (launch,), {result: p.result})
 

@@ -1,7 +1,8 @@
 // Convolution with groups of few channels: the results of one strip of one row at a time (strips.cuh).
 //
 // A thread has four neighbouring channels of the results (a quad). Threads next to each other have the next quads, so that
-// rows of pixels are read in whole lines, and the filters come from shared memory, [tap][source channel][result channel].
+// rows of pixels are read in whole lines, and the filters come from shared memory, [tap][source channel][result channel],
+// with four more channels per row.
 #pragma once
 #include "conv2d/strips.cuh"
 
@@ -18,19 +19,29 @@ struct MapProblem {
   int ph, strips, tasks;
 };
 
-// The element of W for source channel `from` and result channel `to` is W[to][tap][from] (forward) or W[from][tap][to].
+// Copies the filters of the block's channels, from `first` on, into rows of one tap and source channel.
+// Forward, of W[to][tap][from]: eight result channels by four source channels per thread, so that both whole parts of the
+// lines of W are read and few threads write to one bank. Input gradient, of W[from][tap][to]: neighbours stay neighbours.
 template <class Strip>
 __device__ __forceinline__ void load_filters(float* filters, const MapProblem& p, int first) {
-  const int width = blockDim.x * V, thread = threadIdx.y * blockDim.x + threadIdx.x, quads = p.source_group / V;
-  for (int i = thread; i < TAPS * quads * width; i += blockDim.x * blockDim.y) {
-    const int column = i % width, from = i / width % quads * V, tap = i / (width * quads), to = first + column;
-    if (to >= p.channels) continue;
+  const int width = blockDim.x * V, row = width + V, thread = threadIdx.y * blockDim.x + threadIdx.x;
+  const int threads = blockDim.x * blockDim.y, IG = p.source_group;
+  if constexpr (Strip::IS_INPUT) {
+    for (int i = thread; i < TAPS * IG * int(blockDim.x); i += threads) {
+      const int column = i % blockDim.x * V, from = i / blockDim.x % IG, tap = i / (blockDim.x * IG);
+      const int to = first + column, group = to / p.group;
+      if (to >= p.channels) continue;
+      const T* W = p.W + (long(group * IG + from) * TAPS + tap) * p.group + to % p.group;
+      store_pack(filters + (tap * IG + from) * row + column, load_pack<V>(W));
+    }
+  } else {
+    const int quads = IG / V;
+    for (int i = thread; i < TAPS * quads * ((width + 7) / 8 * 8); i += threads) {
+      const int from = i / 8 % quads * V, tap = i / (8 * quads) % TAPS, column = i / (8 * quads * TAPS) * 8 + i % 8;
+      if (column >= width || first + column >= p.channels) continue;
+      const Channels w = load_pack<V>(p.W + (long(first + column) * TAPS + tap) * IG + from);
 #pragma unroll
-    for (int k = 0; k < V; k++) {
-      const long place = Strip::IS_INPUT
-                             ? (long(to / p.group * p.source_group + from + k) * TAPS + tap) * p.group + to % p.group
-                             : (long(to) * TAPS + tap) * p.source_group + from + k;
-      filters[(tap * p.source_group + from + k) * width + column] = load_pack<1>(p.W + place).v[0];
+      for (int k = 0; k < V; k++) filters[(tap * IG + from + k) * row + column] = w.v[k];
     }
   }
   __syncthreads();
@@ -39,7 +50,8 @@ __device__ __forceinline__ void load_filters(float* filters, const MapProblem& p
 template <class Strip, class Edge>
 __device__ __forceinline__ void map_strip(const MapProblem& p, const StripTask& task, int channel, const float* filters,
                                           const Channels& bias) {
-  const int row = task.rows.begin, first = task.strip * Strip::STEP + Strip::FIRST, width = blockDim.x * V;
+  const int row = task.rows.begin, first = task.strip * Strip::STEP + Strip::FIRST;
+  const int filter_row = (blockDim.x + 1) * V;
   const T* source = p.source + size_t(task.image) * p.source_height * p.source_width * p.source_channels +
                     channel / p.group * p.source_group;
   Channels sum[COLUMNS] = {};
@@ -48,14 +60,14 @@ __device__ __forceinline__ void map_strip(const MapProblem& p, const StripTask& 
     const int source_row = Strip::source_of(row, fh, p.ph);
     if (unsigned(source_row) >= unsigned(p.source_height)) continue;
     const T* from = source + (long(source_row) * p.source_width + first) * p.source_channels;
-    const float* taps = filters + fh * FW * p.source_group * width + threadIdx.x * V;
+    const float* taps = filters + fh * FW * p.source_group * filter_row + threadIdx.x * V;
 #pragma unroll 1
-    for (int k = 0; k < p.source_group; k += V, from += V, taps += V * width) {
+    for (int k = 0; k < p.source_group; k += V, from += V, taps += V * filter_row) {
       Channels w[FW][V];
 #pragma unroll
       for (int fw = 0; fw < FW; fw++)
 #pragma unroll
-        for (int i = 0; i < V; i++) w[fw][i] = load_pack<V>(taps + (fw * p.source_group + i) * width);
+        for (int i = 0; i < V; i++) w[fw][i] = load_pack<V>(taps + (fw * p.source_group + i) * filter_row);
 #pragma unroll
       for (int j = Edge::BEGIN; j < Edge::END; j++) {
         const Channels x = load_pack<V>(from + long(j) * p.source_channels);
