@@ -42,6 +42,7 @@ from helpers import compiled_quickly, reads_weight, tile_area  # noqa: E402
 
 from alpha.errors import DeviceError  # noqa: E402
 from alpha.ops.channel_statistics import ChannelStatistics  # noqa: E402
+from alpha.ops.conv2d.grouped_table import GROUPED  # noqa: E402
 from alpha.ops.conv2d.plan import compute  # noqa: E402
 from alpha.ops.conv2d.problem import MathMode  # noqa: E402
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD  # noqa: E402
@@ -53,6 +54,7 @@ from alpha.runtime.cuda.driver_dry import DryDevice  # noqa: E402
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver  # noqa: E402
 
 FOLDERS = ("conv2d", "matmul")
+ROWS = [v for v in (*CONFIGURATIONS, *GROUPED) if v.device == "cuda"]
 SUBJECTS = "subjects.pickle"  # in the copy: to draw the geometries takes a worker some time
 SEVERAL_PARTS = (
     "conv_v2_sm90_bf16_256x64",
@@ -281,7 +283,7 @@ class Run:
 
     def __call__(self, device: CudaDevice) -> str | None:
         if self.name:
-            return _run_row(next(v for v in CONFIGURATIONS if v.name == self.name), self.case, device)
+            return _run_row(next(v for v in ROWS if v.name == self.name), self.case, device)
         return _run_product(*self.case, device)
 
 
@@ -303,10 +305,8 @@ def subjects() -> dict[str, list[Run]]:
 def rows() -> tuple[Any, ...]:
     """Of each way to take operands the smallest tile; and a tile of several parts on either side of each operator."""
     ways, found = set(), []
-    for row in sorted(
-        (v for v in CONFIGURATIONS if v.device == "cuda"), key=lambda v: (tile_area(v), v.precision != "bf16")
-    ):
-        way = row.make, row.math, row.tile.get("PREPARED"), reads_weight(row)
+    for row in sorted(ROWS, key=lambda v: (tile_area(v), v.precision != "bf16")):
+        way = row.operator, row.make, row.math, row.tile.get("PREPARED"), reads_weight(row)
         alike = row.math is MathMode.FP16 or row.name == "direct_weight_sm80_tf32x3"  # another mode has its indices
         if (way not in ways and not alike) or row.name in SEVERAL_PARTS:
             ways.add(way)
@@ -316,7 +316,7 @@ def rows() -> tuple[Any, ...]:
 
 @functools.cache
 def _launches(name: str) -> tuple[Any, ...]:
-    row = next(v for v in CONFIGURATIONS if v.name == name)
+    row = next(v for v in ROWS if v.name == name)
     on = DryDevice.of("sm_90a")
     for s in (*conv2d_geometry.of(row), *filter(None, [conv2d_geometry.whole(row)])):
         _launch(row, s, on, on.zeros)
@@ -371,7 +371,7 @@ def _bias(channels: int) -> np.ndarray:
 @functools.lru_cache(maxsize=64)
 def _case(name: str, s: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The operands of a row and its result in float64."""
-    row = next(v for v in CONFIGURATIONS if v.name == name)
+    row = next(v for v in ROWS if v.name == name)
     first, second = (a.astype(test_conv2d.arrays_of(row)) for a in test_conv2d.operands(row.operator, s, "float32"))
     turn = (*conv2d_geometry.of(row), s).index(s)
     for a in (first, second) if row.precision == "float32" else ():  # so that a scale that does not see it overflows

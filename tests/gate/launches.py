@@ -37,9 +37,9 @@ from alpha.runtime.recording import StepValue
 
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS), str(TESTS / "ops")]
+import grouped_geometry  # noqa: E402
 import test_bfloat16  # noqa: E402
 import test_conv2d  # noqa: E402
-import test_conv2d_grouped  # noqa: E402
 import test_primitives  # noqa: E402
 
 GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for as sm_90a
@@ -129,7 +129,7 @@ def _tile(row: Configuration) -> set[str]:
 def shapes_of(row: Configuration) -> list[ConvShape]:
     """The shapes for which a row is compiled. Many of Hopper's rows share a kernel, so each takes only some shapes."""
     if row in GROUPED:
-        return list(test_conv2d_grouped.COMPILED)
+        return list(grouped_geometry.COMPILED)
     shapes = test_conv2d.cuda_shapes()
     if "BLOCKS" not in row.tile:
         return shapes

@@ -27,6 +27,7 @@ from index_mutations import SWITCH
 from alpha.errors import DeviceError
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration
 from alpha.primitive import REGISTRY
@@ -181,7 +182,7 @@ def subjects() -> dict[str, list[Run]]:
     """
     found: dict[str, list[Run]] = defaultdict(list)
     seen: set[tuple[str, str, str]] = set()
-    rows = [row for row in CONFIGURATIONS if row.name in launches.record_rows(ARCH)]
+    rows = [row for row in (*CONFIGURATIONS, *GROUPED) if row.name in launches.record_rows(ARCH)]
     for row in sorted(rows, key=tile_area):
         way = row.math.name, row.tile.get("PREPARED")
         operands = f"{way} {row.tile.get('BM', 0) < 128}"  # smaller: the warpgroups ping-pong
@@ -211,7 +212,7 @@ def _row_runs(row: Configuration) -> list[Run]:
     # few shapes show that a transform warp does not wait; of other Hopper rows each shape is compiled apart
     converts = row.math.in_fp16 and row.tile.get("PREPARED") == 0
     few = launches.test_conv2d.conv2d_geometry.is_hopper(row) and not converts
-    edges = [launches.test_conv2d.LONG] if few else launches.test_conv2d.cuda_shapes()
+    edges = [launches.test_conv2d.LONG] if few else [] if row in GROUPED else launches.test_conv2d.cuda_shapes()
     shapes = [s for s in (*launches.test_conv2d.conv2d_geometry.of(row), *edges) if row.supports(s, target)]
     if row.supports_statistics:  # the next tile's statistics take their place
         shapes.append(launches.test_conv2d.MANY)

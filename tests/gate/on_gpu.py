@@ -21,6 +21,7 @@ import launches
 
 import alpha
 from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.primitive import REGISTRY
 
@@ -33,8 +34,8 @@ def works(on: alpha.runtime.Device) -> Iterator[Work]:
     for name, arguments in launches.primitive_cases():
         yield name, lambda n=name, a=arguments: launches.test_primitives.run(REGISTRY[n], on, a)
     target = cuda_target(on)
-    for row in CONFIGURATIONS:
-        shapes = launches.test_conv2d.cuda_shapes() if row.device == "cuda" else []
+    for row in (v for v in (*CONFIGURATIONS, *GROUPED) if v.device == "cuda"):
+        shapes = launches.grouped_geometry.of(row) if row in GROUPED else launches.test_conv2d.cuda_shapes()
         if "BLOCKS" in row.tile:  # several tiles per block, or two blocks per SM
             shapes = [*shapes, launches.test_conv2d.MANY]
         for s in shapes:

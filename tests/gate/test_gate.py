@@ -14,6 +14,7 @@ import pytest
 import resources
 from launches import GPUS, Launch
 
+from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.primitive import REGISTRY
 from alpha.runtime.cuda.architectures import ARCHITECTURES
@@ -135,9 +136,12 @@ def test_every_kernel_is_recorded() -> None:
 
 
 def test_every_variant_row_is_recorded() -> None:
-    """One that is not: `cuda_shapes` of tests/ops/test_conv2d.py must have a shape that it can compute."""
+    """One that is not: `cuda_shapes` of tests/ops/test_conv2d.py must have a shape that it can compute.
+
+    For a row of the table of grouped convolutions COMPILED of tests/ops/grouped_geometry.py must have one.
+    """
     recorded = {name for arch in GPUS for name in launches.record_rows(arch)}
-    assert recorded == {row.name for row in CONFIGURATIONS if row.device == "cuda"}
+    assert recorded == {row.name for row in (*CONFIGURATIONS, *GROUPED) if row.device == "cuda"}
 
 
 @pytest.mark.parametrize("name", launches.test_primitives.CASES)

@@ -126,6 +126,22 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "const int pixel = min(first + i * 32 + lane, pixels - 1);",
     ): "a pixel beyond the rows is computed and not stored",
     (
+        "conv2d/grouped/any_ffma.cu",
+        "< -> <=",
+        "return {first < 0 ? (-first + d - 1) / d : 0, last > 0 ? min(F, (last + d - 1) / d) : 0};",
+    ): "at 0 both branches are 0",
+    (
+        "conv2d/depthwise/weight_ffma.cu",
+        "without * blockDim.y",
+        "for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < count; i += blockDim.x * blockDim.y) "
+        "dW[i] = sums[i];",
+    ): "sums are stored several times, with the same values",
+    (
+        "conv2d/depthwise/map.cuh",
+        "< -> <=",
+        "for (int t = 0; t < COLUMNS; t++) sum[live - Strip::DONE][t] = sum[live][t];",
+    ): "the first sum of the next row comes there anyway",
+    (
         "conv2d/ks_deconv/ffma.cu",
         "s.OH -> s.OW",
         "const SplitPixel h = split_pixel(ih_s + u * s.sh, s.OH, s.FH, s.sh, s.ph);",

@@ -19,11 +19,13 @@ import zlib
 from dataclasses import astuple
 from pathlib import Path
 
+import grouped_geometry
 import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16
 from alpha.ops.conv2d import cuda_target, direct, sm90_tiles, sm90_weight_tiles
+from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import MathMode
 from alpha.ops.conv2d.shape import ConvShape, conv_shape, valid_outputs
@@ -327,12 +329,14 @@ def _pair(row: Configuration, rng: random.Random, needed: set[str] | None) -> tu
 
 
 def of(row: Configuration) -> tuple[ConvShape, ...]:
+    if row in GROUPED:
+        return grouped_geometry.of(row)
     return (*_of(row.name), *_first_taps(row))
 
 
 def whole(row: Configuration) -> ConvShape | None:
-    """A shape of whole tiles and steps, as most layers of networks are; None for first layers."""
-    if row.name.startswith("direct"):
+    """A shape of whole tiles and steps, as most layers of networks are; None for first layers and groups."""
+    if row.name.startswith("direct") or row in GROUPED:
         return None
     BM, BN = row.tile.get("BM", 64), row.tile.get("BN", 64)
     if row.operator == WEIGHT:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+import grouped_geometry
 import numpy as np
 import pytest
+from grouped_geometry import HOPPER, Pair, grouped, make
 from helpers import first_of
 from test_conv2d import OPERATORS, arrays_of, operands, relative_error
 
@@ -17,28 +19,11 @@ from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute, plan
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem
 from alpha.ops.conv2d.shape import ConvShape, conv_shape, pairs_met
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.axes import TRIVIAL, Axis, ConvAxes
 from alpha.runtime.cuda.driver_dry import DryDevice
-
-HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
-Pair = tuple[int, int]
-
-
-def make(
-    I: Pair, filters: Pair, stride: Pair = (1, 1), padding: Pair = (0, 0), C: int = 6, N: int = 2, multiplier: int = 1
-) -> ConvShape:
-    """Depthwise, with `multiplier` output channels per input channel."""
-    weight = C * multiplier, *filters, 1
-    return conv_shape("test", (N, *I, C), weight, stride, padding, groups=C)
-
-
-def grouped(I: Pair, filters: Pair, stride: Pair, padding: Pair, groups: int, C: Pair, N: int = 2) -> ConvShape:
-    """With C = (input, output) channels per group."""
-    weight = groups * C[1], *filters, C[0]
-    return conv_shape("test", (N, *I, groups * C[0]), weight, stride, padding, groups=groups)
 
 
 def drawn(seed: int, channels: int = 1) -> ConvShape | None:
@@ -124,35 +109,11 @@ def test_layers_of_networks_have_whole_strips(operator: str) -> None:
 
 # -- kernels ----------------------------------------------------------------------------------------
 
-# several strips and segments; two strips; one strip of a small map; strides of which one skips pixels; a filter of one
-# tap; more channels than a block
-SHAPES = (
-    make((14, 23), (3, 2), (1, 2), (2, 1)),
-    make((9, 12), (2, 5), (2, 1), (1, 3), C=5),
-    make((5, 7), (7, 5), (1, 1), (3, 2), C=8),
-    make((20, 17), (4, 3), (3, 2), (0, 1), C=3, N=3),
-    make((6, 11), (1, 1), (2, 3), C=7),
-    make((13, 9), (3, 4), (2, 1), (1, 2), C=74, N=1),
-    make((8, 13), (2, 3), (1, 2), (1, 1), C=4, multiplier=2),
-)
-# what the gate compiles for each architecture: layers of ConvNeXt-T, MobileNetV2 and ResNeXt50
-COMPILED = (make((56, 56), (7, 7), padding=(3, 3), C=96, N=64), make((112, 112), (3, 3), (2, 2), (1, 1), C=96, N=64))
-# several channels of a block and blocks; strides and groups of two sizes; channels that differ; one tap
-SMALL_GROUPS = (
-    grouped((8, 13), (2, 3), (1, 2), (1, 1), 6, (8, 4)),
-    grouped((11, 17), (3, 2), (2, 1), (1, 0), 9, (4, 4)),
-    grouped((5, 7), (3, 3), (1, 1), (1, 1), 2, (32, 24)),
-    grouped((9, 14), (1, 1), (2, 3), (0, 0), 2, (4, 12)),
-    grouped((7, 20), (5, 3), (3, 2), (0, 1), 3, (12, 16)),
-)
-FAMILIES = {"depthwise": SHAPES, "small_groups": SMALL_GROUPS, "grouped": SHAPES[3:]}
 CASES = [
     parameter
     for row in GROUPED
     if row.device == "cuda"
-    for name, shapes in FAMILIES.items()
-    if row.name.startswith(name)
-    for parameter in first_of(*((row, s) for s in shapes if row.supports(s, HOPPER)))
+    for parameter in first_of(*((row, s) for s in grouped_geometry.of(row)))
 ]
 
 
