@@ -8,6 +8,7 @@ the tables of what Alpha has not. The reasons, and the table of Dragon-Alpha, ar
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from collections import defaultdict
@@ -67,11 +68,9 @@ def alphas() -> dict[str, set[str]]:
 
 
 def value_of(name: str) -> Any:
-    """What Alpha has under a name, else None."""
-    for space in (nn, F, optim, alpha):
-        if hasattr(space, name):
-            return getattr(space, name)
-    return None
+    """What Alpha has under a name that is not a module's, else None."""
+    found = (getattr(space, name, None) for space in (nn, F, optim, alpha))
+    return next((value for value in found if value is not None and not inspect.ismodule(value)), None)
 
 
 # -- the page as it is ------------------------------------------------------------------------------------------
@@ -115,7 +114,17 @@ def _tests() -> dict[str, str]:
         *(ROOT / "tests").glob("*/test_*.py"),
         *(ROOT / "tests").glob("test_*.py"),
     ]
-    return {str(f.relative_to(ROOT / "tests")): f.read_text() for f in sorted(files) if "parity" not in str(f)}
+    names = (str(file.relative_to(ROOT / "tests")) for file in sorted(files) if "parity" not in str(file))
+    return {name: (ROOT / "tests" / name).read_text() + _names_of_rows(name) for name in names}
+
+
+def _names_of_rows(name: str) -> str:
+    """What the rows of a file are of, also if a loop makes them."""
+    if not name.startswith("rows/"):
+        return ""
+    values = vars(importlib.import_module(name.removesuffix(".py").replace("/", "."))).values()
+    rows = (row for value in values if isinstance(value, (list, tuple)) for row in value)
+    return " ".join(f'"{row.name}"' for row in rows if isinstance(getattr(row, "name", None), str))
 
 
 def tests_of(names: Iterable[str], texts: dict[str, str]) -> list[str]:

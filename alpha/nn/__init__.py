@@ -27,7 +27,6 @@ from alpha.ops.activation_more import *
 from alpha.ops.activation_piecewise import *
 from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *
-from alpha.ops.distance import *
 from alpha.ops.dropout_groups import *
 from alpha.ops.fractional_max_pool import *
 from alpha.ops.interpolate import *

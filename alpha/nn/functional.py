@@ -19,7 +19,6 @@ from alpha.ops.axes import *
 from alpha.ops.batchnorm import *
 from alpha.ops.bitwise import *
 from alpha.ops.convolution import *
-from alpha.ops.distance import *
 from alpha.ops.division import *
 from alpha.ops.dropout import *
 from alpha.ops.dropout_groups import *

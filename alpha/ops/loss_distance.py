@@ -9,9 +9,9 @@ import numpy as np
 from alpha.errors import ShapeError
 from alpha.ops.activation import relu
 from alpha.ops.arguments import AnyTensor, check_arguments
-from alpha.ops.distance import pairwise_distance
 from alpha.ops.options import real
 from alpha.ops.pointwise_loss import LossLayer, PointwiseLoss, check_reduction, widened
+from alpha.ops.similarity import pairwise_distance
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 

@@ -1,4 +1,4 @@
-"""How near two arrays of vectors are: the cosine of their angle, and the norm of their difference."""
+"""How near two arrays of vectors are: the cosine of their angle, and the norm of their difference; and unit vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from alpha.ops.promotion import promoted
 from alpha.ops.selection import clamp
 from alpha.tensor import Tensor
 
-__all__ = ["CosineSimilarity", "PairwiseDistance", "cosine_similarity", "pairwise_distance"]
+__all__ = ["CosineSimilarity", "PairwiseDistance", "cosine_similarity", "normalize", "pairwise_distance"]
 
 
 def _alike(operator: str, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,6 +66,12 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     least = real("pairwise_distance", "eps", eps)
     first, second = _alike("pairwise_distance", x1, x2)
     return unchecked(norm)(first - second + least, real("pairwise_distance", "p", p), -1, keepdim)
+
+
+@check_arguments
+def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """x divided by its p-norm over an axis, or by eps if that is larger   (..) -> (..)"""
+    return x / unchecked(clamp)(unchecked(norm)(x, p, dim, True), real("normalize", "eps", eps))
 
 
 class CosineSimilarity(Module):

@@ -338,20 +338,6 @@ FUNCTIONS = [
     ),
     *(function(f, {"x": WHOLE}, x=changes(WHOLE + 1)) for f in (F.bitwise_not, F.logical_not)),
     FunctionRow(
-        F.pairwise_distance,
-        {"x1": MATRIX, "x2": SHARES},
-        {"x1": MORE, "x2": changes(SHARES + 1), "p": changes(1.0), "eps": changes(0.1), "keepdim": changes(True)},
-        any_number=True,
-    ),
-    function(
-        F.cosine_similarity,
-        {"x1": MATRIX, "x2": SHARES},
-        x1=MORE,
-        x2=changes(SHARES + 1),
-        dim=changes(0),
-        eps=changes(9.0),
-    ),
-    FunctionRow(
         F.normalize,
         {"x": MATRIX},
         {"x": MORE, "p": changes(1.0), "dim": changes(0), "eps": changes(9.0)},

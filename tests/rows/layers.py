@@ -278,23 +278,6 @@ LAYERS = [
         own="of Dragon-Alpha",
     ),
     layer(
-        nn.PairwiseDistance,
-        [IMAGE, IMAGE[::-1].copy()],
-        {},
-        [({}, IMAGE.shape[:-1])],
-        p=changes(1.0),
-        eps=changes(0.1),
-        keepdim=changes(True),
-    ),
-    layer(
-        nn.CosineSimilarity,
-        [IMAGE, IMAGE[::-1].copy()],
-        {},
-        [({"dim": -1}, IMAGE.shape[:-1])],
-        dim=changes(-1),
-        eps=changes(9.0),
-    ),
-    layer(
         nn.LayerNorm,
         [IMAGE],
         {"normalized_shape": 3},
