@@ -11,7 +11,6 @@ from alpha.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn.recurrent_cells import as_float32, is_relu, state_tensors, steps
 from alpha.ops.dropout import check_probability
-from alpha.ops.layout import view as reshaped
 from alpha.ops.options import integer
 from alpha.ops.recurrent import GATES
 from alpha.tensor import Tensor
@@ -77,18 +76,18 @@ class _Recurrent(Module):
         Args:
             hx: the states before the first step, 0 by default: h, or of an LSTM (h, c).
         """
-        states = [as_float32(state) for state in state_tensors(self.kind, x, hx, 2 if self.kind == "LSTM" else 1)]
+        given = [as_float32(state) for state in state_tensors(self.kind, x, hx, 2 if self.kind == "LSTM" else 1)]
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             I = self.input_size
             raise ShapeError(f"{self.kind}: x (T, N, {I}) or (T, {I}) is needed  (x {x.shape})")
         one = x.ndim == 2
         y = x.unsqueeze(1) if one else x.transpose(0, 1) if self.batch_first else x
-        starts = self._starts(y, [state.unsqueeze(1) for state in states] if one else states)
+        starts = self._starts(y, [state.unsqueeze(1) for state in given] if one else given)
         ends: list[tuple[Tensor, ...]] = []
         for layer in range(self.num_layers):
             made = []
             for ending in self._endings(layer):
-                start = tuple(reshaped(start[len(ends)], start.shape[1:]) for start in starts)
+                start = tuple(states[len(ends)] for states in starts)
                 found, end = self._direction(y, start, ending)
                 made.append(found)
                 ends.append(end)
