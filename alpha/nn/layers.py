@@ -6,6 +6,7 @@ Convolutions are in `convolution.py`, pools in `pooling.py`, normalisations in `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from alpha import rng
 from alpha.errors import ShapeError
@@ -180,7 +181,13 @@ class Unflatten(Module):
 
 
 class Identity(Module):
-    """Y = X, in place of a layer that a model leaves out   (...) -> the same"""
+    """Y = X, in place of a layer that a model leaves out   (...) -> the same
+
+    It takes the arguments of any layer, and ignores them.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
 
     def forward(self, x: Tensor) -> Tensor:
         return x

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd import Function
-from alpha.grad_mode import is_grad_enabled
 from alpha.module import Module
 from alpha.numerics import is_floating
 from alpha.ops.arguments import check_arguments
@@ -39,6 +38,9 @@ Rule = tuple[str, Callable[..., Any]]  # (CUDA expression, numpy function fillin
 
 class Activation:
     """An elementwise operator with up to two numbers: call it on a tensor, `inplace=True` writes into it.
+
+    If the gradient reads X, an in-place call on a tensor that needs a gradient keeps a copy of X. So it saves no
+    memory, but x has the new values, as in PyTorch.
 
     Attributes:
         forward, backward: its primitives, Y = forward(X, p=, q=) and dX = backward(dY, X or Y, p=, q=).
@@ -60,8 +62,11 @@ class Activation:
         class Step(Function):
             def forward(self, X: Array, *, p: float, q: float) -> Array:
                 self.p, self.q = p, q
+                held = X
+                if self.inplace and holds == "X" and self.needs[0]:
+                    held = Tensor(X).device.copy(X)
                 Y = run(X, p=p, q=q, out=X if self.inplace else None)
-                self.save(Y if holds == "Y" else X)
+                self.save(Y if holds == "Y" else held)
                 return Y
 
             def backward(self, dY: Array) -> Any:
@@ -75,11 +80,7 @@ class Activation:
     ) -> Tensor:
         if not is_floating(x.dtype):
             raise TypeError(f"{self.name}: x has dtype {x.dtype.name}; use .astype('float32')")
-        held = holds or self.holds
-        if inplace and held == "X" and x.requires_grad and is_grad_enabled():
-            numbers = f" with {p}" if p else ""
-            raise TypeError(f"{self.name}{numbers}: its gradient reads the input, so it has no in-place form")
-        return self._steps[held, bool(inplace)].apply(x, p=p, q=q)
+        return self._steps[holds or self.holds, bool(inplace)].apply(x, p=p, q=q)
 
 
 def activation(name: str, forward: Rule, gradient: Rule, holds: str = "X") -> Activation:
@@ -89,7 +90,7 @@ def activation(name: str, forward: Rule, gradient: Rule, holds: str = "X") -> Ac
         name: unique operator name.
         forward: (C++ expression of `a`, numpy `f(y, a)` that fills y); with numbers, `p`, `q` and `f(y, a, p, q)`.
         gradient: (C++ expression of `a` = dY and `b` = the held tensor, numpy `f(dx, a, b)`); likewise with numbers.
-        holds: "X" or "Y", what `b` is. With "X" there is no in-place form for tensors that need a gradient.
+        holds: "X" or "Y", what `b` is. With "Y", the in-place form saves memory where a gradient is needed, too.
     """
     return Activation(name, forward, gradient, holds)
 
@@ -174,9 +175,9 @@ _LEAKY.add_rule("X", leaky_relu_backward)
 def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """Y = X > 0 ? X : negative_slope X   x (...) -> (...)
 
-    Raises:
-        TypeError: `inplace` with a negative slope on a tensor that needs a gradient, because the sign of Y does not
-            tell the sign of X.
+    Args:
+        inplace: True writes Y into x. With a negative slope, a copy of X is kept if a gradient is needed, because the
+            sign of Y does not tell the sign of X.
     """
     return _LEAKY(x, negative_slope, inplace, holds="Y" if negative_slope >= 0 else "X")
 
@@ -226,9 +227,9 @@ def elu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
     The gradient reads X, or with `inplace` Y, which is less accurate for X far below 0.
 
-    Raises:
-        TypeError: `inplace` with a negative alpha on a tensor that needs a gradient, because the sign of Y does not
-            tell the sign of X.
+    Args:
+        inplace: True writes Y into x. With a negative alpha, a copy of X is kept if a gradient is needed, because the
+            sign of Y does not tell the sign of X.
     """
     return _ELU(x, alpha, inplace, holds="Y" if inplace and alpha >= 0 else "X")
 

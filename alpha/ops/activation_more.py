@@ -7,7 +7,7 @@ import numpy as np
 from alpha.ops.activation import ActivationLayer, activation
 from alpha.ops.arguments import check_arguments
 from alpha.ops.elementwise import elementwise
-from alpha.ops.options import only_offered, real
+from alpha.ops.options import real
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
@@ -46,25 +46,23 @@ def silu(x: Tensor, inplace: bool = False) -> Tensor:
     """Y = X / (1 + exp(-X)), also called swish   x (...) -> (...)
 
     Args:
-        inplace: only False is offered, because the gradient reads X.
+        inplace: True writes Y into x. The gradient reads X, so a copy of X is kept if a gradient is needed.
     """
-    only_offered("silu", inplace=(inplace, False))
-    return _SILU(x)
+    return _SILU(x, inplace=inplace)
 
 
 class SiLU(ActivationLayer):
     """Y = X / (1 + exp(-X)), also called swish
 
     Args:
-        inplace: only False is offered, because the gradient reads X.
+        inplace: True writes Y into x. The gradient reads X, so a copy of X is kept if a gradient is needed.
     """
 
     def __init__(self, inplace: bool = False) -> None:
-        only_offered("SiLU", inplace=(inplace, False))
-        self.inplace = False
+        self.inplace = inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        return silu(x)
+        return silu(x, self.inplace)
 
 
 def _mish_gradient_cpu(dx: Array, a: Array, b: Array) -> None:
@@ -84,25 +82,23 @@ def mish(x: Tensor, inplace: bool = False) -> Tensor:
     """Y = X tanh(log(1 + exp(X)))   x (...) -> (...)
 
     Args:
-        inplace: only False is offered, because the gradient reads X.
+        inplace: True writes Y into x. The gradient reads X, so a copy of X is kept if a gradient is needed.
     """
-    only_offered("mish", inplace=(inplace, False))
-    return _MISH(x)
+    return _MISH(x, inplace=inplace)
 
 
 class Mish(ActivationLayer):
     """Y = X tanh(log(1 + exp(X)))
 
     Args:
-        inplace: only False is offered, because the gradient reads X.
+        inplace: True writes Y into x. The gradient reads X, so a copy of X is kept if a gradient is needed.
     """
 
     def __init__(self, inplace: bool = False) -> None:
-        only_offered("Mish", inplace=(inplace, False))
-        self.inplace = False
+        self.inplace = inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        return mish(x)
+        return mish(x, self.inplace)
 
 
 def _logsigmoid_cpu(y: Array, a: Array) -> None:

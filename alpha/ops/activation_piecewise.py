@@ -121,25 +121,23 @@ def hardswish(x: Tensor, inplace: bool = False) -> Tensor:
     """Y = X min(max(X + 3, 0), 6) / 6   x (...) -> (...)
 
     Args:
-        inplace: only False is offered, because the gradient reads X.
+        inplace: True writes Y into x. The gradient reads X, so a copy of X is kept if a gradient is needed.
     """
-    only_offered("hardswish", inplace=(inplace, False))
-    return _HARDSWISH(x)
+    return _HARDSWISH(x, inplace=inplace)
 
 
 class Hardswish(ActivationLayer):
     """Y = X min(max(X + 3, 0), 6) / 6
 
     Args:
-        inplace: only False is offered, because the gradient reads X.
+        inplace: True writes Y into x. The gradient reads X, so a copy of X is kept if a gradient is needed.
     """
 
     def __init__(self, inplace: bool = False) -> None:
-        only_offered("Hardswish", inplace=(inplace, False))
-        self.inplace = False
+        self.inplace = inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        return hardswish(x)
+        return hardswish(x, self.inplace)
 
 
 _HARDSIGMOID = activation(
@@ -154,25 +152,23 @@ def hardsigmoid(x: Tensor, inplace: bool = False) -> Tensor:
     """Y = min(max(X + 3, 0), 6) / 6   x (...) -> (...)
 
     Args:
-        inplace: only False is offered, because the gradient reads X.
+        inplace: True writes Y into x. The gradient reads X, so a copy of X is kept if a gradient is needed.
     """
-    only_offered("hardsigmoid", inplace=(inplace, False))
-    return _HARDSIGMOID(x)
+    return _HARDSIGMOID(x, inplace=inplace)
 
 
 class Hardsigmoid(ActivationLayer):
     """Y = min(max(X + 3, 0), 6) / 6
 
     Args:
-        inplace: only False is offered, because the gradient reads X.
+        inplace: True writes Y into x. The gradient reads X, so a copy of X is kept if a gradient is needed.
     """
 
     def __init__(self, inplace: bool = False) -> None:
-        only_offered("Hardsigmoid", inplace=(inplace, False))
-        self.inplace = False
+        self.inplace = inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        return hardsigmoid(x)
+        return hardsigmoid(x, self.inplace)
 
 
 def _within(b: Array, p: float) -> Array:
@@ -245,9 +241,9 @@ _THRESHOLD.add_rule("Y", _THRESHOLD.backward)
 def threshold(x: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """Y = X > threshold ? X : value   x (...) -> (...)
 
-    Raises:
-        TypeError: `inplace` with a value above the threshold on a tensor that needs a gradient, because Y does not tell
-            on which side X was.
+    Args:
+        inplace: True writes Y into x. With a value above the threshold, a copy of X is kept if a gradient is needed,
+            because Y does not tell on which side X was.
     """
     return _THRESHOLD(x, threshold, inplace, q=value, holds="Y" if value <= threshold else "X")
 

@@ -18,7 +18,7 @@ from alpha.ops.creation import UNIFORM, fill_random
 from alpha.ops.dtypes import as_dtype
 from alpha.ops.elementwise import elementwise
 from alpha.ops.joining import chunk
-from alpha.ops.options import integer, only_offered, real
+from alpha.ops.options import integer, real
 from alpha.ops.reduce import sum_axis1
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -103,8 +103,13 @@ class RReLUStep(Function):
     def forward(self, X: Array, *, lower: float, upper: float) -> Array:
         self.lower, self.upper = lower, upper
         self.stream = rng.default.step_stream()
-        self.save(X)
-        return sloped(X, self._slopes(X))
+        slopes = self._slopes(X)
+        if not self.inplace:
+            self.save(X)
+            return sloped(X, slopes)
+        if self.needs[0]:
+            self.save(Tensor(X).device.copy(X))
+        return sloped(X, slopes, out=X)
 
     def backward(self, dY: Array) -> Any:
         (X,) = self.saved
@@ -116,6 +121,10 @@ class RReLUStep(Function):
         return U
 
 
+class RReLUInPlace(RReLUStep):
+    inplace = True
+
+
 @check_arguments
 def rrelu(
     x: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
@@ -124,37 +133,37 @@ def rrelu(
 
     Args:
         lower, upper: in training each U is drawn from [lower, upper), otherwise it is their mean.
-        inplace: only False is offered.
+        inplace: True writes Y into x. In training a copy of X is kept if a gradient is needed.
 
     Raises:
         ValueError: lower is above upper, or one of them is not finite.
     """
-    only_offered("rrelu", inplace=(inplace, False))
     if real("rrelu", "lower", lower) > real("rrelu", "upper", upper):
         raise ValueError(f"rrelu: lower={lower} is above upper={upper}")
     if not training:
-        return leaky_relu(x, (lower + upper) / 2)
-    return RReLUStep.apply(x, lower=float(lower), upper=float(upper))
+        return leaky_relu(x, (lower + upper) / 2, inplace)
+    step = RReLUInPlace if inplace else RReLUStep
+    return step.apply(x, lower=float(lower), upper=float(upper))
 
 
 class RReLU(Module):
     """Y = X > 0 ? X : U X, U drawn from [lower, upper) in training, otherwise their mean
 
     Args:
-        inplace: only False is offered.
+        inplace: True writes Y into x, as in `rrelu`.
     """
 
     def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
-        only_offered("RReLU", inplace=(inplace, False))
+        self.inplace = inplace
         self.lower, self.upper = real("RReLU", "lower", lower), real("RReLU", "upper", upper)
         if self.lower > self.upper:
             raise ValueError(f"RReLU: lower={lower} is above upper={upper}")
 
     def forward(self, x: Tensor) -> Tensor:
-        return rrelu(x, self.lower, self.upper, self.training)
+        return rrelu(x, self.lower, self.upper, self.training, self.inplace)
 
     def extra_repr(self) -> str:
-        return f"lower={self.lower}, upper={self.upper}"
+        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
 
 
 @check_arguments

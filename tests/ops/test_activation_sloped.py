@@ -43,7 +43,8 @@ def test_threshold_as_in_pytorch(device: str, value: float) -> None:
 def test_gradients() -> None:
     check_gradient(F.prelu, X, SLOPES)
     check_gradient(F.glu, X)
-    check_gradient(lambda x: F.threshold(x * 1.0, 0.13, -1.0, inplace=True), X)
+    for value in (-1.0, 0.5):
+        check_gradient(lambda x, value=value: F.threshold(x * 1.0, 0.13, value, inplace=True), X)
 
 
 def test_rrelu_draws_slopes_within_its_bounds(device: str) -> None:
@@ -62,6 +63,19 @@ def test_rrelu_draws_slopes_within_its_bounds(device: str) -> None:
     np.testing.assert_allclose(F.rrelu(x, 0.2, 0.4).numpy(), -0.6, rtol=1e-6)
 
 
+def test_rrelu_in_place_has_the_numbers_of_rrelu(device: str) -> None:
+    x, results = alpha.tensor(X, requires_grad=True, device=device), []
+    for inplace in (False, True):
+        x.grad, y = None, x * 1.0
+        alpha.manual_seed(1)
+        z = F.rrelu(y, training=True, inplace=inplace)
+        assert (z is y) == inplace
+        (z * z).sum().backward()
+        assert x.grad is not None
+        results.append((z.numpy(), x.grad.numpy()))
+    np.testing.assert_array_equal(*results)
+
+
 def test_errors(device: str) -> None:
     x = alpha.tensor(np.zeros((2, 3), np.float32), device=device)
     with pytest.raises(ShapeError, match=r"prelu: weight has shape \(2,\), x \(2, 3\) needs \(3,\)"):
@@ -76,6 +90,3 @@ def test_errors(device: str) -> None:
         F.celu(x, 0.0)
     with pytest.raises(ValueError, match="softshrink: lambd=-1 is negative"):
         F.softshrink(x, -1)
-    y = alpha.tensor(np.zeros(3, np.float32), requires_grad=True, device=device) * 1.0
-    with pytest.raises(TypeError, match=r"threshold with .* its gradient reads the input"):
-        F.threshold(y, 0.5, 1.0, inplace=True)

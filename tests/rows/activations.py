@@ -63,16 +63,16 @@ ACTIVATIONS = [
         any_number=True,
     ),
     ActivationRow(F.relu6, nn.ReLU6, {"inplace": INPLACE}, limits=(0, 6)),
-    ActivationRow(F.hardswish, nn.Hardswish, {"inplace": refused(True)}, limits=(0, 1e4)),
-    ActivationRow(F.hardsigmoid, nn.Hardsigmoid, {"inplace": refused(True)}, limits=(0, 1), coarse=("float64",)),
+    ActivationRow(F.hardswish, nn.Hardswish, {"inplace": INPLACE}, limits=(0, 1e4)),
+    ActivationRow(F.hardsigmoid, nn.Hardsigmoid, {"inplace": INPLACE}, limits=(0, 1), coarse=("float64",)),
     ActivationRow(
         F.softshrink, nn.Softshrink, {"lambd": changes(0.1)}, settings=[{}, {"lambd": 0.23}], any_number=True
     ),
     ActivationRow(
         F.hardshrink, nn.Hardshrink, {"lambd": changes(0.1)}, settings=[{}, {"lambd": 0.23}], any_number=True
     ),
-    ActivationRow(F.silu, nn.SiLU, {"inplace": refused(True)}, limits=(0, 1e4)),
-    ActivationRow(F.mish, nn.Mish, {"inplace": refused(True)}, limits=(0, 1e4)),
+    ActivationRow(F.silu, nn.SiLU, {"inplace": INPLACE}, limits=(0, 1e4)),
+    ActivationRow(F.mish, nn.Mish, {"inplace": INPLACE}, limits=(0, 1e4)),
     ActivationRow(F.logsigmoid, nn.LogSigmoid, {}, limits=(-1e4, 0), coarse=("bfloat16",)),
     ActivationRow(F.softsign, nn.Softsign, {}, coarse=("bfloat16",)),
     ActivationRow(F.tanhshrink, nn.Tanhshrink, {}, coarse=("bfloat16",)),

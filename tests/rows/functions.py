@@ -127,7 +127,7 @@ FUNCTIONS = [
         lower=changes(0.2),
         upper=changes(0.6),
         training=changes(True),
-        inplace=refused(True),
+        inplace=changes(True, "memory"),
     ),
     function(F.glu, {"x": IMAGE[..., :2].copy()}, x=changes(IMAGE[..., 1:].copy()), dim=changes(0)),
     function(

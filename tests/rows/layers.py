@@ -20,6 +20,7 @@ def layer(
     return LayerRow(kind, inputs, usual, arguments, shapes)
 
 
+IN_PLACE = changes(True, "memory")
 PAIRED = IMAGE[..., :2].copy()  # an even number of channels
 CONV = {"in_channels": 3, "out_channels": 4, "kernel_size": 3}
 FLAT = {**CONV, "kernel_size": (3, 2, 2)}  # of a small volume
@@ -314,15 +315,15 @@ LAYERS = [
         [({"threshold": 0.1, "value": 2.0}, IMAGE.shape)],
         threshold=changes(0.5),
         value=changes(-1.0),
-        inplace=changes(True, "memory"),
+        inplace=IN_PLACE,
     ),
     layer(nn.PReLU, [IMAGE], {}, [({}, IMAGE.shape)], num_parameters=changes(3), init=changes(0.5)),
-    layer(nn.RReLU, [IMAGE], {}, [({}, IMAGE.shape)], lower=changes(0.2), upper=changes(0.6), inplace=refused(True)),
+    layer(nn.RReLU, [IMAGE], {}, [({}, IMAGE.shape)], lower=changes(0.2), upper=changes(0.6), inplace=IN_PLACE),
     *(
         layer(kind, [IMAGE], {"dim": 1}, [({"dim": -1}, IMAGE.shape)], dim=changes(-1))
         for kind in (nn.Softmax, nn.LogSoftmax, nn.Softmin)
     ),
-    layer(nn.Identity, [IMAGE], {}, [({}, IMAGE.shape)]),
+    layer(nn.Identity, [IMAGE], {}, [({}, IMAGE.shape)], args=silent(("64",)), kwargs=silent({"bias": "no"})),
     layer(nn.Softmax2d, [IMAGE], {}, [({}, IMAGE.shape)]),
     layer(nn.GLU, [PAIRED], {}, [({}, (2, 7, 5, 1))], dim=changes(0)),
     layer(nn.Dropout, [IMAGE], {}, [({}, IMAGE.shape)], p=changes(0.25), inplace=refused(True)),
