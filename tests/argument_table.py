@@ -69,15 +69,6 @@ class Subject:
         return self.target.__name__
 
 
-def cases(subjects: Mapping[str, Subject]) -> list[Any]:
-    """(subject, argument) of all rows, for pytest.mark.parametrize."""
-    return [
-        pytest.param(subject, argument, id=f"{name}-{argument}")
-        for name, subject in subjects.items()
-        for argument in subject.rows
-    ]
-
-
 def check_complete(subject: Subject) -> None:
     """The rows are the arguments of the signature, no more and no less."""
     assert list(subject.rows) == list(inspect.signature(subject.target).parameters), subject.name

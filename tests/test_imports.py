@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,7 @@ def layer_of(module: str) -> int:
     return LAYERS.get(parts[1], TOP) if len(parts) > 1 else FACADE
 
 
+@cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """(module, whether at import time) of every import of alpha; a name may be a submodule."""
     tree = ast.parse(path.read_text())
@@ -94,36 +96,38 @@ def imports(path: Path) -> list[tuple[str, bool]]:
     return [(name, now) for name, now in found if name.split(".")[0] == "alpha"]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_imports_point_downwards(path: Path) -> None:
-    name = name_of(path)
-    module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    own = layer_of(module)
-    wrong = [
-        target for target, now in imports(path) if layer_of(target) > own and (now or (name, target) not in UPWARD)
-    ]
-    assert not wrong, f"{name} (layer {own}) imports {wrong} from above"
+def test_imports_point_downwards() -> None:
+    for path in SOURCES:
+        name = name_of(path)
+        module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        own = layer_of(module)
+        wrong = [
+            target for target, now in imports(path) if layer_of(target) > own and (now or (name, target) not in UPWARD)
+        ]
+        assert not wrong, f"{name} (layer {own}) imports {wrong} from above"
 
 
-@pytest.mark.parametrize("path", sorted([*SOURCES, *ROOT.glob("examples/*/*.py")]), ids=name_of)
-def test_a_file_is_short(path: Path) -> None:
+def test_files_are_short() -> None:
     """A reader sees a room as a whole; one that grows beyond this has two ideas."""
-    assert len(path.read_text().splitlines()) <= MOST_LINES
+    paths = sorted([*SOURCES, *ROOT.glob("examples/*/*.py")])
+    lengths = {name_of(path): len(path.read_text().splitlines()) for path in paths}
+    assert not {name: length for name, length in lengths.items() if length > MOST_LINES}
 
 
-@pytest.mark.parametrize("path", sorted([*SOURCES, *ROOT.glob("examples/**/*.py")]), ids=name_of)
-def test_signatures_are_short(path: Path) -> None:
+def test_signatures_are_short() -> None:
     """Only PyTorch's and torchvision's own signatures, which are offered under their names, are longer."""
     offered = {name for room in ROOMS for name in room.__all__}
     bases = {base.__name__ for name in offered for base in getattr(getattr(nn, name, None), "__mro__", ())}
-    tree = ast.parse(path.read_text())
-    inits = {id(f): c.name for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for f in c.body}
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef):
-            given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-            count = sum(argument.arg not in ("self", "cls") for argument in given)
-            name = inits.get(id(function), function.name)
-            assert count <= MOST_PARAMETERS or name in offered | bases, f"{name} has {count} parameters"
+    for path in sorted([*SOURCES, *ROOT.glob("examples/**/*.py")]):
+        tree = ast.parse(path.read_text())
+        inits = {id(f): c.name for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for f in c.body}
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef):
+                given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+                count = sum(argument.arg not in ("self", "cls") for argument in given)
+                name = inits.get(id(function), function.name)
+                right = count <= MOST_PARAMETERS or name in offered | bases
+                assert right, f"{name_of(path)}: {name} has {count} parameters"
 
 
 def test_the_exceptions_are_all_needed() -> None:
@@ -175,8 +179,3 @@ def test_a_variable_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
         config.CPU_THREADS.integer()
     monkeypatch.setenv("ALPHA_CPU_THREADS", "")
     assert config.CPU_THREADS.integer() == 0
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_rooms_are_small(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 400

@@ -8,13 +8,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
-from argument_table import Facts, Row, Subject, cases, changes, check_argument, check_complete, frozen
+from argument_table import Facts, Row, Subject, changes, check_argument, check_complete, frozen
 from rows.every import FUNCTIONS, LAYERS
-from rows.kinds import LayerRow, NotedStatistics, each, joined
+from rows.kinds import FunctionRow, LayerRow, NotedStatistics, each, joined
+from trials import trials
 
 import alpha
 import alpha.nn.functional as F
@@ -128,9 +130,12 @@ def test_every_argument_has_a_row(name: str) -> None:
     check_complete(SUBJECTS[name])
 
 
-@pytest.mark.parametrize(("subject", "argument"), cases(SUBJECTS))
-def test_every_argument_has_an_effect_or_is_refused(subject: Subject, argument: str) -> None:
-    check_argument(subject, argument)
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_every_argument_has_an_effect_or_is_refused(name: str) -> None:
+    with trials() as trial:
+        for argument in SUBJECTS[name].rows:
+            with trial(argument):
+                check_argument(SUBJECTS[name], argument)
 
 
 # whose numbers are checked by the tests of their operators
@@ -144,17 +149,18 @@ ELSEWHERE |= {name for name in SUBJECTS if name.endswith(("1d", "3d")) and "conv
 
 
 def numbers(kind: type) -> list[Any]:
-    """(subject, argument) of the arguments that are an integer or a pair of integers, or a float."""
+    """(subject, arguments) of the arguments that are an integer or a pair of integers, or a float."""
 
     def is_one(value: Any) -> bool:
         parts = value if isinstance(value, tuple) else (value,)
         return all(type(part) is kind for part in parts)
 
-    return [
-        case
-        for case in cases({n: s for n, s in SUBJECTS.items() if n not in ELSEWHERE})
-        if is_one(case.values[0].rows[case.values[1]].value)
-    ]
+    found = {
+        name: [argument for argument, row in subject.rows.items() if is_one(row.value)]
+        for name, subject in SUBJECTS.items()
+        if name not in ELSEWHERE
+    }
+    return [pytest.param(SUBJECTS[name], arguments, id=name) for name, arguments in found.items() if arguments]
 
 
 def with_value(subject: Subject, argument: str, value: Any) -> Facts:
@@ -162,59 +168,67 @@ def with_value(subject: Subject, argument: str, value: Any) -> Facts:
     return subject.observe({**subject.usual, **row.given, **row.together, argument: value})
 
 
-@pytest.mark.parametrize(("subject", "argument"), numbers(int))
-@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
-def test_numpys_integers_are_integers(subject: Subject, argument: str, kind: type) -> None:
-    row = subject.rows[argument]
-    if kind is np.uint8 and np.min(row.value) < 0:
-        pytest.skip("negative")
-    value = tuple(map(kind, row.value)) if isinstance(row.value, tuple) else kind(row.value)
-    if row.refused:
-        with pytest.raises(ValueError, match="is not offered"):
-            with_value(subject, argument, value)
-        return
-    assert with_value(subject, argument, value) == with_value(subject, argument, row.value)
+@pytest.mark.parametrize(("subject", "arguments"), numbers(int))
+def test_numpys_integers_are_integers(subject: Subject, arguments: list[str]) -> None:
+    with trials() as trial:
+        for argument in arguments:
+            row = subject.rows[argument]
+            expected = None if row.refused else with_value(subject, argument, row.value)
+            for kind in (np.int64, np.int32, np.uint8)[: 2 if np.min(row.value) < 0 else 3]:
+                value = tuple(map(kind, row.value)) if isinstance(row.value, tuple) else kind(row.value)
+                with trial(argument, kind.__name__):
+                    if row.refused:
+                        with pytest.raises(ValueError, match="is not offered"):
+                            with_value(subject, argument, value)
+                    else:
+                        assert with_value(subject, argument, value) == expected
 
 
-@pytest.mark.parametrize(("subject", "argument"), numbers(int))
-@pytest.mark.parametrize("value", [2.0, np.float32(2), True, np.True_, "2", (2, 2.0), (True, 2), ("2", 2)], ids=repr)
-def test_what_is_not_an_integer_is_refused(subject: Subject, argument: str, value: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match=rf"{argument}=.*(is not an? |neither an integer|is not offered)"):
-        with_value(subject, argument, value)
+NO_INTEGERS = (2.0, np.float32(2), True, np.True_, "2", (2, 2.0), (True, 2), ("2", 2))
+NOT_FINITE = (np.nan, np.inf, -np.inf, "1", True, None, [1.0])
 
 
-@pytest.mark.parametrize(("subject", "argument"), numbers(float))
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, "1", True, None, [1.0]], ids=repr)
-def test_numbers_that_are_not_finite_are_refused(subject: Subject, argument: str, value: Any) -> None:
-    if value is None and argument == "momentum":
-        pytest.skip("the mean over all batches")
-    with pytest.raises((TypeError, ValueError), match=rf"{argument}=.*(is not finite|is not a number|is not offered)"):
-        with_value(subject, argument, value)
+@pytest.mark.parametrize(("subject", "arguments"), numbers(int))
+def test_what_is_not_an_integer_is_refused(subject: Subject, arguments: list[str]) -> None:
+    refused(subject, arguments, NO_INTEGERS, "is not an? |neither an integer|is not offered")
 
 
-@pytest.mark.parametrize(("subject", "argument"), numbers(float))
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_numpys_numbers_are_numbers(subject: Subject, argument: str, kind: type) -> None:
-    exact = kind(subject.rows[argument].value)
-    assert with_value(subject, argument, exact) == with_value(subject, argument, float(exact))
+@pytest.mark.parametrize(("subject", "arguments"), numbers(float))
+def test_numbers_that_are_not_finite_are_refused(subject: Subject, arguments: list[str]) -> None:
+    refused(subject, arguments, NOT_FINITE, "is not finite|is not a number|is not offered")
 
 
-ARRAYS = [
-    pytest.param(SUBJECTS[f"F.{row.name}"], argument, id=f"{row.name}-{argument}")
-    for row in FUNCTIONS
-    for argument in row.tensors
-]
+def refused(subject: Subject, arguments: list[str], wrong: tuple[Any, ...], reason: str) -> None:
+    with trials() as trial:
+        for argument, value in product(arguments, wrong):
+            if value is None and argument == "momentum":
+                continue  # the mean over all batches
+            with (
+                trial(argument, repr(value)),
+                pytest.raises((TypeError, ValueError), match=rf"{argument}=.*({reason})"),
+            ):
+                with_value(subject, argument, value)
 
 
-@pytest.mark.parametrize(("subject", "argument"), ARRAYS)
-def test_a_numpy_array_is_no_tensor(subject: Subject, argument: str) -> None:
-    row = subject.rows[argument]
-    arguments = {
-        name: alpha.tensor(value) if isinstance(value, np.ndarray) and name != argument else value
-        for name, value in {**subject.usual, argument: row.value}.items()
-    }
-    with pytest.raises(TypeError, match="a Tensor is needed"):
-        subject.target(**arguments)
+@pytest.mark.parametrize(("subject", "arguments"), numbers(float))
+def test_numpys_numbers_are_numbers(subject: Subject, arguments: list[str]) -> None:
+    with trials() as trial:
+        for argument, kind in product(arguments, (np.float32, np.float64)):
+            exact = kind(subject.rows[argument].value)
+            with trial(argument, kind.__name__):
+                assert with_value(subject, argument, exact) == with_value(subject, argument, float(exact))
+
+
+@pytest.mark.parametrize("row", [row for row in FUNCTIONS if row.tensors], ids=lambda row: row.name)
+def test_a_numpy_array_is_no_tensor(row: FunctionRow) -> None:
+    subject = SUBJECTS[f"F.{row.name}"]
+    for argument in row.tensors:
+        arguments = {
+            name: alpha.tensor(value) if isinstance(value, np.ndarray) and name != argument else value
+            for name, value in {**subject.usual, argument: subject.rows[argument].value}.items()
+        }
+        with pytest.raises(TypeError, match="a Tensor is needed"):
+            subject.target(**arguments)
 
 
 @pytest.mark.parametrize("row", [row for row in LAYERS if row.name != "Identity"], ids=lambda row: row.name)

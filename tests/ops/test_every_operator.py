@@ -8,12 +8,14 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from rows.every import FUNCTIONS
 from rows.kinds import each, joined
+from trials import trials
 
 import alpha
 import alpha.nn.functional as F
@@ -40,7 +42,8 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     )
     for row in FUNCTIONS
 }
-TENSOR_ARGUMENTS = [(row.name, argument) for row in FUNCTIONS for argument in row.tensors]
+TENSOR_ARGUMENTS = {row.name: list(row.tensors) for row in FUNCTIONS if row.tensors}
+SEVERAL_TENSORS = [name for name in TENSOR_ARGUMENTS if len(CALLS[name][0]) > 1]
 
 
 def given(name: str) -> dict[str, Any]:
@@ -66,35 +69,42 @@ def test_every_function_has_a_call(device: str) -> None:
 # -- what is no tensor, or not where the others are -----------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "argument"), TENSOR_ARGUMENTS)
-def test_an_array_given_as_a_tensor_is_named(device: str, name: str, argument: str) -> None:
-    for wrong, kind in ((given(name)[argument], "ndarray"), ([1.0, 2.0], "list"), ("x", "str"), (2.0, "float")):
-        tensors = {**put(given(name), device), argument: wrong}
-        with pytest.raises(TypeError, match=rf"^{name}: \w+ is a {kind}, a Tensor is needed; use alpha\.tensor"):
-            call(name, tensors)
+@pytest.mark.parametrize("name", TENSOR_ARGUMENTS)
+def test_an_array_given_as_a_tensor_is_named(device: str, name: str) -> None:
+    arrays = given(name)
+    with trials() as trial:
+        for argument in TENSOR_ARGUMENTS[name]:
+            for wrong, kind in ((arrays[argument], "ndarray"), ([1.0, 2.0], "list"), ("x", "str"), (2.0, "float")):
+                message = rf"^{name}: \w+ is a {kind}, a Tensor is needed; use alpha\.tensor"
+                with trial(argument, kind), pytest.raises(TypeError, match=message):
+                    call(name, {**put(arrays, device), argument: wrong})
 
 
-@pytest.mark.parametrize(("name", "argument"), [pair for pair in TENSOR_ARGUMENTS if len(given(pair[0])) > 1])
-def test_an_argument_on_another_device_is_named(name: str, argument: str) -> None:
-    for device, other in (("cpu", "cuda"), ("cuda", "cpu")):
-        tensors = {**put(given(name), device), argument: put(given(name), other)[argument]}
-        with pytest.raises(DeviceError, match=rf"^{name}: \w+ is on \w+ and \w+ on \w+; .*\.to\(device\)"):
-            call(name, tensors)
+@pytest.mark.parametrize("name", SEVERAL_TENSORS)
+def test_an_argument_on_another_device_is_named(name: str) -> None:
+    message = rf"^{name}: \w+ is on \w+ and \w+ on \w+; .*\.to\(device\)"
+    with trials() as trial:
+        for argument, (device, other) in product(TENSOR_ARGUMENTS[name], (("cpu", "cuda"), ("cuda", "cpu"))):
+            with trial(argument, other), pytest.raises(DeviceError, match=message):
+                call(name, {**put(given(name), device), argument: put(given(name), other)[argument]})
 
 
-@pytest.mark.parametrize(("name", "argument"), [pair for pair in TENSOR_ARGUMENTS if len(given(pair[0])) > 1])
-def test_an_argument_of_another_dtype_is_refused_or_right(device: str, name: str, argument: str) -> None:
+@pytest.mark.parametrize("name", SEVERAL_TENSORS)
+def test_an_argument_of_another_dtype_is_refused_or_right(device: str, name: str) -> None:
     """float64, numpy's default, among float32: a clear error, or the same numbers on both devices."""
-    if given(name)[argument].dtype != np.float32:
-        pytest.skip("labels")
     expected = call(name, put(given(name), "cpu")).numpy()
-    arrays = {**given(name), argument: given(name)[argument].astype(np.float64)}
-    try:
-        found = call(name, put(arrays, device)).numpy()
-    except TypeError as error:
-        assert "float64" in str(error)  # noqa: PT017
-    else:
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    with trials() as trial:
+        for argument in TENSOR_ARGUMENTS[name]:
+            if given(name)[argument].dtype != np.float32:
+                continue  # labels
+            with trial(argument):
+                arrays = {**given(name), argument: given(name)[argument].astype(np.float64)}
+                try:
+                    found = call(name, put(arrays, device)).numpy()
+                except TypeError as error:
+                    assert "float64" in str(error)  # noqa: PT017
+                else:
+                    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_layers_name_their_argument(device: str) -> None:
@@ -132,17 +142,18 @@ OF_INTEGERS = ("floor_divide", "remainder", *(name for name in CALLS if name.sta
 OF_LABELS = ("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss", "normalize_pixels")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name in CALLS
-        if name not in ("cross_entropy", "nll_loss", "normalize_pixels") and not name.startswith("max_unpool")
-    ],
-)
-@pytest.mark.parametrize("name", [name for name in CALLS if name not in (*OF_LABELS, *OF_INTEGERS)])
-def test_integers_in_functions(device: str, name: str, dtype: str) -> None:
+CALCULATING = [name for name in CALLS if name not in (*OF_LABELS, *OF_INTEGERS) and not name.startswith("max_unpool")]
+
+
+@pytest.mark.parametrize("name", CALCULATING)
+def test_integers_in_functions(device: str, name: str) -> None:
+    with trials() as trial:
+        for dtype in DTYPES:
+            with trial(dtype):
+                check_integers(device, name, dtype)
+
+
+def check_integers(device: str, name: str, dtype: str) -> None:
     def cast(*dtypes: str) -> dict[str, Any]:
         """The arrays in one dtype and then in the next; masks and indices stay as they are."""
 
@@ -314,20 +325,23 @@ def test_every_method_is_here() -> None:
     assert public - tested - OTHERS == set()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", UNARY)
-def test_integers_in_methods(device: str, name: str, dtype: str) -> None:
+def test_integers_in_methods(device: str, name: str) -> None:
     ours, theirs = UNARY[name]
-    right_or_refused(ours, MATRIX.astype(dtype), device=device, result=theirs)
+    with trials() as trial:
+        for dtype in DTYPES:
+            with trial(dtype):
+                right_or_refused(ours, MATRIX.astype(dtype), device=device, result=theirs)
 
 
-@pytest.mark.parametrize("second", [*DTYPES, "float32"])
-@pytest.mark.parametrize("first", DTYPES)
 @pytest.mark.parametrize("name", BINARY)
-def test_integers_in_operators(device: str, name: str, first: str, second: str) -> None:
-    a, b = MATRIX.astype(first), array(4, 4).T.astype(second)
-    right_or_refused(BINARY[name], a, np.ascontiguousarray(b), device=device)
-    right_or_refused(BINARY[name], np.ascontiguousarray(b), a, device=device)
+def test_integers_in_operators(device: str, name: str) -> None:
+    with trials() as trial:
+        for first, second in product(DTYPES, (*DTYPES, "float32")):
+            a, b = MATRIX.astype(first), np.ascontiguousarray(array(4, 4).T.astype(second))
+            with trial(first, second):
+                right_or_refused(BINARY[name], a, b, device=device)
+                right_or_refused(BINARY[name], b, a, device=device)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

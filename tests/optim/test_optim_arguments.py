@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import itertools
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
 import pytest
 from rows.optimizers import ALPHAS, CHANGES, OPTIMIZERS, REFUSED, OptimizerRow
+from trials import trials
 
 import alpha
 from alpha import optim
@@ -19,12 +20,13 @@ from alpha.optim.muon import coefficients, iterations, ratio_name
 SHAPES = [(3, 4), (5,), (), (2, 3, 3, 2)]
 STEPS = 7
 BY_NAME = {row.name: row for row in OPTIMIZERS}
-OFFERED = [
-    pytest.param(row, argument, settings, id=f"{row.name}-{argument}-{settings}")
-    for row in OPTIMIZERS
-    for argument in row.offered
-    for settings in {**CHANGES, **row.changes}.get(argument, [])
-]
+EVERY_ROW = pytest.mark.parametrize("row", OPTIMIZERS, ids=lambda row: row.name)
+
+
+def offered(row: OptimizerRow) -> list[tuple[str, dict[str, Any]]]:
+    """(argument, settings in which it changes the result)"""
+    tried = {**CHANGES, **row.changes}
+    return [(argument, settings) for argument in row.offered for settings in tried.get(argument, [])]
 
 
 def values(seed: int, scale: float = 1.0, shapes: list[tuple[int, ...]] = SHAPES) -> list[np.ndarray]:
@@ -69,39 +71,45 @@ def test_every_optimizer_has_a_row() -> None:
     assert exported - {"Optimizer"} == set(BY_NAME), "an optimizer needs one row in tests/rows/optimizers.py"
 
 
-@pytest.mark.parametrize("row", OPTIMIZERS, ids=lambda row: row.name)
+@EVERY_ROW
 def test_every_argument_is_tried(row: OptimizerRow) -> None:
     missing = [name for name in row.offered if not {**CHANGES, **row.changes}.get(name)]
     assert not missing, f"{row.name}: settings in which {missing} change the result are missing in its row"
     assert not set(row.changes) - set(row.offered)
 
 
-@pytest.mark.parametrize(("row", "argument", "options"), OFFERED)
-def test_an_argument_reaches_the_update(device: str, row: OptimizerRow, argument: str, options: dict[str, Any]) -> None:
+@EVERY_ROW
+def test_an_argument_reaches_the_update(device: str, row: OptimizerRow) -> None:
     gradients = [values(step, shapes=row.fitting(SHAPES)) for step in range(1, STEPS + 1)]
-    without = {key: value for key, value in options.items() if key != argument}
-    result = run(device, row, options, gradients)
-    assert any((a != b).any() for a, b in zip(result, run(device, row, without, gradients), strict=True))
+    with trials() as trial:
+        for argument, options in offered(row):
+            with trial(argument, options):
+                without = {key: value for key, value in options.items() if key != argument}
+                result = run(device, row, options, gradients)
+                assert any((a != b).any() for a, b in zip(result, run(device, row, without, gradients), strict=True))
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("row", "argument", "options"), OFFERED)
-def test_values_are_pytorchs(device: str, row: OptimizerRow, argument: str, options: dict[str, Any]) -> None:
-    row.needs_a_twin(options)
+@EVERY_ROW
+def test_values_are_pytorchs(device: str, row: OptimizerRow) -> None:
+    row.needs_a_twin({})
     gradients = [values(step, shapes=row.fitting(SHAPES)) for step in range(1, STEPS + 1)]
-    result, expected = run(device, row, options, gradients), run_torch(row, options, gradients, "float64")
-    for a, b in zip(result, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
+    with trials() as trial:
+        for argument, options in offered(row):
+            if ALPHAS & set(options):
+                continue  # PyTorch does not have them
+            with trial(argument, options):
+                result, expected = run(device, row, options, gradients), run_torch(row, options, gradients, "float64")
+                for a, b in zip(result, expected, strict=True):
+                    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
 
 
-@pytest.mark.parametrize(
-    ("name", "argument"),
-    [(row.name, argument) for row in OPTIMIZERS for argument in row.arguments if argument in REFUSED],
-)
-def test_what_pytorch_has_and_alpha_does_not_is_refused(name: str, argument: str) -> None:
-    for options in REFUSED[argument]:
-        with pytest.raises(ValueError, match=f"^{name}: {argument}.* is not offered"):
-            getattr(optim, name)([Parameter(np.zeros(3, np.float32))], **options)
+@EVERY_ROW
+def test_what_pytorch_has_and_alpha_does_not_is_refused(row: OptimizerRow) -> None:
+    for argument in REFUSED.keys() & set(row.arguments):
+        for options in REFUSED[argument]:
+            with pytest.raises(ValueError, match=f"^{row.name}: {argument}.* is not offered"):
+                row.kind([Parameter(np.zeros(3, np.float32))], **options)
 
 
 @pytest.mark.torch
@@ -127,21 +135,27 @@ def test_order_kinds_and_defaults_are_pytorchs(name: str) -> None:
 
 
 SCALES = (1e-20, 1e-12, 1.0, 1e12, 1e20)
-EXTREMES = [pytest.param(row, settings, id=f"{row.name}-{settings}") for row in OPTIMIZERS for settings in row.extremes]
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize(("row", "options"), EXTREMES)
-def test_extremes_are_pytorchs(device: str, row: OptimizerRow, options: dict[str, Any], scale: float) -> None:
+@EVERY_ROW
+def test_extremes_are_pytorchs(device: str, row: OptimizerRow) -> None:
     """Gradients fall, too: after large ones a moment must forget them as PyTorch's does."""
-    row.needs_a_twin(options)
+    row.needs_a_twin({})
+    with trials() as trial:
+        for options, scale in product(row.extremes, SCALES):
+            with trial(options, scale):
+                assert not ALPHAS & set(options), "PyTorch does not have them"
+                compare_extremes(device, row, options, scale)
+
+
+def compare_extremes(device: str, row: OptimizerRow, options: dict[str, Any], scale: float) -> None:
     shapes = row.fitting(SHAPES)
     gradients = [values(step, scale * (1e-4 if step == 3 else 1), shapes) for step in range(1, 5)]
     with np.errstate(all="ignore"):
         result = run(device, row, options, gradients)
     expected = run_torch(row, options, gradients, "float32")
-    for a, b, start in zip(result, expected, itertools.cycle(values(0, shapes=shapes)), strict=False):
+    for a, b, start in zip(result, expected, cycle(values(0, shapes=shapes)), strict=False):
         # compared is how far the parameters went; squares of 1e-20 are subnormal and have few bits
         moved = np.abs(b.astype(np.float64) - start)
         largest = moved[np.isfinite(moved)].max(initial=0)
