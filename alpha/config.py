@@ -76,7 +76,6 @@ CUDA_DRIVER = Variable(
     choices=("pycuda", "emulated"),
 )
 ISOLATE = Variable("ALPHA_ISOLATE", "0", "1: each GPU array is an allocation of its own, for compute-sanitizer")
-OVERLAP = Variable("ALPHA_OVERLAP", "1", "0: kernels of a captured step do not begin before the one before has ended")
 CACHE_DIR = Variable("ALPHA_CACHE_DIR", "", "where compiled kernels are kept (default ~/.cache/alpha)")
 COMPILER = Variable("ALPHA_COMPILER", "", "nvcc or nvrtc; default: nvcc if it is found", choices=("nvcc", "nvrtc"))
 ARCH = Variable("ALPHA_ARCH", "", "compile for this architecture, e.g. sm_80 (default: the GPU's)")

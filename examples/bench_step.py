@@ -6,8 +6,7 @@
 
 The images are random and lie on the GPU. The time of a step is the median of the epochs but the first two. The times of
 the kernels come from one more epoch, under the profiler of PyTorch, which must be installed: it sees the kernels of the
-whole process. A kernel that begins before the one before has ended counts its wait, too; ALPHA_OVERLAP=0 measures it
-alone.
+whole process.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def _rprop(rule: RpropRule, w: Array, g: Array, before: Array, length: Array) ->
     w -= np.sign(before) * length
 
 
-def _factors(value: Any) -> tuple[float, float]:
+def factors(value: Any) -> tuple[float, float]:
     """Two numbers around 1."""
     smaller, larger = _two(value)
     if not 0 < smaller < 1 < larger:
@@ -48,7 +48,7 @@ def _factors(value: Any) -> tuple[float, float]:
     return smaller, larger
 
 
-def _bounds(value: Any) -> tuple[float, float]:
+def bounds(value: Any) -> tuple[float, float]:
     """Two numbers of at least 0, the smaller one first."""
     least, most = _two(value)
     if not 0 <= least <= most:
@@ -76,7 +76,7 @@ class Rprop(FusedOptimizer):
             anyway, and every step may be captured.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {"lr": natural, "etas": _factors, "step_sizes": _bounds, "maximize": flag}
+    rules: ClassVar[Mapping[str, Rule]] = {"lr": natural, "etas": factors, "step_sizes": bounds, "maximize": flag}
     added: ClassVar[Mapping[str, Any]] = {}
     slots: ClassVar[tuple[str, ...]] = ("before", "length")
     update = fused_update("rprop", _rprop)

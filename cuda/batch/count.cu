@@ -20,7 +20,6 @@ __device__ __forceinline__ bool before(float a, int i, float b, int j) {
 extern "C" __global__ void __launch_bounds__(THREADS)
     count_batch(double* __restrict__ sums, const float* __restrict__ loss, const T* __restrict__ logits,
                 const Label* __restrict__ labels, int N, int C) {
-  wait_for_previous_kernel();
   __shared__ int hits[WARPS];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int mine = 0;

@@ -13,7 +13,6 @@ constexpr int THREADS = 256, V = ALPHA_VECTOR;
 extern "C" __global__ void __launch_bounds__(THREADS)
     take_pixels(float* __restrict__ Y, const uint8_t* __restrict__ X, const int* __restrict__ order, long long given,
                 const long long* __restrict__ replayed, long long size, float scale, float shift) {
-  wait_for_previous_kernel();
   const long long begin = step_value(given, replayed);
   const long long i = ((long long)blockIdx.x * THREADS + threadIdx.x) * V;
   if (i >= size) return;
@@ -27,7 +26,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     take_labels(int* __restrict__ Y, const int* __restrict__ labels, const int* __restrict__ order, long long given,
                 const long long* __restrict__ replayed, int count) {
-  wait_for_previous_kernel();
   const long long begin = step_value(given, replayed);
   const int i = blockIdx.x * THREADS + threadIdx.x;
   if (i < count) Y[i] = labels[order[begin + i]];

@@ -11,7 +11,6 @@ constexpr int V = ALPHA_VECTOR;
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     apply(T* __restrict__ Y, const T* __restrict__ X, const float* __restrict__ mean, const float* __restrict__ var,
           const float* __restrict__ weight, const float* __restrict__ bias, float eps, int R, int C, int rows) {
-  wait_for_previous_kernel();
   const int c = (blockIdx.y * blockDim.x + threadIdx.x) * V;
   if (c >= C) return;
   const Pack<float, V> m = load_pack<V>(mean + c), w = load_pack<V>(weight + c);

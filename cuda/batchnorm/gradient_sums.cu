@@ -21,7 +21,6 @@ __device__ __forceinline__ void operator+=(Sums<N>& a, const Sums<N>& b) {
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     gradient_sums(float* __restrict__ part, const T* __restrict__ dY, const T* __restrict__ X,
                   const float* __restrict__ mean, int R, int C, int rows) {
-  wait_for_previous_kernel();
   __shared__ Sums<V> shared[COLUMN_THREADS];
   const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
   const Segment segment = segment_rows(blockIdx.y, rows, R);
@@ -49,7 +48,6 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     merge_sums(float* __restrict__ dweight, float* __restrict__ dbias, const float* __restrict__ part,
                const float* __restrict__ var, float eps, int C, int splits) {
-  wait_for_previous_kernel();
   __shared__ Sums<1> shared[COLUMN_THREADS];
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   Sums<1> sums = {};

@@ -12,7 +12,6 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
                    const float* __restrict__ mean, const float* __restrict__ var, const float* __restrict__ weight,
                    const float* __restrict__ dweight, const float* __restrict__ dbias, float eps, int R, int C,
                    int rows, int batch) {
-  wait_for_previous_kernel();
   const int c = (blockIdx.y * blockDim.x + threadIdx.x) * V;
   if (c >= C) return;
   const Pack<float, V> m = load_pack<V>(mean + c);

@@ -17,7 +17,6 @@ constexpr int V = ALPHA_VECTOR;
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     statistics(float* __restrict__ part, const T* __restrict__ X, int R, int C, int rows) {
-  wait_for_previous_kernel();
   __shared__ Statistics<V> shared[COLUMN_THREADS];
   const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
   const Segment segment = segment_rows(blockIdx.y, rows, R);
@@ -60,7 +59,6 @@ __device__ __forceinline__ void merge(float* mean, float* var, const float* part
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     merge_statistics(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
                      float* running_mean, float* running_var, float momentum, int R, int C, int rows, int splits) {
-  wait_for_previous_kernel();
   merge(mean, var, part, running_mean, running_var, momentum, C, splits, [=](int z) {
     const Segment segment = segment_rows(z, rows, R);
     return float(segment.stop - segment.start);
@@ -71,6 +69,5 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     merge_counted_statistics(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
                              const float* __restrict__ counts, float* running_mean, float* running_var, float momentum,
                              int C, int splits) {
-  wait_for_previous_kernel();
   merge(mean, var, part, running_mean, running_var, momentum, C, splits, [=](int z) { return counts[z]; });
 }

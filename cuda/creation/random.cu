@@ -15,7 +15,6 @@ constexpr int THREADS = 256, KIND = ALPHA_KIND, PER = KIND == 1 ? 2 : 4;
 extern "C" __global__ void __launch_bounds__(THREADS)
     draw(T* __restrict__ Y, long long size, const Stream given, const Stream* __restrict__ replayed, double low,
          double scale, long long least, unsigned long long count) {
-  wait_for_previous_kernel();
   const long long block = (long long)blockIdx.x * THREADS + threadIdx.x;
   const uint4 drawn = philox(step_value(given, replayed), block);
   const unsigned words[4] = {drawn.x, drawn.y, drawn.z, drawn.w};

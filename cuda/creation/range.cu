@@ -19,21 +19,18 @@ __device__ __forceinline__ void fill_range(T* Y, long long i, long long size, Va
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     range_of_floats(T* __restrict__ Y, long long size, double first, double last, double step, int both) {
-  wait_for_previous_kernel();
   const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (i < size) fill_range(Y, i, size, first, last, step, both);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     range_of_integers(T* __restrict__ Y, long long size, long long first, long long step) {
-  wait_for_previous_kernel();
   const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (i < size) fill_range(Y, i, size, first, first, step, false);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) band(T* __restrict__ Y, const T* __restrict__ X, long long size,
                                                            long long M, long long N, long long low, long long high) {
-  wait_for_previous_kernel();
   const long long at = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (at >= size) return;
   const long long j = at % N, i = at / N % M;

@@ -14,7 +14,6 @@ constexpr int THREADS = 256;
 extern "C" __global__ void __launch_bounds__(THREADS)
     dropout(T* __restrict__ Y, const T* __restrict__ X, long long size, const Stream given,
             const Stream* __restrict__ replayed, unsigned threshold, Real scale) {
-  wait_for_previous_kernel();
   const long long block = (long long)blockIdx.x * THREADS + threadIdx.x, first = 4 * block;
   const uint4 words = philox(step_value(given, replayed), block);
   const bool kept[4] = {words.x >= threshold, words.y >= threshold, words.z >= threshold, words.w >= threshold};

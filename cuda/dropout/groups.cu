@@ -18,7 +18,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     drop_groups(T* __restrict__ Y, const T* __restrict__ X, long long size, long long group, long long C,
                 const Stream given, const Stream* __restrict__ replayed, unsigned threshold, Real scale, Real shift,
                 Real value) {
-  wait_for_previous_kernel();
   const Index first = (Index(blockIdx.x) * THREADS + threadIdx.x) * V;
   if (first >= Index(size)) return;
   const Stream stream = step_value(given, replayed);

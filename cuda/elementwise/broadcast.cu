@@ -17,7 +17,6 @@ struct Axes {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     broadcast(T* __restrict__ Y, const T* __restrict__ X, long long elements, const Axes axes) {
-  wait_for_previous_kernel();
   const Index i = (Index(blockIdx.x) * THREADS + threadIdx.x) * V;
   if (i >= Index(elements)) return;
   Index rest = i, source = 0;

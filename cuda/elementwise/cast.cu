@@ -35,7 +35,6 @@ __device__ __forceinline__ void convert_pack(To* Y, const From* X, Result scale,
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     cast(To* __restrict__ Y, const From* __restrict__ X, long long elements, Result scale, Result shift) {
-  wait_for_previous_kernel();
   const Index size = elements, packs = size / V;
   const Index first = Index(blockIdx.x) * (THREADS * STEPS) + threadIdx.x;
 #pragma unroll

@@ -82,7 +82,6 @@ __device__ bool combined(bool a, bool b, int sign) {
 extern "C" __global__ void __launch_bounds__(THREADS)
     combine(T* __restrict__ Y, const T* __restrict__ A, const T* __restrict__ B, int sign, long long period,
             long long elements) {
-  wait_for_previous_kernel();
   const long long i = (long long)(blockIdx.x) * THREADS + threadIdx.x;
   if (i >= elements) return;
   const auto a = load_pack<1>(A + i);

@@ -11,7 +11,6 @@ constexpr int THREADS = 256;
 extern "C" __global__ void __launch_bounds__(THREADS)
     compare(bool* __restrict__ Y, const T* __restrict__ A, const T* __restrict__ B, int relation, long long period,
             long long elements) {
-  wait_for_previous_kernel();
   const long long i = (long long)(blockIdx.x) * THREADS + threadIdx.x;
   if (i >= elements) return;
   const auto a = load_pack<1>(A + i).v[0];

@@ -49,7 +49,6 @@ __device__ __forceinline__ Pack<Real, N> evaluate(const Pack<Real, N>& a, const 
 extern "C" __global__ void __launch_bounds__(THREADS)
     map(T* Y, const TypeA* A, const TypeB* B, const TypeC* C, long long a_period, long long b_period,
         long long c_period, long long elements, Real p, Real q, Real r) {
-  wait_for_previous_kernel();
   const Index size = elements, packs = size / V;
   const Index first = Index(blockIdx.x) * (THREADS * STEPS) + threadIdx.x;
   Pack<Real, V> a[STEPS], b[STEPS] = {}, c[STEPS] = {};

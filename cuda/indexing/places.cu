@@ -11,7 +11,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     places(long long* __restrict__ F, const long long* __restrict__ index, const long long* __restrict__ before,
            long long size, long long length, long long stride, long long inner, long long outer,
            long long outer_stride) {
-  wait_for_previous_kernel();
   const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (i >= size) return;
   const long long given = index[i], at = given < 0 ? given + length : given, base = before ? before[i] : 0;

@@ -33,7 +33,6 @@ __device__ __forceinline__ long long source_of(const long long* F, Index i, long
 extern "C" __global__ void __launch_bounds__(THREADS)
     take(Word* __restrict__ Y, const Word* __restrict__ X, const long long* __restrict__ F, long long R, long long I,
          long long C, long long words, int ones) {
-  wait_for_previous_kernel();
   const Index first = Index(blockIdx.x) * (THREADS * STEPS) + threadIdx.x;
   Word word[STEPS] = {};
 #pragma unroll
@@ -51,7 +50,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     put(Word* __restrict__ X, const Word* __restrict__ Y, const long long* __restrict__ F, long long R, long long I,
         long long C, long long words) {
-  wait_for_previous_kernel();
   const Index first = Index(blockIdx.x) * (THREADS * STEPS) + threadIdx.x;
 #pragma unroll
   for (int s = 0; s < STEPS; s++) {

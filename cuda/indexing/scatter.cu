@@ -14,7 +14,6 @@ constexpr int THREADS = 256;
 extern "C" __global__ void __launch_bounds__(THREADS)
     scatter(T* __restrict__ X, const T* __restrict__ Y, const long long* __restrict__ F,
             const long long* __restrict__ order, long long R, long long I, long long C, long long elements, int adds) {
-  wait_for_previous_kernel();
   const long long e = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (e >= elements) return;
   const long long c = e % C, i = e / C % I, a = e / C / I;

@@ -12,7 +12,6 @@ constexpr int THREADS = 256, STEPS = ALPHA_STEPS;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     copy_view(Word* __restrict__ Y, const Word* __restrict__ X, long long words, const Axes axes) {
-  wait_for_previous_kernel();
   const Index first = Index(blockIdx.x) * (THREADS * STEPS) + threadIdx.x;
   Word word[STEPS] = {};
   long long target[STEPS] = {};

@@ -10,7 +10,6 @@ constexpr int TILE = 32, ROWS = 8;
 
 extern "C" __global__ void __launch_bounds__(TILE* ROWS)
     permute(Word* __restrict__ Y, const Word* __restrict__ X, const Axes axes) {
-  wait_for_previous_kernel();
   __shared__ Word tile[TILE][TILE + 1];
   const int last = axes.count - 1, tiled = axes.tiled;
   const long long M = axes.length[tiled], N = axes.length[last];

@@ -44,7 +44,6 @@ extern "C" __global__ void __launch_bounds__(LANES* ROWS, 1024 / (LANES * ROWS))
     softmax_cross_entropy(float* __restrict__ P, T* __restrict__ dX, const T* __restrict__ X,
                           const ALPHA_TARGET* __restrict__ target, const float* __restrict__ weight, int N, int C,
                           float smoothing, long long ignore, int normalize) {
-  wait_for_previous_kernel();
   const int n = blockIdx.x * ROWS + threadIdx.y;
   if (n >= N) return;  // with its whole warp, and with ROWS 1 never
   const T* row = X + size_t(n) * C;

@@ -63,7 +63,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     normalize(T* __restrict__ Y, Real* __restrict__ mean, Real* __restrict__ rstd, const T* __restrict__ X,
               const Real* __restrict__ weight, const Real* __restrict__ bias, Real eps, long long A, int R, int G,
               int K, int lines, int rows, int centered) {
-  wait_for_previous_kernel();
   __shared__ Two shared[THREADS];
   const Group group = group_of(A, R, G, K, lines, rows);
   Real center = 0;
@@ -93,7 +92,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     normalize_gradient(T* __restrict__ dX, const T* __restrict__ dY, const T* __restrict__ X,
                        const Real* __restrict__ mean, const Real* __restrict__ rstd, const Real* __restrict__ weight,
                        long long A, int R, int G, int K, int lines, int rows, int centered) {
-  wait_for_previous_kernel();
   __shared__ Two shared[THREADS];
   const Group group = group_of(A, R, G, K, lines, rows);
   const Real center = group.valid ? mean[group.index] : 0, scale = group.valid ? rstd[group.index] : 0;
@@ -121,7 +119,6 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS)
     parameter_sums(Real* __restrict__ weights, Real* __restrict__ biases, const T* __restrict__ dY,
                    const T* __restrict__ X, const Real* __restrict__ mean, const Real* __restrict__ rstd, int all_rows,
                    int R, int G, int K, int rows) {
-  wait_for_previous_kernel();
   __shared__ Two shared[COLUMN_THREADS];
   const int C = G * K, c = blockIdx.x * blockDim.x + threadIdx.x;
   const Segment segment = segment_rows(blockIdx.y, rows, all_rows);

@@ -16,6 +16,5 @@ struct Rule {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     adagrad(const Row<1>* __restrict__ table, unsigned held, const Rule given, const Rule* __restrict__ replayed) {
-  wait_for_previous_kernel();
   update(table[blockIdx.x], step_value(given, replayed), held);
 }

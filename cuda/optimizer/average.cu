@@ -14,12 +14,8 @@ struct Rule {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     average(const Row<1>* __restrict__ table, const long long* __restrict__ count, float gain) {
-  wait_for_previous_kernel();
   const long long before = count ? *count : 1;
   update(table[blockIdx.x], Rule{before == 0 ? 1 : gain < 0 ? 1 / float(before + 1) : gain}, 0);
 }
 
-extern "C" __global__ void count_up(long long* __restrict__ count) {
-  wait_for_previous_kernel();
-  *count += 1;
-}
+extern "C" __global__ void count_up(long long* __restrict__ count) { *count += 1; }

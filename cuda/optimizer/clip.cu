@@ -36,7 +36,6 @@ __device__ __forceinline__ float join_block(float value, float p) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     norms(float* __restrict__ parts, const Row* __restrict__ table, float p) {
-  wait_for_previous_kernel();
   const Row row = table[blockIdx.x];
   const float* g = row.g + row.start;
   const int length = row.length;
@@ -49,7 +48,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     total_norm(float* __restrict__ norm, const float* __restrict__ parts, int count, float p) {
-  wait_for_previous_kernel();
   float value = 0;
   for (int i = threadIdx.x; i < count; i += THREADS) value = join(value, parts[i], p);
   value = join_block(value, p);
@@ -58,7 +56,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     clip(const Row* __restrict__ table, const float* __restrict__ norm, float most, float bound) {
-  wait_for_previous_kernel();
   const Row row = table[blockIdx.x];
   float* g = row.g + row.start;
   const int length = row.length;

@@ -14,7 +14,7 @@ struct Rule {
     float variance = slots[0] = alpha * slots[0] + gain * g * g;
     if (held & 4) {
       slots[2] = alpha * slots[2] + gain * g;
-      variance -= slots[2] * slots[2];
+      variance -= __fmul_rn(slots[2], slots[2]);  // rounded as v is, so that equal ones leave 0
       if (variance < 0) variance = 0;  // by rounding only
     }
     float d = g / (sqrtf(variance) + eps);
@@ -25,6 +25,5 @@ struct Rule {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     rmsprop(const Row<3>* __restrict__ table, unsigned held, const Rule given, const Rule* __restrict__ replayed) {
-  wait_for_previous_kernel();
   update(table[blockIdx.x], step_value(given, replayed), held);
 }

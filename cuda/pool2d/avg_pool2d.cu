@@ -27,7 +27,6 @@ __device__ __forceinline__ Real share(const Span& rows, const Span& columns) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
     avg_pool2d_forward(T* __restrict__ Y, const T* __restrict__ X, int N, int IH, int IW, int C, int OH, int OW) {
-  wait_for_previous_kernel();
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, OH, OW, C);
   if (p.n >= N) return;
   const Span rows = counted<FH, SH, PH>(p.h, IH, OH), columns = counted<FW, SW, PW>(p.w, IW, OW);
@@ -43,7 +42,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
 
 extern "C" __global__ void __launch_bounds__(THREADS, V == 8 ? 3 : 4)
     avg_pool2d_backward(T* __restrict__ dX, const T* __restrict__ dY, int N, int IH, int IW, int C, int OH, int OW) {
-  wait_for_previous_kernel();
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, IH, IW, C);
   if (p.n >= N) return;
   const Span rows = outputs<FH, SH, PH>(p.h, IH, OH), columns = outputs<FW, SW, PW>(p.w, IW, OW);

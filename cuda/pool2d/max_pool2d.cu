@@ -30,7 +30,6 @@ __device__ __forceinline__ int tap_of(int h, int w, int oh, int ow, const Span& 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
     max_pool2d_forward(T* __restrict__ Y, Tap* __restrict__ I, const T* __restrict__ X, int N, int IH, int IW, int C,
                        int OH, int OW) {
-  wait_for_previous_kernel();
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, OH, OW, C);
   if (p.n >= N) return;
   const Pack<Real, V> least = splat<V>(Real(-__int_as_float(0x7f800000)));
@@ -67,7 +66,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
 extern "C" __global__ void __launch_bounds__(THREADS, ADAPTIVE ? 3 : 4)
     max_pool2d_backward(T* __restrict__ dX, const T* __restrict__ dY, const Tap* __restrict__ I, int N, int IH, int IW,
                         int C, int OH, int OW) {
-  wait_for_previous_kernel();
   const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, IH, IW, C);
   if (p.n >= N) return;
   const Span rows = outputs<SPAN_H, SH, PH>(p.h, IH, OH), columns = outputs<SPAN_W, SW, PW>(p.w, IW, OW);

@@ -18,7 +18,6 @@ __device__ __forceinline__ long long first_gate(long long i, long long H, int ga
 extern "C" __global__ void __launch_bounds__(THREADS)
     lstm(float* __restrict__ K, float* __restrict__ C1, float* __restrict__ Y, const float* __restrict__ X,
          const float* __restrict__ G, const float* __restrict__ C, long long H, long long elements) {
-  wait_for_previous_kernel();
   const long long e = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (e >= elements) return;
   const long long at = first_gate(e, H, 4);
@@ -35,7 +34,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     lstm_gradient(float* __restrict__ dG, float* __restrict__ dC, const float* __restrict__ dY,
                   const float* __restrict__ dC1, const float* __restrict__ K, const float* __restrict__ C,
                   const float* __restrict__ C1, long long H, long long elements) {
-  wait_for_previous_kernel();
   const long long e = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (e >= elements) return;
   const long long at = first_gate(e, H, 4);
@@ -52,7 +50,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     gru(float* __restrict__ K, float* __restrict__ Y, const float* __restrict__ X, const float* __restrict__ G,
         const float* __restrict__ S, long long H, long long elements) {
-  wait_for_previous_kernel();
   const long long e = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (e >= elements) return;
   const long long at = first_gate(e, H, 3), kept = first_gate(e, H, 4);
@@ -66,7 +63,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     gru_gradient(float* __restrict__ dX, float* __restrict__ dG, float* __restrict__ dS, const float* __restrict__ dY,
                  const float* __restrict__ K, const float* __restrict__ S, long long H, long long elements) {
-  wait_for_previous_kernel();
   const long long e = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (e >= elements) return;
   const long long at = first_gate(e, H, 3), kept = first_gate(e, H, 4);

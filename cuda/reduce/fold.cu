@@ -60,7 +60,6 @@ __device__ __forceinline__ void write_row(const Other&, long long*, size_t) {}
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS)
     fold(State::Result* __restrict__ Y, long long* __restrict__ at, const T* __restrict__ X,
          const long long* __restrict__ given, int A, int R, int B, int rows, int flag) {
-  wait_for_previous_kernel();
   __shared__ __align__(16) unsigned char memory[COLUMN_THREADS * sizeof(State)];
   const int tiles = (B + blockDim.x - 1) / blockDim.x;
   const int b = blockIdx.x % tiles * blockDim.x + threadIdx.x;

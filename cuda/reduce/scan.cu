@@ -21,7 +21,6 @@ __device__ __forceinline__ Sum loaded(const T* X, long long at) { return load_pa
 extern "C" __global__ void __launch_bounds__(THREADS)
     scan_columns(T* __restrict__ Y, const T* __restrict__ X, long long columns, long long R, long long B, int reverse,
                  int product) {
-  wait_for_previous_kernel();
   const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (i >= columns) return;
   const long long base = i / B * R * B + i % B, step = reverse ? -B : B;
@@ -35,7 +34,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     scan_rows(T* __restrict__ Y, const T* __restrict__ X, long long R, int reverse, int product) {
-  wait_for_previous_kernel();
   __shared__ Sum sums[2][THREADS];
   const long long base = blockIdx.x * R;
   const int self = threadIdx.x;
@@ -61,7 +59,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     product_gradient(T* __restrict__ dX, const T* __restrict__ dY, const T* __restrict__ X, const T* __restrict__ Y,
                      long long columns, long long R, long long B) {
-  wait_for_previous_kernel();
   const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (i >= columns) return;
   long long at = i / B * R * B + i % B + (R - 1) * B;

@@ -13,7 +13,6 @@ constexpr int V = ALPHA_VECTOR;
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     sum_columns(Sum* __restrict__ Y, const T* __restrict__ X, int A, int R, int B, int rows) {
-  wait_for_previous_kernel();
   __shared__ Pack<Sum, V> shared[COLUMN_THREADS];
   const int tiles = (B + blockDim.x * V - 1) / (blockDim.x * V);
   const int b = (blockIdx.x % tiles * blockDim.x + threadIdx.x) * V;

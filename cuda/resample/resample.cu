@@ -16,7 +16,6 @@ constexpr int THREADS = 256, V = ALPHA_VECTOR;
 extern "C" __global__ void __launch_bounds__(THREADS)
     resample(T* __restrict__ Y, const T* __restrict__ X, const int* __restrict__ starts, const int* __restrict__ places,
              const Real* __restrict__ weights, long long size, int I, int O, long long B) {
-  wait_for_previous_kernel();
   const Index i = (Index(blockIdx.x) * THREADS + threadIdx.x) * V;
   if (i >= Index(size)) return;
   const Index row = i / Index(B), b = i % Index(B), o = row % O, a = row / O;

@@ -10,17 +10,8 @@ __device__ __forceinline__ void fill(Word* target, Word value, long long count) 
   }
 }
 
-extern "C" __global__ void fill_16(uint16_t* target, uint16_t value, long long count) {
-  wait_for_previous_kernel();
-  fill(target, value, count);
-}
+extern "C" __global__ void fill_16(uint16_t* target, uint16_t value, long long count) { fill(target, value, count); }
 
-extern "C" __global__ void fill_32(uint32_t* target, uint32_t value, long long count) {
-  wait_for_previous_kernel();
-  fill(target, value, count);
-}
+extern "C" __global__ void fill_32(uint32_t* target, uint32_t value, long long count) { fill(target, value, count); }
 
-extern "C" __global__ void fill_64(uint64_t* target, uint64_t value, long long count) {
-  wait_for_previous_kernel();
-  fill(target, value, count);
-}
+extern "C" __global__ void fill_64(uint64_t* target, uint64_t value, long long count) { fill(target, value, count); }

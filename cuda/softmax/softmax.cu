@@ -72,7 +72,6 @@ __device__ __forceinline__ Value join_lanes(Value value, const Line& line, Value
 
 extern "C" __global__ void __launch_bounds__(THREADS) softmax(T* __restrict__ Y, const T* __restrict__ X, long long A,
                                                               long long R, long long B, int lines, int logarithm) {
-  wait_for_previous_kernel();
   __shared__ Exponentials shared[THREADS];
   const Line line = line_of(A, R, B, lines);
   Exponentials found = {minus_infinity(), 0};
@@ -92,7 +91,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) softmax(T* __restrict__ Y,
 extern "C" __global__ void __launch_bounds__(THREADS)
     softmax_gradient(T* __restrict__ dX, const T* __restrict__ dY, const T* __restrict__ Y, long long A, long long R,
                      long long B, int lines, int logarithm) {
-  wait_for_previous_kernel();
   __shared__ Sum shared[THREADS];
   const Line line = line_of(A, R, B, lines);
   Sum sum = {0};

@@ -19,7 +19,6 @@ __device__ __forceinline__ void order_pair(Word& a, Word& b, bool ascending) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     sort_chunks(Word* __restrict__ words, long long total, long long P, long long first, long long last) {
-  wait_for_previous_kernel();
   __shared__ Word chunk[CHUNK];
   const long long base = (long long)blockIdx.x * CHUNK;
   for (int i = threadIdx.x; i < CHUNK; i += THREADS) chunk[i] = base + i < total ? words[base + i] : ~0ull;
@@ -41,7 +40,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 extern "C" __global__ void __launch_bounds__(PAIRS)
     exchange(Word* __restrict__ words, long long pairs, long long P, long long length, long long distance) {
-  wait_for_previous_kernel();
   const long long pair = (long long)blockIdx.x * PAIRS + threadIdx.x;
   if (pair >= pairs) return;
   const long long low = pair % distance + pair / distance * 2 * distance;

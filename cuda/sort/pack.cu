@@ -31,7 +31,6 @@ __device__ __forceinline__ Key ordered(bool x) { return x; }
 extern "C" __global__ void __launch_bounds__(THREADS)
     pack(Key* __restrict__ words, const T* __restrict__ X, const long long* __restrict__ order, long long R,
          long long P, long long total, int shift, int descending) {
-  wait_for_previous_kernel();
   const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (i >= total) return;
   const long long a = i / P, r = i % P;
@@ -47,7 +46,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     unpack(long long* __restrict__ target, const Key* __restrict__ words, const long long* __restrict__ order,
            long long R, long long P, long long total) {
-  wait_for_previous_kernel();
   const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (i >= total) return;
   const long long a = i / R, at = words[a * P + i % R] & 0xffffffffull;

@@ -27,7 +27,8 @@ def test_breakpoint_in_one_thread() -> None:
         "break read_beside if alpha_emulation::current->linear == 7",
         "run",
         "backtrace 1",
-        *3 * ["next"],
+        "next",
+        "next",
         "print threadIdx",
         "print i + 100",
     ]

@@ -143,7 +143,6 @@ STOPPED: list[tuple[str, int, int, tuple[Any, ...], tuple[str, ...]]] = [
     ),
     ("misaligned_copy", 1, 64, (floats(128), floats(64)), ("cp.async of 16 bytes from .*: not aligned", ANY_THREAD)),
     ("endless_stack", 1, 32, (floats(32), 10**6), ("endless_stack<<<", "the thread's stack overflowed", ANY_THREAD)),
-    ("no_wait", 1, 32, (floats(32),), ("no_wait<<<", "the kernel does not begin with wait_for_previous_kernel")),
     ("null_pointer", 1, 32, (None, floats(32)), ("null_pointer<<<", "access through a null pointer", ANY_THREAD)),
 ]
 

@@ -8,7 +8,6 @@ import grouped_geometry
 import numpy as np
 import pytest
 from grouped_geometry import HOPPER, Pair, grouped, make
-from helpers import first_of
 from test_conv2d import OPERATORS, arrays_of, operands, relative_error
 
 import alpha
@@ -110,17 +109,16 @@ def test_layers_of_networks_have_whole_strips(operator: str) -> None:
 # -- kernels ----------------------------------------------------------------------------------------
 
 CASES = [
-    parameter
+    pytest.param(row, s, id=f"{row.name}-{number}", marks=pytest.mark.gate if number else ())
     for row in GROUPED
     if row.device == "cuda"
-    for parameter in first_of(*((row, s) for s in grouped_geometry.of(row)))
+    for number, s in enumerate(grouped_geometry.of(row))
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0].name)
-def test_every_cuda_row_equals_the_formula(case: tuple[Configuration, ConvShape]) -> None:
+@pytest.mark.parametrize(("row", "s"), CASES)
+def test_every_cuda_row_equals_the_formula(row: Configuration, s: ConvShape) -> None:
     """With bias and activation if the row has them."""
-    row, s = case
     device = alpha.get_device("cuda")
     first, second = (a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32"))
     exact = OPERATORS[row.operator][0](first.astype("float64"), second.astype("float64"), s)

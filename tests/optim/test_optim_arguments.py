@@ -16,6 +16,7 @@ from alpha import optim
 from alpha.nn import Parameter
 from alpha.optim.hyper import Rule, decays, flag, natural, number, share
 from alpha.optim.muon import coefficients, iterations, ratio_name
+from alpha.optim.rprop import bounds, factors
 
 SHAPES = [(3, 4), (5,), (), (2, 3, 3, 2)]
 STEPS = 7
@@ -191,6 +192,8 @@ WRONG: dict[Rule, list[tuple[type[Exception], tuple[Any, ...]]]] = {
     flag: [(TypeError, (1, "yes", None))],
     share: [(ValueError, (-0.1, 1.0, np.nan)), (TypeError, ("x", None, True))],
     coefficients: [(ValueError, ((1.0, np.nan, 1.0),)), (TypeError, (1.0, (1.0, 2.0), ("a", 1.0, 2.0)))],
+    factors: [(ValueError, ((1.0, 1.2), (0.5, 1.0), (0.0, 1.2))), (TypeError, (0.5, (0.5, 1.2, 1.3), ("a", 1.2)))],
+    bounds: [(ValueError, ((-1.0, 1.0), (2.0, 1.0))), (TypeError, (0.5, (0.1, 1.0, 2.0), ("a", 1.0)))],
     iterations: [(ValueError, (-1, 100, 1.5, True, "x"))],
     ratio_name: [(ValueError, ("Original", 1, True, []))],
     decays: [(ValueError, ((0.9, 1.0), (0.9, np.nan), (-0.1, 0.9))), (TypeError, (0.9, (0.9, 0.9, 0.9), ("a", 0.9)))],

@@ -34,10 +34,6 @@ class MadeUp:
     CUmemAllocationType = SimpleNamespace(CU_MEM_ALLOCATION_TYPE_PINNED=1)
     CUmemAccess_flags = SimpleNamespace(CU_MEM_ACCESS_FLAGS_PROT_READWRITE=3)
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
-    CUgraphEdgeData = SimpleNamespace
-    CUgraphDependencyType = SimpleNamespace(CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC="programmatic")
-    CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC = 1
-    CUgraphNodeType = SimpleNamespace(CU_GRAPH_NODE_TYPE_KERNEL="kernel")
 
     def __init__(self) -> None:
         self.fails: dict[str, Result] = {}
@@ -45,8 +41,6 @@ class MadeUp:
         self.mapped: dict[int, int] = {}
         self.open: dict[int, int] = {}
         self.calls: list[str] = []
-        self.nodes: list[str] = []  # what a captured graph has, one after another
-        self.edges: dict[tuple[int, int], Any] = {}
 
     def __getattr__(self, call: str) -> Any:
         def answer(*args: Any) -> tuple[Any, ...]:
@@ -74,25 +68,6 @@ class MadeUp:
             self.open[args[0]] = args[1]
         elif call in ("cuStreamEndCapture", "cuGraphInstantiate"):
             return (call,)
-        elif call.startswith("cuGraph"):
-            return self.effect_on_graph(call.removesuffix("_v2"), args)
-        return ()
-
-    def effect_on_graph(self, call: str, args: Any) -> tuple[Any, ...]:
-        if call == "cuGraphNodeGetType":
-            return (self.nodes[args[0]],)
-        if call == "cuGraphGetEdges":
-            found = list(self.edges) if args[1] else []
-            befores, afters = [e[0] for e in found], [e[1] for e in found]
-            return befores, afters, list(self.edges.values()) if args[1] else [], len(self.edges)
-        if call in ("cuGraphRemoveDependencies", "cuGraphAddDependencies"):
-            _, befores, afters, data, count = args
-            assert count == len(befores) == len(afters) == len(data) > 0
-            for before, after, edge in zip(befores, afters, data, strict=True):
-                if call == "cuGraphRemoveDependencies":
-                    assert self.edges.pop((before, after)) is edge
-                else:
-                    self.edges[before, after] = edge
         return ()
 
 
@@ -149,7 +124,7 @@ def test_a_refusal_leaves_the_range_as_it_was(cuda: MadeUp, call: str) -> None:
 def test_a_graph_is_instantiated_launched_and_destroyed(cuda: MadeUp) -> None:
     bindings = importlib.import_module(MODULE)
     bindings.begin_capture(7)
-    graph = bindings.end_capture(7, False)
+    graph = bindings.end_capture(7)
     graph.launch(7)
     graph.close()
     graph.close()
@@ -162,26 +137,7 @@ def test_a_graph_is_instantiated_launched_and_destroyed(cuda: MadeUp) -> None:
     cuda.fails["cuStreamEndCapture"] = Result.CUDA_ERROR_INVALID_VALUE
     bindings.abandon_capture(7)  # nothing is left to destroy
     with pytest.raises(DeviceError, match="cuStreamEndCapture: CUDA_ERROR_INVALID_VALUE"):
-        bindings.end_capture(7, False)
-
-
-def test_kernels_of_a_graph_overlap_but_not_with_copies(cuda: MadeUp) -> None:
-    """The dependency of a kernel on a kernel becomes a programmatic one; those on and of a copy stay whole."""
-    bindings = importlib.import_module(MODULE)
-    cuda.nodes = ["kernel", "kernel", "copy", "kernel", "kernel"]
-    whole = {(i, i + 1): object() for i in range(4)}
-    cuda.edges = dict(whole)
-    bindings.end_capture(7, False)
-    assert cuda.edges == whole
-    bindings.end_capture(7, True)
-    for edge, data in cuda.edges.items():
-        if edge in ((1, 2), (2, 3)):
-            assert data is whole[edge]
-        else:
-            assert (data.from_port, data.type) == (1, "programmatic")
-    assert len(cuda.edges) == 4
-    cuda.nodes, cuda.edges = ["kernel"], {}
-    bindings.end_capture(7, True).close()  # nothing depends on anything
+        bindings.end_capture(7)
 
 
 def test_the_made_up_calls_are_gone_afterwards() -> None:

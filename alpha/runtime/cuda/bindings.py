@@ -23,9 +23,7 @@ def _check(call: str, result: tuple[Any, ...]) -> Any:
 class Graph:
     """An executable CUDA graph."""
 
-    def __init__(self, graph: Any, overlaps: bool) -> None:
-        if overlaps:
-            _overlap_launches(graph)
+    def __init__(self, graph: Any) -> None:
         self._exec = _check("cuGraphInstantiate", cuda.cuGraphInstantiate(graph, 0))
         _check("cuGraphDestroy", cuda.cuGraphDestroy(graph))
 
@@ -47,40 +45,9 @@ def begin_capture(stream: int) -> None:
     _check("cuStreamBeginCapture", cuda.cuStreamBeginCapture(stream, mode))
 
 
-def end_capture(stream: int, overlaps: bool) -> Graph:
-    """End the recording and make a graph of it.
-
-    Args:
-        overlaps: launch a kernel while the kernel before it still runs. Each kernel must begin with
-            wait_for_previous_kernel() of cuda/common/cuda.h, which needs compute capability 9.0.
-    """
-    return Graph(_check("cuStreamEndCapture", cuda.cuStreamEndCapture(stream)), overlaps)
-
-
-def _overlap_launches(graph: Any) -> None:
-    """Make the dependency of a kernel on the kernel before it a programmatic one."""
-    *_, count = _of_edges("cuGraphGetEdges", graph, 0)
-    befores, afters, data, _ = _of_edges("cuGraphGetEdges", graph, count)
-    is_kernel = {int(node): _is_kernel(node) for node in (*befores, *afters)}
-    chosen = [i for i, edge in enumerate(zip(befores, afters, strict=True)) if all(is_kernel[int(n)] for n in edge)]
-    if not chosen:
-        return
-    programmatic = cuda.CUgraphEdgeData()
-    programmatic.from_port = cuda.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
-    programmatic.type = cuda.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
-    ends = [befores[i] for i in chosen], [afters[i] for i in chosen]
-    _of_edges("cuGraphRemoveDependencies", graph, *ends, [data[i] for i in chosen], len(chosen))
-    _of_edges("cuGraphAddDependencies", graph, *ends, [programmatic] * len(chosen), len(chosen))
-
-
-def _of_edges(call: str, *args: Any) -> Any:
-    """A call that takes the data of edges. Before CUDA 13 its name has a suffix."""
-    return _check(call, (getattr(cuda, f"{call}_v2", None) or getattr(cuda, call))(*args))
-
-
-def _is_kernel(node: Any) -> bool:
-    kind = _check("cuGraphNodeGetType", cuda.cuGraphNodeGetType(node))
-    return bool(kind == cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL)
+def end_capture(stream: int) -> Graph:
+    """End the recording and make a graph of it."""
+    return Graph(_check("cuStreamEndCapture", cuda.cuStreamEndCapture(stream)))
 
 
 def abandon_capture(stream: int) -> None:

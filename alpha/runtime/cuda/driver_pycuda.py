@@ -33,7 +33,6 @@ try:
 except ImportError:
     bindings = None  # type: ignore[assignment]
 
-OVERLAP_CAPABILITY = 9, 0  # of programmatic dependent launch, see wait_for_previous_kernel() in cuda/common/cuda.h
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the default stream; needed for graph capture
 
 
@@ -212,8 +211,7 @@ class PycudaDriver:
 
     @guarded
     def end_capture(self) -> Any:
-        overlaps = self.properties.compute_capability >= OVERLAP_CAPABILITY and config.OVERLAP.flag()
-        return bindings.end_capture(self._main.handle, overlaps)
+        return bindings.end_capture(self._main.handle)
 
     @guarded
     def abandon_capture(self) -> None:

@@ -27,7 +27,6 @@ struct LaunchRequest {
 };
 
 inline const LaunchRequest* request = nullptr;
-inline bool waited = false;  // a thread of this launch has called wait_for_previous_kernel()
 
 // What the emulator knows of a kernel: one thread of it, with the arguments of `request`; the sizes of its parameters.
 struct KernelEntry {
@@ -66,8 +65,6 @@ struct Entry<void (*)(Parameters...)> {
 const char* launch(LaunchRequest& asked, const KernelEntry& kernel);
 
 }  // namespace alpha_emulation
-
-inline void wait_for_previous_kernel() { alpha_emulation::waited = true; }  // launches never overlap here
 
 // Exports `alpha_launch_<name>` for the kernel `name`, whose blocks have at most `most_threads`.
 #define ALPHA_EMULATED_ENTRY(name, most_threads)                                       \

@@ -8,7 +8,6 @@
 extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::RESIDENT)
     conv_v2_sm80(Element* __restrict__ Y, const Element* __restrict__ X, const Element* __restrict__ W,
                  const int* __restrict__ order, ConvShape s) {
-  wait_for_previous_kernel();
   const PixelGemm<Element> p = {X, W, Y, s.N, s.IH * s.IW, s.IC, s.OH * s.OW, s.OC, (long)s.FH * s.FW * s.IC, s.IC};
   run_output_pixel(p, order, [&](int output_pixel) {
     const int oh = output_pixel / s.OW, ow = output_pixel % s.OW;

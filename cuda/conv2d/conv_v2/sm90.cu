@@ -12,7 +12,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                  const float* __restrict__ bias, float slope, const WorkTile* __restrict__ schedule, int count,
                  int raster_order, float* workspace, unsigned* semaphores, float* statistics, float* statistics_counts,
                  int statistics_parts, ConvShape s) {
-  wait_for_previous_kernel();
   const GemmProblem p = {X,
                          W,
                          absmax_a,

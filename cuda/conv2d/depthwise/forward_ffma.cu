@@ -9,6 +9,5 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, BLOCKS)
     depthwise_forward_ffma(T* __restrict__ Y, const T* __restrict__ X, const T* __restrict__ W,
                            const float* __restrict__ bias, float slope, GroupedShape s, int segment_rows, int strips,
                            int tasks) {
-  wait_for_previous_kernel();
   map_rows<ForwardStrip>({Y, X, W, bias, slope, s.OH, s.OW, s.IH, s.IW, s.ph, segment_rows, strips, tasks});
 }

@@ -11,6 +11,5 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, BLOCKS)
     depthwise_input_ffma(T* __restrict__ dX, const T* __restrict__ dY, const T* __restrict__ W,
                          const float* __restrict__ bias, float slope, GroupedShape s, int segment_rows, int strips,
                          int tasks) {
-  wait_for_previous_kernel();
   map_rows<InputStrip>({dX, dY, W, bias, slope, s.IH, s.IW, s.OH, s.OW, s.ph, segment_rows, strips, tasks});
 }

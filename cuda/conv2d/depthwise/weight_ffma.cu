@@ -52,7 +52,6 @@ __device__ __forceinline__ void add_strip(Channels (&sum)[TAPS], const WeightPro
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, BLOCKS)
     depthwise_weight_ffma(float* __restrict__ part, const T* __restrict__ X, const T* __restrict__ dY, GroupedShape s,
                           int segment_rows, int strips, int tasks) {
-  wait_for_previous_kernel();
   ALPHA_DYNAMIC_SHARED(float, sums);  // [channel][tap], as in dW
   const int first = blockIdx.x * blockDim.x * V, channel = first + threadIdx.x * V;
   Channels sum[TAPS] = {};

@@ -13,7 +13,6 @@ constexpr int CHANNELS = 64, FILTER_ROW = CHANNELS + 4, GROUP = 16, PIXELS = 4, 
 extern "C" __global__ void __launch_bounds__(THREADS)
     direct_forward_ffma(float* __restrict__ Y, const float* __restrict__ X, const float* __restrict__ W, ConvShape s,
                         int rows) {
-  wait_for_previous_kernel();
   ALPHA_DYNAMIC_SHARED(float, filters);
   __shared__ __align__(16) float staged[32][FILTER_ROW];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, oc0 = blockIdx.y * CHANNELS;

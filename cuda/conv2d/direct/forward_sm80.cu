@@ -24,7 +24,6 @@ constexpr int AT_ONCE = BLOCKS == 1 ? 16 : 24;  // loads under way per thread
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     direct_forward_sm80(Element* __restrict__ Y, const Element* __restrict__ X, const Element* __restrict__ W,
                         ConvShape s, int most_rows) {
-  wait_for_previous_kernel();
   ALPHA_DYNAMIC_SHARED(FilterPairs, filters);                        // [STEPS][NF][32]
   int* offsets = reinterpret_cast<int*>(filters + STEPS * NF * 32);  // of each pair of K: bytes from the pixel's base
   uint32_t* x_rows = reinterpret_cast<uint32_t*>(offsets + STEPS * 8);  // [TERMS][term_stride]

@@ -13,7 +13,6 @@ constexpr int KT = ALPHA_KT, P = ALPHA_P, CHANNELS = 64, AHEAD = 4;  // pixels w
 extern "C" __global__ void __launch_bounds__(256, 2)
     direct_weight_ffma(float* __restrict__ part, const float* __restrict__ X, const float* __restrict__ dY, ConvShape s,
                        int most_rows) {
-  wait_for_previous_kernel();
   ALPHA_DYNAMIC_SHARED(float, x_rows);
   const int row_taps = s.FW * s.IC, K = s.FH * row_taps, KG = (K + KT - 1) / KT;
   const int oc = blockIdx.y * CHANNELS + threadIdx.x % 16 * 4, k0 = threadIdx.x / 16 % KG * KT,

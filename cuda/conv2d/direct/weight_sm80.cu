@@ -18,7 +18,6 @@
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     direct_weight_sm80(float* __restrict__ part, const Element* __restrict__ X, const Element* __restrict__ dY,
                        ConvShape s, int most_rows) {
-  wait_for_previous_kernel();
   ALPHA_DYNAMIC_SHARED(Element, stages);  // [STAGES][PIXELS][ROW]
   PixelGroup* pixel_groups = reinterpret_cast<PixelGroup*>(stages + STAGES * PIXELS * ROW);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, oc0 = blockIdx.y * CHANNELS;

@@ -30,7 +30,6 @@ __device__ __forceinline__ Range dilated_taps(int o, int size, int F, int s, int
 extern "C" __global__ void __launch_bounds__(THREADS)
     grouped_forward(T* __restrict__ Y, const T* __restrict__ X, const T* __restrict__ W, const float* __restrict__ bias,
                     float slope, GroupedShape s) {
-  wait_for_previous_kernel();
   const long i = long(blockIdx.x) * THREADS + threadIdx.x, pixel = i / s.OC;
   if (pixel >= long(s.N) * s.OH * s.OW) return;
   const int oc = i % s.OC, ow = pixel % s.OW, oh = pixel / s.OW % s.OH, IG = s.IC / s.groups;
@@ -50,7 +49,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     grouped_input(T* __restrict__ dX, const T* __restrict__ dY, const T* __restrict__ W, const float* __restrict__ bias,
                   float slope, GroupedShape s) {
-  wait_for_previous_kernel();
   const long i = long(blockIdx.x) * THREADS + threadIdx.x, pixel = i / s.IC;
   if (pixel >= long(s.N) * s.IH * s.IW) return;
   const int ic = i % s.IC, iw = pixel % s.IW, ih = pixel / s.IW % s.IH;
@@ -74,7 +72,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // The threads of a warp have neighbouring output channels. Each split of gridDim.y has a partial sum.
 extern "C" __global__ void __launch_bounds__(THREADS)
     grouped_weight(float* __restrict__ part, const T* __restrict__ X, const T* __restrict__ dY, GroupedShape s) {
-  wait_for_previous_kernel();
   const int IG = s.IC / s.groups, results = s.OC * s.FH * s.FW * IG, i = blockIdx.x * THREADS + threadIdx.x;
   if (i >= results) return;
   const int oc = i % s.OC, k = i / s.OC, c = k % IG, fw = k / IG % s.FW, fh = k / (IG * s.FW);

@@ -53,7 +53,6 @@ struct InputGradientProblem {
 
 extern "C" __global__ void __launch_bounds__(256)
     ks_deconv_ffma(float* __restrict__ dX, const float* __restrict__ dY, const float* __restrict__ C, ConvShape s) {
-  wait_for_previous_kernel();
   const int y = blockIdx.z / s.sw, x = blockIdx.z % s.sw;
   const int CH = split_size(y, s.FH, s.sh), CW = split_size(x, s.FW, s.sw);
   // the first pixel of the residue

@@ -10,7 +10,6 @@
 extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::RESIDENT)
     ks_deconv_sm80(Element* __restrict__ dX, const Element* __restrict__ dY, const Element* __restrict__ C,
                    const int* __restrict__ order, ConvShape s) {
-  wait_for_previous_kernel();
   const PixelGemm<Element> p = {dY, C, dX, s.N, s.OH * s.OW, s.OC, s.IH * s.IW, s.IC, s.OC, (long)s.IC * s.OC};
   run_output_pixel(p, order, [&](int output_pixel) {
     const SplitPixel h = split_pixel(output_pixel / s.IW, s.OH, s.FH, s.sh, s.ph);

@@ -14,7 +14,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                    const unsigned* __restrict__ absmax_a, const unsigned* __restrict__ absmax_b,
                    const float* __restrict__ bias, float slope, const WorkTile* __restrict__ schedule, int count,
                    int raster_order, float* workspace, unsigned* semaphores, ConvShape s) {
-  wait_for_previous_kernel();
   const GemmProblem p = {dY,        C,          absmax_a,     absmax_b, bias,        slope, dX,
                          workspace, semaphores, s.N,          s.OC,     s.IH * s.IW, s.IC,  s.FW,
                          s.sw,      count,      raster_order, nullptr,  nullptr,     0,     s.IW};

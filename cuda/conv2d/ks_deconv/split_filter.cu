@@ -8,7 +8,6 @@
 
 extern "C" __global__ void __launch_bounds__(256)
     split_filter(ALPHA_TYPE* __restrict__ C, const ALPHA_TYPE* __restrict__ W, ConvShape s) {
-  wait_for_previous_kernel();
   __shared__ ALPHA_TYPE tile[32][33];
   const int tap = split_tap(blockIdx.z / s.FW, blockIdx.z % s.FW, s);
   const int ic = blockIdx.x * 32 + threadIdx.x;

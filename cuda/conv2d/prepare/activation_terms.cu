@@ -6,7 +6,6 @@
 
 extern "C" __global__ void __launch_bounds__(256) activation_terms(uint2* __restrict__ P, const float4* __restrict__ X,
                                                                    const unsigned* __restrict__ absmax, long long n4) {
-  wait_for_previous_kernel();
   const long long i = blockIdx.x * 256LL + threadIdx.x;
   if (i >= n4) return;
   const float scale = half_scale(*absmax);

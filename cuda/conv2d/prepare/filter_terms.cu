@@ -22,7 +22,6 @@ __device__ __forceinline__ void store_pair(uint32_t* P, long pair, long term_pai
 extern "C" __global__ void __launch_bounds__(256)
     filter_terms(uint32_t* __restrict__ P, const float* __restrict__ W, const unsigned* __restrict__ absmax,
                  ConvShape s, int Kp) {
-  wait_for_previous_kernel();
   const float scale = half_scale(*absmax);
   const int taps = s.FH * s.FW, tap = blockIdx.z, offset = blockIdx.x * 64 + threadIdx.x * 2;
   for (int r = threadIdx.y; r < 32; r += 8) {
@@ -38,7 +37,6 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     split_filter_terms(uint32_t* __restrict__ P, const float* __restrict__ W, const unsigned* __restrict__ absmax,
                        ConvShape s, int Kp) {
-  wait_for_previous_kernel();
   __shared__ float tile[64][33];  // [oc][ic]
   const float scale = half_scale(*absmax);
   const int taps = s.FH * s.FW, fh = blockIdx.z / s.FW, fw = blockIdx.z % s.FW, oc0 = blockIdx.x * 64,

@@ -45,7 +45,6 @@ struct WeightGradientProblem {
 
 extern "C" __global__ void __launch_bounds__(256)
     sk_dilated_ffma(float* __restrict__ part, const float* __restrict__ X, const float* __restrict__ dY, ConvShape s) {
-  wait_for_previous_kernel();
   const int K = s.N * s.OH * s.OW, GN = s.FH * s.FW * s.IC;
   float* dW = part + (long)blockIdx.z * s.OC * GN;
   const WeightGradientProblem p = {X, dY, dW, s, s.OC, GN, K};

@@ -37,7 +37,6 @@ __device__ __forceinline__ void load_images(uint32_t target, const Element* sour
 extern "C" __global__ void __launch_bounds__(THREADS)
     sk_dilated_sm80(float* __restrict__ part, const Element* __restrict__ X, const Element* __restrict__ dY,
                     ConvShape s, int GZ) {
-  wait_for_previous_kernel();
   ALPHA_DYNAMIC_SHARED(Element, smem);
   const int warp = threadIdx.x / 32, wm = warp % (BM / WM) * WM, wn = warp / (BM / WM) * WN;
   const int taps = s.FH * s.FW, tap = blockIdx.z % taps, z = blockIdx.z / taps, ic0 = blockIdx.x * BN,

@@ -74,7 +74,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     sk_dilated_sm90(float* __restrict__ part, const TensorMap* __restrict__ X, const TensorMap* __restrict__ dY,
                     const unsigned* __restrict__ absmax_x, const unsigned* __restrict__ absmax_dy, ConvShape s,
                     int GZ) {
-  wait_for_previous_kernel();
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   __shared__ __align__(8) uint64_t barriers[3 * ALPHA_STAGES];
   const Tiles tiles((shared_address(smem) + 1023) & ~1023u, barriers);

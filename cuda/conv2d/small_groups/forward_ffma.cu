@@ -9,7 +9,6 @@
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, BLOCKS)
     small_groups_forward_ffma(T* __restrict__ Y, const T* __restrict__ X, const T* __restrict__ W,
                               const float* __restrict__ bias, float slope, GroupedShape s, int strips, int tasks) {
-  wait_for_previous_kernel();
   map_rows<ForwardStrip>({Y, X, W, bias, slope, s.OH, s.OW, s.OC, s.OC / s.groups, s.IH, s.IW, s.IC, s.IC / s.groups,
                           s.ph, strips, tasks});
 }

@@ -11,7 +11,6 @@
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, BLOCKS)
     small_groups_input_ffma(T* __restrict__ dX, const T* __restrict__ dY, const T* __restrict__ W,
                             const float* __restrict__ bias, float slope, GroupedShape s, int strips, int tasks) {
-  wait_for_previous_kernel();
   map_rows<InputStrip>({dX, dY, W, bias, slope, s.IH, s.IW, s.IC, s.IC / s.groups, s.OH, s.OW, s.OC, s.OC / s.groups,
                         s.ph, strips, tasks});
 }

@@ -33,7 +33,6 @@ __device__ __forceinline__ void add_strip(Channels (&sum)[FW][V], const T* x, co
 extern "C" __global__ void __launch_bounds__(ALPHA_THREADS, BLOCKS)
     small_groups_weight_ffma(float* __restrict__ part, const T* __restrict__ X, const T* __restrict__ dY,
                              GroupedShape s, int strips, int tasks) {
-  wait_for_previous_kernel();
   const int IG = s.IC / s.groups, quads = IG / V, oc = (blockIdx.x * blockDim.x + threadIdx.x) * V;
   const int ic = threadIdx.y % quads * V, fh = threadIdx.y / quads;
   if (oc >= s.OC) return;

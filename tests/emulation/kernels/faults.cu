@@ -10,19 +10,16 @@
 
 // Reads `shift` elements beside its own.
 extern "C" __global__ void read_beside(const float* x, float* y, long long shift) {
-  wait_for_previous_kernel();
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   y[i] = x[i + (ALPHA_CORRECT ? 0 : shift)];  // line: read
 }
 
 extern "C" __global__ void write_beside(const float* x, float* y, long long shift) {
-  wait_for_previous_kernel();
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   y[i + (ALPHA_CORRECT ? 0 : shift)] = x[i];  // line: write
 }
 
 extern "C" __global__ void static_overrun(float* y) {
-  wait_for_previous_kernel();
   __shared__ float tile[64];
   tile[threadIdx.x + (ALPHA_CORRECT ? 0 : 1)] = 1;  // line: static
   __syncthreads();
@@ -31,7 +28,6 @@ extern "C" __global__ void static_overrun(float* y) {
 
 // Each thread reads what its neighbour stored.
 extern "C" __global__ void missing_barrier(const float* x, float* y) {
-  wait_for_previous_kernel();
   __shared__ float tile[128];
   tile[threadIdx.x] = x[threadIdx.x];
   if (ALPHA_CORRECT) __syncthreads();
@@ -40,7 +36,6 @@ extern "C" __global__ void missing_barrier(const float* x, float* y) {
 
 // The barrier between reading a tile and overwriting it.
 extern "C" __global__ void missing_second_barrier(const float* x, float* y) {
-  wait_for_previous_kernel();
   __shared__ float tile[128];
   float sum = 0;
   for (int round = 0; round < 4; round++) {
@@ -53,7 +48,6 @@ extern "C" __global__ void missing_second_barrier(const float* x, float* y) {
 }
 
 extern "C" __global__ void missing_syncwarp(const float* x, float* y) {
-  wait_for_previous_kernel();
   __shared__ float tile[32];
   tile[threadIdx.x] = x[threadIdx.x];
   if (ALPHA_CORRECT) __syncwarp();
@@ -61,7 +55,6 @@ extern "C" __global__ void missing_syncwarp(const float* x, float* y) {
 }
 
 extern "C" __global__ void missing_copy_wait(const float* x, float* y) {
-  wait_for_previous_kernel();
   __shared__ __align__(16) float tile[128];
   cp_async<4>(shared_address(&tile[threadIdx.x]), x + threadIdx.x);
   cp_async_commit();
@@ -72,7 +65,6 @@ extern "C" __global__ void missing_copy_wait(const float* x, float* y) {
 
 // The wait leaves one group too many under way.
 extern "C" __global__ void weak_copy_wait(const float* x, float* y) {
-  wait_for_previous_kernel();
   __shared__ __align__(16) float tile[2][128];
   for (int i = 0; i < 2; i++) {
     cp_async<4>(shared_address(&tile[i][threadIdx.x]), x + 128 * i + threadIdx.x);
@@ -85,7 +77,6 @@ extern "C" __global__ void weak_copy_wait(const float* x, float* y) {
 
 // cp.async into a tile that others still read: only an early copy shows it.
 extern "C" __global__ void early_copy(const float* x, float* y) {
-  wait_for_previous_kernel();
   __shared__ __align__(16) float tile[128];
   tile[threadIdx.x] = x[threadIdx.x];
   __syncthreads();
@@ -99,7 +90,6 @@ extern "C" __global__ void early_copy(const float* x, float* y) {
 }
 
 extern "C" __global__ void uninitialised_static(float* y) {
-  wait_for_previous_kernel();
   __shared__ float tile[64];
   if (ALPHA_CORRECT || threadIdx.x != 40) tile[threadIdx.x] = 1;
   __syncthreads();
@@ -109,7 +99,6 @@ extern "C" __global__ void uninitialised_static(float* y) {
 }
 
 extern "C" __global__ void uninitialised_dynamic(float* y) {
-  wait_for_previous_kernel();
   ALPHA_DYNAMIC_SHARED(float, tile);
   if (ALPHA_CORRECT || threadIdx.x != 40 || blockIdx.x == 0) tile[threadIdx.x] = 1;
   __syncthreads();
@@ -119,26 +108,22 @@ extern "C" __global__ void uninitialised_dynamic(float* y) {
 }
 
 extern "C" __global__ void uninitialised_device(const float* fresh, float* y) {
-  wait_for_previous_kernel();
   y[threadIdx.x] = ALPHA_CORRECT ? 0.0f : fresh[threadIdx.x];
 }
 
 extern "C" __global__ void shared_overrun(float* y) {
-  wait_for_previous_kernel();
   ALPHA_DYNAMIC_SHARED(float, tile);
   tile[threadIdx.x + (ALPHA_CORRECT ? 0 : 1)] = 1;  // line: dynamic
   y[threadIdx.x] = 1;
 }
 
 extern "C" __global__ void early_exit(float* y) {
-  wait_for_previous_kernel();
   if (!ALPHA_CORRECT && blockIdx.x == 2 && threadIdx.x >= 40) return;
   __syncthreads();  // barrier: early exit
   y[blockIdx.x * 64 + threadIdx.x] = 1;
 }
 
 extern "C" __global__ void two_barriers(float* y) {
-  wait_for_previous_kernel();
   if (!ALPHA_CORRECT && threadIdx.x < 10)
     __syncthreads();  // barrier: the few
   else
@@ -147,13 +132,11 @@ extern "C" __global__ void two_barriers(float* y) {
 }
 
 extern "C" __global__ void barrier_in_branch(float* y) {
-  wait_for_previous_kernel();
   if (ALPHA_CORRECT || threadIdx.x < 32) __syncthreads();
   y[threadIdx.x] = __shfl_xor_sync(~0u, 1.0f, 1);
 }
 
 extern "C" __global__ void different_collectives(float* y) {
-  wait_for_previous_kernel();
   const unsigned all = ~0u;
   if (ALPHA_CORRECT || threadIdx.x < 16)
     y[threadIdx.x] = __shfl_xor_sync(all, 1.0f, 1);
@@ -162,7 +145,6 @@ extern "C" __global__ void different_collectives(float* y) {
 }
 
 extern "C" __global__ void half_a_warp_multiplies(float* y) {
-  wait_for_previous_kernel();
   const uint32_t a[4] = {}, b[2] = {};
   float d[4] = {};
   if (ALPHA_CORRECT || threadIdx.x < 16) mma_m16n8k8_tf32(d, a, b);
@@ -170,13 +152,11 @@ extern "C" __global__ void half_a_warp_multiplies(float* y) {
 }
 
 extern "C" __global__ void lonely_named_barrier(float* y) {
-  wait_for_previous_kernel();
   if (ALPHA_CORRECT || threadIdx.x < 32) named_barrier_sync(3, 64);
   y[threadIdx.x] = 1;
 }
 
 extern "C" __global__ void misaligned_copy(const float* x, float* y) {
-  wait_for_previous_kernel();
   __shared__ __align__(16) float tile[132];
   const int shift = ALPHA_CORRECT ? 0 : 1;
   if (threadIdx.x < 16) cp_async<16>(shared_address(&tile[4 * threadIdx.x]), x + 4 * threadIdx.x + shift);
@@ -192,22 +172,13 @@ __device__ __noinline__ float deep(int depth, float x) {
   return depth == 0 ? frame[5] : deep(depth - 1, frame[7]) + frame[depth % 256];
 }
 
-extern "C" __global__ void endless_stack(float* y, int depth) {
-  wait_for_previous_kernel(); y[threadIdx.x] = deep(ALPHA_CORRECT ? 1 : depth, 0); }
+extern "C" __global__ void endless_stack(float* y, int depth) { y[threadIdx.x] = deep(ALPHA_CORRECT ? 1 : depth, 0); }
 
 extern "C" __global__ void misaligned_read(const float* x, float* y) {
-  wait_for_previous_kernel();
   const float4 v = *reinterpret_cast<const float4*>(x + (ALPHA_CORRECT ? 0 : 1));  // line: misaligned
   y[threadIdx.x] = v.x + v.y + v.z + v.w;
 }
 
 extern "C" __global__ void null_pointer(const float* nothing, float* y) {
-  wait_for_previous_kernel();
   y[threadIdx.x] = ALPHA_CORRECT ? 0.0f : nothing[threadIdx.x];
-}
-
-// In a captured step it would run beside the kernel before it.
-extern "C" __global__ void no_wait(float* y) {
-  if (ALPHA_CORRECT) wait_for_previous_kernel();
-  y[threadIdx.x] = 0;
 }

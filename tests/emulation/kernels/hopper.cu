@@ -34,7 +34,6 @@ __device__ __forceinline__ void store(const float (&d)[R], float* C, int N) {
 
 // A box of a tensor as it lies in shared memory.
 extern "C" __global__ void copy_box(const TensorMap* map, char* out, int bytes, int x, int y, int z) {
-  wait_for_previous_kernel();
   __shared__ uint64_t word;
   const uint32_t target = tiles(), barrier = shared_address(&word);
   if (threadIdx.x == 0) {
@@ -91,7 +90,6 @@ __device__ __forceinline__ void pipeline(int steps, int stage_bytes, float* C, i
 // a (M, K) and b (N, K) in tf32, both K-major, 32 of K per stage.
 extern "C" __global__ void __launch_bounds__(256, 1) product_tf32(const TensorMap* a, const TensorMap* b, float* C, int N,
                                                                int K) {
-  wait_for_previous_kernel();
   constexpr int a_bytes = BM * 128, b_bytes = BN * 128;
   auto load = [&](uint32_t stage, uint32_t barrier, int i) {
     tma_load(stage, a, barrier, i * 32, blockIdx.y * BM);
@@ -119,7 +117,6 @@ extern "C" __global__ void __launch_bounds__(256, 1) product_tf32(const TensorMa
 // a (M, K) and b (N, K) in bf16, both K-major, 64 of K per stage; the first product overwrites d.
 extern "C" __global__ void __launch_bounds__(256, 1) product_bf16(const TensorMap* a, const TensorMap* b, float* C, int N,
                                                                int K) {
-  wait_for_previous_kernel();
   constexpr int a_bytes = BM * 128, b_bytes = BN * 128;
   auto load = [&](uint32_t stage, uint32_t barrier, int i) {
     tma_load(stage, a, barrier, i * 64, blockIdx.y * BM);
@@ -137,7 +134,6 @@ extern "C" __global__ void __launch_bounds__(256, 1) product_bf16(const TensorMa
 // a (K, M) and b (K, N) in bf16, both MN-major as the filter gradient has them, 32 of K per stage; BN a multiple of 64.
 extern "C" __global__ void __launch_bounds__(256, 1) product_bf16_transposed(const TensorMap* a, const TensorMap* b, float* C,
                                                                           int N, int K) {
-  wait_for_previous_kernel();
   constexpr int block = 32 * 128;  // 64 channels, 32 of K
   auto load = [&](uint32_t stage, uint32_t barrier, int i) {
     tma_load(stage, a, barrier, blockIdx.y * BM, i * 32);

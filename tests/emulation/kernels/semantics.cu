@@ -10,7 +10,6 @@ struct Scale {
 __constant__ const int weights[4] = {1, 10, 100, 1000};
 
 extern "C" __global__ void indices(int* out) {
-  wait_for_previous_kernel();
   const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   const int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   out[block * (blockDim.x * blockDim.y * blockDim.z) + thread] =
@@ -18,7 +17,6 @@ extern "C" __global__ void indices(int* out) {
 }
 
 extern "C" __global__ void scale(const float* x, double* y, const Scale s, long long shift, unsigned char sign) {
-  wait_for_previous_kernel();
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < s.count) y[i + shift] = (sign ? -1 : 1) * (x[i] * s.factor + s.offset);
 }
@@ -31,7 +29,6 @@ __device__ __forceinline__ float* scratch() {
 
 // Sums each row of a block in static shared memory of a template, and hands it on through dynamic shared memory.
 extern "C" __global__ void __launch_bounds__((4 * 32)) block_sum(const float* __restrict__ x, float* __restrict__ y) {
-  wait_for_previous_kernel();
   ALPHA_DYNAMIC_SHARED(float, total);
   float* tile = scratch<128>();
   tile[threadIdx.x] = x[blockIdx.x * 128 + threadIdx.x];
@@ -46,7 +43,6 @@ extern "C" __global__ void __launch_bounds__((4 * 32)) block_sum(const float* __
 }
 
 extern "C" __global__ void barrier_reductions(int* out) {
-  wait_for_previous_kernel();
   const int i = threadIdx.x;
   const int any = __syncthreads_or(i == 70), all = __syncthreads_and(i != 70), count = __syncthreads_count(i % 3 == 0);
   const int none = __syncthreads_or(0), every = __syncthreads_and(1);
@@ -54,7 +50,6 @@ extern "C" __global__ void barrier_reductions(int* out) {
 }
 
 extern "C" __global__ void shuffles(const float* x, float* out) {
-  wait_for_previous_kernel();
   const int lane = threadIdx.x % 32, n = blockDim.x;
   const float v = x[threadIdx.x];
   out[threadIdx.x] = __shfl_sync(~0u, v, 5);
@@ -68,7 +63,6 @@ extern "C" __global__ void shuffles(const float* x, float* out) {
 }
 
 extern "C" __global__ void votes(unsigned* out) {
-  wait_for_previous_kernel();
   const unsigned lane = threadIdx.x % 32;
   const unsigned ballot = __ballot_sync(~0u, lane % 3 == 0);
   const bool any = __any_sync(~0u, lane == 31), all = __all_sync(~0u, lane < 31), some = __any_sync(~0u, lane > 31);
@@ -76,7 +70,6 @@ extern "C" __global__ void votes(unsigned* out) {
 }
 
 extern "C" __global__ void atomics(float* sum, int* counter, unsigned* largest, unsigned long long* bits, int* last) {
-  wait_for_previous_kernel();
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   atomicAdd(sum, 0.5f);
   atomicAdd(counter, 1);
@@ -85,12 +78,10 @@ extern "C" __global__ void atomics(float* sum, int* counter, unsigned* largest, 
   if (atomicCAS(last, int(i), int(i) + 1) == int(i)) atomicExch(last + 1, 7);
 }
 
-extern "C" __global__ void constants(int* out) {
-  wait_for_previous_kernel(); out[threadIdx.x] = weights[threadIdx.x % 4]; }
+extern "C" __global__ void constants(int* out) { out[threadIdx.x] = weights[threadIdx.x % 4]; }
 
 // Threads that exit leave the others of their warp to go on.
 extern "C" __global__ void exited_lanes(int* out) {
-  wait_for_previous_kernel();
   if (threadIdx.x % 2) return;
   __syncwarp();
   out[threadIdx.x] = __shfl_xor_sync(0x55555555u, int(threadIdx.x), 2);
@@ -98,7 +89,6 @@ extern "C" __global__ void exited_lanes(int* out) {
 
 // A producer warp fills, the consumer warps of a named barrier read.
 extern "C" __global__ void named_barriers(int* out) {
-  wait_for_previous_kernel();
   __shared__ int box;
   const int warp = threadIdx.x / 32;
   for (int round = 0; round < 3; round++) {
@@ -115,7 +105,6 @@ extern "C" __global__ void named_barriers(int* out) {
 }
 
 extern "C" __global__ void arithmetic(float* out) {
-  wait_for_previous_kernel();
   out[0] = __fmaf_rn(3.0f, 2.0f, 0.5f);
   out[1] = rsqrtf(16.0f);
   out[2] = float(__float2int_rn(2.5f) + 100 * __popc(0xf0f0u) + 10000 * __clz(1));

@@ -10,7 +10,6 @@ constexpr int BM = 64, BN = 64, BK = 32;
 // One element: 256 threads, 4 x 4 outputs each, plain loads.
 extern "C" __global__ void __launch_bounds__(256) product_ffma(const float* __restrict__ A, const float* __restrict__ B,
                                                                float* __restrict__ C, int N, int K) {
-  wait_for_previous_kernel();
   __shared__ __align__(16) float a[BK][BM + 4], b[BK][BN + 4];
   const int m0 = blockIdx.y * BM, n0 = blockIdx.x * BN, tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   float sum[4][4] = {};
@@ -43,7 +42,6 @@ extern "C" __global__ void __launch_bounds__(256) product_ffma(const float* __re
 // tf32: 128 threads, 32 x 32 per warp; three stages of cp.async, rows of 32 floats swizzled in vectors of 16 bytes.
 extern "C" __global__ void __launch_bounds__(128) product_tf32(const float* __restrict__ A, const float* __restrict__ B,
                                                                float* __restrict__ C, int N, int K) {
-  wait_for_previous_kernel();
   ALPHA_DYNAMIC_SHARED(float, smem);
   constexpr int stages = 3, stage = (BM + BN) * BK;
   const int m0 = blockIdx.y * BM, n0 = blockIdx.x * BN, iterations = K / BK;
@@ -123,18 +121,15 @@ __device__ __forceinline__ void product_16_bit(const uint16_t* __restrict__ A, c
 
 extern "C" __global__ void __launch_bounds__(32)
     product_bf16(const uint16_t* __restrict__ A, const uint16_t* __restrict__ B, float* __restrict__ C, int N, int K) {
-  wait_for_previous_kernel();
   product_16_bit<true>(A, B, C, N, K);
 }
 extern "C" __global__ void __launch_bounds__(32)
     product_f16(const uint16_t* __restrict__ A, const uint16_t* __restrict__ B, float* __restrict__ C, int N, int K) {
-  wait_for_previous_kernel();
   product_16_bit<false>(A, B, C, N, K);
 }
 
 // Words of 4, 8 and 16 bytes, some of them cut off and filled with zeros, in two groups.
 extern "C" __global__ void copies(const float* x, float* y, int valid) {
-  wait_for_previous_kernel();
   __shared__ __align__(16) float tile[3][128];
   const int i = threadIdx.x;
   cp_async<4>(shared_address(&tile[0][i]), x + i, i < valid ? 4 : 0);
