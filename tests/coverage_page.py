@@ -108,13 +108,18 @@ def listed(text: str, heading: str) -> tuple[dict[str, list[str]], dict[str, str
 # -- the page as it is written anew -----------------------------------------------------------------------------
 
 
-def _tests() -> dict[str, str]:
+def tests() -> dict[str, str]:
+    """The text of each file of tests, with the names of its rows."""
     files = [
         *(ROOT / "tests" / "rows").glob("*.py"),
         *(ROOT / "tests").glob("*/test_*.py"),
         *(ROOT / "tests").glob("test_*.py"),
     ]
-    names = (str(file.relative_to(ROOT / "tests")) for file in sorted(files) if "parity" not in str(file))
+    names = (
+        str(file.relative_to(ROOT / "tests"))
+        for file in sorted(files)
+        if "parity" not in str(file) and file.stem != "every"
+    )
     return {name: (ROOT / "tests" / name).read_text() + _names_of_rows(name) for name in names}
 
 
@@ -159,7 +164,7 @@ def table_of(names: Iterable[str], texts: dict[str, str]) -> str:
 
 def written(text: str) -> str:
     """The page with new tables of what Alpha has."""
-    have, texts = alphas(), _tests()
+    have, texts = alphas(), tests()
     everything = set().union(*have.values())
     left = set(everything)
     for heading in SECTIONS:

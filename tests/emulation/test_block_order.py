@@ -37,7 +37,7 @@ from alpha.runtime.recording import StepValue
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "gate")]
 import test_primitives  # noqa: E402
-from test_primitives import CASES, WITH_LENGTH, normal, pool, positive  # noqa: E402
+from test_primitives import CASES, CUBIC, WITH_LENGTH, Outcome, normal, pool, positive  # noqa: E402
 
 ORDERS = ("ascending", "descending", "shuffled")
 ARCHS = ("sm_75", "sm_80", "sm_90a")  # the first that a row runs on runs it
@@ -113,6 +113,10 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "normalize_groups_gradients": [
         (normal(70, 3, 4, 9), normal(70, 3, 4, 9), normal(70, 4), positive(70, 4), normal(36), True, 0)
     ],
+    "drop_groups": [(normal(40, 30, 24), StepValue.fixed(Stream(7, 5)), 0.3, Outcome(1.5, 0.25, -1.0))],
+    "resample_axis1": [(normal(40, 5, 70), CUBIC)],
+    "max_pool2d_indices": [(test_primitives.taps(LARGE)[1], LARGE)],
+    "combine": [(np.arange(20_000) - 9000, np.arange(20_000) % 7 + 1, "//", 1)],
     "put_rows": [(normal(2, 90, 66), np.arange(80), normal(2, 80, 66), True)],
 }
 # alpha.doctor launches the first, each of whose threads writes a number of its own; the others have one block

@@ -41,6 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int fh = rows.begin; fh < rows.end; fh++)
     for (int fw = columns.begin; fw < columns.end; fw++) {
       const T* x = image + (long(oh * s.sh - s.ph + fh * s.dh) * s.IW + ow * s.sw - s.pw + fw * s.dw) * s.IC;
+#pragma unroll 4
       for (int c = 0; c < IG; c++) sum += number(x + c) * number(w + (fh * s.FW + fw) * IG + c);
     }
   store_result(Y + i, sum, bias == nullptr ? nullptr : bias + oc, slope);
