@@ -15,7 +15,7 @@ struct Rule {
     if (held & 4) {
       slots[2] = alpha * slots[2] + gain * g;
       variance -= __fmul_rn(slots[2], slots[2]);  // rounded as v is, so that equal ones leave 0
-      if (variance < 0) variance = 0;  // by rounding only
+      if (variance < 0) variance = 0;             // by rounding only
     }
     float d = g / (sqrtf(variance) + eps);
     if (held & 2) d = slots[1] = momentum * slots[1] + d;

@@ -379,6 +379,8 @@ def test_the_precision_in_force_is_measured(room: Rooms, monkeypatch: pytest.Mon
 class CountingClock:
     """Its time is the number of calls so far."""
 
+    queues = False
+
     def __init__(self) -> None:
         self.log: list[str] = []
 
@@ -402,7 +404,22 @@ def test_contestants_have_their_turns(room: Rooms) -> None:
 
         return timing.Contestant(name, call, clock, lambda result, part: result)
 
-    times = timing.measure([contestant("a", 1), contestant("b", 4)], budget_ms=24.0)
+    times = timing.measure([contestant("a", 1), contestant("b", 4)], budget_ms=8.0 * timing.ROUNDS)
     assert times == [1.0, 4.0]
     turns = "".join(clock.log).split("hold")
     assert turns == ["aaa" + 3 * "bbbb", *(timing.ROUNDS * ["a" * 8, "b" * 8])]
+
+
+def test_a_block_that_the_host_was_late_for_is_timed_again(room: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+    timing, now, late = room("timing"), [0.0], [5]
+    clock = CountingClock()
+    clock.queues = True
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+
+    def call() -> None:
+        clock.log.append("a")
+        now[0] += 1e-3 if clock.log.count("a") != late[0] else 1.0
+
+    contestant = timing.Contestant("a", call, clock, lambda result, part: result)
+    assert timing.measure([contestant], budget_ms=4.0 * timing.ROUNDS) == [1.0]
+    assert clock.log.count("hold") == timing.ROUNDS + 1
