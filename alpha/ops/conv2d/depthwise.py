@@ -85,7 +85,8 @@ def kernel_of(p: ConvProblem, target: Target) -> Kernel:
     vector = 2 if pairs and strips_of(p.operator, s, 2) else 1
     strips = strips_of(p.operator, s, vector)
     assert strips is not None
-    registers = ceil_div(_registers(p.operator, s, strips, vector), 8) * 8
+    spare = 0 if target.compute_capability >= (8, 0) else 8  # Turing takes more of them for addresses
+    registers = ceil_div(_registers(p.operator, s, strips, vector) + spare, 8) * 8
     resident = min(8, (1 << 16) // (THREADS * registers))
     packs = channels // vector
     wanted = WAVES * resident * THREADS * target.num_sms

@@ -64,6 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       const int v = iw + s.pw - fw * s.dw, ow = v / s.sw;
       if (v < 0 || v % s.sw != 0 || ow >= s.OW) continue;
       const T* y = image + (long(oh) * s.OW + ow) * s.OC;
+#pragma unroll 4
       for (int c = 0; c < OG; c++) sum += number(y + c) * number(w + (long(c) * taps + fh * s.FW + fw) * IG);
     }
   }
