@@ -64,6 +64,22 @@ def test_constants_are_found_again(
     assert json.loads(path.read_text())["slowdown"]["implicit_gemm_ffma"] == pytest.approx(2.5, rel=0.2)
 
 
+def test_a_float32_measurement_counts_for_tf32_if_that_was_measured(script: ModuleType, tmp_path: Path) -> None:
+    """Both may be chosen for tf32. The constants are written under the name that is given."""
+    path, target = tmp_path / "candidates.csv", cuda_target(alpha.get_device("cuda"))
+    write(script, path, predict.Constants())
+    before = script.read([path], target, 1755.0)
+    assert {x.precision for x in before} == {"float32"}
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines, lines[1].replace("float32", "tf32")]) + "\n")
+    after = script.read([path], target, 1755.0)
+    first = before[0].configuration.operator, before[0].shape
+    alike = [x for x in before if (x.configuration.operator, x.shape) == first]
+    assert [x.precision for x in after[len(before) :]] == ["tf32"] * (1 + len(alike))
+    assert script.main([str(path), "--gpu", "A GPU", "--output", str(tmp_path)]) == 0
+    assert (tmp_path / predict.file_name("A GPU")).is_file()
+
+
 def test_what_cannot_be_read_is_an_error(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -261,7 +261,7 @@ def cycles(v: Configuration, s: ConvShape, on: Target) -> float:
 
 
 def test_a_new_algorithm_is_taken_if_it_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anybody has counted its work; another GPU's choice, another shape's and a forced one stay."""
+    """Before anybody has counted its work. For another shape the choice stays."""
     s, on = EDGES["wide tiles"], TARGETS["sm_90"]
     usual = choose(FORWARD, s, on)
     new = replace(usual, name="new", make=lambda *given: None, preferred=lambda s, t: s.IC == 512)

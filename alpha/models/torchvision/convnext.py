@@ -7,31 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpha import nn
-from alpha.nn import functional as F
-from alpha.ops.creation import ones
-from alpha.ops.dropout import check_probability
 from alpha.tensor import Tensor
 
 __all__ = ["ConvNeXt", "convnext_tiny"]
 
 EPS = 1e-6  # of the layer norms
-
-
-class StochasticDepth(nn.Module):
-    """In training each image becomes 0 with probability p, the others are divided by 1 - p   (N, ...) -> the same"""
-
-    def __init__(self, p: float) -> None:
-        check_probability("StochasticDepth", p)
-        self.p = p
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0:
-            return x
-        each = ones(len(x), *[1] * (x.ndim - 1), dtype=x.dtype, device=x.device)
-        return x * F.dropout(each, self.p)
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
 
 
 class CNBlock(nn.Module):
@@ -55,7 +35,7 @@ class CNBlock(nn.Module):
             nn.Identity(),
         )
         self.layer_scale = nn.Parameter(np.full((channels, 1, 1), layer_scale, np.float32))
-        self.stochastic_depth = StochasticDepth(stochastic_depth_prob)
+        self.stochastic_depth = nn.DropPath(stochastic_depth_prob)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.block(x) * self.layer_scale.reshape(x.shape[-1])

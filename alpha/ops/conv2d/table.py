@@ -120,13 +120,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
     Configuration("sk_dilated_patches", WEIGHT, "cpu", cpu.sk_dilated_patches, "any shape"),
     *sm90_table.FORWARD_ROWS,
     # -- CUDA: ConvV2 on mma.sync; few channels directly; then any shape on FFMA
-    *_mma_rows(
-        "conv_v2",
-        FORWARD,
-        sm80.conv_v2,
-        "trimmed, one output pixel per tile; 64 output channels, many blocks",
-        TILE_128x64,
-    ),
+    *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile; a large tile", TILE_128x64),
     *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile", TILE_64x64),
     Configuration(
         "direct_sm80_bf16",
@@ -171,11 +165,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
     # -- CUDA: KS-deconv
     *sm90_table.INPUT_ROWS,
     *_mma_rows(
-        "ks_deconv",
-        INPUT,
-        sm80.ks_deconv,
-        "split and trimmed, one pixel of dX per tile; 64 input channels, many blocks",
-        TILE_128x64,
+        "ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile; a large tile", TILE_128x64
     ),
     *_mma_rows("ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile", TILE_64x64),
     Configuration("ks_deconv_ffma", INPUT, "cuda", ffma.ks_deconv_ffma, "any shape", tile=TILE_FFMA),
@@ -188,9 +178,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         "trimmed, one tap and one split of images and output pixels per block",
         TILE_128x128,
     ),
-    *_mma_rows(
-        "sk_dilated", WEIGHT, sm80.sk_dilated, "trimmed, one tap and one split per block; fewer channels", TILE_64x64
-    ),
+    *_mma_rows("sk_dilated", WEIGHT, sm80.sk_dilated, "trimmed, one tap and one split per block", TILE_64x64),
     Configuration(
         "direct_weight_sm80_bf16",
         WEIGHT,
