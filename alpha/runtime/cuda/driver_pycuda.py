@@ -24,8 +24,8 @@ from alpha.runtime.cuda.cache import Compiler, compile_cached, is_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory
 from alpha.runtime.cuda.owner import Owner
-from alpha.runtime.cuda.pycuda_api import drv, explain, guarded, properties_of
-from alpha.runtime.cuda.staging import PinnedRing
+from alpha.runtime.cuda.pycuda_api import drv, explain, guarded, properties_of, recorded, wait
+from alpha.runtime.cuda.staging import Staging
 from alpha.runtime.cuda.tensor_map import encode_tiled_map
 
 try:
@@ -69,7 +69,7 @@ class PycudaDriver:
         except drv.Error as error:
             self.close()
             raise DeviceError(f"no usable GPU ({error}): see nvidia-smi, or use device='cpu'") from error
-        self._ring = PinnedRing(self.pinned, self._copy_in, self.record_event)
+        self._staging = Staging(self.pinned, self._copy_in, self._record, wait)
 
     @guarded
     def memory_info(self) -> tuple[int, int]:
@@ -117,13 +117,13 @@ class PycudaDriver:
 
     @guarded
     def upload(self, address: int, source: HostArray) -> None:
-        self._ring.upload(address, source)
+        self._staging.upload(address, source)
 
     @guarded
     def download(self, target: HostArray, address: int) -> None:
         # as bytes: a user dtype (bfloat16) has no buffer of its own
         drv.memcpy_dtoh_async(target.reshape(-1).view(np.uint8), address, self._stream)
-        self._stream.synchronize()
+        wait(self._record())
 
     @guarded
     def pinned(self, nbytes: int) -> HostArray:
@@ -133,7 +133,7 @@ class PycudaDriver:
     @guarded
     def begin_download(self, target: HostArray, address: int) -> Any:
         drv.memcpy_dtoh_async(target, address, self._stream)
-        return self.record_event()
+        return self._record()
 
     @guarded
     def is_done(self, event: Any) -> bool:
@@ -146,9 +146,7 @@ class PycudaDriver:
         if after is not None:
             self._uploads.wait_for_event(after)
         drv.memcpy_htod_async(address, source, self._uploads)
-        event = drv.Event()
-        event.record(self._uploads)
-        return event
+        return recorded(self._uploads)
 
     @guarded
     def wait_for(self, event: Any) -> None:
@@ -156,7 +154,7 @@ class PycudaDriver:
 
     @guarded
     def wait_until(self, event: Any) -> None:
-        event.synchronize()
+        wait(event)
 
     @guarded
     def copy(self, target: int, source: int, nbytes: int) -> None:
@@ -239,17 +237,15 @@ class PycudaDriver:
 
     @guarded
     def synchronize(self) -> None:
-        self._stream.synchronize()
+        wait(self._record())
 
     @guarded
     def record_event(self) -> Any:
-        event = drv.Event()
-        event.record(self._stream)
-        return event
+        return recorded(self._stream, timed=True)
 
     @guarded
     def elapsed_ms(self, start: Any, end: Any) -> float:
-        end.synchronize()
+        wait(end)
         return float(start.time_till(end))
 
     def close(self) -> None:
@@ -273,10 +269,13 @@ class PycudaDriver:
             with contextlib.suppress(DeviceError):
                 added.close()
         self._shared_limits.clear()  # it holds modules
-        self._ring = self._stream = self._main = self._uploads = None  # type: ignore[assignment]
+        self._staging = self._stream = self._main = self._uploads = None  # type: ignore[assignment]
         # Not pop(): a primary context that pycuda's destructor detaches ends in a warning.
         self._context.detach()
         self._context = None
 
     def _copy_in(self, address: int, source: HostArray) -> None:
         drv.memcpy_htod_async(address, source, self._stream)
+
+    def _record(self) -> Any:
+        return recorded(self._stream)

@@ -22,12 +22,13 @@ from alpha.runtime.arena import Block
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.plan import Plan, Trace
 from alpha.runtime.cuda.scratch import Scratch
+from alpha.runtime.cuda.staging import SMALL_BYTES
 from alpha.runtime.recording import Recording, StepValue, recorded
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
 
-VALUE_BYTES = 1 << 16  # of the block of values that change from step to step
+VALUE_BYTES = SMALL_BYTES  # of the block of values that change from step to step: each step uploads it
 VALUE_GRAIN = 16  # bytes; each value is aligned for any structure
 
 

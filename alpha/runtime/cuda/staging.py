@@ -1,8 +1,10 @@
 """Uploads through page-locked memory: the caller's array is free at return, without a wait.
 
-A copy from pageable memory may wait for the stream, or may still read the source after it returned;
-a copy from page-locked memory does neither. A ring of buffers lets the host run a few uploads
-ahead.
+A copy from pageable memory may wait for the stream, or may still read the source after it returned; a copy from
+page-locked memory does neither. A ring of buffers lets the host run some uploads ahead.
+
+Each captured step uploads the few values that change from step to step. So small uploads have a ring of their own, of
+many buffers: as many steps are queued, and a host that must share its cores can pause for so long while the GPU works.
 """
 
 from __future__ import annotations
@@ -15,15 +17,34 @@ import numpy as np
 from alpha.runtime.cuda.driver import HostArray
 from alpha.runtime.device import MIB
 
-SLOT_BYTES = 4 * MIB
-SLOTS = 4
+SLOT_BYTES, SLOTS = 4 * MIB, 4
+SMALL_BYTES, SMALL_SLOTS = 1 << 16, 16  # of uploads that take at most so many bytes
+
+
+class Staging:
+    """The ring of small uploads and that of large ones; for the arguments see `PinnedRing`."""
+
+    def __init__(
+        self,
+        pinned: Callable[[int], HostArray],
+        copy_in: Callable[[int, HostArray], None],
+        record: Callable[[], Any],
+        wait: Callable[[Any], None],
+    ) -> None:
+        self._small = PinnedRing(pinned, copy_in, record, wait, SMALL_BYTES, SMALL_SLOTS)
+        self._large = PinnedRing(pinned, copy_in, record, wait, SLOT_BYTES, SLOTS)
+
+    def upload(self, address: int, source: HostArray) -> None:
+        """Copy a contiguous array to the device."""
+        ring = self._small if source.nbytes <= SMALL_BYTES else self._large
+        ring.upload(address, source)
 
 
 class PinnedRing:
     """A ring of page-locked buffers.
 
     `pinned(nbytes)` makes one (uint8), `copy_in(address, buffer)` starts a copy on the stream, and
-    `record()` an event behind it, whose `synchronize` waits until the buffer may be written again.
+    `record()` an event behind it; `wait(event)` returns as soon as the buffer may be written again.
     """
 
     def __init__(
@@ -31,12 +52,14 @@ class PinnedRing:
         pinned: Callable[[int], HostArray],
         copy_in: Callable[[int, HostArray], None],
         record: Callable[[], Any],
-        slot_bytes: int = SLOT_BYTES,
-        slots: int = SLOTS,
+        wait: Callable[[Any], None],
+        slot_bytes: int,
+        slots: int,
     ) -> None:
         self._pinned = pinned
         self._copy_in = copy_in
         self._record = record
+        self._wait = wait
         self._slot_bytes = slot_bytes
         self._buffers: list[HostArray | None] = [None] * slots
         self._events: list[Any] = [None] * slots
@@ -56,7 +79,7 @@ class PinnedRing:
     def _free_slot(self) -> HostArray:
         event, buffer = self._events[self._next], self._buffers[self._next]
         if event is not None:
-            event.synchronize()
+            self._wait(event)
         if buffer is None:
             buffer = self._buffers[self._next] = self._pinned(self._slot_bytes)
         return buffer
