@@ -4,7 +4,7 @@
     python examples/bench_step.py --models vgg16 --image-size 128 --precision all --kernels 12
     taskset --cpu-list 0 python examples/bench_step.py                 # on a host of one core
 
-The images are random and lie on the GPU. The time of a step is the median of the epochs but the first two. The times of
+The images lie on the GPU; they are random unless --data names a set. The time of a step is the median of the epochs but the first two. The times of
 the kernels come from one more epoch, under the profiler of PyTorch, which must be installed: it sees the kernels of the
 whole process.
 """
@@ -37,6 +37,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(prog="bench_step", description="How busy the GPU is while a captured step is trained.")
     add = parser.add_argument
     add("--models", type=names(MODELS), default=list(MODELS), help="with commas between (default: all four)")
+    add("--data", default="random", metavar="SET", help="random (default), cifar10, or what compare_pytorch.py takes")
     add("--image-size", type=int, choices=[32, 128], default=32)
     add("--precision", choices=[*PRECISIONS, "all"], default="float32")
     add("--batch-size", type=positive_int, help="default: 512 (128x128: 256)")
@@ -63,7 +64,7 @@ def kernel_times(trainer: Trainer, loader: DataLoader, steps: int | None) -> col
 
 def measure(model: str, precision: str, args: argparse.Namespace) -> None:
     """Prints the line of one network in one precision."""
-    train_set, *_ = load("random", args.image_size)
+    train_set, *_ = load(args.data, args.image_size)
     alpha.manual_seed(0)
     network = getattr(models, model)(num_classes=len(train_set.classes), image_size=args.image_size).to("cuda")
     optimizer = alpha.optim.Adam(network.parameters(), lr=1e-3)

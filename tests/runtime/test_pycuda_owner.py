@@ -1,4 +1,4 @@
-"""Who may use the pycuda driver, and how it waits, on a pycuda that is made up: no GPU is needed to see that."""
+"""Who may use the pycuda driver, on a pycuda that is made up: no GPU is needed to see that a call is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import pytest
 import alpha.runtime.cuda as package
 from alpha.errors import DeviceError
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.staging import SMALL_SLOTS
 
 MODULES = ("driver_pycuda", "pycuda_api")  # which import pycuda, or what another one has of it
 
@@ -37,27 +36,11 @@ class Allocation:
         self.freed.append(int(self))
 
 
-class Event:
-    """Is done at once, or only for a thread that sleeps until then."""
-
-    slow, slept = False, 0
-
-    def __init__(self, flags: int) -> None:
-        assert flags & 1, "a wait for the event would spin"
-
-    def record(self, stream: Any) -> None:
-        pass
-
-    def query(self) -> bool:
-        return not self.slow
-
-    def synchronize(self) -> None:
-        type(self).slept += 1
-
-
 def made_up() -> ModuleType:
     drv: Any = ModuleType("pycuda.driver")
-    nothing = SimpleNamespace(push=lambda: None, detach=lambda: None)
+    nothing = SimpleNamespace(
+        push=lambda: None, detach=lambda: None, synchronize=lambda: None, record=lambda stream: None
+    )
     drv.Error = type("Error", (Exception,), {})
     drv.MemoryError = type("MemoryError", (drv.Error,), {})
     drv.init = lambda: None
@@ -73,8 +56,7 @@ def made_up() -> ModuleType:
         retain_primary_context=lambda: nothing,
     )
     drv.Stream = lambda flags: nothing
-    drv.event_flags = SimpleNamespace(BLOCKING_SYNC=1, DISABLE_TIMING=2)
-    drv.Event = Event
+    drv.Event = lambda: nothing
     drv.pagelocked_empty = lambda nbytes, dtype: np.empty(nbytes, dtype)
     drv.memcpy_htod_async = lambda target, source, stream: ctypes.memmove(target, source.ctypes.data, source.nbytes)
     drv.memcpy_dtoh_async = lambda target, source, stream: ctypes.memmove(target.ctypes.data, source, target.nbytes)
@@ -154,18 +136,3 @@ def test_a_forked_child_is_refused(gpu: CudaDevice) -> None:
     assert Allocation.freed
     with pytest.raises(DeviceError, match="synchronize: the cuda device is closed"):
         gpu.synchronize()
-
-
-def test_a_long_wait_sleeps_and_a_short_one_does_not(gpu: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Event, "slept", 0)
-    x = gpu.upload(np.arange(5, dtype=np.float32))
-    gpu.download(x)
-    gpu.synchronize()
-    assert Event.slept == 0
-    monkeypatch.setattr(Event, "slow", True)
-    gpu.download(x)
-    gpu.synchronize()
-    assert Event.slept == 2
-    for _ in range(SMALL_SLOTS):
-        gpu.upload(np.arange(5, dtype=np.float32))
-    assert Event.slept == 3  # for the first slot, which is used again

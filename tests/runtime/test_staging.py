@@ -45,7 +45,7 @@ class Event:
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 16, 100])
 def test_slots_are_not_overwritten_before_they_are_copied(size: int) -> None:
     stream = Stream(400)
-    ring = PinnedRing(stream.pinned, stream.copy_in, stream.record, Event.synchronize, slot_bytes=8, slots=3)
+    ring = PinnedRing(stream.pinned, stream.copy_in, stream.record, slot_bytes=8, slots=3)
     source = np.arange(size, dtype=np.float32)
     for _ in range(2):
         ring.upload(0, source)
@@ -58,7 +58,7 @@ def test_slots_are_not_overwritten_before_they_are_copied(size: int) -> None:
 
 def test_a_scalar_and_a_matrix() -> None:
     stream = Stream(64)
-    ring = Staging(stream.pinned, stream.copy_in, stream.record, Event.synchronize)
+    ring = Staging(stream.pinned, stream.copy_in, stream.record)
     ring.upload(0, np.float64(2.5).reshape(()))
     ring.upload(8, np.ones((2, 3), np.int16))
     stream.run(2)
@@ -69,7 +69,7 @@ def test_a_scalar_and_a_matrix() -> None:
 @pytest.mark.parametrize(("nbytes", "ahead"), [(16, SMALL_SLOTS), (SMALL_BYTES, SMALL_SLOTS), (SMALL_BYTES + 1, 4)])
 def test_many_small_uploads_wait_for_nothing(nbytes: int, ahead: int) -> None:
     stream = Stream(nbytes)
-    staging = Staging(stream.pinned, stream.copy_in, stream.record, Event.synchronize)
+    staging = Staging(stream.pinned, stream.copy_in, stream.record)
     for _ in range(ahead):
         staging.upload(0, np.zeros(nbytes, np.uint8))
     assert stream.done == 0
@@ -79,7 +79,7 @@ def test_many_small_uploads_wait_for_nothing(nbytes: int, ahead: int) -> None:
 
 def test_small_and_large_uploads_keep_their_order() -> None:
     stream = Stream(SMALL_BYTES + 1)
-    staging = Staging(stream.pinned, stream.copy_in, stream.record, Event.synchronize)
+    staging = Staging(stream.pinned, stream.copy_in, stream.record)
     for value, nbytes in ((1, SMALL_BYTES + 1), (2, 8), (3, SMALL_BYTES + 1), (4, 4)):
         staging.upload(0, np.full(nbytes, value, np.uint8))
     stream.run(len(stream.pending))

@@ -24,7 +24,7 @@ from alpha.runtime.cuda.cache import Compiler, compile_cached, is_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory
 from alpha.runtime.cuda.owner import Owner
-from alpha.runtime.cuda.pycuda_api import drv, explain, guarded, properties_of, recorded, wait
+from alpha.runtime.cuda.pycuda_api import drv, explain, guarded, properties_of
 from alpha.runtime.cuda.staging import Staging
 from alpha.runtime.cuda.tensor_map import encode_tiled_map
 
@@ -69,7 +69,7 @@ class PycudaDriver:
         except drv.Error as error:
             self.close()
             raise DeviceError(f"no usable GPU ({error}): see nvidia-smi, or use device='cpu'") from error
-        self._staging = Staging(self.pinned, self._copy_in, self._record, wait)
+        self._staging = Staging(self.pinned, self._copy_in, self.record_event)
 
     @guarded
     def memory_info(self) -> tuple[int, int]:
@@ -123,7 +123,7 @@ class PycudaDriver:
     def download(self, target: HostArray, address: int) -> None:
         # as bytes: a user dtype (bfloat16) has no buffer of its own
         drv.memcpy_dtoh_async(target.reshape(-1).view(np.uint8), address, self._stream)
-        wait(self._record())
+        self._stream.synchronize()
 
     @guarded
     def pinned(self, nbytes: int) -> HostArray:
@@ -133,7 +133,7 @@ class PycudaDriver:
     @guarded
     def begin_download(self, target: HostArray, address: int) -> Any:
         drv.memcpy_dtoh_async(target, address, self._stream)
-        return self._record()
+        return self.record_event()
 
     @guarded
     def is_done(self, event: Any) -> bool:
@@ -146,7 +146,9 @@ class PycudaDriver:
         if after is not None:
             self._uploads.wait_for_event(after)
         drv.memcpy_htod_async(address, source, self._uploads)
-        return recorded(self._uploads)
+        event = drv.Event()
+        event.record(self._uploads)
+        return event
 
     @guarded
     def wait_for(self, event: Any) -> None:
@@ -154,7 +156,7 @@ class PycudaDriver:
 
     @guarded
     def wait_until(self, event: Any) -> None:
-        wait(event)
+        event.synchronize()
 
     @guarded
     def copy(self, target: int, source: int, nbytes: int) -> None:
@@ -237,15 +239,17 @@ class PycudaDriver:
 
     @guarded
     def synchronize(self) -> None:
-        wait(self._record())
+        self._stream.synchronize()
 
     @guarded
     def record_event(self) -> Any:
-        return recorded(self._stream, timed=True)
+        event = drv.Event()
+        event.record(self._stream)
+        return event
 
     @guarded
     def elapsed_ms(self, start: Any, end: Any) -> float:
-        wait(end)
+        end.synchronize()
         return float(start.time_till(end))
 
     def close(self) -> None:
@@ -276,6 +280,3 @@ class PycudaDriver:
 
     def _copy_in(self, address: int, source: HostArray) -> None:
         drv.memcpy_htod_async(address, source, self._stream)
-
-    def _record(self) -> Any:
-        return recorded(self._stream)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -18,9 +17,8 @@ except ImportError as error:
         fix = "install the NVIDIA driver"
     raise DeviceError(f"no pycuda ({error}): {fix}, or use device='cpu'") from error
 
-__all__ = ["drv", "explain", "guarded", "properties_of", "recorded", "wait"]
+__all__ = ["drv", "explain", "guarded", "properties_of"]
 
-SPIN_SECONDS = 50e-6  # of a wait before the thread sleeps: about what a sleeping thread takes to wake up
 REFUSALS = ("invalid argument", "invalid value", "not found")  # of this call, not a kernel's fault
 
 P = ParamSpec("P")
@@ -66,24 +64,3 @@ def properties_of(device: Any) -> DeviceProperties:
         total_bytes=device.total_memory(),
         driver=f"CUDA {version // 1000}.{version % 1000 // 10}",
     )
-
-
-def recorded(stream: Any, timed: bool = False) -> Any:
-    """An event behind the work of a stream."""
-    flags = drv.event_flags.BLOCKING_SYNC
-    event = drv.Event(flags if timed else flags | drv.event_flags.DISABLE_TIMING)
-    event.record(stream)
-    return event
-
-
-def wait(event: Any) -> None:
-    """Wait for an event that `recorded` made.
-
-    A short wait asks again and again, and so ends at once. In a longer one the thread sleeps: a thread that never does
-    gets less of a core that it shares, and may then miss its next turn when the GPU has nothing to do.
-    """
-    end = time.perf_counter() + SPIN_SECONDS
-    while not event.query():
-        if time.perf_counter() > end:
-            event.synchronize()
-            return

@@ -25,14 +25,10 @@ class Staging:
     """The ring of small uploads and that of large ones; for the arguments see `PinnedRing`."""
 
     def __init__(
-        self,
-        pinned: Callable[[int], HostArray],
-        copy_in: Callable[[int, HostArray], None],
-        record: Callable[[], Any],
-        wait: Callable[[Any], None],
+        self, pinned: Callable[[int], HostArray], copy_in: Callable[[int, HostArray], None], record: Callable[[], Any]
     ) -> None:
-        self._small = PinnedRing(pinned, copy_in, record, wait, SMALL_BYTES, SMALL_SLOTS)
-        self._large = PinnedRing(pinned, copy_in, record, wait, SLOT_BYTES, SLOTS)
+        self._small = PinnedRing(pinned, copy_in, record, SMALL_BYTES, SMALL_SLOTS)
+        self._large = PinnedRing(pinned, copy_in, record, SLOT_BYTES, SLOTS)
 
     def upload(self, address: int, source: HostArray) -> None:
         """Copy a contiguous array to the device."""
@@ -44,7 +40,7 @@ class PinnedRing:
     """A ring of page-locked buffers.
 
     `pinned(nbytes)` makes one (uint8), `copy_in(address, buffer)` starts a copy on the stream, and
-    `record()` an event behind it; `wait(event)` returns as soon as the buffer may be written again.
+    `record()` an event behind it, whose `synchronize` waits until the buffer may be written again.
     """
 
     def __init__(
@@ -52,14 +48,12 @@ class PinnedRing:
         pinned: Callable[[int], HostArray],
         copy_in: Callable[[int, HostArray], None],
         record: Callable[[], Any],
-        wait: Callable[[Any], None],
         slot_bytes: int,
         slots: int,
     ) -> None:
         self._pinned = pinned
         self._copy_in = copy_in
         self._record = record
-        self._wait = wait
         self._slot_bytes = slot_bytes
         self._buffers: list[HostArray | None] = [None] * slots
         self._events: list[Any] = [None] * slots
@@ -79,7 +73,7 @@ class PinnedRing:
     def _free_slot(self) -> HostArray:
         event, buffer = self._events[self._next], self._buffers[self._next]
         if event is not None:
-            self._wait(event)
+            event.synchronize()
         if buffer is None:
             buffer = self._buffers[self._next] = self._pinned(self._slot_bytes)
         return buffer
