@@ -4,9 +4,9 @@
     python examples/bench_step.py --models vgg16 --image-size 128 --precision all --kernels 12
     taskset --cpu-list 0 python examples/bench_step.py                 # on a host of one core
 
-The images lie on the GPU; they are random unless --data names a set. The time of a step is the median of the epochs but the first two. The times of
-the kernels come from one more epoch, under the profiler of PyTorch, which must be installed: it sees the kernels of the
-whole process.
+The images lie on the GPU; they are random unless --data names a set. The time of a step is the median of the epochs but
+the first two. The times of the kernels come from one more epoch, under the profiler of PyTorch, which must be
+installed: it sees the kernels of the whole process.
 """
 
 from __future__ import annotations
