@@ -121,9 +121,12 @@ class Samples:
 
 
 def read(paths: Sequence[Path], target: Target, clock_mhz: float) -> list[Sample]:
-    """The measurements of candidates.csv files. Configurations that are no longer there are left out.
+    """The measurements of candidates.csv files, without configurations that are no longer there, or not preferred.
 
     A float32 configuration may be chosen for tf32, too, so its measurement counts for both.
+
+    Raises:
+        ValueError: a configuration was measured that the target cannot run, so it is not the GPU that was measured.
     """
     by_name = {(v.operator, v.name): v for v in CONFIGURATIONS}
     found = []
@@ -132,7 +135,9 @@ def read(paths: Sequence[Path], target: Target, clock_mhz: float) -> list[Sample
             for line in csv.DictReader(file):
                 v = by_name.get((OPERATORS[line["operator"]].key, line["configuration"]))
                 s = seen_by_kernels(ConvShape(*(int(line[name]) for name in FIELDS)), target)
-                if v is not None and v.supports(s, target):
+                if v is not None and not v.supports(s, target):
+                    raise ValueError(f"{v.name} was measured for X {s.X} W {s.W}, but {target} does not support it")
+                if v is not None and v.preferred(s, target):
                     found.append(Sample(v, s, float(line["ms"]) * 1e3 * clock_mhz, line["precision"]))
     tf32 = {(x.configuration.operator, x.shape) for x in found if x.precision == "tf32"}
     better = [x for x in found if x.precision == "float32" and (x.configuration.operator, x.shape) in tf32]

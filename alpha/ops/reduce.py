@@ -57,6 +57,7 @@ def column_sums(X: Array) -> Array:
     return parts.sum(axis=0).astype(X.dtype)
 
 
+WARP = 32  # threads
 COLUMN_THREADS = 512  # at most, of a block of common/columns.cuh
 _ACROSS = 16  # packs of columns a block takes at least: 256 contiguous bytes
 
@@ -109,8 +110,11 @@ def sum_launches(
     Many rows are cut into segments, whose sums are added by a second kernel.
     """
     A, R, B = shape
-    block = column_block(A, R, B // vector)
-    tiles = -(-B // (vector * block[0])) * -(-A // block[2])
+    across, lanes, slabs = column_block(A, R, B // vector)
+    while across > WARP and -(-B // (vector * across)) * -(-A // slabs) < num_sms:  # smaller blocks, for more SMs
+        across //= 2
+    block = across, lanes, slabs
+    tiles = -(-B // (vector * across)) * -(-A // slabs)
     splits, rows = column_splits(num_sms, R, block[1], tiles)
     target = result if splits == 1 else f"{result} in parts"
     arguments = (Named(target), Named(source), A, R, B, rows)

@@ -12,6 +12,8 @@ struct __align__(64) TensorMap {
 #ifdef ALPHA_EMULATED
 #include "common/emulation/tensor_map.h"
 
+inline void tma_prefetch(const TensorMap*) {}
+
 template <class... Coordinates>
 void tma_load(uint32_t target, const TensorMap* map, uint32_t barrier, int x, int y, Coordinates... more) {
   static_assert(sizeof...(more) <= 3, "a tensor has 2 to 5 dimensions");
@@ -19,6 +21,11 @@ void tma_load(uint32_t target, const TensorMap* map, uint32_t barrier, int x, in
   alpha_emulation::load_box(target, map->bytes, barrier, coordinates, 2 + sizeof...(more));
 }
 #else
+// Has the tensor map read before the first load needs it.
+__device__ __forceinline__ void tma_prefetch(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 #define ALPHA_TMA_LOAD(rank) "cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
 __device__ __forceinline__ void tma_load(uint32_t target, const TensorMap* map, uint32_t barrier, int x, int y) {
   asm volatile(ALPHA_TMA_LOAD(2) "[%0], [%1, {%3, %4}], [%2];" ::"r"(target), "l"(map), "r"(barrier), "r"(x), "r"(y)

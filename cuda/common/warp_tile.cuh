@@ -14,6 +14,7 @@
 #include "common/ldmatrix.cuh"
 #include "common/math_mode.cuh"
 #include "common/tf32x3.cuh"
+#include "common/vector.cuh"
 
 constexpr int ROW_BYTES = 128, CHUNK_BYTES = 16;
 constexpr int FRAGMENTS_K = ROW_BYTES / 32;  // per step: 8 floats or 16 bfloat16 each
@@ -104,24 +105,30 @@ struct WarpTile {
   }
 
   // acc += A^T B over a step, both mn-major: As, Bs the tiles, m0 and n0 the warp's first column in each.
+  //
+  // Lanes load neighbouring floats of a row, so a fragment's rows and columns are others than those of its operands: row g and
+  // row g + 8 of a fragment of A are columns 2g and 2g + 1 of As, and column g of four fragments of B are columns 4g .. 4g + 3 of
+  // Bs. each_pack_mn_major undoes that.
   template <int WIDTH_A, int WIDTH_B>
   __device__ __forceinline__ void multiply_mn_major(const float* As, const float* Bs, int m0, int n0) {
+    static_assert(NF % 4 == 0, "a warp's columns are whole groups of 32");
     const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
     step([&](int k, uint32_t (&af)[MF][4], uint32_t (&bf)[NF][2]) {
 #pragma unroll
-      for (int m = 0; m < MF; m++)
+      for (int half = 0; half < 2; half++) {
+        const int row = k * 8 + t + half * 4;
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const int column = m0 + m * 16 + (e & 1) * 8 + g;
-          af[m][e] = __float_as_uint(As[mn_major<WIDTH_A>(k * 8 + t + (e >> 1) * 4, column >> 2) + (column & 3)]);
+        for (int m = 0; m < MF; m++) {
+          const int column = m0 + m * 16 + 2 * g;
+          const uint2 v = *reinterpret_cast<const uint2*>(As + mn_major<WIDTH_A>(row, column >> 2) + (column & 3));
+          af[m][half * 2] = v.x, af[m][half * 2 + 1] = v.y;
         }
 #pragma unroll
-      for (int n = 0; n < NF; n++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-          const int column = n0 + n * 8 + g;
-          bf[n][e] = __float_as_uint(Bs[mn_major<WIDTH_B>(k * 8 + t + e * 4, column >> 2) + (column & 3)]);
+        for (int n = 0; n < NF; n += 4) {
+          const uint4 v = *reinterpret_cast<const uint4*>(Bs + mn_major<WIDTH_B>(row, n0 / 4 + n * 2 + g));
+          bf[n][half] = v.x, bf[n + 1][half] = v.y, bf[n + 2][half] = v.z, bf[n + 3][half] = v.w;
         }
+      }
     });
   }
   template <int WIDTH_A, int WIDTH_B>
@@ -142,7 +149,25 @@ struct WarpTile {
     });
   }
 
-  // Calls store(m, n, v0, v1) for each pair of neighbouring columns, m and n within the warp tile.
+  // Calls store(m, n, pack) for each group of neighbouring columns after multiply_mn_major, m and n within the warp tile.
+  template <class Store>
+  __device__ __forceinline__ void each_pack_mn_major(Store store) const {
+    if constexpr (sizeof(Element) == 2) {
+      each_pair([&](int m, int n, float v0, float v1) { store(m, n, Pack<float, 2>{v0, v1}); });
+    } else {
+      const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+#pragma unroll
+      for (int m = 0; m < MF; m++)
+#pragma unroll
+        for (int n = 0; n < NF; n += 4)
+#pragma unroll
+          for (int e = 0; e < 4; e++)
+            store(m * 16 + 2 * g + e / 2, n * 8 + 8 * t + e % 2 * 4,
+                  Pack<float, 4>{acc[m][n][e], acc[m][n + 1][e], acc[m][n + 2][e], acc[m][n + 3][e]});
+    }
+  }
+
+  // Calls store(m, n, v0, v1) for each pair of neighbouring columns after multiply_k_major, m and n within the warp tile.
   template <class Store>
   __device__ __forceinline__ void each_pair(Store store) const {
     const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;

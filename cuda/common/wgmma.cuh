@@ -17,6 +17,8 @@ __device__ __forceinline__ uint64_t wgmma_k_major(uint32_t address) {
 __device__ __forceinline__ uint64_t wgmma_mn_major(uint32_t address, uint32_t block_bytes) {
   return uint64_t((address & 0x3ffff) >> 4) | uint64_t(block_bytes >> 4) << 16 | 64ull << 32 | 1ull << 62;
 }
+// The descriptor of the same kind of tile `bytes` further, a multiple of 16.
+__device__ __forceinline__ uint64_t wgmma_further(uint64_t descriptor, int bytes) { return descriptor + (bytes >> 4); }
 
 #ifdef ALPHA_EMULATED
 #include "common/emulation/wgmma.h"

@@ -1,6 +1,6 @@
 // The shape of a convolution and the arithmetic of filter trimming, one axis at a time (alpha/ops/conv2d/shape.py).
 #pragma once
-#include "common/cuda.h"
+#include "common/divide.cuh"
 
 struct ConvShape {
   int N, IH, IW, IC, OC, FH, FW, sh, sw, ph, pw, OH, OW;
@@ -25,13 +25,18 @@ __device__ __forceinline__ Range trimmed_taps(int o, int size, int F, int s, int
 // Outputs whose tap f meets the input (Algorithm 3B: oh_s, oh_e).
 __device__ __forceinline__ Range valid_outputs(int f, int O, int size, int s, int p) {
   const int i_s = f - p;
-  const int first = i_s < 0 ? (-i_s + s - 1) / s : 0;
-  const int last = size - i_s > 0 ? (size - i_s + s - 1) / s : 0;
-  return {first, min(O, last)};
+  return {ceil_divide(max(-i_s, 0), s), min(O, ceil_divide(max(size - i_s, 0), s))};
+}
+
+// Steps of split z of GZ, which share `total` steps as evenly as they can.
+__device__ __forceinline__ Range split_steps(int total, int z, int GZ) {
+  const auto [each, left] = divide(total, GZ);
+  const int begin = z * each + min(z, left);
+  return {begin, begin + each + (z < left)};
 }
 
 // Taps of the split filter of residue y: C_H = ceil((FH - y) / sh).
-__device__ __forceinline__ int split_size(int y, int F, int s) { return F > y ? (F - y + s - 1) / s : 0; }
+__device__ __forceinline__ int split_size(int y, int F, int s) { return ceil_divide(max(F - y, 0), s); }
 
 // Taps of the split filters of the residues before y.
 __device__ __forceinline__ int split_before(int y, int F, int s) {
@@ -48,16 +53,19 @@ struct SplitPixel {
 
 __device__ __forceinline__ SplitPixel split_pixel(int i, int O, int F, int s, int p) {
   SplitPixel r;
-  r.residue = (i + p) % s;
-  r.size = split_size(r.residue, F, s);
-  r.first = (i + p - r.residue) / s - (r.size - 1);
+  const auto [pixel, residue] = divide(i + p, s);
+  r.residue = residue;
+  r.size = split_size(residue, F, s);
+  r.first = pixel - (r.size - 1);
   r.taps = {max(-r.first, 0), min(O - r.first, r.size)};
   return r;
 }
 
 // The tap at which stage 1 puts (fh, fw): the split filters lie one after the other, each rotated by 180 degrees.
 __device__ __forceinline__ int split_tap(int fh, int fw, const ConvShape& s) {
-  const int y = fh % s.sh, x = fw % s.sw, CH = split_size(y, s.FH, s.sh), CW = split_size(x, s.FW, s.sw);
-  const int ch = CH - 1 - fh / s.sh, cw = CW - 1 - fw / s.sw;
+  const auto [row, y] = divide(fh, s.sh);
+  const auto [column, x] = divide(fw, s.sw);
+  const int CH = split_size(y, s.FH, s.sh), CW = split_size(x, s.FW, s.sw);
+  const int ch = CH - 1 - row, cw = CW - 1 - column;
   return split_before(y, s.FH, s.sh) * s.FW + CH * split_before(x, s.FW, s.sw) + ch * CW + cw;
 }

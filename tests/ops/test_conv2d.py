@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 import alpha
 import alpha.nn.functional as F
 from alpha.errors import ShapeError
-from alpha.ops.conv2d import cpu, partial_sums, reference, sm80, sm90_tiles
+from alpha.ops.conv2d import cpu, partial_sums, reference, sm80, sm90_tiles, table
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import MathMode
@@ -510,13 +511,21 @@ def test_scratch_is_used_again() -> None:
 
 
 def test_splits_of_sk_dilated() -> None:
-    """Two blocks for each SM, at least 8 steps each, at most 64 MiB of partial sums."""
+    """As many blocks as the GPU holds, at least 6 steps each, at most 64 MiB of partial sums."""
     s = make(64, (8, 8), (64, 64), (3, 3), p=(1, 1))
-    assert partial_sums.num_splits(10, 10_000, s, 108) == 22
-    assert partial_sums.num_splits(10, 100, s, 108) == 12
-    assert partial_sums.num_splits(1000, 10_000, s, 108) == 1
+    assert partial_sums.num_splits(10, 10_000, s, 216) == 21
+    assert partial_sums.num_splits(10, 100, s, 216) == 16
+    assert partial_sums.num_splits(1000, 10_000, s, 216) == 1
     large = make(64, (8, 8), (1024, 1024), (3, 3), p=(1, 1))  # 36 MiB each
-    assert partial_sums.num_splits(10, 10_000, large, 108) == 1
+    assert partial_sums.num_splits(10, 10_000, large, 216) == 1
+
+
+@pytest.mark.parametrize(("shared_kib", "blocks"), [(227, 4), (163, 3), (99, 2), (48, 1)])
+def test_blocks_of_sk_dilated_that_an_sm_holds(shared_kib: int, blocks: int) -> None:
+    """The small tile: four by registers, fewer by shared memory; the large one has an SM for itself."""
+    target = dataclasses.replace(AMPERE, shared_bytes=shared_kib << 10)
+    assert sm80.resident_blocks(table.WEIGHT_64x64, target) == blocks
+    assert sm80.resident_blocks(table.TILE_128x128, target) == 1
 
 
 def test_a_tile_is_what_its_row_says() -> None:

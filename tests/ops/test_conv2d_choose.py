@@ -233,7 +233,7 @@ TARGETS = {"cpu": Target("cpu"), **{arch: target(arch) for arch in GPUS}}
 @given(s=st.one_of(shapes(), shapes(True)))
 @settings(max_examples=60, deadline=None)
 def test_the_fastest_by_prediction_is_chosen(s: ConvShape) -> None:
-    """On the cpu, where nothing is predicted, it is the first of the table that can and is preferred."""
+    """It is one that can and is preferred; on the cpu, where nothing is predicted, the first of these."""
     for on in TARGETS.values():
         for operator in OPERANDS:
             for precision in PRECISIONS:
@@ -246,9 +246,10 @@ def test_the_fastest_by_prediction_is_chosen(s: ConvShape) -> None:
                     if (v.operator, v.device) == (operator, on.device)
                     and v.precision in ("float32", precision)
                     and v.supports(seen, on)
+                    and v.preferred(seen, on)
                 ]
                 if on.device == "cpu":
-                    assert row is next(v for v in able if v.preferred(seen, on))
+                    assert row is able[0]
                     continue
                 if precision == "bf16" and any(v.precision == "bf16" for v in able):
                     able = [v for v in able if v.precision == "bf16"]  # the others need casts
@@ -304,3 +305,19 @@ def test_drawn_shapes_reach_every_kernel() -> None:
             for operator in OPERANDS:
                 seen |= {launch.entry for launch in run(arch, operator, s, "float32")}
     assert seen >= KERNELS
+
+
+def test_a_tile_of_64_rows_is_for_one_tap_unless_it_is_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    hopper = TARGETS["sm_90"]
+    rows = [v for v in CONFIGURATIONS if "sm90" in v.name and v.operator != WEIGHT and v.tile["BM"] == 64]
+    assert {v.operator for v in rows} == {FORWARD, INPUT}
+    one, several = (conv_shape("test", (32, 7, 7, 992), (128, F, F, 992), (1, 1), (F // 2,) * 2) for F in (1, 3))
+    for v in rows:
+        assert v.preferred(seen_by_kernels(one, hopper), hopper)
+        assert v.supports(several, hopper)
+        assert not v.preferred(several, hopper)
+        monkeypatch.setenv("ALPHA_CONV_KERNEL", v.name)
+        assert choose(v.operator, several, hopper, v.precision) is v
+        monkeypatch.delenv("ALPHA_CONV_KERNEL")
+        assert choose(v.operator, several, hopper, v.precision) not in rows
+    assert choose(FORWARD, one, hopper, "bf16") in rows

@@ -38,11 +38,11 @@ def applicable(operator: str, s: ConvShape, target: Target, precision: str = "fl
 
 
 def choose(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> Configuration:
-    """The configuration to run: of those that support the shape, the one that is predicted to be the fastest.
+    """The configuration to run: of those that are preferred for the shape, the one that is predicted to be the fastest.
 
-    One whose work the model does not know (all on the cpu, a new algorithm) is taken before the others if it is
-    preferred for the shape. ALPHA_CONV_KERNEL forces a configuration by name, if it supports the shape. Otherwise
-    ALPHA_TUNE=1 takes the fastest on the target's GPU. ALPHA_DEBUG=1 prints each choice once.
+    One whose work the model does not know (all on the cpu, a new algorithm) is taken before the others.
+    ALPHA_CONV_KERNEL forces a configuration by name, if it supports the shape. Otherwise ALPHA_TUNE=1 takes the fastest
+    on the target's GPU. ALPHA_DEBUG=1 prints each choice once.
 
     Raises:
         ConfigError: ALPHA_CONV_KERNEL is not the name of a configuration.
@@ -59,7 +59,7 @@ def _best(rows: list[Configuration], s: ConvShape, target: Target) -> Configurat
     for v in rows:
         if not work.is_counted(v) and v.preferred(s, target):
             return v
-    counted = [v for v in rows if work.is_counted(v)]
+    counted = [v for v in rows if work.is_counted(v) and v.preferred(s, target)]
     narrow = [v for v in counted if v.dtype == BFLOAT16]  # without casts
     constants = predict.constants_of(target.name)
     return min(narrow or counted, key=lambda v: predict.cycles(v, s, target, constants))

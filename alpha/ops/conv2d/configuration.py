@@ -28,7 +28,7 @@ class Configuration:
             the result.
         reason: a few words that say why it is chosen.
         supports: whether it can compute a shape at all.
-        preferred: whether it is worth it, for a configuration whose time is not predicted: see `choose`.
+        preferred: whether it may be the fastest; `choose` takes no other, unless it is forced.
         tile: the macros of the kernel besides the math mode.
         registers: the most registers that a thread of the kernel may need.
         supports_epilogue: whether the bias and the activation are computed with the product.

@@ -37,7 +37,7 @@ def ks_deconv_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 def splits_of_sk_dilated(v: Configuration, s: ConvShape, target: Target) -> int:
     """The number of splits of G_K."""
     blocks = tiles_of((s.FH * s.FW * s.IC, v.tile["BN"]), (s.OC, v.tile["BM"]))
-    return num_splits(blocks, -(-s.N * s.OH * s.OW // v.tile["BK"]), s, 2 * target.num_sms)
+    return num_splits(blocks, -(-s.N * s.OH * s.OW // v.tile["BK"]), s, 4 * target.num_sms)
 
 
 def sk_dilated_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:

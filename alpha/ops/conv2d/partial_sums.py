@@ -24,14 +24,18 @@ def tiles_of(*lengths: tuple[int, int]) -> int:
     return count
 
 
-def num_splits(blocks: int, steps: int, s: ConvShape, num_sms: int) -> int:
+MIN_STEPS = 6  # of a split
+MAX_PARTIAL_BYTES = 64 << 20
+
+
+def num_splits(blocks: int, steps: int, s: ConvShape, room: int) -> int:
     """The number of splits of G_K, the paper's G_Z (section IV.C).
 
-    The blocks fill the GPU twice, but each split has at least 8 steps, and all partial sums have at most 64 MiB.
+    Args:
+        blocks, steps: those of one split of all, and the steps of a block that does them all.
+        room: how many blocks the GPU can hold; all splits together have no more.
     """
-    wanted = -(-2 * num_sms // blocks)
-    partial = 4 * prod(s.W)
-    return max(1, min(wanted, steps // 8, (64 << 20) // partial))
+    return max(1, min(room // blocks, steps // MIN_STEPS, MAX_PARTIAL_BYTES // (4 * prod(s.W))))
 
 
 def with_partial_sums(

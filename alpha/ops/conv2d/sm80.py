@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Order = np.ndarray[Any, Any]
 
+RESERVED_BYTES = 1024  # of shared memory, for each block that an SM holds
 ROW_BYTES = 128  # bytes of K in a row of a tile, which are one step
 
 
@@ -91,11 +92,18 @@ def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 # -- Sk-dilated -------------------------------------------------------------------------------------
 
 
+def resident_blocks(tile: Mapping[str, Any], target: Target) -> int:
+    """The blocks of Sk-dilated that an SM holds: as many as its registers (sk_dilated/sm80.cu) and shared memory."""
+    area = tile["BM"] * tile["BN"]
+    registers = 1 if area > 128 * 64 else 2 if area > 64 * 64 else 4
+    return max(1, min(registers, target.shared_bytes // (tile_bytes(tile) + RESERVED_BYTES)))
+
+
 def splits_of_sk_dilated(v: Configuration, s: ConvShape, target: Target) -> int:
     """The number of splits of G_K."""
     blocks = tiles_of((s.IC, v.tile["BN"]), (s.OC, v.tile["BM"])) * s.FH * s.FW
     steps = s.OH * s.OW * -(-s.N // (ROW_BYTES // v.dtype.itemsize))
-    return num_splits(blocks, steps, s, target.num_sms)
+    return num_splits(blocks, steps, s, resident_blocks(v.tile, target) * target.num_sms)
 
 
 def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration
 
 ABSMAX = Named("absmax_a", optional=True), Named("absmax_b", optional=True)  # only for fp16 terms
-STATISTICS_WARPS, STATISTICS_PADDING = 8, 16
+STATISTICS_PADDING = 16
 
 
 def statistics_bytes(tile: Tile) -> int:
     """Bytes of shared memory for the statistics of a tile's columns: TileStatistics of sm90/statistics.cuh."""
-    return 4 * (tile.BN + 2 * STATISTICS_WARPS * (tile.BN + STATISTICS_PADDING))
+    return 4 * (tile.BN + 2 * tile.consumer_warps * (tile.BN + STATISTICS_PADDING))
 
 
 @functools.lru_cache(maxsize=8)
@@ -124,7 +124,7 @@ class _Gemm:
         self.tile = tile
         self.a_stages, self.b_stages = output.stages(tile.blocks, self.reserved)
         # two blocks per SM hide each other's beginning and end; with one tile per block they are better balanced
-        self.grid, self.threads = (min(self.tiles, self.num_sms), 384) if tile.blocks == 1 else (self.tiles, 288)
+        self.grid, self.threads = min(self.tiles, self.num_sms) if tile.blocks == 1 else self.tiles, tile.threads
         self.statistics_parts = 0
         if self.forward:
             if self.workspace_slots:  # one part per tile

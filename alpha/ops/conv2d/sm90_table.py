@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alpha.ops.conv2d import sm90, sm90_weight
-from alpha.ops.conv2d.configuration import Condition, Configuration
+from alpha.ops.conv2d.configuration import Condition, Configuration, always
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 
@@ -27,6 +27,11 @@ def _supports(operator: str) -> Condition:
         return target.compute_capability == (9, 0) and aligned and s.sw <= s.IW
 
     return supports
+
+
+def _one_tap(s: ConvShape, target: Target) -> bool:
+    """True for matrix products. With several taps a tile of 64 rows gains less than the predictions err."""
+    return s.FH * s.FW == 1
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,10 @@ def _configure(operator: str, math: MathMode, tile: _Tile, reason: str = "") -> 
         make,
         reason or f"Hopper, trimmed; a tile of {tile.BM} x {tile.BN}",
         supports=_supports(operator),
+        preferred=_one_tap if operator != WEIGHT and tile.BM == 64 else always,
         tile=macros,
         math=math,
-        registers=REGISTERS,
+        registers=REGISTERS if operator == WEIGHT or tile.BM > 64 else 255,
         supports_epilogue=operator != WEIGHT,
         supports_statistics=operator == FORWARD,
     )
@@ -69,6 +75,7 @@ _ALGORITHMS: dict[str, tuple[str, Callable[..., Any]]] = {
 def _position_rows(operator: str) -> tuple[Configuration, ...]:
     """The configurations of ConvV2 or KS-deconv, whose rows are output pixels."""
     blocks = 1 if operator == FORWARD else 2  # of the tiles that are as fast or faster with it
+    small = _Tile(64, 32, 3), _Tile(64, 64, 3), _Tile(64, 128, 2)  # few rows: more blocks than with large tiles
     tiles = {
         MathMode.BF16: (
             _Tile(128, 32, 2),
@@ -79,6 +86,7 @@ def _position_rows(operator: str) -> tuple[Configuration, ...]:
             _Tile(128, 128, blocks),
             _Tile(256, 64, blocks),
             _Tile(128, 64, 2),
+            *small,
         ),
         MathMode.FP16: (_Tile(128, 256), _Tile(256, 128), _Tile(128, 128), _Tile(128, 64)),
         MathMode.TF32: (
@@ -90,6 +98,7 @@ def _position_rows(operator: str) -> tuple[Configuration, ...]:
             _Tile(128, 128),
             _Tile(256, 64, blocks),
             _Tile(128, 64, 2),
+            *small,
         ),
         MathMode.FP16X3: (_Tile(128, 32), _Tile(128, 96), _Tile(128, 128), _Tile(256, 64), _Tile(128, 64)),
     }

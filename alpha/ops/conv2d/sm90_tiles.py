@@ -67,6 +67,16 @@ class Tile(NamedTuple):
         return 64 if self.math is MathMode.BF16 else 32
 
     @property
+    def consumer_warps(self) -> int:
+        """The warps of ConvV2's and KS-deconv's blocks that multiply."""
+        return 4 if self.BM == 64 else 8
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block of ConvV2 or KS-deconv: its consumers, and a producer warp or warpgroup."""
+        return 32 * self.consumer_warps + (128 if self.blocks == 1 and self.consumer_warps == 8 else 32)
+
+    @property
     def b_bytes(self) -> int:
         return self.math.terms * self.BN * 128
 

@@ -10,6 +10,7 @@ from alpha.ops.conv2d.sm90_tiles import BLOCK_CYCLES, L2_BYTES_PER_CYCLE, MAX_ST
 
 PARTIAL_BYTES_PER_CYCLE = 2000  # of partial sums, that the whole GPU writes or reads
 MAX_PARTIAL_BYTES = 64 << 20
+MIN_STEPS = 6  # of a split
 TRANSFORM_CYCLES = {1: 6.0, 2: 9.0}  # by the number of terms: all transform warps convert a row of 64 channels
 ACCUMULATORS = 192  # registers per thread for sums
 
@@ -64,7 +65,7 @@ def num_splits(block: WeightTile, blocks: int, partial_bytes: int, num_sms: int)
         partial = 2 * GZ * partial_bytes / PARTIAL_BYTES_PER_CYCLE if GZ > 1 else 0
         return waves * (-(-block.steps // GZ) * step + BLOCK_CYCLES) + partial
 
-    most = min(block.steps // 8, 4 * num_sms // blocks, MAX_PARTIAL_BYTES // partial_bytes)
+    most = min(block.steps // MIN_STEPS, 4 * num_sms // blocks, MAX_PARTIAL_BYTES // partial_bytes)
     return min(range(1, max(1, most) + 1), key=cycles)
 
 

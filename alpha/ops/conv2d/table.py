@@ -67,6 +67,7 @@ def _direct_weight_sm80(item: int) -> Condition:
 TILE_128x64 = {"BM": 128, "BN": 64, "WM": 64, "WN": 32, "STAGES": 3}
 TILE_128x128 = {"BM": 128, "BN": 128, "WM": 64, "WN": 32, "STAGES": 4}
 TILE_64x64 = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 4}
+WEIGHT_64x64 = {**TILE_64x64, "STAGES": 3}  # four blocks fit an SM
 TILE_FFMA = {"BM": 64, "BN": 64, "BK": 16}
 
 
@@ -178,7 +179,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         "trimmed, one tap and one split of images and output pixels per block",
         TILE_128x128,
     ),
-    *_mma_rows("sk_dilated", WEIGHT, sm80.sk_dilated, "trimmed, one tap and one split per block", TILE_64x64),
+    *_mma_rows("sk_dilated", WEIGHT, sm80.sk_dilated, "trimmed, one tap and one split per block", WEIGHT_64x64),
     Configuration(
         "direct_weight_sm80_bf16",
         WEIGHT,

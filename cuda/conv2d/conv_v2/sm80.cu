@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::RESIDENT)
                  const int* __restrict__ order, ConvShape s) {
   const PixelGemm<Element> p = {X, W, Y, s.N, s.IH * s.IW, s.IC, s.OH * s.OW, s.OC, (long)s.FH * s.FW * s.IC, s.IC};
   run_output_pixel(p, order, [&](int output_pixel) {
-    const int oh = output_pixel / s.OW, ow = output_pixel % s.OW;
+    const auto [oh, ow] = divide(output_pixel, s.OW);
     const Range fh = trimmed_taps(oh, s.IH, s.FH, s.sh, s.ph), fw = trimmed_taps(ow, s.IW, s.FW, s.sw, s.pw);
     const int ih = oh * s.sh - s.ph + fh.begin, iw = ow * s.sw - s.pw + fw.begin;
     return TapRectangle{fh.size(), fw.size(), ih * s.IW + iw, fh.begin * s.FW + fw.begin, s.IW, s.FW};

@@ -34,7 +34,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                          statistics_parts,
                          s.OW};
   run_output_tiles(p, schedule, [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
-    const int oh = output_pixel / s.OW, ow = output_pixel % s.OW, last = min(ow + TILE_OW, s.OW) - 1;
+    const auto [oh, ow] = divide(output_pixel, s.OW);
+    const int last = min(ow + TILE_OW, s.OW) - 1;
     const Range fh = trimmed_taps(oh, s.IH, s.FH, s.sh, s.ph);
     const int fw_s = trimmed_taps(last, s.IW, s.FW, s.sw, s.pw).begin,
               fw_e = trimmed_taps(ow, s.IW, s.FW, s.sw, s.pw).end;
@@ -46,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
             s.FW,
             1,
             s.sw,
-            fw_s % s.sw,
+            divide(fw_s, s.sw).remainder,
             0};
     to = {output_pixel, 1, last - ow + 1};
   });

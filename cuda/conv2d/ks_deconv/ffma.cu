@@ -51,7 +51,7 @@ struct InputGradientProblem {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
     ks_deconv_ffma(float* __restrict__ dX, const float* __restrict__ dY, const float* __restrict__ C, ConvShape s) {
   const int y = blockIdx.z / s.sw, x = blockIdx.z % s.sw;
   const int CH = split_size(y, s.FH, s.sh), CW = split_size(x, s.FW, s.sw);

@@ -12,8 +12,9 @@ extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::RESIDENT)
                    const int* __restrict__ order, ConvShape s) {
   const PixelGemm<Element> p = {dY, C, dX, s.N, s.OH * s.OW, s.OC, s.IH * s.IW, s.IC, s.OC, (long)s.IC * s.OC};
   run_output_pixel(p, order, [&](int output_pixel) {
-    const SplitPixel h = split_pixel(output_pixel / s.IW, s.OH, s.FH, s.sh, s.ph);
-    const SplitPixel w = split_pixel(output_pixel % s.IW, s.OW, s.FW, s.sw, s.pw);
+    const auto [ih, iw] = divide(output_pixel, s.IW);
+    const SplitPixel h = split_pixel(ih, s.OH, s.FH, s.sh, s.ph);
+    const SplitPixel w = split_pixel(iw, s.OW, s.FW, s.sw, s.pw);
     const int before = split_before(h.residue, s.FH, s.sh) * s.FW + h.size * split_before(w.residue, s.FW, s.sw);
     const int pixel = (h.first + h.taps.begin) * s.OW + w.first + w.taps.begin;
     const int tap = before + h.taps.begin * w.size + w.taps.begin;

@@ -18,8 +18,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                          workspace, semaphores, s.N,          s.OC,     s.IH * s.IW, s.IC,  s.FW,
                          s.sw,      count,      raster_order, nullptr,  nullptr,     0,     s.IW};
   run_output_tiles(p, schedule, [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
-    const int iw = output_pixel % s.IW, count = min(TILE_OW, (s.IW - iw + s.sw - 1) / s.sw);
-    const SplitPixel h = split_pixel(output_pixel / s.IW, s.OH, s.FH, s.sh, s.ph);
+    const auto [ih, iw] = divide(output_pixel, s.IW);
+    const int count = min(TILE_OW, ceil_divide(s.IW - iw, s.sw));
+    const SplitPixel h = split_pixel(ih, s.OH, s.FH, s.sh, s.ph);
     const SplitPixel w = split_pixel(iw, s.OW, s.FW, s.sw, s.pw);
     const SplitPixel last = split_pixel(iw + (count - 1) * s.sw, s.OW, s.FW, s.sw, s.pw);
     const int cw_s = last.taps.begin, cw_e = w.taps.end;

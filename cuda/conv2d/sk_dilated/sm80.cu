@@ -19,41 +19,58 @@ using Warp = WarpTile<ALPHA_MATH, WM / 16, WN / 8>;
 using Element = Warp::Element;
 constexpr int BK = Warp::TILE_K, CHUNK = Warp::CHUNK, THREADS = BM / WM * (BN / WN) * 32,
               STAGE_ELEMENTS = BK * (BM + BN);
-static_assert(BK * BM / CHUNK % THREADS == 0 && BK * BN / CHUNK % THREADS == 0, "every pass of the loader is whole");
 
-// Loads this thread's share of a tile of BK images x WIDTH channels at one pixel, 16 bytes at a time; zeros beyond N and C.
+constexpr int RESIDENT = BM * BN > 128 * 64 ? 1 : BM * BN > 64 * 64 ? 2 : 4;  // blocks that the registers of an SM hold
+
+// The loader of a tile of BK images x WIDTH channels at one pixel: a thread's chunks lie PASS images apart in one column.
 template <int WIDTH>
-__device__ __forceinline__ void load_images(uint32_t target, const Element* source, long image, int n0, int N, int c0,
-                                            int C) {
-#pragma unroll
-  for (int i = 0; i < BK * WIDTH / CHUNK; i += THREADS) {
-    const int k = (i + threadIdx.x) / (WIDTH / CHUNK), chunk = (i + threadIdx.x) % (WIDTH / CHUNK);
-    const int slot = Warp::mn_major<WIDTH>(k, chunk) * int(sizeof(Element)), c = c0 + chunk * CHUNK;
-    const bool inside = n0 + k < N && c < C;
-    cp_async<16>(target + slot, source + (n0 + k) * image + c, inside ? 16 : 0);
-  }
-}
+struct Loader {
+  static constexpr int ACROSS = WIDTH / CHUNK, PASS = THREADS / ACROSS;
+  static_assert(THREADS % ACROSS == 0 && PASS % 4 == 0 && BK % PASS == 0,
+                "each pass has whole rows, whose swizzle repeats");
+  static_assert(sizeof(Element) == 4 || PASS % 8 == 0, "the swizzle of bfloat16 repeats after 8 rows");
+  const Element* source;  // the thread's chunk of the first image, at the first pixel
+  long image;             // elements
+  int first, slot, bytes;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+  __device__ __forceinline__ Loader(const Element* array, long image, int c0, int C) : image(image) {
+    const int chunk = threadIdx.x % ACROSS, c = c0 + chunk * CHUNK;
+    first = threadIdx.x / ACROSS;
+    source = array + first * image + c;
+    slot = Warp::template mn_major<WIDTH>(first, chunk) * int(sizeof(Element));
+    bytes = c < C ? 16 : 0;
+  }
+  // Loads images n0 .. n0 + BK - 1 at the pixel that begins at `offset`; zeros beyond N and C.
+  __device__ __forceinline__ void load(uint32_t target, long offset, int n0, int N) const {
+    const Element* from = source + n0 * image + offset;
+#pragma unroll
+    for (int k = 0; k < BK; k += PASS, from += PASS * image)
+      cp_async<16>(target + slot + k * WIDTH * int(sizeof(Element)), from, n0 + first + k < N ? bytes : 0);
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     sk_dilated_sm80(float* __restrict__ part, const Element* __restrict__ X, const Element* __restrict__ dY,
                     ConvShape s, int GZ) {
   ALPHA_DYNAMIC_SHARED(Element, smem);
   const int warp = threadIdx.x / 32, wm = warp % (BM / WM) * WM, wn = warp / (BM / WM) * WN;
-  const int taps = s.FH * s.FW, tap = blockIdx.z % taps, z = blockIdx.z / taps, ic0 = blockIdx.x * BN,
-            oc0 = blockIdx.y * BM;
-  const int fh = tap / s.FW, fw = tap % s.FW;
+  const int taps = s.FH * s.FW, ic0 = blockIdx.x * BN, oc0 = blockIdx.y * BM;
+  const Division split = divide(blockIdx.z, taps);
+  const int z = split.quotient, tap = split.remainder, fh = divide(tap, s.FW).quotient, fw = tap - fh * s.FW;
   const Range oh = valid_outputs(fh, s.OH, s.IH, s.sh, s.ph), ow = valid_outputs(fw, s.OW, s.IW, s.sw, s.pw);
-  const int chunks = (s.N + BK - 1) / BK, total = oh.size() * ow.size() * chunks;
-  const int lo = (int)((long)total * z / GZ), steps = (int)((long)total * (z + 1) / GZ) - lo;
+  const int chunks = (s.N + BK - 1) / BK;
+  const Range all = split_steps(oh.size() * ow.size() * chunks, z, GZ);
+  const int steps = all.size();
 
-  int chunk = lo % chunks, column = ow.size() ? lo / chunks % ow.size() : 0,
-      row = ow.size() ? lo / chunks / ow.size() : 0;
+  const Division first = divide(all.begin, chunks), pixel = divide(first.quotient, max(ow.size(), 1));
+  int chunk = first.remainder, row = pixel.quotient, column = pixel.remainder;
+  const Loader<BM> load_dY(dY, (long)s.OH * s.OW * s.OC, oc0, s.OC);
+  const Loader<BN> load_X(X, (long)s.IH * s.IW * s.IC, ic0, s.IC);
   auto load = [&](int stage) {
     const int h = oh.begin + row, w = ow.begin + column, ih = h * s.sh + fh - s.ph, iw = w * s.sw + fw - s.pw;
     const uint32_t target = shared_address(smem + stage * STAGE_ELEMENTS);
-    load_images<BM>(target, dY + (long)(h * s.OW + w) * s.OC, (long)s.OH * s.OW * s.OC, chunk * BK, s.N, oc0, s.OC);
-    load_images<BN>(target + BM * ROW_BYTES, X + (long)(ih * s.IW + iw) * s.IC, (long)s.IH * s.IW * s.IC, chunk * BK,
-                    s.N, ic0, s.IC);
+    load_dY.load(target, (long)(h * s.OW + w) * s.OC, chunk * BK, s.N);
+    load_X.load(target + BM * ROW_BYTES, (long)(ih * s.IW + iw) * s.IC, chunk * BK, s.N);
     if (++chunk == chunks) {
       chunk = 0;
       if (++column == ow.size()) column = 0, row++;
@@ -75,8 +92,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     tile.multiply_mn_major<BM, BN>(stage, stage + BK * BM, wm, wn);
   }
   float* dW = part + (long)z * s.OC * taps * s.IC;
-  tile.each_pair([&](int m, int n, float v0, float v1) {
+  tile.each_pack_mn_major([&](int m, int n, const auto& pack) {
     const int oc = oc0 + wm + m, ic = ic0 + wn + n;
-    if (oc < s.OC && ic < s.IC) store_pack<2>(dW + ((long)oc * taps + tap) * s.IC + ic, Pack<float, 2>{v0, v1});
+    if (oc < s.OC && ic < s.IC) store_pack(dW + ((long)oc * taps + tap) * s.IC + ic, pack);
   });
 }

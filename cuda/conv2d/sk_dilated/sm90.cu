@@ -33,24 +33,25 @@ struct Steps {
     const int last = min(fw + TAPS, s.FW) - 1;  // the last tap's outputs begin first, the first tap's end last
     ow = {valid_outputs(last, s.OW, s.IW, s.sw, s.pw).begin, valid_outputs(fw, s.OW, s.IW, s.sw, s.pw).end};
     rows = oh.size(), columns = (ow.size() + TILE_OW - 1) / TILE_OW;
-    const int total = rows * columns * ((s.N + IMAGES - 1) / IMAGES);
-    first = (int)((long)total * z / GZ), count = (int)((long)total * (z + 1) / GZ) - first;
+    const Range steps = split_steps(rows * columns * ((s.N + IMAGES - 1) / IMAGES), z, GZ);
+    first = steps.begin, count = steps.size();
   }
 };
 
 __device__ __forceinline__ void produce(const TensorMap* X, const TensorMap* dY, const ConvShape& s, const Steps& steps,
                                         const Tiles& tiles, int fh, int fw, int oc0, int ic0) {
   if (steps.count == 0) return;
-  int row = steps.first % steps.rows, column = steps.first / steps.rows % steps.columns;
-  int chunk = steps.first / steps.rows / steps.columns;
-  for (int i = 0; i < steps.count; i++) {
+  auto [columns, row] = divide(steps.first, steps.rows);
+  auto [chunk, column] = divide(columns, steps.columns);
+  Tiles::Place place;
+  for (int i = 0; i < steps.count; i++, place.advance()) {
     const int h = steps.oh.begin + row, w = steps.ow.begin + column * TILE_OW, n = chunk * IMAGES;
-    const uint32_t tile = tiles.producer_acquire(i, STAGE), full = tiles.full_barrier(i);
+    const uint32_t tile = tiles.producer_acquire(place, STAGE), full = tiles.full_barrier(place.stage());
 #pragma unroll
     for (int b = 0; b < BM / CHANNELS; b++) tma_load(tile + b * A_BOX, dY, full, oc0 + b * CHANNELS, n, w, h);
 #pragma unroll
     for (int q = 0; q < NUM_INPUT_TILES; q++) {
-      const int iw = w * s.sw + fw + q - s.pw, phase = (iw % s.sw + s.sw) % s.sw, x = (iw - phase) / s.sw;
+      const auto [x, phase] = floor_divide(w * s.sw + fw + q - s.pw, s.sw);
 #pragma unroll
       for (int b = 0; b < BLOCKS_OF_X; b++) {
         const uint32_t box = tile + A_BYTES + b * BLOCK + q * B_BOX;
@@ -75,15 +76,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     const unsigned* __restrict__ absmax_x, const unsigned* __restrict__ absmax_dy, ConvShape s,
                     int GZ) {
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
+  if (threadIdx.x == CONSUMER_GROUPS * 128) tma_prefetch(X), tma_prefetch(dY);
   __shared__ __align__(8) uint64_t barriers[3 * ALPHA_STAGES];
-  const Tiles tiles((shared_address(smem) + 1023) & ~1023u, barriers);
-  const Converted converted = {shared_address(barriers + 2 * ALPHA_STAGES)};
+  const Tiles tiles(kept((shared_address(smem) + 1023) & ~1023u), kept(shared_address(barriers)));
+  const Converted converted = {tiles.full + Tiles::BARRIERS * 8};
   if (threadIdx.x == 0)
     for (int i = 0; i < ALPHA_STAGES; i++) mbarrier_init(converted.barrier(i), TRANSFORM_WARPS);
   __syncthreads();
   const int tap_groups = (s.FW + TAPS - 1) / TAPS;
-  const unsigned z = blockIdx.z / (s.FH * tap_groups);
-  const int fh = blockIdx.z / tap_groups % s.FH, fw = blockIdx.z % tap_groups * TAPS;
+  const auto [rows, tap_group] = divide(blockIdx.z, tap_groups);
+  const auto [z, fh] = divide(rows, s.FH);
+  const int fw = tap_group * TAPS;
   const int ic0 = blockIdx.x * BN, oc0 = blockIdx.y * BM;
   const Steps steps(s, fh, fw, z, GZ);
   unsigned char* base = smem - shared_address(smem);  // base + a shared address is a pointer
@@ -100,19 +103,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int channel = first_row + threadIdx.x % 128 / 32 * 16;  // of this warp
   const float scale = MATH == BF16 ? 1.f : half_scale(*absmax_dy);
   float sum[TAPS][R] = {};
-  for (int i = phase_group; i < steps.count; i += PING_PONG) {
-    const uint32_t tile = tiles.tile(i);
-    mbarrier_wait(CONVERTS ? converted.barrier(i) : tiles.full_barrier(i), tiles.parity(i));
+  Tiles::Place place;
+  place.advance(phase_group);
+  for (int i = phase_group; i < steps.count; i += PING_PONG, place.advance(PING_PONG)) {
+    const uint32_t tile = tiles.tile(place.stage());
+    mbarrier_wait(CONVERTS ? converted.barrier(place.stage()) : tiles.full_barrier(place.stage()), place.parity());
     if (IS_FP16) {
       multiply_fp16_terms(sum, base, tile, channel, scale);
-      tiles.consumer_release(i);
+      tiles.consumer_release(place.stage());
     } else {
       start_products(sum, tile, first_row);
       // Waits for the step before, and with ping-pong for this step, too: the other warpgroup's products keep the tensor cores
       // busy, and ptxas would serialize products that are still under way at this point.
       constexpr int PENDING = PING_PONG == 2 ? 0 : 1;
       wgmma_wait<PENDING>();
-      if (i >= PENDING) tiles.consumer_release(i - PENDING);
+      if (i >= PENDING) tiles.consumer_release(PENDING ? place.stage_before() : place.stage());
     }
   }
   wgmma_wait<0>();

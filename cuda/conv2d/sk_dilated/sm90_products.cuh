@@ -19,16 +19,17 @@ __device__ __forceinline__ void load_transposed(const unsigned char* box, int ch
   }
 }
 
-// The descriptor of 16 of K of X for a tap of a step.
-__device__ __forceinline__ uint64_t tap_tile(uint32_t x, int tap, int term, int k) {
-  return wgmma_mn_major(
-      x + tap % NUM_INPUT_TILES * B_BOX + term * TERM_BYTES + (tap / NUM_INPUT_TILES * IMAGES + k * 16) * 128, BLOCK);
+// The descriptor of 16 of K of X for a tap of a step, from that of its first tap and term.
+__device__ __forceinline__ uint64_t tap_tile(uint64_t x, int tap, int term, int k) {
+  return wgmma_further(
+      x, tap % NUM_INPUT_TILES * B_BOX + term * TERM_BYTES + (tap / NUM_INPUT_TILES * IMAGES + k * 16) * 128);
 }
 
 // Computes the products of all taps of a step, with dY split in registers. They are done when it returns.
 __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[TAPS][R], const unsigned char* base, uint32_t tile,
                                                     int channel, float scale) {
   const unsigned char* box = base + tile + channel / 32 * A_BOX;
+  const uint64_t x = wgmma_mn_major(tile + A_BYTES, BLOCK);
   uint32_t hi[STEPS][4], lo[STEPS][4];
   float block[R];
 #pragma unroll
@@ -37,10 +38,10 @@ __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[TAPS][R], const
     for (int k = 0; k < STEPS; k++) {
       if (tap == 0) load_transposed(box, channel % 32, k * 16, scale, hi[k], lo[k]);  // the last products are under way
       if (tap == 0 || k == 0) wgmma_fence();
-      const uint64_t b_hi = tap_tile(tile + A_BYTES, tap, 0, k);
+      const uint64_t b_hi = tap_tile(x, tap, 0, k);
       if (TERMS == 2) {
         wgmma_f16<1>(block, lo[k], b_hi, k != 0);
-        wgmma_f16<1>(block, hi[k], tap_tile(tile + A_BYTES, tap, 1, k), 1);
+        wgmma_f16<1>(block, hi[k], tap_tile(x, tap, 1, k), 1);
         wgmma_f16<1>(block, hi[k], b_hi, 1);
       } else {
         wgmma_f16<1>(sum[tap], hi[k], b_hi, 1);
@@ -59,12 +60,12 @@ __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[TAPS][R], const
 // Starts the products of all taps of a step, both operands in shared memory. They are under way when it returns. M is 64, so
 // A is one block of 64 channels.
 __device__ __forceinline__ void start_products(float (&sum)[TAPS][R], uint32_t tile, int channel) {
+  const uint64_t a = wgmma_mn_major(tile + channel / 64 * A_BOX, A_BOX), x = wgmma_mn_major(tile + A_BYTES, BLOCK);
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < STEPS; k++)
 #pragma unroll
     for (int tap = 0; tap < TAPS; tap++)
-      wgmma_bf16<1, 1>(sum[tap], wgmma_mn_major(tile + channel / 64 * A_BOX + k * 2048, A_BOX),
-                       tap_tile(tile + A_BYTES, tap, 0, k), 1);
+      wgmma_bf16<1, 1>(sum[tap], wgmma_further(a, k * 2048), tap_tile(x, tap, 0, k), 1);
   wgmma_commit();
 }

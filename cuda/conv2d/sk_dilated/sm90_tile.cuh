@@ -32,5 +32,5 @@ using Tiles = Pipeline<STAGE, ALPHA_STAGES, CONSUMER_GROUPS / PING_PONG>;
 struct Converted {
   uint32_t barriers;
 
-  __device__ __forceinline__ uint32_t barrier(int i) const { return barriers + i % ALPHA_STAGES * 8; }
+  __device__ __forceinline__ uint32_t barrier(uint32_t stage) const { return barriers + stage * 8; }
 };

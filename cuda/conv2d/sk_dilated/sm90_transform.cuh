@@ -25,8 +25,9 @@ __device__ __forceinline__ void convert(int transform_warp, unsigned char* base,
   const int lane = threadIdx.x & 31, vector = lane & 3, box = lane >> 3 & 1, row = (lane >> 4) ^ (lane >> 2 & 1) * 5;
   const uint32_t from = box * TERM_BYTES + row * 128 + (((2 * vector) ^ row) << 4);
   const uint32_t to = row * 128 + (((4 * box + vector) ^ row) << 4);
-  for (int i = 0; i < steps; i++) {
-    const uint32_t x = tiles.consumer_wait(i) + A_BYTES;
+  Tiles::Place place;
+  for (int i = 0; i < steps; i++, place.advance()) {
+    const uint32_t x = tiles.consumer_wait(place) + A_BYTES;
 #pragma unroll 1
     for (uint32_t rows = x + transform_warp * 1024; rows < x + TERM_BYTES; rows += TRANSFORM_WARPS * 1024) {
       convert_rows(base, rows + from, rows + to, scale);
@@ -34,6 +35,6 @@ __device__ __forceinline__ void convert(int transform_warp, unsigned char* base,
     }
     fence_proxy_async();
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(converted.barrier(i));
+    if (lane == 0) mbarrier_arrive(converted.barrier(place.stage()));
   }
 }

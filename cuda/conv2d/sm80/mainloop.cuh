@@ -13,6 +13,7 @@
 // Macros: ALPHA_MATH, ALPHA_BM, ALPHA_BN (tile), ALPHA_WM, ALPHA_WN (warp tile), ALPHA_STAGES.
 #pragma once
 #include "common/cp_async.cuh"
+#include "common/divide.cuh"
 #include "common/vector.cuh"
 #include "common/warp_tile.cuh"
 
@@ -99,7 +100,8 @@ using Element = Tile::T;
 template <class Taps>
 __device__ __forceinline__ void run_output_pixel(const PixelGemm<Element>& p, const int* order, Taps taps_of) {
   const int tiles_j = (p.GN + ALPHA_BN - 1) / ALPHA_BN, tiles_n = (p.N + ALPHA_BM - 1) / ALPHA_BM;
-  const int j = blockIdx.x % tiles_j, n = blockIdx.x / tiles_j % tiles_n,
-            output_pixel = order[blockIdx.x / (tiles_j * tiles_n)];
+  const auto [i, j] = divide(blockIdx.x, tiles_j);
+  const auto [place, n] = divide(i, tiles_n);
+  const int output_pixel = order[place];
   Tile::run(p, taps_of(output_pixel), output_pixel, n * ALPHA_BM, j * ALPHA_BN);
 }

@@ -9,8 +9,8 @@
 // rows further. With a halo (TILE_IW > TILE_OW) a pixel is loaded once per filter row, not once per tap. The filter is trimmed
 // to the taps that any of the output pixels needs; with TILE_OW = 1 that is the paper's tile. TMA gives zeros outside of the map.
 //
-// Macros: BM 128 | 256, BN (multiples of 32 up to 256), TILE_OW, TILE_IW (TILE_OW, or TILE_OW + the taps of a filter row that
-// share an input-row tile - 1), A_STAGES, B_STAGES, BLOCKS (per SM, 1 | 2), EPILOGUE, SPLIT_K (1: K of some tiles is split),
+// Macros: BM 64 | 128 | 256, BN (multiples of 32 up to 256; up to 128 with BM 64), TILE_OW, TILE_IW (TILE_OW, or TILE_OW + the taps of a filter row that
+// share an input-row tile - 1), A_STAGES, B_STAGES, BLOCKS (per SM, 1 to 3), EPILOGUE, SPLIT_K (1: K of some tiles is split),
 // STATISTICS (1: also the channel statistics of C), LAST_STEPS (1 to 4: the instructions that the last BK of K needs), RAGGED
 // (1: GN is no multiple of 8), and MATH:
 //   FP16X3  A floats, split in registers into two scaled fp16 terms; B in two fp16 terms (prepare/filter_terms.cu). The products
@@ -18,8 +18,8 @@
 //   FP16    one term of each, hi hi, 11 bits: "tf32"
 //   TF32    A and B floats, of which the tensor cores read 11 bits
 //   BF16    A, B and C bfloat16; with B_MN 1 the output channels of B are contiguous
-// Block: two consumer warpgroups of BM / 2 rows and a producer, of which one thread works.
-// Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES 128 + B_STAGES B_BYTES; with STATISTICS also a static 68 BN + 1024.
+// Block: two consumer warpgroups of BM / 2 rows, or with BM 64 only one, and a producer, of which one thread works.
+// Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES 128 + B_STAGES B_BYTES (without a halo A_STAGES = B_STAGES); with STATISTICS also a static 68 BN + 1024.
 // Needs sm_90a; rows of A and B of whole 16 bytes; rows of C of whole 16 bytes, but with RAGGED 1.
 #pragma once
 #include "conv2d/sm90/statistics.cuh"
@@ -27,45 +27,51 @@
 #include "conv2d/sm90/split_k.cuh"
 #include "conv2d/sm90/epilogue.cuh"
 
-// One thread fills both pipelines: for each BK of K it loads the input-row tile, then B tap by tap. a and b count the stages.
+// One thread fills the pipelines: for each BK of K it loads the input-row tile, then B tap by tap.
 __device__ __forceinline__ void produce(const GemmProblem& p, const TileTaps& taps, const WorkTile& work,
-                                        const PipelineA& As, const PipelineB& Bs, int n0, int j0, int& a, int& b) {
+                                        const PipelineA& As, const PipelineB& Bs, int n0, int j0, PlaceA& a,
+                                        PlaceB& b) {
   each_input_tile(taps, work, p.K, [&](int row, int c, int from, int to) {
-    const int r = staggered_row(taps, row), column = taps.column + c,
-              phase = (column % taps.step + taps.step) % taps.step;
-    const int x = (column - phase) / taps.step, residue = taps.map + (taps.residue + c) % taps.step;
+    const int r = staggered_row(taps, row), residue = taps.map + divide(taps.residue + c, taps.step).remainder,
+              x = floor_divide(taps.column + c, taps.step).quotient;
     const int pixels = HAS_HALO ? TILE_OW + split_size(residue, p.FW, p.sw) - 1 : TILE_OW;
     const int count = taps.taps(c), first_tap = taps.tap + r * taps.tap_row + c * taps.tap_column;
-    for (int k = from; k < to; k += BK, a++) {
-      const uint32_t input_tile = As.producer_acquire(a, A_BOXES * pixels * IMAGES * 128);
+    for (int k = from; k < to; k += BK, a.advance()) {
+      const uint32_t input_tile = As.producer_acquire(a, A_BOXES * pixels * IMAGES * 128 + PAIRED * B_BYTES);
+      const uint32_t a_full = As.full_barrier(a.stage());
 #pragma unroll
       for (int box = 0; box < A_BOXES; box++)
-        tma_load(input_tile + box * A_BOX, p.A + residue, As.full_barrier(a), k + box * 32, n0, x, taps.row + r);
-      for (int t = 0; t < count; t++, b++) {
+        tma_load(input_tile + box * A_BOX, p.A + residue, a_full, k + box * 32, n0, x, taps.row + r);
+      for (int t = 0; t < count; t++) {
         const int tap = first_tap + t * taps.step * taps.tap_column;
-        const uint32_t tile = Bs.producer_acquire(b, B_BYTES);
+        const uint32_t tile = PAIRED ? input_tile + A_BYTES : Bs.producer_acquire(b, B_BYTES);
+        const uint32_t b_full = PAIRED ? a_full : Bs.full_barrier(b.stage());
         if (B_MN) {
 #pragma unroll
-          for (int j = 0; j < BN; j += 64) tma_load(tile + j * 128, p.B, Bs.full_barrier(b), j0 + j, tap, k, 0);
+          for (int j = 0; j < BN; j += 64) tma_load(tile + j * 128, p.B, b_full, j0 + j, tap, k, 0);
         } else {
-          tma_load(tile, p.B, Bs.full_barrier(b), k, tap, j0, 0);
+          tma_load(tile, p.B, b_full, k, tap, j0, 0);
         }
+        b.advance();
       }
     }
   });
 }
 
-// Computes the sums of a work tile: all its taps and its part of K. a and b count the stages.
+// Computes the sums of a work tile: all its taps and its part of K.
 __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& taps, const WorkTile& work,
-                                        const PipelineA& As, const PipelineB& Bs, float (&sum)[MI][R], int& a, int& b) {
+                                        const PipelineA& As, const PipelineB& Bs, float (&sum)[MI][R], PlaceA& a,
+                                        PlaceB& b) {
   const uint32_t first_row = threadIdx.x / 128 * MI * 64;
   const float scale = IS_FP16 ? half_scale(*p.absmax_a) : 1.f;
-  const int first_b = b;
+  bool begun = false;  // the products of the tap before are under way
   each_input_tile(taps, work, p.K, [&](int, int c, int from, int to) {
-    for (int k = from; k < to; k += BK, a++) {
+    const int count = taps.taps(c);
+    for (int k = from; k < to; k += BK, a.advance()) {
       const uint32_t input_tile = As.consumer_wait(a);
-      for (int t = 0; t < taps.taps(c); t++, b++) {
-        const uint32_t rows = input_tile + (t * IMAGES + first_row) * 128, tile = Bs.consumer_wait(b);
+      for (int t = 0; t < count; t++) {
+        const uint32_t rows = input_tile + (t * IMAGES + first_row) * 128,
+                       tile = PAIRED ? input_tile + A_BYTES : Bs.consumer_wait(b);
         if (IS_FP16) {
 #pragma unroll
           for (int m = 0; m < MI; m++) {
@@ -75,23 +81,28 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
             else
               multiply_fp16_terms<STEPS>(sum[m], a_rows, tile, scale);
           }
-          Bs.consumer_release(b);
+          if (!PAIRED) Bs.consumer_release(b.stage());
         } else {
           if (LAST_STEPS < STEPS && k + BK > p.K)
             start_products<LAST_STEPS>(sum, rows, tile);
           else
             start_products<STEPS>(sum, rows, tile);
           wgmma_wait<1>();  // the products of the tap before are done
-          if (b == first_b) continue;
-          Bs.consumer_release(b - 1);
-          if (t == 0) As.consumer_release(a - 1);
+          if (begun) {
+            if (!PAIRED) Bs.consumer_release(b.stage_before());
+            if (t == 0) As.consumer_release(a.stage_before());
+          }
+          begun = true;
         }
+        b.advance();
       }
-      if (IS_FP16) As.consumer_release(a);
+      if (IS_FP16) As.consumer_release(a.stage());
     }
   });
   wgmma_wait<0>();
-  if (!IS_FP16 && b > first_b) As.consumer_release(a - 1), Bs.consumer_release(b - 1);
+  if (IS_FP16 || !begun) return;
+  As.consumer_release(a.stage_before());
+  if (!PAIRED) Bs.consumer_release(b.stage_before());
 }
 
 // The output tiles of a block: every gridDim.x-th tile, so that the producer loads the next tile while this one is stored. If
@@ -102,12 +113,14 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
 template <class Taps>
 __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const WorkTile* schedule, Taps taps_of) {
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
-  __shared__ __align__(8) uint64_t barriers[2 * (ALPHA_A_STAGES + ALPHA_B_STAGES)];
-  const uint32_t base = (shared_address(smem) + 1023) & ~1023u;
-  const PipelineA As(base, barriers);
-  const PipelineB Bs(base + PipelineA::SHARED, barriers + 2 * ALPHA_A_STAGES);
+  if (threadIdx.x == CONSUMER_GROUPS * 128) tma_prefetch(p.A), tma_prefetch(p.B);
+  __shared__ __align__(8) uint64_t barriers[PipelineA::BARRIERS + PipelineB::BARRIERS];
+  const uint32_t tiles_at = kept((shared_address(smem) + 1023) & ~1023u), barriers_at = kept(shared_address(barriers));
+  const PipelineA As(tiles_at, barriers_at);
+  const PipelineB Bs(tiles_at + PipelineA::SHARED, barriers_at + PipelineA::BARRIERS * 8);
   const int tiles_j = (p.GN + BN - 1) / BN, tiles_n = (p.N + IMAGES - 1) / IMAGES;
-  int a = 0, b = 0;
+  PlaceA a;
+  PlaceB b;
   struct Task {
     WorkTile work;
     TileTaps taps;
@@ -115,25 +128,25 @@ __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const Wor
     int n0, j0;
   };
   auto task_of = [&](int tile) {
-    const int i = tile / tiles_j, fastest = p.raster_order ? p.num_work_tiles : tiles_n, q = i / fastest,
-              r = i - q * fastest;
+    const auto [i, j] = divide(tile, tiles_j);
+    const auto [q, r] = divide(i, p.raster_order ? p.num_work_tiles : tiles_n);
     Task task;
-    task.work = schedule[p.raster_order ? r : q];
-    task.n0 = (p.raster_order ? q : r) * IMAGES, task.j0 = (tile - i * tiles_j) * BN;
+    task.work = p.num_work_tiles == 1 ? WorkTile{0, 0, 1, 0} : schedule[p.raster_order ? r : q];
+    task.n0 = (p.raster_order ? q : r) * IMAGES, task.j0 = j * BN;
     taps_of(task.work.output_pixel, task.taps, task.to);
     return task;
   };
   const int tiles = p.num_work_tiles * tiles_n * tiles_j;
-  const int next = MOVE_REGISTERS ? int(gridDim.x) : tiles;
-  // With 96 registers per thread the task cannot stay in registers during the products. There is only one task then.
+  const int next = PERSISTENT ? int(gridDim.x) : tiles;
+  // With few registers per thread the task cannot stay in registers during the products. There is only one task then.
   __shared__ Task only;
-  if (!MOVE_REGISTERS && threadIdx.x == 0) only = task_of(blockIdx.x);
+  if (!PERSISTENT && threadIdx.x == 0) only = task_of(blockIdx.x);
   __syncthreads();
   if (threadIdx.x >= CONSUMER_GROUPS * 128) {
     if (MOVE_REGISTERS) setmaxnreg_decrease<24>();
     if (threadIdx.x > CONSUMER_GROUPS * 128) return;
     for (int tile = blockIdx.x; tile < tiles; tile += next) {
-      const Task task = MOVE_REGISTERS ? task_of(tile) : only;
+      const Task task = PERSISTENT ? task_of(tile) : only;
       produce(p, task.taps, task.work, As, Bs, task.n0, task.j0, a, b);
     }
     return;
@@ -143,9 +156,10 @@ __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const Wor
   int rows = 0;  // the number of rows that have been added to it
   for (int tile = blockIdx.x; tile < tiles; tile += next) {
     float sum[MI][R] = {};
-    const Task task = MOVE_REGISTERS ? task_of(tile) : only;
+    const Task task = PERSISTENT ? task_of(tile) : only;
     consume(p, task.taps, task.work, As, Bs, sum, a, b);
-    const auto [work, taps, to, n0, j0] = MOVE_REGISTERS ? task : only;
+    // with split-K the task is computed anew, since not all of it would stay in registers during the products
+    const auto [work, taps, to, n0, j0] = SPLIT_K ? task_of(kept(tile)) : PERSISTENT ? task : only;
     if (!SPLIT_K || work.num_splits == 1 || fix_up(sum, p, work, n0 / IMAGES * tiles_j + j0 / BN, tiles_n * tiles_j)) {
       auto address_of = [&, n0 = n0, j0 = j0, to = to](int row) -> Output* {
         const int n = n0 + row % IMAGES, pixel = row / IMAGES;

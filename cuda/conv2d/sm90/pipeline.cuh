@@ -2,39 +2,65 @@
 #pragma once
 #include "common/mbarrier.cuh"
 
+// Returns x, so that the compiler keeps it in a register. It would compute an address in shared memory anew at each use, and wait
+// for a special register each time.
+__device__ __forceinline__ uint32_t kept(uint32_t x) {
+#ifndef ALPHA_EMULATED
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
+// A place in a pipeline of STAGES: its stage, and the parity of the stage's phase, in one register. Producer and consumers go
+// through the same places.
+template <int STAGES>
+struct Place {
+  uint32_t bits = 0;  // the parity is the highest one
+
+  __device__ __forceinline__ uint32_t stage() const { return bits & 0x7fffffffu; }
+  __device__ __forceinline__ uint32_t parity() const { return bits >> 31; }
+  // The stage of the place before.
+  __device__ __forceinline__ uint32_t stage_before() const { return (stage() ? stage() : STAGES) - 1; }
+  // Goes on by at most STAGES places.
+  __device__ __forceinline__ void advance(int places = 1) {
+    bits += places;
+    if (stage() >= STAGES) bits = (bits - STAGES) ^ 0x80000000u;
+  }
+};
+
 // STAGES tiles of BYTES. Each has a "full" barrier, and an "empty" one at which CONSUMERS_PER_STAGE warpgroups arrive.
 template <int BYTES, int STAGES, int CONSUMERS_PER_STAGE>
 struct Pipeline {
-  static constexpr int SHARED = BYTES * STAGES;
-  uint32_t tiles, full, empty;
+  static constexpr int SHARED = BYTES * STAGES, BARRIERS = 2 * STAGES;
+  using Place = ::Place<STAGES>;
+  uint32_t tiles, full;
 
-  // `tiles` is a shared address, a multiple of 1024; `barriers` has 2 STAGES elements. The caller then needs a __syncthreads.
-  __device__ __forceinline__ Pipeline(uint32_t tiles, uint64_t* barriers)
-      : tiles(tiles), full(shared_address(barriers)), empty(shared_address(barriers + STAGES)) {
+  // Shared addresses: `tiles` is a multiple of 1024, and there are 2 STAGES barriers of 8 bytes. The caller then needs a
+  // __syncthreads.
+  __device__ __forceinline__ Pipeline(uint32_t tiles, uint32_t barriers) : tiles(tiles), full(barriers) {
     if (threadIdx.x == 0) {
       for (int i = 0; i < STAGES; i++)
         mbarrier_init(full_barrier(i), 1), mbarrier_init(empty_barrier(i), CONSUMERS_PER_STAGE);
       mbarrier_fence_init();
     }
   }
-  __device__ __forceinline__ uint32_t tile(int i) const { return tiles + i % STAGES * BYTES; }
-  __device__ __forceinline__ uint32_t full_barrier(int i) const { return full + i % STAGES * 8; }
-  __device__ __forceinline__ uint32_t empty_barrier(int i) const { return empty + i % STAGES * 8; }
-  static __device__ __forceinline__ unsigned parity(int i) { return i / STAGES & 1; }
+  __device__ __forceinline__ uint32_t tile(uint32_t stage) const { return tiles + stage * BYTES; }
+  __device__ __forceinline__ uint32_t full_barrier(uint32_t stage) const { return full + stage * 8; }
+  __device__ __forceinline__ uint32_t empty_barrier(uint32_t stage) const { return full + (STAGES + stage) * 8; }
 
-  // For the producer: waits until the i-th tile is empty, announces how many bytes will come, and returns its address.
-  __device__ __forceinline__ uint32_t producer_acquire(int i, unsigned bytes) const {
-    if (i >= STAGES) mbarrier_wait(empty_barrier(i), parity(i) ^ 1);
-    mbarrier_arrive_expect(full_barrier(i), bytes);
-    return tile(i);
+  // For the producer: waits until the tile is empty, announces how many bytes will come, and returns its address.
+  __device__ __forceinline__ uint32_t producer_acquire(const Place& place, unsigned bytes) const {
+    mbarrier_wait(empty_barrier(place.stage()), place.parity() ^ 1);  // at once in the first round: all tiles are empty
+    mbarrier_arrive_expect(full_barrier(place.stage()), bytes);
+    return tile(place.stage());
   }
-  // For a consumer: waits until the i-th tile is full, and returns its address.
-  __device__ __forceinline__ uint32_t consumer_wait(int i) const {
-    mbarrier_wait(full_barrier(i), parity(i));
-    return tile(i);
+  // For a consumer: waits until the tile is full, and returns its address.
+  __device__ __forceinline__ uint32_t consumer_wait(const Place& place) const {
+    mbarrier_wait(full_barrier(place.stage()), place.parity());
+    return tile(place.stage());
   }
-  // For a consumer warpgroup that has read the i-th tile.
-  __device__ __forceinline__ void consumer_release(int i) const {
-    if (threadIdx.x % 128 == 0) mbarrier_arrive(empty_barrier(i));
+  // For a consumer warpgroup that has read the tile of a stage.
+  __device__ __forceinline__ void consumer_release(uint32_t stage) const {
+    if (threadIdx.x % 128 == 0) mbarrier_arrive(empty_barrier(stage));
   }
 };

@@ -54,17 +54,18 @@ __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[R], uint32_t ro
 // are under way when it returns.
 template <int COUNT>
 __device__ __forceinline__ void start_products(float (&sum)[MI][R], uint32_t rows, uint32_t b) {
+  const uint64_t a_tile = wgmma_k_major(rows), b_tile = B_MN ? wgmma_mn_major(b, 64 * 128) : wgmma_k_major(b);
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < COUNT; k++)
 #pragma unroll
     for (int m = 0; m < MI; m++) {
-      const uint64_t a_tile = wgmma_k_major(rows + m * 64 * 128 + k * 32);
+      const uint64_t a_k = wgmma_further(a_tile, m * 64 * 128 + k * 32),
+                     b_k = wgmma_further(b_tile, k * (B_MN ? 2048 : 32));
       if (MATH == TF32)
-        wgmma_tf32(sum[m], a_tile, wgmma_k_major(b + k * 32), 1);
+        wgmma_tf32(sum[m], a_k, b_k, 1);
       else
-        wgmma_bf16<0, B_MN>(sum[m], a_tile, B_MN ? wgmma_mn_major(b + k * 2048, 64 * 128) : wgmma_k_major(b + k * 32),
-                            1);
+        wgmma_bf16<0, B_MN>(sum[m], a_k, b_k, 1);
     }
   wgmma_commit();
 }

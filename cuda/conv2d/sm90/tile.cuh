@@ -10,10 +10,10 @@ constexpr bool IS_FP16 = in_fp16_terms(MATH);
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TILE_OW = ALPHA_TILE_OW, TILE_IW = ALPHA_TILE_IW;
 constexpr bool HAS_HALO = TILE_IW > TILE_OW, B_MN = ALPHA_B_MN, SPLIT_K = ALPHA_SPLIT_K, STATISTICS = ALPHA_STATISTICS;
 constexpr bool RAGGED = ALPHA_RAGGED;
-constexpr int CONSUMER_GROUPS = 2, MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
-// With one block per SM the producer is a warpgroup, so that registers can be moved from it to the consumers. With two
-// blocks per SM the producer is a warp, and a thread has 96 registers.
-constexpr bool MOVE_REGISTERS = ALPHA_BLOCKS == 1;
+constexpr int CONSUMER_GROUPS = BM == 64 ? 1 : 2, MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
+// With one block per SM, the block computes many tiles. If it has two consumer warpgroups, the producer is a warpgroup, too, so that
+// registers can be moved from it to them. Else the producer is a warp. With two blocks of 288 threads a thread has 96 registers.
+constexpr bool PERSISTENT = ALPHA_BLOCKS == 1, MOVE_REGISTERS = PERSISTENT && CONSUMER_GROUPS == 2;
 constexpr int THREADS = 128 * CONSUMER_GROUPS + (MOVE_REGISTERS ? 128 : 32);
 constexpr int BK = MATH == TF32 ? 32 : 64, STEPS = 4,
               LAST_STEPS = ALPHA_LAST_STEPS;  // K of a stage; its wgmma instructions, and those of the last stage
@@ -32,12 +32,17 @@ struct OutputOf<BF16> {
 };
 using Output = OutputOf<MATH>::Type;
 
-using PipelineA = Pipeline<A_BOXES * A_BOX, ALPHA_A_STAGES, CONSUMER_GROUPS>;
-using PipelineB = Pipeline<B_BYTES, ALPHA_B_STAGES, CONSUMER_GROUPS>;
+// Without a halo each tap has an input-row tile of its own. The two tiles share a stage, and nobody uses PipelineB.
+constexpr bool PAIRED = !HAS_HALO;
+constexpr int A_BYTES = A_BOXES * A_BOX, B_STAGES = PAIRED ? 1 : ALPHA_B_STAGES;
+using PipelineA = Pipeline<A_BYTES + PAIRED * B_BYTES, ALPHA_A_STAGES, CONSUMER_GROUPS>;
+using PipelineB = Pipeline<B_BYTES, B_STAGES, CONSUMER_GROUPS>;
+using PlaceA = PipelineA::Place;
+using PlaceB = PipelineB::Place;
 
 // Returns x, hidden from the optimiser: values derived from it are computed after the main loop, and do not stay live across it.
 __device__ __forceinline__ int hide_from_optimizer(int x) {
-  if (!MOVE_REGISTERS) asm volatile("" : "+r"(x));
+  if (!PERSISTENT) asm volatile("" : "+r"(x));
   return x;
 }
 
@@ -49,7 +54,7 @@ struct TileTaps {
 
   __device__ __forceinline__ int input_tiles() const { return HAS_HALO ? min(step, columns) : columns; }
   // The number of taps that share the input-row tile which begins with tap column c.
-  __device__ __forceinline__ int taps(int c) const { return HAS_HALO ? (columns - c + step - 1) / step : 1; }
+  __device__ __forceinline__ int taps(int c) const { return HAS_HALO ? ceil_divide(columns - c, step) : 1; }
 };
 
 // A work tile: the output tile that begins with `output_pixel`, or with SPLIT_K 1 one of the `num_splits` splits of its K (the
@@ -62,7 +67,7 @@ struct WorkTile {
 template <class Run>
 __device__ __forceinline__ void each_input_tile(const TileTaps& taps, const WorkTile& work, int K, Run run) {
   const int across = (K + BK - 1) / BK, all = taps.rows * taps.input_tiles() * across;
-  const int begin = all * work.split / work.num_splits, end = all * (work.split + 1) / work.num_splits;
+  const auto [begin, end] = split_steps(all, work.split, work.num_splits);
   int i = 0;
   for (int row = 0; row < taps.rows; row++)
     for (int first = 0; first < taps.input_tiles(); first++, i += across)
@@ -75,8 +80,7 @@ __device__ __forceinline__ void each_input_tile(const TileTaps& taps, const Work
 // Staggered row order: a tile begins with the filter row whose map row is a multiple of the number of rows. So neighbouring
 // tiles, which run at the same time, read a shared row of A at the same time, and it comes from memory once.
 __device__ __forceinline__ int staggered_row(const TileTaps& taps, int row) {
-  const int r = (row - taps.row) % taps.rows;
-  return r < 0 ? r + taps.rows : r;
+  return floor_divide(row - taps.row, taps.rows).remainder;
 }
 
 // The output pixels of a tile: first + i step for i < count; the others are outside of the map.
