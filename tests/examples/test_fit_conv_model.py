@@ -90,3 +90,18 @@ def test_what_cannot_be_read_is_an_error(
     assert script.main([str(tmp_path / "empty.csv"), "--output", str(tmp_path / "x")]) == 2
     assert "no measurement of a configuration of today" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
+
+
+def test_measurements_of_another_gpu_are_refused(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the fit would drop the constants of what this device cannot run."""
+    path = tmp_path / "candidates.csv"
+    write(script, path, predict.Constants())
+    s = conv_shape("test", (16, 8, 8, 64), (64, 3, 3, 64), (1, 1), (1, 1))
+    with path.open("a", newline="") as file:
+        shape = [getattr(s, field) for field in script.FIELDS]
+        csv.writer(file).writerow(["forward", "bf16", *shape, "conv_v2_sm90_bf16_128x64", 1.0, 0, 0])
+    assert script.main([str(path), "--output", str(tmp_path)]) == 2
+    assert "conv_v2_sm90_bf16_128x64 was measured for X (16, 8, 8, 64)" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.json"))

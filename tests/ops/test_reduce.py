@@ -11,7 +11,7 @@ from helpers import assert_close, check_gradient, check_torch
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError
-from alpha.ops.reduce import COLUMN_THREADS, column_block
+from alpha.ops.reduce import COLUMN_THREADS, WARP, column_block, plan_reduce_splits
 
 DIMS: list[Any] = [None, 0, 1, -1, (0, 1), (1, 2), (0, 2), (0, 1, 2), (0, 1, 2, 3), (1, 3), (2, 0), ()]
 
@@ -119,3 +119,12 @@ def test_blocks_of_a_column_sum_fit() -> None:
                 assert lanes <= max(1, R)
                 assert across < 2 * packs
                 assert slabs < 2 * A
+
+
+@pytest.mark.parametrize(("parts", "size"), [(4, 126_976), (20, 49_152), (44, 20_480), (3, 512)])
+def test_a_sum_of_parts_has_a_block_for_each_sm(parts: int, size: int) -> None:
+    """Or blocks of one warp, if there are too few columns."""
+    (launch,) = plan_reduce_splits("part", "sum", parts, size, num_sms=132).launches
+    blocks, across = launch.grid[0], launch.block[0]
+    assert blocks * across * 4 >= size
+    assert blocks >= 132 or across <= WARP

@@ -9,17 +9,17 @@
 // rows further. With a halo (TILE_IW > TILE_OW) a pixel is loaded once per filter row, not once per tap. The filter is trimmed
 // to the taps that any of the output pixels needs; with TILE_OW = 1 that is the paper's tile. TMA gives zeros outside of the map.
 //
-// Macros: BM 64 | 128 | 256, BN (multiples of 32 up to 256; up to 128 with BM 64), TILE_OW, TILE_IW (TILE_OW, or TILE_OW + the taps of a filter row that
-// share an input-row tile - 1), A_STAGES, B_STAGES, BLOCKS (per SM, 1 to 3), EPILOGUE, SPLIT_K (1: K of some tiles is split),
-// STATISTICS (1: also the channel statistics of C), LAST_STEPS (1 to 4: the instructions that the last BK of K needs), RAGGED
-// (1: GN is no multiple of 8), and MATH:
+// Macros: BM 64 | 128 | 256, BN (multiples of 32 up to 256; up to 128 with BM 64), TILE_OW, TILE_IW (TILE_OW, or TILE_OW + the
+// taps of a filter row that share an input-row tile - 1), A_STAGES, B_STAGES (the same number without a halo), BLOCKS (per SM, 1
+// to 3), EPILOGUE, SPLIT_K (1: K of some tiles is split), STATISTICS (1: also the channel statistics of C), LAST_STEPS (1 to 4:
+// the instructions that the last BK of K needs), RAGGED (1: GN is no multiple of 8), and MATH:
 //   FP16X3  A floats, split in registers into two scaled fp16 terms; B in two fp16 terms (prepare/filter_terms.cu). The products
 //           hi hi + hi lo + lo hi have 22 bits; those of each 64 of K are summed apart and promoted to float32: "float32"
 //   FP16    one term of each, hi hi, 11 bits: "tf32"
 //   TF32    A and B floats, of which the tensor cores read 11 bits
 //   BF16    A, B and C bfloat16; with B_MN 1 the output channels of B are contiguous
 // Block: two consumer warpgroups of BM / 2 rows, or with BM 64 only one, and a producer, of which one thread works.
-// Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES 128 + B_STAGES B_BYTES (without a halo A_STAGES = B_STAGES); with STATISTICS also a static 68 BN + 1024.
+// Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES 128 + B_STAGES B_BYTES; with STATISTICS also a static 68 BN + 1024.
 // Needs sm_90a; rows of A and B of whole 16 bytes; rows of C of whole 16 bytes, but with RAGGED 1.
 #pragma once
 #include "conv2d/sm90/statistics.cuh"

@@ -11,8 +11,9 @@ constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TILE_OW = AL
 constexpr bool HAS_HALO = TILE_IW > TILE_OW, B_MN = ALPHA_B_MN, SPLIT_K = ALPHA_SPLIT_K, STATISTICS = ALPHA_STATISTICS;
 constexpr bool RAGGED = ALPHA_RAGGED;
 constexpr int CONSUMER_GROUPS = BM == 64 ? 1 : 2, MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
-// With one block per SM, the block computes many tiles. If it has two consumer warpgroups, the producer is a warpgroup, too, so that
-// registers can be moved from it to them. Else the producer is a warp. With two blocks of 288 threads a thread has 96 registers.
+// With one block per SM, the block computes many tiles. If it has two consumer warpgroups, the producer is a warpgroup, too, so
+// that registers can be moved from it to them. Else the producer is a warp. With two blocks of 288 threads a thread has 96
+// registers.
 constexpr bool PERSISTENT = ALPHA_BLOCKS == 1, MOVE_REGISTERS = PERSISTENT && CONSUMER_GROUPS == 2;
 constexpr int THREADS = 128 * CONSUMER_GROUPS + (MOVE_REGISTERS ? 128 : 32);
 constexpr int BK = MATH == TF32 ? 32 : 64, STEPS = 4,
