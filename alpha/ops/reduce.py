@@ -111,11 +111,14 @@ def sum_launches(
     """
     A, R, B = shape
     across, lanes, slabs = column_block(A, R, B // vector)
-    while across > WARP and -(-B // (vector * across)) * -(-A // slabs) < num_sms:  # smaller blocks, for more SMs
+
+    def tiles_of(across: int) -> int:
+        return -(-B // (vector * across)) * -(-A // slabs)
+
+    while across > WARP and tiles_of(across) < num_sms:  # smaller blocks, so that each SM has one
         across //= 2
-    block = across, lanes, slabs
-    tiles = -(-B // (vector * across)) * -(-A // slabs)
-    splits, rows = column_splits(num_sms, R, block[1], tiles)
+    block, tiles = (across, lanes, slabs), tiles_of(across)
+    splits, rows = column_splits(num_sms, R, lanes, tiles)
     target = result if splits == 1 else f"{result} in parts"
     arguments = (Named(target), Named(source), A, R, B, rows)
     macros = {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector}

@@ -29,9 +29,14 @@ def test_a_line_per_network(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         return collections.Counter({"short": 1000 * steps, "long<1>": 3000 * steps})
 
     monkeypatch.setattr(script, "kernel_times", kernel_times)
-    args = argparse.Namespace(data="random", image_size=32, batch_size=4, steps=3, epochs=1, kernels=1)
+    loaded, load = [], spec.load
+    monkeypatch.setattr(script, "load", lambda data, size: loaded.append((data, size)) or load("random", size))
+    args = argparse.Namespace(data="a set", image_size=32, batch_size=4, steps=3, epochs=1, kernels=1)
     script.measure("resnet18", "float32", args)
     line, kernel = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"resnet18 +float32 +[0-9.]+ +0\.004 +[0-9.]+%", line)
     assert kernel.split() == ["0.003", "ms", "long"]
     assert asked == [3]
+    assert loaded == [("a set", 32)]
+    assert script.parse([]).data == "random"
+    assert script.parse(["--data", "cifar10"]).data == "cifar10"

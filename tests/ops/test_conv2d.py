@@ -525,7 +525,7 @@ def test_blocks_of_sk_dilated_that_an_sm_holds(shared_kib: int, blocks: int) -> 
     """The small tile: four by registers, fewer by shared memory; the large one has an SM for itself."""
     target = dataclasses.replace(AMPERE, shared_bytes=shared_kib << 10)
     assert sm80.resident_blocks(table.WEIGHT_64x64, target) == blocks
-    assert sm80.resident_blocks(table.TILE_128x128, target) == 1
+    assert sm80.resident_blocks(table.WEIGHT_128x128, target) == 1
 
 
 def test_a_tile_is_what_its_row_says() -> None:

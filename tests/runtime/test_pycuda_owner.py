@@ -1,4 +1,4 @@
-"""Who may use the pycuda driver, on a pycuda that is made up: no GPU is needed to see that a call is refused."""
+"""Who may use the pycuda driver, and when it waits, on a pycuda that is made up: no GPU is needed to see that."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 import alpha.runtime.cuda as package
 from alpha.errors import DeviceError
 from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.staging import SMALL_SLOTS
 
 MODULES = ("driver_pycuda", "pycuda_api")  # which import pycuda, or what another one has of it
 
@@ -36,11 +37,21 @@ class Allocation:
         self.freed.append(int(self))
 
 
+class Event:
+    """Counts the waits for all events."""
+
+    waits: ClassVar[int] = 0
+
+    def record(self, stream: Any) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        type(self).waits += 1
+
+
 def made_up() -> ModuleType:
     drv: Any = ModuleType("pycuda.driver")
-    nothing = SimpleNamespace(
-        push=lambda: None, detach=lambda: None, synchronize=lambda: None, record=lambda stream: None
-    )
+    nothing = SimpleNamespace(push=lambda: None, detach=lambda: None, synchronize=lambda: None)
     drv.Error = type("Error", (Exception,), {})
     drv.MemoryError = type("MemoryError", (drv.Error,), {})
     drv.init = lambda: None
@@ -56,7 +67,7 @@ def made_up() -> ModuleType:
         retain_primary_context=lambda: nothing,
     )
     drv.Stream = lambda flags: nothing
-    drv.Event = lambda: nothing
+    drv.Event = Event
     drv.pagelocked_empty = lambda nbytes, dtype: np.empty(nbytes, dtype)
     drv.memcpy_htod_async = lambda target, source, stream: ctypes.memmove(target, source.ctypes.data, source.nbytes)
     drv.memcpy_dtoh_async = lambda target, source, stream: ctypes.memmove(target.ctypes.data, source, target.nbytes)
@@ -136,3 +147,13 @@ def test_a_forked_child_is_refused(gpu: CudaDevice) -> None:
     assert Allocation.freed
     with pytest.raises(DeviceError, match="synchronize: the cuda device is closed"):
         gpu.synchronize()
+
+
+def test_many_steps_are_queued_before_the_host_waits(gpu: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step uploads a few values; a host that shares its core must be able to pause meanwhile."""
+    monkeypatch.setattr(Event, "waits", 0)
+    for _ in range(SMALL_SLOTS):
+        gpu.upload(np.arange(5, dtype=np.float32))
+    assert Event.waits == 0
+    gpu.upload(np.arange(5, dtype=np.float32))
+    assert Event.waits == 1

@@ -28,7 +28,8 @@ class Configuration:
             the result.
         reason: a few words that say why it is chosen.
         supports: whether it can compute a shape at all.
-        preferred: whether it may be the fastest; `choose` takes no other, unless it is forced.
+        preferred: whether it may be the fastest. `choose` takes no other by prediction; one that is forced, or measured
+            to be the fastest (ALPHA_TUNE=1), need not be preferred.
         tile: the macros of the kernel besides the math mode.
         registers: the most registers that a thread of the kernel may need.
         supports_epilogue: whether the bias and the activation are computed with the product.

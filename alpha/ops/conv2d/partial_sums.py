@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration
 
 
+MIN_STEPS = 6  # of a split
+MAX_PARTIAL_BYTES = 64 << 20  # of all partial sums
+
+
 def tiles_of(*lengths: tuple[int, int]) -> int:
     """The number of tiles that cover all axes, each (length, tile)."""
     count = 1
@@ -24,16 +28,13 @@ def tiles_of(*lengths: tuple[int, int]) -> int:
     return count
 
 
-MIN_STEPS = 6  # of a split
-MAX_PARTIAL_BYTES = 64 << 20
-
-
 def num_splits(blocks: int, steps: int, s: ConvShape, room: int) -> int:
     """The number of splits of G_K, the paper's G_Z (section IV.C).
 
     Args:
-        blocks, steps: those of one split of all, and the steps of a block that does them all.
-        room: how many blocks the GPU can hold; all splits together have no more.
+        blocks: of each split.
+        steps: of a block if K is not split.
+        room: how many blocks run on the GPU at a time. All splits together have no more blocks.
     """
     return max(1, min(room // blocks, steps // MIN_STEPS, MAX_PARTIAL_BYTES // (4 * prod(s.W))))
 

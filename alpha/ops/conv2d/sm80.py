@@ -93,10 +93,8 @@ def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 
 
 def resident_blocks(tile: Mapping[str, Any], target: Target) -> int:
-    """The blocks of Sk-dilated that an SM holds: as many as its registers (sk_dilated/sm80.cu) and shared memory."""
-    area = tile["BM"] * tile["BN"]
-    registers = 1 if area > 128 * 64 else 2 if area > 64 * 64 else 4
-    return max(1, min(registers, target.shared_bytes // (tile_bytes(tile) + RESERVED_BYTES)))
+    """The blocks of a tile of Sk-dilated for which an SM has registers and shared memory."""
+    return max(1, min(int(tile["RESIDENT"]), target.shared_bytes // (tile_bytes(tile) + RESERVED_BYTES)))
 
 
 def splits_of_sk_dilated(v: Configuration, s: ConvShape, target: Target) -> int:

@@ -30,7 +30,7 @@ def _supports(operator: str) -> Condition:
 
 
 def _one_tap(s: ConvShape, target: Target) -> bool:
-    """True for matrix products. With several taps a tile of 64 rows gains less than the predictions err."""
+    """True for filters of one tap. With several, a tile of 64 rows gains less than the predictions err."""
     return s.FH * s.FW == 1
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from alpha.ops.conv2d.partial_sums import MAX_PARTIAL_BYTES, MIN_STEPS
 from alpha.ops.conv2d.shape import ConvShape, valid_outputs
 from alpha.ops.conv2d.sm90_tiles import BLOCK_CYCLES, L2_BYTES_PER_CYCLE, MAX_STAGES, SHARED_BYTES, Tile
 
 PARTIAL_BYTES_PER_CYCLE = 2000  # of partial sums, that the whole GPU writes or reads
-MAX_PARTIAL_BYTES = 64 << 20
-MIN_STEPS = 6  # of a split
 TRANSFORM_CYCLES = {1: 6.0, 2: 9.0}  # by the number of terms: all transform warps convert a row of 64 channels
 ACCUMULATORS = 192  # registers per thread for sums
 

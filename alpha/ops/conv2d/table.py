@@ -67,7 +67,9 @@ def _direct_weight_sm80(item: int) -> Condition:
 TILE_128x64 = {"BM": 128, "BN": 64, "WM": 64, "WN": 32, "STAGES": 3}
 TILE_128x128 = {"BM": 128, "BN": 128, "WM": 64, "WN": 32, "STAGES": 4}
 TILE_64x64 = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 4}
-WEIGHT_64x64 = {**TILE_64x64, "STAGES": 3}  # four blocks fit an SM
+# Sk-dilated: RESIDENT blocks fit the registers of an SM
+WEIGHT_128x128 = {**TILE_128x128, "RESIDENT": 1}
+WEIGHT_64x64 = {**TILE_64x64, "STAGES": 3, "RESIDENT": 4}
 TILE_FFMA = {"BM": 64, "BN": 64, "BK": 16}
 
 
@@ -177,7 +179,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         WEIGHT,
         sm80.sk_dilated,
         "trimmed, one tap and one split of images and output pixels per block",
-        TILE_128x128,
+        WEIGHT_128x128,
     ),
     *_mma_rows("sk_dilated", WEIGHT, sm80.sk_dilated, "trimmed, one tap and one split per block", WEIGHT_64x64),
     Configuration(

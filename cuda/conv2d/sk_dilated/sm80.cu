@@ -8,7 +8,8 @@
 //   MATH BF16            X, dY bfloat16, BK 64; sums and dW float32
 // Grid: (ceil(IC / BN), ceil(OC / BM), FH FW GZ): GZ splits, each to its own partial dW (summed by reduce/sum.cu).
 // Block: 32 (BM / WM) (BN / WN). Shared memory: STAGES 128 (BM + BN) bytes. Needs channels of X and dY of whole 16 bytes.
-// Macros: ALPHA_MATH, ALPHA_BM, ALPHA_BN (tile), ALPHA_WM, ALPHA_WN (warp tile), ALPHA_STAGES.
+// Macros: ALPHA_MATH, ALPHA_BM, ALPHA_BN (tile), ALPHA_WM, ALPHA_WN (warp tile), ALPHA_STAGES,
+// ALPHA_RESIDENT (blocks that the registers of an SM must hold).
 #include "common/cp_async.cuh"
 #include "common/vector.cuh"
 #include "common/warp_tile.cuh"
@@ -19,8 +20,6 @@ using Warp = WarpTile<ALPHA_MATH, WM / 16, WN / 8>;
 using Element = Warp::Element;
 constexpr int BK = Warp::TILE_K, CHUNK = Warp::CHUNK, THREADS = BM / WM * (BN / WN) * 32,
               STAGE_ELEMENTS = BK * (BM + BN);
-
-constexpr int RESIDENT = BM * BN > 128 * 64 ? 1 : BM * BN > 64 * 64 ? 2 : 4;  // blocks that the registers of an SM hold
 
 // The loader of a tile of BK images x WIDTH channels at one pixel: a thread's chunks lie PASS images apart in one column.
 template <int WIDTH>
@@ -49,7 +48,7 @@ struct Loader {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_RESIDENT)
     sk_dilated_sm80(float* __restrict__ part, const Element* __restrict__ X, const Element* __restrict__ dY,
                     ConvShape s, int GZ) {
   ALPHA_DYNAMIC_SHARED(Element, smem);

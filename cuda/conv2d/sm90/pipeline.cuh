@@ -2,8 +2,8 @@
 #pragma once
 #include "common/mbarrier.cuh"
 
-// Returns x, so that the compiler keeps it in a register. It would compute an address in shared memory anew at each use, and
-// wait for a special register each time.
+// Returns x as a value of which the compiler knows nothing. So it keeps an address in shared memory in a register. Else it
+// would compute the address anew at each use, and wait for a special register each time.
 __device__ __forceinline__ uint32_t kept(uint32_t x) {
 #ifndef ALPHA_EMULATED
   asm volatile("" : "+r"(x));

@@ -41,11 +41,9 @@ using PipelineB = Pipeline<B_BYTES, B_STAGES, CONSUMER_GROUPS>;
 using PlaceA = PipelineA::Place;
 using PlaceB = PipelineB::Place;
 
-// Returns x, hidden from the optimiser: values derived from it are computed after the main loop, and do not stay live across it.
-__device__ __forceinline__ int hide_from_optimizer(int x) {
-  if (!PERSISTENT) asm volatile("" : "+r"(x));
-  return x;
-}
+// For blocks with few registers: values derived from the result are computed after the main loop, and do not stay live across
+// it.
+__device__ __forceinline__ int hide_from_optimizer(int x) { return PERSISTENT ? x : int(kept(x)); }
 
 // The taps of an output tile: `rows` x `columns`. A is read at (row + r, column + c), column counting input columns, which may be
 // negative; B at tap + r tap_row + c tap_column. Input columns `step` apart are neighbours in one map of A;
