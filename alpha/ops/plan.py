@@ -35,11 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Buffer:
-    """An array that the plan makes; a workspace may be `zeroed`."""
+    """An array that the plan makes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    zeroed: bool = False
 
     @property
     def size(self) -> int:
@@ -80,10 +79,9 @@ class Plan:
         """
         arrays, outputs = dict(operands), {}
         for name, buffer in self.workspaces.items():
-            arrays[name] = (device.zeros if buffer.zeroed else device.empty)(buffer.shape, buffer.dtype)
+            arrays[name] = device.empty(buffer.shape, buffer.dtype)
         for name, buffer in self.outputs.items():
-            array = (device.zeros if buffer.zeroed else device.empty)(buffer.shape, buffer.dtype)
-            arrays[name] = outputs[name] = array
+            arrays[name] = outputs[name] = device.empty(buffer.shape, buffer.dtype)
         noted = recording.active()
         for step in device.prepared.get(self) or self._prepare(device):
             packed = step.pack(arrays)

@@ -1,7 +1,9 @@
 // The bits of the largest finite magnitude of each of two arrays, for half_scale (common/fp16_terms.cuh).
 //
 // out_a[0] of a (n_a floats), out_b[0] of b (n_b floats), b only if there are blocks for it. Magnitudes as integers have the
-// order of the floats, so atomicMax gives the same bits in any order. The caller zeroes both.
+// order of the floats, so atomicMax gives the same bits in any order. The blocks meet in `state`, three words that are zero
+// before: the largest of a, of b, and the number of blocks that have come. The last block writes the results and leaves the
+// words zero for the next launch, which saves a launch that would zero them.
 // Grid: blocks_a + blocks of b. Block: 256. Shared memory: a word per warp. Needs 16-byte aligned arrays.
 #include "common/fp16_terms.cuh"
 
@@ -9,7 +11,7 @@ constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     absmax(unsigned* __restrict__ out_a, const float* __restrict__ a, long long n_a, unsigned* __restrict__ out_b,
-           const float* __restrict__ b, long long n_b, int blocks_a) {
+           const float* __restrict__ b, long long n_b, unsigned* __restrict__ state, int blocks_a) {
   __shared__ unsigned warps[THREADS / 32];
   const bool second = int(blockIdx.x) >= blocks_a;
   const float* x = second ? b : a;
@@ -36,6 +38,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __syncthreads();
   if (threadIdx.x == 0) {
     for (int w = 1; w < THREADS / 32; w++) largest = max(largest, warps[w]);
-    atomicMax(second ? out_b : out_a, largest);
+    atomicMax(state + second, largest);
+    __threadfence();  // the largest is known before the block has come
+    if (atomicAdd(state + 2, 1u) == gridDim.x - 1) {
+      *out_a = atomicExch(state, 0u);
+      if (out_b != nullptr) *out_b = atomicExch(state + 1, 0u);
+      state[2] = 0;
+    }
   }
 }

@@ -12,7 +12,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import Tensor
 from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.magnitudes import SLOTS, Magnitudes, absmax
+from alpha.ops.conv2d.magnitudes import Magnitudes, absmax
 
 SIZES = (32, 8, 8, 64), (64, 3, 3, 64)
 
@@ -39,14 +39,19 @@ def test_each_array_is_read_once() -> None:
     assert [launched.entry for launched in log].count("absmax") == 1
 
 
-def test_slots_are_zero_however_many_are_taken() -> None:
+def test_a_launch_finds_nothing_of_the_launch_before() -> None:
     device = hopper()
+    many = np.zeros(9000, np.float32)  # of several blocks
     with Magnitudes() as magnitudes:
-        for value in range(3 * SLOTS, 0, -1):
-            a = device.upload(np.array([value], np.float32))
+        for value in range(4, 0, -1):
+            many[-5] = -value
+            a, b = device.upload(many), device.upload(many[:5] + np.float32(value / 2))
             again = magnitudes.copy()
-            assert int(device.download(again.of(a, a)[1])[0]) == bits(value)
-            assert int(device.download(magnitudes.of(a, a)[0])[0]) == bits(value)
+            found = [*again.of(a, b), *magnitudes.of(b, a)]
+            expected = [value, value / 2, value / 2, value]
+            assert [int(device.download(x)[0]) for x in found] == [bits(v) for v in expected]
+            c = device.upload(many[-6:])
+            assert int(device.download(magnitudes.of(a, c)[1])[0]) == bits(value)
 
 
 def test_no_array_is_kept_alive() -> None:

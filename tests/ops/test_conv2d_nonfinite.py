@@ -187,5 +187,7 @@ def test_matrix_products(
             assert error(Y[~reached], exact[0][~reached] * 1e-6) < LIMITS[precision]
     for m in MAGNITUDES[:-1]:
         arrays = [(X * np.float64(x)).astype(np.float32) for X, x in zip((A, B), m, strict=True)]
-        assert error(product(*arrays), exact[0] * m[0] * m[1]) < LIMITS[precision]
+        # of numbers near 1e-35 the smaller tf32 term is denormal and loses bits on a GPU (docs/kernels/fp16_terms.md)
+        limit = LIMITS[precision] * (2 if min(m) == 1e-35 else 1)
+        assert error(product(*arrays), exact[0] * m[0] * m[1]) < limit
     matmul_cuda._choose_row.cache_clear()

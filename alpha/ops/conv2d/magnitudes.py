@@ -13,20 +13,16 @@ each array is read once instead of twice. The caller guarantees that nothing wri
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 import numpy as np
 
-from alpha.ops.plan import KernelLaunch, Named, Plan
+from alpha.ops.plan import KernelLaunch, Named, Plan, Table
 from alpha.primitive import Array
 
-if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice
-
-SLOTS = 4  # zeroed by one fill: those of X, W and dY, and that of the dY of a second backward pass
+_STATE = Table(lambda: np.zeros(3, np.uint32))  # in which the blocks of a launch meet; each launch leaves it zero
 
 
 class Magnitudes:
@@ -34,14 +30,12 @@ class Magnitudes:
 
     def __init__(self) -> None:
         self._found: dict[ref[Array], Array] = {}
-        self._zeros: Iterator[Array] = iter(())  # slots that are still zero
         self._outer: Token[Magnitudes | None] | None = None
 
     def copy(self) -> Magnitudes:
         """A copy with the magnitudes known so far. What one of them computes later is unknown to the other."""
         other = Magnitudes()
         other._found = self._found.copy()
-        other._zeros = self._zeros
         return other
 
     def __enter__(self) -> Magnitudes:
@@ -57,21 +51,13 @@ class Magnitudes:
         missing = [x for x in (a, b) if ref(x) not in self._found]
         if missing:
             arrays: dict[str, Array] = {}
-            for name, x in zip("ab", missing, strict=False):
+            slots = a.device.empty((len(missing),), np.uint32)
+            for i, (name, x) in enumerate(zip("ab", missing, strict=False)):
                 arrays[name] = x
-                arrays[f"absmax_{name}"] = self._found[ref(x)] = self._zero(x.device)
+                arrays[f"absmax_{name}"] = self._found[ref(x)] = slots.slice_rows(i, i + 1)
             sizes = tuple([(name, x.size) for name, x in zip("ab", missing, strict=False)])
             _plan(sizes, a.device.properties.num_sms).launch(a.device, arrays)
         return self._found[ref(a)], self._found[ref(b)]
-
-    def _zero(self, device: CudaDevice) -> Array:
-        """A slot that is zero."""
-        slot = next(self._zeros, None)
-        if slot is None:
-            zeros = device.zeros((SLOTS,), np.uint32)
-            self._zeros = (zeros.slice_rows(i, i + 1) for i in range(SLOTS))
-            slot = next(self._zeros)
-        return slot
 
 
 _current: ContextVar[Magnitudes | None] = ContextVar("alpha_magnitudes", default=None)
@@ -90,11 +76,11 @@ def _plan(operands: tuple[tuple[str, int], ...], num_sms: int) -> Plan:
 def absmax_launch(operands: tuple[tuple[str, int], ...], num_sms: int) -> KernelLaunch:
     """The launch that computes the magnitudes of one or two arrays of a plan, (name, elements) each.
 
-    It writes "absmax_a" and "absmax_b", which must be zero before.
+    It writes "absmax_a" and, of two arrays, "absmax_b".
     """
     blocks = [max(1, min(8 * num_sms, -(-size // 4096))) for _, size in operands]
     arguments: list[Any] = []
     for slot, (name, size) in zip(("absmax_a", "absmax_b"), operands, strict=False):
         arguments += [Named(slot), Named(name), np.int64(size)]
     arguments += [None, None, np.int64(0)] * (2 - len(operands))
-    return KernelLaunch("reduce/absmax.cu", "absmax", sum(blocks), 256, (*arguments, blocks[0]))
+    return KernelLaunch("reduce/absmax.cu", "absmax", sum(blocks), 256, (*arguments, _STATE, blocks[0]))

@@ -80,7 +80,7 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
             before.append(cast_launch(name, renamed[name], workspaces[renamed[name]].size, BFLOAT16, FLOAT32))
         if facts.pop("scales", False):  # the arrays live in this plan, so no other operator knows their magnitudes
             sizes = tuple([(name, workspaces[name].size) for name in renamed.values()])
-            workspaces |= dict.fromkeys(("absmax_a", "absmax_b"), Buffer((1,), np.dtype(np.uint32), zeroed=True))
+            workspaces |= dict.fromkeys(("absmax_a", "absmax_b"), Buffer((1,), np.dtype(np.uint32)))
             before.append(absmax_launch(sizes, target.num_sms))
     last = result
     if wide and problem.operator != WEIGHT:

@@ -160,7 +160,7 @@ def passes(v: Configuration, s: ConvShape) -> Passes:
     on_wgmma = "BLOCKS" in v.tile
     if v.math.in_fp16 and on_wgmma:
         second = _size(s.Y) if v.operator == WEIGHT else weights
-        launches, moved = 2, 4 * (first + second)
+        launches, moved = 1, 4 * (first + second)
         if v.operator != WEIGHT or v.tile.get("PREPARED"):
             converted = weights if v.operator != WEIGHT else first
             launches, moved = launches + 1, moved + converted * (4 + 2 * v.math.terms)
