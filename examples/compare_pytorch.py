@@ -2,6 +2,7 @@
 
     python examples/compare_pytorch.py                                      # on a GPU: all of Table IV
     python examples/compare_pytorch.py --models vgg16 --data PATH --image-size 128   # of Table V
+    python examples/compare_pytorch.py --models googlenet,vit_tiny           # other networks, in the same way
     python examples/compare_pytorch.py --data random --epochs 3 --precision all      # speed and memory alone
     python examples/compare_pytorch.py --precision all --gpus 4              # each network on a GPU of its own
     python examples/compare_pytorch.py --losses                              # the losses of ten steps, side by side
@@ -35,6 +36,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
 
+from compare.networks import EPOCHS, PAPER_EPOCHS
 from compare.report import Runs, markdown, rows, save_pictures, save_tables
 from compare.sides import train
 from compare.spec import SIDES, Outcome, Spec, load
@@ -45,7 +47,6 @@ from alpha.numerics import PRECISIONS, computed_precision
 from alpha.train import make_folder, new_folder
 from alpha.train.options import Parser, names, natural_int, positive_int
 
-PAPER_EPOCHS = {"resnet18": 25, "resnet34": 30, "vgg16": 35, "vgg19": 40}
 GPU_BATCH = {32: 512, 128: 256}
 CPU_EPOCHS, CPU_STEPS, CPU_BATCH = 2, 3, 32
 
@@ -53,7 +54,11 @@ CPU_EPOCHS, CPU_STEPS, CPU_BATCH = 2, 3, 32
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(prog="compare_pytorch", description="Alpha against PyTorch: the paper's Experiment 2.")
     add = parser.add_argument
-    add("--models", type=names(tuple(PAPER_EPOCHS)), help="with commas between (default: all on a GPU, else resnet18)")
+    add(
+        "--models",
+        type=names(tuple(EPOCHS)),
+        help=f"with commas between, of {','.join(EPOCHS)} (default: the paper's first four on a GPU, else resnet18)",
+    )
     add(
         "--data",
         default="cifar10",
@@ -62,7 +67,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     add("--image-size", type=int, choices=[32, 128], default=32)
     add("--precision", choices=[*PRECISIONS, "all"], default="float32")
-    add("--epochs", type=positive_int, help="default: the paper's on a GPU (25, 30, 35, 40), 2 on a CPU")
+    add("--epochs", type=positive_int, help="default: the paper's on a GPU (25, 30, 35, 40; for others 25), 2 on a CPU")
     add("--steps", type=positive_int, help=f"at most so many per epoch (default: all on a GPU, {CPU_STEPS} on a CPU)")
     add("--batch-size", type=positive_int, help=f"default: 512 (128x128: 256) on a GPU, {CPU_BATCH} on a CPU")
     add("--seeds", type=positive_int, default=1, help="runs of each side, with seeds 0, 1, ..; tables show their means")
@@ -89,7 +94,7 @@ def specs(args: argparse.Namespace, device: str) -> Iterator[Spec]:
                     image_size=args.image_size,
                     device=device,
                     precision=precision,
-                    epochs=args.epochs or (PAPER_EPOCHS[model] if gpu else CPU_EPOCHS),
+                    epochs=args.epochs or (EPOCHS[model] if gpu else CPU_EPOCHS),
                     batch_size=args.batch_size or (GPU_BATCH[args.image_size] if gpu else CPU_BATCH),
                     seed=seed,
                     steps=args.steps or (None if gpu else CPU_STEPS),

@@ -10,23 +10,26 @@ import numpy as np
 import alpha
 from alpha import nn
 from alpha.data import ArrayDataset
+from compare.networks import twin
 from compare.sides import initial_model
 from compare.spec import Spec
-from compare.twins import copy_weights, twin
+from compare.twins import copy_weights
 
 Step = Callable[[np.ndarray, np.ndarray], float]  # pixels (N, H, W, 3) in [-1, 1] and labels -> loss
 
 
-def without_dropout(model: Any, kind: type) -> Any:
+def without_dropout(model: Any) -> Any:
+    """The model with the probability of each dropout (p) and of each stochastic depth (drop_prob) set to zero."""
     for layer in model.modules():
-        if isinstance(layer, kind):
-            layer.p = 0.0
+        for name in ("p", "drop_prob"):
+            if hasattr(layer, name):
+                setattr(layer, name, 0.0)
     return model
 
 
 def alpha_step(spec: Spec, classes: int, dtype: str) -> Step:
     """A step of Alpha's."""
-    model = without_dropout(initial_model(spec, classes), nn.Dropout).astype(dtype).to(spec.device)
+    model = without_dropout(initial_model(spec, classes)).astype(dtype).to(spec.device)
     optimizer = alpha.optim.Adam(model.parameters(), lr=spec.lr)
 
     def step(pixels: np.ndarray, labels: np.ndarray) -> float:
@@ -48,7 +51,7 @@ def torch_step(spec: Spec, classes: int, dtype: str, channels_last: bool) -> Ste
     tf32 = spec.precision != "float32"
     kind, layout = getattr(torch, dtype), torch.channels_last if channels_last else torch.contiguous_format
     model: Any = copy_weights(initial_model(spec, classes), twin(spec.model, classes, spec.image_size))
-    without_dropout(model, torch.nn.Dropout).to(spec.device, kind, memory_format=layout)
+    without_dropout(model).to(spec.device, kind, memory_format=layout)
     optimizer = torch.optim.Adam(model.parameters(), lr=spec.lr)
 
     def step(pixels: np.ndarray, labels: np.ndarray) -> float:

@@ -6,16 +6,16 @@ import time
 from typing import Any
 
 import alpha
-from alpha import models
 from alpha.data import DataLoader
 from alpha.train import Trainer
+from compare.networks import network, twin
 from compare.spec import Outcome, Spec, batches, load, process_bytes
 
 
 def initial_model(spec: Spec, classes: int) -> Any:
     """Alpha's network with the weights that both sides begin with."""
     alpha.manual_seed(spec.seed)
-    return getattr(models, spec.model)(num_classes=classes, image_size=spec.image_size)
+    return network(spec.model, classes, spec.image_size)
 
 
 def train_alpha(spec: Spec) -> Outcome:
@@ -46,7 +46,7 @@ def train_torch(spec: Spec) -> Outcome:
     """Train with PyTorch; "PyTorch best" is channels_last, compiled with CUDA graphs, and a fused Adam."""
     import torch
 
-    from compare.twins import copy_weights, twin
+    from compare.twins import copy_weights
 
     train_set, test_set, data = load(spec.data, spec.image_size)
     source = initial_model(spec, len(train_set.classes))

@@ -116,7 +116,7 @@ def copy_weights(source: Any, target: nn.Module) -> nn.Module:
     return target
 
 
-def twin(name: str, num_classes: int, image_size: int) -> nn.Module:
+def paper_network(name: str, num_classes: int, image_size: int) -> nn.Module:
     """PyTorch's form of alpha.models.<name>(num_classes, image_size)."""
     small = image_size == 32
     if name == "resnet18":

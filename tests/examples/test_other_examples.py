@@ -93,7 +93,9 @@ def test_compare_pytorch(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("models", first_of("resnet18", "resnet34,vgg16,vgg19"))
+@pytest.mark.parametrize(
+    "models", first_of("resnet18", "resnet34,vgg16,vgg19", "googlenet,mobilenet_v2", "convnext_tiny,vit_tiny")
+)
 def test_both_sides_of_compare_pytorch_begin_alike(models: str) -> None:
     """On the same batches the losses of all networks agree but for rounding."""
     result = run("compare_pytorch.py", *SHORT, "--models", models, "--losses")
