@@ -56,7 +56,8 @@ def sample_names(rows: Iterable[Configuration]) -> set[str]:
     smallest: dict[object, Configuration] = {}
     for row in sorted(rows, key=tile_area):
         kinds = tuple(value for value in row.tile.values() if isinstance(value, str))
-        smallest.setdefault((row.operator, row.make, row.precision, kinds, reads_weight(row)), row)
+        make = row.base.make if row.base else None
+        smallest.setdefault((row.operator, row.make, make, row.precision, kinds, reads_weight(row)), row)
     return {row.name for row in smallest.values()}
 
 

@@ -158,7 +158,7 @@ def _(Y: Array, view: View, X: Array, source: View) -> None:
 def _copy_cuda(Y: Array, target: View, X: Array, source: View) -> None:
     if target.size:
         aligned = math.gcd(16, Y.address, X.address)
-        _plan_copy(target, source, X.dtype.itemsize, aligned).launch(X.device, {"Y": Y, "X": X})
+        plan_copy(target, source, X.dtype.itemsize, aligned).launch(X.device, {"Y": Y, "X": X})
 
 
 _AXES = np.dtype(
@@ -173,7 +173,7 @@ Axis = tuple[int, int, int]  # length, stride in X, stride in Y
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan_copy(target: View, source: View, itemsize: int, aligned: int) -> Plan:
+def plan_copy(target: View, source: View, itemsize: int, aligned: int) -> Plan:
     """The copy of a box; `aligned`: bytes that divide both addresses, at most 16."""
     axes = merged_axes(target, source)
     bases = source.offset, target.offset

@@ -148,15 +148,19 @@ def test_fill_in_every_order() -> None:
 
 # -- rows of the convolution table --------------------------------------------------------------------------------
 
-SHAPES = {  # a long K, which blocks share; and a first layer
+SHAPES = {  # a long K, which blocks share; a first layer and a last one
     FORWARD: (
         conv_shape("test", (64, 1, 2, 640), (72, 1, 1, 640), (1, 1), (0, 0)),
         conv_shape("test", (5, 9, 9, 3), (72, 3, 3, 3), (1, 1), (1, 1)),
     ),
-    INPUT: (conv_shape("test", (64, 1, 2, 72), (640, 1, 1, 72), (1, 1), (0, 0)),),
+    INPUT: (
+        conv_shape("test", (64, 1, 2, 72), (640, 1, 1, 72), (1, 1), (0, 0)),
+        conv_shape("test", (5, 9, 9, 72), (3, 3, 3, 72), (1, 1), (1, 1)),
+    ),
     WEIGHT: (
         conv_shape("test", (128, 3, 3, 72), (72, 3, 3, 72), (1, 1), (1, 1)),
         conv_shape("test", (5, 9, 9, 3), (72, 3, 3, 3), (1, 1), (1, 1)),
+        conv_shape("test", (5, 9, 9, 72), (3, 3, 3, 72), (1, 1), (1, 1)),
     ),
 }
 OPERANDS = {FORWARD: ("X", "W"), INPUT: ("Y", "W"), WEIGHT: ("X", "Y")}

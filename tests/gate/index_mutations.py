@@ -54,7 +54,8 @@ from alpha.runtime.cuda.driver_dry import DryDevice  # noqa: E402
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver  # noqa: E402
 
 FOLDERS = ("conv2d", "matmul")
-ROWS = [v for v in (*CONFIGURATIONS, *GROUPED) if v.device == "cuda"]
+# without those that launch the kernel of another row
+ROWS = [v for v in (*CONFIGURATIONS, *GROUPED) if v.device == "cuda" and v.base is None]
 SUBJECTS = "subjects.pickle"  # in the copy: to draw the geometries takes a worker some time
 SEVERAL_PARTS = (
     "conv_v2_sm90_bf16_256x64",

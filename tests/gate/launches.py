@@ -130,6 +130,8 @@ def shapes_of(row: Configuration) -> list[ConvShape]:
     """The shapes for which a row is compiled. Many of Hopper's rows share a kernel, so each takes only some shapes."""
     if row in GROUPED:
         return list(grouped_geometry.COMPILED)
+    if row.base is not None:
+        return list(test_conv2d.FEW_OUTPUTS)
     shapes = test_conv2d.cuda_shapes()
     if "BLOCKS" not in row.tile:
         return shapes

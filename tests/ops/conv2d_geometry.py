@@ -24,7 +24,7 @@ import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16
-from alpha.ops.conv2d import cuda_target, direct, sm90_tiles, sm90_weight_tiles
+from alpha.ops.conv2d import cuda_target, direct, few_outputs, sm90_tiles, sm90_weight_tiles
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import MathMode
@@ -67,10 +67,14 @@ def transposed(s: ConvShape) -> ConvShape:
     )
 
 
-def irregular(s: ConvShape) -> bool:
-    """No two sizes, strides, paddings or channel counts are equal that could be mistaken for each other."""
+def irregular(row: Configuration, s: ConvShape) -> bool:
+    """No two sizes, strides, paddings or channel counts are equal that could be mistaken for each other.
+
+    Rows for few output channels have stride 1 alone.
+    """
     sizes = {s.IH, s.IW, s.OH, s.OW}
-    return len(sizes) == 4 and s.FH != s.FW and s.sh != s.sw and s.ph != s.pw and s.IC != s.OC
+    strides = s.sh != s.sw or row.base is not None
+    return len(sizes) == 4 and s.FH != s.FW and strides and s.ph != s.pw and s.IC != s.OC
 
 
 # -- the checklist ----------------------------------------------------------------------------------
@@ -205,8 +209,21 @@ def _of_products(row: Configuration, s: ConvShape) -> dict[str, bool]:
     return found
 
 
+def _of_last_layers(row: Configuration, s: ConvShape) -> dict[str, bool]:
+    """Those of the first layer that the kernel computes; the padding ends where the filter does."""
+    assert row.base is not None
+    return _of_first_layers(row.base, few_outputs.swapped(s)) | {
+        "no padding of rows": s.ph == 0 < s.FH - 1,
+        "no padding of columns": s.pw == 0 < s.FW - 1,
+        "no padding of rows of dY": s.ph == s.FH - 1 > 0,
+        "no padding of columns of dY": s.pw == s.FW - 1 > 0,
+    }
+
+
 def properties(row: Configuration, s: ConvShape) -> dict[str, bool]:
     """Each line of the row's checklist, and whether the shape has it."""
+    if row.base is not None:
+        return _of_last_layers(row, s)
     if is_hopper(row):
         its_own = _of_taps(row, s) if row.operator == WEIGHT else _of_output_pixels(row, s)
     elif row.name.startswith("direct"):
@@ -238,6 +255,8 @@ def _channels(row: Configuration, rng: random.Random) -> tuple[int, int]:
     """(IC, OC) about the row's tile."""
     if row.name.startswith("direct"):
         return rng.choice((2, 3, 3)), rng.choice((72, 80) if row.operator == WEIGHT else (70, 72, 80))
+    if row.base is not None:
+        return _channels(row.base, rng)[::-1]
     tile = row.tile
     step = 64 if row.precision == "bf16" or (is_hopper(row) and row.math.in_fp16) else 32
     if row.operator == WEIGHT:
@@ -256,8 +275,21 @@ def _channels(row: Configuration, rng: random.Random) -> tuple[int, int]:
     return (K, GN) if row.operator == FORWARD else (GN, K)
 
 
+def _draw_last_layer(row: Configuration, rng: random.Random) -> ConvShape:
+    """A shape of stride 1 whose rows are long or whose columns are."""
+    F = rng.sample(range(2, 6) if row.operator == WEIGHT else range(1, 5), 2)
+    p = [rng.choice((0, f // 2, f - 1)) for f in F]
+    I = [rng.randint(4, 9), rng.randint(10, 33) if rng.random() < 0.7 else rng.randint(129, 140)]
+    rng.shuffle(I)
+    IC, OC = _channels(row, rng)
+    N = rng.choice((2, 3, 131) if row.operator == WEIGHT and not row.is_ffma else (2, 3))
+    return conv_shape("test", (N, I[0], I[1], IC), (OC, F[0], F[1], IC), (1, 1), (p[0], p[1]))
+
+
 def _draw(row: Configuration, rng: random.Random) -> ConvShape:
     """A shape whose rows are long or whose columns are."""
+    if row.base is not None:
+        return _draw_last_layer(row, rng)
     first_layer, hopper = row.name.startswith("direct"), is_hopper(row)
     F = rng.sample(range(1, LONGEST + 1 if hopper and row.operator == WEIGHT and row.tile["BN"] < 256 else 5), 2)
     if row.name.startswith("direct_weight"):
@@ -313,9 +345,10 @@ def _pair(row: Configuration, rng: random.Random, needed: set[str] | None) -> tu
         except ShapeError:
             continue
         both, price = (s, transposed(s)), cost(row, s) / _most(row)
-        if not irregular(s) or price > 1 or not all(row.supports(x, target) for x in both):
+        if not irregular(row, s) or price > 1 or not all(row.supports(x, target) for x in both):
             continue
-        for lines in (_axes, functools.partial(properties, row)):  # all lines take longer
+        few_lines = [] if row.base is not None else [_axes]  # all lines take longer
+        for lines in (*few_lines, functools.partial(properties, row)):
             found = [lines(x) for x in both]
             left = {name for each in found for name in each if not any(other.get(name) for other in found)}
             if needed is not None:
@@ -336,8 +369,8 @@ def of(row: Configuration) -> tuple[ConvShape, ...]:
 
 
 def whole(row: Configuration) -> ConvShape | None:
-    """A shape of whole tiles and steps, as most layers of networks are; None for first layers and groups."""
-    if row.name.startswith("direct") or row in GROUPED:
+    """A shape of whole tiles and steps, as most layers of networks are; None for the direct kernels and groups."""
+    if row.name.startswith("direct") or row.base is not None or row in GROUPED:
         return None
     BM, BN = row.tile.get("BM", 64), row.tile.get("BN", 64)
     if row.operator == WEIGHT:
@@ -367,7 +400,7 @@ def _kept() -> dict[str, list[list[int]]]:
 def _of(name: str) -> tuple[ConvShape, ...]:
     row = next(v for v in CONFIGURATIONS if v.name == name)
     kept = tuple(ConvShape(*fields) for fields in _kept().get(name, ()))
-    if kept and all(irregular(s) for s in kept) and not missing(row, kept):
+    if kept and all(irregular(row, s) for s in kept) and not missing(row, kept):
         return kept
     for seed in range(8):
         rng = random.Random(zlib.crc32(f"{name} {seed}".encode()))

@@ -23,9 +23,12 @@ LIMIT = 1e-6
 ROWS = [v for v in CONFIGURATIONS if v.device == "cuda" and v.precision == "float32" and not v.is_ffma]
 LONG = make(64, (8, 8), (512, 512), (3, 3), p=(1, 1))  # K is 4608, for dW 4096 with split-K
 FIRST = make(512, (32, 32), (3, 64), (7, 7), p=(3, 3))  # K is 147, for dW 2^19 over the blocks
+LAST = make(512, (32, 32), (64, 3), (7, 7), p=(3, 3))
 
 
 def shape_of(row: Configuration) -> ConvShape:
+    if row.base is not None:
+        return LAST
     return FIRST if row.name.startswith("direct") else LONG
 
 

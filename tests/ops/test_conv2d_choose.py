@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32, PRECISIONS
 from alpha.ops.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d import cuda_target, predict
+from alpha.ops.conv2d import cuda_target, few_outputs, predict
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import seen_by_kernels
@@ -110,10 +110,13 @@ def check(arch: str, operator: str, s: ConvShape, precision: str, launch: Launch
     assert 1 <= x < 2**31, where
     assert 1 <= y < 2**16, where
     assert 1 <= z < 2**16, where
+    if launch.entry in DIRECT and (operator == INPUT or s.IC > 4):
+        s = few_outputs.swapped(s)
     weights = s.FH * s.FW * s.IC
     item = 2 if launch.macros.get("MATH") == "BF16" else 4
     if launch.entry in DIRECT:
         assert s.IC <= 4, where
+        assert min(s.ph, s.pw) >= 0, where
     if launch.entry == "direct_weight_ffma":
         KT, P = int(launch.macros["KT"]), int(launch.macros["P"])
         assert 16 * -(-weights // KT) * P <= launch.threads, where  # every element of a filter has threads
@@ -189,6 +192,12 @@ EDGES = {
     "channels of whole 8 bytes": make(64, (8, 8), (68, 68), (3, 3), p=(1, 1)),
     "the images of a tile, no more": make(48, (8, 8), (64, 64), (3, 3), p=(1, 1)),
     "wide tiles": make(512, (32, 32), (512, 512), (3, 3), p=(1, 1)),
+    "few outputs": make(8, (64, 64), (64, 3), (3, 3), p=(1, 1)),
+    "few outputs, a long row": make(4, (3, 4096), (64, 4), (3, 3), p=(1, 1)),
+    "few outputs, 160 weights": make(64, (32, 32), (64, 4), (8, 5), p=(2, 2)),
+    "few outputs, 161 weights": make(64, (32, 32), (64, 1), (7, 23), p=(3, 11)),
+    "few outputs, padding beyond the filter": make(64, (32, 32), (64, 2), (3, 3), p=(3, 2)),
+    "few outputs and inputs": make(64, (32, 32), (3, 4), (3, 3), p=(1, 1)),
     "padding alone": make(64, (1, 1), (32, 32), (1, 1), (2, 1), (1, 0)),
     "many weights": make(64, (8, 8), (2048, 2048), (3, 3), p=(1, 1)),
 }

@@ -16,9 +16,10 @@ from test_conv2d import OPERATORS, arrays_of, make, relative_error
 
 import alpha
 from alpha.ops import matmul_cuda
+from alpha.ops.conv2d import few_outputs
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, WEIGHT, Configuration
+from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
 from alpha.ops.matmul import matmul_batch
 from alpha.ops.matmul_cuda import Product
 from alpha.runtime import Device
@@ -74,6 +75,11 @@ def touched(row: Configuration, s: ConvShape, which: int, bad: np.ndarray) -> np
 def spread(row: Configuration, s: ConvShape, which: int, bad: np.ndarray) -> np.ndarray:
     """The results that it may reach: as `touched`, unless the kernel multiplies zeros that pad its tile."""
     exact = touched(row, s, which, bad)
+    if row.base is not None:  # as on the swapped convolution
+        other = few_outputs.swapped(s)
+        if row.operator == INPUT:
+            return spread(row.base, other, which, rotated(bad) if which else bad)
+        return rotated(spread(row.base, other, 1 - which, bad))
     name = OPERATORS[row.operator][1][which]
     hopper, first_layer = conv2d_geometry.is_hopper(row), row.name.startswith("direct")
     if not hopper and not first_layer:
@@ -96,6 +102,11 @@ def spread(row: Configuration, s: ConvShape, which: int, bad: np.ndarray) -> np.
         elif row.operator == FORWARD and first_layer and not row.is_ffma:
             reached |= _beside_the_window(s, *index)
     return reached
+
+
+def rotated(W: np.ndarray) -> np.ndarray:
+    """Filters of few output channels as those of the swapped convolution, and back."""
+    return W[:, ::-1, ::-1].transpose(3, 1, 2, 0)
 
 
 def _beside_the_window(s: ConvShape, n: int, ih: int, iw: int, ic: int) -> np.ndarray:

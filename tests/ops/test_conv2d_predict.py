@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from alpha.ops.conv2d import cuda_target, predict, work
+from alpha.ops.conv2d import cuda_target, few_outputs, predict, work
 from alpha.ops.conv2d.choose import applicable
 from alpha.ops.conv2d.plan import ConvProblem, plan_configuration
 from alpha.ops.conv2d.problem import PLAIN, seen_by_kernels
@@ -36,6 +36,8 @@ LAYERS = [
     layer(512, 4, 256, 512, 3, 2),
     layer(8, 64, 3, 64, 7, 2),
     layer(4, 9, 160, 10, 3),
+    layer(8, 32, 64, 2, 1),
+    layer(4, 16, 40, 3, 3),
 ]
 
 
@@ -135,6 +137,19 @@ def test_the_constants_of_the_reference_name_every_configuration() -> None:
     for v in CONFIGURATIONS:
         for kind in predict.USUAL if work.is_counted(v) else ():
             assert predict.key_of(kind, v) in getattr(constants, kind), (kind, v.name)
+
+
+def test_few_outputs_take_what_the_first_layer_of_dY_takes_and_a_rotation() -> None:
+    """So the constants of the direct kernels hold for both."""
+    s = layer(8, 32, 64, 3, 3)
+    of_dY = few_outputs.swapped(s)
+    for v in (v for v in CONFIGURATIONS if v.base is not None):
+        assert v.base is not None
+        assert work.of(v, s, target()) == work.of(v.base, of_dY, target())
+        changes = {"slowdown": {v.base.name: 3.0}, "block": {predict.kernel_of(v.base): 9000.0}}
+        for c in (predict.Constants(), replace(predict.Constants(), **changes)):  # type: ignore[arg-type]
+            both = predict.cycles(v, s, target(), c), predict.cycles(v.base, of_dY, target(), c)
+            assert both[0] - both[1] == pytest.approx(c.launch + predict.passes(v, s).bytes / c.memory, rel=0.01)
 
 
 def test_a_1x1_convolution_is_a_matrix_product() -> None:

@@ -34,6 +34,8 @@ class Configuration:
         registers: the most registers that a thread of the kernel may need.
         supports_epilogue: whether the bias and the activation are computed with the product.
         supports_statistics: whether the channel statistics are computed with the product.
+        base: the configuration whose kernel it launches with other operands (few_outputs.py); the constants of its
+            prediction are those of the base.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Configuration:
     registers: int = 128
     supports_epilogue: bool = False
     supports_statistics: bool = False
+    base: Configuration | None = None
 
     def __hash__(self) -> int:
         return hash((self.name, self.operator))

@@ -137,12 +137,13 @@ def file_name(gpu: str) -> str:
 
 def kernel_of(v: Configuration) -> str:
     """The kernel and math mode of a configuration, without its tile: "conv_v2_sm90_bf16"."""
+    v = v.base or v
     return v.name[: v.name.index(v.math.name.lower()) + len(v.math.name)] if not v.is_ffma else v.name
 
 
 def key_of(kind: str, v: Configuration) -> str:
     """Under which name `Constants` has the rate of a configuration."""
-    return v.name if kind == "slowdown" else kernel_of(v)
+    return (v.base or v).name if kind == "slowdown" else kernel_of(v)
 
 
 class Passes(NamedTuple):
@@ -166,6 +167,8 @@ def passes(v: Configuration, s: ConvShape) -> Passes:
             launches, moved = launches + 1, moved + converted * (4 + 2 * v.math.terms)
     elif v.operator == INPUT and not (on_wgmma and sm90.reads_weight(s, Tile.of(v))):
         launches, moved = 1, 2 * item * weights
+    elif v.base is not None:  # dW is rotated
+        launches, moved = 1, 2 * 4 * weights
     return Passes(launches, moved)
 
 

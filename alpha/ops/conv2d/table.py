@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from alpha.ops.conv2d import cpu, direct, ffma, sm80, sm90_table
+from alpha.ops.conv2d import cpu, direct, few_outputs, ffma, sm80, sm90_table
 from alpha.ops.conv2d.configuration import Condition, Configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
@@ -92,39 +92,8 @@ def _mma_rows(
         )
 
 
-CONFIGURATIONS: tuple[Configuration, ...] = (
-    # -- numpy and BLAS
-    Configuration(
-        "conv_v2_pixels",
-        FORWARD,
-        "cpu",
-        cpu.conv_v2_pixels,
-        "few output pixels, a large product each: no gathering",
-        preferred=lambda s, t: _large_products(s, t) and s.OH * s.OW <= 16,
-    ),
-    Configuration("conv_v2_patches", FORWARD, "cpu", cpu.conv_v2_patches, "any shape"),
-    Configuration(
-        "ks_deconv_pixels",
-        INPUT,
-        "cpu",
-        cpu.ks_deconv_pixels,
-        "few output pixels, a large product each: no gathering",
-        preferred=lambda s, t: _large_products(s, t) and s.IH * s.IW <= 16,
-    ),
-    Configuration("ks_deconv_patches", INPUT, "cpu", cpu.ks_deconv_patches, "any shape"),
-    Configuration(
-        "sk_dilated_taps",
-        WEIGHT,
-        "cpu",
-        cpu.sk_dilated_taps,
-        "few output pixels: one long product per tap",
-        preferred=lambda s, t: _large_products(s, t) and s.OH * s.OW <= 16,
-    ),
-    Configuration("sk_dilated_patches", WEIGHT, "cpu", cpu.sk_dilated_patches, "any shape"),
-    *sm90_table.FORWARD_ROWS,
-    # -- CUDA: ConvV2 on mma.sync; few channels directly; then any shape on FFMA
-    *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile; a large tile", TILE_128x64),
-    *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile", TILE_64x64),
+# few channels: rows of the image lie in shared memory
+DIRECT_FORWARD = (
     Configuration(
         "direct_sm80_bf16",
         FORWARD,
@@ -164,24 +133,8 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         supports=_direct_ffma,
         registers=168,
     ),
-    Configuration("implicit_gemm_ffma", FORWARD, "cuda", ffma.implicit_gemm_ffma, "any shape", tile=TILE_FFMA),
-    # -- CUDA: KS-deconv
-    *sm90_table.INPUT_ROWS,
-    *_mma_rows(
-        "ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile; a large tile", TILE_128x64
-    ),
-    *_mma_rows("ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile", TILE_64x64),
-    Configuration("ks_deconv_ffma", INPUT, "cuda", ffma.ks_deconv_ffma, "any shape", tile=TILE_FFMA),
-    # -- CUDA: Sk-dilated
-    *sm90_table.WEIGHT_ROWS,
-    *_mma_rows(
-        "sk_dilated",
-        WEIGHT,
-        sm80.sk_dilated,
-        "trimmed, one tap and one split of images and output pixels per block",
-        WEIGHT_128x128,
-    ),
-    *_mma_rows("sk_dilated", WEIGHT, sm80.sk_dilated, "trimmed, one tap and one split per block", WEIGHT_64x64),
+)
+DIRECT_WEIGHT = (
     Configuration(
         "direct_weight_sm80_bf16",
         WEIGHT,
@@ -219,5 +172,62 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         "first layer: few input channels",
         supports=_direct_weight_ffma,
     ),
+)
+
+CONFIGURATIONS: tuple[Configuration, ...] = (
+    # -- numpy and BLAS
+    Configuration(
+        "conv_v2_pixels",
+        FORWARD,
+        "cpu",
+        cpu.conv_v2_pixels,
+        "few output pixels, a large product each: no gathering",
+        preferred=lambda s, t: _large_products(s, t) and s.OH * s.OW <= 16,
+    ),
+    Configuration("conv_v2_patches", FORWARD, "cpu", cpu.conv_v2_patches, "any shape"),
+    Configuration(
+        "ks_deconv_pixels",
+        INPUT,
+        "cpu",
+        cpu.ks_deconv_pixels,
+        "few output pixels, a large product each: no gathering",
+        preferred=lambda s, t: _large_products(s, t) and s.IH * s.IW <= 16,
+    ),
+    Configuration("ks_deconv_patches", INPUT, "cpu", cpu.ks_deconv_patches, "any shape"),
+    Configuration(
+        "sk_dilated_taps",
+        WEIGHT,
+        "cpu",
+        cpu.sk_dilated_taps,
+        "few output pixels: one long product per tap",
+        preferred=lambda s, t: _large_products(s, t) and s.OH * s.OW <= 16,
+    ),
+    Configuration("sk_dilated_patches", WEIGHT, "cpu", cpu.sk_dilated_patches, "any shape"),
+    *sm90_table.FORWARD_ROWS,
+    # -- CUDA: ConvV2 on mma.sync; few channels directly; then any shape on FFMA
+    *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile; a large tile", TILE_128x64),
+    *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile", TILE_64x64),
+    *DIRECT_FORWARD,
+    Configuration("implicit_gemm_ffma", FORWARD, "cuda", ffma.implicit_gemm_ffma, "any shape", tile=TILE_FFMA),
+    # -- CUDA: KS-deconv
+    *sm90_table.INPUT_ROWS,
+    *_mma_rows(
+        "ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile; a large tile", TILE_128x64
+    ),
+    *_mma_rows("ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile", TILE_64x64),
+    *map(few_outputs.for_few_outputs, DIRECT_FORWARD),
+    Configuration("ks_deconv_ffma", INPUT, "cuda", ffma.ks_deconv_ffma, "any shape", tile=TILE_FFMA),
+    # -- CUDA: Sk-dilated
+    *sm90_table.WEIGHT_ROWS,
+    *_mma_rows(
+        "sk_dilated",
+        WEIGHT,
+        sm80.sk_dilated,
+        "trimmed, one tap and one split of images and output pixels per block",
+        WEIGHT_128x128,
+    ),
+    *_mma_rows("sk_dilated", WEIGHT, sm80.sk_dilated, "trimmed, one tap and one split per block", WEIGHT_64x64),
+    *DIRECT_WEIGHT,
+    *map(few_outputs.for_few_outputs, DIRECT_WEIGHT),
     Configuration("sk_dilated_ffma", WEIGHT, "cuda", ffma.sk_dilated_ffma, "any shape", tile=TILE_FFMA),
 )

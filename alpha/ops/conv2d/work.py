@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from alpha.ops.conv2d import direct, ffma, sm80, sm90, sm90_tiles, sm90_weight, sm90_weight_tiles
+from alpha.ops.conv2d import direct, few_outputs, ffma, sm80, sm90, sm90_tiles, sm90_weight, sm90_weight_tiles
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.partial_sums import tiles_of
 from alpha.ops.conv2d.problem import FORWARD, MathMode, Target
@@ -44,12 +44,14 @@ class Work(NamedTuple):
 
 def is_counted(v: Configuration) -> bool:
     """Whether the work of a configuration is known; a new algorithm runs without it, and has no predicted time."""
-    return v.make in _FAMILIES
+    return (v.base or v).make in _FAMILIES
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def of(v: Configuration, s: ConvShape, target: Target) -> Work:
     """The work of a configuration on cuda for a shape that it supports."""
+    if v.base is not None:
+        return of(v.base, few_outputs.swapped(s), target)
     return _FAMILIES[v.make](v, s, target)
 
 
