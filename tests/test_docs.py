@@ -104,6 +104,16 @@ def test_first_layers(shape: tuple[Any, ...]) -> None:
     )
 
 
+@pytest.mark.parametrize("shape", [*SHAPES[:1], (5, 8, 1, 1, (1, 1), (0, 0)), (6, 9, 5, 4, (1, 1), (0, 3))], ids=str)
+def test_last_layers(shape: tuple[Any, ...]) -> None:
+    page = _run("first_layers")
+    s, X, W, dY = _case(shape)
+    found = page["few_outputs_input"](dY, W, s.ph, s.pw)
+    np.testing.assert_allclose(found, reference.backward_input(dY, W, s), atol=1e-12)
+    found = page["few_outputs_weight"](X, dY, s.FH, s.FW, s.ph, s.pw)
+    np.testing.assert_allclose(found, reference.backward_weight(X, dY, s), atol=1e-12)
+
+
 def test_fp16_terms() -> None:
     """A product of matrices is a 1x1 convolution; the errors are those that the page derives."""
     page = _run("fp16_terms")
