@@ -1,6 +1,7 @@
 """How busy the GPU is while a captured step is trained: the sum of the times of its kernels over the time of an epoch.
 
     python examples/bench_step.py                                      # CIFAR-10's size, all four networks, float32
+    python examples/bench_step.py --models vit_tiny --kernels 20       # which kernels take the time
     python examples/bench_step.py --models vgg16 --image-size 128 --precision all --kernels 12
     taskset --cpu-list 0 python examples/bench_step.py                 # on a host of one core
 
@@ -18,17 +19,16 @@ import statistics
 import sys
 from typing import Any
 
+from compare.networks import EPOCHS, PAPER_EPOCHS, network
 from compare.spec import load
 
 import alpha
-from alpha import models
 from alpha.data import DataLoader
 from alpha.errors import AlphaError, DeviceError
 from alpha.numerics import PRECISIONS
 from alpha.train import Trainer
 from alpha.train.options import Parser, names, natural_int, positive_int
 
-MODELS = ("resnet18", "resnet34", "vgg16", "vgg19")
 BATCH = {32: 512, 128: 256}
 LINE = "{:10} {:9} {:>10} {:>10} {:>8}"
 
@@ -36,7 +36,12 @@ LINE = "{:10} {:9} {:>10} {:>10} {:>8}"
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(prog="bench_step", description="How busy the GPU is while a captured step is trained.")
     add = parser.add_argument
-    add("--models", type=names(MODELS), default=list(MODELS), help="with commas between (default: all four)")
+    add(
+        "--models",
+        type=names(tuple(EPOCHS)),
+        default=list(PAPER_EPOCHS),
+        help=f"with commas between, of {','.join(EPOCHS)} (default: the paper's first four)",
+    )
     add("--data", default="random", metavar="SET", help="random (default), cifar10, or what compare_pytorch.py takes")
     add("--image-size", type=int, choices=[32, 128], default=32)
     add("--precision", choices=[*PRECISIONS, "all"], default="float32")
@@ -66,9 +71,9 @@ def measure(model: str, precision: str, args: argparse.Namespace) -> None:
     """Prints the line of one network in one precision."""
     train_set, *_ = load(args.data, args.image_size)
     alpha.manual_seed(0)
-    network = getattr(models, model)(num_classes=len(train_set.classes), image_size=args.image_size).to("cuda")
-    optimizer = alpha.optim.Adam(network.parameters(), lr=1e-3)
-    trainer = Trainer(network, optimizer, "cuda", precision=precision, capture=True, resident=True)
+    trained = network(model, len(train_set.classes), args.image_size).to("cuda")
+    optimizer = alpha.optim.Adam(trained.parameters(), lr=1e-3)
+    trainer = Trainer(trained, optimizer, "cuda", precision=precision, capture=True, resident=True)
     loader = DataLoader(train_set, args.batch_size or BATCH[args.image_size], shuffle=True)
     steps = min(len(loader), args.steps or len(loader))
     seconds = [trainer.train_epoch(loader, steps).seconds for _ in range(args.epochs + 2)][2:]

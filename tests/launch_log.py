@@ -18,7 +18,7 @@ FFMA = {
     "conv2d/implicit_gemm/ffma.cu",
     "conv2d/ks_deconv/ffma.cu",
     "conv2d/sk_dilated/ffma.cu",
-    "matmul/matmul.cu",
+    "matmul/ffma.cu",
 }
 # kernels of the folders conv2d and matmul that prepare operands and multiply nothing
 NO_PRODUCTS = {

@@ -83,7 +83,7 @@ def _(
     if D * M * N == 0 or K == 0:
         return A.device.zeros((D, M, N), out)
     p = Product(D, M, N, K, transpose_a, transpose_b)
-    return as_dtype(multiply(p, A, B, precision), out)
+    return as_dtype(multiply(p, A, B, precision, out), out)
 
 
 class Matmul(Function):

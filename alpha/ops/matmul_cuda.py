@@ -1,4 +1,4 @@
-"""Matrix products on CUDA: the tensor-core kernels of the convolutions if they are faster, otherwise FFMA.
+"""Matrix products on CUDA: by the tensor-core kernels of the convolutions if they are faster, otherwise by cuda/matmul.
 
 A product is a 1 x 1 convolution of a 1 x 1 map:
 
@@ -6,8 +6,8 @@ A product is a 1 x 1 convolution of a 1 x 1 map:
     A B     A (M, K), B (K, N)   conv2d_backward_input   dY = A (M, 1, 1, K), W = B (K, 1, 1, N) -> dX (M, 1, 1, N)
     A^T B   A (K, M), B (K, N)   conv2d_backward_weight  X = B (K, 1, 1, N), dY = A (K, 1, 1, M) -> dW (M, 1, 1, N)
 
-A^T B^T is none of them, and a batch runs on FFMA. A convolution on FFMA is not used: cuda/matmul does the same, and
-splits a long K for all of the products.
+A^T B^T is none of them, and a batch is none. A convolution on FFMA is not used: cuda/matmul does the same, and splits a
+long K for all of the products (matmul_tiles.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from alpha import config
 from alpha.numerics import BFLOAT16, FLOAT32
@@ -26,14 +28,10 @@ from alpha.ops.conv2d.plan import compute, cuda_target
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.dtypes import as_dtype, as_float32, require_same_float
-from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
-from alpha.ops.reduce import plan_reduce_splits
+from alpha.ops.matmul_tiles import FFMA, aligned, ffma, mma
 from alpha.primitive import Array
 from alpha.runtime import Device
 
-LARGE, SMALL, DEPTH = (128, 64), (64, 64), 16  # a block's tile of Y, and its step along K
-THREADS = 256
-FFMA = "matmul"  # the name of cuda/matmul among the kernel configurations
 LEAST_LENGTH = 8  # of M, N and K on tensor cores
 
 # Tensor cores are faster from this number of operations on. With fp16 terms it is twice that, because their scale and
@@ -77,17 +75,19 @@ def _shape(N: int, IC: int, OC: int) -> ConvShape:
     return conv_shape("matmul", (N, 1, 1, IC), (OC, 1, 1, IC), (1, 1), (0, 0))
 
 
-def multiply(p: Product, A: Array, B: Array, precision: str) -> Array:
-    """A, B, both float32 or both bfloat16 -> Y (D, M, N), bfloat16 if its kernel writes that, or float32"""
+def multiply(p: Product, A: Array, B: Array, precision: str, out: np.dtype[Any] = FLOAT32) -> Array:
+    """A, B, both float32 or both bfloat16 -> Y (D, M, N), of the dtype `out` if its kernel can write that"""
     require_same_float("matmul", A, B)
-    if A.dtype == BFLOAT16:
-        v = choose_row(p, A.device, "bf16") if aligned(A, B) else None
-        if v is not None:
-            return run_row(p, v, A, B)
-        A, B = as_float32(A), as_float32(B)
-        precision = "bf16"
+    narrow = A.dtype == BFLOAT16
+    v = choose_row(p, A.device, "bf16") if narrow and aligned(A, B) else None
+    if v is not None:
+        return run_row(p, v, A, B)
     # tf32 keeps all bits of bfloat16, and more bits of float32 than bfloat16 does
-    precision = "tf32" if precision == "bf16" else precision
+    precision = "tf32" if narrow or precision == "bf16" else precision
+    tensor_cores = precision == "tf32" and cuda_target(A.device).compute_capability >= (8, 0)
+    if tensor_cores and (narrow or p.D > 1):
+        return mma(p, A, B, out)
+    A, B = as_float32(A), as_float32(B)
     v = choose_row(p, A.device, precision) if aligned(A, B) else None
     return ffma(p, A, B) if v is None else run_row(p, v, A, B)
 
@@ -159,56 +159,3 @@ def _calls(p: Product, v: Configuration, device: Device) -> dict[str, Callable[[
     dtype = BFLOAT16 if v.precision == "bf16" else FLOAT32
     A, B = (tune.scratch(device, shape, dtype) for shape in (a, b))
     return {v.name: lambda: run_row(p, v, A, B), FFMA: lambda: as_dtype(ffma(p, as_float32(A), as_float32(B)), A.dtype)}
-
-
-# -- FFMA -------------------------------------------------------------------------------------------
-
-
-def ffma(p: Product, A: Array, B: Array) -> Array:
-    """A (D, M, K) or (D, K, M), B (D, K, N) or (D, N, K), float32 -> Y (D, M, N)"""
-    whole = A.shape[2] % 4 == 0 and B.shape[2] % 4 == 0
-    vector = 4 if whole and aligned(A, B) else 1
-    plan = _plan_ffma(p, B.shape[0] == 1, vector, A.device.properties.num_sms)
-    return plan.launch(A.device, {"A": A, "B": B})["Y"]
-
-
-@functools.lru_cache(maxsize=4096)
-def _plan_ffma(p: Product, one_b: bool, vector: int, processors: int) -> Plan:
-    """The product by cuda/matmul; `one_b`: one B serves every A; `vector`: elements of a load."""
-    D, M, N, K = p[:4]
-    # the large tile if it fills the device; with loads of single elements it would need too many registers
-    tile = LARGE if vector == 4 and _blocks(D, M, N, LARGE) >= processors else SMALL
-    blocks = _blocks(D, M, N, tile)
-    # a long K of few tiles is split so that the blocks fill the device
-    steps = -(-K // DEPTH)
-    splits = max(1, min(2 * processors // blocks, steps // 8))
-    depth = -(-steps // splits) * DEPTH
-    splits = -(-K // depth)
-    sums = Plan("none", (), {}) if splits == 1 else plan_reduce_splits("part", "Y", splits, D * M * N, processors)
-    workspaces = {} if splits == 1 else {"part": Buffer((splits, D, M, N), FLOAT32), **sums.workspaces}
-    result = Named("Y" if splits == 1 else "part")
-    launch = KernelLaunch(
-        "matmul/matmul.cu",
-        "matmul",
-        blocks * splits,
-        THREADS,
-        (result, Named("A"), Named("B"), M, N, K, D, depth, int(one_b)),
-        {
-            "TRANSPOSE_A": int(p.transpose_a),
-            "TRANSPOSE_B": int(p.transpose_b),
-            "BM": tile[0],
-            "BN": tile[1],
-            "BK": DEPTH,
-            "VECTOR": vector,
-        },
-    )
-    return Plan(FFMA, (launch, *sums.launches), {"Y": Buffer((D, M, N), FLOAT32)}, workspaces)
-
-
-def _blocks(D: int, M: int, N: int, tile: tuple[int, int]) -> int:
-    return D * -(-M // tile[0]) * -(-N // tile[1])
-
-
-def aligned(A: Array, B: Array) -> bool:
-    """True if both addresses allow loads of 16 bytes."""
-    return all(X.address % 16 == 0 for X in (A, B))

@@ -46,7 +46,8 @@ from alpha.ops.conv2d.grouped_table import GROUPED  # noqa: E402
 from alpha.ops.conv2d.plan import compute  # noqa: E402
 from alpha.ops.conv2d.problem import MathMode  # noqa: E402
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD  # noqa: E402
-from alpha.ops.matmul_cuda import Product, ffma  # noqa: E402
+from alpha.ops.matmul_cuda import Product  # noqa: E402
+from alpha.ops.matmul_tiles import ffma  # noqa: E402
 from alpha.runtime.cuda import emulated_compiler  # noqa: E402
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402
 from alpha.runtime.cuda.device import CudaDevice  # noqa: E402
@@ -298,7 +299,7 @@ def subjects() -> dict[str, list[Run]]:
         runs = [Run(conv2d_geometry.cost(row, s), row.name, s) for s in shapes]
         for source in sources_of(row):
             found.setdefault(source, []).extend(runs)
-    found["matmul/matmul.cu"] = [Run(case[0].M, "", case) for case in _products()]
+    found["matmul/ffma.cu"] = [Run(case[0].M, "", case) for case in _products()]
     return found
 
 

@@ -108,8 +108,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "without - 1",
         "const int last = min(fw + TAPS, s.FW) - 1;",
     ): "it begins at columns of output pixels that no tap needs: they meet zeros of X",
-    ("matmul/matmul.cuh", "without + BK", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
-    ("matmul/matmul.cuh", "< -> <=", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
+    ("matmul/ffma.cu", "without + BK", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
+    ("matmul/ffma.cu", "< -> <=", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
     (
         "conv2d/sm80/mainloop.cuh",
         "< -> <=",

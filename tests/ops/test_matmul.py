@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
-from helpers import check_gradient, check_torch
+from helpers import check_gradient, check_torch, first_of
+from launch_log import observed_launches
 
 import alpha
 import alpha.nn.functional as F
@@ -231,3 +233,65 @@ def test_bilinear(device: str) -> None:
         np.testing.assert_allclose(x.grad.numpy(), np.einsum(terms, *factors), rtol=1e-4, atol=1e-4)
     with pytest.raises(ShapeError, match=r"bilinear: input1 \(\.\.\., I\), input2"):
         F.bilinear(tensors[0], tensors[0], tensors[2])
+
+
+# -- batches on tensor cores ------------------------------------------------------------------------
+
+BATCHES = first_of(
+    (5, 65, 65, 64),  # attention of 64 patches and a class token
+    (3, 130, 100, 36),  # several tiles, loads of four elements
+    (2, 17, 9, 700),  # K is split
+    (3, 1, 5, 7),
+    (70, 33, 64, 65),
+    (2, 48, 200, 20),
+)
+
+
+@pytest.mark.parametrize("transposes", [(False, False), (False, True), (True, False), (True, True)], ids=str)
+@pytest.mark.parametrize("sizes", BATCHES, ids=str)
+def test_batches_on_tensor_cores(sizes: tuple[int, int, int, int], transposes: tuple[bool, bool]) -> None:
+    """Of floats, of bfloat16 with either result, of one B for all, and from addresses that are not aligned."""
+    device, (D, M, N, K) = gpu("sm_90a"), sizes
+    rng = np.random.default_rng(0)
+    A, B = rng.standard_normal((D, M, K), np.float32), rng.standard_normal((D, K, N), np.float32)
+    stored = [np.ascontiguousarray(X.swapaxes(1, 2) if t else X) for X, t in zip((A, B), transposes, strict=True)]
+
+    def product(a: Any, b: Any, precision: str, out: Any = None) -> np.ndarray:
+        with observed_launches(device) as log:
+            Y = matmul_batch(a, b, *transposes, precision, out)
+        assert Y.dtype == (out or a.dtype)
+        assert log[0].entry == "matmul_sm80"
+        assert log[0].mode == ("tf32" if a.dtype == np.float32 else "bf16")
+        return device.download(Y).astype(np.float64)
+
+    wide = [X.astype(np.float64) for X in (A, B)]
+    assert error(product(*map(device.upload, stored), "tf32"), wide[0] @ wide[1]) < 5e-4
+    assert error(product(*map(device.upload, stored), "bf16"), wide[0] @ wide[1]) < 5e-4
+    assert error(product(device.upload(stored[0]), device.upload(stored[1][:1]), "tf32"), wide[0] @ wide[1][:1]) < 5e-4
+    shifted = [device.upload(np.concatenate([X[:1], X])).slice_rows(1, D + 1) for X in stored]
+    np.testing.assert_allclose(product(*shifted, "tf32"), wide[0] @ wide[1], rtol=0, atol=5e-3 * np.sqrt(K))
+    narrow = [X.astype(BFLOAT16) for X in stored]
+    a, b = (
+        X.astype(np.float64).swapaxes(1, 2) if t else X.astype(np.float64)
+        for X, t in zip(narrow, transposes, strict=True)
+    )
+    assert error(product(*map(device.upload, narrow), "float32"), a @ b) < 5e-3
+    assert error(product(*map(device.upload, narrow), "float32", np.dtype(np.float32)), a @ b) < 1e-6
+
+
+def test_batches_in_float32_and_on_old_gpus_have_no_tensor_cores() -> None:
+    for arch, precision in (("sm_90a", "float32"), ("sm_75", "tf32")):
+        device = gpu(arch)
+        a, b = (device.upload(np.ones((2, 20, 20), np.float32)) for _ in range(2))
+        with observed_launches(device) as log:
+            matmul_batch(a, b, False, False, precision)
+        assert [launched.source for launched in log] == ["matmul/ffma.cu"]
+
+
+def test_equal_tiles_exceed_a_product_by_little() -> None:
+    from alpha.ops.matmul_tiles import _mma_tile
+
+    assert _mma_tile(Product(9, 65, 65, 64, False, True), 128, 96) == (80, 80, 1)
+    assert _mma_tile(Product(9, 200, 97, 64, False, True), 128, 96) == (112, 64, 1)
+    assert _mma_tile(Product(9, 16, 5, 64, False, True), 128, 96) == (16, 32, 4)
+    assert _mma_tile(Product(9, 300, 300, 64, False, True), 32, 32) == (32, 32, 2)

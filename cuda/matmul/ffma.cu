@@ -1,60 +1,41 @@
-// A tile of Y = A B in float32: BM x BN outputs of 256 threads, (BM / 16) x (BN / 16) each in registers.
+// Y = A B for a batch of matrices, each operand as it is or transposed, in float32 FFMA.
 //
-// Per step of BK along K the operands' tiles go global -> registers -> shared[k][m or n]; the loads of
-// the next step are in flight while this one is multiplied, and two shared tiles alternate, so that one barrier
-// per step is enough. Whatever lies outside the matrices is loaded as zero.
-#pragma once
-#include "common/cuda.h"
-#include "common/vector.cuh"
+// A (D, M, K) or (D, K, M); B (D, K, N) or (D, N, K), or one B for all; Y (splits, D, M, N): split z sums the
+// depths [z depth, (z + 1) depth) of K, a multiple of BK each, and the caller adds the splits.
+// A tile of BM x BN outputs is computed by 256 threads, (BM / 16) x (BN / 16) each in registers. Per step of BK along K the
+// operands go global -> registers -> shared[k][m or n]; two shared tiles alternate, so that one barrier per step is enough.
+// Grid: tiles of N x tiles of M x D x splits, the first fastest. Block: 256. Shared memory: 2 BK (BM + BN + 8) floats.
+// Registers: (BM / 16) (BN / 16) sums and as many loads in flight as the tile needs, at most 128 per thread.
+// Needs: with VECTOR 4 the contiguous axes of A and B are multiples of 4 and A and B are 16-byte aligned;
+// with VECTOR 1 BM and BN 64, since the loads of a larger tile would spill.
+// Macros: BM 64 | 128; BN 64; BK; TRANSPOSE_A, TRANSPOSE_B; VECTOR 1 | 4.
+#include "matmul/operand.cuh"
 
 constexpr int THREADS = 256, SIDE = 16;  // 16 x 16 threads
 constexpr int PAD = 4;                   // keeps rows of shared memory 16-byte aligned, without bank conflicts
 
-// One operand's tile: BK deep along K, EXTENT wide along M or N. K_INNER: K is the contiguous axis in memory.
 template <int EXTENT, int BK, bool K_INNER, int V>
-struct Operand {
+struct SharedOperand : Operand<float, EXTENT, BK, K_INNER, V, THREADS> {
+  using Base = Operand<float, EXTENT, BK, K_INNER, V, THREADS>;
   using Shared = float[BK][EXTENT + PAD];
-  static constexpr int PACKS = EXTENT * BK / (V * THREADS), ACROSS = (K_INNER ? BK : EXTENT) / V;
-  static_assert(EXTENT * BK % (V * THREADS) == 0, "every thread loads as much as any other");
-  Pack<float, V> held[PACKS];
 
-  // (e, k) of the thread's pack p within the tile.
-  static __device__ __forceinline__ int e(int p) {
-    const int pack = p * THREADS + threadIdx.x;
-    return K_INNER ? pack / ACROSS : pack % ACROSS * V;
-  }
-  static __device__ __forceinline__ int k(int p) {
-    const int pack = p * THREADS + threadIdx.x;
-    return K_INNER ? pack % ACROSS * V : pack / ACROSS;
-  }
-
-  // From row or column e0 (of `extent`) and depth k0 on, below depth k_stop; `stride` is that of the outer axis.
-  __device__ __forceinline__ void fetch(const float* X, int stride, int e0, int extent, int k0, int k_stop) {
-#pragma unroll
-    for (int p = 0; p < PACKS; p++) {
-      const int row = e0 + e(p), depth = k0 + k(p);
-      held[p] = {};
-      if (row < extent && depth < k_stop)
-        held[p] = load_pack<V>(X + size_t(K_INNER ? row : depth) * stride + (K_INNER ? depth : row));
-    }
-  }
   __device__ __forceinline__ void store(Shared& shared) const {
-#pragma unroll
-    for (int p = 0; p < PACKS; p++) {
+    Base::each([&](int row, int column, int outer, int inner) {
+      const auto& pack = this->held[row][column];
       if (K_INNER) {
 #pragma unroll
-        for (int i = 0; i < V; i++) shared[k(p) + i][e(p)] = held[p].v[i];
+        for (int i = 0; i < V; i++) shared[inner + i][outer] = pack.v[i];
       } else {
-        store_pack(&shared[k(p)][e(p)], held[p]);
+        store_pack(&shared[outer][inner], pack);
       }
-    }
+    });
   }
 };
 
 template <int BM, int BN, int BK, bool TRANSPOSE_A, bool TRANSPOSE_B, int V>
 struct Product {
-  using A = Operand<BM, BK, !TRANSPOSE_A, V>;
-  using B = Operand<BN, BK, TRANSPOSE_B, V>;
+  using A = SharedOperand<BM, BK, !TRANSPOSE_A, V>;
+  using B = SharedOperand<BN, BK, TRANSPOSE_B, V>;
   static constexpr int TM = BM / SIDE, TN = BN / SIDE;
   static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread reads four neighbouring numbers from shared memory");
 
@@ -121,3 +102,13 @@ struct Product {
     write(Y, y, m0, n0, M, N);
   }
 };
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    matmul(float* __restrict__ Y, const float* __restrict__ A, const float* __restrict__ B, int M, int N, int K, int D,
+           int depth, int one_b) {
+  constexpr int BM = ALPHA_BM, BN = ALPHA_BN;
+  const OutputTile tile(BM, BN, M, N, K, D, depth);
+  Product<BM, BN, ALPHA_BK, ALPHA_TRANSPOSE_A, ALPHA_TRANSPOSE_B, ALPHA_VECTOR>::run(
+      Y + (size_t(tile.split) * D + tile.d) * M * N, A + size_t(tile.d) * M * K,
+      B + (one_b ? 0 : size_t(tile.d) * K * N), tile.m0, tile.n0, M, N, K, tile.k_start, tile.k_stop);
+}
