@@ -65,11 +65,15 @@ class Function:
     `backward` takes the output's gradient array and returns one gradient, or None, per input; `self.needs[i]` tells
     which are wanted. A gradient has the shape, dtype and device of its input. It may be `dY` or a saved array itself,
     and two gradients may be one array; an array that the Function keeps as a plain attribute must be copied.
+
+    A function of one input whose gradient is 0 in most places may set `adds_gradient` and define
+    `add_gradient(dY, total)`, which adds its gradient to `total`, that of other users of the input, in place.
     """
 
     needs: tuple[bool, ...] = ()
     inplace = False
     is_view = False
+    adds_gradient = False
     first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
 
     def __init__(self) -> None:
@@ -92,6 +96,9 @@ class Function:
 
     def backward(self, dY: Array) -> Any:
         raise GradientError(f"{self.name} has no gradient rule")
+
+    def add_gradient(self, dY: Array, total: Array) -> None:
+        raise GradientError(f"{self.name} has no rule that adds its gradient")
 
     def save(self, *arrays: Array) -> None:
         """Keep arrays for `backward`; read them there as `self.saved`."""

@@ -94,6 +94,11 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         else:
             totals[edge] = dX if owned else edge.device.copy(dX)
 
+    def owned_before(node: Function) -> bool:
+        """True if a node can add its gradient to what has arrived behind it, which is ours."""
+        edge = node.edges[0] if node.adds_gradient else None
+        return isinstance(edge, Function) and edge.id in pending and pending[edge.id].owned
+
     for output, grad in roots:
         check_history("backward", output)
         if not output.requires_grad:
@@ -109,6 +114,12 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
             targets.found[node] = dY if owned and dY is gradient.array else _copy(dY)
         del gradient
         if targets is not None and node not in targets.through:
+            continue
+        if targets is None and owned_before(node):
+            node.add_gradient(dY, pending[node.edges[0].id].array)  # type: ignore[union-attr]
+            if not retain_graph:
+                node.free()
+            del dY
             continue
         if node.first_run is not None:
             node.first_run[0].run_again()

@@ -14,6 +14,7 @@ from alpha.autograd import Function, shares_memory
 from alpha.errors import ShapeError
 from alpha.ops.assemble import Assemble, read
 from alpha.ops.broadcast import broadcast_to
+from alpha.ops.elementwise import add
 from alpha.ops.index_parser import Places, parse, places_of
 from alpha.ops.layout import view as reshaped
 from alpha.ops.operands import NUMBERS, like, operand_of, sum_to
@@ -28,18 +29,26 @@ SCALAR = View((), ())
 class Block(Function):
     """Neighbouring elements, a view   X (...) -> Y view.shape"""
 
-    is_view = True
+    is_view = adds_gradient = True
 
     def forward(self, X: Array, *, view: View) -> Array:
         self.shape, self.view = tuple(X.shape), view
-        flat, start, stop = X.reshape(X.size), view.offset, view.offset + view.size
+        return self._part(X)
+
+    def _part(self, X: Array) -> Array:
+        flat, start, stop = X.reshape(X.size), self.view.offset, self.view.offset + self.view.size
         part = flat[start:stop] if isinstance(X, np.ndarray) else flat.slice_rows(start, stop)
-        return part.reshape(view.shape)
+        return part.reshape(self.view.shape)
 
     def backward(self, dY: Array) -> Any:
         dX = Tensor(dY).device.zeros(self.shape, dY.dtype)
         write_view(dX, self.view, dY, View.whole(self.view.shape))
         return dX
+
+    def add_gradient(self, dY: Array, total: Array) -> None:
+        if dY.size:
+            part = self._part(total)
+            add(part, dY, out=part)
 
 
 class Slice(Assemble):

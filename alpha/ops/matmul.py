@@ -33,8 +33,9 @@ def matmul_batch(
     transpose_b: bool,
     precision: str = "float32",
     out_dtype: np.dtype[Any] | None = None,
+    bias: Array | None = None,
 ) -> Array:
-    """Y = A B (or A^T B, A B^T, A^T B^T), a batch of products
+    """Y = A B (or A^T B, A B^T, A^T B^T), a batch of products, plus a bias (N,)
 
     A (D, M, K) or (D, K, M), B (D, K, N) or (D, N, K) -> Y (D, M, N); a B of D = 1 serves every A. A and B have
     one dtype, Y has it too, or `out_dtype`; products of bfloat16 are summed in float32.
@@ -50,6 +51,7 @@ def _(
     transpose_b: bool,
     precision: str = "float32",
     out_dtype: np.dtype[Any] | None = None,
+    bias: Array | None = None,
 ) -> Array:
     out = out_dtype or A.dtype
     A, B = as_float32(A), as_float32(B)
@@ -59,13 +61,13 @@ def _(
     Y = cpu_empty((D, M, N), A.dtype)
     if D == 1:
         matmul_cpu.multiply(a[0], b[0], Y[0])
-        return as_dtype(Y, out)
+        return as_dtype(Y if bias is None else add(Y, bias, out=Y), out)
 
     def chunk(start: int, stop: int) -> None:
         np.matmul(a[start:stop], b if len(b) == 1 else b[start:stop], out=Y[start:stop])
 
     workers.parallel_for(D, 1, chunk, blas=True)
-    return as_dtype(Y, out)
+    return as_dtype(Y if bias is None else add(Y, bias, out=Y), out)
 
 
 @matmul_batch.impl("cuda")
@@ -76,14 +78,16 @@ def _(
     transpose_b: bool,
     precision: str = "float32",
     out_dtype: np.dtype[Any] | None = None,
+    bias: Array | None = None,
 ) -> Array:
     out = out_dtype or A.dtype
     D, (M, K) = A.shape[0], A.shape[1:][:: -1 if transpose_a else 1]
     N = B.shape[1] if transpose_b else B.shape[2]
     if D * M * N == 0 or K == 0:
-        return A.device.zeros((D, M, N), out)
+        empty = A.device.zeros((D, M, N), out)
+        return empty if bias is None or empty.size == 0 else add(empty, bias, out=empty)
     p = Product(D, M, N, K, transpose_a, transpose_b)
-    return as_dtype(multiply(p, A, B, precision, out), out)
+    return as_dtype(multiply(p, A, B, precision, out, bias), out)
 
 
 class Matmul(Function):
@@ -115,9 +119,8 @@ class Linear(Function):
         self.dtypes = X.dtype, W.dtype
         X, W = cast_operands("linear", self.precision, X, W)
         self.save(X, W)
-        Y = matmul_batch(X.reshape(1, *X.shape), W.reshape(1, *W.shape), False, True, self.precision)
-        Y = Y.reshape(X.shape[0], W.shape[0])
-        return Y if b is None else add(Y, b, out=Y)
+        x, w = (array.reshape(1, *array.shape) for array in (X, W))
+        return matmul_batch(x, w, False, True, self.precision, bias=b).reshape(X.shape[0], W.shape[0])
 
     def backward(self, dY: Array) -> Any:
         X, W = self.saved

@@ -28,6 +28,7 @@ from alpha.ops.conv2d.plan import compute, cuda_target
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.dtypes import as_dtype, as_float32, require_same_float
+from alpha.ops.elementwise import add
 from alpha.ops.matmul_tiles import FFMA, aligned, ffma, mma
 from alpha.primitive import Array
 from alpha.runtime import Device
@@ -75,21 +76,30 @@ def _shape(N: int, IC: int, OC: int) -> ConvShape:
     return conv_shape("matmul", (N, 1, 1, IC), (OC, 1, 1, IC), (1, 1), (0, 0))
 
 
-def multiply(p: Product, A: Array, B: Array, precision: str, out: np.dtype[Any] = FLOAT32) -> Array:
-    """A, B, both float32 or both bfloat16 -> Y (D, M, N), of the dtype `out` if its kernel can write that"""
+def multiply(
+    p: Product, A: Array, B: Array, precision: str, out: np.dtype[Any] = FLOAT32, bias: Array | None = None
+) -> Array:
+    """A, B, both float32 or both bfloat16 -> Y (D, M, N), of the dtype `out` if its kernel can write that
+
+    A bias (N,) float32 is added in the kernel if it can, before Y is rounded.
+    """
     require_same_float("matmul", A, B)
     narrow = A.dtype == BFLOAT16
     v = choose_row(p, A.device, "bf16") if narrow and aligned(A, B) else None
     if v is not None:
-        return run_row(p, v, A, B)
+        return run_row(p, v, A, B, bias)
     # tf32 keeps all bits of bfloat16, and more bits of float32 than bfloat16 does
     precision = "tf32" if narrow or precision == "bf16" else precision
     tensor_cores = precision == "tf32" and cuda_target(A.device).compute_capability >= (8, 0)
     if tensor_cores and (narrow or p.D > 1):
-        return mma(p, A, B, out)
+        return _with_bias(mma(p, A, B, out), bias)
     A, B = as_float32(A), as_float32(B)
     v = choose_row(p, A.device, precision) if aligned(A, B) else None
-    return ffma(p, A, B) if v is None else run_row(p, v, A, B)
+    return _with_bias(ffma(p, A, B), bias) if v is None else run_row(p, v, A, B, bias)
+
+
+def _with_bias(Y: Array, bias: Array | None) -> Array:
+    return Y if bias is None else add(Y, bias, out=Y)
 
 
 # -- configurations of the convolution table --------------------------------------------------------
@@ -143,13 +153,16 @@ def preferred(p: Product, v: Configuration, target: Target) -> bool:
     return gain * busy > 1.0
 
 
-def run_row(p: Product, v: Configuration, A: Array, B: Array) -> Array:
+def run_row(p: Product, v: Configuration, A: Array, B: Array, bias: Array | None = None) -> Array:
     """A, B (1, ..), (1, ..) as stored -> Y (1, M, N) of the dtype that the configuration writes"""
     found = p.as_convolution()
     assert found is not None
     a, b = (x.reshape(x.shape[1], 1, 1, x.shape[2]) for x in (A, B))
     first, second = (b, a) if p.transpose_a else (a, b)
-    return compute(v, first, second, found[1]).reshape(1, p.M, p.N)
+    fits = bias is not None and bias.dtype == FLOAT32 and bias.address % 16 == 0
+    fused = bias if fits and v.supports_epilogue else None
+    Y = compute(v, first, second, found[1], fused).reshape(1, p.M, p.N)
+    return Y if fused is not None else _with_bias(Y, bias)
 
 
 def _calls(p: Product, v: Configuration, device: Device) -> dict[str, Callable[[], Array]]:

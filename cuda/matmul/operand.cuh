@@ -24,7 +24,13 @@ struct OutputTile {
   }
 };
 
-// T in memory, floats in registers; K_INNER: K is the contiguous axis in memory, the inner one; V elements per load. Threads
+// An element as it lies in memory; conversions wait until the element is needed, so that no thread waits for its load.
+__device__ __forceinline__ float widened(float x) { return x; }
+__device__ __forceinline__ float widened(unsigned short bfloat16_bits) {
+  return __uint_as_float(uint32_t(bfloat16_bits) << 16);
+}
+
+// T in memory and in registers, float or the bits of bfloat16; K_INNER: K is the contiguous axis in memory, the inner one; V elements per load. Threads
 // next to each other load packs of a row next to each other, so that each thread has the same columns of several rows.
 template <typename T, int EXTENT, int BK, bool K_INNER, int V, int THREADS>
 struct Operand {
@@ -32,7 +38,7 @@ struct Operand {
   static constexpr int LANES = PACKS < 32 ? PACKS : 32, GROUPS = THREADS / LANES;  // threads of a row, rows at a time
   static constexpr int ACROSS = (PACKS + LANES - 1) / LANES, DOWN = (OUTER + GROUPS - 1) / GROUPS;  // packs of a thread
   static_assert(INNER % V == 0, "whole packs");
-  Pack<float, V> held[DOWN][ACROSS];
+  Pack<T, V> held[DOWN][ACROSS];
 
   // Calls function(row, column, outer, inner) for each of the thread's packs, held[row][column] at (outer, inner) of the tile.
   template <class Function>

@@ -12,7 +12,7 @@
 // Grid: tiles of N x tiles of M x D x splits, the first fastest. Block: 32 WARPS_M WARPS_N.
 // Shared memory: 2 (A + B) floats, with EXTENT (BK + 4) of an operand with K contiguous, otherwise BK (EXTENT + 8).
 // Needs sm_80; with VECTOR 4 the contiguous axes of A and B are multiples of 4, and A and B are 16-byte aligned (bfloat16: 8).
-// Macros: MATH; TYPE (of the operands) and OUTPUT (of Y) float | bfloat16; BM = 16 WARPS_M, BN a multiple of 8 WARPS_N and of
+// Macros: MATH; TYPE (of the operands) float | unsigned short, the bits of bfloat16; OUTPUT (of Y) float | bfloat16; BM = 16 WARPS_M, BN a multiple of 8 WARPS_N and of
 // 16, BK, WARPS_N; TRANSPOSE_A, TRANSPOSE_B; VECTOR 1 | 4.
 #include "common/math_mode.cuh"
 #include "common/mma.cuh"
@@ -29,9 +29,8 @@ using Element = ALPHA_TYPE;
 using Output = ALPHA_OUTPUT;
 
 template <int EXTENT, bool K_INNER>
-struct SharedOperand
-    : Operand<std::conditional_t<MATH == BF16, bfloat16, float>, EXTENT, BK, K_INNER, VECTOR, THREADS> {
-  using Base = Operand<std::conditional_t<MATH == BF16, bfloat16, float>, EXTENT, BK, K_INNER, VECTOR, THREADS>;
+struct SharedOperand : Operand<Element, EXTENT, BK, K_INNER, VECTOR, THREADS> {
+  using Base = Operand<Element, EXTENT, BK, K_INNER, VECTOR, THREADS>;
   static constexpr int PITCH = K_INNER ? BK + 4 : EXTENT + 8;  // 4, or 8 or 24, modulo 32 banks
   static constexpr int SIZE = (K_INNER ? EXTENT : BK) * PITCH;
 
@@ -43,7 +42,7 @@ struct SharedOperand
       Pack<uint32_t, VECTOR> rounded;
 #pragma unroll
       for (int i = 0; i < VECTOR; i++) {
-        const float x = this->held[row][column].v[i];
+        const float x = widened(this->held[row][column].v[i]);
         rounded.v[i] = MATH == BF16 ? __float_as_uint(x) : round_tf32(x);
       }
       store_pack(shared + outer * PITCH + inner, rounded);

@@ -316,3 +316,42 @@ def test_gathering_is_refused_with_the_shapes(device: str) -> None:
     if device == "cpu":
         with pytest.raises(IndexError, match=r"index 7 is out of range for an axis of length 3"):
             F.gather(x, 0, alpha.tensor([[7]]))
+
+
+# -- gradients of several parts ---------------------------------------------------------------------
+
+
+def test_gradients_of_parts_are_added_into_one_array(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first part makes an array of zeros, the others add to it; equal or overlapping parts, too."""
+    from alpha.ops.indexing import Block
+
+    made: list[str] = []
+    for name in ("backward", "add_gradient"):
+        method = getattr(Block, name)
+        monkeypatch.setattr(
+            Block, name, lambda *given, name=name, method=method: (made.append(name), method(*given))[1]
+        )
+    x = alpha.tensor(np.arange(12, dtype=np.float32).reshape(4, 3), device=device, requires_grad=True)
+    y = x * 2
+    a, b, c, d = y.unbind(0)
+    (a * 3 + b * c + d + (y[1:3] * 5).sum()).sum().backward()
+    assert x.grad is not None
+    X = x.numpy() * 2
+    expected = np.stack([np.full(3, 3.0), X[2] + 15, X[1] + 15, np.ones(3)]) * 2
+    np.testing.assert_array_equal(x.grad.numpy(), expected)
+    assert sorted(made) == ["add_gradient"] * 4 + ["backward"]
+
+
+def test_a_gradient_that_others_hold_is_not_added_to(device: str) -> None:
+    """The sum passes its own gradient on, which is also that of w."""
+    x, w = (alpha.tensor(np.ones((2, 3), np.float32), device=device, requires_grad=True) for _ in range(2))
+    y, v = x * 1, w * 1
+    part = y[0]
+    (y + v).sum().backward(retain_graph=True)
+    x.zero_grad()
+    w.zero_grad()
+    ((y + v) * 2).sum().add(part.sum()).backward()
+    assert x.grad is not None
+    assert w.grad is not None
+    np.testing.assert_array_equal(w.grad.numpy(), np.full((2, 3), 2))
+    np.testing.assert_array_equal(x.grad.numpy(), [[3] * 3, [2] * 3])

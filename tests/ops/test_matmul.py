@@ -182,6 +182,22 @@ def test_linear_in_every_precision(device: str, precision: str) -> None:
         assert error(leaf.grad.numpy(), gradient) < limit
 
 
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_a_row_adds_the_bias_of_a_linear_layer(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one launch; a bias at an address that is not aligned is added in another one."""
+    math = {"float32": "fp16x3", "tf32": "tf32", "bf16": "bf16"}[precision]
+    monkeypatch.setenv("ALPHA_CONV_KERNEL", f"conv_v2_sm90_{math}_128x64")
+    device, rng = gpu("sm_90a"), np.random.default_rng(0)
+    X, W, b = (rng.standard_normal(n, np.float32) for n in ((1, 136, 64), (1, 72, 64), (73,)))
+    exact, dtype = X.astype(np.float64) @ W[0].T + b[1:], BFLOAT16 if precision == "bf16" else np.float32
+    x, w = (device.upload(v.astype(dtype)) for v in (X, W))
+    for bias, added in ((device.upload(b[1:]), 0), (device.upload(b).slice_rows(1, 73), 1)):
+        with observed_launches(device) as log:
+            Y = matmul_batch(x, w, False, True, precision, bias=bias)
+        assert sum(launched.source.startswith("elementwise/") for launched in log) == added
+        assert error(device.download(Y), exact) < LIMITS[precision]
+
+
 def test_a_row_is_taken_where_it_pays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("ALPHA_DEBUG", "1")
 
