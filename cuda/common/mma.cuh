@@ -4,6 +4,7 @@
 //   bf16, f16
 //         a: (g, 2t) (g + 8, 2t) (g, 2t + 8) (g + 8, 2t + 8) of 16 x 16, each with its right neighbour in the upper half;
 //         b: (2t, g) (2t + 8, g) of 16 x 8, each with its lower neighbour in the upper half
+// m16n8k8_bf16 multiplies the first half of K: a[0], a[1] and b[0] alone.
 // A tf32 operand is a float whose 13 low bits the hardware ignores. The variants with N fragments multiply one a with N b's
 // side by side; the emulator runs them several times faster than N single products.
 #pragma once
@@ -33,6 +34,10 @@ inline void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint3
 inline void mma_m16n8k16_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], ALPHA_CALLER) {
   alpha_emulation::multiply(alpha_emulation::mma_f16_operation, &d, a, &b, 1, {file, line});
 }
+inline void mma_m16n8k8_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], ALPHA_CALLER) {
+  const uint32_t a_half[4] = {a[0], a[1], 0, 0}, b_half[2] = {b[0], 0};
+  alpha_emulation::multiply(alpha_emulation::mma_bf16_operation, &d, a_half, &b_half, 1, {file, line});
+}
 #else
 __device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
@@ -54,6 +59,11 @@ __device__ __forceinline__ void mma_m16n8k16_f16(float (&d)[4], const uint32_t (
       "%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ __forceinline__ void mma_m16n8k8_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(b[0]));
 }
 template <int N>
 __device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[N][4], const uint32_t (&a)[4], const uint32_t (&b)[N][2]) {

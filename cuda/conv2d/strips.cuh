@@ -2,59 +2,38 @@
 //
 // A thread has V neighbouring channels and a strip of COLUMNS columns of the results, in some rows of one image (a segment).
 // The source is X, or for the input gradient dY. In depthwise kernels each row of the source is read once per strip: it is
-// added to the sums of all rows of results that it meets (LIVE of them), which move on by DONE rows per step. Which columns of a strip are inside of the source is known at compile time: of the first strip those from LEFT on, of the
-// last strip those before LAST_SOURCES, of any other strip all. So no padded zero is multiplied.
+// added to the sums of all rows of results that it meets (live_rows.cuh). Which columns of a strip are inside of the source is
+// known at compile time: of the first strip those from LEFT on, of the last strip those before LAST_SOURCES, of any other strip
+// all. So no padded zero is multiplied.
 //
 // Macros: TYPE float | bfloat16; FH, FW, SH, SW filter and stride, PW the padding of columns; VECTOR V channels per thread;
 // COLUMNS; STRIPS of a row, 3 means 3 or more; LEFT, LAST_SOURCES, LAST_COLUMNS; BLOCKS
 // per SM; EPILOGUE 0 | 1: whether bias and activation follow (alpha/ops/conv2d/strips.py).
 #pragma once
 #include "common/vector.cuh"
-#include "conv2d/shape.cuh"
+#include "conv2d/live_rows.cuh"
 
 using T = ALPHA_TYPE;
-constexpr int FH = ALPHA_FH, FW = ALPHA_FW, SH = ALPHA_SH, SW = ALPHA_SW, PW = ALPHA_PW, TAPS = FH * FW;
 constexpr int V = ALPHA_VECTOR, COLUMNS = ALPHA_COLUMNS, STRIPS = ALPHA_STRIPS;
 constexpr int LEFT = ALPHA_LEFT, LAST_SOURCES = ALPHA_LAST_SOURCES, LAST_COLUMNS = ALPHA_LAST_COLUMNS;
 constexpr int BLOCKS = ALPHA_BLOCKS;  // per SM
 constexpr bool EPILOGUE = ALPHA_EPILOGUE;
 using Channels = Pack<float, V>;
 
-__host__ __device__ constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-
 // Y from X, or dW from X and dY: column t of a strip meets column t SW + fw of its source.
-struct ForwardStrip {
-  static constexpr bool IS_INPUT = false;
-  static constexpr int LIVE = (FH + SH - 1) / SH, DONE = 1, SOURCE_ROWS = SH;
+struct ForwardStrip : ForwardRows {
   static constexpr int SOURCES = (COLUMNS - 1) * SW + FW, STEP = COLUMNS * SW, FIRST = -PW;
 
   __host__ __device__ static constexpr int column(int t, int fw) { return t * SW + fw; }
-  __host__ __device__ static constexpr int tap(int live, int r) { return (LIVE - 1 - live) * SH + r; }
-  __device__ static int source_of(int row, int fh, int ph) { return row * SH - ph + fh; }
-  __device__ static int source_row(int step, int r, int ph) { return step * SH - ph + r; }
-  __device__ static int row(int step, int live, int) { return step - (LIVE - 1) + live; }
-  __device__ static Range steps(Range rows, int) { return {rows.begin, rows.end + LIVE - 1}; }
 };
 
 // dX from dY: column t of a strip meets a column of dY for every SW-th tap (KS-deconv).
-struct InputStrip {
-  static constexpr bool IS_INPUT = true;
-  static constexpr int LIVE = FH > SH ? FH : SH, DONE = SH, SOURCE_ROWS = 1;
+struct InputStrip : InputRows {
   static constexpr int FIRST = floor_div(PW - FW + SW, SW), STEP = COLUMNS / SW;
   static constexpr int SOURCES = (COLUMNS - 1 + PW) / SW - FIRST + 1;
 
   __host__ __device__ static constexpr int column(int t, int fw) {
     return (t + PW - fw) % SW == 0 ? (t + PW - fw) / SW - FIRST : -1;
-  }
-  __host__ __device__ static constexpr int tap(int live, int) { return live; }
-  __device__ static int source_of(int row, int fh, int ph) {  // -1 if tap fh meets no row of dY
-    const int h = row + ph - fh;
-    return h >= 0 && h % SH == 0 ? h / SH : -1;
-  }
-  __device__ static int source_row(int step, int, int) { return step; }
-  __device__ static int row(int step, int live, int ph) { return step * SH - ph + live; }
-  __device__ static Range steps(Range rows, int ph) {
-    return {floor_div(rows.begin + ph - LIVE + SH, SH), (rows.end - 1 + ph) / SH + 1};
   }
 };
 

@@ -45,6 +45,17 @@ SMALL_GROUPS = (
     grouped((9, 14), (1, 1), (2, 3), (0, 0), 2, (4, 12)),
     grouped((7, 20), (5, 3), (3, 2), (0, 1), 3, (12, 16)),
 )
+# For mma.sync: blocks of several strips, of two images; strips that are parts of a row; blocks and tiles off the
+# channels; maps of one pixel, of which no tap but one is inside; a long filter; groups off a vector
+TENSOR_GROUPS = (
+    *SMALL_GROUPS,
+    grouped((9, 19), (3, 3), (2, 2), (1, 1), 6, (16, 16), N=3),
+    grouped((6, 75), (3, 5), (1, 1), (2, 1), 18, (4, 4), N=2),
+    grouped((7, 7), (3, 3), (1, 1), (1, 1), 5, (32, 32), N=5),
+    grouped((1, 1), (3, 3), (1, 1), (1, 1), 4, (8, 8), N=3),
+    grouped((12, 10), (7, 7), (2, 1), (0, 3), 3, (8, 8)),
+    grouped((8, 9), (1, 3), (3, 2), (0, 2), 4, (12, 8)),
+)
 # Dilated; with padding above the filter, and with outputs that read nothing
 ANY = (
     grouped((9, 14), (3, 2), (2, 1), (3, 4), 3, (2, 5), dilation=(2, 3)),
@@ -56,6 +67,8 @@ FAMILIES = {"depthwise": SHAPES, "small_groups": SMALL_GROUPS, "grouped": ANY}
 
 def of(row: Configuration) -> tuple[ConvShape, ...]:
     """The shapes on which a row of the table of grouped convolutions is tried."""
+    if "_sm80_" in row.name:
+        return tuple(s for s in TENSOR_GROUPS if row.supports(s, HOPPER))
     shapes = next(shapes for name, shapes in FAMILIES.items() if row.name.startswith(name))
     return tuple(s for s in shapes if row.supports(s, HOPPER))
 
@@ -64,5 +77,7 @@ def of(row: Configuration) -> tuple[ConvShape, ...]:
 COMPILED = (
     make((56, 56), (7, 7), padding=(3, 3), C=96, N=64),
     make((112, 112), (3, 3), (2, 2), (1, 1), C=96, N=64),
+    grouped((56, 56), (3, 3), (1, 1), (1, 1), 32, (4, 4), N=32),
     grouped((28, 28), (3, 3), (2, 2), (1, 1), 32, (16, 16), N=32),
+    grouped((7, 7), (3, 3), (1, 1), (1, 1), 32, (32, 32), N=32),
 )

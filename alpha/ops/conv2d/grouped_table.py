@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from alpha.ops.conv2d import depthwise, depthwise_cpu, grouped, grouped_cpu, small_groups
+from alpha.ops.conv2d import depthwise, depthwise_cpu, grouped, grouped_cpu, small_groups, small_groups_sm80
 from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
+from alpha.ops.conv2d.shape import ConvShape
 
 NAMES = {FORWARD: "forward", INPUT: "input", WEIGHT: "weight"}
 DEPTHWISE = "one input channel per group: strips of pixels in registers"
-SMALL_GROUPS = "groups of few channels: no tile of tensor cores is as narrow"
+SMALL_GROUPS = "groups of few channels on FFMA, in float32"
+TENSOR_GROUPS = "groups of few channels: filters in registers, rows in shared memory"
 
 
 def _both(name: str, operator: str, make: Any, reason: str, **more: Any) -> Iterator[Configuration]:
@@ -24,6 +26,26 @@ def _both(name: str, operator: str, make: Any, reason: str, **more: Any) -> Iter
     for math, suffix in ((MathMode.BF16, "_bf16"), (MathMode.FP32, "")):
         yield Configuration(
             name + suffix, operator, "cuda", make, reason, math=math, supports_epilogue=epilogue, **more
+        )
+
+
+def _on_tensor_cores(operator: str) -> Iterator[Configuration]:
+    """A configuration of small groups for arrays of bfloat16, and one for float32 in precision "tf32", on mma.sync."""
+    for math, item in ((MathMode.BF16, 2), (MathMode.TF32, 4)):
+
+        def supports(s: ConvShape, target: Target, item: int = item) -> bool:
+            return target.compute_capability >= (8, 0) and small_groups_sm80.supports(operator, s, item)
+
+        yield Configuration(
+            f"small_groups_{NAMES[operator]}_sm80_{math.name.lower()}",
+            operator,
+            "cuda",
+            small_groups_sm80.small_groups_map,
+            TENSOR_GROUPS,
+            supports=supports,
+            math=math,
+            registers=small_groups_sm80.REGISTERS,
+            supports_epilogue=True,
         )
 
 
@@ -38,6 +60,8 @@ def _on_cuda(operator: str) -> Iterator[Configuration]:
         supports=lambda s, target: depthwise.supports(operator, s),
         registers=depthwise.REGISTERS,
     )
+    if operator != WEIGHT:
+        yield from _on_tensor_cores(operator)
     yield from _both(
         f"small_groups_{name}_ffma",
         operator,

@@ -108,9 +108,11 @@ __device__ __forceinline__ void product_16_bit(const uint16_t* __restrict__ A, c
     ldmatrix_x4_trans(fb, shared_address(&b[k + lane % 16][lane / 16 * 8]));
     left[0] = fb[0], left[1] = fb[1];
     ldmatrix_x2_trans(right, shared_address(&b[k + lane % 16][8]));
-    if constexpr (bf16)
-      mma_m16n8k16_bf16(d[0], fa, left), mma_m16n8k16_bf16(d[1], fa, right);
-    else
+    if constexpr (bf16) {
+      const uint32_t rest[4] = {fa[2], fa[3]}, last[2] = {right[1]};
+      mma_m16n8k16_bf16(d[0], fa, left);
+      mma_m16n8k8_bf16(d[1], fa, right), mma_m16n8k8_bf16(d[1], rest, last);
+    } else
       mma_m16n8k16_f16(d[0], fa, left), mma_m16n8k16_f16(d[1], fa, right);
   }
   for (int j = 0; j < 2; j++)

@@ -1,0 +1,330 @@
+// Convolution with groups of few channels on tensor cores (mma.sync): the results of strips, row after row.
+//
+// GEMM: a fragment is 16 results (two pixel groups of eight neighbours) x 8 channels; K are the channels of the source that these
+// 8 channels read, for each tap. Groups of 4 channels are multiplied in pairs, with zeros for the other group's filters.
+// A warp has 16 MT results x 8 NT channels. It keeps its filters in registers, as fragments. The rows of the source come by
+// cp.async, STAGES steps of live_rows.cuh; each fragment of the source that is read (ldmatrix) is multiplied with all taps that
+// meet it, of LIVE rows of results. Rows outside of the map and (input gradient) taps of another residue than the
+// result's are not multiplied; columns outside of the map are, as zeros.
+//   MATH TF32   float32, W and the source rounded to tf32
+//   MATH BF16   bfloat16
+// Macros: MATH; IG, OG channels of a group; FH, FW, SH, SW, PW; EPILOGUE 0 | 1; the tile: K_VECTORS, NT, MT, WN, WM, GROUPS,
+// STRIPS, VECTORS, STAGES, BLOCKS per SM (alpha/ops/conv2d/small_groups_sm80.py).
+#pragma once
+#include <type_traits>
+
+#include "common/ldmatrix.cuh"
+#include "common/math_mode.cuh"
+#include "common/mma.cuh"
+#include "common/vector.cuh"
+#include "conv2d/live_rows.cuh"
+#include "conv2d/small_groups/strip_rows.cuh"
+
+constexpr bool IS_BF16 = ALPHA_MATH == BF16, EPILOGUE = ALPHA_EPILOGUE;
+constexpr int IG = ALPHA_IG, OG = ALPHA_OG, K_VECTORS = ALPHA_K_VECTORS, NT = ALPHA_NT, MT = ALPHA_MT;
+constexpr int WN = ALPHA_WN, WM = ALPHA_WM, GROUPS = ALPHA_GROUPS, STRIPS = ALPHA_STRIPS, VECTORS = ALPHA_VECTORS;
+constexpr int STAGES = ALPHA_STAGES, BLOCKS = ALPHA_BLOCKS, THREADS = 32 * WN * WM, BLOCK_CHANNELS = 8 * NT * WN;
+using Element = std::conditional_t<IS_BF16, bfloat16, float>;
+constexpr int CHUNK = VECTOR_BYTES / int(sizeof(Element)), SHIFTS = (FW + SW - 1) / SW;
+static_assert(K_VECTORS % 2 == 0 || (IS_BF16 && K_VECTORS == 1), "a product has two vectors of K");
+
+// Y from X: result q of a row is column q; tap fw reads column q SW - PW + fw.
+struct ForwardMap : ForwardRows {
+  static constexpr int RESIDUES = 1, CLASSES = SW, SLOT_STEP = SW, READS = FW, FIRST = -PW, FIRST_RESULT = 0;
+  static constexpr int SOURCE_GROUP = IG, RESULT_GROUP = OG;
+  // The i-th read of a pixel group: its first slot, and which tap it is.
+  __host__ __device__ static constexpr int slot(int i, int class_slots) { return i % SW * class_slots + i / SW; }
+  __host__ __device__ static constexpr int tap_column(int i, int) { return i; }
+  __device__ static int column(int q) { return q; }
+};
+
+// dX from dY: results q are the columns q SW - PW + r, for each residue r < SW; tap r + k SW reads column q - k.
+struct InputMap : InputRows {
+  static constexpr int RESIDUES = SW, CLASSES = 1, SLOT_STEP = 1, READS = SHIFTS;
+  static constexpr int FIRST_RESULT = PW / SW, FIRST = FIRST_RESULT - (SHIFTS - 1);
+  static constexpr int SOURCE_GROUP = OG, RESULT_GROUP = IG;
+  __host__ __device__ static constexpr int slot(int i, int) { return SHIFTS - 1 - i; }
+  __host__ __device__ static constexpr int tap_column(int i, int residue) { return residue + i * SW; }
+  __device__ static int column(int q) { return q * SW - PW; }
+};
+
+struct MapProblem {
+  Element* result;
+  const Element* W;
+  const float* bias;  // of a channel of the result, or null
+  float slope;
+  int images, height, width, channels, source_channels, ph;
+  int pieces, segment_rows;
+};
+
+template <class Map>
+struct StripMap {
+  static constexpr int CLASS_SLOTS = PIXELS * GROUPS - 1 + SHIFTS, SLOTS = Map::CLASSES * CLASS_SLOTS;
+  static constexpr int STRIP_STEP = PIXELS * GROUPS * Map::SLOT_STEP;
+  using Rows = StripRows<Element, STRIPS, SLOTS, Map::SLOT_STEP, CLASS_SLOTS, Map::FIRST, STRIP_STEP, VECTORS, THREADS>;
+  static constexpr int PHASES = Map::LIVE % Map::DONE == 0 ? Map::LIVE / Map::DONE : Map::LIVE;
+  static constexpr int STAGE_BYTES = Map::SOURCE_ROWS * Rows::BYTES;
+  // All channels of the warp are one group, so that they share the fragments of the source.
+  static constexpr bool SHARED = Map::RESULT_GROUP % (8 * NT) == 0;
+  static constexpr int SOURCES = SHARED ? 1 : NT;
+  static constexpr bool PAIRED =
+      IS_BF16 && NT % 2 == 0;              // lanes exchange the results of two tiles before they are stored
+  static constexpr int NOWHERE = 1 << 30;  // the column of a result that does not exist
+
+  const MapProblem& p;
+  int lane, first_channel;          // of the warp's results
+  uint32_t b[NT][TAPS][K_VECTORS];  // the filters
+  float acc[Map::LIVE][MT][Map::RESIDUES][NT][4] = {};
+  uint32_t from[MT];           // bytes from a row of the source to this lane's slot of each fragment
+  uint32_t source_vector[NT];  // bytes from a slot to the first vector that each 8 channels read
+  // This lane's results: row 0 of the first image; the bytes from there and the column, of each half of a fragment.
+  char* result;
+  int at[MT][2], column[MT][2];
+  Pack<float, 2> bias[NT];
+
+  // The source's first channel, rounded down to whole vectors, for the 8 results from `channel` on.
+  __device__ static int source_channel(int channel) {
+    return channel / Map::RESULT_GROUP * Map::SOURCE_GROUP / CHUNK * CHUNK;
+  }
+
+  __device__ __forceinline__ StripMap(const MapProblem& problem, int block_channel, int first_strip) : p(problem) {
+    lane = threadIdx.x & 31;
+    const int warp = threadIdx.x / 32, wn = warp % WN, wm = warp / WN, g = lane >> 2, t = lane & 3;
+    first_channel = block_channel + wn * 8 * NT;
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      // Tiles beyond the last channel multiply some other vector with zeros.
+      const int channel = first_channel + n * 8 < p.channels ? first_channel + n * 8 : block_channel;
+      source_vector[n] = (source_channel(channel) - source_channel(block_channel)) / CHUNK * VECTOR_BYTES;
+      bias[n] = {};
+      if (EPILOGUE && p.bias != nullptr && first_channel + n * 8 + 2 * t < p.channels)
+        bias[n] = load_pack<2>(p.bias + first_channel + n * 8 + 2 * t);
+    }
+    const int image0 = divide(first_strip, p.pieces).quotient, pixel_bytes = p.channels * int(sizeof(Element));
+    result = reinterpret_cast<char*>(p.result + first_channel + stored_channel()) +
+             size_t(image0) * p.height * p.width * pixel_bytes;
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+      const int fragment = wm * MT + m;
+      const int source_group = min(2 * fragment + (lane >> 3 & 1), STRIPS * GROUPS - 1);
+      from[m] = (source_group / GROUPS * SLOTS + source_group % GROUPS * PIXELS + (lane & 7)) * Rows::PITCH;
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int group = 2 * fragment + h;
+        const auto [image, piece] = divide(first_strip + group / GROUPS, p.pieces);
+        const bool exists = group < STRIPS * GROUPS && image < p.images;
+        const int q = (piece * GROUPS + group % GROUPS) * PIXELS + g;
+        column[m][h] = exists ? Map::column(Map::FIRST_RESULT + q) : NOWHERE;
+        at[m][h] = exists ? ((image - image0) * p.height * p.width + column[m][h]) * pixel_bytes : 0;
+      }
+    }
+  }
+
+  // The first of this lane's stored channels: of each pair of tiles, or of each tile.
+  __device__ __forceinline__ int stored_channel() const {
+    const int t = lane & 3;
+    return PAIRED ? 8 * (t & 1) + 2 * (t & 2) : 2 * t;
+  }
+
+  __device__ __forceinline__ void load_filters() {
+    const int g = lane >> 2, first = lane % 4 * (CHUNK / 4);
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      const int to = first_channel + n * 8 + g, group = to / Map::RESULT_GROUP;
+      const int base = source_channel(first_channel + n * 8);
+#pragma unroll
+      for (int v = 0; v < K_VECTORS; v++) {
+        const int source = base + v * CHUNK + first;
+        const bool inside = to < p.channels && source < p.source_channels && source / Map::SOURCE_GROUP == group;
+        const int oc = Map::IS_INPUT ? source : to, i = (Map::IS_INPUT ? to : source) - group * IG;
+        const Element* w = p.W + (inside ? long(oc) * TAPS * IG + i : 0);
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++) {
+          uint32_t word = 0;
+          if constexpr (!IS_BF16) {
+            if (inside) word = round_tf32(w[tap * IG]);
+          } else if constexpr (Map::IS_INPUT) {
+            const uint16_t* bits = reinterpret_cast<const uint16_t*>(w) + tap * IG;
+            if (inside) word = uint32_t(bits[TAPS * IG]) << 16 | bits[0];
+          } else {
+            if (inside) word = *reinterpret_cast<const uint32_t*>(w + tap * IG);
+          }
+          b[n][tap][v] = word;
+        }
+      }
+    }
+  }
+
+  // Two vectors of K of fragment m, from slot `first` and vector `v` on; with `next` the second one from that slot instead.
+  __device__ __forceinline__ void load_fragment(uint32_t (&a)[4], uint32_t row, int first, int next) const {
+    const uint32_t address = row + first * Rows::PITCH;
+    if (K_VECTORS == 1 && first == next) {
+      uint32_t half[2];
+      ldmatrix_x2(half, address);
+      a[0] = half[0], a[1] = half[1], a[2] = a[3] = 0;
+      return;
+    }
+    ldmatrix_x4(a, address + (lane & 16 ? (K_VECTORS == 1 ? (next - first) * Rows::PITCH : VECTOR_BYTES) : 0));
+    if constexpr (!IS_BF16)
+#pragma unroll
+      for (int i = 0; i < 4; i++) a[i] = round_tf32(__uint_as_float(a[i]));
+  }
+
+  // Adds the products of one row of the source at the shared address `row`, the r-th of its step.
+  template <int PHASE>
+  __device__ __forceinline__ void multiply(uint32_t row, int r) {
+    constexpr int K_STEP = K_VECTORS == 1 ? 1 : 2, READ_STEP = K_VECTORS == 1 ? 2 : 1;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+      for (int source = 0; source < SOURCES; source++)
+#pragma unroll
+        for (int read = 0; read < Map::READS; read += READ_STEP)
+#pragma unroll
+          for (int v = 0; v < K_VECTORS; v += K_STEP) {
+            const int next = read + READ_STEP - 1 < Map::READS ? read + READ_STEP - 1 : read;
+            uint32_t a[4];
+            load_fragment(a, row + from[m] + source_vector[source] + v * VECTOR_BYTES, Map::slot(read, CLASS_SLOTS),
+                          Map::slot(next, CLASS_SLOTS));
+#pragma unroll
+            for (int live = 0; live < Map::LIVE; live++) {
+              const int fh = Map::tap(live, r);
+              if (fh >= FH) continue;
+#pragma unroll
+              for (int residue = 0; residue < Map::RESIDUES; residue++) {
+                const int fw = Map::tap_column(read, residue), other = Map::tap_column(read + 1, residue);
+                if (fw >= FW) continue;
+#pragma unroll
+                for (int n = SHARED ? 0 : source; n < (SHARED ? NT : source + 1); n++) {
+                  auto& sum = acc[(live + PHASE * Map::DONE) % Map::LIVE][m][residue][n];
+                  const uint32_t (&w)[TAPS][K_VECTORS] = b[n];
+                  if constexpr (!IS_BF16) {
+                    const uint32_t pair[2] = {w[fh * FW + fw][v], w[fh * FW + fw][(v + 1) % K_VECTORS]};
+                    mma_m16n8k8_tf32(sum, a, pair);
+                  } else if (K_VECTORS > 1) {
+                    const uint32_t pair[2] = {w[fh * FW + fw][v], w[fh * FW + fw][(v + 1) % K_VECTORS]};
+                    mma_m16n8k16_bf16(sum, a, pair);
+                  } else {
+                    const bool two = next != read && other < FW;
+                    const uint32_t pair[2] = {w[fh * FW + fw][0], two ? w[fh * FW + (two ? other : fw)][0] : 0};
+                    if (two)
+                      mma_m16n8k16_bf16(sum, a, pair);
+                    else
+                      mma_m16n8k8_bf16(sum, a, pair);
+                  }
+                }
+              }
+            }
+          }
+  }
+
+  __device__ __forceinline__ float finished(float sum, float bias_of_channel) const {
+    if (!EPILOGUE) return sum;
+    const float y = sum + bias_of_channel;
+    return y > 0 ? y : p.slope * y;
+  }
+
+  // Stores one pixel of this lane, `half` of a fragment. With PAIRED tiles a lane stores 8 bytes, so that the channels of a
+  // pixel are a whole sector.
+  __device__ __forceinline__ void store(char* to, bool exists, const float (&sum)[NT][4], int half) const {
+    Pack<float, 2> y[NT];
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+      y[n] = {finished(sum[n][2 * half], bias[n].v[0]), finished(sum[n][2 * half + 1], bias[n].v[1])};
+    const int channels = p.channels - first_channel - stored_channel();  // from the lane's first one on
+    if constexpr (PAIRED) {
+#pragma unroll
+      for (int n = 0; n < NT; n += 2) {
+        const uint32_t first = narrow_pair(y[n].v[0], y[n].v[1]), second = narrow_pair(y[n + 1].v[0], y[n + 1].v[1]);
+        const bool odd = lane & 1;
+        const uint32_t other = __shfl_xor_sync(~0u, odd ? first : second, 1);
+        const Pack<uint32_t, 2> words = {odd ? other : first, odd ? second : other};
+        if (exists && 8 * n < channels) store_pack(reinterpret_cast<uint32_t*>(to) + 4 * n, words);
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < NT; n++)
+        if (exists && 8 * n < channels) store_pack(reinterpret_cast<Element*>(to) + 8 * n, y[n]);
+    }
+  }
+
+  // One step: the products of its rows, which lie at the shared address `stage`, and the results that are then complete.
+  template <int PHASE>
+  __device__ __forceinline__ void step(int number, uint32_t stage, const Rows& rows, const Range& wanted) {
+#pragma unroll
+    for (int r = 0; r < Map::SOURCE_ROWS; r++)
+      if (rows.has(Map::source_row(number, r, p.ph))) multiply<PHASE>(stage + r * Rows::BYTES, r);
+#pragma unroll
+    for (int live = 0; live < Map::DONE; live++) {
+      auto& sums = acc[(live + PHASE * Map::DONE) % Map::LIVE];
+      const int row = Map::row(number, live, p.ph);
+      if (row >= wanted.begin && row < wanted.end) {
+        const int pixel_bytes = p.channels * int(sizeof(Element));
+        char* to_row = result + long(row) * p.width * pixel_bytes;
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+          for (int residue = 0; residue < Map::RESIDUES; residue++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+              store(to_row + (at[m][half] + residue * pixel_bytes),
+                    unsigned(column[m][half] + residue) < unsigned(p.width), sums[m][residue], half);
+      }
+#pragma unroll
+      for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int residue = 0; residue < Map::RESIDUES; residue++)
+#pragma unroll
+          for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) sums[m][residue][n][e] = 0;
+    }
+  }
+
+  // Up to PHASES steps from `number` on. The live rows rotate through `acc`, so that no sum moves to another register.
+  template <int PHASE, class Bring>
+  __device__ __forceinline__ void phases(int number, const Range& steps, const Rows& rows, const Range& wanted,
+                                         Bring& bring) {
+    if constexpr (PHASE < PHASES) {
+      if (number >= steps.end) return;
+      cp_async_wait<STAGES - 2>();
+      __syncthreads();  // the rows of this step are there, and all warps are done with the stage that is brought next
+      step<PHASE>(number, bring(number + STAGES - 1), rows, wanted);
+      phases<PHASE + 1>(number + 1, steps, rows, wanted, bring);
+    }
+  }
+};
+
+// The block's channels, segment of rows and strips. Blocks of neighbouring channels are neighbours.
+template <class Map>
+__device__ __forceinline__ void map_strips(const MapProblem& p, StripSource<Element> source) {
+  ALPHA_DYNAMIC_SHARED(Element, stages);
+  using Tile = StripMap<Map>;
+  const auto [i, chunk] = divide(blockIdx.x, (p.channels + BLOCK_CHANNELS - 1) / BLOCK_CHANNELS);
+  const auto [bundle, segment] = divide(i, (p.height + p.segment_rows - 1) / p.segment_rows);
+  const Range wanted = {segment * p.segment_rows, min((segment + 1) * p.segment_rows, p.height)};
+  const Range steps = Map::steps(wanted, p.ph);
+  source.first_strip = bundle * STRIPS;
+  source.channel = Tile::source_channel(chunk * BLOCK_CHANNELS);
+  const typename Tile::Rows rows(source);
+  const uint32_t begin = shared_address(stages), end = begin + STAGES * Tile::STAGE_BYTES;
+  uint32_t free = begin;
+  // Brings the rows of a step to the next stage; returns the stage after it, which is that of the oldest step.
+  auto bring = [&](int number) {
+    if (number < steps.end)
+#pragma unroll
+      for (int r = 0; r < Map::SOURCE_ROWS; r++)
+        rows.bring(free + r * Tile::Rows::BYTES, Map::source_row(number, r, p.ph));
+    cp_async_commit();
+    free = free + Tile::STAGE_BYTES == end ? begin : free + Tile::STAGE_BYTES;
+    return free;
+  };
+#pragma unroll
+  for (int stage = 0; stage < STAGES - 1; stage++) bring(steps.begin + stage);
+
+  Tile tile(p, chunk * BLOCK_CHANNELS, source.first_strip);
+  tile.load_filters();
+#pragma unroll 1
+  for (int number = steps.begin; number < steps.end; number += Tile::PHASES)
+    tile.template phases<0>(number, steps, rows, wanted, bring);
+}
