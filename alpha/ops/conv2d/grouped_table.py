@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from alpha.ops.conv2d import depthwise, depthwise_cpu, grouped, grouped_cpu, small_groups, small_groups_sm80
+from alpha.ops.conv2d import (
+    depthwise,
+    depthwise_cpu,
+    grouped,
+    grouped_cpu,
+    small_groups,
+    small_groups_sm80,
+    small_groups_weight_sm80,
+)
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
@@ -30,14 +38,27 @@ def _both(name: str, operator: str, make: Any, reason: str, **more: Any) -> Iter
 
 
 def _on_tensor_cores(operator: str) -> Iterator[Configuration]:
-    """A configuration of small groups for arrays of bfloat16, and one for float32 in precision "tf32", on mma.sync."""
+    """Configurations of small groups on mma.sync for arrays of bfloat16, and for float32 in precision "tf32"."""
+    name = f"small_groups_{NAMES[operator]}_sm80"
+    if operator == WEIGHT:
+        yield Configuration(
+            f"{name}_bf16",
+            operator,
+            "cuda",
+            small_groups_weight_sm80.small_groups_weight,
+            "groups of few channels: the sums of all taps in registers",
+            supports=lambda s, target: target.compute_capability >= (8, 0) and small_groups_weight_sm80.supports(s),
+            math=MathMode.BF16,
+            registers=small_groups_weight_sm80.REGISTERS,
+        )
+        return
     for math, item in ((MathMode.BF16, 2), (MathMode.TF32, 4)):
 
         def supports(s: ConvShape, target: Target, item: int = item) -> bool:
             return target.compute_capability >= (8, 0) and small_groups_sm80.supports(operator, s, item)
 
         yield Configuration(
-            f"small_groups_{NAMES[operator]}_sm80_{math.name.lower()}",
+            f"{name}_{math.name.lower()}",
             operator,
             "cuda",
             small_groups_sm80.small_groups_map,
@@ -60,8 +81,7 @@ def _on_cuda(operator: str) -> Iterator[Configuration]:
         supports=lambda s, target: depthwise.supports(operator, s),
         registers=depthwise.REGISTERS,
     )
-    if operator != WEIGHT:
-        yield from _on_tensor_cores(operator)
+    yield from _on_tensor_cores(operator)
     yield from _both(
         f"small_groups_{name}_ffma",
         operator,

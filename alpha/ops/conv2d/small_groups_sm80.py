@@ -28,7 +28,7 @@ STAGE_BYTES, MAX_STAGES, MIN_STAGES = 40 << 10, 6, 3  # of all stages, if so man
 BEGINNING = 6  # of a block, in rows
 MAX_SHARED = 96 << 10  # bytes; less than every GPU from sm_80 on has
 REGISTERS = 255  # of a thread, at most
-MAX_OFFSET = 1 << 31  # elements of the images of a block
+MAX_OFFSET = 1 << 31  # bytes of the images of a block
 
 
 class Sides(NamedTuple):
@@ -91,16 +91,26 @@ class Tile(NamedTuple):
 
 def filter_registers(operator: str, s: ConvShape, item: int) -> int:
     """Registers for the filters of eight channels of the results."""
-    return s.FH * s.FW * _filter_vectors(sides(operator, s), VECTOR_BYTES // item)
+    return s.FH * s.FW * filter_vectors(sides(operator, s), VECTOR_BYTES // item)
 
 
-def _filter_vectors(m: Sides, chunk: int) -> int:
+def filter_vectors(m: Sides, chunk: int) -> int:
     """The most vectors that a fragment reads; an even number, since a product has two, or with bfloat16 one."""
     most = max(m.vectors(channel, chunk) for channel in range(0, m.channels, TILE))
     return 1 if most == 1 and chunk == 8 else most + most % 2
 
 
-def _stage_bytes(s: ConvShape, m: Sides, tile: Tile) -> int:
+def window_vectors(m: Sides, chunk: int, channels: int, K: int) -> int:
+    """The most vectors of a pixel of the source that a block with so many channels of the results reads."""
+    most = 0
+    for first in range(0, m.channels, channels):
+        for channel in range(first, min(first + channels, m.channels), TILE):
+            most = max(most, m.first_vector(channel, chunk) - m.first_vector(first, chunk) + K)
+    return most
+
+
+def source_bytes(s: ConvShape, m: Sides, tile: Tile) -> int:
+    """Shared memory of the rows of the source of a step."""
     slots = m.classes * (PIXELS * tile.GROUPS - 1 + ceil_div(s.FW, s.sw))
     return m.source_rows * tile.STRIPS * slots * (tile.VECTORS | 1) * VECTOR_BYTES
 
@@ -124,7 +134,7 @@ def _words(operator: str, s: ConvShape, tile: Tile) -> int:
 def _tile(operator: str, s: ConvShape, item: int, warps: int) -> Tile:
     """Pixels of 128 bytes, and strips of whole rows if these are short."""
     m, chunk = sides(operator, s), VECTOR_BYTES // item
-    K = _filter_vectors(m, chunk)
+    K = filter_vectors(m, chunk)
     fragments = ceil_div(m.channels, TILE)
     NT = 2 if fragments > 1 and 2 * s.FH * s.FW * K <= MAX_FILTER else 1
     WN = min(BLOCK_BYTES // item // (TILE * NT), ceil_div(fragments, NT))
@@ -134,28 +144,28 @@ def _tile(operator: str, s: ConvShape, item: int, warps: int) -> Tile:
     MT = ceil_div(GROUPS, 2 * WM)
     STRIPS = min(2 * WM * MT // GROUPS, s.N * ceil_div(groups, GROUPS))
     WM = ceil_div(STRIPS * GROUPS, 2 * MT)
-    VECTORS = 0
-    for first in range(0, m.channels, TILE * NT * WN):
-        for channel in range(first, min(first + TILE * NT * WN, m.channels), TILE):
-            VECTORS = max(VECTORS, m.first_vector(channel, chunk) - m.first_vector(first, chunk) + K)
-    tile = Tile(K, NT, MT, WN, WM, GROUPS, STRIPS, VECTORS, 1, 1)
-    stages = STAGE_BYTES // _stage_bytes(s, m, tile)
+    tile = Tile(K, NT, MT, WN, WM, GROUPS, STRIPS, window_vectors(m, chunk, TILE * NT * WN, K), 1, 1)
+    stages = STAGE_BYTES // source_bytes(s, m, tile)
     return tile._replace(STAGES=max(MIN_STAGES, min(MAX_STAGES, stages)))
 
 
 def shared_bytes(operator: str, s: ConvShape, tile: Tile) -> int:
-    return tile.STAGES * _stage_bytes(s, sides(operator, s), tile)
+    return tile.STAGES * source_bytes(s, sides(operator, s), tile)
+
+
+def is_narrow(s: ConvShape, item: int) -> bool:
+    """True for groups of 4 to 32 channels without dilation, and pixels of whole vectors."""
+    IG, OG = s.IC // s.groups, s.OC // s.groups
+    narrow = s.groups > 1 and IG % QUAD == OG % QUAD == 0 and max(IG, OG) <= MAX_CHANNELS and s.dh == s.dw == 1
+    return narrow and s.IC * item % VECTOR_BYTES == s.OC * item % VECTOR_BYTES == 0
 
 
 def supports(operator: str, s: ConvShape, item: int) -> bool:
-    """True for groups of 4 to 32 channels without dilation, whose filters fit the registers of a warp."""
-    IG, OG = s.IC // s.groups, s.OC // s.groups
-    narrow = s.groups > 1 and IG % QUAD == OG % QUAD == 0 and max(IG, OG) <= MAX_CHANNELS and s.dh == s.dw == 1
-    whole = s.IC * item % VECTOR_BYTES == s.OC * item % VECTOR_BYTES == 0
-    if not narrow or not whole or filter_registers(operator, s, item) > MAX_FILTER:
+    """True for such groups if their filters fit the registers of a warp, and their rows the shared memory."""
+    if not is_narrow(s, item) or filter_registers(operator, s, item) > MAX_FILTER:
         return False
     tile = tile_of(operator, s, item)
-    images = (tile.STRIPS + 1) * max(s.IH * s.IW * s.IC, s.OH * s.OW * s.OC)
+    images = (tile.STRIPS + 1) * max(s.IH * s.IW * s.IC, s.OH * s.OW * s.OC) * item
     return shared_bytes(operator, s, tile) <= MAX_SHARED and images < MAX_OFFSET
 
 
@@ -175,7 +185,7 @@ def small_groups_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     tile = tile_of(p.operator, s, p.dtype.itemsize)
     pieces = ceil_div(m.positions, PIXELS * tile.GROUPS)
     chunks, bundles = ceil_div(m.channels, tile.channels), ceil_div(s.N * pieces, tile.STRIPS)
-    rows = _segment_rows(m, s, chunks * bundles, tile.BLOCKS * target.num_sms)
+    rows = segment_rows(m, s, chunks * bundles, tile.BLOCKS * target.num_sms)
     entry = "input" if p.operator == INPUT else "forward"
     launch = KernelLaunch(
         f"conv2d/small_groups/{entry}_sm80.cu",
@@ -196,7 +206,7 @@ def small_groups_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     return Plan(v.name, (launch,), {result: p.result})
 
 
-def _segment_rows(m: Sides, s: ConvShape, blocks: int, resident: int) -> int:
+def segment_rows(m: Sides, s: ConvShape, blocks: int, resident: int) -> int:
     """Rows of results per block, so that the blocks, of which so many are resident, end soonest.
 
     A block also reads the rows that two segments share, and its beginning takes about as long as some rows.

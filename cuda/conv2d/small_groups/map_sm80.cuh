@@ -8,45 +8,11 @@
 // result's are not multiplied; columns outside of the map are, as zeros.
 //   MATH TF32   float32, W and the source rounded to tf32
 //   MATH BF16   bfloat16
-// Macros: MATH; IG, OG channels of a group; FH, FW, SH, SW, PW; EPILOGUE 0 | 1; the tile: K_VECTORS, NT, MT, WN, WM, GROUPS,
-// STRIPS, VECTORS, STAGES, BLOCKS per SM (alpha/ops/conv2d/small_groups_sm80.py).
+// Macros: see tile_sm80.cuh; EPILOGUE 0 | 1: whether bias and activation follow.
 #pragma once
-#include <type_traits>
+#include "conv2d/small_groups/tile_sm80.cuh"
 
-#include "common/ldmatrix.cuh"
-#include "common/math_mode.cuh"
-#include "common/mma.cuh"
-#include "common/vector.cuh"
-#include "conv2d/live_rows.cuh"
-#include "conv2d/small_groups/strip_rows.cuh"
-
-constexpr bool IS_BF16 = ALPHA_MATH == BF16, EPILOGUE = ALPHA_EPILOGUE;
-constexpr int IG = ALPHA_IG, OG = ALPHA_OG, K_VECTORS = ALPHA_K_VECTORS, NT = ALPHA_NT, MT = ALPHA_MT;
-constexpr int WN = ALPHA_WN, WM = ALPHA_WM, GROUPS = ALPHA_GROUPS, STRIPS = ALPHA_STRIPS, VECTORS = ALPHA_VECTORS;
-constexpr int STAGES = ALPHA_STAGES, BLOCKS = ALPHA_BLOCKS, THREADS = 32 * WN * WM, BLOCK_CHANNELS = 8 * NT * WN;
-using Element = std::conditional_t<IS_BF16, bfloat16, float>;
-constexpr int CHUNK = VECTOR_BYTES / int(sizeof(Element)), SHIFTS = (FW + SW - 1) / SW;
-static_assert(K_VECTORS % 2 == 0 || (IS_BF16 && K_VECTORS == 1), "a product has two vectors of K");
-
-// Y from X: result q of a row is column q; tap fw reads column q SW - PW + fw.
-struct ForwardMap : ForwardRows {
-  static constexpr int RESIDUES = 1, CLASSES = SW, SLOT_STEP = SW, READS = FW, FIRST = -PW, FIRST_RESULT = 0;
-  static constexpr int SOURCE_GROUP = IG, RESULT_GROUP = OG;
-  // The i-th read of a pixel group: its first slot, and which tap it is.
-  __host__ __device__ static constexpr int slot(int i, int class_slots) { return i % SW * class_slots + i / SW; }
-  __host__ __device__ static constexpr int tap_column(int i, int) { return i; }
-  __device__ static int column(int q) { return q; }
-};
-
-// dX from dY: results q are the columns q SW - PW + r, for each residue r < SW; tap r + k SW reads column q - k.
-struct InputMap : InputRows {
-  static constexpr int RESIDUES = SW, CLASSES = 1, SLOT_STEP = 1, READS = SHIFTS;
-  static constexpr int FIRST_RESULT = PW / SW, FIRST = FIRST_RESULT - (SHIFTS - 1);
-  static constexpr int SOURCE_GROUP = OG, RESULT_GROUP = IG;
-  __host__ __device__ static constexpr int slot(int i, int) { return SHIFTS - 1 - i; }
-  __host__ __device__ static constexpr int tap_column(int i, int residue) { return residue + i * SW; }
-  __device__ static int column(int q) { return q * SW - PW; }
-};
+constexpr bool EPILOGUE = ALPHA_EPILOGUE;
 
 struct MapProblem {
   Element* result;
@@ -59,17 +25,13 @@ struct MapProblem {
 
 template <class Map>
 struct StripMap {
-  static constexpr int CLASS_SLOTS = PIXELS * GROUPS - 1 + SHIFTS, SLOTS = Map::CLASSES * CLASS_SLOTS;
-  static constexpr int STRIP_STEP = PIXELS * GROUPS * Map::SLOT_STEP;
-  using Rows = StripRows<Element, STRIPS, SLOTS, Map::SLOT_STEP, CLASS_SLOTS, Map::FIRST, STRIP_STEP, VECTORS, THREADS>;
+  using Rows = SourceRows<Map>;
   static constexpr int PHASES = Map::LIVE % Map::DONE == 0 ? Map::LIVE / Map::DONE : Map::LIVE;
   static constexpr int STAGE_BYTES = Map::SOURCE_ROWS * Rows::BYTES;
-  // All channels of the warp are one group, so that they share the fragments of the source.
-  static constexpr bool SHARED = Map::RESULT_GROUP % (8 * NT) == 0;
+  static constexpr bool SHARED = SHARED_SOURCE<Map>;
   static constexpr int SOURCES = SHARED ? 1 : NT;
-  static constexpr bool PAIRED =
-      IS_BF16 && NT % 2 == 0;              // lanes exchange the results of two tiles before they are stored
-  static constexpr int NOWHERE = 1 << 30;  // the column of a result that does not exist
+  static constexpr bool PAIRED = IS_BF16 && NT % 2 == 0;  // lanes exchange the results of two tiles, see `store`
+  static constexpr int NOWHERE = 1 << 30;                 // the column of a result that does not exist
 
   const MapProblem& p;
   int lane, first_channel;          // of the warp's results
@@ -82,11 +44,6 @@ struct StripMap {
   int at[MT][2], column[MT][2];
   Pack<float, 2> bias[NT];
 
-  // The source's first channel, rounded down to whole vectors, for the 8 results from `channel` on.
-  __device__ static int source_channel(int channel) {
-    return channel / Map::RESULT_GROUP * Map::SOURCE_GROUP / CHUNK * CHUNK;
-  }
-
   __device__ __forceinline__ StripMap(const MapProblem& problem, int block_channel, int first_strip) : p(problem) {
     lane = threadIdx.x & 31;
     const int warp = threadIdx.x / 32, wn = warp % WN, wm = warp / WN, g = lane >> 2, t = lane & 3;
@@ -95,7 +52,7 @@ struct StripMap {
     for (int n = 0; n < NT; n++) {
       // Tiles beyond the last channel multiply some other vector with zeros.
       const int channel = first_channel + n * 8 < p.channels ? first_channel + n * 8 : block_channel;
-      source_vector[n] = (source_channel(channel) - source_channel(block_channel)) / CHUNK * VECTOR_BYTES;
+      source_vector[n] = (source_channel<Map>(channel) - source_channel<Map>(block_channel)) / CHUNK * VECTOR_BYTES;
       bias[n] = {};
       if (EPILOGUE && p.bias != nullptr && first_channel + n * 8 + 2 * t < p.channels)
         bias[n] = load_pack<2>(p.bias + first_channel + n * 8 + 2 * t);
@@ -106,8 +63,7 @@ struct StripMap {
 #pragma unroll
     for (int m = 0; m < MT; m++) {
       const int fragment = wm * MT + m;
-      const int source_group = min(2 * fragment + (lane >> 3 & 1), STRIPS * GROUPS - 1);
-      from[m] = (source_group / GROUPS * SLOTS + source_group % GROUPS * PIXELS + (lane & 7)) * Rows::PITCH;
+      from[m] = (first_slot<Map>(2 * fragment + (lane >> 3 & 1)) + (lane & 7)) * Rows::PITCH;
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         const int group = 2 * fragment + h;
@@ -131,7 +87,7 @@ struct StripMap {
 #pragma unroll
     for (int n = 0; n < NT; n++) {
       const int to = first_channel + n * 8 + g, group = to / Map::RESULT_GROUP;
-      const int base = source_channel(first_channel + n * 8);
+      const int base = source_channel<Map>(first_channel + n * 8);
 #pragma unroll
       for (int v = 0; v < K_VECTORS; v++) {
         const int source = base + v * CHUNK + first;
@@ -305,7 +261,7 @@ __device__ __forceinline__ void map_strips(const MapProblem& p, StripSource<Elem
   const Range wanted = {segment * p.segment_rows, min((segment + 1) * p.segment_rows, p.height)};
   const Range steps = Map::steps(wanted, p.ph);
   source.first_strip = bundle * STRIPS;
-  source.channel = Tile::source_channel(chunk * BLOCK_CHANNELS);
+  source.channel = source_channel<Map>(chunk * BLOCK_CHANNELS);
   const typename Tile::Rows rows(source);
   const uint32_t begin = shared_address(stages), end = begin + STAGES * Tile::STAGE_BYTES;
   uint32_t free = begin;
