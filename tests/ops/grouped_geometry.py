@@ -46,15 +46,17 @@ SMALL_GROUPS = (
     grouped((7, 20), (5, 3), (3, 2), (0, 1), 3, (12, 16)),
 )
 # For mma.sync: blocks of several strips, of two images; strips that are parts of a row; blocks and tiles off the
-# channels; maps of one pixel, of which no tap but one is inside; a long filter; groups off a vector
+# channels; maps of one pixel, of which no tap but one is inside; a long filter; groups off a vector; more groups than
+# SMs take at a time, so that a block has several tasks
 TENSOR_GROUPS = (
     *SMALL_GROUPS,
     grouped((9, 19), (3, 3), (2, 2), (1, 1), 6, (16, 16), N=3),
-    grouped((6, 75), (3, 5), (1, 1), (2, 1), 18, (4, 4), N=2),
+    grouped((4, 115), (3, 5), (1, 1), (2, 1), 18, (4, 4), N=2),
     grouped((7, 7), (3, 3), (1, 1), (1, 1), 5, (32, 32), N=5),
     grouped((1, 1), (3, 3), (1, 1), (1, 1), 4, (8, 8), N=3),
     grouped((12, 10), (7, 7), (2, 1), (0, 3), 3, (8, 8)),
     grouped((8, 9), (1, 3), (3, 2), (0, 2), 4, (12, 8)),
+    grouped((1, 2), (1, 2), (1, 1), (0, 1), 67, (32, 32), N=33),
 )
 # Dilated; with padding above the filter, and with outputs that read nothing
 ANY = (

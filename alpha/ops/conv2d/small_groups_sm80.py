@@ -75,6 +75,7 @@ class Tile(NamedTuple):
     WM: int
     GROUPS: int
     STRIPS: int
+    PIECES: int
     VECTORS: int
     STAGES: int
     BLOCKS: int
@@ -119,7 +120,7 @@ def source_bytes(s: ConvShape, m: Sides, tile: Tile) -> int:
 def tile_of(operator: str, s: ConvShape, item: int) -> Tile:
     """The tile for elements of `item` bytes: eight warps if two such blocks fit an SM, or else four."""
     tile = _tile(operator, s, item, 2 * WARPS)
-    if _words(operator, s, tile) <= FEW_WORDS and shared_bytes(operator, s, tile) <= 2 * STAGE_BYTES:
+    if _words(operator, s, tile) <= FEW_WORDS and shared_bytes(operator, s, tile, item) <= 2 * STAGE_BYTES:
         return tile._replace(BLOCKS=2)
     tile = _tile(operator, s, item, WARPS)
     return tile._replace(BLOCKS=3 if _words(operator, s, tile) <= SOME_WORDS else 2)
@@ -142,15 +143,23 @@ def _tile(operator: str, s: ConvShape, item: int, warps: int) -> Tile:
     groups = ceil_div(m.positions, PIXELS)
     GROUPS = ceil_div(groups, ceil_div(groups, min(MAX_GROUPS, 2 * MAX_MT * WM)))
     MT = ceil_div(GROUPS, 2 * WM)
-    STRIPS = min(2 * WM * MT // GROUPS, s.N * ceil_div(groups, GROUPS))
+    pieces = ceil_div(groups, GROUPS)
+    STRIPS = min(2 * WM * MT // GROUPS, s.N * pieces)
     WM = ceil_div(STRIPS * GROUPS, 2 * MT)
-    tile = Tile(K, NT, MT, WN, WM, GROUPS, STRIPS, window_vectors(m, chunk, TILE * NT * WN, K), 1, 1)
+    tile = Tile(K, NT, MT, WN, WM, GROUPS, STRIPS, pieces, window_vectors(m, chunk, TILE * NT * WN, K), 1, 1)
     stages = STAGE_BYTES // source_bytes(s, m, tile)
     return tile._replace(STAGES=max(MIN_STAGES, min(MAX_STAGES, stages)))
 
 
-def shared_bytes(operator: str, s: ConvShape, tile: Tile) -> int:
-    return tile.STAGES * source_bytes(s, sides(operator, s), tile)
+def _filter_bytes(operator: str, s: ConvShape, tile: Tile, item: int) -> int:
+    """Shared memory of the filters of a block: a row for each output channel, an odd number of vectors apart."""
+    rows = tile.VECTORS * VECTOR_BYTES // item if operator == INPUT else tile.channels
+    return rows * (ceil_div(s.FH * s.FW * s.IC // s.groups * item, VECTOR_BYTES) | 1) * VECTOR_BYTES
+
+
+def shared_bytes(operator: str, s: ConvShape, tile: Tile, item: int) -> int:
+    """Shared memory of a block: the stages and the filters."""
+    return tile.STAGES * source_bytes(s, sides(operator, s), tile) + _filter_bytes(operator, s, tile, item)
 
 
 def is_narrow(s: ConvShape, item: int) -> bool:
@@ -166,7 +175,7 @@ def supports(operator: str, s: ConvShape, item: int) -> bool:
         return False
     tile = tile_of(operator, s, item)
     images = (tile.STRIPS + 1) * max(s.IH * s.IW * s.IC, s.OH * s.OW * s.OC) * item
-    return shared_bytes(operator, s, tile) <= MAX_SHARED and images < MAX_OFFSET
+    return shared_bytes(operator, s, tile, item) <= MAX_SHARED and images < MAX_OFFSET
 
 
 def macros(p: ConvProblem, v: Configuration) -> dict[str, Any]:
@@ -183,8 +192,7 @@ def small_groups_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """Each warp multiplies some pixel groups with filters in its registers   X, W -> Y or dY, W -> dX"""
     s, result, m = p.shape, RESULT[p.operator], sides(p.operator, p.shape)
     tile = tile_of(p.operator, s, p.dtype.itemsize)
-    pieces = ceil_div(m.positions, PIXELS * tile.GROUPS)
-    chunks, bundles = ceil_div(m.channels, tile.channels), ceil_div(s.N * pieces, tile.STRIPS)
+    chunks, bundles = ceil_div(m.channels, tile.channels), ceil_div(s.N * tile.PIECES, tile.STRIPS)
     rows = segment_rows(m, s, chunks * bundles, tile.BLOCKS * target.num_sms)
     entry = "input" if p.operator == INPUT else "forward"
     launch = KernelLaunch(
@@ -197,11 +205,10 @@ def small_groups_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
             Named("bias", optional=True),
             Value("slope"),
             as_struct(s),
-            pieces,
             rows,
         ),
         {**macros(p, v), **tile._asdict(), "EPILOGUE": int(p.epilogue.changes_results)},
-        shared_bytes(p.operator, s, tile),
+        shared_bytes(p.operator, s, tile, p.dtype.itemsize),
     )
     return Plan(v.name, (launch,), {result: p.result})
 

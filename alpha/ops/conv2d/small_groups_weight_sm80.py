@@ -64,9 +64,10 @@ def tile_of(s: ConvShape) -> Tile:
     BLOCKS = 2 if K <= 2 and NT * (_words(s, K) + 2 * m.live * MT) <= FEW_WORDS else 1
     if BLOCKS == 1 and GROUPS <= WM * MT:  # more images per block, so that there are fewer partial sums
         MT *= 2
-    STRIPS = min(2 * WM * MT // GROUPS, s.N * ceil_div(groups, GROUPS))
+    pieces = ceil_div(groups, GROUPS)
+    STRIPS = min(2 * WM * MT // GROUPS, s.N * pieces)
     WM = ceil_div(STRIPS * GROUPS, 2 * MT)
-    tile = Tile(K, NT, MT, WN, WM, GROUPS, STRIPS, window_vectors(m, CHUNK, TILE * NT * WN, K), 1, BLOCKS)
+    tile = Tile(K, NT, MT, WN, WM, GROUPS, STRIPS, pieces, window_vectors(m, CHUNK, TILE * NT * WN, K), 1, BLOCKS)
     stages = STAGE_BYTES // _step_bytes(s, tile)
     return tile._replace(STAGES=max(MIN_STAGES, min(MAX_STAGES, stages)))
 
@@ -104,8 +105,7 @@ def small_groups_weight(p: ConvProblem, v: Configuration, target: Target) -> Pla
     """Each warp has the sums of all taps of 8 or 16 output channels   X, dY -> dW float32"""
     assert p.operator == WEIGHT
     s, tile = p.shape, tile_of(p.shape)
-    pieces = ceil_div(s.OW, PIXELS * tile.GROUPS)
-    chunks, bundles = ceil_div(s.OC, tile.channels), ceil_div(s.N * pieces, tile.STRIPS)
+    chunks, bundles = ceil_div(s.OC, tile.channels), ceil_div(s.N * tile.PIECES, tile.STRIPS)
     most = _most_splits(s, tile, chunks, target)
     rows = segment_rows(sides(FORWARD, s), s, bundles, most)
     tasks = bundles * ceil_div(s.OH, rows)
@@ -115,7 +115,7 @@ def small_groups_weight(p: ConvProblem, v: Configuration, target: Target) -> Pla
         "small_groups_weight_sm80",
         (chunks, splits),
         tile.threads,
-        (Named("part"), Named("X"), Named("dY"), as_struct(s), pieces, rows, tasks),
+        (Named("part"), Named("X"), Named("dY"), as_struct(s), rows, tasks),
         {**macros(p, v), **tile._asdict()},
         shared_bytes(s, tile),
     )

@@ -2,7 +2,8 @@
 //
 // GEMM: a fragment is 16 results (two pixel groups of eight neighbours) x 8 channels; K are the channels of the source that these
 // 8 channels read, for each tap. Groups of 4 channels are multiplied in pairs, with zeros for the other group's filters.
-// A warp has 16 MT results x 8 NT channels. It keeps its filters in registers, as fragments. The rows of the source come by
+// A warp has 16 MT results x 8 NT channels. It keeps its filters in registers, as fragments; they come by way of shared memory.
+// The rows of the source come by
 // cp.async, STAGES steps of live_rows.cuh; each fragment of the source that is read (ldmatrix) is multiplied with all taps that
 // meet it, of LIVE rows of results. Rows outside of the map and (input gradient) taps of another residue than the
 // result's are not multiplied; columns outside of the map are, as zeros.
@@ -20,8 +21,29 @@ struct MapProblem {
   const float* bias;  // of a channel of the result, or null
   float slope;
   int images, height, width, channels, source_channels, ph;
-  int pieces, segment_rows;
+  int segment_rows;
 };
+
+// The filters of a block in shared memory: a row for each output channel. Rows lie an odd number of vectors apart, so that the
+// words of a fragment lie in different banks.
+constexpr int FILTER_BYTES = TAPS * IG * int(sizeof(Element)),
+              FILTER_COPY = FILTER_BYTES % VECTOR_BYTES ? 8 : VECTOR_BYTES;
+constexpr int FILTER_PITCH = ((FILTER_BYTES + VECTOR_BYTES - 1) / VECTOR_BYTES | 1) * CHUNK;  // elements
+template <class Map>
+constexpr int FILTER_ROWS = Map::IS_INPUT ? VECTORS * CHUNK : BLOCK_CHANNELS;
+
+// Brings the filters of the output channels from `first` on, of which there are OC.
+template <class Map>
+__device__ __forceinline__ void bring_filters(uint32_t to, const Element* W, int first, int OC) {
+  constexpr int COPIES = FILTER_BYTES / FILTER_COPY;  // per row
+  const char* from = reinterpret_cast<const char*>(W + size_t(first) * TAPS * IG);
+  for (int i = threadIdx.x; i < FILTER_ROWS<Map> * COPIES; i += THREADS) {
+    const int row = i / COPIES, at = i % COPIES * FILTER_COPY;
+    const bool exists = first + row < OC;
+    cp_async<FILTER_COPY>(to + row * FILTER_PITCH * int(sizeof(Element)) + at,
+                          from + (exists ? row * FILTER_BYTES + at : 0), exists ? FILTER_COPY : 0);
+  }
+}
 
 template <class Map>
 struct StripMap {
@@ -30,8 +52,8 @@ struct StripMap {
   static constexpr int STAGE_BYTES = Map::SOURCE_ROWS * Rows::BYTES;
   static constexpr bool SHARED = SHARED_SOURCE<Map>;
   static constexpr int SOURCES = SHARED ? 1 : NT;
-  static constexpr bool PAIRED = IS_BF16 && NT % 2 == 0;  // lanes exchange the results of two tiles, see `store`
-  static constexpr int NOWHERE = 1 << 30;                 // the column of a result that does not exist
+  static constexpr bool PAIRED = IS_BF16 && NT == 2;  // lanes exchange the results of two tiles, see `store`
+  static constexpr int NOWHERE = 1 << 30;             // the column of a result that does not exist
 
   const MapProblem& p;
   int lane, first_channel;          // of the warp's results
@@ -57,7 +79,7 @@ struct StripMap {
       if (EPILOGUE && p.bias != nullptr && first_channel + n * 8 + 2 * t < p.channels)
         bias[n] = load_pack<2>(p.bias + first_channel + n * 8 + 2 * t);
     }
-    const int image0 = divide(first_strip, p.pieces).quotient, pixel_bytes = p.channels * int(sizeof(Element));
+    const int image0 = divide(first_strip, PIECES).quotient, pixel_bytes = p.channels * int(sizeof(Element));
     result = reinterpret_cast<char*>(p.result + first_channel + stored_channel()) +
              size_t(image0) * p.height * p.width * pixel_bytes;
 #pragma unroll
@@ -67,7 +89,7 @@ struct StripMap {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         const int group = 2 * fragment + h;
-        const auto [image, piece] = divide(first_strip + group / GROUPS, p.pieces);
+        const auto [image, piece] = divide(first_strip + group / GROUPS, PIECES);
         const bool exists = group < STRIPS * GROUPS && image < p.images;
         const int q = (piece * GROUPS + group % GROUPS) * PIXELS + g;
         column[m][h] = exists ? Map::column(Map::FIRST_RESULT + q) : NOWHERE;
@@ -82,8 +104,10 @@ struct StripMap {
     return PAIRED ? 8 * (t & 1) + 2 * (t & 2) : 2 * t;
   }
 
-  __device__ __forceinline__ void load_filters() {
+  // The filters of the warp's results, from those of the block in shared memory.
+  __device__ __forceinline__ void load_filters(const Element* filters, int block_channel) {
     const int g = lane >> 2, first = lane % 4 * (CHUNK / 4);
+    const int first_row = Map::IS_INPUT ? source_channel<Map>(block_channel) : block_channel;
 #pragma unroll
     for (int n = 0; n < NT; n++) {
       const int to = first_channel + n * 8 + g, group = to / Map::RESULT_GROUP;
@@ -92,20 +116,20 @@ struct StripMap {
       for (int v = 0; v < K_VECTORS; v++) {
         const int source = base + v * CHUNK + first;
         const bool inside = to < p.channels && source < p.source_channels && source / Map::SOURCE_GROUP == group;
-        const int oc = Map::IS_INPUT ? source : to, i = (Map::IS_INPUT ? to : source) - group * IG;
-        const Element* w = p.W + (inside ? long(oc) * TAPS * IG + i : 0);
+        const int row = (Map::IS_INPUT ? source : to) - first_row, i = (Map::IS_INPUT ? to : source) - group * IG;
+        const Element* w = filters + (inside ? row * FILTER_PITCH + i : 0);
 #pragma unroll
         for (int tap = 0; tap < TAPS; tap++) {
-          uint32_t word = 0;
+          uint32_t word;
           if constexpr (!IS_BF16) {
-            if (inside) word = round_tf32(w[tap * IG]);
+            word = round_tf32(w[tap * IG]);
           } else if constexpr (Map::IS_INPUT) {
             const uint16_t* bits = reinterpret_cast<const uint16_t*>(w) + tap * IG;
-            if (inside) word = uint32_t(bits[TAPS * IG]) << 16 | bits[0];
+            word = uint32_t(bits[FILTER_PITCH]) << 16 | bits[0];
           } else {
-            if (inside) word = *reinterpret_cast<const uint32_t*>(w + tap * IG);
+            word = *reinterpret_cast<const uint32_t*>(w + tap * IG);
           }
-          b[n][tap][v] = word;
+          b[n][tap][v] = inside ? word : 0;
         }
       }
     }
@@ -189,14 +213,11 @@ struct StripMap {
       y[n] = {finished(sum[n][2 * half], bias[n].v[0]), finished(sum[n][2 * half + 1], bias[n].v[1])};
     const int channels = p.channels - first_channel - stored_channel();  // from the lane's first one on
     if constexpr (PAIRED) {
-#pragma unroll
-      for (int n = 0; n < NT; n += 2) {
-        const uint32_t first = narrow_pair(y[n].v[0], y[n].v[1]), second = narrow_pair(y[n + 1].v[0], y[n + 1].v[1]);
-        const bool odd = lane & 1;
-        const uint32_t other = __shfl_xor_sync(~0u, odd ? first : second, 1);
-        const Pack<uint32_t, 2> words = {odd ? other : first, odd ? second : other};
-        if (exists && 8 * n < channels) store_pack(reinterpret_cast<uint32_t*>(to) + 4 * n, words);
-      }
+      const uint32_t first = narrow_pair(y[0].v[0], y[0].v[1]), second = narrow_pair(y[NT - 1].v[0], y[NT - 1].v[1]);
+      const bool odd = lane & 1;
+      const uint32_t other = __shfl_xor_sync(~0u, odd ? first : second, 1);
+      const Pack<uint32_t, 2> words = {odd ? other : first, odd ? second : other};
+      if (exists && channels > 0) store_pack(reinterpret_cast<uint32_t*>(to), words);
     } else {
 #pragma unroll
       for (int n = 0; n < NT; n++)
@@ -264,6 +285,10 @@ __device__ __forceinline__ void map_strips(const MapProblem& p, StripSource<Elem
   source.channel = source_channel<Map>(chunk * BLOCK_CHANNELS);
   const typename Tile::Rows rows(source);
   const uint32_t begin = shared_address(stages), end = begin + STAGES * Tile::STAGE_BYTES;
+  const int block_channel = chunk * BLOCK_CHANNELS;
+  bring_filters<Map>(end, p.W, Map::IS_INPUT ? source.channel : block_channel,
+                     Map::IS_INPUT ? p.source_channels : p.channels);
+  cp_async_commit();
   uint32_t free = begin;
   // Brings the rows of a step to the next stage; returns the stage after it, which is that of the oldest step.
   auto bring = [&](int number) {
@@ -275,11 +300,13 @@ __device__ __forceinline__ void map_strips(const MapProblem& p, StripSource<Elem
     free = free + Tile::STAGE_BYTES == end ? begin : free + Tile::STAGE_BYTES;
     return free;
   };
-#pragma unroll
+#pragma unroll 1
   for (int stage = 0; stage < STAGES - 1; stage++) bring(steps.begin + stage);
 
-  Tile tile(p, chunk * BLOCK_CHANNELS, source.first_strip);
-  tile.load_filters();
+  Tile tile(p, block_channel, source.first_strip);
+  cp_async_wait<STAGES - 1>();
+  __syncthreads();  // the filters are there
+  tile.load_filters(stages + STAGES * Tile::STAGE_BYTES / int(sizeof(Element)), block_channel);
 #pragma unroll 1
   for (int number = steps.begin; number < steps.end; number += Tile::PHASES)
     tile.template phases<0>(number, steps, rows, wanted, bring);

@@ -28,15 +28,14 @@ struct StripRows {
   static constexpr int PER_ROUND = THREADS / VECTORS, ROUNDS = (STRIPS * SLOTS + PER_ROUND - 1) / PER_ROUND;
 
   const char* first_image;
-  int offset
-      [ROUNDS];  // bytes from the row of the first image to this thread's vector; negative if it is outside of the map
-  uint32_t target;  // bytes from the row in shared memory to it
+  int offset[ROUNDS];  // bytes from a row of the first image to this thread's vectors; negative outside of the map
+  uint32_t target;     // bytes from a row in shared memory to the first of them
   int height, row_bytes;
 
   __device__ __forceinline__ explicit StripRows(const StripSource<Element>& s)
       : height(s.height), row_bytes(s.width * s.channels * int(sizeof(Element))) {
-    const int vector = threadIdx.x % VECTORS, first = threadIdx.x / VECTORS,
-              image0 = divide(s.first_strip, s.pieces).quotient;
+    const int vector = threadIdx.x % VECTORS, first = threadIdx.x / VECTORS;
+    const int image0 = divide(s.first_strip, s.pieces).quotient;
     const int channel = s.channel + vector * CHUNK, pixel_bytes = s.channels * int(sizeof(Element));
     first_image = reinterpret_cast<const char*>(s.map + channel) + size_t(image0) * s.height * row_bytes;
     target = first * PITCH + vector * VECTOR_BYTES;

@@ -1,7 +1,7 @@
 // The tile of a block for groups of few channels on tensor cores, and which columns of the source its results read.
 //
 // Macros: MATH TF32 | BF16; IG, OG channels of a group; FH, FW, SH, SW filter and stride, PW padding of columns. Of a block:
-// STRIPS of GROUPS pixel groups (strip_rows.cuh), VECTORS of 16 bytes of the source's channels per pixel, STAGES steps, WN warps
+// STRIPS of GROUPS pixel groups (strip_rows.cuh), PIECES of which are a row of the results, VECTORS of 16 bytes of the source's channels per pixel, STAGES steps, WN warps
 // by channels and WM by pixels, BLOCKS per SM. Of a warp: NT tiles of eight channels, MT fragments of two pixel groups each.
 // K_VECTORS: vectors of the source that a tile of eight channels reads (alpha/ops/conv2d/small_groups_sm80.py).
 #pragma once
@@ -17,9 +17,11 @@
 constexpr bool IS_BF16 = ALPHA_MATH == BF16;
 constexpr int IG = ALPHA_IG, OG = ALPHA_OG, K_VECTORS = ALPHA_K_VECTORS, NT = ALPHA_NT, MT = ALPHA_MT;
 constexpr int WN = ALPHA_WN, WM = ALPHA_WM, GROUPS = ALPHA_GROUPS, STRIPS = ALPHA_STRIPS, VECTORS = ALPHA_VECTORS;
-constexpr int STAGES = ALPHA_STAGES, BLOCKS = ALPHA_BLOCKS, THREADS = 32 * WN * WM, BLOCK_CHANNELS = 8 * NT * WN;
+constexpr int PIECES = ALPHA_PIECES, STAGES = ALPHA_STAGES, BLOCKS = ALPHA_BLOCKS, THREADS = 32 * WN * WM,
+              BLOCK_CHANNELS = 8 * NT * WN;
 using Element = std::conditional_t<IS_BF16, bfloat16, float>;
 constexpr int CHUNK = VECTOR_BYTES / int(sizeof(Element)), SHIFTS = (FW + SW - 1) / SW;
+static_assert(NT <= 2, "a warp has 8 or 16 channels");
 static_assert(K_VECTORS % 2 == 0 || (IS_BF16 && K_VECTORS == 1), "a product has two vectors of K");
 
 // Y from X: result q of a row is column q; tap fw reads column q SW - PW + fw.

@@ -159,15 +159,15 @@ __device__ __forceinline__ void weight_phases(WeightTile& tile, int number, int 
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     small_groups_weight_sm80(float* __restrict__ part, const Element* __restrict__ X, const Element* __restrict__ dY,
-                             GroupedShape s, int pieces, int segment_rows, int tasks) {
+                             GroupedShape s, int segment_rows, int tasks) {
   ALPHA_DYNAMIC_SHARED(float, shared);
   const uint32_t begin = shared_address(shared), end = begin + STAGES * STEP_BYTES;
   const int block_channel = blockIdx.x * BLOCK_CHANNELS;
   WeightTile tile(block_channel, s.OC);
   for (int i = blockIdx.y; i < tasks; i += gridDim.y) {
     const WeightTask task(i, s, segment_rows);
-    const XRows x({X, s.N, s.IH, s.IW, s.IC, source_channel<Map>(block_channel), pieces, task.first_strip});
-    const YRows y({dY, s.N, s.OH, s.OW, s.OC, block_channel, pieces, task.first_strip});
+    const XRows x({X, s.N, s.IH, s.IW, s.IC, source_channel<Map>(block_channel), PIECES, task.first_strip});
+    const YRows y({dY, s.N, s.OH, s.OW, s.OC, block_channel, PIECES, task.first_strip});
     uint32_t free = begin;
     // Brings the rows of a step to the next stage; returns the stage after it, which is that of the oldest step.
     auto bring = [&](int number) {
@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       return free;
     };
     __syncthreads();  // all warps are done with the stages of the task before
-#pragma unroll
+#pragma unroll 1
     for (int stage = 0; stage < STAGES - 1; stage++) bring(task.steps.begin + stage);
 #pragma unroll
     for (int live = 0; live < Map::LIVE; live++)
