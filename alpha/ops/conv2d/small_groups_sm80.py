@@ -22,7 +22,7 @@ VECTOR_BYTES, PIXELS, TILE = 16, 8, 8  # bytes of a vector; results of a pixel g
 MAX_FILTER = 72  # registers of a thread for filters
 MAX_GROUPS = 8  # pixel groups of a strip
 WARPS, MAX_MT = 4, 2  # of a block, or twice as many; fragments of 16 results of a warp
-FEW_WORDS, SOME_WORDS = 72, 100  # registers for filters and sums if a thread may have 128 in all, and 168
+FEW_WORDS, SOME_WORDS, MOST_WORDS = 72, 100, 150  # registers for filters and sums if a thread may have 128, 168, 255
 BLOCK_BYTES = 128  # of a pixel's channels of a block, if there are as many
 STAGE_BYTES, MAX_STAGES, MIN_STAGES = 40 << 10, 6, 3  # of all stages, if so many fit
 BEGINNING = 6  # of a block, in rows
@@ -119,10 +119,12 @@ def source_bytes(s: ConvShape, m: Sides, tile: Tile) -> int:
 @functools.lru_cache(maxsize=1024)
 def tile_of(operator: str, s: ConvShape, item: int) -> Tile:
     """The tile for elements of `item` bytes: eight warps if two such blocks fit an SM, or else four."""
-    tile = _tile(operator, s, item, 2 * WARPS)
+    tile = _tile(operator, s, item, 2 * WARPS, 2)
     if _words(operator, s, tile) <= FEW_WORDS and shared_bytes(operator, s, tile, item) <= 2 * STAGE_BYTES:
         return tile._replace(BLOCKS=2)
-    tile = _tile(operator, s, item, WARPS)
+    tile = _tile(operator, s, item, WARPS, 2)
+    if _words(operator, s, tile) > MOST_WORDS:
+        tile = _tile(operator, s, item, WARPS, 1)
     return tile._replace(BLOCKS=3 if _words(operator, s, tile) <= SOME_WORDS else 2)
 
 
@@ -132,14 +134,14 @@ def _words(operator: str, s: ConvShape, tile: Tile) -> int:
     return tile.NT * (s.FH * s.FW * tile.K_VECTORS + 4 * tile.MT * m.live * m.residues)
 
 
-def _tile(operator: str, s: ConvShape, item: int, warps: int) -> Tile:
-    """Pixels of 128 bytes, and strips of whole rows if these are short."""
+def _tile(operator: str, s: ConvShape, item: int, warps: int, most: int) -> Tile:
+    """Pixels of 128 bytes, and strips of whole rows if these are short; a warp has at most `most` tiles of channels."""
     m, chunk = sides(operator, s), VECTOR_BYTES // item
     K = filter_vectors(m, chunk)
     fragments = ceil_div(m.channels, TILE)
-    NT = 2 if fragments > 1 and 2 * s.FH * s.FW * K <= MAX_FILTER else 1
-    WN = min(BLOCK_BYTES // item // (TILE * NT), ceil_div(fragments, NT))
-    WM = max(1, warps // WN)
+    NT = most if fragments > 1 and 2 * s.FH * s.FW * K <= MAX_FILTER else 1
+    WN = min(BLOCK_BYTES // item // (TILE * NT), ceil_div(fragments, NT), warps)
+    WM = warps // WN
     groups = ceil_div(m.positions, PIXELS)
     GROUPS = ceil_div(groups, ceil_div(groups, min(MAX_GROUPS, 2 * MAX_MT * WM)))
     MT = ceil_div(GROUPS, 2 * WM)
@@ -175,7 +177,8 @@ def supports(operator: str, s: ConvShape, item: int) -> bool:
         return False
     tile = tile_of(operator, s, item)
     images = (tile.STRIPS + 1) * max(s.IH * s.IW * s.IC, s.OH * s.OW * s.OC) * item
-    return shared_bytes(operator, s, tile, item) <= MAX_SHARED and images < MAX_OFFSET
+    fits = _words(operator, s, tile) <= MOST_WORDS and shared_bytes(operator, s, tile, item) <= MAX_SHARED
+    return fits and images < MAX_OFFSET
 
 
 def macros(p: ConvProblem, v: Configuration) -> dict[str, Any]:

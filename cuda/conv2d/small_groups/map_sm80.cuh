@@ -115,7 +115,7 @@ struct StripMap {
 #pragma unroll
       for (int v = 0; v < K_VECTORS; v++) {
         const int source = base + v * CHUNK + first;
-        const bool inside = to < p.channels && source < p.source_channels && source / Map::SOURCE_GROUP == group;
+        const bool inside = to < p.channels && source / Map::SOURCE_GROUP == group;
         const int row = (Map::IS_INPUT ? source : to) - first_row, i = (Map::IS_INPUT ? to : source) - group * IG;
         const Element* w = filters + (inside ? row * FILTER_PITCH + i : 0);
 #pragma unroll
@@ -178,19 +178,19 @@ struct StripMap {
                 for (int n = SHARED ? 0 : source; n < (SHARED ? NT : source + 1); n++) {
                   auto& sum = acc[(live + PHASE * Map::DONE) % Map::LIVE][m][residue][n];
                   const uint32_t (&w)[TAPS][K_VECTORS] = b[n];
-                  if constexpr (!IS_BF16) {
-                    const uint32_t pair[2] = {w[fh * FW + fw][v], w[fh * FW + fw][(v + 1) % K_VECTORS]};
-                    mma_m16n8k8_tf32(sum, a, pair);
-                  } else if (K_VECTORS > 1) {
-                    const uint32_t pair[2] = {w[fh * FW + fw][v], w[fh * FW + fw][(v + 1) % K_VECTORS]};
-                    mma_m16n8k16_bf16(sum, a, pair);
-                  } else {
-                    const bool two = next != read && other < FW;
-                    const uint32_t pair[2] = {w[fh * FW + fw][0], two ? w[fh * FW + (two ? other : fw)][0] : 0};
-                    if (two)
+                  const uint32_t first = w[fh * FW + fw][v];
+                  if constexpr (K_VECTORS > 1) {
+                    const uint32_t pair[2] = {first, w[fh * FW + fw][v + 1]};
+                    if constexpr (IS_BF16)
                       mma_m16n8k16_bf16(sum, a, pair);
                     else
-                      mma_m16n8k8_bf16(sum, a, pair);
+                      mma_m16n8k8_tf32(sum, a, pair);
+                  } else if (next != read && other < FW) {
+                    const uint32_t pair[2] = {first, w[fh * FW + other][v]};
+                    mma_m16n8k16_bf16(sum, a, pair);
+                  } else {
+                    const uint32_t one[2] = {first, 0};
+                    mma_m16n8k8_bf16(sum, a, one);
                   }
                 }
               }

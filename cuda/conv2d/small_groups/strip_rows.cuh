@@ -58,10 +58,7 @@ struct StripRows {
     const char* from = first_image + long(row) * row_bytes;
 #pragma unroll
     for (int i = 0; i < ROUNDS; i++) {
-      // The last round may be a part of one, and so may all threads that divide into pixels.
-      const bool is_whole = (i + 1) * PER_ROUND <= STRIPS * SLOTS && PER_ROUND * VECTORS == THREADS;
-      const int places = min(PER_ROUND, STRIPS * SLOTS - i * PER_ROUND) * VECTORS;
-      if (is_whole || int(threadIdx.x) < places)
+      if (int(threadIdx.x) < min(PER_ROUND, STRIPS * SLOTS - i * PER_ROUND) * VECTORS)
         cp_async<VECTOR_BYTES>(to + target + i * PER_ROUND * PITCH, from + max(offset[i], 0),
                                offset[i] < 0 ? 0 : VECTOR_BYTES);
     }
