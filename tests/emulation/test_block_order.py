@@ -21,6 +21,7 @@ from alpha.errors import AlphaError
 from alpha.numerics import BFLOAT16
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
@@ -163,6 +164,7 @@ SHAPES = {  # a long K, which blocks share; a first layer and a last one
         conv_shape("test", (5, 9, 9, 72), (3, 3, 3, 72), (1, 1), (1, 1)),
     ),
 }
+GROUPS = conv_shape("test", (2, 9, 20, 72), (72, 3, 3, 4), (1, 1), (1, 1), groups=18)
 OPERANDS = {FORWARD: ("X", "W"), INPUT: ("Y", "W"), WEIGHT: ("X", "Y")}
 
 
@@ -193,11 +195,11 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    for row in CONFIGURATIONS:
+    for row in (*CONFIGURATIONS, *GROUPED):
         found = [
             Case(row, arch, s)
             for arch in ARCHS
-            for s in SHAPES[row.operator]
+            for s in ((GROUPS,) if row in GROUPED else SHAPES[row.operator])
             if row.device == "cuda" and row.supports(s, cuda_target(recording(arch)))
         ]
         yield from found[:1]

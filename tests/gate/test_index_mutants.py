@@ -20,6 +20,8 @@ SAMPLE = 100
 # (file, what changes, code of the line): why no result changes. They are not judged.
 ONLY_FIRST = "of the split pixel only `first` is read, and that does not depend on the size of dY"
 SANITIZED = "it touches what lies beyond an array and changes no result: such faults are for `make sanitize`"
+OTHER_TILE = "a tile beyond the last channel reads another vector, and is not stored"
+ONE_STEP_MORE = "a step or row beyond the last meets no result"
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "conv2d/direct/forward_sm80.cu",
@@ -151,6 +153,103 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "s.OW -> s.OH",
         "const SplitPixel w = split_pixel(iw_s + v * s.sw, s.OW, s.FW, s.sw, s.pw);",
     ): ONLY_FIRST,
+    (
+        "conv2d/small_groups/map_sm80.cuh",
+        "< -> <=",
+        "const int channel = first_channel + n * 8 < p.channels ? first_channel + n * 8 : block_channel;",
+    ): OTHER_TILE,
+    (
+        "conv2d/small_groups/map_sm80.cuh",
+        "without + n * 8",
+        "const int channel = first_channel + n * 8 < p.channels ? first_channel + n * 8 : block_channel;",
+    ): OTHER_TILE,
+    (
+        "conv2d/small_groups/map_sm80.cuh",
+        "< -> <=",
+        "if (EPILOGUE && p.bias != nullptr && first_channel + n * 8 + 2 * t < p.channels)",
+    ): SANITIZED,
+    (
+        "conv2d/small_groups/map_sm80.cuh",
+        "without + n * 8",
+        "if (EPILOGUE && p.bias != nullptr && first_channel + n * 8 + 2 * t < p.channels)",
+    ): SANITIZED,
+    (
+        "conv2d/small_groups/map_sm80.cuh",
+        "without + 2 * t",
+        "if (EPILOGUE && p.bias != nullptr && first_channel + n * 8 + 2 * t < p.channels)",
+    ): SANITIZED,
+    (
+        "conv2d/small_groups/map_sm80.cuh",
+        "without * t",
+        "if (EPILOGUE && p.bias != nullptr && first_channel + n * 8 + 2 * t < p.channels)",
+    ): SANITIZED,
+    (
+        "conv2d/small_groups/map_sm80.cuh",
+        "< -> <=",
+        "const bool exists = group < STRIPS * GROUPS && image < p.images;",
+    ): "the block of the next strip writes these pixels after it",
+    (
+        "conv2d/small_groups/map_sm80.cuh",
+        "< -> <=",
+        "const bool inside = to < p.channels && source / Map::SOURCE_GROUP == group;",
+    ): "a channel beyond the last is computed and not stored",
+    ("conv2d/small_groups/map_sm80.cuh", ">= -> >", "if (number >= steps.end) return;"): ONE_STEP_MORE,
+    (
+        "conv2d/small_groups/map_sm80.cuh",
+        "without * p.segment_rows",
+        "const Range wanted = {segment * p.segment_rows, min((segment + 1) * p.segment_rows, p.height)};",
+    ): "a block also computes the rows of those before it, with the same result",
+    ("conv2d/small_groups/map_sm80.cuh", "< -> <=", "if (number < steps.end)"): ONE_STEP_MORE,
+    (
+        "conv2d/small_groups/map_sm80.cuh",
+        "< -> <=",
+        "for (int number = steps.begin; number < steps.end; number += Tile::PHASES)",
+    ): ONE_STEP_MORE,
+    ("conv2d/small_groups/strip_rows.cuh", "< -> <=", "for (int i = 0; i < ROUNDS; i++) {"): SANITIZED,
+    ("conv2d/small_groups/weight_sm80.cu", "< -> <=", "for (int n = 0; n < NT; n++) {"): SANITIZED,
+    (
+        "conv2d/small_groups/weight_sm80.cu",
+        "< -> <=",
+        "const int own = block_channel + (wn * NT + n) * 8, channel = own < channels ? own : block_channel;",
+    ): OTHER_TILE,
+    (
+        "conv2d/small_groups/weight_sm80.cu",
+        "without - 1",
+        "const int fw = K_VECTORS == 1 ? 2 * pair : pair / (K_VECTORS / 2), next = min(fw + 1, FW - 1);",
+    ): "the second tap of the last pair is not stored",
+    (
+        "conv2d/small_groups/weight_sm80.cu",
+        "< -> <=",
+        "for (int i = 0; i < WORDS; i++) own[i] += sums[i * 32];",
+    ): SANITIZED,
+    ("conv2d/small_groups/weight_sm80.cu", "< -> <=", "for (int pair = 0; pair < PAIRS; pair++)"): SANITIZED,
+    (
+        "conv2d/small_groups/weight_sm80.cu",
+        "< -> <=",
+        "for (int e = 0; e < 4; e++) {",
+    ): "what it stores is overwritten by the next pair, or belongs to another group",
+    (
+        "conv2d/small_groups/weight_sm80.cu",
+        "s.ph -> s.pw",
+        "steps = Map::steps(rows, s.ph);",
+    ): "these steps do not depend on the padding",
+    ("conv2d/small_groups/weight_sm80.cu", ">= -> >", "if (number >= end) return;"): ONE_STEP_MORE,
+    (
+        "conv2d/small_groups/weight_sm80.cu",
+        "< -> <=",
+        "for (int i = blockIdx.y; i < tasks; i += gridDim.y) {",
+    ): "a task beyond the last has no images: zeros",
+    ("conv2d/small_groups/weight_sm80.cu", "< -> <=", "if (number < task.steps.end) {"): ONE_STEP_MORE,
+    (
+        "conv2d/small_groups/weight_sm80.cu",
+        "< -> <=",
+        "if (number < task.rows.end) y.bring(free + Map::SOURCE_ROWS * XRows::BYTES, number);",
+    ): ONE_STEP_MORE,
+    (
+        "conv2d/small_groups/weight_sm80.cu",
+        "< -> <=",
+        "for (int number = task.steps.begin; number < task.steps.end; number += Map::LIVE)",
+    ): ONE_STEP_MORE,
 }
 
 
