@@ -1,4 +1,4 @@
-"""Plans of the kernels for groups of few channels (ResNeXt), which are too narrow for the tiles of tensor cores.
+"""Plans of the kernels for groups of few channels (ResNeXt) on FFMA; see small_groups_sm80.py for tensor cores.
 
 A thread computes four neighbouring channels of a strip of columns (strips.py). The filters lie in shared memory.
 """
