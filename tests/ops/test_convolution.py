@@ -14,7 +14,7 @@ import alpha
 from alpha.errors import ShapeError
 from alpha.nn import functional as F
 from alpha.ops.convolution import Conv, ConvTranspose, pieces, plain
-from alpha.ops.convolution.axes import Axis, ConvAxes, met, output_length, phases
+from alpha.ops.convolution.axes import Axis, ConvAxes, met, output_length, phase_runs, phases
 
 CASES = 30  # drawn convolutions per test
 
@@ -66,6 +66,29 @@ def test_no_piece_multiplies_a_zero_of_depth_or_dilation(seed: int) -> None:
     assert useful == 2 * c.N * c.OC * c.IC * math.prod(met(axis) for axis in c.axes)
     for cut in (pieces.forward_pieces, pieces.input_pieces, pieces.weight_pieces):
         assert sum(round(piece.shape.flops * piece.shape.useful) for piece in cut(c)) == useful
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_runs_are_all_phases_in_their_order(seed: int) -> None:
+    axis = drawn_axis(random.Random(seed))
+    found = []
+    for first, number, x_gap, y_gap in phase_runs(axis):
+        for i in range(number):
+            found.append(first._replace(x_start=first.x_start + i * x_gap, y_start=first.y_start + i * y_gap))
+    assert found == list(phases(axis))
+
+
+def test_phases_of_equal_maps_are_images_of_one_convolution() -> None:
+    """65 pixels at rate 12: five residues of 6 pixels and seven of 5, along both axes."""
+    axis = Axis(65, 3, 1, 12, 12, 65)
+    c = ConvAxes(8, 4, 4, 1, (Axis(1, 1, 1, 0, 1, 1), axis, axis))
+    for cut in (pieces.forward_pieces, pieces.input_pieces, pieces.weight_pieces):
+        assert {(p.shape.N, p.shape.IH, p.shape.IW) for p in cut(c)} == {
+            (8 * 25, 6, 6),
+            (8 * 35, 6, 5),
+            (8 * 35, 5, 6),
+            (8 * 49, 5, 5),
+        }
 
 
 def test_groups_are_packed_until_a_tile_is_full() -> None:

@@ -61,6 +61,38 @@ def phases(axis: Axis) -> tuple[Phase, ...]:
     return tuple(found)
 
 
+class PhaseRun(NamedTuple):
+    """Phases that make equal axes, at equal distances: one convolution can compute them as so many images.
+
+    Attributes:
+        first: the first of `number` phases.
+        x_gap, y_gap: inputs, and outputs, from one phase to the next.
+    """
+
+    first: Phase
+    number: int
+    x_gap: int
+    y_gap: int
+
+
+@functools.lru_cache(maxsize=4096)
+def phase_runs(axis: Axis) -> tuple[PhaseRun, ...]:
+    """The phases of an axis in as few runs as their order allows."""
+    runs: list[PhaseRun] = []
+    last: Phase | None = None
+    for phase in phases(axis):
+        if last is not None and phase.axis == last.axis:
+            first, number, *gaps = runs[-1]
+            found = [phase.x_start - last.x_start, phase.y_start - last.y_start]
+            if number == 1 or found == gaps:
+                runs[-1] = PhaseRun(first, number + 1, found[0], found[1])
+                last = phase
+                continue
+        runs.append(PhaseRun(phase, 1, 0, 0))
+        last = phase
+    return tuple(runs)
+
+
 def met(axis: Axis) -> int:
     """The number of pairs of an output and a tap that meet an input."""
     return pairs_met(*axis)

@@ -6,7 +6,8 @@ of ops/conv2d. Any other one is cut into dense convolutions.
 Each of the three operators is cut as its algorithm of the paper cuts an axis, so that no zero is multiplied on any:
 
     groups      some groups at a time, as one convolution whose filters are zero between different groups
-    dilation    by residues, without the gaps of the filter (axes.py)
+    dilation    by residues, without the gaps of the filter (axes.py); residues of height and width that make equal maps
+                are more images of one convolution
     depth       ConvV2: segments of equal trimmed filters; their taps are input channels of a 2-D convolution
                 KS-deconv: segments of equal trimmed split filters; their taps are output channels
                 Sk-dilated: one tap at a time, with the outputs whose tap meets the input
@@ -17,8 +18,7 @@ The pieces of an array are copied (ops/views.py), unless a piece is the whole ar
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Iterator
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,13 +26,12 @@ import numpy as np
 from alpha.numerics import FLOAT32
 from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, conv2d_forward, small_groups
 from alpha.ops.conv2d.shape import ConvShape, segments, split_segments, valid_outputs
-from alpha.ops.convolution.axes import TRIVIAL, ConvAxes, Phase, phases
+from alpha.ops.convolution.axes import TRIVIAL, ConvAxes
+from alpha.ops.convolution.parts import DEPTH, parts
 from alpha.ops.elementwise import add
 from alpha.ops.views import View, read_view, write_view
 from alpha.primitive import Array
 from alpha.runtime import get_device
-
-PACKED = 64  # channels at most, of a convolution that computes several groups: tiles have so many anyway
 
 
 class Piece(NamedTuple):
@@ -40,8 +39,8 @@ class Piece(NamedTuple):
 
     Attributes:
         shape: the 2-D convolution.
-        X, W, Y: the boxes of the arrays. Those of X and Y have the axes (N, depth, H, W, [taps,] channels); those of W
-            (groups, OC, FH, FW, taps, IC), or of KS-deconv (groups, taps, OC, FH, FW, IC).
+        X, W, Y: the boxes of the arrays. Those of X and Y have the axes of a part (parts.py), and taps before the
+            channels; those of W (groups, OC, FH, FW, taps, IC), or of KS-deconv (groups, taps, OC, FH, FW, IC).
         first_channel: of the results among all channels, for the bias.
     """
 
@@ -74,52 +73,19 @@ def _whole(c: ConvAxes, X: Array) -> tuple[Piece, ...] | None:
 # -- the pieces of each operator ----------------------------------------------------------------------
 
 
-class _Part(NamedTuple):
-    """Some groups and one phase of each axis: the boxes of X and Y (N, D, H, W, channels), and of W per group."""
-
-    X: View
-    W: View  # (groups, OC of a group, FD, FH, FW, IC of a group)
-    Y: View
-    phases: tuple[Phase, Phase, Phase]
-    group: int  # the first one
-
-
-def _parts(c: ConvAxes) -> Iterator[_Part]:
-    IC, OC = c.IC // c.groups, c.OC // c.groups
-    together = max(1, min(c.groups, PACKED // max(IC, OC)))
-    W = View.whole((c.groups, OC, *c.W[1:]))
-    for group in range(0, c.groups, together):
-        count = min(together, c.groups - group)
-        X = View.whole(c.X).sliced(4, group * IC, count * IC)
-        Y = View.whole(c.Y).sliced(4, group * OC, count * OC)
-        for found in itertools.product(phases(c.axes[0]), phases(c.axes[1]), phases(c.axes[2])):
-            x, y = X, Y
-            for number, phase in enumerate(found, 1):
-                x = x.sliced(number, phase.x_start, phase.axis.I, phase.x_step)
-                y = y.sliced(number, phase.y_start, phase.axis.O, phase.y_step)
-            if x.size:  # otherwise its results are zero
-                yield _Part(x, W.sliced(0, group, count), y, found, group)
-
-
-def _shape_2d(part: _Part, images: int, IC: int, OC: int) -> ConvShape:
-    """The 2-D convolution of height and width."""
-    h, w = part.phases[1].axis, part.phases[2].axis
-    return ConvShape(images, h.I, w.I, IC, OC, h.F, w.F, h.s, w.s, h.p, w.p, h.O, w.O)
-
-
 def _along_depth(box: View, start: int, length: int, step: int, taps: int, tap_step: int) -> View:
-    """The box (N, length, H, W, taps, channels): taps `tap_step` apart, from every `step`-th position on."""
-    N, _, H, W, C = box.shape
-    n, d, h, w, c = box.strides
-    return View((N, length, H, W, taps, C), (n, step * d, h, w, tap_step * d, c), box.offset + start * d)
+    """The box (.., length, H, W, taps, channels): taps `tap_step` apart, from every `step`-th position on."""
+    *images, _, H, W, C = box.shape
+    *outer, d, h, w, c = box.strides
+    return View((*images, length, H, W, taps, C), (*outer, step * d, h, w, tap_step * d, c), box.offset + start * d)
 
 
 @functools.lru_cache(maxsize=1024)
 def forward_pieces(c: ConvAxes) -> tuple[Piece, ...]:
     """ConvV2: each piece writes other outputs."""
     found = []
-    for part in _parts(c):
-        I, F, s, p, _, O = part.phases[0].axis
+    for part in parts(c):
+        I, F, s, p, _, O = part.axes[0]
         (OC, IC), count = (part.W.shape[1], part.W.shape[-1]), part.W.shape[0]
         for g in segments(O, I, F, s, p):
             taps, length = g.f_e - g.f_s, g.stop - g.start
@@ -127,8 +93,8 @@ def forward_pieces(c: ConvAxes) -> tuple[Piece, ...]:
                 continue
             X = _along_depth(part.X, g.first, length, s, taps, 1)
             W = part.W.sliced(2, g.f_s, taps).permuted((0, 1, 3, 4, 2, 5))
-            shape = _shape_2d(part, c.N * length, taps * count * IC, count * OC)
-            found.append(Piece(shape, X, W, part.Y.sliced(1, g.start, length), part.group * OC))
+            shape = part.shape_2d(c.N * length, taps * count * IC, count * OC)
+            found.append(Piece(shape, X, W, part.Y.sliced(DEPTH, g.start, length), part.group * OC))
     return tuple(found)
 
 
@@ -136,8 +102,8 @@ def forward_pieces(c: ConvAxes) -> tuple[Piece, ...]:
 def input_pieces(c: ConvAxes) -> tuple[Piece, ...]:
     """KS-deconv: each piece writes other inputs' gradients."""
     found = []
-    for part in _parts(c):
-        I, F, s, p, _, O = part.phases[0].axis
+    for part in parts(c):
+        I, F, s, p, _, O = part.axes[0]
         (OC, IC), count = (part.W.shape[1], part.W.shape[-1]), part.W.shape[0]
         for g in split_segments(O, I, F, s, p):
             taps = g.c_e - g.c_s
@@ -146,8 +112,8 @@ def input_pieces(c: ConvAxes) -> tuple[Piece, ...]:
             split = -(-(F - g.residue) // s)  # tap c of the split filter is tap residue + (split - 1 - c) s
             Y = _along_depth(part.Y, g.first, g.length, 1, taps, 1)
             W = part.W.sliced(2, g.residue + (split - 1 - g.c_s) * s, taps, -s).permuted((0, 2, 1, 3, 4, 5))
-            shape = _shape_2d(part, c.N * g.length, count * IC, taps * count * OC)
-            X = part.X.sliced(1, g.start, g.length, s)
+            shape = part.shape_2d(c.N * g.length, count * IC, taps * count * OC)
+            X = part.X.sliced(DEPTH, g.start, g.length, s)
             found.append(Piece(shape, X, W, Y, part.group * IC))
     return tuple(found)
 
@@ -156,17 +122,17 @@ def input_pieces(c: ConvAxes) -> tuple[Piece, ...]:
 def weight_pieces(c: ConvAxes) -> tuple[Piece, ...]:
     """Sk-dilated: several pieces may add to one tap, one for each phase."""
     found = []
-    for part in _parts(c):
-        I, F, s, p, _, O = part.phases[0].axis
+    for part in parts(c):
+        I, F, s, p, _, O = part.axes[0]
         (OC, IC), count = (part.W.shape[1], part.W.shape[-1]), part.W.shape[0]
         for f in range(F):
             begin, end = valid_outputs(f, O, I, s, p)
             if begin == end:
                 continue
-            X = part.X.sliced(1, begin * s + f - p, end - begin, s)
+            X = part.X.sliced(DEPTH, begin * s + f - p, end - begin, s)
             W = part.W.sliced(2, f, 1).permuted((0, 1, 3, 4, 2, 5))
-            shape = _shape_2d(part, c.N * (end - begin), count * IC, count * OC)
-            found.append(Piece(shape, X, W, part.Y.sliced(1, begin, end - begin), part.group * OC))
+            shape = part.shape_2d(c.N * (end - begin), count * IC, count * OC)
+            found.append(Piece(shape, X, W, part.Y.sliced(DEPTH, begin, end - begin), part.group * OC))
     return tuple(found)
 
 
@@ -229,8 +195,12 @@ def _device(X: Array) -> Any:
 
 def _box(A: Array, box: View, shape: tuple[int, ...]) -> Array:
     """The elements of a box, in the shape that a 2-D operator takes."""
-    whole = box.offset == 0 and box.size == A.size and box.is_contiguous
-    return (A if whole else read_view(A, box)).reshape(shape)
+    return (A if _is_whole(box, A.size) else read_view(A, box)).reshape(shape)
+
+
+def _is_whole(box: View, size: int) -> bool:
+    """Whether a box is all of an array, in its order."""
+    return box.offset == 0 and box.size == size and box.is_contiguous
 
 
 def _filters(W: Array, box: View, shape: tuple[int, ...], taps_axis: int) -> Array:
@@ -272,10 +242,11 @@ def _assembled(
     results: list[Array], boxes: list[View], shape: tuple[int, ...], operand: Array, b: Array | None, slope: float
 ) -> Array:
     """The results in one array; f(b) at those that read nothing, which is 0 without a bias."""
-    if len(results) == 1 and boxes[0] == View.whole(shape):
+    size = prod(shape)
+    if len(results) == 1 and _is_whole(boxes[0], size):
         return results[0].reshape(shape)
     device = _device(operand)
-    covered = sum(box.size for box in boxes) == View.whole(shape).size
+    covered = sum(box.size for box in boxes) == size
     if covered:
         Y = device.empty(shape, operand.dtype)
     else:
