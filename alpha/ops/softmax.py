@@ -1,4 +1,6 @@
-"""Softmax along an axis, its logarithm, and softmin, by one kernel forward and one backward; and logsumexp."""
+"""Softmax along an axis, its logarithm, and softmin, by one kernel forward and one backward; and logsumexp.
+
+Rows of neighbours have kernels of their own, which read each element once."""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from alpha.module import Module
 from alpha.ops import reduce
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.axes import axis_of
-from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, require_floating
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, require_floating, vector_width
 from alpha.ops.extremes import amax
 from alpha.ops.fold import around
 from alpha.ops.layout import view as reshaped
@@ -22,6 +24,7 @@ from alpha.ops.options import integer
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.promotion import as_floating
 from alpha.ops.reduce import axes_of
+from alpha.ops.rows import row_tile
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
 from alpha.tensor_operators import Axes, DTypeLike
@@ -70,25 +73,50 @@ def _(dY: Array, Y: Array, logarithm: bool) -> Array:
 def _(X: Array, logarithm: bool) -> Array:
     if not X.size:
         return X.device.empty(X.shape, X.dtype)
-    return _plan("softmax", ("Y", "X"), X.shape, X.dtype, logarithm).launch(X.device, {"X": X})["Y"]
+    vector = vector_width(X, along=X.shape[1])
+    return _plan("softmax", ("Y", "X"), X.shape, X.dtype, vector, logarithm).launch(X.device, {"X": X})["Y"]
 
 
 @softmax_gradient_axis1.impl("cuda")
 def _(dY: Array, Y: Array, logarithm: bool) -> Array:
     if not Y.size:
         return Y.device.empty(Y.shape, Y.dtype)
-    plan = _plan("softmax_gradient", ("dX", "dY", "Y"), Y.shape, Y.dtype, logarithm)
-    return plan.launch(Y.device, {"dY": as_dtype(dY, Y.dtype), "Y": Y})["dX"]
+    dY = as_dtype(dY, Y.dtype)
+    vector = vector_width(dY, Y, along=Y.shape[1])
+    plan = _plan("softmax_gradient", ("dX", "dY", "Y"), Y.shape, Y.dtype, vector, logarithm)
+    return plan.launch(Y.device, {"dY": dY, "Y": Y})["dX"]
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(entry: str, names: tuple[str, ...], shape: tuple[int, int, int], dtype: DType, logarithm: bool) -> Plan:
+def _plan(
+    entry: str, names: tuple[str, ...], shape: tuple[int, int, int], dtype: DType, vector: int, logarithm: bool
+) -> Plan:
+    """The kernel that keeps rows in registers if the lines are rows that fit, otherwise the one for any line."""
+    A, R, B = shape
+    tile = row_tile(R, vector, dtype.itemsize, len(names) - 1) if B == 1 else None
+    if tile is None:
+        launch = _launch_lines(entry, names, shape, dtype, logarithm)
+    else:
+        launch = KernelLaunch(
+            "softmax/rows.cu",
+            entry.replace("softmax", "softmax_rows"),
+            tile.blocks(A),
+            BLOCK,
+            (*map(Named, names), np.int64(A), R, int(logarithm)),
+            {"TYPE": CUDA_TYPES[dtype], **tile.macros},
+        )
+    return Plan(entry, (launch,), {names[0]: Buffer(shape, dtype)})
+
+
+def _launch_lines(
+    entry: str, names: tuple[str, ...], shape: tuple[int, int, int], dtype: DType, logarithm: bool
+) -> KernelLaunch:
     A, R, B = shape
     lanes = 1  # a lane takes about four elements; lines that are no rows are read together
     while lanes < (BLOCK if B == 1 else BLOCK // 8) and 4 * lanes < R:
         lanes *= 2
     lines = BLOCK // lanes
-    launch = KernelLaunch(
+    return KernelLaunch(
         "softmax/softmax.cu",
         entry,
         -(-(A * B) // lines),
@@ -96,7 +124,6 @@ def _plan(entry: str, names: tuple[str, ...], shape: tuple[int, int, int], dtype
         (*map(Named, names), np.int64(A), np.int64(R), np.int64(B), lines, int(logarithm)),
         {"TYPE": CUDA_TYPES[dtype]},
     )
-    return Plan(entry, (launch,), {names[0]: Buffer(shape, dtype)})
 
 
 class SoftmaxStep(Function):

@@ -72,6 +72,7 @@ CONVOLUTIONS = CONV, DEPTHWISE, DILATED, SMALL_GROUPS
 two = [(normal(7, 9), normal(7, 9))]
 REPEATED = _rng.integers(0, 5, 300)
 TIES = np.where(_rng.random((3, 37)) < 0.2, -0.0, _rng.integers(-3, 4, (3, 37)))
+LINES = (7, 40, 3), (70, 65, 1), (5, 192, 1), (3, 768, 1), (5, 1000, 1), (2, 6145, 1)
 CUBIC = Resampling("cubic", 5, 8, 5 / 8)
 f32, i32, u8 = (np.dtype(t) for t in (np.float32, np.int32, np.uint8))
 labels = np.array([0, 2, 4, 1, 3], np.int32)
@@ -263,6 +264,11 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
             for C, w, s in ((7, None, 0.0), (2100, positive(2100), 0.1))
         ),
     ],
+    # lines that are no rows; rows within a part of a warp, a warp and several warps, of whole packs and single elements
+    "softmax_axis1": [(normal(*sizes) * 3, log, sizes[1]) for sizes in LINES for log in (False, True)],
+    "softmax_gradient_axis1": [
+        (normal(*sizes), positive(*sizes) / sizes[1], log, sizes[1]) for sizes in LINES for log in (False, True)
+    ],
     # every transpose on and off a vector, a long K, a batch, one B for a batch
     "matmul_batch": [
         *(
@@ -310,6 +316,8 @@ WITH_LENGTH = {
     "channel_statistics",
     "batch_norm_gradients",
     "softmax_cross_entropy",
+    "softmax_axis1",
+    "softmax_gradient_axis1",
     "matmul_batch",
     "conv2d_forward",
     "conv2d_backward_input",
