@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from alpha.ops.dtypes import CUDA_TYPES, DType, as_float32
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, as_float32
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.promotion import BOOL, INT64
-from alpha.ops.reduce import column_block, column_splits, sum_dtype
+from alpha.ops.reduce import column_block, column_splits, sum_dtype, tile_of_rows
+from alpha.ops.rows import RowTile
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
@@ -74,6 +75,10 @@ def _(X: Array) -> Array:
 
 @extreme_axis1.impl("cuda")
 def _(X: Array, largest: bool) -> tuple[Array, Array]:
+    tile = tile_of_rows(X) if X.size else None
+    if tile is not None:
+        made = _plan_extreme_rows(*X.shape[:2], X.dtype, int(largest), tile).launch(X.device, {"X": X})
+        return made["Y"], made["at"]
     return _fold(X, "Extreme", X.dtype, int(largest))
 
 
@@ -122,6 +127,14 @@ def _plan(fold: str, shape: tuple[int, int, int], dtype: DType, flag: int, num_s
         workspaces |= {name: Buffer((splits, A, B), kind) for name, kind in made.items()}
         source, given = f"Y{part}", Named(f"at{part}", optional=True)
         shape, dtype = (1, splits, A * B), results
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_extreme_rows(A: int, R: int, dtype: DType, largest: int, tile: RowTile) -> Plan:
+    arguments = Named("Y"), Named("at"), Named("X"), np.int64(A), R, largest
+    macros = {"TYPE": CUDA_TYPES[dtype], **tile.macros}
+    launch = KernelLaunch("reduce/rows.cu", "extreme_rows", tile.blocks(A), BLOCK, arguments, macros)
+    return Plan("extreme of rows", (launch,), {"Y": Buffer((A, 1), dtype), "at": Buffer((A, 1), INT64)})
 
 
 def around(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:

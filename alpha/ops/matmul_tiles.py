@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.dtypes import CUDA_TYPES, storage_type
+from alpha.ops.dtypes import CUDA_TYPES
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.reduce import plan_reduce_splits
 from alpha.primitive import Array
@@ -68,7 +68,7 @@ def _plan_mma(
         "BK": 32 if vector == 4 and _mma_bytes(p, BM, BN, 32) <= MMA_SHARED else 16,  # loads of single elements: fewer
         "WARPS_N": warps_n,
         "MATH": "BF16" if dtypes[0] == BFLOAT16 else "TF32",
-        "TYPE": storage_type(dtypes[0]),
+        "TYPE": CUDA_TYPES[dtypes[0]],
     }
     threads = 32 * BM // MMA_ROWS * warps_n
     return _plan(p, _Kernel("sm80.cu", "matmul_sm80", threads, macros, dtypes[1]), one_b, vector, processors)

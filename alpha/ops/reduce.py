@@ -14,9 +14,10 @@ from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.broadcast import broadcast_to
-from alpha.ops.dtypes import CUDA_TYPES, as_dtype, as_float32, require_floating, vector_width, widest_vector
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, require_floating, vector_width, widest_vector
 from alpha.ops.elementwise import divide_by_number
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.rows import RowTile, row_tile
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.tensor import Tensor
@@ -88,8 +89,25 @@ def _(X: Array) -> Array:
     if X.size == 0:
         return X.device.zeros((X.shape[0], X.shape[2]), sum_dtype(X.dtype))
     A, R, B = X.shape
+    tile = tile_of_rows(X)
+    if tile is not None:
+        return _plan_sum_rows(A, R, X.dtype, tile).launch(X.device, {"X": X})["Y"]
     plan = _plan_sum(A, R, B, X.dtype, vector_width(X, along=B), X.device.properties.num_sms)
     return plan.launch(X.device, {"X": X})["Y"]
+
+
+def tile_of_rows(X: Array) -> RowTile | None:
+    """The tile with which reduce/rows.cu reduces X (A, R, B), if it does: floats, rows of neighbours that fit."""
+    fits = X.shape[2] == 1 and is_floating(X.dtype)
+    return row_tile(X.shape[1], vector_width(X, along=X.shape[1]), X.dtype.itemsize) if fits else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_sum_rows(A: int, R: int, dtype: np.dtype[Any], tile: RowTile) -> Plan:
+    arguments = Named("Y"), Named("X"), np.int64(A), R
+    macros = {"TYPE": CUDA_TYPES[dtype], **tile.macros}
+    launch = KernelLaunch("reduce/rows.cu", "sum_rows", tile.blocks(A), BLOCK, arguments, macros)
+    return Plan("sum of rows", (launch,), {"Y": Buffer((A, 1), sum_dtype(dtype))})
 
 
 @functools.lru_cache(maxsize=4096)

@@ -21,7 +21,7 @@ struct SharedOperand : Operand<float, EXTENT, BK, K_INNER, V, THREADS> {
 
   __device__ __forceinline__ void store(Shared& shared) const {
     Base::each([&](int row, int column, int outer, int inner) {
-      const auto& pack = this->held[row][column];
+      const Pack<float, V> pack = this->held[row][column].widened();
       if (K_INNER) {
 #pragma unroll
         for (int i = 0; i < V; i++) shared[inner + i][outer] = pack.v[i];

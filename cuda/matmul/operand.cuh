@@ -24,13 +24,7 @@ struct OutputTile {
   }
 };
 
-// An element as it lies in memory; conversions wait until the element is needed, so that no thread waits for its load.
-__device__ __forceinline__ float widened(float x) { return x; }
-__device__ __forceinline__ float widened(unsigned short bfloat16_bits) {
-  return __uint_as_float(uint32_t(bfloat16_bits) << 16);
-}
-
-// T in memory and in registers, float or the bits of bfloat16; K_INNER: K is the contiguous axis in memory, the inner one; V elements per load. Threads
+// T float or bfloat16, in registers as the bits of memory, so that no thread waits for its loads before it must. K_INNER: K is the contiguous axis in memory, the inner one; V elements per load. Threads
 // next to each other load packs of a row next to each other, so that each thread has the same columns of several rows.
 template <typename T, int EXTENT, int BK, bool K_INNER, int V, int THREADS>
 struct Operand {
@@ -38,7 +32,7 @@ struct Operand {
   static constexpr int LANES = PACKS < 32 ? PACKS : 32, GROUPS = THREADS / LANES;  // threads of a row, rows at a time
   static constexpr int ACROSS = (PACKS + LANES - 1) / LANES, DOWN = (OUTER + GROUPS - 1) / GROUPS;  // packs of a thread
   static_assert(INNER % V == 0, "whole packs");
-  Pack<T, V> held[DOWN][ACROSS];
+  Bits<T, V> held[DOWN][ACROSS];
 
   // Calls function(row, column, outer, inner) for each of the thread's packs, held[row][column] at (outer, inner) of the tile.
   template <class Function>
@@ -63,7 +57,7 @@ struct Operand {
     each([&](int row, int column, int outer, int inner) {
       held[row][column] = {};
       if (outer < outer_room && inner < inner_room)
-        held[row][column] = load_pack<V>(corner + size_t(outer) * stride + inner);
+        held[row][column] = load_bits<V>(corner + size_t(outer) * stride + inner);
     });
   }
 };

@@ -12,7 +12,7 @@
 // Grid: tiles of N x tiles of M x D x splits, the first fastest. Block: 32 WARPS_M WARPS_N.
 // Shared memory: 2 (A + B) floats, with EXTENT (BK + 4) of an operand with K contiguous, otherwise BK (EXTENT + 8).
 // Needs sm_80; with VECTOR 4 the contiguous axes of A and B are multiples of 4, and A and B are 16-byte aligned (bfloat16: 8).
-// Macros: MATH; TYPE (of the operands) float | unsigned short, the bits of bfloat16; OUTPUT (of Y) float | bfloat16; BM = 16 WARPS_M, BN a multiple of 8 WARPS_N and of
+// Macros: MATH; TYPE (of the operands) and OUTPUT (of Y) float | bfloat16; BM = 16 WARPS_M, BN a multiple of 8 WARPS_N and of
 // 16, BK, WARPS_N; TRANSPOSE_A, TRANSPOSE_B; VECTOR 1 | 4.
 #include "common/math_mode.cuh"
 #include "common/mma.cuh"
@@ -39,12 +39,10 @@ struct SharedOperand : Operand<Element, EXTENT, BK, K_INNER, VECTOR, THREADS> {
 
   __device__ __forceinline__ void store(uint32_t* shared) const {
     Base::each([&](int row, int column, int outer, int inner) {
+      const Pack<float, VECTOR> x = this->held[row][column].widened();
       Pack<uint32_t, VECTOR> rounded;
 #pragma unroll
-      for (int i = 0; i < VECTOR; i++) {
-        const float x = widened(this->held[row][column].v[i]);
-        rounded.v[i] = MATH == BF16 ? __float_as_uint(x) : round_tf32(x);
-      }
+      for (int i = 0; i < VECTOR; i++) rounded.v[i] = MATH == BF16 ? __float_as_uint(x.v[i]) : round_tf32(x.v[i]);
       store_pack(shared + outer * PITCH + inner, rounded);
     });
   }

@@ -7,6 +7,7 @@
 // two. Shared memory: a state per thread.
 // Macros: TYPE float | double | bfloat16 | int | long long | unsigned char | bool of X; FOLD Product | Extreme | Truth.
 #include "common/columns.cuh"
+#include "reduce/extreme.cuh"
 
 using T = ALPHA_TYPE;
 
@@ -19,26 +20,7 @@ struct Product {
   __device__ Result result() const { return value; }
 };
 
-struct Extreme {
-  using Result = T;
-  Number<T> value;
-  long long at;
-  int largest;
-  __device__ explicit Extreme(int flag) : value(Number<T>(0)), at(-1), largest(flag) {}
-  __device__ bool before(Number<T> x, long long i) const {
-    if (at < 0) return true;
-    const bool nan = x != x, mine = value != value;
-    if (nan || mine) return nan && (!mine || i < at);
-    return (largest ? x > value : x < value) || (x == value && i < at);
-  }
-  __device__ void meet(Number<T> x, long long i) {
-    if (before(x, i)) value = x, at = i;
-  }
-  __device__ void operator+=(const Extreme& other) {
-    if (other.at >= 0) meet(other.value, other.at);
-  }
-  __device__ Number<T> result() const { return value; }
-};
+using Extreme = ExtremeOf<T, long long>;
 
 struct Truth {
   using Result = bool;

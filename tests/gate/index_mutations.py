@@ -41,13 +41,14 @@ import test_conv2d  # noqa: E402
 from helpers import compiled_quickly, reads_weight, tile_area  # noqa: E402
 
 from alpha.errors import DeviceError  # noqa: E402
+from alpha.numerics import BFLOAT16  # noqa: E402
 from alpha.ops.channel_statistics import ChannelStatistics  # noqa: E402
 from alpha.ops.conv2d.grouped_table import GROUPED  # noqa: E402
 from alpha.ops.conv2d.plan import compute  # noqa: E402
 from alpha.ops.conv2d.problem import MathMode  # noqa: E402
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD  # noqa: E402
 from alpha.ops.matmul_cuda import Product  # noqa: E402
-from alpha.ops.matmul_tiles import ffma  # noqa: E402
+from alpha.ops.matmul_tiles import ffma, mma  # noqa: E402
 from alpha.runtime.cuda import emulated_compiler  # noqa: E402
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402
 from alpha.runtime.cuda.device import CudaDevice  # noqa: E402
@@ -299,7 +300,10 @@ def subjects() -> dict[str, list[Run]]:
         runs = [Run(conv2d_geometry.cost(row, s), row.name, s) for s in shapes]
         for source in sources_of(row):
             found.setdefault(source, []).extend(runs)
-    found["matmul/ffma.cu"] = [Run(case[0].M, "", case) for case in _products()]
+    found["matmul/ffma.cu"] = [Run(p.M, "", (p, one_b, "float32")) for p, one_b in _products()]
+    found["matmul/sm80.cu"] = [
+        Run(p.M, "", (p, one_b, how)) for how in ("tf32", "bf16") for p, one_b in (*_products(), *_batches())
+    ]
     return found
 
 
@@ -337,8 +341,9 @@ def units() -> dict[str, set[tuple[str, ...]]]:
         for x in _launches(row.name):
             found.setdefault(x.source, set()).add(x.options)
     on = DryDevice.of("sm_90a")
-    for p, one_b in _products():
-        ffma(p, on.zeros(_shapes(p, one_b)[0], np.float32), on.zeros(_shapes(p, one_b)[1], np.float32))
+    for runs in (subjects()["matmul/ffma.cu"], subjects()["matmul/sm80.cu"]):
+        for p, one_b, how in (run.case for run in runs):
+            _multiply(p, how, *(on.zeros(shape, _dtype(how)) for shape in _shapes(p, one_b)))
     for x in on.driver.launches:
         if x.source.split("/")[0] in FOLDERS:
             found.setdefault(x.source, set()).add(x.options)
@@ -422,13 +427,26 @@ def _shapes(p: Product, one_b: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (p.D, *A), (1 if one_b else p.D, *B)
 
 
-def _run_product(p: Product, one_b: bool, device: CudaDevice) -> str | None:
+def _batches() -> list[tuple[Product, bool]]:
+    """Small, odd ones, as attention has them: tiles of other lengths, with fragments beyond Y."""
+    return [(Product(5, 65, 65, 64, False, True), False), (Product(40, 33, 20, 65, True, False), False)]
+
+
+def _dtype(how: str) -> Any:
+    return BFLOAT16 if how == "bf16" else np.float32
+
+
+def _multiply(p: Product, how: str, A: Any, B: Any) -> Any:
+    return ffma(p, A, B) if how == "float32" else mma(p, A, B, np.dtype(np.float32))
+
+
+def _run_product(p: Product, one_b: bool, how: str, device: CudaDevice) -> str | None:
     rng = np.random.default_rng(0)
-    A, B = (rng.standard_normal(n).astype(np.float32) for n in _shapes(p, one_b))
+    A, B = (rng.standard_normal(n).astype(np.float32).astype(_dtype(how)) for n in _shapes(p, one_b))
     wide = (X.astype(np.float64) for X in (A, B))
     a, b = (X.transpose(0, 2, 1) if t else X for X, t in zip(wide, p[4:], strict=True))
-    error = test_conv2d.relative_error(device.download(ffma(p, device.upload(A), device.upload(B))), a @ b)
-    return None if error < LIMITS["float32"] else f"{p}: error {error:.1e}"
+    error = test_conv2d.relative_error(device.download(_multiply(p, how, device.upload(A), device.upload(B))), a @ b)
+    return None if error < LIMITS["tf32" if how == "tf32" else "float32"] else f"{p} {how}: error {error:.1e}"
 
 
 # -- judging ----------------------------------------------------------------------------------------

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_close, check_gradient, check_torch
+from helpers import assert_close, check_gradient, check_torch, first_of
+from launch_log import observed_launches
 
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError
-from alpha.ops.reduce import COLUMN_THREADS, WARP, column_block, plan_reduce_splits
+from alpha.numerics import BFLOAT16
+from alpha.ops.fold import extreme_axis1
+from alpha.ops.reduce import COLUMN_THREADS, WARP, column_block, plan_reduce_splits, sum_axis1
 
 DIMS: list[Any] = [None, 0, 1, -1, (0, 1), (1, 2), (0, 2), (0, 1, 2), (0, 1, 2, 3), (1, 3), (2, 0), ()]
 
@@ -128,3 +131,33 @@ def test_a_sum_of_parts_has_a_block_for_each_sm(parts: int, size: int) -> None:
     blocks, across = launch.grid[0], launch.block[0]
     assert blocks * across * 4 >= size
     assert blocks >= 132 or across <= WARP
+
+
+# -- rows of neighbours -----------------------------------------------------------------------------
+
+ROW_LENGTHS = first_of(65, 256, 1000, 1, 2, 31, 33, 64, 127, 768, 4096, 7000)
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), BFLOAT16], ids=lambda d: d.name)
+@pytest.mark.parametrize("length", ROW_LENGTHS)
+def test_sums_and_extremes_of_rows(length: int, dtype: np.dtype[Any]) -> None:
+    """Also of rows that do not begin at multiples of 16 bytes; ties and NaN count by the first column."""
+    device: Any = alpha.get_device("cuda")
+    rng = np.random.default_rng(length)
+    for rows in (1, 37):
+        X = rng.integers(-9, 9, (rows + 1, length)).astype(dtype)
+        X[1:, length // 2] = X[1:, -1] = 9  # a tie
+        X[1, length // 3] = np.nan
+        for array, host in ((device.upload(X), X), (device.upload(X).slice_rows(1, rows + 1), X[1:])):
+            with observed_launches(device) as log:
+                total = device.download(sum_axis1(array.reshape(len(host), length, 1)))
+                found, at = extreme_axis1(array.reshape(len(host), length, 1), True)
+                least, lowest = extreme_axis1(array.reshape(len(host), length, 1), False)
+            fits = length <= 6144
+            assert [launched.source == "reduce/rows.cu" for launched in log] == [fits] * len(log)
+            wide = host.astype(np.float64)
+            np.testing.assert_allclose(total[:, 0], wide.sum(1), rtol=1e-6, atol=1e-4)
+            np.testing.assert_array_equal(device.download(at)[:, 0], wide.argmax(1))
+            np.testing.assert_array_equal(device.download(lowest)[:, 0], wide.argmin(1))
+            np.testing.assert_array_equal(device.download(found)[:, 0].astype(np.float64), wide.max(1))
+            np.testing.assert_array_equal(device.download(least)[:, 0].astype(np.float64), wide.min(1))
