@@ -7,12 +7,16 @@ import functools
 import numpy as np
 
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.dtypes import BLOCK, CUDA_TYPES, NUMBER_TYPES, DType, as_dtype, as_float32, widest_vector
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, NUMBER_TYPES, DType, as_dtype, as_float32, vector_width, widest_vector
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.reduce import column_block, column_splits, sum_launches
+from alpha.ops.rows import RowTile, row_tile
 from alpha.primitive import Array, primitive
 
 Sizes = tuple[int, int, int, int]
+# Of the kernel that computes all gradients of rows: blocks per SM, and elements of an array that a thread holds at
+# most, so that the sums of their channels fit in the registers as well.
+_SUM_BLOCKS, _SUM_ELEMENTS = 3, 12
 
 
 @primitive
@@ -110,7 +114,8 @@ def _(X: Array, weight: Array | None, bias: Array | None, eps: float, centered: 
         sizes = (X.shape[0], X.shape[2])
         return X.device.empty(X.shape, X.dtype), X.device.zeros(sizes, dtype), X.device.zeros(sizes, dtype)
     given = {"X": X, "weight": weight, "bias": bias, "eps": NUMBER_TYPES[X.dtype](eps)}
-    found = _plan_forward(X.shape, X.dtype, centered).launch(X.device, given)
+    vector = _row_vector(X, weight, bias)
+    found = _plan_forward(X.shape, X.dtype, vector, centered).launch(X.device, given)
     return found["Y"], found["mean"], found["rstd"]
 
 
@@ -123,8 +128,11 @@ def _(
     if not X.size:
         zeros = [X.device.zeros((C,), mean.dtype) for _ in range(2)]
         return X.device.zeros(X.shape, X.dtype), zeros[0], zeros[1]
-    given = {"dY": as_dtype(dY, X.dtype), "X": X, "mean": mean, "rstd": rstd, "weight": weight}
-    found = _plan_backward(X.shape, X.dtype, centered, X.device.properties.num_sms).launch(X.device, given)
+    dY = as_dtype(dY, X.dtype)
+    given = {"dY": dY, "X": X, "mean": mean, "rstd": rstd, "weight": weight}
+    vector = _row_vector(X, dY, weight)
+    plan = _plan_backward(X.shape, X.dtype, vector, centered, X.device.properties.num_sms)
+    found = plan.launch(X.device, given)
     return found["dX"], found["dw"], found["db"]
 
 
@@ -139,46 +147,51 @@ def _grid(sizes: Sizes) -> tuple[int, tuple[int, int]]:
     return -(-(A * G) // lines), (lines, int(rows))
 
 
+def _row_vector(X: Array, *others: Array | None) -> int:
+    """Elements per pack of a group of neighbours; 1 for other groups."""
+    _, R, _, K = X.shape
+    return vector_width(X, *(other for other in others if other is not None), along=K) if R == 1 else 1
+
+
 @functools.lru_cache(maxsize=4096)
-def _plan_forward(sizes: Sizes, dtype: DType, centered: bool) -> Plan:
+def _plan_forward(sizes: Sizes, dtype: DType, vector: int, centered: bool) -> Plan:
     A, R, G, K = sizes
-    blocks, lanes = _grid(sizes)
     arguments = (
         *map(Named, ("Y", "mean", "rstd", "X")),
         *(Named("weight", optional=True), Named("bias", optional=True), Value("eps", np.dtype(NUMBER_TYPES[dtype]))),
-        *(np.int64(A), R, G, K, *lanes, int(centered)),
+        np.int64(A),
     )
-    launch = KernelLaunch("norm/norm.cu", "normalize", blocks, BLOCK, arguments, {"TYPE": CUDA_TYPES[dtype]})
+    tile = row_tile(K, vector, dtype.itemsize) if R == 1 else None
+    if tile is None:
+        blocks, lanes = _grid(sizes)
+        arguments = (*arguments, R, G, K, *lanes, int(centered))
+        launch = KernelLaunch("norm/norm.cu", "normalize", blocks, BLOCK, arguments, {"TYPE": CUDA_TYPES[dtype]})
+    else:
+        arguments = (*arguments, G, K, int(centered))
+        macros = _row_macros(dtype, tile)
+        launch = KernelLaunch("norm/rows.cu", "normalize_rows", tile.blocks(A * G), BLOCK, arguments, macros)
     statistics = Buffer((A, G), number_dtype(dtype))
     return Plan("normalize", (launch,), {"Y": Buffer(sizes, dtype), "mean": statistics, "rstd": statistics})
 
 
+def _row_macros(dtype: DType, tile: RowTile, sums: bool = False) -> dict[str, int | str]:
+    return {"TYPE": CUDA_TYPES[dtype], **tile.macros, "SUMS": int(sums), "BLOCKS": _SUM_BLOCKS if sums else 1}
+
+
 @functools.lru_cache(maxsize=4096)
-def _plan_backward(sizes: Sizes, dtype: DType, centered: bool, num_sms: int) -> Plan:
+def _plan_backward(sizes: Sizes, dtype: DType, vector: int, centered: bool, num_sms: int) -> Plan:
+    """If groups are rows, one kernel reads each once for all gradients; otherwise dX and the sums have their own."""
     A, R, G, K = sizes
-    blocks, lanes = _grid(sizes)
-    macros: dict[str, int | str] = {"TYPE": CUDA_TYPES[dtype]}
-    weight = Named("weight", optional=True)
-    gradient = KernelLaunch(
-        "norm/norm.cu",
-        "normalize_gradient",
-        blocks,
-        BLOCK,
-        (*map(Named, ("dX", "dY", "X", "mean", "rstd")), weight, np.int64(A), R, G, K, *lanes, int(centered)),
-        macros,
-    )
-    across, height, _ = column_block(1, A * R, G * K)
-    tiles = -(-(G * K) // across)
-    splits, rows = column_splits(num_sms, A * R, height, tiles)
-    sums = KernelLaunch(
-        "norm/norm.cu",
-        "parameter_sums",
-        (tiles, splits),
-        (across, height),
-        (*map(Named, ("weights", "biases", "dY", "X", "mean", "rstd")), A * R, R, G, K, rows),
-        macros,
-    )
-    launches, number = [gradient, sums], number_dtype(dtype)
+    tile = None
+    if R == G == 1 and dtype.itemsize < 8:
+        tile = row_tile(K, min(vector, 4), dtype.itemsize, elements=_SUM_ELEMENTS)
+    if tile is not None:
+        splits = min(tile.blocks(A), _SUM_BLOCKS * num_sms)
+        launches = [_launch_row_gradient(sizes, dtype, tile, centered, splits)]
+    else:
+        sums, splits = _launch_parameter_sums(sizes, dtype, num_sms)
+        launches = [_launch_gradient(sizes, dtype, vector, centered), sums]
+    number = number_dtype(dtype)
     parts = Buffer((splits, G * K), number)
     workspaces = {"weights": parts, "biases": parts}
     for source, result in (("weights", "dw"), ("biases", "db")):
@@ -188,3 +201,44 @@ def _plan_backward(sizes: Sizes, dtype: DType, centered: bool, num_sms: int) -> 
     total = Buffer((G * K,), number)
     outputs = {"dX": Buffer(sizes, dtype), "dw": total, "db": total}
     return Plan("normalize_gradients", tuple(launches), outputs, workspaces)
+
+
+def _launch_row_gradient(
+    sizes: Sizes, dtype: DType, tile: RowTile, centered: bool, splits: int | None = None
+) -> KernelLaunch:
+    """dX of rows; with a number of `splits` also the sums of the parameters' gradients over each of so many blocks."""
+    A, _, G, K = sizes
+    arguments = (
+        Named("dX"),
+        *((Named("weights"), Named("biases")) if splits else (None, None)),
+        *map(Named, ("dY", "X", "mean", "rstd")),
+        *(Named("weight", optional=True), np.int64(A), G, K, int(centered)),
+    )
+    blocks, macros = splits or tile.blocks(A * G), _row_macros(dtype, tile, splits is not None)
+    return KernelLaunch("norm/rows.cu", "normalize_rows_gradient", blocks, BLOCK, arguments, macros)
+
+
+def _launch_gradient(sizes: Sizes, dtype: DType, vector: int, centered: bool) -> KernelLaunch:
+    """dX alone."""
+    A, R, G, K = sizes
+    tile = row_tile(K, vector, dtype.itemsize, 16) if R == 1 else None
+    if tile is not None:
+        return _launch_row_gradient(sizes, dtype, tile, centered)
+    blocks, lanes = _grid(sizes)
+    arguments = (
+        *map(Named, ("dX", "dY", "X", "mean", "rstd")),
+        *(Named("weight", optional=True), np.int64(A), R, G, K, *lanes, int(centered)),
+    )
+    return KernelLaunch("norm/norm.cu", "normalize_gradient", blocks, BLOCK, arguments, {"TYPE": CUDA_TYPES[dtype]})
+
+
+def _launch_parameter_sums(sizes: Sizes, dtype: DType, num_sms: int) -> tuple[KernelLaunch, int]:
+    """The sums of the parameters' gradients over segments of the rows, and the number of segments."""
+    A, R, G, K = sizes
+    across, height, _ = column_block(1, A * R, G * K)
+    tiles = -(-(G * K) // across)
+    splits, rows = column_splits(num_sms, A * R, height, tiles)
+    arguments = (*map(Named, ("weights", "biases", "dY", "X", "mean", "rstd")), A * R, R, G, K, rows)
+    macros = {"TYPE": CUDA_TYPES[dtype]}
+    launch = KernelLaunch("norm/norm.cu", "parameter_sums", (tiles, splits), (across, height), arguments, macros)
+    return launch, splits

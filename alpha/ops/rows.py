@@ -10,7 +10,6 @@ from alpha.ops.dtypes import BLOCK
 WARP = 32  # threads
 _NEIGHBOURS = {1: 16, 4: 32, 8: 32}  # by elements of a pack: what the lanes of a row read together, if it has as many
 _LANE_BYTES = 96  # of registers that a lane fills with numbers at most; an element takes four bytes or more
-_BYTES_IN_FLIGHT = 32  # that a thread loads at the same time at least
 _MOST_ROWS = 4
 
 
@@ -40,14 +39,14 @@ class RowTile:
 
 
 @functools.lru_cache(maxsize=4096)
-def row_tile(length: int, vector: int, itemsize: int, arrays: int = 1, elements: int = 24) -> RowTile | None:
+def row_tile(length: int, vector: int, itemsize: int, bytes_in_flight: int = 32, elements: int = 24) -> RowTile | None:
     """The tile that leaves the fewest threads idle; None if a row is too long for the registers of a block.
 
     Args:
         length: elements of a row, a multiple of `vector`.
         vector, itemsize: elements of a pack, bytes of an element.
-        arrays: that a kernel reads, of which it keeps a row each.
-        elements: that a lane holds of an array at most; half as many if they are float64.
+        bytes_in_flight: of each array that a thread should load at the same time.
+        elements: of each array that a thread holds at most; at most 12 if they are float64.
     """
     most = min(elements, _LANE_BYTES // max(4, itemsize))
     best, least = None, 0
@@ -63,7 +62,7 @@ def row_tile(length: int, vector: int, itemsize: int, arrays: int = 1, elements:
     if best is None:
         return None
     lanes, packs = best
-    rows = 1
-    while lanes <= WARP and rows < _MOST_ROWS and rows * arrays * packs * vector * itemsize < _BYTES_IN_FLIGHT:
+    rows, held = 1, packs * vector
+    while lanes <= WARP and rows < _MOST_ROWS and rows * held * itemsize < bytes_in_flight and 2 * rows * held <= most:
         rows *= 2
     return RowTile(vector, lanes, packs, rows)

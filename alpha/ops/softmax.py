@@ -93,7 +93,7 @@ def _plan(
 ) -> Plan:
     """The kernel that keeps rows in registers if the lines are rows that fit, otherwise the one for any line."""
     A, R, B = shape
-    tile = row_tile(R, vector, dtype.itemsize, len(names) - 1) if B == 1 else None
+    tile = row_tile(R, vector, dtype.itemsize, 32 // (len(names) - 1)) if B == 1 else None
     if tile is None:
         launch = _launch_lines(entry, names, shape, dtype, logarithm)
     else:

@@ -73,6 +73,8 @@ two = [(normal(7, 9), normal(7, 9))]
 REPEATED = _rng.integers(0, 5, 300)
 TIES = np.where(_rng.random((3, 37)) < 0.2, -0.0, _rng.integers(-3, 4, (3, 37)))
 LINES = (7, 40, 3), (70, 65, 1), (5, 192, 1), (3, 768, 1), (5, 1000, 1), (2, 6145, 1)
+# groups of several pixels; rows as above, with several groups, and the longest whose gradients one kernel computes
+GROUPS = (5, 7, 3, 4), (5, 9, 2, 20), (70, 1, 1, 65), (70, 1, 1, 192), (9, 1, 3, 20), (5, 1, 1, 3072), (3, 1, 1, 4096)
 CUBIC = Resampling("cubic", 5, 8, 5 / 8)
 f32, i32, u8 = (np.dtype(t) for t in (np.float32, np.int32, np.uint8))
 labels = np.array([0, 2, 4, 1, 3], np.int32)
@@ -269,6 +271,16 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "softmax_gradient_axis1": [
         (normal(*sizes), positive(*sizes) / sizes[1], log, sizes[1]) for sizes in LINES for log in (False, True)
     ],
+    "normalize_groups": [
+        (normal(*n), *affine, 1e-5, centered, 16 * n[1] * n[3])
+        for n in GROUPS
+        for affine, centered in (((normal(n[2] * n[3]), normal(n[2] * n[3])), True), ((None, None), False))
+    ],
+    "normalize_groups_gradients": [
+        (normal(*n), normal(*n), normal(n[0], n[2]), positive(n[0], n[2]), w, centered, 16 * n[0] * n[1] * n[3])
+        for n in GROUPS
+        for w, centered in ((normal(n[2] * n[3]), True), (None, False))
+    ],
     # every transpose on and off a vector, a long K, a batch, one B for a batch
     "matmul_batch": [
         *(
@@ -318,6 +330,8 @@ WITH_LENGTH = {
     "softmax_cross_entropy",
     "softmax_axis1",
     "softmax_gradient_axis1",
+    "normalize_groups",
+    "normalize_groups_gradients",
     "matmul_batch",
     "conv2d_forward",
     "conv2d_backward_input",

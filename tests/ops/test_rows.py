@@ -12,6 +12,7 @@ from trials import trials
 import alpha
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.dtypes import BLOCK, widest_vector
+from alpha.ops.group_statistics import normalize_groups, normalize_groups_gradients
 from alpha.ops.rows import RowTile, row_tile
 from alpha.ops.softmax import softmax_axis1, softmax_gradient_axis1
 from alpha.primitive import Array
@@ -40,9 +41,11 @@ def uploaded(values: np.ndarray, dtype: np.dtype[Any], unaligned: bool = False) 
     return cuda().upload(np.concatenate([values[:1], values]).astype(dtype)).slice_rows(1, len(values) + 1)
 
 
-def close(found: Array, exact: np.ndarray) -> None:
+def close(found: Array, exact: np.ndarray, terms: np.ndarray | None = None) -> None:
+    """`terms`: numbers of which the exact ones are differences, if they cancel."""
     tolerance = ROUNDING[found.dtype]
-    np.testing.assert_allclose(wide(found), exact, rtol=tolerance, atol=tolerance * np.abs(exact).max(), equal_nan=True)
+    largest = np.abs(exact if terms is None else terms).max()
+    np.testing.assert_allclose(wide(found), exact, rtol=tolerance, atol=tolerance * largest, equal_nan=True)
 
 
 # -- tiles ----------------------------------------------------------------------------------------------------------
@@ -50,7 +53,8 @@ def close(found: Array, exact: np.ndarray) -> None:
 
 def test_tiles() -> None:
     assert row_tile(65, 1, 4) == RowTile(1, 16, 5, 2)
-    assert row_tile(65, 1, 4, 2) == RowTile(1, 16, 5, 1)
+    assert row_tile(65, 1, 4, 16) == RowTile(1, 16, 5, 1)
+    assert row_tile(192, 4, 4, elements=12) == RowTile(4, 16, 3, 1)
     assert row_tile(192, 4, 4) == RowTile(4, 8, 6, 1)
     assert row_tile(768, 8, 2) == RowTile(8, 32, 3, 1)
     assert row_tile(4096, 4, 4) == RowTile(4, 256, 4, 1)
@@ -156,3 +160,122 @@ def test_which_softmax_is_launched() -> None:
                 assert [launched.source for launched in log] == [source] * 2
                 if source == "softmax/rows.cu":
                     assert log[0].defines["VECTOR"] == widest_vector(dtype, sizes[1])
+
+
+# -- normalisation --------------------------------------------------------------------------------------------------
+
+EPS = 0.1
+
+
+def check_normalize(
+    X: np.ndarray, dtype: np.dtype[Any], groups: int, centered: bool, affine: bool, unaligned: bool
+) -> None:
+    """Values, statistics and all gradients of rows of X, whose channels are cut into groups, against float64."""
+    rng = np.random.default_rng(1)
+    count, C = X.shape
+    sizes = (count, 1, groups, C // groups)
+    x, dy = (uploaded(values, dtype, unaligned) for values in (X, rng.standard_normal(X.shape)))
+    w, b = (uploaded(rng.standard_normal(C), FLOAT32) if affine else None for _ in range(2))
+    Y, mean, rstd = normalize_groups(x.reshape(sizes), w, b, EPS, centered)
+    dX, dw, db = normalize_groups_gradients(dy.reshape(sizes), x.reshape(sizes), mean, rstd, w, centered)
+
+    x64, dy64 = (wide(a).reshape(sizes) for a in (x, dy))
+    w64, b64 = (np.full(C, other) if a is None else wide(a) for a, other in ((w, 1.0), (b, 0.0)))
+    center = x64.mean(3, keepdims=True) * centered
+    scale = 1 / np.sqrt(((x64 - center) ** 2).mean(3, keepdims=True) + EPS)
+    H = (x64 - center) * scale
+    D = dy64 * w64.reshape(sizes[2:])
+    close(Y, H * w64.reshape(sizes[2:]) + b64.reshape(sizes[2:]))
+    close(mean, center.reshape(count, groups))
+    close(rstd, scale.reshape(count, groups))
+    close(dX, scale * (D - D.mean(3, keepdims=True) * centered - H * (D * H).mean(3, keepdims=True)), scale * D)
+    close(dw, (dy64 * H).sum((0, 1)).reshape(C))
+    close(db, dy64.sum((0, 1)).reshape(C))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_normalisation_of_rows(length: int) -> None:
+    rng = np.random.default_rng(length)
+    with trials() as trial:
+        for dtype in DTYPES:
+            for count, centered, affine in ((1, True, True), (2, False, True), (37, True, True), (37, False, False)):
+                X = rng.standard_normal((count, length)) * 2 + 1
+                with trial(dtype.name, count, centered, affine):
+                    check_normalize(X, dtype, 1, centered, affine, False)
+
+
+def test_normalisation_of_groups_of_channels() -> None:
+    """A row of (N, C) is several groups, each with channels of its own."""
+    X = np.random.default_rng(0).standard_normal((9, 60))
+    with trials() as trial:
+        for dtype in DTYPES:
+            for groups in (2, 3, 5, 60):
+                with trial(dtype.name, groups):
+                    check_normalize(X, dtype, groups, True, True, False)
+
+
+def test_normalisation_of_unaligned_rows() -> None:
+    X = np.random.default_rng(0).standard_normal((5, 33))
+    with trials() as trial:
+        for dtype in DTYPES:
+            with trial(dtype.name, "rows"):
+                check_normalize(X, dtype, 1, True, True, True)
+            with trial(dtype.name, "weight"):
+                x = uploaded(X[:, 1:], dtype).reshape((5, 1, 1, 32))
+                w = uploaded(X[0], FLOAT32)
+                with observed_launches(cuda()) as log:
+                    Y, mean, rstd = normalize_groups(x, w.slice_rows(1, 33), None, EPS, False)
+                    normalize_groups_gradients(x, x, mean, rstd, w.slice_rows(1, 33), False)
+                assert [log[i].defines["VECTOR"] for i in (0, 1)] == [1, 1]
+                x64 = wide(x)[:, 0, 0]
+                scale = 1 / np.sqrt((x64**2).mean(1, keepdims=True) + EPS)
+                close(Y, (x64 * scale * wide(w)[1:])[:, None, None])
+
+
+@pytest.mark.parametrize("length", [65, 192, 1000])
+def test_normalisation_of_special_rows(length: int) -> None:
+    """A row with NaN or an infinite element is NaN; the other rows of a thread are as ever."""
+    X = np.random.default_rng(0).standard_normal((6, 1, 1, length)).astype(np.float32)
+    X[0, ..., -1], X[1, ..., 0], X[2], X[4] = INF, NAN, -INF, 3
+    for dtype in DTYPES:
+        x = uploaded(X, dtype)
+        Y, mean, rstd = normalize_groups(x, None, None, EPS, True)
+        dX, dw, db = normalize_groups_gradients(x, x, mean, rstd, None, True)
+        for found in (wide(Y), wide(dX)):
+            assert np.isnan(found[:3]).all()
+            assert np.isfinite(found[3:]).all()
+        np.testing.assert_allclose(wide(Y)[4], 0, atol=1e-3)
+        assert np.isnan(wide(dw)).all()
+        assert np.isfinite(wide(db)[1:-1]).sum() == 0
+
+
+def test_many_rows_share_the_blocks_of_a_gradient() -> None:
+    """Blocks that take rows in turns, within a warp and across warps."""
+    with trials() as trial:
+        for count, length in ((30_011, 5), (3001, 192), (1031, 1000)):
+            with trial(count, length):
+                X = np.random.default_rng(0).standard_normal((count, length))
+                check_normalize(X, FLOAT32, 1, True, True, False)
+
+
+def test_which_normalisation_is_launched() -> None:
+    rows, other = ("norm/rows.cu", "norm/rows.cu"), ("norm/norm.cu", "norm/norm.cu", "norm/norm.cu")
+    mixed = ("norm/rows.cu", "norm/rows.cu", "norm/norm.cu")
+    double = np.dtype(np.float64)
+    with trials() as trial:
+        for sizes, dtype, sources in (
+            ((4, 1, 1, 192), FLOAT32, rows),
+            ((4, 1, 1, 192), BFLOAT16, rows),
+            ((4, 1, 1, 3072), FLOAT32, rows),
+            ((4, 1, 1, 4096), FLOAT32, mixed),
+            ((4, 1, 3, 20), FLOAT32, mixed),
+            ((4, 1, 1, 192), double, mixed),
+            ((2, 1, 1, 6145), FLOAT32, other),
+            ((4, 5, 1, 192), FLOAT32, other),
+        ):
+            with trial(sizes, dtype.name), observed_launches(cuda()) as log:
+                X = cuda().zeros(sizes, dtype)
+                _, mean, rstd = normalize_groups(X, None, None, EPS, True)
+                normalize_groups_gradients(X, X, mean, rstd, None, True)
+                launched = tuple(x.source for x in log if x.source.startswith("norm/"))
+                assert launched == sources

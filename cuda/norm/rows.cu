@@ -1,0 +1,193 @@
+// Normalisation of groups of neighbouring elements, and its gradients: norm.cu for R = 1.
+//
+// X (A, G, K); a row is the K elements of one (a, g); weight and bias have a number per channel (g, k), or are null.
+// mean, rstd (A, G): of each row, rstd = 1 / sqrt(variance + eps). Without `centered` the mean counts as 0.
+//
+// normalize_rows: Y = weight (X - mean) rstd + bias. The mean is known before the squared deviations are added.
+//   Grid: ceil(A G / (256 / LANES * ROWS)). Shared memory: a number per warp and sum if LANES > 32.
+// normalize_rows_gradient: with D = weight dY and H = (X - mean) rstd, dX = rstd (D - mean of D - H mean of D H); without
+//   `centered` dX = rstd (D - H mean of D H). Means are over a row. With SUMS, for G = 1, also weights[z, k], biases[z, k] =
+//   sum of dY H and of dY over the rows of block z, which are read once for all of it.
+//   Grid: any number of blocks, which take rows in turns; with SUMS about BLOCKS per SM. Shared memory: numbers per
+//   warp if LANES > 32; with SUMS also one per channel and warp.
+// A row stays in the registers of its lanes (common/rows.cuh). Block: 256. Sums have a fixed order.
+// Needs and macros: those of common/rows.cuh, with K; weight and bias aligned to packs; TYPE float | double | bfloat16;
+// SUMS 0 | 1; BLOCKS per SM at least, of the gradient. The arithmetic of bfloat16, and all that is no X or Y, is float.
+#include "common/rows.cuh"
+
+using T = ALPHA_TYPE;
+using Real = Number<T>;
+using Numbers = Pack<Real, ROWS>;  // one for each row of a thread
+constexpr int BLOCK_ROWS = BLOCK_GROUPS * ROWS;
+constexpr bool SUMS = ALPHA_SUMS;
+
+// The channel of this thread's first element in a row.
+__device__ __forceinline__ int first_channel(long long row, int lane, int G, int K) {
+  return (G == 1 ? 0 : int(row % G) * K) + lane * VECTOR;
+}
+
+// Without a number of blocks the compiler saves registers until it spills.
+constexpr int FORWARD_BLOCKS = PACKS * VECTOR * sizeof(Real) > 64 ? 2 : 4;
+
+extern "C" __global__ void __launch_bounds__(ROW_THREADS, FORWARD_BLOCKS)
+    normalize_rows(T* __restrict__ Y, Real* __restrict__ mean, Real* __restrict__ rstd, const T* __restrict__ X,
+                   const Real* __restrict__ weight, const Real* __restrict__ bias, Real eps, long long A, int G, int K,
+                   int centered) {
+  __shared__ Numbers shared[2][ROW_WARPS];
+  const RowPlaces at((long long)blockIdx.x * BLOCK_ROWS, A * G, K);
+  LaneBits<T> bits[ROWS];
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) bits[r] = load_lane(X + at.offset(r), at);
+
+  Numbers center = {}, squares = {};
+  if (centered) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+      for (int p = 0; p < PACKS; p++) {
+        const Pack<Real, VECTOR> x = bits[r].pack[p].widened();
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) center.v[r] += x.v[i];
+      }
+    center = join_lanes<Add>(center, shared[0]);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) center.v[r] /= K;
+  }
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+      const Pack<Real, VECTOR> x = bits[r].pack[p].widened();
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++) {
+        const Real deviation = at.has(p) ? x.v[i] - center.v[r] : 0;
+        squares.v[r] += deviation * deviation;
+      }
+    }
+  squares = join_lanes<Add>(squares, shared[1]);
+  Numbers scale;
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) scale.v[r] = 1 / sqrt(squares.v[r] / K + eps);
+
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    if (!at.exists(r)) continue;
+    const long long row = at.row(r);
+    const int channel = first_channel(row, at.lane, G, K);
+    LaneNumbers<Real> y;
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+      if (!at.has(p)) continue;
+      const int c = channel + p * LANES * VECTOR;
+      const Pack<Real, VECTOR> x = bits[r].pack[p].widened();
+      const auto w = weight ? load_pack<VECTOR>(weight + c) : splat<VECTOR>(Real(1));
+      const auto b = bias ? load_pack<VECTOR>(bias + c) : splat<VECTOR>(Real(0));
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++) y.pack[p].v[i] = (x.v[i] - center.v[r]) * scale.v[r] * w.v[i] + b.v[i];
+    }
+    store_lane(Y + at.offset(r), y, at);
+    if (at.lane == 0) mean[row] = center.v[r], rstd[row] = scale.v[r];
+  }
+}
+
+// The sums of a block's rows: of the warps, which are written side by side; if a row is several warps, of its groups.
+constexpr int PARTS = LANES < 32 ? ROW_WARPS : BLOCK_GROUPS;
+struct ChannelParts {
+  alignas(16) Real part[PARTS][LANES * PACKS * VECTOR];
+};
+
+// target[k] = sum of `sums` over the rows of the block. Every thread of the block must call it.
+__device__ __forceinline__ void write_channels(Real* target, LaneNumbers<Real> sums, ChannelParts& parts, int K) {
+  const int lane = threadIdx.x % LANES;
+  __syncthreads();  // earlier sums are read
+#pragma unroll
+  for (int p = 0; p < PACKS; p++) {
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++)
+#pragma unroll
+      for (int distance = LANES; distance < 32; distance *= 2)
+        sums.pack[p].v[i] += __shfl_xor_sync(~0u, sums.pack[p].v[i], distance);
+    if (int(threadIdx.x) % 32 < LANES)
+      store_pack(parts.part[threadIdx.x / (LANES < 32 ? 32 : LANES)] + (p * LANES + lane) * VECTOR, sums.pack[p]);
+  }
+  __syncthreads();  // the sums of all parts are written
+  for (int k = threadIdx.x; k < K; k += ROW_THREADS) {
+    Real sum = parts.part[0][k];
+#pragma unroll
+    for (int z = 1; z < PARTS; z++) sum += parts.part[z][k];
+    target[k] = sum;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(ROW_THREADS, ALPHA_BLOCKS)
+    normalize_rows_gradient(T* __restrict__ dX, Real* __restrict__ weights, Real* __restrict__ biases,
+                            const T* __restrict__ dY, const T* __restrict__ X, const Real* __restrict__ mean,
+                            const Real* __restrict__ rstd, const Real* __restrict__ weight, long long A, int G, int K,
+                            int centered) {
+  __shared__ Pack<Real, 2 * ROWS> shared[2][ROW_WARPS];  // of this turn and of the one before
+  LaneNumbers<Real> weight_sums = {}, bias_sums = {};
+  int turn = 0;
+  const long long rows = A * G, step = (long long)gridDim.x * BLOCK_ROWS;
+  for (long long start = (long long)blockIdx.x * BLOCK_ROWS; start < rows; start += step, turn ^= 1) {
+    const RowPlaces at(start, rows, K);
+    LaneBits<T> dy_bits[ROWS], x_bits[ROWS];
+    Numbers center = {}, scale = {};
+    int channel[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      channel[r] = first_channel(at.row(r), at.lane, SUMS ? 1 : G, K);
+      dy_bits[r] = load_lane(dY + at.offset(r), at);
+      x_bits[r] = load_lane(X + at.offset(r), at);
+      if (at.exists(r)) center.v[r] = mean[at.row(r)], scale.v[r] = rstd[at.row(r)];
+    }
+    // Pack p of D and H of row r.
+    auto d_of = [&](int r, int p) {
+      auto d = dy_bits[r].pack[p].widened();
+      if (weight && at.has(p)) {
+        const auto w = load_pack<VECTOR>(weight + channel[r] + p * LANES * VECTOR);
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) d.v[i] *= w.v[i];
+      }
+      return d;
+    };
+    auto h_of = [&](int r, int p) {
+      auto h = x_bits[r].pack[p].widened();
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++) h.v[i] = at.has(p) ? (h.v[i] - center.v[r]) * scale.v[r] : 0;
+      return h;
+    };
+
+    Pack<Real, 2 * ROWS> sums = {};
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+      for (int p = 0; p < PACKS; p++) {
+        const auto d = d_of(r, p), h = h_of(r, p);
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) sums.v[2 * r] += d.v[i], sums.v[2 * r + 1] += d.v[i] * h.v[i];
+      }
+    sums = join_lanes<Add>(sums, shared[turn]);
+
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      if (!at.exists(r)) continue;
+      const Real shift = centered ? sums.v[2 * r] / K : 0, slope = sums.v[2 * r + 1] / K;
+      LaneNumbers<Real> dx;
+#pragma unroll
+      for (int p = 0; p < PACKS; p++) {
+        const auto d = d_of(r, p), h = h_of(r, p), dy = dy_bits[r].pack[p].widened();
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) {
+          dx.pack[p].v[i] = scale.v[r] * (d.v[i] - shift - h.v[i] * slope);
+          if (SUMS) weight_sums.pack[p].v[i] += dy.v[i] * h.v[i], bias_sums.pack[p].v[i] += dy.v[i];
+        }
+      }
+      store_lane(dX + at.offset(r), dx, at);
+    }
+  }
+  if constexpr (SUMS) {
+    __shared__ ChannelParts parts;
+    write_channels(weights + size_t(blockIdx.x) * K, weight_sums, parts, K);
+    write_channels(biases + size_t(blockIdx.x) * K, bias_sums, parts, K);
+  }
+}
