@@ -412,14 +412,19 @@ def _run_row(row: Any, s: Any, device: CudaDevice) -> str | None:
 
 
 def _products() -> list[tuple[Product, bool]]:
-    """Every transpose on and off a vector, a batch, one B for a batch, a K in several splits, the large tile."""
+    """Every transpose on and off a vector, a batch, one B for a batch, a K in several splits, large and whole tiles."""
     found = [
         (Product(2, M, N, K, a, b), (M + a) % 2 == 0)
         for M, N, K in ((70, 37, 50), (136, 72, 200))
         for a in (False, True)
         for b in (False, True)
     ]
-    return [*found, (Product(1, 1700, 648, 8, False, False), False), (Product(1, 20, 12, 700, False, True), False)]
+    more = (
+        Product(1, 1700, 648, 8, False, False),
+        Product(2, 20, 12, 700, False, True),
+        Product(2, 128, 128, 40, False, False),
+    )
+    return [*found, *((p, False) for p in more)]
 
 
 def _shapes(p: Product, one_b: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -429,7 +434,12 @@ def _shapes(p: Product, one_b: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _batches() -> list[tuple[Product, bool]]:
     """Small, odd ones, as attention has them: tiles of other lengths, with fragments beyond Y."""
-    return [(Product(5, 65, 65, 64, False, True), False), (Product(40, 33, 20, 65, True, False), False)]
+    sizes = (
+        Product(5, 65, 65, 64, False, True),
+        Product(40, 33, 20, 65, True, False),
+        Product(5, 80, 96, 40, False, False),
+    )
+    return [(p, False) for p in sizes]
 
 
 def _dtype(how: str) -> Any:

@@ -106,6 +106,40 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "it begins at columns of output pixels that no tap needs: they meet zeros of X",
     ("matmul/ffma.cu", "without + BK", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
     ("matmul/ffma.cu", "< -> <=", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
+    ("matmul/ffma.cu", "without + g * 64", "const int n = n0 + g * 64 + tx * 4;"): "all tiles have 64 columns",
+    (
+        "matmul/operand.cuh",
+        "> -> >=",
+        "const bool spare = THREADS % LANES > 0 && group >= GROUPS;",
+    ): "without a remainder no group is beyond the last",
+    (
+        "matmul/operand.cuh",
+        ">= -> >",
+        "const bool spare = THREADS % LANES > 0 && group >= GROUPS;",
+    ): "a spare thread stores what another one stores",
+    (
+        "matmul/operand.cuh",
+        "< -> <=, place 2",
+        "if (!spare && (OUTER % GROUPS == 0 || outer < OUTER) && (PACKS % LANES == 0 || inner < INNER))",
+    ): "it writes into the padding of the row",
+    (
+        "matmul/sm80.cu",
+        "< -> <=",
+        "for (int i = 0; i < VECTOR; i++) rounded.v[i] = MATH == BF16 ? __float_as_uint(x.v[i]) : round_tf32(x.v[i]);",
+    ): SANITIZED,
+    ("matmul/sm80.cu", ">= -> >", "if (k >= depth) break;"): "the rest of a tile is zeros",
+    (
+        "matmul/sm80.cu",
+        "< -> <=",
+        "for (int k = tile.k_start, stage = 0; k < tile.k_stop; k += BK, stage ^= 1) {",
+    ): "a step more has no depth",
+    ("matmul/sm80.cu", "< -> <=", "if (k + BK < tile.k_stop) {"): "the last step fetches zeros that nobody reads",
+    ("matmul/sm80.cu", "without + BK", "if (k + BK < tile.k_stop) {"): "the last step fetches zeros that nobody reads",
+    (
+        "matmul/sm80.cu",
+        "without - k",
+        "multiply(sum, a[stage], b[stage], m, n, tile.k_stop - k);",
+    ): "the rest of a tile is zeros",
     (
         "conv2d/sm80/mainloop.cuh",
         "< -> <=",
