@@ -60,6 +60,7 @@ def column_sums(X: Array) -> Array:
 
 WARP = 32  # threads
 COLUMN_THREADS = 512  # at most, of a block of common/columns.cuh
+LEAST_ROW_BYTES = 1 << 16  # of an array whose rows have a kernel of their own
 _ACROSS = 16  # packs of columns a block takes at least: 256 contiguous bytes
 
 
@@ -97,8 +98,11 @@ def _(X: Array) -> Array:
 
 
 def tile_of_rows(X: Array) -> RowTile | None:
-    """The tile with which reduce/rows.cu reduces X (A, R, B), if it does: floats, rows of neighbours that fit."""
-    fits = X.shape[2] == 1 and is_floating(X.dtype)
+    """The tile with which reduce/rows.cu reduces X (A, R, B), if it does: floats, rows of neighbours that fit.
+
+    It is compiled for each length of rows, which does not pay for a small array.
+    """
+    fits = X.shape[2] == 1 and is_floating(X.dtype) and X.nbytes >= LEAST_ROW_BYTES
     return row_tile(X.shape[1], vector_width(X, along=X.shape[1]), X.dtype.itemsize) if fits else None
 
 

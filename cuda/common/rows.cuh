@@ -39,6 +39,11 @@ struct RowPlaces {
         lane(threadIdx.x % LANES),
         last(((PACKS - 1) * LANES + lane) * VECTOR < length) {}
 
+  // Those of a block of a grid in which each thread takes its rows once.
+  __device__ __forceinline__ static RowPlaces of_block(long long count, int length) {
+    return RowPlaces((long long)blockIdx.x * BLOCK_GROUPS * ROWS, count, length);
+  }
+
   __device__ __forceinline__ long long row(int r) const { return first + r * BLOCK_GROUPS; }
   __device__ __forceinline__ bool exists(int r) const { return row(r) < count; }
   // The first element of this lane in row r; of the last row if there is no row r, so that it can be read.
@@ -56,6 +61,27 @@ __device__ __forceinline__ LaneBits<T> load_lane(const T* source, const RowPlace
   for (int p = 0; p < PACKS; p++)
     bits.pack[p] = at.has(p) ? load_bits<VECTOR>(source + p * LANES * VECTOR) : Bits<T, VECTOR>::of(fill);
   return bits;
+}
+
+// This thread's part of all its rows of X, of which the loads are in flight at the same time.
+template <typename T>
+__device__ __forceinline__ void load_rows(LaneBits<T> (&bits)[ROWS], const T* X, const RowPlaces& at,
+                                          Number<T> fill = 0) {
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) bits[r] = load_lane(X + at.offset(r), at, fill);
+}
+
+// use(r, p, x) for element x of each pack p of row r, in their order.
+template <typename T, class Use>
+__device__ __forceinline__ void each_number(const LaneBits<T> (&bits)[ROWS], Use use) {
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+      const Pack<Number<T>, VECTOR> x = bits[r].pack[p].widened();
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++) use(r, p, x.v[i]);
+    }
 }
 
 template <typename T>

@@ -34,36 +34,21 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS, FORWARD_BLOCKS)
                    const Real* __restrict__ weight, const Real* __restrict__ bias, Real eps, long long A, int G, int K,
                    int centered) {
   __shared__ Numbers shared[2][ROW_WARPS];
-  const RowPlaces at((long long)blockIdx.x * BLOCK_ROWS, A * G, K);
+  const RowPlaces at = RowPlaces::of_block(A * G, K);
   LaneBits<T> bits[ROWS];
-#pragma unroll
-  for (int r = 0; r < ROWS; r++) bits[r] = load_lane(X + at.offset(r), at);
+  load_rows(bits, X, at);
 
   Numbers center = {}, squares = {};
   if (centered) {
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-#pragma unroll
-      for (int p = 0; p < PACKS; p++) {
-        const Pack<Real, VECTOR> x = bits[r].pack[p].widened();
-#pragma unroll
-        for (int i = 0; i < VECTOR; i++) center.v[r] += x.v[i];
-      }
+    each_number(bits, [&](int r, int, Real x) { center.v[r] += x; });
     center = join_lanes<Add>(center, shared[0]);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) center.v[r] /= K;
   }
-#pragma unroll
-  for (int r = 0; r < ROWS; r++)
-#pragma unroll
-    for (int p = 0; p < PACKS; p++) {
-      const Pack<Real, VECTOR> x = bits[r].pack[p].widened();
-#pragma unroll
-      for (int i = 0; i < VECTOR; i++) {
-        const Real deviation = at.has(p) ? x.v[i] - center.v[r] : 0;
-        squares.v[r] += deviation * deviation;
-      }
-    }
+  each_number(bits, [&](int r, int p, Real x) {
+    const Real deviation = at.has(p) ? x - center.v[r] : 0;
+    squares.v[r] += deviation * deviation;
+  });
   squares = join_lanes<Add>(squares, shared[1]);
   Numbers scale;
 #pragma unroll

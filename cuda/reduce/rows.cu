@@ -13,26 +13,14 @@ using T = ALPHA_TYPE;
 using Real = Number<T>;
 using Extreme = ExtremeOf<T, int>;
 
-__device__ __forceinline__ RowPlaces rows_of_block(long long A, int K) {
-  return RowPlaces((long long)blockIdx.x * BLOCK_GROUPS * ROWS, A, K);
-}
-
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     sum_rows(Real* __restrict__ Y, const T* __restrict__ X, long long A, int K) {
   __shared__ Pack<Real, ROWS> shared[ROW_WARPS];
-  const RowPlaces at = rows_of_block(A, K);
+  const RowPlaces at = RowPlaces::of_block(A, K);
   LaneBits<T> bits[ROWS];
-#pragma unroll
-  for (int r = 0; r < ROWS; r++) bits[r] = load_lane(X + at.offset(r), at);
+  load_rows(bits, X, at);
   Pack<Real, ROWS> sum = {};
-#pragma unroll
-  for (int r = 0; r < ROWS; r++)
-#pragma unroll
-    for (int p = 0; p < PACKS; p++) {
-      const Pack<Real, VECTOR> x = bits[r].pack[p].widened();
-#pragma unroll
-      for (int i = 0; i < VECTOR; i++) sum.v[r] += x.v[i];
-    }
+  each_number(bits, [&](int r, int, Real x) { sum.v[r] += x; });
   sum = join_lanes<Add>(sum, shared);
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
@@ -62,10 +50,9 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     extreme_rows(T* __restrict__ Y, long long* __restrict__ columns, const T* __restrict__ X, long long A, int K,
                  int largest) {
   __shared__ __align__(16) unsigned char shared[ROW_WARPS * sizeof(Extreme)];
-  const RowPlaces at = rows_of_block(A, K);
+  const RowPlaces at = RowPlaces::of_block(A, K);
   LaneBits<T> bits[ROWS];
-#pragma unroll
-  for (int r = 0; r < ROWS; r++) bits[r] = load_lane(X + at.offset(r), at);
+  load_rows(bits, X, at);
 #pragma unroll
   for (int r = 0; r < ROWS; r++) {
     Extreme state(largest);

@@ -12,28 +12,16 @@ using T = ALPHA_TYPE;
 using Real = Number<T>;
 using Numbers = Pack<Real, ROWS>;  // one for each row of a thread
 
-__device__ __forceinline__ RowPlaces rows_of_block(long long A, int K) {
-  return RowPlaces((long long)blockIdx.x * BLOCK_GROUPS * ROWS, A, K);
-}
-
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     softmax_rows(T* __restrict__ Y, const T* __restrict__ X, long long A, int K, int logarithm) {
   __shared__ Numbers shared[2][ROW_WARPS];
   const Real minus_infinity = Real(-__int_as_float(0x7f800000));
-  const RowPlaces at = rows_of_block(A, K);
+  const RowPlaces at = RowPlaces::of_block(A, K);
   LaneBits<T> bits[ROWS];
-#pragma unroll
-  for (int r = 0; r < ROWS; r++) bits[r] = load_lane(X + at.offset(r), at, minus_infinity);
+  load_rows(bits, X, at, minus_infinity);
 
   Numbers top = splat<ROWS>(minus_infinity), sum = {};
-#pragma unroll
-  for (int r = 0; r < ROWS; r++)
-#pragma unroll
-    for (int p = 0; p < PACKS; p++) {
-      const Pack<Real, VECTOR> x = bits[r].pack[p].widened();
-#pragma unroll
-      for (int i = 0; i < VECTOR; i++) top.v[r] = fmax(top.v[r], x.v[i]);
-    }
+  each_number(bits, [&](int r, int, Real x) { top.v[r] = fmax(top.v[r], x); });
   top = join_lanes<Larger>(top, shared[0]);
 
   LaneNumbers<Real> y[ROWS];
@@ -69,13 +57,10 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     softmax_rows_gradient(T* __restrict__ dX, const T* __restrict__ dY, const T* __restrict__ Y, long long A, int K,
                           int logarithm) {
   __shared__ Numbers shared[ROW_WARPS];
-  const RowPlaces at = rows_of_block(A, K);
+  const RowPlaces at = RowPlaces::of_block(A, K);
   LaneBits<T> dy_bits[ROWS], y_bits[ROWS];
-#pragma unroll
-  for (int r = 0; r < ROWS; r++) {
-    dy_bits[r] = load_lane(dY + at.offset(r), at);
-    y_bits[r] = load_lane(Y + at.offset(r), at);
-  }
+  load_rows(dy_bits, dY, at);
+  load_rows(y_bits, Y, at);
 
   Numbers sum = {};
 #pragma unroll

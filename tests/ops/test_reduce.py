@@ -13,6 +13,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError
 from alpha.numerics import BFLOAT16
+from alpha.ops import reduce as reductions
 from alpha.ops.fold import extreme_axis1
 from alpha.ops.reduce import COLUMN_THREADS, WARP, column_block, plan_reduce_splits, sum_axis1
 
@@ -140,8 +141,9 @@ ROW_LENGTHS = first_of(65, 256, 1000, 1, 2, 31, 33, 64, 127, 768, 4096, 7000)
 
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), BFLOAT16], ids=lambda d: d.name)
 @pytest.mark.parametrize("length", ROW_LENGTHS)
-def test_sums_and_extremes_of_rows(length: int, dtype: np.dtype[Any]) -> None:
+def test_sums_and_extremes_of_rows(length: int, dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of rows that do not begin at multiples of 16 bytes; ties and NaN count by the first column."""
+    monkeypatch.setattr(reductions, "LEAST_ROW_BYTES", 0)
     device: Any = alpha.get_device("cuda")
     rng = np.random.default_rng(length)
     for rows in (1, 37):
@@ -161,3 +163,13 @@ def test_sums_and_extremes_of_rows(length: int, dtype: np.dtype[Any]) -> None:
             np.testing.assert_array_equal(device.download(lowest)[:, 0], wide.argmin(1))
             np.testing.assert_array_equal(device.download(found)[:, 0].astype(np.float64), wide.max(1))
             np.testing.assert_array_equal(device.download(least)[:, 0].astype(np.float64), wide.min(1))
+
+
+def test_small_arrays_are_reduced_without_a_kernel_for_their_length() -> None:
+    device: Any = alpha.get_device("cuda")
+    sources = []
+    for rows in (20, 200):
+        with observed_launches(device) as log:
+            sum_axis1(device.zeros((rows, 100, 1), np.float32))
+        sources.append(log[0].source)
+    assert sources == ["reduce/sum.cu", "reduce/rows.cu"]

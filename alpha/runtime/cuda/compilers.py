@@ -32,8 +32,11 @@ def compile_units(driver: Driver, units: Iterable[Unit], check: Callable[[], obj
     """
     from tqdm import tqdm
 
+    asked = dict.fromkeys(units)
+    if not asked:
+        return 0
     root = source_root()
-    wanted = [(root / source, options) for source, options in dict.fromkeys(units)]
+    wanted = [(root / source, options) for source, options in asked]
     missing = [unit for unit in wanted if not driver.is_compiled(*unit)]
     if not missing:
         return 0
