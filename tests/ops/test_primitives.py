@@ -145,6 +145,8 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(1, 5000, 10), 5000),
         (normal(3, 33, 7), 33),
         (normal(300, 5, 1), 5),
+        (normal(300, 65, 1), 65),  # rows with a kernel for their length, of single elements and of packs
+        (normal(9, 4000, 1), 4000),
         (normal(2, 9000, 1), 9000),
         (normal(1, 40000, 4), 40000),
         (normal(2, 3, 130), 3),
@@ -341,6 +343,8 @@ CASES |= {name: of_expression(p) for name, p in REGISTRY.items() if p.expression
 FOUND = {name: cases for name, cases in of_rows().items() if name not in CASES}  # of functions and optimizers
 CASES |= FOUND
 WITH_LENGTH |= set(FOUND)
+# beside those of its functions, which are small: rows with a kernel for their length
+CASES["extreme_axis1"] = [*CASES["extreme_axis1"], (normal(300, 65, 1), True, 65), (normal(9, 4000, 1), False, 4000)]
 PAIRS = [(name, index) for name in CASES for index in range(len(CASES[name]))]
 
 
