@@ -174,8 +174,13 @@ def _plan_forward(sizes: Sizes, dtype: DType, vector: int, centered: bool) -> Pl
     return Plan("normalize", (launch,), {"Y": Buffer(sizes, dtype), "mean": statistics, "rstd": statistics})
 
 
+def _sum_blocks(tile: RowTile) -> int:
+    """Blocks per SM of the kernel that computes all gradients; a row of a whole block needs more registers."""
+    return _SUM_BLOCKS if tile.lanes < BLOCK else _SUM_BLOCKS - 1
+
+
 def _row_macros(dtype: DType, tile: RowTile, sums: bool = False) -> dict[str, int | str]:
-    return {"TYPE": CUDA_TYPES[dtype], **tile.macros, "SUMS": int(sums), "BLOCKS": _SUM_BLOCKS if sums else 1}
+    return {"TYPE": CUDA_TYPES[dtype], **tile.macros, "SUMS": int(sums), "BLOCKS": _sum_blocks(tile) if sums else 1}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -186,7 +191,7 @@ def _plan_backward(sizes: Sizes, dtype: DType, vector: int, centered: bool, num_
     if R == G == 1 and dtype.itemsize < 8:
         tile = row_tile(K, min(vector, 4), dtype.itemsize, elements=_SUM_ELEMENTS)
     if tile is not None:
-        splits = min(tile.blocks(A), _SUM_BLOCKS * num_sms)
+        splits = min(tile.blocks(A), _sum_blocks(tile) * num_sms)
         launches = [_launch_row_gradient(sizes, dtype, tile, centered, splits)]
     else:
         sums, splits = _launch_parameter_sums(sizes, dtype, num_sms)

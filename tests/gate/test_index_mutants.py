@@ -235,6 +235,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): ONE_STEP_MORE,
     ("conv2d/small_groups/strip_rows.cuh", "< -> <=", "for (int i = 0; i < ROUNDS; i++) {"): SANITIZED,
     ("conv2d/small_groups/weight_sm80.cu", "< -> <=", "for (int n = 0; n < NT; n++) {"): SANITIZED,
+    ("conv2d/small_groups/weight_sm80.cu", "< -> <=", "for (int m = 0; m < MT; m++)"): SANITIZED,
     (
         "conv2d/small_groups/weight_sm80.cu",
         "< -> <=",
