@@ -94,10 +94,11 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         else:
             totals[edge] = dX if owned else edge.device.copy(dX)
 
-    def owned_before(node: Function) -> bool:
-        """True if a node can add its gradient to what has arrived behind it, which is ours."""
-        edge = node.edges[0] if node.adds_gradient else None
-        return isinstance(edge, Function) and edge.id in pending and pending[edge.id].owned
+    def total_behind(node: Function) -> Array | None:
+        """What has arrived at the input of a node that can add its gradient to it, if nobody else holds that array."""
+        edge = node.edges[0] if node.adds_gradient and targets is None else None
+        found = pending.get(edge.id) if isinstance(edge, Function) else None
+        return found.array if found is not None and found.owned else None
 
     for output, grad in roots:
         check_history("backward", output)
@@ -115,11 +116,12 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         del gradient
         if targets is not None and node not in targets.through:
             continue
-        if targets is None and owned_before(node):
-            node.add_gradient(dY, pending[node.edges[0].id].array)  # type: ignore[union-attr]
+        total = total_behind(node)
+        if total is not None:
+            node.add_gradient(dY, total)
             if not retain_graph:
                 node.free()
-            del dY
+            del dY, total
             continue
         if node.first_run is not None:
             node.first_run[0].run_again()

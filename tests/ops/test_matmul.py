@@ -304,6 +304,18 @@ def test_batches_in_float32_and_on_old_gpus_have_no_tensor_cores() -> None:
         assert [launched.source for launched in log] == ["matmul/ffma.cu"]
 
 
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+@pytest.mark.parametrize("sizes", [(70, 37, 50), (3, 0, 5), (1, 1, 1)], ids=str)
+def test_linear_of_sizes_that_no_row_takes(device: str, sizes: tuple[int, int, int], precision: str) -> None:
+    """The bias also arrives if the product is that of cuda/matmul, or one of no numbers."""
+    R, I, O = sizes
+    rng = np.random.default_rng(0)
+    X, W, b = (rng.standard_normal(shape, np.float32) for shape in ((R, I), (O, I), (O,)))
+    with alpha.precision(precision):
+        y = F.linear(*(alpha.tensor(v, device=device) for v in (X, W, b)))
+    np.testing.assert_allclose(y.numpy(), X @ W.T + b, rtol=0.02, atol=0.1 if precision == "bf16" else 5e-3)
+
+
 def test_equal_tiles_exceed_a_product_by_little() -> None:
     from alpha.ops.matmul_tiles import _mma_tile
 
