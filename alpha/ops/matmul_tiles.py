@@ -52,7 +52,7 @@ def _plan_ffma(p: Product, one_b: bool, vector: int, processors: int) -> Plan:
     # the large tile if it fills the device; with loads of single elements it would need too many registers
     tile = LARGE if vector == 4 and _blocks(p, LARGE) >= processors else SMALL
     macros = {"BM": tile[0], "BN": tile[1], "BK": DEPTH}
-    return _plan(p, _Kernel("ffma.cu", "matmul", THREADS, macros, FLOAT32), one_b, vector, processors)
+    return _plan(p, _Kernel("ffma.cu", "matmul", THREADS, macros, None), one_b, vector, processors)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -95,13 +95,17 @@ def _mma_bytes(p: Product, BM: int, BN: int, BK: int) -> int:
 
 
 class _Kernel(NamedTuple):
-    """A kernel of cuda/matmul and the dtype that it writes if K is not split."""
+    """A kernel of cuda/matmul.
+
+    Attributes:
+        writes: the dtype of Y if K is not split; None for a kernel that always writes floats.
+    """
 
     file: str
     entry: str
     threads: int
     macros: dict[str, Any]
-    dtype: np.dtype[Any]
+    writes: np.dtype[Any] | None
 
 
 def _plan(p: Product, kernel: _Kernel, one_b: bool, vector: int, processors: int) -> Plan:
@@ -112,9 +116,9 @@ def _plan(p: Product, kernel: _Kernel, one_b: bool, vector: int, processors: int
     splits = max(1, min(2 * processors // blocks, steps * step // (8 * DEPTH)))
     depth = -(-steps // splits) * step
     splits = -(-K // depth)
-    dtype = kernel.dtype if splits == 1 else FLOAT32
+    dtype = kernel.writes if kernel.writes is not None and splits == 1 else FLOAT32
     macros = {**kernel.macros, "TRANSPOSE_A": int(p.transpose_a), "TRANSPOSE_B": int(p.transpose_b), "VECTOR": vector}
-    if "MATH" in macros:
+    if kernel.writes is not None:
         macros["OUTPUT"] = CUDA_TYPES[dtype]
     sums = Plan("none", (), {}) if splits == 1 else plan_reduce_splits("part", "Y", splits, D * M * N, processors)
     workspaces = {} if splits == 1 else {"part": Buffer((splits, D, M, N), FLOAT32), **sums.workspaces}

@@ -6,7 +6,10 @@ import importlib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import alpha
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -29,3 +32,29 @@ def test_lines_of_each_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert convolution.startswith("sequence float32  2x9x4 -> 8, 3 / 2, rate 2")
     assert re.search(r"forward +[0-9.]+ ms.*dX +[0-9.]+ ms.*dW +[0-9.]+ ms", convolution)
     assert [array.shape for array in axes.drawn(layer)] == [(2, 9, 4), (8, 3, 4), (2, 5, 8)]
+
+
+@pytest.mark.torch
+def test_both_sides_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise their times would say nothing."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    axes, memory = importlib.import_module("bench.axes"), importlib.import_module("bench.memory_bound")
+    monkeypatch.setattr(memory, "ROWS", 16)
+    monkeypatch.setattr(memory, "COLUMNS", 8)
+    arrays = memory.drawn()
+    ours, theirs = [alpha.tensor(a) for a in arrays], [torch.from_numpy(a) for a in arrays]
+    for case in memory.CASES:
+        mine, other = memory.our_call(case, ours)(), memory.their_call(case, torch, theirs)()
+        np.testing.assert_allclose(mine.numpy(), other.detach().numpy(), rtol=1e-4, atol=1e-4, err_msg=case.name)
+    for layer in (
+        axes.Layer(2, (9,), 4, 6, (3,), (2,), 2),
+        axes.Layer(2, (9, 8), 4, 6, (3, 3), (1, 1), 2),
+        axes.Layer(2, (4, 6, 5), 4, 6, (3, 3, 3), (2, 2, 2)),
+    ):
+        drawn = axes.drawn(layer)
+        mine = axes.our_calls(layer, tuple(alpha.tensor(a) for a in drawn))
+        others = axes.their_calls(layer, torch, tuple(torch.from_numpy(a).movedim(-1, 1).contiguous() for a in drawn))
+        for name in axes.OPERATORS:
+            found, wanted = mine[name]().numpy(), others[name]().movedim(1, -1).numpy()
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4, err_msg=f"{layer.name} {name}")

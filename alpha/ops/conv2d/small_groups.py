@@ -41,12 +41,16 @@ def _lanes(operator: str, s: ConvShape) -> int:
     return min(quads, 32, 1 << max(most, 1).bit_length() - 1)
 
 
+def is_narrow(s: ConvShape) -> bool:
+    """True for groups of 4 to 32 channels without dilation."""
+    IG, OG = s.IC // s.groups, s.OC // s.groups
+    return s.groups > 1 and IG % QUAD == OG % QUAD == 0 and max(IG, OG) <= MAX_CHANNELS and s.dh == s.dw == 1
+
+
 def supports(operator: str, s: ConvShape) -> bool:
     """True for groups of 4 to 32 channels, small filters without dilation and regular strips."""
-    IG, OG = s.IC // s.groups, s.OC // s.groups
-    narrow = s.groups > 1 and IG % QUAD == OG % QUAD == 0 and max(IG, OG) <= MAX_CHANNELS and s.dh == s.dw == 1
     small = s.FH <= MAX_ROWS and s.FW <= MAX_COLUMNS and max(s.sh, s.sw) <= MAX_STRIDE
-    return narrow and small and strips_of(operator, s) is not None
+    return is_narrow(s) and small and strips_of(operator, s) is not None
 
 
 def supports_all(s: ConvShape) -> bool:

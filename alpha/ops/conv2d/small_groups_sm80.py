@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alpha.ops.conv2d.problem import INPUT, OPERANDS, RESULT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
+from alpha.ops.conv2d.small_groups import is_narrow
 from alpha.ops.conv2d.strips import ceil_div
 from alpha.ops.plan import KernelLaunch, Named, Plan, Value
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration
 
-QUAD, MAX_CHANNELS = 4, 32  # channels of a group: a multiple, and at most
 VECTOR_BYTES, PIXELS, TILE = 16, 8, 8  # bytes of a vector; results of a pixel group; channels of a fragment
 MAX_FILTER = 72  # registers of a thread for filters
 MAX_GROUPS = 8  # pixel groups of a strip
@@ -164,16 +164,14 @@ def shared_bytes(operator: str, s: ConvShape, tile: Tile, item: int) -> int:
     return tile.STAGES * source_bytes(s, sides(operator, s), tile) + _filter_bytes(operator, s, tile, item)
 
 
-def is_narrow(s: ConvShape, item: int) -> bool:
-    """True for groups of 4 to 32 channels without dilation, and pixels of whole vectors."""
-    IG, OG = s.IC // s.groups, s.OC // s.groups
-    narrow = s.groups > 1 and IG % QUAD == OG % QUAD == 0 and max(IG, OG) <= MAX_CHANNELS and s.dh == s.dw == 1
-    return narrow and s.IC * item % VECTOR_BYTES == s.OC * item % VECTOR_BYTES == 0
+def has_vectors(s: ConvShape, item: int) -> bool:
+    """True for such groups of channels, and pixels of whole vectors."""
+    return is_narrow(s) and s.IC * item % VECTOR_BYTES == s.OC * item % VECTOR_BYTES == 0
 
 
 def supports(operator: str, s: ConvShape, item: int) -> bool:
     """True for such groups if their filters fit the registers of a warp, and their rows the shared memory."""
-    if not is_narrow(s, item) or filter_registers(operator, s, item) > MAX_FILTER:
+    if not has_vectors(s, item) or filter_registers(operator, s, item) > MAX_FILTER:
         return False
     tile = tile_of(operator, s, item)
     images = (tile.STRIPS + 1) * max(s.IH * s.IW * s.IC, s.OH * s.OW * s.OC) * item

@@ -23,7 +23,7 @@ from alpha.ops.conv2d.small_groups_sm80 import (
     VECTOR_BYTES,
     Tile,
     filter_vectors,
-    is_narrow,
+    has_vectors,
     macros,
     segment_rows,
     sides,
@@ -86,7 +86,7 @@ def shared_bytes(s: ConvShape, tile: Tile) -> int:
 
 def supports(s: ConvShape) -> bool:
     """True for groups of 4 to 32 channels without dilation, if the sums of all taps fit the registers of a warp."""
-    if not is_narrow(s, ITEM) or _words(s, filter_vectors(sides(FORWARD, s), CHUNK)) > MAX_SUMS:
+    if not has_vectors(s, ITEM) or _words(s, filter_vectors(sides(FORWARD, s), CHUNK)) > MAX_SUMS:
         return False
     tile = tile_of(s)
     images = (tile.STRIPS + 1) * max(s.IH * s.IW * s.IC, s.OH * s.OW * s.OC) * ITEM
