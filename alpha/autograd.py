@@ -279,4 +279,8 @@ def shares_memory(array: Array, others: Iterable[Array]) -> bool:
     """Whether the array has memory in common with one of the others."""
     if isinstance(array, np.ndarray):
         return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others)
-    return array.block in [getattr(other, "block", None) for other in others]
+    block = array.block
+    for other in others:  # noqa: SIM110  (a generator would take longer)
+        if getattr(other, "block", None) is block:
+            return True
+    return False

@@ -31,6 +31,7 @@ from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.predict import FITTED, USUAL, Constants, Quantities, Rates, file_name, key_of, quantities, total
 from alpha.ops.conv2d.problem import seen_by_kernels
+from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS, Target
 from alpha.ops.conv2d.work import Work
@@ -128,7 +129,7 @@ def read(paths: Sequence[Path], target: Target, clock_mhz: float) -> list[Sample
     Raises:
         ValueError: a configuration was measured that the target cannot run, so it is not the GPU that was measured.
     """
-    by_name = {(v.operator, v.name): v for v in CONFIGURATIONS}
+    by_name = {(v.operator, v.name): v for v in (*CONFIGURATIONS, *PRODUCTS)}
     found = []
     for path in paths:
         with path.open(newline="", encoding="utf-8") as file:

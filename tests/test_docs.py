@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ops import axes_geometry
 
 from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 
 KERNELS = Path(__file__).parents[1] / "docs" / "kernels"
-TESTED = {"conv_v2", "ks_deconv", "sk_dilated", "first_layers", "fp16_terms"}
+TESTED = {"conv_v2", "ks_deconv", "sk_dilated", "first_layers", "fp16_terms", "more_axes"}
 
 # H, W, F_H, F_W, (sh, sw), (ph, pw): padding above the filter, strides above it, filters larger than the map
 SHAPES = [
@@ -48,6 +49,18 @@ def _case(shape: tuple[Any, ...], IC: int = 3) -> tuple[ConvShape, np.ndarray, n
 
 def _relative(a: np.ndarray, exact: np.ndarray) -> float:
     return float(np.linalg.norm(a - exact) / np.linalg.norm(exact))
+
+
+@pytest.mark.parametrize("s", axes_geometry.SHAPES, ids=range(len(axes_geometry.SHAPES)))
+def test_more_axes(s: ConvShape) -> None:
+    rng = np.random.default_rng(0)
+    axes = s.depth, s.height, s.width
+    X, W = (
+        rng.standard_normal((n, *lengths, s.IC))
+        for n, lengths in ((s.N, [a.I for a in axes]), (s.OC, [a.F for a in axes]))
+    )
+    exact = reference.forward(X.reshape(s.X), W.reshape(s.W), s)
+    assert _relative(_run("more_axes")["conv_v2"](X, W, axes).reshape(s.Y), exact) < 1e-12
 
 
 def test_every_block_is_tested() -> None:

@@ -143,7 +143,7 @@ def _gelu_tanh_gradient_cpu(dx: Array, a: Array, b: Array) -> None:
     np.multiply(a, 0.5 * (1 + t) + 0.5 * b * (1 - t * t) * inner_slope, out=dx)
 
 
-_GELU = activation("gelu", ("gelu(a)", _gelu_cpu), ("a * gelu_slope(b)", _gelu_gradient_cpu))
+_GELU = activation("gelu", ("gelu<T>(a)", _gelu_cpu), ("a * gelu_slope<T>(b)", _gelu_gradient_cpu))
 _GELU_TANH = activation(
     "gelu_tanh", ("gelu_tanh(a)", _gelu_tanh_cpu), ("a * gelu_tanh_slope(b)", _gelu_tanh_gradient_cpu)
 )

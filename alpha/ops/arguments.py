@@ -61,7 +61,8 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
                         f"{function.__name__}: {first_name} is on {first.device.name} and {name} on "
                         f"{value.device.name}; move them together with .to(device)"
                     )
-                if real and value.array.dtype not in _FLOATING:
+                dtype = value.array.dtype
+                if real and dtype is not FLOAT32 and dtype not in _FLOATING:
                     raise TypeError(f"{function.__name__}: {name} has dtype {value.dtype.name}; use .astype('float32')")
             elif not (optional and value is None):
                 raise TypeError(

@@ -21,6 +21,8 @@ from alpha.tensor import Tensor
 
 __all__ = ["batch_norm"]
 
+_OPTIONAL = ("running_mean", "running_var", "weight", "bias")
+
 
 @primitive
 def channel_statistics(
@@ -32,14 +34,14 @@ def channel_statistics(
 ) -> tuple[Array, Array]:
     """Mean and biased variance of each column; running = (1 - momentum) running + momentum new, if it is not None
 
-    X (R, C), running_mean, running_var (C,) -> mean, var (C,), float32 where X is bfloat16; the new running variance
+    X (..., C), running_mean, running_var (C,) -> mean, var (C,), float32 where X is bfloat16; the new running variance
     is unbiased. `statistics`: of parts of X (`ChannelStatistics`), where the convolution that made it found them
     """
 
 
 @primitive
 def batch_norm_apply(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
-    """Y = weight (X - mean) / sqrt(var + eps) + bias   X (R, C), the others (C,) -> Y (R, C)"""
+    """Y = weight (X - mean) / sqrt(var + eps) + bias   X (..., C), the others (C,) -> Y (..., C)"""
 
 
 @primitive
@@ -48,7 +50,7 @@ def batch_norm_gradients(
 ) -> tuple[Array, Array, Array]:
     """dX, dweight, dbias; `batch`: mean and var came from X itself, so that their gradient counts
 
-    dY, X (R, C), the others (C,) -> dX (R, C), dweight, dbias (C,)
+    dY, X (..., C), the others (C,) -> dX (..., C), dweight, dbias (C,)
     """
 
 
@@ -59,8 +61,8 @@ batch_norm_gradients.impl("cpu")(batchnorm_cpu.gradients)
 
 def _sizes(X: Array, *others: Array) -> tuple[int, int, np.dtype[Any], int, int]:
     """What the plans below depend on: R, C, dtype, elements of a load, SMs."""
-    R, C = X.shape
-    return R, C, X.dtype, vector_width(X, *others, along=C), X.device.properties.num_sms
+    C = X.shape[-1]
+    return X.size // C, C, X.dtype, vector_width(X, *others, along=C), X.device.properties.num_sms
 
 
 @channel_statistics.impl("cuda")
@@ -91,7 +93,7 @@ def _(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float)
     if not X.size:
         return X.device.empty(X.shape, X.dtype)
     given = {"X": X, "mean": mean, "var": var, "weight": weight, "bias": bias}
-    plan = plan_apply(*_sizes(*given.values())[:4])
+    plan = plan_apply(X.shape, *_sizes(*given.values())[2:4])
     return plan.launch(X.device, {**given, "eps": float(eps)})["Y"]
 
 
@@ -103,9 +105,9 @@ def _(
     require_float32("batch_norm", mean, var, weight)
     device = X.device
     if X.size == 0:
-        return device.zeros(X.shape, X.dtype), *(device.zeros((X.shape[1],), FLOAT32) for _ in range(2))
+        return device.zeros(X.shape, X.dtype), *(device.zeros(X.shape[-1:], FLOAT32) for _ in range(2))
     given = {"X": X, "dY": dY, "mean": mean, "var": var, "weight": weight}
-    plan = plan_gradients(*_sizes(*given.values()), batch)
+    plan = plan_gradients(X.shape, *_sizes(*given.values())[2:], batch)
     found = plan.launch(device, {**given, "eps": float(eps)})
     return found["dX"], found["dw"], found["db"]
 
@@ -128,24 +130,19 @@ class BatchNorm(Function):
         weight = _filled(X, 1) if weight is None else weight
         bias = _filled(X, 0) if bias is None else bias
         self.eps, self.batch = eps, training
-        self.rows = (-1 if X.size else 0, X.shape[-1])
-        x = X.reshape(self.rows)
         if training:
-            mean, var = channel_statistics(x, *_arrays(running), momentum, statistics)
+            mean, var = channel_statistics(X, *_arrays(running), momentum, statistics)
             for old in running or ():
                 old._version.bump("batch_norm")
         else:
             mean, var = _arrays(running)
         self.save(X, weight)
         self.statistics = mean, var
-        return batch_norm_apply(x, mean, var, weight, bias, eps).reshape(tuple(X.shape))
+        return batch_norm_apply(X, mean, var, weight, bias, eps)
 
     def backward(self, dY: Array) -> Any:
         X, weight = self.saved
-        dX, dw, db = batch_norm_gradients(
-            dY.reshape(self.rows), X.reshape(self.rows), *self.statistics, weight, self.eps, self.batch
-        )
-        return dX.reshape(tuple(X.shape)), dw, db
+        return batch_norm_gradients(dY, X, *self.statistics, weight, self.eps, self.batch)
 
 
 def _arrays(running: tuple[Tensor, Tensor] | None) -> tuple[Array | None, Array | None]:
@@ -193,11 +190,9 @@ def batch_norm(
         DeviceError: the running statistics are on another device than x.
         ValueError: momentum or eps is not finite, or eps is negative.
     """
-    named = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    present = {name: value for name, value in named.items() if value is not None}
     C = x.shape[-1] if x.ndim else 0
-    for name, value in present.items():
-        if value.shape != (C,):
+    for name, value in zip(_OPTIONAL, (running_mean, running_var, weight, bias), strict=True):
+        if value is not None and value.array.shape != (C,):
             raise ShapeError(f"batch_norm: {name} has shape {value.shape}, x {x.shape} needs ({C},)")
     check_eps("batch_norm", eps)
     momentum = real("batch_norm", "momentum", momentum)

@@ -19,7 +19,7 @@ def channel_statistics(
     statistics: ChannelStatistics | None = None,
 ) -> tuple[Array, Array]:
     """Mean and variance, from chunks of rows that are merged in float64."""
-    X = as_float32(X)
+    X = as_float32(_rows(X))
     R, C = X.shape
     grain = _grain(X)
     chunks = -(-R // grain)
@@ -54,7 +54,7 @@ def channel_statistics(
 
 def apply(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
     """Y, a chunk of rows at a time."""
-    dtype, X = X.dtype, as_float32(X)
+    shape, dtype, X = X.shape, X.dtype, as_float32(_rows(X))
     scale = weight / np.sqrt(var + X.dtype.type(eps))
     Y = cpu_empty(X.shape, X.dtype)
 
@@ -65,17 +65,17 @@ def apply(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: fl
         np.add(y, bias, out=y)
 
     workers.parallel_for(X.shape[0], _grain(X), chunk)
-    return as_dtype(Y, dtype)
+    return as_dtype(Y, dtype).reshape(shape)
 
 
 def gradients(
     dY: Array, X: Array, mean: Array, var: Array, weight: Array, eps: float, batch: bool
 ) -> tuple[Array, Array, Array]:
     """dX, dweight, dbias, by two passes over the rows."""
+    shape, dtype, X, dY = X.shape, X.dtype, as_float32(_rows(X)), as_float32(_rows(dY))
     R, C = X.shape
-    dtype, X, dY = X.dtype, as_float32(X), as_float32(dY)
     if X.size == 0:
-        return np.zeros((R, C), dtype), np.zeros_like(weight), np.zeros_like(weight)
+        return np.zeros(shape, dtype), np.zeros_like(weight), np.zeros_like(weight)
     rstd = 1 / np.sqrt(var + X.dtype.type(eps))
     grain = _grain(X)
     parts = np.empty((2, -(-R // grain), C))
@@ -106,7 +106,12 @@ def gradients(
             np.add(dx, through, out=dx)
 
     workers.parallel_for(R, grain, apply)
-    return as_dtype(dX, dtype), dw.astype(X.dtype), db.astype(X.dtype)
+    return as_dtype(dX, dtype).reshape(shape), dw.astype(X.dtype), db.astype(X.dtype)
+
+
+def _rows(X: Array) -> Array:
+    """X (..., C) -> (R, C)"""
+    return X.reshape(-1 if X.size else 0, X.shape[-1])
 
 
 def _grain(X: Array) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -74,8 +75,9 @@ def plan_merge(C: int, dtype: np.dtype[Any], vector: int, parts: int) -> Plan:
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_apply(R: int, C: int, dtype: np.dtype[Any], vector: int) -> Plan:
-    """Y = weight (X - mean) / sqrt(var + eps) + bias, in one pass."""
+def plan_apply(shape: tuple[int, ...], dtype: np.dtype[Any], vector: int) -> Plan:
+    """Y = weight (X - mean) / sqrt(var + eps) + bias, in one pass; `shape` is that of X (..., C)."""
+    R, C = math.prod(shape[:-1]), shape[-1]
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
     names = ("Y", "X", "mean", "var", "weight", "bias")
@@ -87,12 +89,13 @@ def plan_apply(R: int, C: int, dtype: np.dtype[Any], vector: int) -> Plan:
         (*map(Named, names), Value("eps"), R, C, rows),
         _macros(dtype, vector),
     )
-    return Plan("batch_norm_apply", (launch,), {"Y": Buffer((R, C), dtype)})
+    return Plan("batch_norm_apply", (launch,), {"Y": Buffer(shape, dtype)})
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_gradients(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: int, batch: bool) -> Plan:
-    """dw and db as sums over segments of rows, which a second kernel merges; then dX."""
+def plan_gradients(shape: tuple[int, ...], dtype: np.dtype[Any], vector: int, num_sms: int, batch: bool) -> Plan:
+    """dw and db as sums over segments of rows, which a second kernel merges; then dX; `shape` is that of X (..., C)."""
+    R, C = math.prod(shape[:-1]), shape[-1]
     block, tiles, lanes = _columns(R, C, vector)
     splits, segment = column_splits(num_sms, R, lanes, tiles)
     macros = _macros(dtype, vector)
@@ -125,6 +128,6 @@ def plan_gradients(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: i
         (*map(Named, names), Value("eps"), R, C, rows, int(batch)),
         _macros(dtype, vector),
     )
-    outputs = {**_numbers(C, "dw", "db"), "dX": Buffer((R, C), dtype)}
+    outputs = {**_numbers(C, "dw", "db"), "dX": Buffer(shape, dtype)}
     workspaces = {"part": Buffer((2, splits, C), FLOAT32)}
     return Plan("batch_norm_gradients", (sums, merge, gradient), outputs, workspaces)

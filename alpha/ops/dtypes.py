@@ -76,25 +76,27 @@ def require_floating(operator: str, dtype: DType) -> None:
 def require_float32(operator: str, *arrays: Array) -> None:
     """`TypeError` where an array is not float32, the type of the larger cuda kernels."""
     for array in arrays:
-        if array.dtype != FLOAT32:
+        if array.dtype is not FLOAT32 and array.dtype != FLOAT32:  # nearly always the same object
             raise TypeError(f"{operator}: cuda computes in float32, not {array.dtype.name}")
 
 
 def require_same_float(operator: str, *arrays: Array) -> None:
     """`TypeError` where the arrays are not all float32 or all bfloat16."""
     first = arrays[0].dtype
-    if first != BFLOAT16:
+    if first is FLOAT32 or first != BFLOAT16:
         require_float32(operator, *arrays)
-    elif any(array.dtype != first for array in arrays):
-        names = ", ".join(array.dtype.name for array in arrays)
-        raise TypeError(f"{operator}: one dtype is needed, not {names}")
+        return
+    for array in arrays:
+        if array.dtype is not first and array.dtype != first:
+            names = ", ".join(array.dtype.name for array in arrays)
+            raise TypeError(f"{operator}: one dtype is needed, not {names}")
 
 
 def result_type(operator: str, arrays: Sequence[Array]) -> DType:
     """The dtype of what is computed from the arrays: theirs, or bfloat16 where it meets float32; else `TypeError`."""
     first: DType = arrays[0].dtype
-    for array in arrays[1:]:
-        if array.dtype != first:
+    for array in arrays:
+        if array.dtype is not first and array.dtype != first:
             return _mixed(operator, arrays)
     return first
 

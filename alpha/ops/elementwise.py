@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,6 +32,7 @@ from alpha.ops.plan import KernelLaunch, Named, Plan, Value
 from alpha.primitive import Array, Primitive, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
+from alpha.runtime.cuda.array import ArrayForm
 
 _NUMBERS = ("p", "q", "r")
 
@@ -130,8 +130,8 @@ def _map_cuda(
     Y = first.device.empty(first.shape, dtype) if out is None else out
     if first.size == 0:
         return Y
-    operands = tuple(map(_SIZE_AND_DTYPE, arrays))
-    plan = _plan_map(name, expression, Y.dtype, operands, len(numbers), vector_width(Y, *arrays))
+    forms = tuple([a.form for a in arrays])
+    plan = _plan_map(name, expression, Y.dtype, forms, len(numbers), vector_width(Y, *arrays))
     named = dict(zip("abc", arrays, strict=False), Y=Y)
     if numbers:
         named.update(zip(_NUMBERS, map(NUMBER_TYPES[dtype], numbers), strict=False))
@@ -139,19 +139,17 @@ def _map_cuda(
     return Y
 
 
-_SIZE_AND_DTYPE = operator.attrgetter("size", "dtype")
-
 NamedArray = tuple[str, int, DType]  # name, elements, dtype
 
 
 @functools.lru_cache(maxsize=4096)
 def _plan_map(
-    name: str, expression: str, dtype: DType, operands: tuple[tuple[int, DType], ...], numbers: int, widest: int
+    name: str, expression: str, dtype: DType, operands: tuple[ArrayForm, ...], numbers: int, widest: int
 ) -> Plan:
     """`numbers`: how many it is given; `widest`: elements of a load, as far as the addresses allow them."""
-    size = operands[0][0]
-    named = [(letter, *operand) for letter, operand in zip("abc", operands, strict=False)]
-    kinds = [kind for _, kind in operands]
+    size = operands[0].size
+    named = [(letter, form.size, form.dtype) for letter, form in zip("abc", operands, strict=False)]
+    kinds = [form.dtype for form in operands]
     vector = min(widest, max(widest_vector(kind, common_period(size, named)) for kind in (dtype, *kinds)))
     number = np.dtype(NUMBER_TYPES[kinds[0]])
     values = [Value(letter, number) for letter in _NUMBERS[:numbers]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, NUMBER_TYPES, DType, as_dtype, as_float32, vector_width, widest_vector
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.reduce import column_block, column_splits, sum_launches
-from alpha.ops.rows import RowTile, row_tile
+from alpha.ops.rows import WARP, RowTile, row_tile
 from alpha.primitive import Array, primitive
 
 Sizes = tuple[int, int, int, int]
@@ -133,7 +134,8 @@ def _(
     vector = _row_vector(X, dY, weight)
     plan = _plan_backward(X.shape, X.dtype, vector, centered, X.device.properties.num_sms)
     found = plan.launch(X.device, given)
-    return found["dX"], found["dw"], found["db"]
+    dw, db = (found["dw, db"].slice_rows(i, i + 1).reshape((C,)) for i in range(2))
+    return found["dX"], dw, db
 
 
 def _grid(sizes: Sizes) -> tuple[int, tuple[int, int]]:
@@ -168,7 +170,7 @@ def _plan_forward(sizes: Sizes, dtype: DType, vector: int, centered: bool) -> Pl
         launch = KernelLaunch("norm/norm.cu", "normalize", blocks, BLOCK, arguments, {"TYPE": CUDA_TYPES[dtype]})
     else:
         arguments = (*arguments, G, K, int(centered))
-        macros = _row_macros(dtype, tile)
+        macros = _row_macros(dtype, tile, G)
         launch = KernelLaunch("norm/rows.cu", "normalize_rows", tile.blocks(A * G), BLOCK, arguments, macros)
     statistics = Buffer((A, G), number_dtype(dtype))
     return Plan("normalize", (launch,), {"Y": Buffer(sizes, dtype), "mean": statistics, "rstd": statistics})
@@ -179,8 +181,9 @@ def _sum_blocks(tile: RowTile) -> int:
     return _SUM_BLOCKS if tile.lanes < BLOCK else _SUM_BLOCKS - 1
 
 
-def _row_macros(dtype: DType, tile: RowTile, sums: bool = False) -> dict[str, int | str]:
-    return {"TYPE": CUDA_TYPES[dtype], **tile.macros, "SUMS": int(sums), "BLOCKS": _sum_blocks(tile) if sums else 1}
+def _row_macros(dtype: DType, tile: RowTile, G: int, sums: bool = False) -> dict[str, int | str]:
+    chosen = {"GROUPED": int(G > 1), "SUMS": int(sums), "BLOCKS": _sum_blocks(tile) if sums else 1}
+    return {"TYPE": CUDA_TYPES[dtype], **tile.macros, **chosen}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -189,23 +192,26 @@ def _plan_backward(sizes: Sizes, dtype: DType, vector: int, centered: bool, num_
     A, R, G, K = sizes
     tile = None
     if R == G == 1 and dtype.itemsize < 8:
-        tile = row_tile(K, min(vector, 4), dtype.itemsize, elements=_SUM_ELEMENTS)
+        tile = _sum_tile(K, dtype, vector)
     if tile is not None:
         splits = min(tile.blocks(A), _sum_blocks(tile) * num_sms)
         launches = [_launch_row_gradient(sizes, dtype, tile, centered, splits)]
     else:
         sums, splits = _launch_parameter_sums(sizes, dtype, num_sms)
         launches = [_launch_gradient(sizes, dtype, vector, centered), sums]
-    number = number_dtype(dtype)
-    parts = Buffer((splits, G * K), number)
-    workspaces = {"weights": parts, "biases": parts}
-    for source, result in (("weights", "dw"), ("biases", "db")):
-        more, spaces = sum_launches(source, result, (1, splits, G * K), number, widest_vector(number, G * K), num_sms)
-        launches += more
-        workspaces |= spaces
-    total = Buffer((G * K,), number)
-    outputs = {"dX": Buffer(sizes, dtype), "dw": total, "db": total}
-    return Plan("normalize_gradients", tuple(launches), outputs, workspaces)
+    number, parts = number_dtype(dtype), (2, splits, G * K)
+    more, spaces = sum_launches("parts", "dw, db", parts, number, widest_vector(number, G * K), num_sms)
+    outputs = {"dX": Buffer(sizes, dtype), "dw, db": Buffer((2, G * K), number)}
+    workspaces = {"parts": Buffer(parts, number), **spaces}
+    return Plan("normalize_gradients", (*launches, *more), outputs, workspaces)
+
+
+def _sum_tile(K: int, dtype: DType, vector: int) -> RowTile | None:
+    """The tile of the kernel that computes all gradients of rows, which keeps the sums of its channels, too."""
+    tile = row_tile(K, min(vector, 4), dtype.itemsize, elements=_SUM_ELEMENTS)
+    if tile is None or tile.rows > 1 or tile.lanes > WARP or dtype.itemsize > 2 or tile.packs * tile.vector > 8:
+        return tile
+    return replace(tile, rows=2)  # of bfloat16, so that enough bytes are in flight
 
 
 def _launch_row_gradient(
@@ -215,11 +221,11 @@ def _launch_row_gradient(
     A, _, G, K = sizes
     arguments = (
         Named("dX"),
-        *((Named("weights"), Named("biases")) if splits else (None, None)),
+        Named("parts") if splits else None,
         *map(Named, ("dY", "X", "mean", "rstd")),
         *(Named("weight", optional=True), np.int64(A), G, K, int(centered)),
     )
-    blocks, macros = splits or tile.blocks(A * G), _row_macros(dtype, tile, splits is not None)
+    blocks, macros = splits or tile.blocks(A * G), _row_macros(dtype, tile, G, splits is not None)
     return KernelLaunch("norm/rows.cu", "normalize_rows_gradient", blocks, BLOCK, arguments, macros)
 
 
@@ -243,7 +249,7 @@ def _launch_parameter_sums(sizes: Sizes, dtype: DType, num_sms: int) -> tuple[Ke
     across, height, _ = column_block(1, A * R, G * K)
     tiles = -(-(G * K) // across)
     splits, rows = column_splits(num_sms, A * R, height, tiles)
-    arguments = (*map(Named, ("weights", "biases", "dY", "X", "mean", "rstd")), A * R, R, G, K, rows)
+    arguments = (*map(Named, ("parts", "dY", "X", "mean", "rstd")), A * R, R, G, K, rows)
     macros = {"TYPE": CUDA_TYPES[dtype]}
     launch = KernelLaunch("norm/norm.cu", "parameter_sums", (tiles, splits), (across, height), arguments, macros)
     return launch, splits

@@ -15,7 +15,8 @@ from alpha.ops.arguments import check_arguments
 from alpha.ops.axes import expand
 from alpha.ops.dtypes import as_dtype, as_float32, cast_operands, require_floating
 from alpha.ops.elementwise import add
-from alpha.ops.matmul_cuda import Product, multiply
+from alpha.ops.matmul_cuda import multiply
+from alpha.ops.matmul_tiles import Product
 from alpha.ops.reduce import sum_axis1
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers

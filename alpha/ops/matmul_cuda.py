@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,15 +25,12 @@ from alpha.ops.conv2d import tune
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.plan import compute, cuda_target
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
-from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from alpha.ops.conv2d.problem import Target
 from alpha.ops.dtypes import as_dtype, as_float32, require_same_float
 from alpha.ops.elementwise import add
-from alpha.ops.matmul_tiles import FFMA, aligned, ffma, mma
+from alpha.ops.matmul_tiles import FFMA, Product, aligned, ffma, mma
 from alpha.primitive import Array
 from alpha.runtime import Device
-
-LEAST_LENGTH = 8  # of M, N and K on tensor cores
 
 # Tensor cores are faster from this number of operations on. With fp16 terms it is twice that, because their scale and
 # the conversion take some 20 microseconds of a Hopper GPU. docs/benchmarks.md has products below and above it.
@@ -44,36 +41,6 @@ LEAST_FLOPS = 1 << 29
 GAIN = {(8, 0): 1.3, (9, 0): 2.5, (10, 0): 1.3}
 GAIN_ELSEWHERE = 0.3
 TF32 = 2.0  # the rate with one product, divided by that with three
-
-
-class Product(NamedTuple):
-    """Y (D, M, N) = A B over K, with A and B as they are stored or transposed."""
-
-    D: int
-    M: int
-    N: int
-    K: int
-    transpose_a: bool
-    transpose_b: bool
-
-    def as_convolution(self) -> tuple[str, ConvShape] | None:
-        """The operator and its shape, or None if the product is not a convolution."""
-        none = self.D > 1 or (self.transpose_a and self.transpose_b)
-        if none or min(self.M, self.N, self.K) < LEAST_LENGTH:
-            return None
-        if self.transpose_a:
-            return WEIGHT, _shape(self.K, self.N, self.M)
-        if self.transpose_b:
-            return FORWARD, _shape(self.M, self.K, self.N)
-        return INPUT, _shape(self.M, self.N, self.K)
-
-    def __str__(self) -> str:
-        a, b = ("^T" if transposed else "" for transposed in (self.transpose_a, self.transpose_b))
-        return f"matmul A{a} B{b} D {self.D} M {self.M} N {self.N} K {self.K}"
-
-
-def _shape(N: int, IC: int, OC: int) -> ConvShape:
-    return conv_shape("matmul", (N, 1, 1, IC), (OC, 1, 1, IC), (1, 1), (0, 0))
 
 
 def multiply(
@@ -137,10 +104,11 @@ def _choose_row(
 
 
 def preferred(p: Product, v: Configuration, target: Target) -> bool:
-    """True if the configuration is faster than `ffma`, whose split-K fills the GPU. Only those of A^T B do the same.
+    """True if the configuration is faster than `ffma`, whose split-K fills the GPU.
 
-    The others leave SMs idle if Y has few tiles, and must then be faster with the busy SMs alone. (Hopper's split K a
-    few times, which is not counted here.)
+    Those of A^T B split K, too, and so do those without a tile of their own (conv2d/products.py). The others leave SMs
+    idle if Y has few tiles, and must then be faster with the busy SMs alone. (Hopper's split K a few times, which is
+    not counted here.)
     """
     if v.precision == "bf16" or v.is_ffma:
         return not v.is_ffma  # `ffma` would need three casts
@@ -148,8 +116,10 @@ def preferred(p: Product, v: Configuration, target: Target) -> bool:
         return False
     gain = GAIN.get(target.compute_capability, GAIN_ELSEWHERE)
     gain *= TF32 if v.precision == "tf32" else 1.0
-    tiles = -(-p.M // v.tile.get("BM", 128)) * -(-p.N // v.tile["BN"])
-    busy = 1.0 if p.transpose_a else min(1.0, tiles / target.num_sms)
+    busy = 1.0
+    if v.tile and not p.transpose_a:
+        tiles = -(-p.M // v.tile.get("BM", 128)) * -(-p.N // v.tile["BN"])
+        busy = min(1.0, tiles / target.num_sms)
     return gain * busy > 1.0
 
 

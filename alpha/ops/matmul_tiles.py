@@ -3,25 +3,55 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT
+from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.dtypes import CUDA_TYPES
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.reduce import plan_reduce_splits
 from alpha.primitive import Array
 
-if TYPE_CHECKING:
-    from alpha.ops.matmul_cuda import Product
-
 LARGE, SMALL, DEPTH = (128, 64), (64, 64), 16  # of FFMA: a block's tile of Y, and its step along K
 THREADS = 256
 FFMA = "matmul"  # its name among the kernel configurations
+LEAST_LENGTH = 8  # of M, N and K for which a product is computed as a convolution
 MMA_TILES = (128, 96), (64, 64), (32, 32)  # the most rows and columns of a tile on tensor cores
 MMA_ROWS, MMA_COLUMNS = 16, 8  # of a fragment
 MMA_SHARED = 48 << 10  # bytes; the static shared memory that every GPU has
+
+
+class Product(NamedTuple):
+    """Y (D, M, N) = A B over K, with A and B as they are stored or transposed."""
+
+    D: int
+    M: int
+    N: int
+    K: int
+    transpose_a: bool
+    transpose_b: bool
+
+    def as_convolution(self) -> tuple[str, ConvShape] | None:
+        """The operator and its shape, or None if the product is not a convolution."""
+        none = self.D > 1 or (self.transpose_a and self.transpose_b)
+        if none or min(self.M, self.N, self.K) < LEAST_LENGTH:
+            return None
+        if self.transpose_a:
+            return WEIGHT, _shape(self.K, self.N, self.M)
+        if self.transpose_b:
+            return FORWARD, _shape(self.M, self.K, self.N)
+        return INPUT, _shape(self.M, self.N, self.K)
+
+    def __str__(self) -> str:
+        a, b = ("^T" if transposed else "" for transposed in (self.transpose_a, self.transpose_b))
+        return f"matmul A{a} B{b} D {self.D} M {self.M} N {self.N} K {self.K}"
+
+
+def _shape(N: int, IC: int, OC: int) -> ConvShape:
+    return conv_shape("matmul", (N, 1, 1, IC), (OC, 1, 1, IC), (1, 1), (0, 0))
 
 
 def ffma(p: Product, A: Array, B: Array) -> Array:
@@ -32,7 +62,7 @@ def ffma(p: Product, A: Array, B: Array) -> Array:
 
 def mma(p: Product, A: Array, B: Array, out: np.dtype[Any]) -> Array:
     """The same by tf32, from sm_80 on; A and B may be bfloat16, and Y is `out`, or float32 if K is split"""
-    plan = _plan_mma(p, B.shape[0] == 1, _vector(A, B), (A.dtype, out), A.device.properties.num_sms)
+    plan = plan_mma(p, B.shape[0] == 1, _vector(A, B), (A.dtype, out), A.device.properties.num_sms)
     return plan.launch(A.device, {"A": A, "B": B})["Y"]
 
 
@@ -56,22 +86,35 @@ def _plan_ffma(p: Product, one_b: bool, vector: int, processors: int) -> Plan:
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan_mma(
+def plan_mma(
     p: Product, one_b: bool, vector: int, dtypes: tuple[np.dtype[Any], np.dtype[Any]], processors: int
 ) -> Plan:
-    """The product by cuda/matmul/sm80.cu, with the largest tiles that fill the device; `dtypes`: of A and B, of Y."""
-    tiles = [_mma_tile(p, *most) for most in MMA_TILES]
-    BM, BN, warps_n = next((tile for tile in tiles if _blocks(p, tile[:2]) >= processors), tiles[-1])
+    """The product by cuda/matmul/sm80.cu; `vector`: elements of a load, 1 or 4; `dtypes`: of A and B, of Y."""
+    tile = mma_tile(p, vector, processors)
     macros = {
-        "BM": BM,
-        "BN": BN,
-        "BK": 32 if vector == 4 and _mma_bytes(p, BM, BN, 32) <= MMA_SHARED else 16,  # loads of single elements: fewer
-        "WARPS_N": warps_n,
+        **{"BM": tile.BM, "BN": tile.BN, "BK": tile.BK, "WARPS_N": tile.warps_n},
         "MATH": "BF16" if dtypes[0] == BFLOAT16 else "TF32",
         "TYPE": CUDA_TYPES[dtypes[0]],
     }
-    threads = 32 * BM // MMA_ROWS * warps_n
+    threads = 32 * tile.BM // MMA_ROWS * tile.warps_n
     return _plan(p, _Kernel("sm80.cu", "matmul_sm80", threads, macros, dtypes[1]), one_b, vector, processors)
+
+
+class MmaTile(NamedTuple):
+    """Rows and columns of a block's tile of Y, its step along K, and its warps side by side."""
+
+    BM: int
+    BN: int
+    BK: int
+    warps_n: int
+
+
+def mma_tile(p: Product, vector: int, processors: int) -> MmaTile:
+    """The largest tile of which the product has enough to fill the device."""
+    tiles = [_mma_tile(p, *most) for most in MMA_TILES]
+    BM, BN, warps_n = next((tile for tile in tiles if _blocks(p, tile[:2]) >= processors), tiles[-1])
+    deep = vector == 4 and _mma_bytes(p, BM, BN, 32) <= MMA_SHARED  # loads of single elements: fewer
+    return MmaTile(BM, BN, 32 if deep else 16, warps_n)
 
 
 def _mma_tile(p: Product, most_rows: int, most_columns: int) -> tuple[int, int, int]:
@@ -112,10 +155,7 @@ def _plan(p: Product, kernel: _Kernel, one_b: bool, vector: int, processors: int
     """The launch of a kernel; a long K of few tiles is split so that the blocks fill the device."""
     D, M, N, K = p[:4]
     blocks, step = _blocks(p, (kernel.macros["BM"], kernel.macros["BN"])), kernel.macros["BK"]
-    steps = -(-K // step)
-    splits = max(1, min(2 * processors // blocks, steps * step // (8 * DEPTH)))
-    depth = -(-steps // splits) * step
-    splits = -(-K // depth)
+    splits, depth = splits_of(K, step, blocks, processors)
     dtype = kernel.writes if kernel.writes is not None and splits == 1 else FLOAT32
     macros = {**kernel.macros, "TRANSPOSE_A": int(p.transpose_a), "TRANSPOSE_B": int(p.transpose_b), "VECTOR": vector}
     if kernel.writes is not None:
@@ -131,6 +171,14 @@ def _plan(p: Product, kernel: _Kernel, one_b: bool, vector: int, processors: int
         macros,
     )
     return Plan(kernel.entry, (launch, *sums.launches), {"Y": Buffer((D, M, N), dtype)}, workspaces)
+
+
+def splits_of(K: int, step: int, blocks: int, processors: int) -> tuple[int, int]:
+    """The number of splits of K, so that `blocks` tiles fill the device, and the depth of each: whole steps."""
+    steps = -(-K // step)
+    splits = max(1, min(2 * processors // blocks, steps * step // (8 * DEPTH)))
+    depth = -(-steps // splits) * step
+    return -(-K // depth), depth
 
 
 def _blocks(p: Product, tile: tuple[int, int]) -> int:

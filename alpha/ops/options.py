@@ -53,6 +53,8 @@ def lengths(operator: str, name: str, value: Lengths, rank: int, least: int | No
         TypeError: the value is neither.
         ValueError: there are more or fewer numbers than axes, or one of them is below `least`.
     """
+    if type(value) is tuple and [*map(type, value)] == [int] * rank and (least is None or min(value) >= least):
+        return value  # as layers keep it, without a call for each number
     if rank == 2:
         return pair(operator, name, value, least)  # type: ignore[arg-type]
     if isinstance(value, (tuple, list)) or (isinstance(value, np.ndarray) and value.ndim == 1):

@@ -15,13 +15,14 @@ from alpha.numerics import is_floating
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, as_float32
 from alpha.ops.plan import KernelLaunch, Named, Plan
 from alpha.ops.sort_order import sort_order
-from alpha.ops.views import STEPS, WORDS
+from alpha.ops.view_copy import WORDS
 from alpha.primitive import Array, primitive
 from alpha.runtime.cpu import empty as cpu_empty
 
 INT64 = np.dtype(np.int64)
 Own = tuple[int, int, int]  # inner, outer, outer_stride: i has the place i % inner + i // outer * outer_stride
 NO_PLACE: Own = (1, 2**62, 0)
+_STEPS = 4  # words per thread of indexing/rows.cu
 
 
 @primitive
@@ -142,10 +143,10 @@ def _plan_rows(entry: str, sizes: tuple[int, int, int, int], itemsize: int, alig
     launch = KernelLaunch(
         "indexing/rows.cu",
         entry,
-        -(-words // (BLOCK * STEPS)),
+        -(-words // (BLOCK * _STEPS)),
         BLOCK,
         (*map(Named, arrays), *map(np.int64, (R, I, width, words)), *(() if ones is None else (ones,))),
-        {"WORD": WORDS[word], "STEPS": STEPS, "INDEX": "unsigned" if words < 2**31 else "unsigned long long"},
+        {"WORD": WORDS[word], "STEPS": _STEPS, "INDEX": "unsigned" if words < 2**31 else "unsigned long long"},
     )
     return Plan(entry, (launch,), {})
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from alpha.ops.kernel_launch import TensorMaps as TensorMaps
 from alpha.ops.kernel_launch import Value as Value
 from alpha.primitive import Array
 from alpha.runtime import recording
+from alpha.runtime.cuda.array import ArrayForm, form_of
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
@@ -40,14 +41,18 @@ class Buffer:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
+    @cached_property
+    def form(self) -> ArrayForm:
+        return form_of(self.shape, self.dtype)
+
     @property
     def size(self) -> int:
         """Elements."""
-        return prod(self.shape)
+        return self.form.size
 
     @property
     def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+        return self.form.nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +84,9 @@ class Plan:
         """
         arrays, outputs = dict(operands), {}
         for name, buffer in self.workspaces.items():
-            arrays[name] = device.empty(buffer.shape, buffer.dtype)
+            arrays[name] = device.make(buffer.form)
         for name, buffer in self.outputs.items():
-            arrays[name] = outputs[name] = device.empty(buffer.shape, buffer.dtype)
+            arrays[name] = outputs[name] = device.make(buffer.form)
         noted = recording.active()
         for step in device.prepared.get(self) or self._prepare(device):
             packed = step.pack(arrays)

@@ -16,7 +16,7 @@ from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.broadcast import broadcast_to
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, require_floating, vector_width, widest_vector
 from alpha.ops.elementwise import divide_by_number
-from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table
 from alpha.ops.rows import RowTile, row_tile
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
@@ -59,8 +59,12 @@ def column_sums(X: Array) -> Array:
 
 
 WARP = 32  # threads
+LINE_BYTES = 128  # that neighbouring threads read at least, of a row that is long enough
+LAST_BLOCKS = 8  # that add up the parts of many rows, if columns are enough
 COLUMN_THREADS = 512  # at most, of a block of common/columns.cuh
 LEAST_ROW_BYTES = 1 << 16  # of an array whose rows have a kernel of their own
+# A word for each tile of a sum whose blocks meet: fewer than a GPU has SMs. Each launch leaves it zero.
+_STATE = Table(lambda: np.zeros(1024, np.uint32))
 _ACROSS = 16  # packs of columns a block takes at least: 256 contiguous bytes
 
 
@@ -93,7 +97,8 @@ def _(X: Array) -> Array:
     tile = tile_of_rows(X)
     if tile is not None:
         return _plan_sum_rows(A, R, X.dtype, tile).launch(X.device, {"X": X})["Y"]
-    plan = _plan_sum(A, R, B, X.dtype, vector_width(X, along=B), X.device.properties.num_sms)
+    along = B if B > 1 else R if A > 1 else 0  # a single row may have a rest that is no pack
+    plan = _plan_sum(A, R, B, X.dtype, vector_width(X, along=along), X.device.properties.num_sms)
     return plan.launch(X.device, {"X": X})["Y"]
 
 
@@ -102,8 +107,15 @@ def tile_of_rows(X: Array) -> RowTile | None:
 
     It is compiled for each length of rows, which does not pay for a small array.
     """
-    fits = X.shape[2] == 1 and is_floating(X.dtype) and X.nbytes >= LEAST_ROW_BYTES
-    return row_tile(X.shape[1], vector_width(X, along=X.shape[1]), X.dtype.itemsize) if fits else None
+    if X.shape[2] > 1 or not is_floating(X.dtype) or X.nbytes < LEAST_ROW_BYTES:
+        return None
+    vector, most = vector_width(X, along=X.shape[1]), held_elements(X.dtype)
+    return row_tile(X.shape[1], vector, X.dtype.itemsize, elements=most, widened=False)
+
+
+def held_elements(dtype: np.dtype[Any]) -> int:
+    """Elements of a row that a thread holds at most as they lie in memory; two of bfloat16 share a register."""
+    return 32 if dtype == BFLOAT16 else 24
 
 
 @functools.lru_cache(maxsize=4096)
@@ -129,27 +141,34 @@ def sum_launches(
 ) -> tuple[list[KernelLaunch], dict[str, Buffer]]:
     """Launches of a plan that sum an array over its middle axis, and their workspaces   (A, R, B) -> (A, B)
 
-    Many rows are cut into segments, whose sums are added by a second kernel.
+    Many rows are cut into segments, whose sums the last block of each tile of columns adds. `vector`: of columns; of
+    neighbours in a row if B is 1.
     """
     A, R, B = shape
-    across, lanes, slabs = column_block(A, R, B // vector)
+    if B == 1:
+        vector = vector if vector <= R else 1
+        R, tail = divmod(R, vector)
+    packs = -(-B // vector)
+    across, lanes, slabs = column_block(A, R, packs)
 
     def tiles_of(across: int) -> int:
-        return -(-B // (vector * across)) * -(-A // slabs)
+        return -(-packs // across) * -(-A // slabs)
 
     while across > WARP and tiles_of(across) < num_sms:  # smaller blocks, so that each SM has one
         across //= 2
+    line = max(1, LINE_BYTES // (vector * dtype.itemsize))
+    while across > line and tiles_of(across) < LAST_BLOCKS and 64 * lanes <= R:  # the parts are added by several blocks
+        across, lanes = across // 2, 2 * lanes
     block, tiles = (across, lanes, slabs), tiles_of(across)
     splits, rows = column_splits(num_sms, R, lanes, tiles)
-    target = result if splits == 1 else f"{result} in parts"
-    arguments = (Named(target), Named(source), A, R, B, rows)
+    parts = f"{result} in parts"
+    several = splits > 1  # then there are fewer tiles than SMs
+    arrays = Named(result), Named(parts) if several else None, _STATE if several else None, Named(source)
+    numbers = A, R, tail if B == 1 else B, rows
     macros = {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector}
-    launches = [KernelLaunch("reduce/sum.cu", "sum_columns", (tiles, splits), block, arguments, macros)]
-    if splits == 1:
-        return launches, {}
-    summed = sum_dtype(dtype)
-    more, workspaces = sum_launches(target, result, (1, splits, A * B), summed, widest_vector(summed, A * B), num_sms)
-    return launches + more, {target: Buffer((splits, A, B), summed), **workspaces}
+    entry = "sum_long_rows" if B == 1 else "sum_columns"
+    launch = KernelLaunch("reduce/sum.cu", entry, (tiles, splits), block, (*arrays, *numbers), macros)
+    return [launch], {parts: Buffer((splits, A, B), sum_dtype(dtype))} if several else {}
 
 
 def plan_reduce_splits(part: str, result: str, splits: int, size: int, num_sms: int) -> Plan:

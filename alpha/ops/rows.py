@@ -9,7 +9,7 @@ from alpha.ops.dtypes import BLOCK
 
 WARP = 32  # threads
 _NEIGHBOURS = {1: 16, 4: 32, 8: 32}  # by elements of a pack: what the lanes of a row read together, if it has as many
-_LANE_BYTES = 96  # of registers that a lane fills with numbers at most; an element takes four bytes or more
+_LANE_BYTES = 96  # of registers that a lane fills with elements at most
 _MOST_ROWS = 4
 
 
@@ -39,7 +39,9 @@ class RowTile:
 
 
 @functools.lru_cache(maxsize=4096)
-def row_tile(length: int, vector: int, itemsize: int, bytes_in_flight: int = 32, elements: int = 24) -> RowTile | None:
+def row_tile(
+    length: int, vector: int, itemsize: int, bytes_in_flight: int = 32, elements: int = 24, widened: bool = True
+) -> RowTile | None:
     """The tile that leaves the fewest threads idle; None if a row is too long for the registers of a block.
 
     Args:
@@ -47,8 +49,9 @@ def row_tile(length: int, vector: int, itemsize: int, bytes_in_flight: int = 32,
         vector, itemsize: elements of a pack, bytes of an element.
         bytes_in_flight: of each array that a thread should load at the same time.
         elements: of each array that a thread holds at most; at most 12 if they are float64.
+        widened: whether a thread holds numbers of at least four bytes, or elements as they lie in memory.
     """
-    most = min(elements, _LANE_BYTES // max(4, itemsize))
+    most = min(elements, _LANE_BYTES // (max(4, itemsize) if widened else itemsize))
     best, least = None, 0
     lanes = 1
     while lanes <= BLOCK:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,8 +11,11 @@ from alpha.autograd import Function
 from alpha.numerics import is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.axes import axis_of
-from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, vector_width, widest_vector
 from alpha.ops.fold import around
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.reduce import LEAST_ROW_BYTES, WARP, held_elements, sum_dtype
+from alpha.ops.rows import RowTile, row_tile
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
 from alpha.tensor_operators import DTypeLike
@@ -19,6 +23,7 @@ from alpha.tensor_operators import DTypeLike
 __all__ = ["cumprod", "cumsum"]
 
 Sizes = tuple[int, int, int]
+LEAST_SEGMENT = 64  # rows of reduce/scan.cu
 
 
 @primitive
@@ -83,15 +88,79 @@ def _(X: Array) -> Array:
 
 
 def _scan(X: Array, reverse: bool, product: bool) -> Array:
-    Y = X.device.empty(X.shape, X.dtype)
-    A, R, B = X.shape
-    flags, macros = (int(reverse), int(product)), {"TYPE": CUDA_TYPES[X.dtype]}
-    if X.size and B == 1:
-        X.device.launch("reduce/scan.cu", "scan_rows", A, BLOCK, (Y, X, np.int64(R), *flags), macros)
-    elif X.size:
-        sizes = map(np.int64, (A * B, R, B))
-        X.device.launch("reduce/scan.cu", "scan_columns", -(-A * B // BLOCK), BLOCK, (Y, X, *sizes, *flags), macros)
-    return Y
+    if not X.size:
+        return X.device.empty(X.shape, X.dtype)
+    vector = vector_width(X, along=X.shape[1]) if X.shape[2] == 1 else 1
+    plan = _plan_scan(X.shape, X.dtype, reverse, product, vector, X.device.properties.num_sms)
+    return plan.launch(X.device, {"X": X})["Y"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_scan(sizes: Sizes, dtype: DType, reverse: bool, product: bool, vector: int, num_sms: int) -> Plan:
+    launches, workspaces = _scan_launches("X", "Y", sizes, dtype, Way(reverse, product), vector, num_sms)
+    return Plan("scan", tuple(launches), {"Y": Buffer(sizes, dtype)}, workspaces)
+
+
+class Way(NamedTuple):
+    """How elements are scanned: from the last one on, and multiplied instead of added."""
+
+    reverse: bool
+    product: bool
+
+
+def _scan_launches(
+    source: str, result: str, sizes: Sizes, dtype: DType, way: Way, vector: int, num_sms: int
+) -> tuple[list[KernelLaunch], dict[str, Buffer]]:
+    """Launches of a plan that scan an array along its middle axis, and their workspaces   (A, R, B) -> (A, R, B)
+
+    Few long rows are cut into segments, each of which needs the sum of all before it: a scan of their sums.
+    """
+    A, R, B = sizes
+    arrays = Named(result), Named(source)
+    macros: dict[str, int | str] = {"TYPE": CUDA_TYPES[dtype]}
+    if B == 1:
+        tile = tile_of_scan(A, R, dtype, vector)
+        source_file, blocks, packs = "reduce/scan_rows.cu", tile.blocks(A), R // tile.vector
+        segment = _segment(packs, 4 * BLOCK * tile.packs, blocks, num_sms) if tile.lanes == BLOCK else packs
+        segments, kind = -(-packs // segment), "rows"
+        numbers: tuple[Any, ...] = (np.int64(A), np.int64(R), np.int64(segment))
+        macros |= {**tile.macros, "REVERSE": int(way.reverse), "PRODUCT": int(way.product)}
+    else:
+        source_file, blocks = "reduce/scan.cu", -(-A * B // BLOCK)
+        segment = _segment(R, LEAST_SEGMENT, blocks, num_sms)
+        segments, kind = -(-R // segment), "columns"
+        numbers = (*map(np.int64, (A * B, R, B, segment)), int(way.reverse), int(way.product))
+
+    def launch(name: str, arguments: tuple[Any, ...]) -> KernelLaunch:
+        return KernelLaunch(source_file, f"{name}_{kind}", (blocks, segments), BLOCK, (*arguments, *numbers), macros)
+
+    if segments == 1:
+        return [launch("scan", (*arrays, None))], {}
+    wide, parts = sum_dtype(dtype), (A, segments, B)
+    sums, before = f"sums of {source}", f"before {source}"
+    width = widest_vector(wide, segments) if B == 1 else 1
+    middle, workspaces = _scan_launches(sums, before, parts, wide, way._replace(reverse=False), width, num_sms)
+    workspaces |= {sums: Buffer(parts, wide), before: Buffer(parts, wide)}
+    first, last = launch("segment", (Named(sums), arrays[1])), launch("scan", (*arrays, Named(before)))
+    return [first, *middle, last], workspaces
+
+
+def _segment(length: int, least: int, blocks: int, num_sms: int) -> int:
+    """The length of segments of an axis, at least `least`, with which so many blocks each fill the device."""
+    segments = min(8 * num_sms // blocks, length // least) if 2 * blocks < num_sms else 1
+    return -(-length // max(1, segments))
+
+
+def tile_of_scan(A: int, K: int, dtype: DType, vector: int) -> RowTile:
+    """What a thread of reduce/scan_rows.cu holds: a whole row if it fits, else a part in each turn.
+
+    A small array takes one of two tiles, because a kernel for the length of its rows does not pay.
+    """
+    if A * K * dtype.itemsize < LEAST_ROW_BYTES:
+        return RowTile(1, WARP, 4, 1) if K <= 8 * WARP else RowTile(1, BLOCK, 4, 1)
+    most = held_elements(dtype) if vector > 1 else 8  # each pack of a lane is a scan of its own over the lanes
+    found = row_tile(K, vector, dtype.itemsize, elements=most, widened=False)
+    return found or RowTile(vector, BLOCK, 8 if vector == 1 else min(64 // dtype.itemsize, most) // vector, 1)
 
 
 @running_product_gradient.impl("cuda")

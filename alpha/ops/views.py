@@ -6,25 +6,17 @@ primitives copy such boxes: `read_view` into a new array, `write_view` into an e
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-from alpha.errors import ShapeError
-from alpha.ops.dtypes import BLOCK
-from alpha.ops.plan import KernelLaunch, Named, Plan
+from alpha.ops.view_copy import plan_copy
 from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
 Shape = tuple[int, ...]
-
-MAX_AXES = 8  # of cuda/layout/axes.cuh, once neighbouring axes are merged
-WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long", 16: "uint4"}
-STEPS = 4  # words per thread of copy_view.cu
-LEAST_TILE = 8  # a shorter axis leaves most threads of a tile of permute.cu idle
 
 
 class View(NamedTuple):
@@ -159,85 +151,3 @@ def _copy_cuda(Y: Array, target: View, X: Array, source: View) -> None:
     if target.size:
         aligned = math.gcd(16, Y.address, X.address)
         plan_copy(target, source, X.dtype.itemsize, aligned).launch(X.device, {"Y": Y, "X": X})
-
-
-_AXES = np.dtype(
-    [
-        *((name, np.int64, MAX_AXES) for name in ("length", "x", "y")),
-        *((name, np.int64) for name in ("x_base", "y_base")),
-        *((name, np.int32) for name in ("count", "tiled")),
-    ],
-    align=True,
-)
-Axis = tuple[int, int, int]  # length, stride in X, stride in Y
-
-
-@functools.lru_cache(maxsize=4096)
-def plan_copy(target: View, source: View, itemsize: int, aligned: int) -> Plan:
-    """The copy of a box; `aligned`: bytes that divide both addresses, at most 16."""
-    axes = merged_axes(target, source)
-    bases = source.offset, target.offset
-    tiled = _tiled_axis(axes)
-    word = itemsize if tiled is not None else _word_bytes(axes, bases, itemsize, aligned)
-    pack = word // itemsize
-    if pack > 1:
-        axes = [(n, x // pack, y // pack) for n, x, y in axes[:-1]] + [(axes[-1][0] // pack, 1, 1)]
-    table = np.zeros((), _AXES)
-    for name, values in zip(("length", "x", "y"), zip(*axes, strict=True), strict=True):
-        table[name][: len(axes)] = values
-    table["x_base"], table["y_base"] = (base // pack for base in bases)
-    table["count"], table["tiled"] = len(axes), tiled or 0
-    arrays = Named("Y"), Named("X")
-    if tiled is not None:
-        M, N = axes[tiled][0], axes[-1][0]
-        blocks = -(-M // 32) * -(-N // 32) * (target.size // (M * N))
-        launch = KernelLaunch(
-            "layout/permute.cu", "permute", blocks, (32, 8), (*arrays, table[()]), {"WORD": WORDS[word]}
-        )
-    else:
-        words = target.size // pack
-        index = "unsigned" if words < 2**31 else "unsigned long long"
-        launch = KernelLaunch(
-            "layout/copy_view.cu",
-            "copy_view",
-            -(-words // (BLOCK * STEPS)),
-            BLOCK,
-            (*arrays, np.int64(words), table[()]),
-            {"WORD": WORDS[word], "STEPS": STEPS, "INDEX": index},
-        )
-    return Plan("copy of a view", (launch,), {})
-
-
-def merged_axes(target: View, source: View) -> list[Axis]:
-    """The axes of a copy: neighbours that are one axis in both arrays are merged, and those of length 1 are left out.
-
-    Raises:
-        ShapeError: more than `MAX_AXES` are left.
-    """
-    axes: list[Axis] = []  # innermost first
-    for n, x, y in zip(*(reversed(part) for part in (target.shape, source.strides, target.strides)), strict=True):
-        if n == 1:
-            continue
-        if axes and (x, y) == (axes[-1][0] * axes[-1][1], axes[-1][0] * axes[-1][2]):
-            axes[-1] = (axes[-1][0] * n, axes[-1][1], axes[-1][2])
-        else:
-            axes.append((n, x, y))
-    if len(axes) > MAX_AXES:
-        raise ShapeError(f"a box of {len(axes)} axes with strides of their own {target.shape}; at most {MAX_AXES}")
-    return axes[::-1] or [(1, 1, 1)]
-
-
-def _word_bytes(axes: list[Axis], bases: tuple[int, int], itemsize: int, aligned: int) -> int:
-    """Bytes of the widest word, at most 16, that holds neighbours along the last axis and is aligned everywhere."""
-    if axes[-1][1:] != (1, 1):
-        return itemsize
-    distances = [axes[-1][0], *bases, *(stride for _, *strides in axes[:-1] for stride in strides)]
-    return max(itemsize, math.gcd(aligned, *(distance * itemsize for distance in distances)))
-
-
-def _tiled_axis(axes: list[Axis]) -> int | None:
-    """The axis along which X is contiguous, if it is another one than that of Y and tiles of both pay."""
-    *others, (length, x, y) = axes
-    if y != 1 or x in (0, 1) or length < LEAST_TILE:
-        return None
-    return next((i for i, (n, step, _) in enumerate(others) if step == 1 and n >= LEAST_TILE), None)

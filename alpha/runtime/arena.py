@@ -10,16 +10,18 @@ from __future__ import annotations
 import gc
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from heapq import heappop, heappush
 
 from alpha.errors import OutOfMemoryError
 from alpha.runtime import fork
 from alpha.runtime.device import MIB, MemoryStats
-from alpha.runtime.free_blocks import FreeBlocks
 from alpha.runtime.growth import Growth as Growth
 from alpha.runtime.meter import Meter, mib
+from alpha.runtime.segments import GRAIN as GRAIN
+from alpha.runtime.segments import Segments
+from alpha.runtime.slabs import SLAB_BYTES, SMALL_BYTES, Slabs
 
-GRAIN = 512  # bytes; every array is aligned for any vector load and for TMA
 MIN_SEGMENT = 64 * MIB
 PAGE = 2 * MIB  # the memory of a GPU comes in pages of this size
 LISTED_BLOCKS = 8  # how many of the largest live blocks an out-of-memory message names
@@ -59,12 +61,14 @@ class Arena:
         spare: is called when there is no room, to give back memory that is held elsewhere; returns the bytes.
 
     Attributes:
+        small_bytes: blocks up to this size are pieces of slabs; 0: none are.
         label: names the blocks that are allocated while it is set.
-        kept: (begin, end) of memory that does not go back to the device, though no block lies there now.
         returned: addresses of blocks that have died. A block can die inside of the arena's own critical section, when
             the garbage collector runs there, or on another thread. So its address is only queued, without a lock, and
             whoever next holds the lock puts the memory back.
     """
+
+    small_bytes = SMALL_BYTES
 
     def __init__(
         self,
@@ -78,21 +82,15 @@ class Arena:
         spare: Callable[[], int] = int,
     ) -> None:
         self.label = ""
-        self._raw_allocate = allocate
-        self._raw_free = free
-        self._free_on_device = free_on_device
-        self._growth = growth
-        self._page = page
+        self._free_on_device, self._spare = free_on_device, spare
         self._meter = Meter(total)
-        self._spare = spare
-        self._grain = 1 if growth is Growth.ISOLATED else GRAIN
-        self._min_segment = self._round_up(min_segment)
-        self._segments: dict[int, int] = {}  # start -> size
-        # no block may cross the beginning of a segment, except in a range
-        self._free = FreeBlocks(() if growth is Growth.RANGE else self._segments)
+        self._growth = growth
+        self._segments = Segments(allocate, free, growth, min_segment, page, self._meter)
+        self._grain, self._free = self._segments.grain, self._segments.free
+        self._small = 0 if growth is Growth.ISOLATED else self.small_bytes
         self._recycled: defaultdict[int, list[int]] = defaultdict(list)  # size -> returned blocks, not joined yet
+        self._slabs = Slabs()
         self._live: dict[int, tuple[int, str]] = {}  # address -> size, label
-        self.kept: Sequence[tuple[int, int]] = ()
         self._closed = False
         self.returned: deque[int] = deque()
         self._lock = fork.held_across(threading.Lock())
@@ -129,13 +127,14 @@ class Arena:
         """Give wholly free segments back to the device; the number of bytes."""
         with self._lock:
             self._coalesce()
-            return self._release_free_segments()
+            self._free_unused_slabs()
+            return self._segments.release_unused()
 
     def stats(self) -> MemoryStats:
         """The counts of this arena alone."""
         with self._lock:
             self._reclaim()
-            return self._meter.stats()
+            return self._meter.stats(len(self._live))
 
     def reset_peak(self) -> None:
         """The peak starts again from what is in use."""
@@ -153,13 +152,10 @@ class Arena:
         """Give up every segment, live blocks included, and `free` them; blocks that die later are ignored."""
         with self._lock:
             self._closed = True
-            for start in reversed(self._segments) if free else ():
-                self._raw_free(start)
-            self._meter.use(-sum(size for size, _ in self._live.values()), -len(self._live))
-            self._meter.reserve(-self._meter.reserved)
-            self._segments.clear()
+            self._segments.close(free)
+            self._meter.use(-sum(size for size, _ in self._live.values()))
             self._recycled.clear()
-            self._free.clear()
+            self._slabs.clear()
             self._live.clear()
 
     def _try_allocate(self, size: int) -> int | None:
@@ -172,7 +168,7 @@ class Arena:
             if address is None:
                 return None
             self._live[address] = (size, self.label)
-            self._meter.use(size, 1)
+            self._meter.use(size)
             return address
 
     def _choose(self, size: int) -> int | None:
@@ -181,29 +177,62 @@ class Arena:
         A step of training asks again for the sizes it has just returned: an exact fit is the best fit and costs a
         look-up. Other returned blocks wait, not joined, until no exact fit is left.
         """
+        if size <= self._small:
+            pieces = self._slabs.free.get(size)
+            return heappop(pieces) if pieces else self._cut_slab(size)
         same = self._recycled.get(size)
-        if same:
-            return same.pop()
+        return same.pop() if same else self._take(size)
+
+    def _take(self, size: int) -> int | None:
+        """Take the beginning of the best fit among all free memory, unused slabs included; None if nothing fits."""
         self._coalesce()
         address = self._free.take(size)
-        if address is None and self._grow(size):
+        if address is None and self._free_unused_slabs():
+            address = self._free.take(size)
+        if address is None and self._segments.grow(size):
             address = self._free.take(size)
         return address
 
+    def _cut_slab(self, size: int) -> int | None:
+        """The first piece of a new slab, or None. Where memory is short, the slab is this piece alone.
+
+        A slab lies as low as possible: small blocks that live long then lie together and not between large ones.
+        """
+        self._coalesce()
+        whole = SLAB_BYTES // size * size
+        free = self._free
+        for nbytes, take in ((whole, free.take_lowest), (size, free.take), (whole, self._take), (size, self._take)):
+            start = take(nbytes)
+            if start is not None:
+                return self._slabs.cut(start, nbytes, size)
+        return None
+
+    def _free_unused_slabs(self) -> bool:
+        """Make slabs without a live block free memory, joined with their neighbours; whether there were any."""
+        unused = self._slabs.pop_unused()
+        for start, nbytes in unused:
+            self._free.add(start, nbytes)
+        return bool(unused)
+
     def _reclaim(self) -> None:
         """Sort returned blocks by size; the lock is held."""
-        nbytes = blocks = 0
+        nbytes, pieces = 0, self._slabs.free
         while self.returned:
             address = self.returned.popleft()
-            size, _ = self._live.pop(address, (0, ""))
-            if size:  # else it outlived close()
-                nbytes, blocks = nbytes + size, blocks + 1
+            found = self._live.pop(address, None)
+            if found is None:  # it outlived close()
+                continue
+            size = found[0]
+            nbytes += size
+            if size <= self._small:
+                heappush(pieces[size], address)
+            else:
                 self._recycled[size].append(address)
-        if blocks:
-            self._meter.use(-nbytes, -blocks)
+        if nbytes:
+            self._meter.use(-nbytes)
         if self._growth is Growth.ISOLATED and self._recycled:
             self._coalesce()
-            self._release_free_segments()
+            self._segments.release_unused()
 
     def _coalesce(self) -> None:
         """Make all returned blocks free memory, joined with their neighbours; the lock is held."""
@@ -213,74 +242,6 @@ class Arena:
             for address in addresses:
                 self._free.add(address, size)
         self._recycled.clear()
-
-    def _grow(self, size: int) -> bool:
-        """Make room for `size`, in exchange for unused segments if the device or the limit is short."""
-        if self._reserve(size):
-            return True
-        return self._release_free_segments() > 0 and self._reserve(size)
-
-    def _reserve(self, size: int) -> bool:
-        """Add a segment, so that some free block holds `size`."""
-        least, wanted = self._segment_sizes(size)
-        if (room := self._meter.room) is not None:
-            wanted = min(wanted, room // self._grain * self._grain)
-        while wanted >= least:
-            try:
-                start = self._raw_allocate(wanted)
-            except MemoryError:
-                if wanted == least:
-                    return False
-                wanted = max(least, self._round_up(wanted // 2))
-                continue
-            self._segments[start] = wanted
-            self._meter.reserve(wanted)
-            self._free.add(start, wanted)
-            return True
-        return False
-
-    def _segment_sizes(self, size: int) -> tuple[int, int]:
-        """(the least, the wanted) bytes of a segment for a block of `size`."""
-        if self._growth is Growth.DOUBLE:
-            return size, max(size, self._min_segment, self._meter.reserved)
-        if self._growth is Growth.ISOLATED:
-            return size, size
-        if self._growth is Growth.RANGE:
-            size -= self._free_at_the_end()
-        pages = -(-size // self._page) * self._page
-        return pages, pages
-
-    def _free_at_the_end(self) -> int:
-        """Bytes of the free block that ends where the range ends."""
-        if not self._segments:
-            return 0
-        start = next(reversed(self._segments))
-        end = start + self._segments[start]
-        return end - self._free.start_of(end)
-
-    def _release_free_segments(self) -> int:
-        """Free the segments that hold no live block (in a range: those at its end); the number of bytes."""
-        released = 0
-        if self._growth is Growth.RANGE:
-            starts = list(reversed(self._segments))
-        else:  # no block crosses the beginning of a segment, so an unused one begins with a free block
-            starts = [start for start in self._free.sizes if start in self._segments]
-        for start in starts:
-            size = self._segments[start]
-            end = start + size
-            if self._free.start_of(end) > start or any(low < end and start < high for low, high in self.kept):
-                if self._growth is Growth.RANGE:
-                    break
-                continue
-            self._raw_free(start)  # first: if the driver refuses, nothing has changed
-            del self._segments[start]
-            self._free.take_at(start, size)
-            self._meter.reserve(-size)
-            released += size
-        return released
-
-    def _round_up(self, nbytes: int) -> int:
-        return -(-nbytes // self._grain) * self._grain
 
     def _shortage(self, nbytes: int) -> str:
         with self._lock:

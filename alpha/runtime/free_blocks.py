@@ -8,6 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Container
 
+BITS = 64  # of an address
+ADDRESS = (1 << BITS) - 1
+
 
 class FreeBlocks:
     """Free memory in blocks, none of which touches another one, except at a border.
@@ -23,35 +26,50 @@ class FreeBlocks:
         self.sizes: dict[int, int] = {}
         self._borders = borders
         self._ends: dict[int, int] = {}  # end -> address
-        self._sorted: list[tuple[int, int]] = []  # (size, address)
+        self._sorted: list[int] = []  # size << BITS | address: one number is compared faster than a pair
 
     @property
     def largest(self) -> int:
         """The size of the largest block; 0 if there is none."""
-        return self._sorted[-1][0] if self._sorted else 0
+        return self._sorted[-1] >> BITS if self._sorted else 0
 
     def add(self, address: int, size: int) -> None:
         """Add free memory, joined with the blocks beside it."""
+        sizes, ends, ordered, borders = self.sizes, self._ends, self._sorted, self._borders
         start, end = address, address + size
-        if start in self._ends and start not in self._borders:
-            start = self._ends.pop(start)
-            del self._sorted[bisect_left(self._sorted, (self.sizes.pop(start), start))]
-        if end in self.sizes and end not in self._borders:
-            size = self.sizes.pop(end)
-            del self._sorted[bisect_left(self._sorted, (size, end))]
-            end += size
-        self._put(start, end)
+        if start in ends and start not in borders:
+            start = ends.pop(start)
+            del ordered[bisect_left(ordered, sizes.pop(start) << BITS | start)]
+        if end in sizes and end not in borders:
+            behind = sizes.pop(end)
+            del ordered[bisect_left(ordered, behind << BITS | end)]
+            end += behind
+        sizes[start] = end - start
+        ends[end] = start
+        insort(ordered, (end - start) << BITS | start)
 
     def take(self, size: int) -> int | None:
         """Take the beginning of the smallest block that holds `size`; its address, or None if no block does."""
-        index = bisect_left(self._sorted, (size, 0))
-        if index == len(self._sorted):
+        ordered = self._sorted
+        index = bisect_left(ordered, size << BITS)
+        if index == len(ordered):
             return None
-        found, address = self._sorted.pop(index)
-        del self.sizes[address]
-        del self._ends[address + found]
-        if found > size:
-            self._put(address + size, address + found)
+        address = ordered.pop(index) & ADDRESS
+        end = address + self.sizes.pop(address)
+        rest = address + size
+        if rest == end:
+            del self._ends[end]
+        else:
+            self.sizes[rest] = end - rest
+            self._ends[end] = rest
+            insort(ordered, (end - rest) << BITS | rest)
+        return address
+
+    def take_lowest(self, size: int) -> int | None:
+        """Take the beginning of the block at the lowest address that holds `size`; None if no block does."""
+        address = min((start for start, length in self.sizes.items() if length >= size), default=None)
+        if address is not None:
+            self.take_at(address, size)
         return address
 
     def take_at(self, address: int, size: int) -> bool:
@@ -70,8 +88,8 @@ class FreeBlocks:
 
     def fit(self, size: int) -> int | None:
         """The address of the smallest block that holds `size`, which stays free; None if no block does."""
-        index = bisect_left(self._sorted, (size, 0))
-        return self._sorted[index][1] if index < len(self._sorted) else None
+        index = bisect_left(self._sorted, size << BITS)
+        return self._sorted[index] & ADDRESS if index < len(self._sorted) else None
 
     def start_of(self, end: int) -> int:
         """The address of the block that ends at `end`; `end` itself if there is none."""
@@ -85,11 +103,11 @@ class FreeBlocks:
 
     def _put(self, start: int, end: int) -> None:
         """Add a block that touches no other one."""
-        insort(self._sorted, (end - start, start))
+        insort(self._sorted, (end - start) << BITS | start)
         self.sizes[start] = end - start
         self._ends[end] = start
 
     def _remove(self, start: int) -> None:
         size = self.sizes.pop(start)
-        del self._sorted[bisect_left(self._sorted, (size, start))]
+        del self._sorted[bisect_left(self._sorted, size << BITS | start)]
         del self._ends[start + size]

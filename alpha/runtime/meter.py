@@ -6,11 +6,14 @@ from alpha.runtime.device import MIB, MemoryStats
 
 
 class Meter:
-    """Counts bytes of blocks and segments. What is counted here is counted in `total`, too, which has the limit."""
+    """Counts bytes of blocks and segments. What is counted here is counted in `total`, too, which has the limit.
+
+    A total is part of no other one.
+    """
 
     def __init__(self, total: Meter | None = None) -> None:
         self.total = total
-        self.in_use = self.peak = self.reserved = self.blocks = 0
+        self.in_use = self.peak = self.reserved = 0
         self._limit: int | None = None
 
     @property
@@ -31,15 +34,16 @@ class Meter:
             return self.total.room
         return None if self._limit is None else self._limit - self.reserved
 
-    def use(self, nbytes: int, blocks: int) -> None:
-        """Add to what is in use; negative numbers take away."""
-        meter: Meter | None = self
-        while meter is not None:
-            meter.in_use += nbytes
-            meter.blocks += blocks
-            if meter.in_use > meter.peak:
-                meter.peak = meter.in_use
-            meter = meter.total
+    def use(self, nbytes: int) -> None:
+        """Add to what is in use; a negative number takes away."""
+        self.in_use += nbytes
+        if self.in_use > self.peak:
+            self.peak = self.in_use
+        total = self.total
+        if total is not None:  # the same, without a call: each allocation comes here
+            total.in_use += nbytes
+            if total.in_use > total.peak:
+                total.peak = total.in_use
 
     def reserve(self, nbytes: int) -> None:
         """Add to what is held; a negative number takes away."""
@@ -47,8 +51,9 @@ class Meter:
         if self.total is not None:
             self.total.reserve(nbytes)
 
-    def stats(self) -> MemoryStats:
-        return MemoryStats(self.in_use, self.peak, self.reserved, self.limit, self.blocks)
+    def stats(self, blocks: int) -> MemoryStats:
+        """The counts, with that number of live blocks."""
+        return MemoryStats(self.in_use, self.peak, self.reserved, self.limit, blocks)
 
     def __str__(self) -> str:
         limit = "none" if self.limit is None else mib(self.limit)

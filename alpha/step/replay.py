@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from alpha import rng
-from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.array import ArrayForm, DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.step.arguments import Arguments, map_tensors
@@ -63,8 +63,7 @@ class Place:
 
     block: int  # its address
     offset: int
-    shape: tuple[int, ...]
-    dtype: Any
+    form: ArrayForm
 
 
 class Entry:
@@ -126,7 +125,7 @@ def run(replay: Replay, arguments: Arguments) -> Any:
     blocks = graph.blocks()
 
     def array(place: Place) -> DeviceArray:
-        return DeviceArray(device, blocks[place.block], place.offset, place.shape, place.dtype)
+        return DeviceArray(device, blocks[place.block], place.offset, place.form)
 
     for gradient in replay.gradients:
         if isinstance(gradient.after, Place):
@@ -164,4 +163,4 @@ def place_of(device: CudaDevice, tensor: Tensor) -> Any:
     array = tensor.array
     if not isinstance(array, DeviceArray) or array.block.arena is not device.scratch:
         return tensor
-    return Place(array.block.address, array.offset, array.shape, array.dtype)
+    return Place(array.block.address, array.offset, array.form)

@@ -106,7 +106,7 @@ class _Pickler(pickle.Pickler):
             if id(array.block) not in self._blocks:
                 self._blocks[id(array.block)] = self._device.empty((array.block.nbytes,), np.uint8)
             whole = self._blocks[id(array.block)]
-        return DeviceArray(self._device, whole.block, array.offset, array.shape, array.dtype)
+        return DeviceArray(self._device, whole.block, array.offset, array.form)
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Tensor):

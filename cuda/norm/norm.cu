@@ -8,7 +8,7 @@
 //   `centered` dX = rstd (D - H mean of D H). Means are over a group.
 //   Both: each block takes `lines` groups, and LANES = 256 / lines threads take turns in a group. Neighbouring threads
 //   are lanes of a group if `rows`, otherwise groups. Grid: ceil(A G / lines). Block: 256. `lines`: a power of two.
-// parameter_sums: weights[z, c], biases[z, c] = sum of dY H and of dY over segment z of the A R rows.
+// parameter_sums: parts (2, splits, G K) = sum of dY H and of dY over each segment of the A R rows.
 //   Grid: (ceil(G K / tx), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
 // Shared memory: two numbers per thread. Sums have a fixed order.
 // Macro: TYPE float | double | bfloat16. The arithmetic of bfloat16, and all that is no X or Y, is float.
@@ -115,10 +115,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-extern "C" __global__ void __launch_bounds__(COLUMN_THREADS)
-    parameter_sums(Real* __restrict__ weights, Real* __restrict__ biases, const T* __restrict__ dY,
-                   const T* __restrict__ X, const Real* __restrict__ mean, const Real* __restrict__ rstd, int all_rows,
-                   int R, int G, int K, int rows) {
+extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
+    parameter_sums(Real* __restrict__ parts, const T* __restrict__ dY, const T* __restrict__ X,
+                   const Real* __restrict__ mean, const Real* __restrict__ rstd, int all_rows, int R, int G, int K,
+                   int rows) {
   __shared__ Two shared[COLUMN_THREADS];
   const int C = G * K, c = blockIdx.x * blockDim.x + threadIdx.x;
   const Segment segment = segment_rows(blockIdx.y, rows, all_rows);
@@ -136,6 +136,6 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS)
         });
   reduce_lanes(sums, shared);
   if (c >= C || threadIdx.y > 0) return;
-  weights[size_t(blockIdx.y) * C + c] = sums.first;
-  biases[size_t(blockIdx.y) * C + c] = sums.second;
+  parts[size_t(blockIdx.y) * C + c] = sums.first;
+  parts[size_t(gridDim.y + blockIdx.y) * C + c] = sums.second;
 }

@@ -6,28 +6,30 @@
 // normalize_rows: Y = weight (X - mean) rstd + bias. The mean is known before the squared deviations are added.
 //   Grid: ceil(A G / (256 / LANES * ROWS)). Shared memory: a number per warp and sum if LANES > 32.
 // normalize_rows_gradient: with D = weight dY and H = (X - mean) rstd, dX = rstd (D - mean of D - H mean of D H); without
-//   `centered` dX = rstd (D - H mean of D H). Means are over a row. With SUMS, for G = 1, also weights[z, k], biases[z, k] =
-//   sum of dY H and of dY over the rows of block z, which are read once for all of it.
+//   `centered` dX = rstd (D - H mean of D H). Means are over a row. With SUMS, for G = 1, also parts_of_blocks
+//   (2, blocks, K) = sum of dY H and of dY over the rows of each block. Rows are read once for all of it.
 //   Grid: any number of blocks, which take rows in turns; with SUMS about BLOCKS per SM. Shared memory: numbers per
 //   warp if LANES > 32; with SUMS also one per channel and warp.
 // A row stays in the registers of its lanes (common/rows.cuh). Block: 256. Sums have a fixed order.
 // Needs and macros: those of common/rows.cuh, with K; weight and bias aligned to packs; TYPE float | double | bfloat16;
-// SUMS 0 | 1; BLOCKS per SM at least, of the gradient. The arithmetic of bfloat16, and all that is no X or Y, is float.
+// GROUPED 0 | 1: whether G may be above 1; SUMS 0 | 1; BLOCKS per SM at least, of the gradient. The arithmetic of bfloat16,
+// and all that is no X or Y, is float.
 #include "common/rows.cuh"
 
 using T = ALPHA_TYPE;
 using Real = Number<T>;
 using Numbers = Pack<Real, ROWS>;  // one for each row of a thread
 constexpr int BLOCK_ROWS = BLOCK_GROUPS * ROWS;
-constexpr bool SUMS = ALPHA_SUMS;
+constexpr bool SUMS = ALPHA_SUMS, GROUPED = ALPHA_GROUPED;
+static_assert(!SUMS || !GROUPED, "a thread adds up the channels of its own");
 
 // The channel of this thread's first element in a row.
 __device__ __forceinline__ int first_channel(long long row, int lane, int G, int K) {
-  return (G == 1 ? 0 : int(row % G) * K) + lane * VECTOR;
+  return (GROUPED ? int(row % G) * K : 0) + lane * VECTOR;
 }
 
 // Without a number of blocks the compiler saves registers until it spills.
-constexpr int FORWARD_BLOCKS = PACKS * VECTOR * sizeof(Real) > 64 ? 2 : 4;
+constexpr int FORWARD_BLOCKS = PACKS * sizeof(Bits<T, VECTOR>) > 64 ? 2 : 4;
 
 extern "C" __global__ void __launch_bounds__(ROW_THREADS, FORWARD_BLOCKS)
     normalize_rows(T* __restrict__ Y, Real* __restrict__ mean, Real* __restrict__ rstd, const T* __restrict__ X,
@@ -54,24 +56,29 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS, FORWARD_BLOCKS)
 #pragma unroll
   for (int r = 0; r < ROWS; r++) scale.v[r] = 1 / sqrt(squares.v[r] / K + eps);
 
+  int channel[ROWS];
 #pragma unroll
   for (int r = 0; r < ROWS; r++) {
-    if (!at.exists(r)) continue;
-    const long long row = at.row(r);
-    const int channel = first_channel(row, at.lane, G, K);
-    LaneNumbers<Real> y;
+    channel[r] = first_channel(at.row(r), at.lane, G, K);
+    if (at.lane == 0 && at.exists(r)) mean[at.row(r)] = center.v[r], rstd[at.row(r)] = scale.v[r];
+  }
 #pragma unroll
-    for (int p = 0; p < PACKS; p++) {
-      if (!at.has(p)) continue;
-      const int c = channel + p * LANES * VECTOR;
-      const Pack<Real, VECTOR> x = bits[r].pack[p].widened();
-      const auto w = weight ? load_pack<VECTOR>(weight + c) : splat<VECTOR>(Real(1));
-      const auto b = bias ? load_pack<VECTOR>(bias + c) : splat<VECTOR>(Real(0));
+  for (int p = 0; p < PACKS; p++) {
+    if (!at.has(p)) continue;
+    Pack<Real, VECTOR> w = splat<VECTOR>(Real(1)), b = {};
 #pragma unroll
-      for (int i = 0; i < VECTOR; i++) y.pack[p].v[i] = (x.v[i] - center.v[r]) * scale.v[r] * w.v[i] + b.v[i];
+    for (int r = 0; r < ROWS; r++) {
+      if (!at.exists(r)) continue;
+      if (GROUPED || r == 0) {
+        const int c = channel[r] + p * LANES * VECTOR;
+        if (weight) w = load_pack<VECTOR>(weight + c);
+        if (bias) b = load_pack<VECTOR>(bias + c);
+      }
+      Pack<Real, VECTOR> y = bits[r].pack[p].widened();
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++) y.v[i] = (y.v[i] - center.v[r]) * scale.v[r] * w.v[i] + b.v[i];
+      store_pack(Y + at.offset(r) + p * LANES * VECTOR, y);
     }
-    store_lane(Y + at.offset(r), y, at);
-    if (at.lane == 0) mean[row] = center.v[r], rstd[row] = scale.v[r];
   }
 }
 
@@ -104,75 +111,90 @@ __device__ __forceinline__ void write_channels(Real* target, LaneNumbers<Real> s
   }
 }
 
-extern "C" __global__ void __launch_bounds__(ROW_THREADS, ALPHA_BLOCKS)
-    normalize_rows_gradient(T* __restrict__ dX, Real* __restrict__ weights, Real* __restrict__ biases,
-                            const T* __restrict__ dY, const T* __restrict__ X, const Real* __restrict__ mean,
-                            const Real* __restrict__ rstd, const Real* __restrict__ weight, long long A, int G, int K,
-                            int centered) {
-  __shared__ Pack<Real, 2 * ROWS> shared[2][ROW_WARPS];  // of this turn and of the one before
-  LaneNumbers<Real> weight_sums = {}, bias_sums = {};
-  int turn = 0;
-  const long long rows = A * G, step = (long long)gridDim.x * BLOCK_ROWS;
-  for (long long start = (long long)blockIdx.x * BLOCK_ROWS; start < rows; start += step, turn ^= 1) {
-    const RowPlaces at(start, rows, K);
-    LaneBits<T> dy_bits[ROWS], x_bits[ROWS];
-    Numbers center = {}, scale = {};
-    int channel[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-      channel[r] = first_channel(at.row(r), at.lane, SUMS ? 1 : G, K);
-      dy_bits[r] = load_lane(dY + at.offset(r), at);
-      x_bits[r] = load_lane(X + at.offset(r), at);
-      if (at.exists(r)) center.v[r] = mean[at.row(r)], scale.v[r] = rstd[at.row(r)];
-    }
-    // Pack p of D and H of row r.
-    auto d_of = [&](int r, int p) {
-      auto d = dy_bits[r].pack[p].widened();
-      if (weight && at.has(p)) {
-        const auto w = load_pack<VECTOR>(weight + channel[r] + p * LANES * VECTOR);
-#pragma unroll
-        for (int i = 0; i < VECTOR; i++) d.v[i] *= w.v[i];
-      }
-      return d;
-    };
-    auto h_of = [&](int r, int p) {
-      auto h = x_bits[r].pack[p].widened();
-#pragma unroll
-      for (int i = 0; i < VECTOR; i++) h.v[i] = at.has(p) ? (h.v[i] - center.v[r]) * scale.v[r] : 0;
-      return h;
-    };
+// What a thread holds of its rows of dY and X in one turn.
+struct Turn {
+  LaneBits<T> dy[ROWS], x[ROWS];  // whose loads are in flight at the same time
+  Numbers center = {}, scale = {};
 
-    Pack<Real, 2 * ROWS> sums = {};
+  __device__ __forceinline__ Turn(const RowPlaces& at, const T* dY, const T* X, const Real* mean, const Real* rstd) {
+    load_rows(dy, dY, at);
+    load_rows(x, X, at);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
+      if (at.exists(r)) center.v[r] = mean[at.row(r)], scale.v[r] = rstd[at.row(r)];
+  }
+
+  // Pack p of D of row r, which is 0 behind the end of the row; `channel` is that of its first element.
+  __device__ __forceinline__ Pack<Real, VECTOR> d_of(int r, int p, const Real* weight, int channel, bool has) const {
+    auto d = dy[r].pack[p].widened();
+    if (weight && has) {
+      const auto w = load_pack<VECTOR>(weight + channel);
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++) d.v[i] *= w.v[i];
+    }
+    return d;
+  }
+  // Pack p of X - mean of row r.
+  __device__ __forceinline__ Pack<Real, VECTOR> deviation(int r, int p) const {
+    auto u = x[r].pack[p].widened();
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) u.v[i] -= center.v[r];
+    return u;
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(ROW_THREADS, ALPHA_BLOCKS)
+    normalize_rows_gradient(T* __restrict__ dX, Real* __restrict__ parts_of_blocks, const T* __restrict__ dY,
+                            const T* __restrict__ X, const Real* __restrict__ mean, const Real* __restrict__ rstd,
+                            const Real* __restrict__ weight, long long A, int G, int K, int centered) {
+  __shared__ Pack<Real, 2 * ROWS> shared[2][ROW_WARPS];  // of this turn and of the one before
+  LaneNumbers<Real> weight_sums = {}, bias_sums = {};
+  const Real share = Real(1) / K;
+  const long long rows = A * G, step = (long long)gridDim.x * BLOCK_ROWS;
+  int side = 0;
+  for (long long start = (long long)blockIdx.x * BLOCK_ROWS; start < rows; start += step, side ^= 1) {
+    const RowPlaces at(start, rows, K);
+    const Turn now(at, dY, X, mean, rstd);
+    int channel[ROWS];
+    Pack<Real, 2 * ROWS> sums = {};
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      channel[r] = first_channel(at.row(r), at.lane, G, K);
 #pragma unroll
       for (int p = 0; p < PACKS; p++) {
-        const auto d = d_of(r, p), h = h_of(r, p);
+        const auto d = now.d_of(r, p, weight, channel[r] + p * LANES * VECTOR, at.has(p));
+        const auto u = now.deviation(r, p);
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) sums.v[2 * r] += d.v[i], sums.v[2 * r + 1] += d.v[i] * h.v[i];
+        for (int i = 0; i < VECTOR; i++) sums.v[2 * r] += d.v[i], sums.v[2 * r + 1] += d.v[i] * u.v[i];
       }
-    sums = join_lanes<Add>(sums, shared[turn]);
+    }
+    sums = join_lanes<Add>(sums, shared[side]);
 
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
       if (!at.exists(r)) continue;
-      const Real shift = centered ? sums.v[2 * r] / K : 0, slope = sums.v[2 * r + 1] / K;
-      LaneNumbers<Real> dx;
+      // rstd times the mean of D, and times that of D H
+      const Real scale = now.scale.v[r], shift = centered ? sums.v[2 * r] * share * scale : 0;
+      const Real slope = sums.v[2 * r + 1] * scale * share * scale;
 #pragma unroll
       for (int p = 0; p < PACKS; p++) {
-        const auto d = d_of(r, p), h = h_of(r, p), dy = dy_bits[r].pack[p].widened();
+        if (!at.has(p)) continue;
+        const auto d = now.d_of(r, p, weight, channel[r] + p * LANES * VECTOR, true);
+        const auto u = now.deviation(r, p), dy = now.dy[r].pack[p].widened();
+        Pack<Real, VECTOR> dx;
 #pragma unroll
         for (int i = 0; i < VECTOR; i++) {
-          dx.pack[p].v[i] = scale.v[r] * (d.v[i] - shift - h.v[i] * slope);
-          if (SUMS) weight_sums.pack[p].v[i] += dy.v[i] * h.v[i], bias_sums.pack[p].v[i] += dy.v[i];
+          const Real h = u.v[i] * scale;
+          dx.v[i] = (d.v[i] * scale - shift) - h * slope;
+          if (SUMS) weight_sums.pack[p].v[i] += dy.v[i] * h, bias_sums.pack[p].v[i] += dy.v[i];
         }
+        store_pack(dX + at.offset(r) + p * LANES * VECTOR, dx);
       }
-      store_lane(dX + at.offset(r), dx, at);
     }
   }
   if constexpr (SUMS) {
     __shared__ ChannelParts parts;
-    write_channels(weights + size_t(blockIdx.x) * K, weight_sums, parts, K);
-    write_channels(biases + size_t(blockIdx.x) * K, bias_sums, parts, K);
+    write_channels(parts_of_blocks + size_t(blockIdx.x) * K, weight_sums, parts, K);
+    write_channels(parts_of_blocks + size_t(gridDim.x + blockIdx.x) * K, bias_sums, parts, K);
   }
 }

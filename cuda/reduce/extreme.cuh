@@ -1,4 +1,4 @@
-// The largest or smallest number so far and the place of the first one; NaN is an extreme (reduce/fold.cu, reduce/rows.cu).
+// The largest or smallest number so far and the place of the first one; NaN is an extreme (reduce/fold.cu).
 #pragma once
 #include "common/vector.cuh"
 

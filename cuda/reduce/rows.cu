@@ -4,14 +4,12 @@
 // sum_rows: Y (A,), of floats if X is bfloat16.
 // extreme_rows: Y (A,) and `at` (A,) for `largest` 1 | 0; NaN is an extreme.
 // A row is read once (common/rows.cuh). Sums have a fixed order.
-// Grid: ceil(A / (256 / LANES * ROWS)). Block: 256. Shared memory: a state per warp if LANES > 32.
+// Grid: ceil(A / (256 / LANES * ROWS)). Block: 256. Shared memory: a few numbers per warp.
 // Needs and macros: those of common/rows.cuh, and TYPE float | double | bfloat16. The arithmetic of bfloat16 is float.
 #include "common/rows.cuh"
-#include "reduce/extreme.cuh"
 
 using T = ALPHA_TYPE;
 using Real = Number<T>;
-using Extreme = ExtremeOf<T, int>;
 
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     sum_rows(Real* __restrict__ Y, const T* __restrict__ X, long long A, int K) {
@@ -27,45 +25,73 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     if (at.lane == 0 && at.exists(r)) Y[at.row(r)] = sum.v[r];
 }
 
-// The extreme of all lanes of a row, for each of them. Every thread of the block must call it.
-__device__ __forceinline__ void join_extremes(Extreme& state, Extreme* shared) {
-#pragma unroll
-  for (int distance = (LANES < 32 ? LANES : 32) / 2; distance > 0; distance /= 2) {
-    Extreme other = state;
-    other.value = __shfl_xor_sync(~0u, state.value, distance);
-    other.at = __shfl_xor_sync(~0u, state.at, distance);
-    state += other;
+// Joins of numbers, of which NaN is the extreme, and of columns.
+template <bool LARGEST>
+struct Extremer {
+  static __device__ __forceinline__ Real join(Real a, Real b) {
+    return a != a ? a : b != b ? b : LARGEST ? fmax(a, b) : fmin(a, b);
   }
-  if constexpr (LANES > 32) {
-    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = state;
-    __syncthreads();  // the states of all warps are written
-    const Extreme* warps = shared + threadIdx.x / LANES * (LANES / 32);
-    state = warps[0];
+};
+struct Smaller {
+  static __device__ __forceinline__ int join(int a, int b) { return a < b ? a : b; }
+};
+
+// First the extremes, then the first columns in which they are.
+template <bool LARGEST>
+__device__ __forceinline__ void find_extremes(T* __restrict__ Y, long long* __restrict__ columns,
+                                              const T* __restrict__ X, long long A, int K) {
+  __shared__ Pack<Real, ROWS> numbers[ROW_WARPS];
+  __shared__ Pack<int, ROWS> places[ROW_WARPS];
+  const Real infinity = Real(__int_as_float(0x7f800000)), least = LARGEST ? -infinity : infinity;
+  const RowPlaces at = RowPlaces::of_block(A, K);
+  LaneBits<T> bits[ROWS];
+  load_rows(bits, X, at, least);
+
+  Pack<Real, ROWS> extreme = splat<ROWS>(least);
+  bool has_nan[ROWS] = {};
+  each_number(bits, [&](int r, int, Real x) {
+    extreme.v[r] = LARGEST ? fmax(extreme.v[r], x) : fmin(extreme.v[r], x);
+    has_nan[r] |= x != x;  // fmax leaves NaN out
+  });
 #pragma unroll
-    for (int warp = 1; warp < LANES / 32; warp++) state += warps[warp];
+  for (int r = 0; r < ROWS; r++)
+    if (has_nan[r]) extreme.v[r] = Real(__int_as_float(0x7fffffff));
+  extreme = join_lanes<Extremer<LARGEST>>(extreme, numbers);
+
+  Pack<int, ROWS> first = splat<ROWS>(K);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    const bool nan = extreme.v[r] != extreme.v[r];
+    // backwards, so that the first one stays; what lies behind the end of the row comes after its elements
+    auto search = [&](auto is_extreme) {
+#pragma unroll
+      for (int p = PACKS - 1; p >= 0; p--) {
+        const Pack<Real, VECTOR> x = bits[r].pack[p].widened();
+#pragma unroll
+        for (int i = VECTOR - 1; i >= 0; i--)
+          if (is_extreme(x.v[i])) first.v[r] = p * LANES * VECTOR + i;
+      }
+    };
+    if (nan)
+      search([](Real x) { return x != x; });
+    else
+      search([&](Real x) { return x == extreme.v[r]; });
+    first.v[r] += at.lane * VECTOR;
+  }
+  first = join_lanes<Smaller>(first, places);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    if (at.lane > 0 || !at.exists(r)) continue;
+    Y[at.row(r)] = X[at.row(r) * K + first.v[r]];
+    columns[at.row(r)] = first.v[r];
   }
 }
 
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     extreme_rows(T* __restrict__ Y, long long* __restrict__ columns, const T* __restrict__ X, long long A, int K,
                  int largest) {
-  __shared__ __align__(16) unsigned char shared[ROW_WARPS * sizeof(Extreme)];
-  const RowPlaces at = RowPlaces::of_block(A, K);
-  LaneBits<T> bits[ROWS];
-  load_rows(bits, X, at);
-#pragma unroll
-  for (int r = 0; r < ROWS; r++) {
-    Extreme state(largest);
-#pragma unroll
-    for (int p = 0; p < PACKS; p++) {
-      if (!at.has(p)) continue;
-      const Pack<Real, VECTOR> x = bits[r].pack[p].widened();
-#pragma unroll
-      for (int i = 0; i < VECTOR; i++) state.meet(x.v[i], (p * LANES + at.lane) * VECTOR + i);
-    }
-    join_extremes(state, reinterpret_cast<Extreme*>(shared));
-    if (at.lane > 0 || !at.exists(r)) continue;
-    store_pack(Y + at.row(r), Pack<Real, 1>{{state.value}});
-    columns[at.row(r)] = state.at;
-  }
+  if (largest)
+    find_extremes<true>(Y, columns, X, A, K);
+  else
+    find_extremes<false>(Y, columns, X, A, K);
 }

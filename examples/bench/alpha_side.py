@@ -20,6 +20,7 @@ from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.predict import predicted_ms
 from alpha.ops.conv2d.problem import seen_by_kernels
+from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.primitive import Array
@@ -66,7 +67,9 @@ class AlphaSide:
 
     def predicted_ms(self, operator: Operator, s: ConvShape, name: str) -> float | None:
         """What the model says of a configuration; None on the cpu, and for other contestants."""
-        v = next((v for v in (*CONFIGURATIONS, *GROUPED) if (v.name, v.operator) == (name, operator.key)), None)
+        v = next(
+            (v for v in (*CONFIGURATIONS, *PRODUCTS, *GROUPED) if (v.name, v.operator) == (name, operator.key)), None
+        )
         if v is None or not work.is_counted(v):
             return None
         target = conv2d.cuda_target(self.device)

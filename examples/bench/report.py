@@ -72,7 +72,8 @@ class Row:
         return self.operator.nominal(self.case.shape) / result.ms / 1e9
 
 
-FIELDS = tuple(field.name for field in dataclasses.fields(ConvShape))
+DEPTH = ("ID", "FD", "sd", "pd", "dd", "OD")  # the cases of bench_conv.py have none
+FIELDS = tuple(field.name for field in dataclasses.fields(ConvShape) if field.name not in DEPTH)
 COLUMNS = (
     "operator",
     "precision",

@@ -36,6 +36,7 @@ import numpy as np
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "gate")]
 
+import axes_geometry  # noqa: E402
 import conv2d_geometry  # noqa: E402
 import test_conv2d  # noqa: E402
 from helpers import compiled_quickly, reads_weight, tile_area  # noqa: E402
@@ -47,8 +48,7 @@ from alpha.ops.conv2d.grouped_table import GROUPED  # noqa: E402
 from alpha.ops.conv2d.plan import compute  # noqa: E402
 from alpha.ops.conv2d.problem import MathMode  # noqa: E402
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD  # noqa: E402
-from alpha.ops.matmul_cuda import Product  # noqa: E402
-from alpha.ops.matmul_tiles import ffma, mma  # noqa: E402
+from alpha.ops.matmul_tiles import Product, ffma, mma  # noqa: E402
 from alpha.runtime.cuda import emulated_compiler  # noqa: E402
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402
 from alpha.runtime.cuda.device import CudaDevice  # noqa: E402
@@ -297,6 +297,7 @@ def subjects() -> dict[str, list[Run]]:
     for row in rows():
         several, whole = row.name in SEVERAL_PARTS, conv2d_geometry.whole(row)
         shapes = [*conv2d_geometry.of(row)[: 2 if several else None], *([whole] if whole and not several else [])]
+        shapes += axes_geometry.of(row) if row.name not in SEVERAL_PARTS else ()
         runs = [Run(conv2d_geometry.cost(row, s), row.name, s) for s in shapes]
         for source in sources_of(row):
             found.setdefault(source, []).extend(runs)
@@ -324,7 +325,7 @@ def rows() -> tuple[Any, ...]:
 def _launches(name: str) -> tuple[Any, ...]:
     row = next(v for v in ROWS if v.name == name)
     on = DryDevice.of("sm_90a")
-    for s in (*conv2d_geometry.of(row), *filter(None, [conv2d_geometry.whole(row)])):
+    for s in (*conv2d_geometry.of(row), *filter(None, [conv2d_geometry.whole(row)]), *axes_geometry.of(row)):
         _launch(row, s, on, on.zeros)
     return tuple(x for x in on.driver.launches if x.source.split("/")[0] in FOLDERS)
 

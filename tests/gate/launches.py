@@ -37,6 +37,7 @@ from alpha.runtime.recording import StepValue
 
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS), str(TESTS / "ops")]
+import axes_geometry  # noqa: E402
 import grouped_geometry  # noqa: E402
 import test_bfloat16  # noqa: E402
 import test_conv2d  # noqa: E402
@@ -46,6 +47,7 @@ GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for 
 EXPRESSION = "-DALPHA_EXPRESSION="  # of a kernel that computes any elementwise expression
 TURNS = ("sm_86", "sm_89", "sm_100", "sm_120")  # they run what sm_80 runs, by the same code
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
+AXES_TURN = 2 * len(axes_geometry.SHAPES)  # every second of Hopper's rows compiles one shape with a depth or dilation
 TURN = 24  # of the small shapes, each of Hopper's rows compiles one of so many
 REGISTERS = 128  # at most per thread, unless a kernel configuration says otherwise
 
@@ -139,7 +141,8 @@ def shapes_of(row: Configuration) -> list[ConvShape]:
     turn = [s for s in shapes if row.supports(s, HOPPER)][rows.index(row) % TURN :: TURN]
     if row.tile["BLOCKS"] == 2:  # if the tiles are few, each has an SM of its own
         turn.append(test_conv2d.MANY)
-    return list(dict.fromkeys((*turn, test_conv2d.LONG)))
+    axes = axes_geometry.SHAPES[rows.index(row) % AXES_TURN :: AXES_TURN]
+    return list(dict.fromkeys((*turn, *axes, test_conv2d.LONG)))
 
 
 @functools.cache

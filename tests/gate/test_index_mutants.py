@@ -18,7 +18,6 @@ from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
 SAMPLE = 100
 # (file, what changes, code of the line): why no result changes. They are not judged.
-ONLY_FIRST = "of the split pixel only `first` is read, and that does not depend on the size of dY"
 SANITIZED = "it touches what lies beyond an array and changes no result: such faults are for `make sanitize`"
 OTHER_TILE = "a tile beyond the last channel reads another vector, and is not stored"
 ONE_STEP_MORE = "a step or row beyond the last meets no result"
@@ -42,9 +41,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("conv2d/direct/forward_sm80.cu", "< -> <=", "for (int i = 0; i < VECTOR; i++) {"): SANITIZED,
     (
         "conv2d/ks_deconv/sm90.cu",
-        "without - cw_s",
-        "taps = {h.taps.size(), max(cw_e - cw_s, 0), h.first + h.taps.begin, w.first + cw_s, "
-        "tap, tap_row, tap_column, 1, 0,",
+        "without - 1",
+        "last = split_pixel(iw + (count - 1) * s.sw, width);",
     ): "the taps too many meet the zeros beyond dY",
     ("conv2d/sm90/products.cuh", "< -> <=", "for (int r = 0; r < R; r++) sum[r] += block[r];"): SANITIZED,
     (
@@ -70,7 +68,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "conv2d/sk_dilated/sm90.cu",
         "without - 1",
-        "rows = oh.size(), columns = (ow.size() + TILE_OW - 1) / TILE_OW;",
+        "rows = od.size() * oh.size(), columns = (ow.size() + TILE_OW - 1) / TILE_OW;",
     ): "a tile of columns too many meets zeros of X",
     (
         "conv2d/direct/forward_sm80.cu",
@@ -172,15 +170,31 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "for (int t = 0; t < COLUMNS; t++) sum[live - Strip::DONE][t] = sum[live][t];",
     ): "the first sum of the next row comes there anyway",
     (
-        "conv2d/ks_deconv/ffma.cu",
-        "s.OH -> s.OW",
-        "const SplitPixel h = split_pixel(ih_s + u * s.sh, s.OH, s.FH, s.sh, s.ph);",
-    ): ONLY_FIRST,
+        "conv2d/sk_dilated/sm90.cu",
+        "without + part * 32",
+        "tma_load(box + part * TERM_BYTES, X + phase, full, channel + part * 32, n, x, map_row);",
+    ): "tiles of 32 channels do not use the second part",
     (
-        "conv2d/ks_deconv/ffma.cu",
-        "s.OW -> s.OH",
-        "const SplitPixel w = split_pixel(iw_s + v * s.sw, s.OW, s.FW, s.sw, s.pw);",
-    ): ONLY_FIRST,
+        "conv2d/sm90/tile.cuh",
+        "without - taps.first_row",
+        "return floor_divide(row - taps.first_row, taps.rows).remainder;",
+    ): "another order of the same rows",
+    (
+        "conv2d/depthwise/map.cuh",
+        "< -> <=",
+        "to.load(source, row < end_row ? row : -1, p.source_height, p.source_width, first);",
+    ): ONE_STEP_MORE,
+    (
+        "conv2d/depthwise/map.cuh",
+        "< -> <=",
+        "for (int begin = steps.begin; begin < steps.end; begin += STEPS)",
+    ): ONE_STEP_MORE,
+    ("conv2d/depthwise/map.cuh", ">= -> >", "if (step >= steps.end) break;"): ONE_STEP_MORE,
+    (
+        "conv2d/depthwise/weight_ffma.cu",
+        ">= -> >",
+        "if (!LATE && unsigned(source_row) >= unsigned(s.IH)) continue;",
+    ): "the row is found to be outside when it is loaded",
     (
         "conv2d/small_groups/map_sm80.cuh",
         "< -> <=",

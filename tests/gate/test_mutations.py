@@ -16,6 +16,8 @@ EXPLAINED = {
     ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/split_k.cuh"): ONE_AFTER_THE_OTHER,
     ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/split_k.cuh"): ONE_AFTER_THE_OTHER,
     ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/statistics.cuh"): "it finds no statistics",
+    ("reduce/scan_rows.cu", "common/rows.cuh"): "it scans the lanes of a row and does not join them",
+    ("reduce/sum.cu", "common/last_block.cuh"): ONE_AFTER_THE_OTHER,
 }
 
 

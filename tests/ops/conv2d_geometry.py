@@ -326,8 +326,8 @@ def cost(row: Configuration, s: ConvShape) -> float:
         across = -(-GN // row.tile.get("BM", 64)) * row.tile.get("BM", 64) * -(-K // BN) * BN
     else:
         across = -(-GN // BN) * BN * -(-K // step) * step
-    maps = s.OH * s.OW if row.operator != INPUT else s.IH * s.IW / (s.sh * s.sw)
-    return s.N * maps * s.FH * s.FW * s.useful * across
+    pixels = s.N * (math.prod(s.Y[1:3]) if row.operator != INPUT else math.prod(s.X[1:3]) / (s.sd * s.sh * s.sw))
+    return pixels * s.taps * s.useful * across
 
 
 def _most(row: Configuration) -> float:

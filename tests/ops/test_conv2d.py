@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import alpha
 import alpha.nn.functional as F
 from alpha.errors import ShapeError
-from alpha.ops.conv2d import cpu, partial_sums, reference, sm80, sm90_tiles, table
+from alpha.ops.conv2d import cpu, partial_sums, reference, sm80, sm90_schedule, sm90_tiles, table
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import MathMode
@@ -288,7 +288,7 @@ def test_split_k(name: str) -> None:
     row = next(v for v in CONFIGURATIONS if v.name == name)
     tiles_of = sm90_tiles.conv_v2_tiles if row.operator == FORWARD else sm90_tiles.ks_deconv_tiles
     s, tile = LONG, Tile.of(row)
-    schedule = sm90_tiles.tile_schedule(tiles_of(s, tile), 384, -(-384 // tile.BN), 132)
+    schedule = sm90_schedule.tile_schedule(tiles_of(s, tile), 384, -(-384 // tile.BN), 132)
     assert max(work.num_splits for work in schedule) > 1
     arrays = [a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32")]
     exact = OPERATORS[row.operator][0](*(a.astype("float64") for a in arrays), s)
@@ -306,14 +306,14 @@ def test_splits_of_a_tile() -> None:
     """Every step of every tile is in one split; a tile of more products has more splits."""
     s = make(512, (4, 4), (512, 512), (3, 3), (2, 2), (1, 1))
     output = sm90_tiles.conv_v2_tiles(s, Tile(128, 128, MathMode.FP16))
-    schedule = sm90_tiles.tile_schedule(output, 512, 16, 132)
+    schedule = sm90_schedule.tile_schedule(output, 512, 16, 132)
     by_pixel = {w.output_pixel: w.num_splits for w in schedule}
     assert by_pixel == {0: 1, 1: 2, 2: 2, 3: 3}  # of 4, 6, 6 and 9 taps
     assert sorted(w.split for w in schedule if w.output_pixel == 3) == [0, 1, 2]
     slots = {w.workspace_slot + w.split for w in schedule if w.num_splits > 1}
     assert slots == set(range(7))
     large = make(512, (32, 32), (64, 64), (3, 3), (1, 1), (1, 1))
-    whole = sm90_tiles.tile_schedule(sm90_tiles.conv_v2_tiles(large, Tile(256, 64, MathMode.FP16)), 64, 16, 132)
+    whole = sm90_schedule.tile_schedule(sm90_tiles.conv_v2_tiles(large, Tile(256, 64, MathMode.FP16)), 64, 16, 132)
     assert {w.num_splits for w in whole} == {1}
 
 

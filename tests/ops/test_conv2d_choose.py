@@ -23,6 +23,7 @@ from alpha.ops.conv2d import cuda_target, few_outputs, predict
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import seen_by_kernels
+from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration, Target
 from alpha.primitive import REGISTRY
@@ -159,7 +160,7 @@ def test_what_is_chosen_fits(arch: str, operator: str, first_layer: bool) -> Non
             found = run(arch, operator, s, precision)
             if operator == FORWARD:
                 found += run(arch, operator, s, precision, statistics=True)
-            assert any(x.source.startswith("conv2d/") and x.entry not in PREPARING for x in found), (
+            assert any(x.source.startswith(("conv2d/", "matmul/")) and x.entry not in PREPARING for x in found), (
                 "nothing was multiplied"
             )
             check_all(arch, operator, s, precision, found)
@@ -254,7 +255,7 @@ def test_the_fastest_by_prediction_is_chosen(s: ConvShape) -> None:
                 seen = seen_by_kernels(s, on)
                 able = [
                     v
-                    for v in CONFIGURATIONS
+                    for v in (*CONFIGURATIONS, *PRODUCTS)
                     if (v.operator, v.device) == (operator, on.device)
                     and v.precision in ("float32", precision)
                     and v.supports(seen, on)

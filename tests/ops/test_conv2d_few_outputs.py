@@ -102,6 +102,10 @@ def test_last_layers(layer: tuple[int, int], precision: str, operator: str) -> N
     s, dtype = LAYERS[layer], BFLOAT16 if precision == "bf16" else FLOAT32
     for target in (HOPPER, AMPERE):
         made = plan(ConvProblem(operator, s, precision, dtype=dtype), target)
+        if (layer, operator, precision, target) == ((1, 2), INPUT, "tf32", HOPPER):
+            assert made.name == "product_sm80_tf32"  # a filter of one tap
+            assert len(made.launches) == 1
+            continue
         assert made.name == "few_outputs_" + CHOSEN[layer, operator][precision]
         kernels = [x.entry for x in made.launches if not x.source.startswith("reduce/")]
         kernel = "direct_forward" if operator == INPUT else "direct_weight"

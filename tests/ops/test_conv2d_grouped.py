@@ -14,15 +14,16 @@ from test_conv2d import OPERATORS, arrays_of, operands, relative_error
 import alpha
 from alpha.errors import ShapeError
 from alpha.nn import functional as F
+from alpha.numerics import BFLOAT16
 from alpha.ops.conv2d import cuda_target, depthwise, depthwise_cpu, grouped_cpu, small_groups, small_groups_sm80
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute, plan
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Target
-from alpha.ops.conv2d.shape import ConvShape, conv_shape, pairs_met
+from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape, conv_shape, pairs_met
 from alpha.ops.convolution import pieces
-from alpha.ops.convolution.axes import TRIVIAL, Axis, ConvAxes
+from alpha.ops.convolution.axes import ConvAxes
 from alpha.runtime.cuda.driver_dry import DryDevice
 
 
@@ -83,7 +84,7 @@ def test_strips_multiply_no_padded_zero_and_miss_nothing(operator: str) -> None:
     assert len(supported) > 60
     for s in supported:
         for vector in (1, 2):
-            strips = depthwise.strips_of(operator, s, vector)
+            strips = depthwise.strips_of(operator, s, depthwise.Pack(vector, vector > 1))
             if strips is not None:
                 assert products(operator, s, strips) == pairs_met(s.IW, s.FW, s.sw, s.pw, 1, s.OW), (s, strips)
 
@@ -102,7 +103,7 @@ def test_layers_of_networks_have_whole_strips(operator: str) -> None:
     ):
         s = make((size, size), (K, K), (stride, stride), (K // 2, K // 2), C=96, N=64)
         assert choose(operator, s, HOPPER).name.startswith("depthwise"), s
-        strips = depthwise.strips_of(operator, s, 1)
+        strips = depthwise.strips_of(operator, s, depthwise.Pack())
         assert strips is not None
         assert strips.last_columns == strips.columns
         assert 7 <= strips.columns <= 8
@@ -246,3 +247,16 @@ def test_a_captured_step_repeats_a_depthwise_layer() -> None:
         expected, gradient = step(x).numpy(), w.grad.numpy()
         np.testing.assert_array_equal(captured(x).numpy(), expected)
         np.testing.assert_array_equal(w.grad.numpy(), gradient)
+
+
+def test_rows_are_loaded_ahead_as_registers_allow() -> None:
+    """Two rows of pairs of bfloat16; one of floats and of long filters. A segment has two filters of rows at least."""
+    target = Target("cuda", (9, 0), 132, 227 << 10)
+    for F_, dtype, ahead in ((3, BFLOAT16, 2), (3, np.dtype(np.float32), 1), (7, BFLOAT16, 1)):
+        s = conv_shape("test", (64, 28, 28, 192), (192, F_, F_, 1), (1, 1), (F_ // 2, F_ // 2), groups=192)
+        problem = ConvProblem(FORWARD, s, "bf16" if dtype == BFLOAT16 else "float32", dtype=dtype)
+        kernel = depthwise.kernel_of(problem, target)
+        assert kernel.ahead == ahead
+        assert kernel.segment_rows >= 2 * F_
+        launch = depthwise.depthwise_map(problem, GROUPED[0], target).launches[0]
+        assert launch.defines["AHEAD"] == ahead

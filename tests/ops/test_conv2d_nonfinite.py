@@ -21,7 +21,7 @@ from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
 from alpha.ops.matmul import matmul_batch
-from alpha.ops.matmul_cuda import Product
+from alpha.ops.matmul_tiles import Product
 from alpha.runtime import Device
 
 LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}

@@ -18,7 +18,7 @@ sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 from test_conv2d_choose import KERNELS, OPERANDS, make, run
 
 from alpha.numerics import PRECISIONS
-from alpha.ops.conv2d import sm90_tiles
+from alpha.ops.conv2d import sm90_schedule, sm90_tiles
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.sm90_tiles import Tile
@@ -65,7 +65,7 @@ def splits(operator: str, s: ConvShape, precision: str) -> str:
     output = sm90_tiles.conv_v2_tiles(s, tile) if forward else sm90_tiles.ks_deconv_tiles(s, tile)
     K, N = (s.IC, s.OC) if forward else (s.OC, s.IC)
     copies = -(-s.N // output.images) * -(-N // tile.BN)
-    schedule = sm90_tiles.tile_schedule(output, K, copies, HOPPER.num_sms)
+    schedule = sm90_schedule.tile_schedule(output, K, copies, HOPPER.num_sms)
     counts = Counter(work.num_splits for work in schedule if work.split == 0)
     return "splits " + " ".join(f"{count}x{n}" for n, count in sorted(counts.items()))
 

@@ -19,7 +19,7 @@ from alpha.ops.conv2d.choose import _choose, _fastest, applicable, choose
 from alpha.ops.conv2d.plan import _known_plan, compute
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.conv2d.table import FORWARD, INPUT, WEIGHT
-from alpha.ops.matmul_cuda import Product
+from alpha.ops.matmul_tiles import Product
 from alpha.runtime import Device
 from alpha.runtime.cuda.driver_dry import DryDevice, Launch
 

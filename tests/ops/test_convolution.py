@@ -13,8 +13,9 @@ from helpers import first_of
 import alpha
 from alpha.errors import ShapeError
 from alpha.nn import functional as F
+from alpha.ops.conv2d.shape import Axis
 from alpha.ops.convolution import Conv, ConvTranspose, pieces, plain
-from alpha.ops.convolution.axes import Axis, ConvAxes, met, output_length, phase_runs, phases
+from alpha.ops.convolution.axes import ConvAxes, met, output_length, phase_runs, phases
 
 CASES = 30  # drawn convolutions per test
 
@@ -239,3 +240,14 @@ def test_bad_arguments_say_what_is_wrong(
 ) -> None:
     with pytest.raises(ValueError, match=f"{name}: .*{message}"):
         getattr(F, name)(*(alpha.tensor(np.zeros(shape, np.float32)) for shape in (x, w)), **options)
+
+
+@pytest.mark.parametrize("stride", [(True, 1), (1.0, 1), [True, 1]])
+def test_lengths_that_equal_integers_are_none(stride: Any) -> None:
+    with pytest.raises(TypeError, match=r"stride=.* is not an integer"):
+        F.conv2d(alpha.tensor(np.zeros((1, 4, 4, 3))), alpha.tensor(np.zeros((2, 3, 3, 3))), stride=stride)
+
+
+def test_lengths_of_plain_integers_are_checked() -> None:
+    with pytest.raises(ValueError, match="stride=0 must be at least 1"):
+        F.conv2d(alpha.tensor(np.zeros((1, 4, 4, 3))), alpha.tensor(np.zeros((2, 3, 3, 3))), stride=(0, 1))

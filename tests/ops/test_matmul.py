@@ -16,7 +16,7 @@ from alpha import ShapeError
 from alpha.numerics import BFLOAT16
 from alpha.ops import matmul_cuda
 from alpha.ops.matmul import matmul_batch
-from alpha.ops.matmul_cuda import Product
+from alpha.ops.matmul_tiles import Product
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
@@ -135,7 +135,9 @@ def test_products_on_tensor_cores(p: Product, arch: str, precision: str, monkeyp
     matmul_cuda._choose_row.cache_clear()
     device = gpu(arch)
     row = matmul_cuda.choose_row(p, device, precision)
-    fits = p.N % 8 == 0 and not (p.transpose_a and p.transpose_b)
+    fits = not (p.transpose_a and p.transpose_b)
+    if precision == "float32" or p.transpose_a or p.transpose_b:  # a row for all lengths is only for A B in tf32
+        fits = fits and p.N % 8 == 0
     assert (row is not None) == fits
     A, B, exact = operands_of(p)
     Y = matmul_batch(device.upload(A), device.upload(B), *p[4:], precision)

@@ -108,7 +108,11 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         )
     ],
     "count_up": [(np.asarray(41),)],
-    "running_sum": [(normal(3, 300, 1), False), (normal(3, 9, 1), True), (normal(2, 5, 4), True)],
+    # rows of a small array, with a tile for their length and in several turns; columns; segments of both
+    "running_sum": [
+        *((normal(*sizes), False, sizes[1]) for sizes in ((3, 300, 1), (2, 40_000, 1), (1, 300, 5))),
+        *((normal(*sizes), True, sizes[1]) for sizes in ((3, 9, 1), (2, 5, 4), (300, 64, 1))),
+    ],
     "lstm_cell": [tuple(normal(3, k * 5) for k in (4, 4, 1, 4, 1, 1))],
     "lstm_cell_gradient": [tuple(normal(3, k * 5) for k in (1, 1, 4, 1, 1, 4, 1))],
     "gru_cell": [tuple(normal(3, k * 5) for k in (3, 3, 1, 4, 1))],
@@ -149,6 +153,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(9, 4000, 1), 4000),
         (normal(2, 9000, 1), 9000),
         (normal(1, 40000, 4), 40000),
+        (normal(1, 60_003, 1), 60_003),  # a row that blocks share, with a rest that is no pack
         (normal(2, 3, 130), 3),
         (normal(1, 1, 5), 1),
         (normal(6, 16, 36), 16),
@@ -200,21 +205,27 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (np.array([0.0, 2.0, -1.0], f32), np.dtype(bool), 1.0, 0.0),
         (np.array([True, False, True]), f32, 1.0, 0.0),
     ],
-    # words of 4, 8 and 16 bytes, tiles, a step, a flip, a repeat, a single element, none
+    # words of 4, 8 and 16 bytes, tiles of elements and of packs, a step, a flip, a repeat, a single element, none
     "read_view": [
-        (X, view)
-        for X, whole in ((X, View.whole(X.shape)) for X in (normal(6, 9, 8), normal(3, 33, 70)))
-        for view in (
-            whole.permuted((0, 2, 1)),
-            whole.permuted((2, 0, 1)),
-            whole.permuted((1, 0, 2)),
-            whole.sliced(2, 4, 4),
-            whole.sliced(2, 2, 6),
-            whole.sliced(1, 8, 3, -2),
-            whole.flipped(2).flipped(0),
-            whole.dropped(0, 1).inserted(0, 5),
-            whole.sliced(1, 0, 0),
-        )
+        *(
+            (X, View.whole(X.shape).permuted((0, 2, 1)))
+            for X in (pixels(2, 64, 48), normal(2, 48, 64).astype(np.float64))
+        ),
+        *(
+            (X, view)
+            for X, whole in ((X, View.whole(X.shape)) for X in (normal(6, 9, 8), normal(3, 33, 70), normal(3, 64, 96)))
+            for view in (
+                whole.permuted((0, 2, 1)),
+                whole.permuted((2, 0, 1)),
+                whole.permuted((1, 0, 2)),
+                whole.sliced(2, 4, 4),
+                whole.sliced(2, 2, 6),
+                whole.sliced(1, 8, 3, -2),
+                whole.flipped(2).flipped(0),
+                whole.dropped(0, 1).inserted(0, 5),
+                whole.sliced(1, 0, 0),
+            )
+        ),
     ],
     "write_view": [
         (normal(6, 9, 8), View.whole((6, 9, 8)).sliced(1, 2, 3, 2), normal(6, 3, 8), View.whole((6, 3, 8))),
@@ -327,6 +338,7 @@ def run(function: Primitive, device: str, arguments: tuple[Any, ...]) -> list[np
 
 WITH_LENGTH = {
     "sum_axis1",
+    "running_sum",
     "channel_statistics",
     "batch_norm_gradients",
     "softmax_cross_entropy",

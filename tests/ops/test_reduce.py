@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from helpers import assert_close, check_gradient, check_torch, first_of
 from launch_log import observed_launches
+from trials import trials
 
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError
-from alpha.numerics import BFLOAT16
+from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops import reduce as reductions
 from alpha.ops.fold import extreme_axis1
-from alpha.ops.reduce import COLUMN_THREADS, WARP, column_block, plan_reduce_splits, sum_axis1
+from alpha.ops.reduce import COLUMN_THREADS, WARP, column_block, plan_reduce_splits, sum_axis1, sum_launches
 
 DIMS: list[Any] = [None, 0, 1, -1, (0, 1), (1, 2), (0, 2), (0, 1, 2), (0, 1, 2, 3), (1, 3), (2, 0), ()]
 
@@ -134,6 +135,64 @@ def test_a_sum_of_parts_has_a_block_for_each_sm(parts: int, size: int) -> None:
     assert blocks >= 132 or across <= WARP
 
 
+SUMS = (  # of the middle axis: tiles of columns, a part of a tile; packs and single elements; a rest that is no pack
+    *(
+        (1, 60_000, 40),
+        (1, 60_000, 130),
+        (1, 60_001, 3),
+        (3, 30_000, 8),
+        (2, 50_000, 72),
+        (1, 70_000, 1),
+        (1, 262_144, 1),
+    ),
+    *((1, 262_147, 1), (1, 1_000_005, 1), (2, 100_000, 1), (3, 99_999, 1), (1, 7, 1), (1, 3, 1)),
+)
+
+
+@pytest.mark.parametrize("dtype", first_of(BFLOAT16, np.dtype(np.float32), np.dtype(np.int64)))
+def test_a_sum_is_one_launch(dtype: np.dtype[Any]) -> None:
+    """Also where blocks share it, and again after that; of arrays that do not begin at multiples of 16 bytes, too."""
+    device: Any = alpha.get_device("cuda")
+    rng = np.random.default_rng(0)
+    with trials() as trial:
+        for sizes in SUMS:
+            for behind in (0, 1):
+                with trial(sizes, behind):
+                    X = rng.integers(-3, 4, sizes).astype(dtype)
+                    flat = np.concatenate([np.full(behind, 100, dtype), X.reshape(-1), np.full(3, 100, dtype)])
+                    array = device.upload(flat).slice_rows(behind, behind + X.size).reshape(sizes)
+                    for _ in range(2):
+                        with observed_launches(device) as log:
+                            total = device.download(sum_axis1(array))
+                        (launch,) = log
+                        assert launch.entry == ("sum_columns" if sizes[2] > 1 else "sum_long_rows")
+                        np.testing.assert_array_equal(total, X.astype(np.float64).sum(1))
+
+
+def test_which_sums_blocks_share() -> None:
+    """Those of long axes, if there are few of them."""
+    with trials() as trial:
+        for sizes, shared in (
+            ((1, 60_000, 40), True),
+            ((1, 2**24, 1), True),
+            ((900, 2**14, 1), False),
+            ((1, 90, 5), False),
+        ):
+            with trial(sizes):
+                (launch,) = reductions._plan_sum(*sizes, np.dtype(np.float32), 1, 132).launches
+                assert (launch.grid[1] > 1) == shared
+                assert launch.grid[0] * launch.grid[1] <= (2 * 132 if shared else 900)
+
+
+def test_a_single_row_is_read_in_packs_wherever_it_ends() -> None:
+    device: Any = alpha.get_device("cuda")
+    for size, behind, vector in ((40_003, 0, 4), (40_000, 0, 4), (40_003, 4, 4), (40_003, 1, 1)):
+        array = device.zeros((size + behind,), np.float32).slice_rows(behind, size + behind)
+        with observed_launches(device) as log:
+            sum_axis1(array.reshape(1, size, 1))
+        assert log[0].defines["VECTOR"] == vector
+
+
 # -- rows of neighbours -----------------------------------------------------------------------------
 
 ROW_LENGTHS = first_of(65, 256, 1000, 1, 2, 31, 33, 64, 127, 768, 4096, 7000)
@@ -155,7 +214,7 @@ def test_sums_and_extremes_of_rows(length: int, dtype: np.dtype[Any], monkeypatc
                 total = device.download(sum_axis1(array.reshape(len(host), length, 1)))
                 found, at = extreme_axis1(array.reshape(len(host), length, 1), True)
                 least, lowest = extreme_axis1(array.reshape(len(host), length, 1), False)
-            fits = length <= 6144
+            fits = length <= (8192 if dtype == BFLOAT16 else 6144)
             assert [launched.source == "reduce/rows.cu" for launched in log] == [fits] * len(log)
             wide = host.astype(np.float64)
             np.testing.assert_allclose(total[:, 0], wide.sum(1), rtol=1e-6, atol=1e-4)
@@ -163,6 +222,26 @@ def test_sums_and_extremes_of_rows(length: int, dtype: np.dtype[Any], monkeypatc
             np.testing.assert_array_equal(device.download(lowest)[:, 0], wide.argmin(1))
             np.testing.assert_array_equal(device.download(found)[:, 0].astype(np.float64), wide.max(1))
             np.testing.assert_array_equal(device.download(least)[:, 0].astype(np.float64), wide.min(1))
+
+
+@pytest.mark.parametrize("length", [65, 1000])
+def test_extremes_of_special_rows(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of equal ones, of infinite ones and of NaNs; zeros of both signs are equal, and the first stays."""
+    monkeypatch.setattr(reductions, "LEAST_ROW_BYTES", 0)
+    device: Any = alpha.get_device("cuda")
+    X: Any = np.tile(np.float32([-1.0, 1.0]), (7, length))[:, :length]
+    X[0], X[1], X[2] = -np.inf, np.inf, 0
+    X[2, ::2] = -0.0
+    X[3, 5], X[3, 40], X[4, 64], X[5, length - 1] = np.nan, np.nan, np.nan, np.inf
+    X[6], X[6, 64] = np.inf, np.nan
+    for dtype in (np.dtype(np.float32), BFLOAT16):
+        array = device.upload(X.astype(dtype).reshape(7, length, 1))
+        for largest, find in ((True, np.argmax), (False, np.argmin)):
+            found, at = (device.download(array)[:, 0] for array in extreme_axis1(array, largest))
+            np.testing.assert_array_equal(at, find(X, axis=1))
+            expected = X[np.arange(7), at]
+            np.testing.assert_array_equal(found.astype(np.float32), expected)
+            np.testing.assert_array_equal(np.signbit(found.astype(np.float32))[:3], np.signbit(expected)[:3])
 
 
 def test_small_arrays_are_reduced_without_a_kernel_for_their_length() -> None:
@@ -173,3 +252,20 @@ def test_small_arrays_are_reduced_without_a_kernel_for_their_length() -> None:
             sum_axis1(device.zeros((rows, 100, 1), np.float32))
         sources.append(log[0].source)
     assert sources == ["reduce/sum.cu", "reduce/rows.cu"]
+
+
+def test_the_parts_of_many_rows_are_added_by_several_blocks() -> None:
+    """As many as lines of 128 bytes allow; few rows, or columns of many blocks anyway, keep wide blocks."""
+    for dtype, vector, B, tiles in (
+        (FLOAT32, 4, 256, 8),
+        (BFLOAT16, 8, 256, 4),
+        (FLOAT32, 4, 64, 2),
+        (FLOAT32, 4, 20, 1),
+    ):
+        launches, _ = sum_launches("X", "Y", (1, 65536, B), dtype, vector, 132)
+        across, lanes, slabs = launches[0].block
+        assert launches[0].grid[0] == tiles
+        assert across * vector * dtype.itemsize >= min(128, B * dtype.itemsize)
+        assert across * lanes * slabs == COLUMN_THREADS
+    few, _ = sum_launches("X", "Y", (1, 300, 256), FLOAT32, 4, 132)
+    assert few[0].block == column_block(1, 300, 64)

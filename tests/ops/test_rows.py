@@ -12,7 +12,7 @@ from trials import trials
 import alpha
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.dtypes import BLOCK, widest_vector
-from alpha.ops.group_statistics import normalize_groups, normalize_groups_gradients
+from alpha.ops.group_statistics import _sum_tile, normalize_groups, normalize_groups_gradients
 from alpha.ops.rows import RowTile, row_tile
 from alpha.ops.softmax import softmax_axis1, softmax_gradient_axis1
 from alpha.primitive import Array
@@ -260,6 +260,19 @@ def test_many_rows_share_the_blocks_of_a_gradient() -> None:
             with trial(count, length):
                 X = np.random.default_rng(0).standard_normal((count, length))
                 check_normalize(X, FLOAT32, 1, True, True, False)
+
+
+def test_gradients_of_bfloat16_take_two_rows_at_a_time() -> None:
+    """As one has too few bytes in flight, unless a row needs several warps or most of the registers."""
+    assert _sum_tile(256, BFLOAT16, 8) == RowTile(4, 32, 2, 2)
+    assert _sum_tile(256, FLOAT32, 4) == RowTile(4, 32, 2, 1)
+    assert _sum_tile(192, BFLOAT16, 8) == RowTile(4, 16, 3, 1)
+    assert _sum_tile(512, BFLOAT16, 8) == RowTile(4, 64, 2, 1)
+    with trials() as trial:
+        for count in (1, 15, 16, 37, 3011):
+            with trial(count):
+                X = np.random.default_rng(count).standard_normal((count, 256))
+                check_normalize(X, BFLOAT16, 1, True, True, False)
 
 
 def test_which_normalisation_is_launched() -> None:

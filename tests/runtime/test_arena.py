@@ -16,14 +16,23 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from alpha.errors import DeviceError, OutOfMemoryError
 from alpha.runtime.arena import GRAIN, PAGE, Arena, Block, Growth
 from alpha.runtime.meter import Meter
+from alpha.runtime.slabs import SMALL_BYTES
 
 SEGMENT = 64 * GRAIN
 TOTAL = 12 * SEGMENT  # of the machines
 
 
-def arena(total: int = 16 * SEGMENT, gap: int = 4096, growth: Growth = Growth.DOUBLE) -> tuple[Arena, FakeDriver]:
+class WithoutSlabs(Arena):
+    """Small blocks lie among the others, so that a test can ask for few bytes to see where a block is put."""
+
+    small_bytes = 0
+
+
+def arena(
+    total: int = 16 * SEGMENT, gap: int = 4096, growth: Growth = Growth.DOUBLE, kind: type[Arena] = WithoutSlabs
+) -> tuple[Arena, FakeDriver]:
     driver = FakeDriver(total, gap)
-    memory = Arena(driver.allocate, driver.free, lambda: driver.memory_info()[0], growth, SEGMENT)
+    memory = kind(driver.allocate, driver.free, lambda: driver.memory_info()[0], growth, SEGMENT)
     return memory, driver
 
 
@@ -213,8 +222,9 @@ def test_a_block_may_die_inside_the_arena_and_after_it() -> None:
         memory.allocate(1)
 
 
-def test_threads_that_free_while_another_allocates() -> None:
-    memory, _ = arena()
+@pytest.mark.parametrize("kind", [Arena, WithoutSlabs])
+def test_threads_that_free_while_another_allocates(kind: type[Arena]) -> None:
+    memory, _ = arena(kind=kind)
     handed: list[Block] = []
 
     def drop() -> None:
@@ -242,10 +252,11 @@ class ArenaMachine(RuleBasedStateMachine):
     """Any sequence of allocations, frees, trims and limits."""
 
     gap = 4096
+    kind: type[Arena] = WithoutSlabs
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory, self.driver = arena(TOTAL, self.gap)
+        self.memory, self.driver = arena(TOTAL, self.gap, kind=self.kind)
         self.blocks: list[Block] = []
         self.limit = 1 << 60
 
@@ -300,7 +311,8 @@ class ArenaMachine(RuleBasedStateMachine):
         assert stats.live <= stats.reserved <= self.limit
         assert stats.reserved == sum(s.nbytes for s in self.driver.segments.values())
         free = sum(self.memory._free.sizes.values())
-        free += sum(size * len(addresses) for size, addresses in self.memory._recycled.items())
+        for waiting in (self.memory._recycled, self.memory._slabs.free):
+            free += sum(size * len(addresses) for size, addresses in waiting.items())
         assert stats.live + free == stats.reserved
 
     def teardown(self) -> None:
@@ -316,9 +328,16 @@ class TouchingArenaMachine(ArenaMachine):
     gap = 0
 
 
+class SlabMachine(ArenaMachine):
+    """The same where small blocks are pieces of slabs; each segment holds half a slab, so some are smaller."""
+
+    kind = Arena
+
+
 TestArenaMachine = ArenaMachine.TestCase
 TestTouchingArenaMachine = TouchingArenaMachine.TestCase
-TestArenaMachine.settings = TestTouchingArenaMachine.settings = settings(
+TestSlabMachine = SlabMachine.TestCase
+TestArenaMachine.settings = TestTouchingArenaMachine.settings = TestSlabMachine.settings = settings(
     max_examples=30, stateful_step_count=40, deadline=None
 )
 
@@ -344,9 +363,9 @@ class RangeDriver(FakeDriver):
         return np.zeros(nbytes, np.uint8)
 
 
-def growing(total: int = 16 * PAGE, page: int = PAGE) -> tuple[Arena, RangeDriver]:
+def growing(total: int = 16 * PAGE, page: int = PAGE, kind: type[Arena] = WithoutSlabs) -> tuple[Arena, RangeDriver]:
     driver = RangeDriver(total)
-    return Arena(driver.allocate, driver.free, lambda: driver.memory_info()[0], Growth.RANGE, page=page), driver
+    return kind(driver.allocate, driver.free, lambda: driver.memory_info()[0], Growth.RANGE, page=page), driver
 
 
 def test_a_segment_is_no_larger_than_what_is_asked() -> None:
@@ -405,7 +424,7 @@ class RangeMachine(ArenaMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory, self.driver = growing(TOTAL, SEGMENT)
+        self.memory, self.driver = growing(TOTAL, SEGMENT, self.kind)
 
     def holds(self, start: int, block: Block) -> bool:
         return block.address + block.nbytes > start  # a piece is kept if anything lies in it or behind it
@@ -418,8 +437,17 @@ class RangeMachine(ArenaMachine):
         assert last < end or last == BASE == end
 
 
+class RangeOfSlabsMachine(RangeMachine):
+    """The same where small blocks are pieces of slabs."""
+
+    kind = Arena
+
+
 TestRangeMachine = RangeMachine.TestCase
-TestRangeMachine.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestRangeOfSlabsMachine = RangeOfSlabsMachine.TestCase
+TestRangeMachine.settings = TestRangeOfSlabsMachine.settings = settings(
+    max_examples=30, stateful_step_count=40, deadline=None
+)
 
 
 def test_many_isolated_blocks_return_at_once() -> None:
@@ -429,3 +457,71 @@ def test_many_isolated_blocks_return_at_once() -> None:
     blocks = [memory.allocate(100) for _ in range(3000)]
     blocks.clear()
     assert memory.stats().reserved == 0
+
+
+# -- slabs -------------------------------------------------------------------------------------------------
+
+
+def test_small_blocks_of_one_size_lie_together_and_large_ones_elsewhere() -> None:
+    memory, _ = growing(kind=Arena)
+    small, large = [], []
+    for _ in range(10):
+        small += [memory.allocate(100), memory.allocate(SMALL_BYTES)]
+        large.append(memory.allocate(SMALL_BYTES + 1))
+    for blocks in (small[::2], small[1::2]):
+        assert blocks[-1].address - blocks[0].address == 9 * blocks[0].nbytes
+    assert all(b.address - a.address == a.nbytes for a, b in pairwise(large))
+
+
+def test_the_same_requests_get_the_same_addresses_whatever_the_order_of_return() -> None:
+    memory, _ = growing(kind=Arena)
+    held = memory.allocate(1)
+    before: list[int] = []
+    for order in (1, -1):
+        blocks = [memory.allocate(1) for _ in range(300)]
+        before = before or [block.address for block in blocks]
+        assert [block.address for block in blocks] == before
+        for index in range(300)[::order]:
+            blocks[index] = held
+        blocks.clear()
+
+
+def test_pieces_of_slabs_are_counted_as_blocks() -> None:
+    memory, _ = growing(kind=Arena)
+    blocks = [memory.allocate(1 + i % SMALL_BYTES) for i in range(0, 20000, 100)]
+    stats = memory.stats()
+    assert (stats.live, stats.allocations) == (sum(block.nbytes for block in blocks), len(blocks))
+    blocks.clear()
+    stats = memory.stats()
+    assert (stats.live, stats.allocations, stats.reserved) == (0, 0, PAGE)
+
+
+def test_unused_slabs_are_free_memory_again_before_the_arena_grows() -> None:
+    memory, driver = growing(total=PAGE, kind=Arena)
+    small = [memory.allocate(GRAIN) for _ in range(PAGE // GRAIN)]
+    with pytest.raises(OutOfMemoryError, match=r"reserved 2\.0 MiB"):
+        memory.allocate(GRAIN)
+    small.clear()
+    assert memory.allocate(PAGE).nbytes == PAGE
+    assert memory.trim() == PAGE
+    assert driver.segments == {}
+
+
+def test_the_last_bytes_below_a_limit_are_found_without_room_for_a_slab() -> None:
+    memory, _ = arena(growth=Growth.EXACT, total=4 * PAGE, kind=Arena)
+    memory.set_limit(PAGE)
+    large = memory.allocate(PAGE - 3 * GRAIN)
+    small = [memory.allocate(size * GRAIN) for size in (1, 2)]
+    with pytest.raises(OutOfMemoryError, match="limit"):
+        memory.allocate(1)
+    assert memory.stats().live == PAGE == large.nbytes + sum(block.nbytes for block in small)
+
+
+def test_a_closed_arena_forgets_its_slabs() -> None:
+    memory, driver = growing(kind=Arena)
+    late = memory.allocate(1)
+    memory.close()
+    del late
+    assert driver.segments == {}
+    with pytest.raises(OutOfMemoryError, match="closed"):
+        memory.allocate(1)

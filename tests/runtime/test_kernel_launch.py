@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fake_driver import FakeDriver
 
-from alpha.errors import CompileError, DeviceError
+from alpha.errors import CompileError, DeviceError, ShapeError
 from alpha.runtime.cuda import tensor_map_cache
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.kernel import _triple, define_options, pack
@@ -44,6 +44,24 @@ def test_memory_of_tensor_maps_is_kept_from_others(cuda: CudaDevice, monkeypatch
     assert encoded == list(range(12))
     assert cuda.memory_stats().allocations <= 9
     cuda.tensor_maps.of(source, 6, lambda: pytest.fail("it is kept"))
+
+
+def test_arrays_of_one_shape_and_dtype_share_their_form(cuda: CudaDevice) -> None:
+    first, second = cuda.empty((4, 6), np.float32), cuda.empty((np.int64(4), 6), "float32")
+    assert first.form is second.form is first.reshape(2, -1).reshape(4, 6).form
+    assert (first.shape, first.ndim, first.size, first.nbytes) == ((4, 6), 2, 24, 96)
+    assert cuda.empty((4, 6), np.int32).form is not first.form
+    rows = first.slice_rows(np.int64(1), np.int64(3))
+    assert rows.form is cuda.empty((2, 6), np.float32).form
+    assert [type(number) for number in (rows.offset, *rows.shape)] == [int] * 3
+    assert rows.address == first.address + 24
+    for wrong in ((0, 5), (3, 2), (-1, 2)):
+        with pytest.raises(ShapeError, match="are not within shape"):
+            first.slice_rows(*wrong)
+    with pytest.raises(ShapeError, match="no negative size"):
+        cuda.empty((-1, 2), np.float32)
+    with pytest.raises(DeviceError, match="hold Python objects"):
+        cuda.empty((1,), np.dtype(object))
 
 
 def test_natural_alignment(cuda: CudaDevice) -> None:

@@ -2,7 +2,8 @@
 
     python tests/step/test_eager_step.py [PRECISION]
 
-prints the functions that a step of ResNet18 calls most often, with the number of their calls.
+prints the time of the fastest step of ResNet18, with a GPU that computes nothing, and the functions that it calls
+most often, with the number of their calls.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from alpha.runtime.cuda.driver import RawMemory
 from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, dry_properties
 from alpha.runtime.device import standing_in
 
-MOST_CALLS = 13_000  # of Python functions in a step of 316 launches
+MOST_CALLS = 12_000  # of Python functions in a step of 339 launches
 MOST_SECONDS = 0.1  # many times what a step takes on a computer that has nothing else to do
 
 
@@ -121,12 +122,7 @@ def test_a_warm_step_makes_few_python_calls(precision: str) -> None:
         step()
         assert 250 < driver.launched < 400
         assert total <= MOST_CALLS, f"{total} Python calls for {driver.launched} launches"
-        seconds = []
-        for _ in range(5):
-            start = time.perf_counter()
-            step()
-            seconds.append(time.perf_counter() - start)
-        assert min(seconds) < MOST_SECONDS
+        assert least_seconds(step, 5) < MOST_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -162,12 +158,22 @@ def test_memory_is_used_again_by_the_next_step() -> None:
         assert device.memory_stats().reserved == reserved
 
 
+def least_seconds(step: Callable[[], None], steps: int = 50) -> float:
+    """The time of the fastest of some steps."""
+    found = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        step()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
 def main() -> None:
     with counting(sys.argv[1] if len(sys.argv) > 1 else "tf32") as driver:
         step = resnet_step()
         driver.launched = 0
         counts = calls_of(step)
-        print(f"{sum(counts.values())} Python calls, {driver.launched} launches")
+        print(f"{sum(counts.values())} Python calls, {driver.launched} launches, {least_seconds(step) * 1e3:.2f} ms")
         for code, count in counts.most_common(40):
             print(f"{count:6} {Path(code.co_filename).name}:{code.co_firstlineno} {code.co_name}")
 

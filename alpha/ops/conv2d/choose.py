@@ -6,35 +6,51 @@ Without ALPHA_* variables it follows from shape, precision and target.
 from __future__ import annotations
 
 import functools
+import math
 import sys
 
 from alpha import config
 from alpha.numerics import BFLOAT16
-from alpha.ops.conv2d import predict, tune, work
+from alpha.ops.conv2d import predict, sm90_table, tune, work
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.grouped_table import GROUPED
-from alpha.ops.conv2d.problem import Target, seen_by_kernels
+from alpha.ops.conv2d.problem import OPERANDS, Target, seen_by_kernels
+from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.runtime import Device
 
-NAMES = tuple(v.name for v in (*CONFIGURATIONS, *GROUPED))
+# those that take a depth and dilation
+AXES = (*sm90_table.FORWARD_ROWS, *sm90_table.INPUT_ROWS, *sm90_table.WEIGHT_ROWS)
+NAMES = tuple(v.name for v in (*CONFIGURATIONS, *PRODUCTS, *GROUPED))
 
 
 def applicable(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> list[Configuration]:
     """The configurations that support the shape in this precision or a better one, in the order of the table.
 
-    A convolution with groups or dilation has a table of its own.
+    A convolution with groups has a table of its own.
     """
     s = seen_by_kernels(s, target)
     return [
         v
-        for v in (CONFIGURATIONS if s.is_dense else GROUPED)
+        for v in _table(s, target)
         if v.operator == operator
         and v.device == target.device
         and v.precision in ("float32", precision)
         and v.supports(s, target)
     ]
+
+
+def _table(s: ConvShape, target: Target) -> tuple[Configuration, ...]:
+    """The configurations among which one for the shape is found."""
+    if s.is_dense:
+        return *CONFIGURATIONS, *PRODUCTS
+    return AXES if takes_axes(s, target) else GROUPED
+
+
+def takes_axes(s: ConvShape, target: Target) -> bool:
+    """Whether kernels compute all three operators of a convolution with a depth or dilation as they are."""
+    return all(any(v.operator == operator and v.supports(s, target) for v in AXES) for operator in OPERANDS)
 
 
 def choose(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> Configuration:
@@ -66,6 +82,14 @@ def _best(rows: list[Configuration], s: ConvShape, target: Target) -> Configurat
 
 
 @functools.lru_cache(maxsize=4096)
+def predicted_cycles(operator: str, s: ConvShape, target: Target, precision: str) -> float:
+    """The least predicted cycles of a configuration on cuda; infinity if the model does not know the one to run."""
+    v = _best(applicable(operator, s, target, precision), s, target)
+    seen = seen_by_kernels(s, target)
+    return predict.cycles(v, seen, target, predict.constants_of(target.name)) if work.is_counted(v) else math.inf
+
+
+@functools.lru_cache(maxsize=4096)
 def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced: str, debug: bool) -> Configuration:
     config.CONV_KERNEL.choice(NAMES)
     rows = applicable(operator, s, target, precision)
@@ -76,7 +100,8 @@ def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced:
         why = chosen.reason
     if debug:
         print(
-            f"alpha: {operator} X {s.X} W {s.W} stride ({s.sh}, {s.sw}) padding ({s.ph}, {s.pw}) "
+            f"alpha: {operator} X {s.X} W {s.W} stride ({s.sh}, {s.sw}) padding ({s.ph}, {s.pw})"
+            f"{s.extras} "
             f"{precision}: {chosen.name} ({why}); "
             f"{s.useful:.1%} of the multiplications meet no padded zero",
             file=sys.stderr,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alpha.numerics import BFLOAT16
 from alpha.ops.conv2d.partial_sums import with_partial_sums
-from alpha.ops.conv2d.problem import INPUT, OPERANDS, RESULT, ConvProblem, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.conv2d.strips import MAX_STRIDE, Strips, best_strips, ceil_div
 from alpha.ops.plan import KernelLaunch, Named, Plan, Value
@@ -22,7 +22,16 @@ MAX_FILTER = 7
 THREADS = 128  # of a block, at most
 REGISTERS = 168  # of a thread, at most
 OTHER_REGISTERS = 20  # of a thread, besides sums, filters and a row of the source
+LEAPING_REGISTERS = {FORWARD: 4, INPUT: 24, WEIGHT: 8}  # more of them with a stride; so many that ptxas spills none
+MOST_AHEAD = 2  # rows of a source of pairs of bfloat16, if registers are left
 WAVES = 2  # of threads that are resident at once, if there is work for them
+
+
+class Pack(NamedTuple):
+    """The channels of a thread, and whether they are bfloat16."""
+
+    vector: int = 1
+    narrow: bool = False
 
 
 def _live(operator: str, s: ConvShape) -> int:
@@ -30,22 +39,28 @@ def _live(operator: str, s: ConvShape) -> int:
     return max(s.FH, s.sh) if operator == INPUT else ceil_div(s.FH, s.sh)
 
 
-def _registers(operator: str, s: ConvShape, strips: Strips, vector: int) -> int:
+def _registers(operator: str, s: ConvShape, strips: Strips, pack: Pack, ahead: int = 1) -> int:
+    """Of a thread, with so many rows of the source ahead."""
     held = s.FH * s.FW + _live(operator, s) * strips.columns + strips.sources
-    return vector * held + OTHER_REGISTERS
+    if operator == WEIGHT:  # a row of dY as it lies in memory, and addresses
+        loaded = 16 + 14 * (s.FW > 3) if pack.narrow else 0
+    else:  # rows of the source
+        loaded = ahead * strips.sources
+    leaping = LEAPING_REGISTERS[operator] if s.sh * s.sw > 1 else 0
+    return pack.vector * held + loaded + leaping + OTHER_REGISTERS
 
 
 @functools.lru_cache(maxsize=1024)
-def strips_of(operator: str, s: ConvShape, vector: int) -> Strips | None:
+def strips_of(operator: str, s: ConvShape, pack: Pack) -> Strips | None:
     """The strips that read least, whole ones if possible; None if there are no regular ones that fit the registers."""
-    return best_strips(operator, s, lambda strips: _registers(operator, s, strips, vector) <= REGISTERS)
+    return best_strips(operator, s, lambda strips: _registers(operator, s, strips, pack) <= REGISTERS)
 
 
 def supports(operator: str, s: ConvShape) -> bool:
     """True for groups of one input channel, small filters without dilation and regular strips."""
     depthwise = s.groups == s.IC and (s.OC == s.IC or operator != INPUT) and s.dh == s.dw == 1
     small = max(s.FH, s.FW) <= MAX_FILTER and max(s.sh, s.sw) <= MAX_STRIDE
-    return depthwise and small and strips_of(operator, s, 1) is not None
+    return depthwise and small and all(strips_of(operator, s, Pack(1, narrow)) is not None for narrow in (False, True))
 
 
 class Kernel(NamedTuple):
@@ -58,6 +73,7 @@ class Kernel(NamedTuple):
     block: tuple[int, int]  # packs of channels, strips
     segment_rows: int
     tasks: int  # strips of all segments of all images
+    ahead: int  # rows of the source that are loaded ahead
 
     @property
     def chunks(self) -> int:
@@ -82,23 +98,31 @@ def kernel_of(p: ConvProblem, target: Target) -> Kernel:
     s = p.shape
     channels, height = (s.IC, s.IH) if p.operator == INPUT else (s.OC, s.OH)
     pairs = p.dtype == BFLOAT16 and s.OC == s.IC and s.IC % 2 == 0 and s.FH * s.FW <= 9
-    vector = 2 if pairs and strips_of(p.operator, s, 2) else 1
-    strips = strips_of(p.operator, s, vector)
+    narrow = p.dtype == BFLOAT16
+    pack = Pack(2 if pairs and strips_of(p.operator, s, Pack(2, narrow)) else 1, narrow)
+    strips = strips_of(p.operator, s, pack)
     assert strips is not None
     spare = 0 if target.compute_capability >= (8, 0) else 8  # Turing takes more of them for addresses
-    registers = ceil_div(_registers(p.operator, s, strips, vector) + spare, 8) * 8
-    resident = min(8, (1 << 16) // (THREADS * registers))
-    packs = channels // vector
+    resident, more = (
+        min(8, (1 << 16) // (THREADS * ceil_div(_registers(p.operator, s, strips, pack, n) + spare, 8) * 8))
+        for n in (1, MOST_AHEAD)
+    )
+    packs = channels // pack.vector
     wanted = WAVES * resident * THREADS * target.num_sms
-    segments = ceil_div(wanted, s.N * strips.number * packs)
-    rows = max(ceil_div(height, segments), min(height, 2 * s.FH))
+    segments = min(ceil_div(wanted, s.N * strips.number * packs), max(1, height // (2 * s.FH)))
+    rows = ceil_div(height, segments)
     tasks = s.N * strips.number * ceil_div(height, rows)
-    return Kernel(channels, strips, vector, resident, _block(packs, tasks), rows, tasks)
+    ahead = MOST_AHEAD if pack.vector > 1 and more == resident else 1
+    return Kernel(channels, strips, pack.vector, resident, _block(packs, tasks), rows, tasks, ahead)
 
 
 def _launch(p: ConvProblem, kernel: Kernel, blocks: Any, result: str, epilogue: tuple[Any, ...]) -> KernelLaunch:
     s, strips = p.shape, kernel.strips
     entry = {"Y": "forward", "dX": "input"}.get(result, "weight")
+    macros = strips.macros(p, kernel.vector, kernel.resident) | {"CHANNELS": kernel.channels}
+    macros["MULTIPLIER"] = 1 if p.operator == INPUT else s.OC // s.IC
+    if p.operator != WEIGHT:
+        macros["AHEAD"] = kernel.ahead
     operands = [Named(name) for name in (result, *OPERANDS[p.operator])]
     return KernelLaunch(
         f"conv2d/depthwise/{entry}_ffma.cu",
@@ -106,8 +130,7 @@ def _launch(p: ConvProblem, kernel: Kernel, blocks: Any, result: str, epilogue: 
         blocks,
         kernel.block,
         (*operands, *epilogue, as_struct(s), kernel.segment_rows, strips.number, kernel.tasks),
-        strips.macros(p, kernel.vector, kernel.resident)
-        | {"CHANNELS": kernel.channels, "MULTIPLIER": 1 if p.operator == INPUT else s.OC // s.IC},
+        macros,
         4 * kernel.block[0] * kernel.vector * s.FH * s.FW,
     )
 

@@ -1,7 +1,7 @@
-"""The table of kernel configurations for convolutions with groups or dilation; see table.py.
+"""The table of kernel configurations for convolutions with groups, dilated ones too; see table.py.
 
-The last configuration of each operator and device takes any shape. Which convolutions come here, and which are cut into
-dense ones before, is decided by `as_2d` in ops/convolution/pieces.py.
+The last configuration of each operator and device takes any shape of two axes. Which convolutions come here, and which
+are cut into dense ones before, is decided by `as_2d` in ops/convolution/whole.py.
 """
 
 from __future__ import annotations

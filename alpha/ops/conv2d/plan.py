@@ -54,7 +54,16 @@ def configuration_for(problem: ConvProblem, target: Target) -> Configuration:
         v = choose(operator, s, target, "bf16")
         if v.precision == "bf16":
             return v
-    return choose(operator, s, target, "tf32" if problem.precision == "bf16" else problem.precision)
+    return choose(operator, s, target, _of_floats(problem.precision))
+
+
+def used_precision(X: Array, precision: str) -> str:
+    """The precision of products of X and an array of its dtype: "bf16" is only for bfloat16."""
+    return "bf16" if X.dtype == BFLOAT16 else _of_floats(precision)
+
+
+def _of_floats(precision: str) -> str:
+    return "tf32" if precision == "bf16" else precision
 
 
 @functools.lru_cache(maxsize=4096)

@@ -23,6 +23,7 @@ import numpy as np
 from alpha.ops.conv2d import sm90, sm90_tiles, sm90_weight_tiles, work
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import INPUT, WEIGHT, Target
+from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.work import Work
@@ -155,7 +156,7 @@ class Passes(NamedTuple):
 
 def passes(v: Configuration, s: ConvShape) -> Passes:
     """The launches that prepare the operands of a configuration (prepare.py, magnitudes.py)."""
-    item, weights = v.dtype.itemsize, s.OC * s.FH * s.FW * s.IC
+    item, weights = v.dtype.itemsize, _size(s.W)
     launches, moved = 0, 0
     first = _size(s.Y if v.operator == INPUT else s.X)
     on_wgmma = "BLOCKS" in v.tile
@@ -165,7 +166,7 @@ def passes(v: Configuration, s: ConvShape) -> Passes:
         if v.operator != WEIGHT or v.tile.get("PREPARED"):
             converted = weights if v.operator != WEIGHT else first
             launches, moved = launches + 1, moved + converted * (4 + 2 * v.math.terms)
-    elif v.operator == INPUT and not (on_wgmma and sm90.reads_weight(s, Tile.of(v))):
+    elif v.operator == INPUT and v not in PRODUCTS and not (on_wgmma and sm90.reads_weight(s, Tile.of(v))):
         launches, moved = 1, 2 * item * weights
     elif v.base is not None:  # dW is rotated
         launches, moved = 1, 2 * 4 * weights
@@ -184,7 +185,8 @@ def quantities(v: Configuration, s: ConvShape, target: Target) -> Quantities:
     done, (launches, moved) = work.of(v, s, target), passes(v, s)
     item, weights = v.dtype.itemsize, 4 if v.operator == WEIGHT else v.dtype.itemsize
     least = item * (_size(s.X) + _size(s.Y)) + weights * _size(s.W)
-    return Quantities(done, least, launches + 1 + (done.partial > 0 and v.operator == WEIGHT), moved)
+    added = done.partial > 0 and (v.operator == WEIGHT or v in PRODUCTS)  # by a launch of its own
+    return Quantities(done, least, launches + 1 + added, moved)
 
 
 @functools.lru_cache(maxsize=1 << 14)

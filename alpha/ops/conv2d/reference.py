@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import numpy as np
 
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.primitive import Array
 
 
+def _axes(s: ConvShape) -> tuple[tuple[int, ...], ...]:
+    """Inputs, taps, strides, paddings, dilations and outputs, each of depth, height and width."""
+    return tuple(zip(s.depth, s.height, s.width, strict=True))
+
+
 def _padded(s: ConvShape, X: Array | None) -> Array:
-    """X with its padding in float64, large enough for the last filter; all zeros if X is None."""
-    height = max(s.IH + s.ph, (s.OH - 1) * s.sh + (s.FH - 1) * s.dh + 1 - s.ph) + s.ph
-    width = max(s.IW + s.pw, (s.OW - 1) * s.sw + (s.FW - 1) * s.dw + 1 - s.pw) + s.pw
-    padded = np.zeros((s.N, height, width, s.IC))
+    """X (N, depth, height, width, IC) with its padding in float64, large enough for the last filter; zeros for None."""
+    lengths = [max(a.I + a.p, (a.O - 1) * a.s + (a.F - 1) * a.d + 1 - a.p) + a.p for a in (s.depth, s.height, s.width)]
+    padded = np.zeros((s.N, *lengths, s.IC))
     if X is not None:
-        padded[:, s.ph : s.ph + s.IH, s.pw : s.pw + s.IW] = X
+        _inside(s, padded)[...] = X.reshape(s.N, s.ID, s.IH, s.IW, s.IC)
     return padded
 
 
-def _window(s: ConvShape, padded: Array, fh: int, fw: int) -> Array:
-    first, column = fh * s.dh, fw * s.dw
-    return padded[:, first : first + s.OH * s.sh : s.sh, column : column + s.OW * s.sw : s.sw][:, : s.OH, : s.OW]
+def _inside(s: ConvShape, padded: Array) -> Array:
+    """The part without the padding."""
+    return padded[:, s.pd : s.pd + s.ID, s.ph : s.ph + s.IH, s.pw : s.pw + s.IW]
+
+
+def _taps(s: ConvShape) -> Iterator[tuple[int, int, int]]:
+    return itertools.product(range(s.FD), range(s.FH), range(s.FW))
+
+
+def _window(s: ConvShape, padded: Array, tap: tuple[int, int, int]) -> Array:
+    """What the outputs read for a tap."""
+    _, _, strides, _, gaps, outputs = _axes(s)
+    for axis, (f, step, gap, O) in enumerate(zip(tap, strides, gaps, outputs, strict=True), 1):
+        first = f * gap
+        padded = padded[(slice(None),) * axis + (slice(first, first + (O - 1) * step + 1, step),)]
+    return padded
 
 
 def _grouped(s: ConvShape, A: Array) -> Array:
@@ -28,36 +48,37 @@ def _grouped(s: ConvShape, A: Array) -> Array:
     return A.reshape(-1, s.groups, A.shape[-1] // s.groups).astype(np.float64)
 
 
-def _filters(s: ConvShape, W: Array, fh: int, fw: int) -> Array:
-    """One tap of W   W (OC, FH, FW, IC / groups) -> (groups, OC / groups, IC / groups)"""
-    return W[:, fh, fw].reshape(s.groups, s.OC // s.groups, s.IC // s.groups).astype(np.float64)
+def _filters(s: ConvShape, W: Array, tap: tuple[int, int, int]) -> Array:
+    """One tap of W   W (OC, FD FH, FW, IC / groups) -> (groups, OC / groups, IC / groups)"""
+    fd, fh, fw = tap
+    return W[:, fd * s.FH + fh, fw].reshape(s.groups, s.OC // s.groups, s.IC // s.groups).astype(np.float64)
 
 
 def forward(X: Array, W: Array, s: ConvShape) -> Array:
-    """Y[n, oh, ow, oc] = sum over fh, fw, ic of X[n, oh sh - ph + fh dh, ow sw - pw + fw dw, ic] W[oc, fh, fw, ic]"""
+    """Y[n, oh, ow, oc] = sum over fh, fw, ic of X[n, oh sh - ph + fh dh, ow sw - pw + fw dw, ic] W[oc, fh, fw, ic]
+
+    With a depth also over fd, for each od. Arrays have the shapes of `ConvShape`.
+    """
     padded, Y = _padded(s, X), np.zeros(s.Y)
-    for fh in range(s.FH):
-        for fw in range(s.FW):
-            x, w = _grouped(s, _window(s, padded, fh, fw)), _filters(s, W, fh, fw)
-            Y += np.einsum("pgi,goi->pgo", x, w, optimize=s.groups == 1).reshape(s.Y)
+    for tap in _taps(s):
+        x, w = _grouped(s, _window(s, padded, tap)), _filters(s, W, tap)
+        Y += np.einsum("pgi,goi->pgo", x, w, optimize=s.groups == 1).reshape(s.Y)
     return Y
 
 
 def backward_input(dY: Array, W: Array, s: ConvShape) -> Array:
     """The adjoint of `forward` in X."""
     padded, g = _padded(s, None), _grouped(s, dY)
-    for fh in range(s.FH):
-        for fw in range(s.FW):
-            window = _window(s, padded, fh, fw)
-            window += np.einsum("pgo,goi->pgi", g, _filters(s, W, fh, fw), optimize=s.groups == 1).reshape(window.shape)
-    return padded[:, s.ph : s.ph + s.IH, s.pw : s.pw + s.IW]
+    for tap in _taps(s):
+        window = _window(s, padded, tap)
+        window += np.einsum("pgo,goi->pgi", g, _filters(s, W, tap), optimize=s.groups == 1).reshape(window.shape)
+    return _inside(s, padded).reshape(s.X)
 
 
 def backward_weight(X: Array, dY: Array, s: ConvShape) -> Array:
     """The adjoint of `forward` in W."""
     padded, dW, g = _padded(s, X), np.zeros(s.W), _grouped(s, dY)
-    for fh in range(s.FH):
-        for fw in range(s.FW):
-            x = _grouped(s, _window(s, padded, fh, fw))
-            dW[:, fh, fw] = np.einsum("pgo,pgi->goi", g, x, optimize=s.groups == 1).reshape(s.OC, -1)
+    for tap in _taps(s):
+        x, (fd, fh, fw) = _grouped(s, _window(s, padded, tap)), tap
+        dW[:, fd * s.FH + fh, fw] = np.einsum("pgo,pgi->goi", g, x, optimize=s.groups == 1).reshape(s.OC, -1)
     return dW

@@ -7,6 +7,7 @@ The letters are the paper's (Table I).
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,6 +17,20 @@ import numpy as np
 from alpha.errors import ShapeError
 
 MANY_CHANNELS = 8  # input channels; layers with fewer are computed by kernels of their own
+
+
+class Axis(NamedTuple):
+    """One axis: I inputs, F taps, stride s, padding p, dilation d, O outputs. Output o reads o s - p + f d."""
+
+    I: int
+    F: int
+    s: int
+    p: int
+    d: int
+    O: int
+
+
+TRIVIAL = Axis(1, 1, 1, 0, 1, 1)
 
 
 class Segment(NamedTuple):
@@ -50,7 +65,9 @@ class SplitSegment(NamedTuple):
 class ConvShape:
     """X (N, IH, IW, IC), W (OC, FH, FW, IC / groups), Y (N, OH, OW, OC), stride (sh, sw), padding (ph, pw).
 
-    With groups or dilation it is a convolution that only the kernels of `grouped_table.py` compute.
+    With groups it is a convolution that only the kernels of `grouped_table.py` compute. With a depth or dilation, and
+    no groups, it is one for the kernels of `sm90_table.py` that have NDIM 3. Maps and filters with a depth are seen as
+    if they had ID IH, OD OH and FD FH rows, and so are the arrays: their planes lie one after the other.
     """
 
     N: int
@@ -69,31 +86,59 @@ class ConvShape:
     groups: int = 1
     dh: int = 1
     dw: int = 1
+    ID: int = 1
+    FD: int = 1
+    sd: int = 1
+    pd: int = 0
+    dd: int = 1
+    OD: int = 1
 
     def __hash__(self) -> int:  # computed once: a shape is the key of many look-ups
         return self._hash
 
     @functools.cached_property
     def _hash(self) -> int:
-        own = self.sh, self.sw, self.ph, self.pw, self.OH, self.OW, self.groups, self.dh, self.dw
-        return hash((self.X, self.W, own))
+        return hash((self.N, self.IC, self.OC, self.groups, self.depth, self.height, self.width))
 
     @functools.cached_property
     def X(self) -> tuple[int, int, int, int]:
-        return self.N, self.IH, self.IW, self.IC
+        return self.N, self.ID * self.IH, self.IW, self.IC
 
     @functools.cached_property
     def W(self) -> tuple[int, int, int, int]:
-        return self.OC, self.FH, self.FW, self.IC // self.groups
+        return self.OC, self.FD * self.FH, self.FW, self.IC // self.groups
 
     @functools.cached_property
     def Y(self) -> tuple[int, int, int, int]:
-        return self.N, self.OH, self.OW, self.OC
+        return self.N, self.OD * self.OH, self.OW, self.OC
+
+    @functools.cached_property
+    def depth(self) -> Axis:
+        return Axis(self.ID, self.FD, self.sd, self.pd, self.dd, self.OD)
+
+    @functools.cached_property
+    def height(self) -> Axis:
+        return Axis(self.IH, self.FH, self.sh, self.ph, self.dh, self.OH)
+
+    @functools.cached_property
+    def width(self) -> Axis:
+        return Axis(self.IW, self.FW, self.sw, self.pw, self.dw, self.OW)
+
+    @functools.cached_property
+    def taps(self) -> int:
+        """The number of taps of a filter."""
+        return self.FD * self.FH * self.FW
 
     @functools.cached_property
     def is_dense(self) -> bool:
-        """True without groups and dilation."""
-        return self.groups == self.dh == self.dw == 1
+        """True in two dimensions without groups and dilation."""
+        return self.groups == self.dh == self.dw == 1 and self.depth == TRIVIAL
+
+    @property
+    def extras(self) -> str:
+        """Dilation and depth for messages and keys; empty without them."""
+        dilation = f" dilation {(self.dh, self.dw)}" if (self.dh, self.dw) != (1, 1) else ""
+        return dilation + (f" depth {tuple(self.depth)}" if self.depth != TRIVIAL else "")
 
     @functools.cached_property
     def as_product(self) -> ConvShape:
@@ -111,14 +156,13 @@ class ConvShape:
     @functools.cached_property
     def flops(self) -> int:
         """Operations including those on padded zeros (paper, Table III); a multiply-add counts as two."""
-        return 2 * self.N * self.OH * self.OW * self.OC * self.FH * self.FW * (self.IC // self.groups)
+        return 2 * math.prod(self.Y) * math.prod(self.W[1:])
 
     @functools.cached_property
     def useful(self) -> float:
         """The share of the multiplications that meet no padded zero."""
-        rows = pairs_met(self.IH, self.FH, self.sh, self.ph, self.dh, self.OH)
-        columns = pairs_met(self.IW, self.FW, self.sw, self.pw, self.dw, self.OW)
-        return rows * columns / max(1, self.OH * self.OW * self.FH * self.FW)
+        axes = self.depth, self.height, self.width
+        return math.prod(pairs_met(*axis) / max(1, axis.O * axis.F) for axis in axes)
 
     @functools.cached_property
     def row_segments(self) -> tuple[Segment, ...]:
@@ -142,11 +186,11 @@ def pairs_met(size: int, F: int, s: int, p: int, d: int, O: int) -> int:
     return sum(0 <= o * s - p + f * d < size for o in range(O) for f in range(F))
 
 
-def trimmed_taps(o: int, size: int, F: int, s: int, p: int) -> tuple[int, int]:
+def trimmed_taps(o: int, size: int, F: int, s: int, p: int, d: int = 1) -> tuple[int, int]:
     """[f_s, f_e): the taps of output pixel o that meet the input and not its padding (Algorithm 1)."""
     i_s = o * s - p
-    f_s = max(-i_s, 0)
-    return f_s, max(f_s, min(size - i_s, F))
+    f_s = max(-(i_s // d), 0)
+    return f_s, max(f_s, min(-((i_s - size) // d), F))
 
 
 def segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[Segment]:
@@ -159,8 +203,8 @@ def segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[Segment]:
             start = o
 
 
-def split_segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[SplitSegment]:
-    """The input axis by residue, in segments of equal trimmed split filters (Algorithm 2B).
+def split_segments(O: int, size: int, F: int, s: int, p: int, d: int = 1) -> Iterator[SplitSegment]:
+    """The input axis by residue, in segments of equal trimmed split filters (Algorithm 2B); s or d is 1.
 
     Residue y has the pixels i with (i + p - y) % s == 0. Its split filter has C = ceil((F - y) / s) taps, and tap c is
     tap f = y + (C - 1 - c) s of the filter. The paper prints the upper bound of c as oph; it is C.
@@ -169,21 +213,21 @@ def split_segments(O: int, size: int, F: int, s: int, p: int) -> Iterator[SplitS
         C = max(0, -(-(F - y) // s))
         run: SplitSegment | None = None
         for i in range((y - p) % s, size, s):
-            o_s = (i + p - y) // s - (C - 1)
-            c_s = max(-o_s, 0)
-            c_e = max(c_s, min(O - o_s, C))
+            o_s = (i + p - y) // s - (C - 1) * d
+            c_s = max(-(o_s // d), 0)
+            c_e = max(c_s, min(-((o_s - O) // d), C))
             if run is not None and (run.c_s, run.c_e) == (c_s, c_e):
                 run = run._replace(length=run.length + 1)
                 continue
             if run is not None:
                 yield run
-            run = SplitSegment(y, i, 1, c_s, c_e, o_s + c_s)
+            run = SplitSegment(y, i, 1, c_s, c_e, o_s + c_s * d)
         if run is not None:
             yield run
 
 
 def valid_outputs(f: int, O: int, size: int, s: int, p: int) -> tuple[int, int]:
-    """[o_s, o_e): the outputs whose tap f meets the input (Algorithm 3B)."""
+    """[o_s, o_e): the outputs whose tap f meets the input (Algorithm 3B); with a dilation d, give f d for tap f."""
     i_s = f - p
     o_s = max(-(i_s // s), 0)
     return o_s, max(o_s, min(O, -(-(size - i_s) // s)))
@@ -228,12 +272,27 @@ def conv_shape(
 
 _FIELDS = ("N", "IH", "IW", "IC", "OC", "FH", "FW", "sh", "sw", "ph", "pw", "OH", "OW")
 _GROUPED = (*_FIELDS, "groups", "dh", "dw")
+_AXES = (*_FIELDS, "dh", "dw", "ID", "FD", "sd", "pd", "dd", "OD")
 
 
 @functools.lru_cache(maxsize=4096)
 def as_struct(s: ConvShape) -> np.void:
     """The struct `ConvShape` of cuda/conv2d/shape.cuh, which kernels take by value; with groups `GroupedShape`."""
-    names = _FIELDS if s.is_dense else _GROUPED
+    return _struct(s, _FIELDS if s.is_dense else _GROUPED)
+
+
+@functools.lru_cache(maxsize=4096)
+def as_axes_struct(s: ConvShape) -> np.void:
+    """The struct of a kernel with the macro NDIM of `ndim(s)`: `ConvShape`, or `AxesShape` with depth and dilation."""
+    return _struct(s, _FIELDS if s.is_dense else _AXES)
+
+
+def ndim(s: ConvShape) -> int:
+    """The macro NDIM: 2, or 3 with a depth or dilation."""
+    return 2 if s.is_dense else 3
+
+
+def _struct(s: ConvShape, names: tuple[str, ...]) -> np.void:
     struct = np.dtype([(name, np.int32) for name in names], align=True)
     values: np.void = np.array([tuple(getattr(s, name) for name in names)], struct)[0]
     return values

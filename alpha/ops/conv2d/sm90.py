@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha.numerics import FLOAT32
-from alpha.ops.conv2d import sm90_tiles
+from alpha.ops.conv2d import sm90_schedule, sm90_tiles
 from alpha.ops.conv2d.prepare import filter_terms, split_filter
 from alpha.ops.conv2d.problem import ConvProblem, Epilogue, MathMode, Target
-from alpha.ops.conv2d.shape import ConvShape, as_struct
+from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
 from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.tensor_maps import map_filters, map_images, map_weight
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table, TensorMaps, Value
@@ -39,8 +39,8 @@ def statistics_bytes(tile: Tile) -> int:
 @functools.lru_cache(maxsize=8)
 def _semaphores(num_sms: int) -> Table:
     """Two semaphores for each tile with split-K. They are zero at first, and each kernel leaves them zero."""
-    tiles = sm90_tiles.MAX_WAVES * num_sms
-    return Table(lambda: np.zeros(2 * tiles * sm90_tiles.MAX_SPLITS, np.uint32))
+    tiles = sm90_schedule.MAX_WAVES * num_sms
+    return Table(lambda: np.zeros(2 * tiles * sm90_schedule.MAX_SPLITS, np.uint32))
 
 
 def conv_v2(p: ConvProblem, v: Configuration, target: Target) -> Plan:
@@ -54,7 +54,7 @@ def conv_v2(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         prepare = (terms,)
         B = map_filters("P", (64, 1, tile.BN, tile.math.terms))
     else:
-        B = map_weight((tile.BK, 1, tile.BN, 1))
+        B = map_weight(s.W, (tile.BK, 1, tile.BN, 1))
     residues = range(min(s.sw, s.FW))
     phases = tuple((r - s.pw) % s.sw for r in residues)
     A = map_images("X", s.X, s.sw, phases, tuple(output.box(r) for r in residues))
@@ -77,7 +77,7 @@ def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         prepare = (split,)
         B = map_filters("C", (tile.BK, 1, tile.BN, 1))
     else:  # the tensor cores read W as it is, input channels contiguous
-        B = map_weight((64, 1, 64, 1))
+        B = map_weight(s.W, (64, 1, 64, 1))
     residues = range(s.sw)
     A = map_images("dY", s.Y, 1, (0,) * s.sw, tuple(output.box(r) for r in residues))
     product = _Gemm("ks_deconv_sm90", tile, output, s, A, B, target, p.epilogue)
@@ -110,7 +110,7 @@ class _Gemm:
         self.num_sms = target.num_sms
         self.across = -(-self.GN // tile.BN)  # tiles of output channels
         self.tiles_per_work_tile = -(-s.N * output.tile_ow // tile.BM) * self.across
-        self.schedule = sm90_tiles.tile_schedule(output, self.K, self.tiles_per_work_tile, self.num_sms)
+        self.schedule = sm90_schedule.tile_schedule(output, self.K, self.tiles_per_work_tile, self.num_sms)
         self.workspace_slots = sum(work.num_splits > 1 for work in self.schedule)  # of partial sums
         self.tiles = len(self.schedule) * self.tiles_per_work_tile
         # Without room for them no statistics are computed. Nor are they if too many SMs would be idle, as a block keeps
@@ -181,8 +181,9 @@ class _Gemm:
             self.entry,
             self.grid,
             self.threads,
-            (*arguments, as_struct(self.s)),
+            (*arguments, as_axes_struct(self.s)),
             {
+                "NDIM": ndim(self.s),
                 "BM": tile.BM,
                 "BN": tile.BN,
                 "MATH": tile.math.name,
@@ -209,4 +210,4 @@ class _Gemm:
         if self.forward:
             return waves > 2 and not self.workspace_slots
         # persistent blocks take tiles in a fixed order, so these must be equally long; those of a stride are not
-        return waves > sm90_tiles.MAX_WAVES and self.tile.blocks == 2
+        return waves > sm90_schedule.MAX_WAVES and self.tile.blocks == 2

@@ -19,19 +19,31 @@ REGISTERS = 168  # per thread, at the launch of 384 threads; consumers then take
 
 
 def _supports(operator: str) -> Condition:
-    """True if the GPU has wgmma and TMA, and rows of channels that TMA reads are whole 16 bytes, also as fp16 terms."""
+    """True if the GPU has wgmma and TMA, and rows of channels that TMA reads are whole 16 bytes, also as fp16 terms.
+
+    Each axis may have a stride or a dilation; the kernels do not compute both together, nor groups.
+    """
     read = {FORWARD: ("IC",), INPUT: ("OC",), WEIGHT: ("IC", "OC")}[operator]
 
     def supports(s: ConvShape, target: Target) -> bool:
         aligned = all(getattr(s, channels) % 8 == 0 for channels in read)
-        return target.compute_capability == (9, 0) and aligned and s.sw <= s.IW
+        gaps = all(1 in (axis.s, axis.d) for axis in (s.depth, s.height, s.width))
+        return target.compute_capability == (9, 0) and aligned and gaps and s.groups == 1 and s.sw <= s.IW
 
     return supports
 
 
-def _one_tap(s: ConvShape, target: Target) -> bool:
-    """True for filters of one tap. With several, a tile of 64 rows gains less than the predictions err."""
-    return s.FH * s.FW == 1
+def _few_rows(operator: str) -> Condition:
+    """True for filters of one tap, and with a depth or dilation for maps of at most 64 pixels per row in all images.
+
+    A larger tile would be half empty then. For other filters a tile of 64 rows gains less than the predictions err.
+    """
+
+    def few(s: ConvShape, target: Target) -> bool:
+        columns = s.OW if operator == FORWARD else -(-s.IW // s.sw)
+        return s.taps == 1 or (not s.is_dense and -(-s.N // 8) * 8 * columns <= 64)
+
+    return few
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,7 @@ def _configure(operator: str, math: MathMode, tile: _Tile, reason: str = "") -> 
         make,
         reason or f"Hopper, trimmed; a tile of {tile.BM} x {tile.BN}",
         supports=_supports(operator),
-        preferred=_one_tap if operator != WEIGHT and tile.BM == 64 else always,
+        preferred=_few_rows(operator) if operator != WEIGHT and tile.BM == 64 else always,
         tile=macros,
         math=math,
         registers=REGISTERS if operator == WEIGHT or tile.BM > 64 else 255,

@@ -1,4 +1,4 @@
-"""The tiles of the Hopper kernels: output pixels and input pixels of a tile, stages, and splits of K.
+"""The tiles of the Hopper kernels: output pixels and input pixels of a tile, and stages.
 
 An output tile is `tile_ow` neighbouring pixels of a map row x some images. More pixels share more of the input,
 because one input-row tile serves all taps of a filter row; fewer pixels trim more exactly. The cycles of the tensor
@@ -8,14 +8,12 @@ cores and the bytes that are read from the L2 cache decide which is cheaper.
 from __future__ import annotations
 
 import functools
-import heapq
-import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from alpha.ops.conv2d.problem import MathMode
-from alpha.ops.conv2d.shape import ConvShape, split_segments, trimmed_taps
+from alpha.ops.conv2d.shape import Axis, ConvShape, split_segments, trimmed_taps
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration
@@ -27,10 +25,6 @@ STEP_BYTES = 128  # of K, in a row of a tile
 INSTRUCTIONS = 4  # of wgmma per step and term
 MAX_STAGES = 8
 BLOCK_CYCLES = 4000  # for the beginning and the end of a block
-MAX_SPLITS = 4  # of the K of one tile
-FIX_UP_CYCLES = 2000  # for partial sums on their way to memory and back
-WRITTEN_BYTES_PER_CYCLE = 12  # of one SM, while all of them write
-MAX_WAVES = 6  # tiles per SM; with more than these K is not split
 
 
 class Tile(NamedTuple):
@@ -114,6 +108,7 @@ class OutputTiles:
         tile_iw: input pixels of an input-row tile: tile_ow, or more with the halo that taps share.
         counts: taps of a filter row that share an input-row tile, by residue.
         step: input-row tiles of a filter row, if taps share them.
+        tap_step: pixels from one tap to the next of the same input-row tile.
     """
 
     tile: Tile
@@ -125,6 +120,7 @@ class OutputTiles:
     columns: int  # of the map
     counts: tuple[int, ...]
     step: int = 1
+    tap_step: int = 1
 
     @property
     def images(self) -> int:
@@ -136,8 +132,8 @@ class OutputTiles:
 
     def box(self, residue: int) -> tuple[int, int, int, int]:
         """The box that TMA loads for the input-row tile of a residue: channels, images, pixels, rows."""
-        pixels = self.tile_ow + self.counts[residue] - 1 if self.tile_iw > self.tile_ow else self.tile_ow
-        return self.tile.a_channels, self.images, max(1, pixels), 1
+        halo = self.tap_step * (self.counts[residue] - 1) if self.tile_iw > self.tile_ow else 0
+        return self.tile.a_channels, self.images, max(1, self.tile_ow + halo), 1
 
     def input_tiles(self, width: int) -> int:
         """The number of input-row tiles for a filter row, of which `width` taps are needed."""
@@ -177,119 +173,57 @@ def _cheapest(images: int, candidates: list[OutputTiles]) -> OutputTiles:
     return min(fitting, key=lambda g: g.cost(images))
 
 
-class WorkTile(NamedTuple):
-    """What a block computes for some images and output channels: an output tile, or one split of its K."""
-
-    output_pixel: int  # the first of the tile
-    split: int
-    num_splits: int
-    workspace_slot: int  # that of the tile's first split, among the splits of all tiles with split-K
-
-
-def tile_schedule(output: OutputTiles, K: int, copies: int, num_sms: int) -> tuple[WorkTile, ...]:
-    """The output tiles and the splits of their K, longest first, so that the last blocks are short.
-
-    Args:
-        copies: how often each tile of the map is computed: for how many tiles of images and output channels.
-    """
-    across = -(-K // output.tile.BK)
-    found = []  # (cycles, steps, first output pixel) of each tile
-    for y, rows in enumerate(output.rows):
-        for x, width in zip(output.starts, output.widths, strict=True):
-            input_tiles = rows * output.input_tiles(width)
-            cycles = output.cycles(rows * width, input_tiles, K)
-            found.append((cycles, input_tiles * across, y * output.columns + x))
-    found.sort(key=lambda tile: -tile[0])
-    result, slot = [], 0
-    counts = _choose_splits([tile[:2] for tile in found], output.tile, copies, num_sms)
-    for (cycles, _, pixel), num_splits in zip(found, counts, strict=True):
-        for split in range(num_splits):
-            result.append((cycles / num_splits, WorkTile(pixel, split, num_splits, slot)))
-        slot += num_splits if num_splits > 1 else 0
-    result.sort(key=lambda work: -work[0])
-    return tuple(work for _, work in result)
-
-
-def _choose_splits(tiles: list[tuple[float, int]], tile: Tile, copies: int, num_sms: int) -> list[int]:
-    """The number of splits of the K of each tile, given as (cycles, steps), so that all SMs have work.
-
-    Tiles that fill the GPU several times over are not split.
-    """
-    whole = [1] * len(tiles)
-    longest = max(cycles for cycles, _ in tiles)
-    if longest == 0 or copies * len(tiles) > MAX_WAVES * num_sms:  # 0: every tap meets padding
-        return whole
-    sums = tile.BM * tile.BN * 4
-    leave = FIX_UP_CYCLES + sums / WRITTEN_BYTES_PER_CYCLE
-
-    def end(counts: list[int]) -> float:
-        """The cycle at which the last SM is done, if each SM takes the longest work that is left."""
-        pieces = []
-        for (cycles, _), n in zip(tiles, counts, strict=True):
-            add = FIX_UP_CYCLES + (n - 1) * sums / L2_BYTES_PER_CYCLE if n > 1 else 0
-            each = cycles / n + BLOCK_CYCLES
-            pieces += [each + leave] * ((n - 1) * copies) + [each + add] * copies
-        pieces.sort(reverse=True)
-        ends = [0.0] * num_sms
-        for cycles in pieces:
-            heapq.heapreplace(ends, ends[0] + cycles)
-        return max(ends)
-
-    def split(into: Iterable[int]) -> list[int]:
-        return [max(1, min(n, t[1] // 2, MAX_SPLITS)) for n, t in zip(into, tiles, strict=True)]
-
-    candidates = [whole]
-    for eighths in range(1, 8 * MAX_SPLITS):  # no split is longer than a limit
-        limit = longest * 8 / (8 + eighths) * (1 + 1e-9)
-        counts = split(math.ceil(cycles / limit) for cycles, _ in tiles)
-        if counts != candidates[-1]:
-            candidates.append(counts)
-    whole_waves = len(tiles) * copies // num_sms * num_sms // copies
-    for n in range(2, MAX_SPLITS + 1):  # only tiles of the last wave, which does not fill all SMs
-        candidates.append(split([1] * whole_waves + [n] * (len(tiles) - whole_waves)))
-    return min(candidates, key=end)
-
-
 def _tile_widths(tile: Tile) -> list[int]:
     """The candidates for tile_ow. The images of a tile are a multiple of 8 and at most a box of TMA."""
     return [1 << i for i in range(6) if tile.BM >> i >= 8]
 
 
+def _tile_sizes(tile: Tile, halo: int) -> Iterator[tuple[int, int]]:
+    """The candidates for (tile_ow, tile_iw), without a halo and with one of so many pixels."""
+    for tile_ow in _tile_widths(tile):
+        yield from dict.fromkeys(((tile_ow, tile_ow), (tile_ow, tile_ow + halo)))
+
+
 @functools.lru_cache(maxsize=1024)
 def conv_v2_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
     """The tiles of Y: tile_ow neighbours of a row, with the union of their trimmed filters."""
-    rows = tuple(b - a for a, b in (trimmed_taps(o, s.IH, s.FH, s.sh, s.ph) for o in range(s.OH)))
-    columns = [trimmed_taps(o, s.IW, s.FW, s.sw, s.pw) for o in range(s.OW)]
+    axes = s.depth, s.height, s.width
+    planes, heights, columns = ([trimmed_taps(o, *axis[:5]) for o in range(axis.O)] for axis in axes)
+    rows = _filter_rows(planes, heights)
     counts = tuple(-(-(s.FW - r) // s.sw) for r in range(min(s.sw, s.FW)))
     candidates = []
-    for tile_ow in _tile_widths(tile):
+    for tile_ow, tile_iw in _tile_sizes(tile, s.dw * (counts[0] - 1)):
         starts = tuple(range(0, s.OW, tile_ow))
         widths = tuple(max(0, columns[o][1] - columns[min(o + tile_ow, s.OW) - 1][0]) for o in starts)
-        for tile_iw in {tile_ow, tile_ow + counts[0] - 1}:
-            candidates.append(OutputTiles(tile, tile_ow, tile_iw, rows, starts, widths, s.OW, counts, s.sw))
+        candidates.append(OutputTiles(tile, tile_ow, tile_iw, rows, starts, widths, s.OW, counts, s.sw, s.dw))
     return _cheapest(s.N, candidates)
 
 
 @functools.lru_cache(maxsize=1024)
 def ks_deconv_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
     """The tiles of dX: tile_ow pixels of one residue, sw apart, with the union of their trimmed split filters."""
-    rows = tuple(b - a for a, b in _split_taps(s.OH, s.IH, s.FH, s.sh, s.ph))
-    columns = _split_taps(s.OW, s.IW, s.FW, s.sw, s.pw)
+    planes, heights, columns = (_split_taps(axis) for axis in (s.depth, s.height, s.width))
+    rows = _filter_rows(planes, heights)
     counts = tuple(max(0, -(-(s.FW - r) // s.sw)) for r in range(s.sw))
     candidates = []
-    for tile_ow in _tile_widths(tile):
+    for tile_ow, tile_iw in _tile_sizes(tile, s.dw * (counts[0] - 1)):
         starts = tuple(first for residue in range(min(s.sw, s.IW)) for first in range(residue, s.IW, tile_ow * s.sw))
         members = [columns[i : i + tile_ow * s.sw : s.sw] for i in starts]
         widths = tuple(max(0, m[0][1] - m[-1][0]) for m in members)
-        for tile_iw in {tile_ow, tile_ow + counts[0] - 1}:
-            candidates.append(OutputTiles(tile, tile_ow, tile_iw, rows, starts, widths, s.IW, counts))
+        candidates.append(OutputTiles(tile, tile_ow, tile_iw, rows, starts, widths, s.IW, counts, 1, s.dw))
     return _cheapest(s.N, candidates)
 
 
-def _split_taps(O: int, size: int, F: int, s: int, p: int) -> list[tuple[int, int]]:
+def _split_taps(axis: Axis) -> list[tuple[int, int]]:
     """The taps [c_s, c_e) of the trimmed split filter of each input pixel of an axis."""
-    taps = [(0, 0)] * size
-    for g in split_segments(O, size, F, s, p):
+    I, F, s, p, d, O = axis
+    taps = [(0, 0)] * I
+    for g in split_segments(O, I, F, s, p, d):
         for i in range(g.length):
             taps[g.start + i * s] = g.c_s, g.c_e
     return taps
+
+
+def _filter_rows(planes: list[tuple[int, int]], heights: list[tuple[int, int]]) -> tuple[int, ...]:
+    """The number of filter rows that each map row needs, from the taps of its plane and of its height."""
+    return tuple((b - a) * (f - e) for a, b in planes for e, f in heights)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.prepare import activation_terms
 from alpha.ops.conv2d.problem import ConvProblem, MathMode, Target
-from alpha.ops.conv2d.shape import as_struct
+from alpha.ops.conv2d.shape import as_axes_struct, ndim
 from alpha.ops.conv2d.sm90 import ABSMAX
 from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.sm90_weight_tiles import num_splits, weight_tile
@@ -25,14 +26,16 @@ def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     prepare: tuple[KernelLaunch, ...] = ()
     workspaces = {}
     source, x_channels = "X", tile.a_channels
+    terms: tuple[int, ...] = ()
     x_box: Box = (x_channels, block.images, block.tile_iw, 1)
     if tile.prepared:
         source = "P"
         x_box = (64, block.images, block.tile_iw, 1, 1)
-        terms, workspaces["P"] = activation_terms(s, tile.math.terms)
-        prepare = (terms,)
-    grid = (-(-s.IC // tile.BN), -(-s.OC // tile.BM), s.FH * -(-s.FW // block.taps))
-    blocks, weights = grid[0] * grid[1] * grid[2], s.OC * s.FH * s.FW * s.IC
+        terms = (tile.math.terms,)
+        converted, workspaces["P"] = activation_terms(s, tile.math.terms)
+        prepare = (converted,)
+    grid = (-(-s.IC // tile.BN), -(-s.OC // tile.BM), s.FD * s.FH * -(-s.FW // block.taps))
+    blocks, weights = grid[0] * grid[1] * grid[2], prod(s.W)
     GZ = num_splits(block, blocks, 4 * weights, target.num_sms)
     stages = block.stages()
     launch = KernelLaunch(
@@ -42,13 +45,15 @@ def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         384,
         (
             Named("part"),
-            map_images(source, s.X, s.sw, tuple(range(s.sw)), (x_box,) * s.sw),
+            map_images(source, s.X, s.sw, tuple(range(s.sw)), (x_box,) * s.sw, terms),
             map_images("dY", s.Y, 1, (0,), ((tile.a_channels, block.images, block.tile_ow, 1),)),
             *ABSMAX,
-            as_struct(s),
+            as_axes_struct(s),
             GZ,
         ),
         {
+            "NDIM": ndim(s),
+            "DW": s.dw,
             "BM": tile.BM,
             "BN": tile.BN,
             "MATH": tile.math.name,

@@ -79,7 +79,7 @@ def weight_tile(s: ConvShape, tile: Tile) -> WeightTile:
         for tile_ow in (1, 2, 4, 8):
             num_input_tiles = min(s.sw, taps)
             candidate = WeightTile(
-                tile, tile_ow, taps, tile_ow + -(-taps // s.sw) - 1, num_input_tiles, _steps(s, taps, tile_ow)
+                tile, tile_ow, taps, tile_ow + s.dw * (-(-taps // s.sw) - 1), num_input_tiles, _steps(s, taps, tile_ow)
             )
             if candidate.stages() >= 2:
                 candidates.append(candidate)
@@ -87,9 +87,9 @@ def weight_tile(s: ConvShape, tile: Tile) -> WeightTile:
 
 
 def _steps(s: ConvShape, taps: int, tile_ow: int) -> int:
-    begin = valid_outputs(min(taps, s.FW) - 1, s.OW, s.IW, s.sw, s.pw)[0]
+    begin = valid_outputs((min(taps, s.FW) - 1) * s.dw, s.OW, s.IW, s.sw, s.pw)[0]
     end = valid_outputs(0, s.OW, s.IW, s.sw, s.pw)[1]
-    return s.OH * -(-max(0, end - begin) // tile_ow) * -(-s.N * tile_ow // 64)
+    return s.OD * s.OH * -(-max(0, end - begin) // tile_ow) * -(-s.N * tile_ow // 64)
 
 
 def _cost(s: ConvShape, p: WeightTile) -> float:
@@ -97,7 +97,7 @@ def _cost(s: ConvShape, p: WeightTile) -> float:
     total = 0.0
     for first in range(0, s.FW, p.taps):
         last = min(first + p.taps, s.FW) - 1
-        begin = valid_outputs(last, s.OW, s.IW, s.sw, s.pw)[0]
-        end = valid_outputs(first, s.OW, s.IW, s.sw, s.pw)[1]
+        begin = valid_outputs(last * s.dw, s.OW, s.IW, s.sw, s.pw)[0]
+        end = valid_outputs(first * s.dw, s.OW, s.IW, s.sw, s.pw)[1]
         total += -(-max(0, end - begin) // p.tile_ow) * -(-s.N * p.tile_ow // 64) * p.cycles
     return total

@@ -46,8 +46,7 @@ def fastest(
     from alpha.ops.conv2d.plan import compute, cuda_target
     from alpha.ops.conv2d.predict import predicted_ms
 
-    dilated = "" if s.dh == s.dw == 1 else f" dilation {(s.dh, s.dw)}"
-    key = f"{operator} X {s.X} W {s.W} Y {s.Y} stride {(s.sh, s.sw)} padding {(s.ph, s.pw)}{dilated} {precision}"
+    key = f"{operator} X {s.X} W {s.W} Y {s.Y} stride {(s.sh, s.sw)} padding {(s.ph, s.pw)}{s.extras} {precision}"
     by_name = {default.name: default, **{v.name: v for v in rows}}
 
     def calls(on: Device) -> dict[str, Call]:

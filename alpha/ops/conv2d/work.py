@@ -8,9 +8,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from math import prod
 from typing import NamedTuple
 
-from alpha.ops.conv2d import direct, few_outputs, ffma, sm80, sm90, sm90_tiles, sm90_weight, sm90_weight_tiles
+from alpha.ops import matmul_tiles
+from alpha.ops.conv2d import (
+    direct,
+    few_outputs,
+    ffma,
+    products,
+    sm80,
+    sm90,
+    sm90_schedule,
+    sm90_tiles,
+    sm90_weight,
+    sm90_weight_tiles,
+)
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.partial_sums import tiles_of
 from alpha.ops.conv2d.problem import FORWARD, MathMode, Target
@@ -89,7 +102,7 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     longest = max(output.rows) * max(output.widths) / taps
     products = taps * tile.cycles * tile.instructions(K) / sm90_tiles.INSTRUCTIONS
     read = steps * (input_tiles * output.a_bytes + taps * tile.b_bytes)
-    most = min(sm90_tiles.MAX_SPLITS, int(input_tiles * steps) // 2) if tiles <= 6 * target.num_sms else 1
+    most = min(sm90_schedule.MAX_SPLITS, int(input_tiles * steps) // 2) if tiles <= 6 * target.num_sms else 1
     sums = tile.BM * tile.BN * 4
     found = []
     for splits in range(1, max(1, most) + 1):
@@ -104,8 +117,8 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
 def _sm90_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
     tile = Tile.of(v)
     block = sm90_weight_tiles.weight_tile(s, tile)
-    blocks = tiles_of((s.IC, tile.BN), (s.OC, tile.BM), (s.FW, block.taps)) * s.FH
-    weights = 4 * s.OC * s.FH * s.FW * s.IC
+    blocks = tiles_of((s.IC, tile.BN), (s.OC, tile.BM), (s.FW, block.taps)) * s.FD * s.FH
+    weights = 4 * prod(s.W)
     GZ = sm90_weight_tiles.num_splits(block, blocks, weights, target.num_sms)
     waves = -(-blocks * GZ // target.num_sms)
     steps = waves * -(-block.steps // GZ)
@@ -159,6 +172,21 @@ def _in_splits(
     each, (cycles, read) = waves * steps / GZ, of_a_step
     partial = 4 * GZ * s.OC * s.FH * s.FW * s.IC if GZ > 1 else 0
     return Work(each * cycles, each * read, waves, partial, active=_active(blocks * GZ, target))
+
+
+def _product(v: Configuration, s: ConvShape, target: Target) -> Work:
+    p = products.product_of(s)
+    BM, BN, BK, _ = matmul_tiles.mma_tile(p, products.vector_of(s), target.num_sms)
+    tiles = tiles_of((p.M, BM), (p.N, BN))
+    splits, depth = matmul_tiles.splits_of(p.K, BK, tiles, target.num_sms)
+    waves, steps = -(-tiles * splits // target.num_sms), -(-depth // BK)
+    return Work(
+        waves * steps * BM * BN * BK / MMA_PER_CYCLE[v.math],
+        waves * steps * 4 * (BM + BN) * BK,
+        waves,
+        4 * splits * p.M * p.N if splits > 1 else 0,
+        active=_active(tiles * splits, target),
+    )
 
 
 # -- FFMA -------------------------------------------------------------------------------------------
@@ -215,6 +243,7 @@ _FAMILIES: dict[Callable[..., object], Callable[[Configuration, ConvShape, Targe
     sm80.conv_v2: _sm80,
     sm80.ks_deconv: _sm80,
     sm80.sk_dilated: _sm80_weight,
+    products.product: _product,
     ffma.implicit_gemm_ffma: _ffma,
     ffma.ks_deconv_ffma: _ffma,
     ffma.sk_dilated_ffma: _ffma_weight,

@@ -1,7 +1,7 @@
 """Convolutions and transposed convolutions of one to three axes, channels last.
 
-A 2-D convolution without groups and dilation, or with one input channel per group, is computed by the kernels of
-`ops/conv2d`; every other one is made of such convolutions (`pieces.py`).
+Some are computed as they are by the kernels of `ops/conv2d` (`whole.py`); every other one is made of such convolutions
+(`pieces.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.arguments import Padding, check_epilogue, convolution_axes, transposed_axes
 from alpha.ops.convolution.axes import ConvAxes
+from alpha.ops.convolution.whole import as_2d
 from alpha.ops.options import Lengths
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -106,7 +107,7 @@ def conv2d(
         return _convolve("conv2d", (x, weight, bias), sizes, groups, negative_slope)
     c = convolution_axes("conv2d", x, weight, sizes, groups)
     check_epilogue("conv2d", bias, c.OC, negative_slope)
-    shape = pieces.as_2d(c, x.device.name)
+    shape = as_2d(c, x.device.name)
     if shape is None:
         return Conv.apply(x, weight, bias, shape=c, negative_slope=negative_slope)
     y = plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=negative_slope, statistics=statistics)
@@ -225,7 +226,7 @@ def _convolve(
         return y.reshape(y.shape[1:])
     c = convolution_axes(name, x, weight, sizes, groups)
     check_epilogue(name, bias, c.OC, slope)
-    shape = pieces.as_2d(c, x.device.name) if x.ndim == 4 else None
+    shape = as_2d(c, x.device.name) if x.ndim == 4 else None
     if shape is None:
         return Conv.apply(x, weight, bias, shape=c, negative_slope=slope)
     return plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=slope)
@@ -241,7 +242,7 @@ def _convolve_transposed(
         return y.reshape(y.shape[1:])
     c = transposed_axes(name, x, weight, sizes, groups)
     check_epilogue(name, bias, c.IC, slope)
-    shape = pieces.as_2d(c, x.device.name) if x.ndim == 4 else None
+    shape = as_2d(c, x.device.name) if x.ndim == 4 else None
     if shape is None:
         return ConvTranspose.apply(x, weight, bias, shape=c, negative_slope=slope)
     return plain.ConvTranspose2d.apply(x, weight, bias, shape=shape, negative_slope=slope)

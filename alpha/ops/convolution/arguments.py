@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from alpha.errors import ShapeError
-from alpha.ops.convolution.axes import TRIVIAL, Axis, ConvAxes, output_length
+from alpha.ops.conv2d.shape import TRIVIAL, Axis
+from alpha.ops.convolution.axes import ConvAxes, output_length
 from alpha.ops.options import Lengths, integer, lengths, real
 from alpha.tensor import Tensor
 

@@ -11,18 +11,7 @@ import functools
 import math
 from typing import NamedTuple
 
-from alpha.ops.conv2d.shape import pairs_met
-
-
-class Axis(NamedTuple):
-    """One axis: I inputs, F taps, stride s, padding p, dilation d, O outputs. Output o reads o s - p + f d."""
-
-    I: int
-    F: int
-    s: int
-    p: int
-    d: int
-    O: int
+from alpha.ops.conv2d.shape import TRIVIAL, Axis, pairs_met
 
 
 class Phase(NamedTuple):
@@ -38,9 +27,6 @@ class Phase(NamedTuple):
     y_start: int
     y_step: int
     axis: Axis
-
-
-TRIVIAL = Axis(1, 1, 1, 0, 1, 1)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.convolution.axes import Axis, ConvAxes, PhaseRun, phase_runs, phases
+from alpha.ops.conv2d.shape import Axis, ConvShape
+from alpha.ops.convolution.axes import ConvAxes, PhaseRun, phase_runs, phases
 from alpha.ops.views import View
 
 PACKED = 64  # channels at most, of a convolution that computes several groups: tiles have so many anyway

@@ -1,7 +1,7 @@
-"""Convolutions of one to three axes with groups and dilation, made of 2-D convolutions (ops/conv2d).
+"""Convolutions of one to three axes with groups and dilation, as they are or made of dense 2-D ones (ops/conv2d).
 
-A depthwise convolution of one or two axes, and on cuda one with groups of few channels, is computed as it is by kernels
-of ops/conv2d. Any other one is cut into dense convolutions.
+Which convolutions kernels compute as they are, whole.py says. Any other one is cut, and so is one with a depth or
+dilation whose pieces are predicted to be faster.
 
 Each of the three operators is cut as its algorithm of the paper cuts an axis, so that no zero is multiplied on any:
 
@@ -24,10 +24,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.numerics import FLOAT32
-from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, conv2d_forward, small_groups
+from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, conv2d_forward, cuda_target
+from alpha.ops.conv2d.choose import predicted_cycles, takes_axes
+from alpha.ops.conv2d.plan import used_precision
+from alpha.ops.conv2d.predict import constants_of
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape, segments, split_segments, valid_outputs
-from alpha.ops.convolution.axes import TRIVIAL, ConvAxes
+from alpha.ops.convolution.axes import ConvAxes
 from alpha.ops.convolution.parts import DEPTH, parts
+from alpha.ops.convolution.whole import as_2d, with_axes
 from alpha.ops.elementwise import add
 from alpha.ops.views import View, read_view, write_view
 from alpha.primitive import Array
@@ -51,23 +56,31 @@ class Piece(NamedTuple):
     first_channel: int
 
 
+def _pieces(operator: str, c: ConvAxes, X: Array, precision: str) -> tuple[Piece, ...]:
+    """The pieces of an operator on the device of X: the whole, or those of its algorithm."""
+    make = _CUTS[operator]
+    if isinstance(X, np.ndarray):
+        shape = as_2d(c)
+    else:
+        shape = as_2d(c, "cuda") or _with_axes(operator, c, cuda_target(X.device), used_precision(X, precision))
+    if shape is None:
+        return make(c)
+    return (Piece(shape, View.whole(c.X), View.whole((1, *c.W)), View.whole(c.Y), 0),)
+
+
 @functools.lru_cache(maxsize=4096)
-def as_2d(c: ConvAxes, device: str = "cpu") -> ConvShape | None:
-    """The shape if kernels of ops/conv2d compute the whole: dense and depthwise ones; on cuda small groups, too."""
-    (depth, h, w), (groups, dilation) = c.axes, (c.groups, (c.axes[1].d, c.axes[2].d))
-    if c.is_plain:
-        groups, dilation = 1, (1, 1)
-    elif depth != TRIVIAL or groups == 1:
+def _with_axes(operator: str, c: ConvAxes, target: Target, precision: str) -> ConvShape | None:
+    """The shape with depth and dilation, if kernels compute it as it is, in less predicted time than its pieces."""
+    s = with_axes(c)
+    if s is None or not takes_axes(s, target):
         return None
-    s = ConvShape(c.N, h.I, w.I, c.IC, c.OC, h.F, w.F, h.s, w.s, h.p, w.p, h.O, w.O, groups, *dilation)
-    whole = s.is_dense or groups == c.IC or (device == "cuda" and small_groups.supports_all(s))
-    return s if whole else None
-
-
-def _whole(c: ConvAxes, X: Array) -> tuple[Piece, ...] | None:
-    """The only piece, if kernels compute the whole on the device of X."""
-    shape = as_2d(c, "cpu" if isinstance(X, np.ndarray) else "cuda")
-    return None if shape is None else (Piece(shape, View.whole(c.X), View.whole((1, *c.W)), View.whole(c.Y), 0),)
+    constants, item = constants_of(target.name), 2 if precision == "bf16" else 4
+    cut = 0.0
+    for piece in _CUTS[operator](c):
+        cut += predicted_cycles(operator, piece.shape, target, precision)
+        copied = [box.size for box, size in ((piece.X, prod(c.X)), (piece.Y, prod(c.Y))) if not _is_whole(box, size)]
+        cut += len(copied) * constants.launch + 2 * item * sum(copied) / constants.memory
+    return s if predicted_cycles(operator, s, target, precision) <= cut else None
 
 
 # -- the pieces of each operator ----------------------------------------------------------------------
@@ -136,12 +149,15 @@ def weight_pieces(c: ConvAxes) -> tuple[Piece, ...]:
     return tuple(found)
 
 
+_CUTS = {FORWARD: forward_pieces, INPUT: input_pieces, WEIGHT: weight_pieces}
+
+
 # -- the operators on arrays ----------------------------------------------------------------------------
 
 
 def forward(X: Array, W: Array, c: ConvAxes, precision: str, b: Array | None = None, slope: float = 1.0) -> Array:
     """Y = f(X * W + b)   X (N, *I, IC), W (OC, *F, IC / groups), b (OC,) -> Y (N, *O, OC)"""
-    results, pieces = [], _whole(c, X) or forward_pieces(c)
+    results, pieces = [], _pieces(FORWARD, c, X, precision)
     for piece in pieces:
         s = piece.shape
         W_piece = _filters(W, piece.W, s.W, taps_axis=4)
@@ -154,7 +170,7 @@ def backward_input(
     dY: Array, W: Array, c: ConvAxes, precision: str, b: Array | None = None, slope: float = 1.0
 ) -> Array:
     """dX = deconv(dY, W), or f(deconv(dY, W) + b)   dY (N, *O, OC), W (OC, *F, IC / groups) -> dX (N, *I, IC)"""
-    results, pieces = [], _whole(c, dY) or input_pieces(c)
+    results, pieces = [], _pieces(INPUT, c, dY, precision)
     for piece in pieces:
         s = piece.shape
         W_piece = _filters(W, piece.W, s.W, taps_axis=1)
@@ -168,11 +184,14 @@ def backward_input(
 def backward_weight(X: Array, dY: Array, c: ConvAxes, precision: str) -> Array:
     """dW = dilated_conv(X, dY)   X (N, *I, IC), dY (N, *O, OC) -> dW (OC, *F, IC / groups), float32 of bfloat16"""
     sums: dict[View, Array] = {}
-    for piece in _whole(c, X) or weight_pieces(c):
+    found = _pieces(WEIGHT, c, X, precision)
+    for piece in found:
         s = piece.shape
         dense = conv2d_backward_weight(_box(X, piece.X, s.X), _box(dY, piece.Y, s.Y), s, precision)
         part = read_view(dense, _diagonal(piece.W.shape, s.IC)) if piece.W.shape[0] > 1 else dense
         sums[piece.W] = add(sums[piece.W], part, out=sums[piece.W]) if piece.W in sums else part
+    if len(found) == 1 and _is_whole(found[0].W, prod(c.W)):
+        return sums[found[0].W].reshape(_of_rank(c.W, X.ndim))
     dtype = next(iter(sums.values())).dtype if sums else _result_dtype(X)
     dW = _device(X).zeros(c.W, dtype)
     for box, part in sums.items():

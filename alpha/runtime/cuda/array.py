@@ -3,48 +3,86 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from alpha.errors import ShapeError
+from alpha.errors import DeviceError, ShapeError
 from alpha.runtime.arena import Block
-from alpha.runtime.device import Shape
+from alpha.runtime.device import Shape, as_shape
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
 
 
+@dataclass(frozen=True, eq=False)
+class ArrayForm:
+    """Shape and dtype of an array, and what follows from them; `form_of` makes it once for all arrays that share it."""
+
+    shape: Shape
+    dtype: np.dtype[Any]
+    ndim: int
+    size: int
+    nbytes: int
+
+
 @functools.lru_cache(maxsize=4096)  # a training step asks for the same shapes again and again
-def _reshaped(shape: Shape, wanted: Shape) -> Shape:
-    """The wanted sizes as plain integers, with the one that is -1 computed from `shape`; else `ShapeError`."""
-    target, size = tuple(map(int, wanted)), prod(shape)
+def form_of(shape: Shape, dtype: np.dtype[Any]) -> ArrayForm:
+    """The form of arrays of that shape and dtype.
+
+    Raises:
+        ShapeError: a size is negative.
+        DeviceError: elements would be Python objects.
+    """
+    sizes = as_shape(shape)
+    if dtype.hasobject:
+        raise DeviceError(f"{dtype} arrays hold Python objects, which stay on the host")
+    size = prod(sizes)
+    return ArrayForm(sizes, dtype, len(sizes), size, size * dtype.itemsize)
+
+
+@functools.lru_cache(maxsize=4096)
+def _reshaped(form: ArrayForm, wanted: Shape) -> ArrayForm:
+    """The form with the wanted sizes, of which one that is -1 is computed; else `ShapeError`."""
+    target, size = tuple(map(int, wanted)), form.size
     if target.count(-1) == 1:
         rest = prod(length for length in target if length != -1)
         if rest and size % rest == 0:
             target = tuple(size // rest if length == -1 else length for length in target)
     if min(target, default=0) < 0 or prod(target) != size:
-        raise ShapeError(f"{size} elements of shape {shape} do not fit {target}")
-    return target
+        raise ShapeError(f"{size} elements of shape {form.shape} do not fit {target}")
+    return form_of(target, form.dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def _rows(form: ArrayForm, start: int, stop: int) -> tuple[int, ArrayForm]:
+    """Where elements [start, stop) of the leading axis begin, in bytes, and their form; else `ShapeError`."""
+    shape = form.shape
+    if not shape or not 0 <= start <= stop <= shape[0]:
+        raise ShapeError(f"rows [{start}, {stop}) are not within shape {shape}")
+    stride = form.nbytes // shape[0] if shape[0] else 0
+    return int(start) * stride, form_of((stop - start, *shape[1:]), form.dtype)
 
 
 class DeviceArray:
     """A typed, C-ordered window on an arena block, which returns when its last window dies."""
 
-    __slots__ = ("__weakref__", "block", "device", "dtype", "nbytes", "ndim", "offset", "shape", "size")
+    __slots__ = ("__weakref__", "block", "device", "dtype", "form", "nbytes", "ndim", "offset", "shape", "size")
 
     __array_ufunc__ = None  # numpy leaves arithmetic with a device array to us
 
-    def __init__(self, device: CudaDevice, block: Block, offset: int, shape: Shape, dtype: np.dtype[Any]) -> None:
+    def __init__(self, device: CudaDevice, block: Block, offset: int, form: ArrayForm) -> None:
         self.device = device
         self.block = block
         self.offset = offset
-        self.shape = shape
-        self.dtype = dtype
-        self.ndim = len(shape)
-        self.size = prod(shape)
-        self.nbytes = self.size * dtype.itemsize
+        self.form = form
+        self.shape = form.shape
+        self.dtype = form.dtype
+        self.ndim = form.ndim
+        self.size = form.size
+        self.nbytes = form.nbytes
 
     @property
     def address(self) -> int:
@@ -54,15 +92,12 @@ class DeviceArray:
     def reshape(self, *shape: int | Shape) -> DeviceArray:
         """The same elements under another shape; one size may be -1. Else `ShapeError`."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-        return DeviceArray(self.device, self.block, self.offset, _reshaped(self.shape, sizes), self.dtype)
+        return DeviceArray(self.device, self.block, self.offset, _reshaped(self.form, sizes))
 
     def slice_rows(self, start: int, stop: int) -> DeviceArray:
         """Elements [start, stop) of the leading axis, without a copy."""
-        if not self.ndim or not 0 <= start <= stop <= self.shape[0]:
-            raise ShapeError(f"rows [{start}, {stop}) are not within shape {self.shape}")
-        stride = self.nbytes // self.shape[0] if self.shape[0] else 0
-        shape = (stop - start, *self.shape[1:])
-        return DeviceArray(self.device, self.block, self.offset + start * stride, shape, self.dtype)
+        offset, form = _rows(self.form, start, stop)
+        return DeviceArray(self.device, self.block, self.offset + offset, form)
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("a DeviceArray is not in host memory: device.download(array) copies it")

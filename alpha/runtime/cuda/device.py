@@ -6,7 +6,6 @@ import atexit
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from math import prod
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from alpha.errors import DeviceError
 from alpha.runtime import fork, recording
 from alpha.runtime.arena import Arena
-from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.array import ArrayForm, DeviceArray, form_of
 from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.graphs import VALUE_BYTES, CudaRecording, StepGraphs
 from alpha.runtime.cuda.host_copies import CudaReadback
@@ -71,11 +70,12 @@ class CudaDevice(Device):
         return kind(allocate, free, free_bytes, growth, total=self._meter, spare=spare)
 
     def empty(self, shape: Shape | int, dtype: npt.DTypeLike) -> DeviceArray:
-        sizes, kind = as_shape(shape), np.dtype(dtype)
-        if kind.hasobject:
-            raise DeviceError(f"{kind} arrays hold Python objects, which stay on the host")
-        block = self._pool.allocate(prod(sizes) * kind.itemsize)
-        return DeviceArray(self, block, 0, sizes, kind)
+        sizes = shape if isinstance(shape, tuple) else as_shape(shape)
+        return self.make(form_of(sizes, dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)))
+
+    def make(self, form: ArrayForm) -> DeviceArray:
+        """An array of that form, whose values are whatever lies there."""
+        return DeviceArray(self, self._pool.allocate(form.nbytes), 0, form)
 
     def zeros(self, shape: Shape | int, dtype: npt.DTypeLike) -> DeviceArray:
         array = self.empty(shape, dtype)
@@ -257,10 +257,10 @@ class CudaDevice(Device):
 
     def memory_stats(self) -> MemoryStats:
         self.driver.owner.check("memory_stats")
-        self.arena.stats(), self.scratch.stats()  # which take back what was returned
-        stats = self._meter.stats()
+        arena, scratch = self.arena.stats(), self.scratch.stats()  # which take back what was returned
+        stats = self._meter.stats(arena.allocations + scratch.allocations)
         # between two replays the memory of a graph holds nothing, but it is not free
-        live = stats.live + max(0, self.graphs.nbytes - self.scratch.stats().live)
+        live = stats.live + max(0, self.graphs.nbytes - scratch.live)
         return replace(stats, live=live, peak=max(stats.peak, live))
 
     def set_memory_limit(self, nbytes: int | None) -> None:

@@ -190,7 +190,7 @@ class StepGraphs:
 
     def _keep_memory(self) -> None:
         """Between two replays the memory of a graph is free for other steps, but the device must not get it back."""
-        self._scratch.kept = [(graph.trace.begin, graph.trace.end) for graph in self._open]
+        self._scratch.keep([(graph.trace.begin, graph.trace.end) for graph in self._open])
 
 
 def capture(

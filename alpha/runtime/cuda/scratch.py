@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alpha.errors import OutOfMemoryError
@@ -18,6 +18,8 @@ class Scratch(Arena):
     state that it had at the end of a capture.
     """
 
+    small_bytes = 0  # a plan gives every block its address
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._blocks: dict[int, weakref.ref[Block]] = {}
@@ -29,6 +31,10 @@ class Scratch(Arena):
     def is_range(self) -> bool:
         """Whether memory that is given back and asked for again has the same addresses."""
         return self._growth is Growth.RANGE
+
+    def keep(self, extents: Sequence[tuple[int, int]]) -> None:
+        """Let no memory of these (begin, end) go back to the device, though no block lies there now."""
+        self._segments.kept = extents
 
     def begin(self, plan: Plan | None) -> None:
         """Begin a step, with nothing live: note its blocks from here on, and give them the addresses of `plan`."""
@@ -72,7 +78,7 @@ class Scratch(Arena):
     def _make_room(self, nbytes: int) -> int:
         """The address of so many consecutive free bytes, for which segments are added if needed."""
         address = self._free.fit(nbytes)
-        if address is None and self._grow(nbytes):
+        if address is None and self._segments.grow(nbytes):
             address = self._free.fit(nbytes)
         if address is None:
             raise OutOfMemoryError(f"out of memory: a step needs {nbytes} bytes, {self._meter.total or self._meter}")
@@ -100,7 +106,7 @@ class Scratch(Arena):
                 raise AssertionError(f"{len(self._live)} blocks of scratch memory are live before a replay")
             self._free.clear()
             places = [(address, size) for address, (size, _) in live.items()][::-1]
-            for start, end in self._extents():
+            for start, end in self._segments.extents():
                 while places and start <= places[-1][0] < end:
                     address, size = places.pop()
                     if address > start:
@@ -109,14 +115,7 @@ class Scratch(Arena):
                 if start < end:
                     self._free.add(start, end - start)
             self._live.update(live)
-            self._meter.use(sum(size for size, _ in live.values()), len(live))
+            self._meter.use(sum(size for size, _ in live.values()))
         blocks = {address: Block(self, address, size) for address, (size, _) in live.items()}
         self._blocks = {address: weakref.ref(block) for address, block in blocks.items()}
         return blocks
-
-    def _extents(self) -> list[tuple[int, int]]:
-        """(start, end) of the pieces of memory that no block may leave, in ascending order."""
-        if self._growth is Growth.RANGE and self._segments:
-            last = next(reversed(self._segments))
-            return [(next(iter(self._segments)), last + self._segments[last])]
-        return sorted((start, start + size) for start, size in self._segments.items())

@@ -21,7 +21,7 @@ class TensorMapCache:
     """Tensor maps in device memory.
 
     A map holds an address and no array: it says how to read whatever lies there at the launch. So maps are made once
-    for each layout (a name, the boxes), address, dtype and shape.
+    for each layout (a name, the boxes), address and form.
 
     TMA caches maps by where they lie, and no kernel tells it that another lies there now. So the memory of a map goes
     back only after MAX_TENSOR_MAPS others have been used since it was, more than any cache has.
@@ -34,7 +34,7 @@ class TensorMapCache:
 
     def of(self, array: DeviceArray, layout: Hashable, maps: Callable[[], Iterable[TensorMap]]) -> DeviceArray:
         """The maps of `array` for a layout, one after the other in device memory; `maps` says what they are."""
-        key = (layout, array.block.address + array.offset, array.dtype, array.shape)
+        key = (layout, array.block.address + array.offset, array.form)
         held = self._maps.get(key)
         if held is None:
             held = self._older.get(key)

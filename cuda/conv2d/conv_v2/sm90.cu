@@ -1,6 +1,7 @@
 // ConvV2 on Hopper: forward convolution with trimmed filters (Algorithm 1), TILE_OW output pixels of one row per tile.
 //
 // Y[n, oh, ow, oc] = sum over fh in [fh_s, fh_e), fw in [fw_s, fw_e), ic of X[n, ih_s + fh, iw_s + fw, ic] W[oc, fh, fw, ic]
+// With NDIM 3 also over fd in [fd_s, fd_e), and X is read at (id_s + fd dd, ih_s + fh dh, iw_s + fw dw).
 // `schedule`: `count` work tiles. A is X, with a tensor map (IC, N, IW / sw, IH) for each residue of fw by sw; B is W.
 // `workspace`, `semaphores`, `raster_order`, `statistics`: GemmProblem (sm90/tile.cuh). K = IC, GN = OC.
 // Grid: count ceil(N TILE_OW / BM) ceil(OC / BN) blocks, or fewer. Block, shared memory, macros and needs: sm90/mainloop.cuh.
@@ -11,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                  const unsigned* __restrict__ absmax_a, const unsigned* __restrict__ absmax_b,
                  const float* __restrict__ bias, float slope, const WorkTile* __restrict__ schedule, int count,
                  int raster_order, float* workspace, unsigned* semaphores, float* statistics, float* statistics_counts,
-                 int statistics_parts, ConvShape s) {
+                 int statistics_parts, Shape s) {
   const GemmProblem p = {X,
                          W,
                          absmax_a,
@@ -23,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                          semaphores,
                          s.N,
                          s.IC,
-                         s.OH * s.OW,
+                         depth_of(s).O * s.OH * s.OW,
                          s.OC,
                          s.FW,
                          s.sw,
@@ -34,16 +35,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                          statistics_parts,
                          s.OW};
   run_output_tiles(p, schedule, [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
-    const auto [oh, ow] = divide(output_pixel, s.OW);
-    const int last = min(ow + TILE_OW, s.OW) - 1;
-    const Range fh = trimmed_taps(oh, s.IH, s.FH, s.sh, s.ph);
-    const int fw_s = trimmed_taps(last, s.IW, s.FW, s.sw, s.pw).begin,
-              fw_e = trimmed_taps(ow, s.IW, s.FW, s.sw, s.pw).end;
-    taps = {fh.size(),
+    const Axis d = depth_of(s), h = height_of(s), w = width_of(s);
+    const auto [map_row, ow] = divide(output_pixel, w.O);
+    const auto [od, oh] = NDIM == 3 ? divide(map_row, h.O) : Division{0, map_row};
+    const int last = min(ow + TILE_OW, w.O) - 1;
+    const Range fd = trimmed_taps(od, d), fh = trimmed_taps(oh, h);
+    const int fw_s = trimmed_taps(last, w).begin, fw_e = trimmed_taps(ow, w).end;
+    const int id = od * d.s - d.p + fd.begin * d.d, ih = oh * h.s - h.p + fh.begin * h.d;
+    taps = {{fh.size(), h.d, d.d * h.size, h.F * w.F, w.d},
+            fd.size() * fh.size(),
             max(fw_e - fw_s, 0),
-            oh * s.sh - s.ph + fh.begin,
-            ow * s.sw - s.pw + fw_s,
-            fh.begin * s.FW + fw_s,
+            id * h.size + ih,
+            ow * w.s - w.p + fw_s * w.d,
+            (fd.begin * h.F + fh.begin) * w.F + fw_s,
             s.FW,
             1,
             s.sw,

@@ -7,6 +7,27 @@
 constexpr int CHANNELS = ALPHA_CHANNELS, MULTIPLIER = ALPHA_MULTIPLIER, SOURCE_CHANNELS = CHANNELS / MULTIPLIER;
 constexpr int MAX_THREADS = 128;
 
+// A strip's columns of a row of the source, as they lie in memory until all their loads are under way.
+template <class Strip, class Edge>
+struct SourceRow {
+  Bits<T, V> bits[Strip::SOURCES];
+  bool inside;  // whether the source has the row
+
+  // `first`: the column of the source with which the strip begins; it may be outside.
+  __device__ __forceinline__ void load(const T* source, int row, int height, int width, int first) {
+    inside = unsigned(row) < unsigned(height);
+    const T* from = source + (long(row) * width + first) * SOURCE_CHANNELS;
+    if (inside)
+#pragma unroll
+      for (int j = Edge::BEGIN; j < Edge::END; j++) bits[j] = load_bits<V>(from + long(j) * SOURCE_CHANNELS);
+  }
+  __device__ __forceinline__ void widen(Channels (&x)[Strip::SOURCES]) const {
+    if (inside)
+#pragma unroll
+      for (int j = Edge::BEGIN; j < Edge::END; j++) x[j] = bits[j].widened();
+  }
+};
+
 // Calls use(live, tap) for the rows of results, within `rows`, that row r of the sources of a step meets.
 template <class Strip, class Use>
 __device__ __forceinline__ void visit_live_rows(int step, int r, Range rows, int ph, Use use) {

@@ -1,6 +1,9 @@
 // Depthwise convolution of rows: the results of one strip at a time, with bias and activation (strips.cuh).
+// Macros: channels.cuh; AHEAD: how many rows of the source are loaded ahead.
 #pragma once
 #include "conv2d/depthwise/channels.cuh"
+
+constexpr int AHEAD = ALPHA_AHEAD;
 
 struct MapProblem {
   T* result;
@@ -33,36 +36,51 @@ __device__ __forceinline__ void map_strip(const MapProblem& p, const StripTask& 
   Channels sum[Strip::LIVE][COLUMNS] = {};
   const Range steps = Strip::steps(task.rows, p.ph);
   const int height = task.rows.size();
+  // the rows ahead are loaded while the ones before are multiplied: a thread always has loads under way
+  SourceRow<Strip, Edge> ahead[AHEAD];
+  const int first_row = Strip::source_row(steps.begin, 0, p.ph),
+            end_row = first_row + steps.size() * Strip::SOURCE_ROWS;
+  auto load = [&](SourceRow<Strip, Edge>& to, int row) {
+    to.load(source, row < end_row ? row : -1, p.source_height, p.source_width, first);
+  };
+#pragma unroll
+  for (int i = 0; i < AHEAD; i++) load(ahead[i], first_row + i);
+  // So many steps that each row has its place among those ahead at compile time. A row in a register that is copied would be
+  // waited for.
+  constexpr int STEPS =
+      AHEAD % Strip::SOURCE_ROWS && Strip::SOURCE_ROWS % AHEAD ? AHEAD : (AHEAD - 1) / Strip::SOURCE_ROWS + 1;
 #pragma unroll 1
-  for (int step = steps.begin; step < steps.end; step++) {
+  for (int begin = steps.begin; begin < steps.end; begin += STEPS)
 #pragma unroll
-    for (int r = 0; r < Strip::SOURCE_ROWS; r++) {
-      const int source_row = Strip::source_row(step, r, p.ph);
-      const bool inside = unsigned(source_row) < unsigned(p.source_height), is_last = r == Strip::SOURCE_ROWS - 1;
-      const T* from = source + (long(source_row) * p.source_width + first) * SOURCE_CHANNELS;
-      Channels x[Strip::SOURCES];
-      if (inside)
+    for (int i = 0; i < STEPS; i++) {
+      const int step = begin + i;
+      if (step >= steps.end) break;
 #pragma unroll
-        for (int j = Edge::BEGIN; j < Edge::END; j++) x[j] = load_pack<V>(from + long(j) * SOURCE_CHANNELS);
+      for (int r = 0; r < Strip::SOURCE_ROWS; r++) {
+        SourceRow<Strip, Edge>& next = ahead[(i * Strip::SOURCE_ROWS + r) % AHEAD];
+        const bool inside = next.inside, is_last = r == Strip::SOURCE_ROWS - 1;
+        Channels x[Strip::SOURCES];
+        next.widen(x);
+        load(next, Strip::source_row(step, r, p.ph) + AHEAD);
 #pragma unroll
-      for (int live = 0; live < Strip::LIVE; live++) {
-        const int row = Strip::row(step, live, p.ph), tap = Strip::tap(live, r);
-        const bool wanted = unsigned(row - task.rows.begin) < unsigned(height);
-        if (tap < FH && inside && wanted)
-          visit_columns<Strip, Edge>(
-              [&](int t, int fw, int column) { add_products(sum[live][t], x[column], w[tap * FW + fw]); });
-        if (is_last && live < Strip::DONE && wanted)
-          store_strip<Edge>(result + size_t(row) * p.width * CHANNELS, sum[live], CHANNELS, bias, p.slope);
-        if (is_last && live >= Strip::DONE)  // right after the products, so that these need no registers of their own
+        for (int live = 0; live < Strip::LIVE; live++) {
+          const int row = Strip::row(step, live, p.ph), tap = Strip::tap(live, r);
+          const bool wanted = unsigned(row - task.rows.begin) < unsigned(height);
+          if (tap < FH && inside && wanted)
+            visit_columns<Strip, Edge>(
+                [&](int t, int fw, int column) { add_products(sum[live][t], x[column], w[tap * FW + fw]); });
+          if (is_last && live < Strip::DONE && wanted)
+            store_strip<Edge>(result + size_t(row) * p.width * CHANNELS, sum[live], CHANNELS, bias, p.slope);
+          if (is_last && live >= Strip::DONE)  // right after the products, so that these need no registers of their own
 #pragma unroll
-          for (int t = 0; t < COLUMNS; t++) sum[live - Strip::DONE][t] = sum[live][t];
+            for (int t = 0; t < COLUMNS; t++) sum[live - Strip::DONE][t] = sum[live][t];
+        }
       }
+#pragma unroll
+      for (int live = Strip::LIVE - Strip::DONE; live < Strip::LIVE; live++)
+#pragma unroll
+        for (int t = 0; t < COLUMNS; t++) sum[live][t] = {};
     }
-#pragma unroll
-    for (int live = Strip::LIVE - Strip::DONE; live < Strip::LIVE; live++)
-#pragma unroll
-      for (int t = 0; t < COLUMNS; t++) sum[live][t] = {};
-  }
 }
 
 template <class Strip>

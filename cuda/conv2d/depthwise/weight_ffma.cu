@@ -7,6 +7,10 @@
 // Shared memory: the sums of tx V channels. Needs OC % V == 0; V = 1 if MULTIPLIER > 1. Macros: channels.cuh.
 #include "conv2d/depthwise/channels.cuh"
 
+// Elements of bfloat16 are widened late, when the loads of X are under way, too. Floats go to their place at once, which takes
+// fewer registers.
+constexpr bool LATE = sizeof(T) < sizeof(float);
+
 struct WeightProblem {
   const T *X, *dY;
   GroupedShape s;
@@ -29,18 +33,25 @@ __device__ __forceinline__ void add_strip(Channels (&sum)[TAPS], const WeightPro
     for (int live = 0; live + 1 < Strip::LIVE; live++)
 #pragma unroll
       for (int t = 0; t < Edge::WIDTH; t++) g[live][t] = g[live + 1][t];
+    Bits<T, V> g_bits[COLUMNS] = {};
     if (step < task.rows.end)
 #pragma unroll
-      for (int t = 0; t < Edge::WIDTH; t++)
-        g[Strip::LIVE - 1][t] = load_pack<V>(dY + (size_t(step) * s.OW + t) * CHANNELS);
+      for (int t = 0; t < Edge::WIDTH; t++) {
+        g_bits[t] = load_bits<V>(dY + (size_t(step) * s.OW + t) * CHANNELS);
+        if (!LATE) g[Strip::LIVE - 1][t] = g_bits[t].widened();
+      }
 #pragma unroll
     for (int r = 0; r < Strip::SOURCE_ROWS; r++) {
       const int source_row = Strip::source_row(step, r, s.ph);
-      if (unsigned(source_row) >= unsigned(s.IH)) continue;
-      const T* from = X + (long(source_row) * s.IW + first) * SOURCE_CHANNELS;
-      Channels x[Strip::SOURCES];
+      if (!LATE && unsigned(source_row) >= unsigned(s.IH)) continue;
+      SourceRow<Strip, Edge> row;
+      row.load(X, source_row, s.IH, s.IW, first);
+      if (LATE && r == 0)
 #pragma unroll
-      for (int j = Edge::BEGIN; j < Edge::END; j++) x[j] = load_pack<V>(from + long(j) * SOURCE_CHANNELS);
+        for (int t = 0; t < Edge::WIDTH; t++) g[Strip::LIVE - 1][t] = g_bits[t].widened();
+      if (!row.inside) continue;
+      Channels x[Strip::SOURCES];
+      row.widen(x);
       visit_live_rows<Strip>(step, r, task.rows, s.ph, [&](int live, int tap) {
         visit_columns<Strip, Edge>(
             [&](int t, int fw, int column) { add_products(sum[tap * FW + fw], x[column], g[live][t]); });

@@ -27,8 +27,7 @@ struct InputGradientProblem {
 
   __device__ Row row(int m) const {
     const int v = m % max(V, 1), u = m / max(V, 1) % max(U, 1), n = m / max(U * V, 1);
-    const SplitPixel h = split_pixel(ih_s + u * s.sh, s.OH, s.FH, s.sh, s.ph);
-    const SplitPixel w = split_pixel(iw_s + v * s.sw, s.OW, s.FW, s.sw, s.pw);
+    const SplitPixel h = split_pixel(ih_s + u * s.sh, height_of(s)), w = split_pixel(iw_s + v * s.sw, width_of(s));
     return {(long)n * s.OH * s.OW * s.OC, h.first, w.first, m < M};
   }
   __device__ Column column(int n) const { return {(long)n * s.OC, n < N}; }
@@ -58,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(256, 3)
   // the first pixel of the residue
   const int ih_s = ((y - s.ph) % s.sh + s.sh) % s.sh, iw_s = ((x - s.pw) % s.sw + s.sw) % s.sw;
   const int U = ih_s < s.IH ? (s.IH - ih_s - 1) / s.sh + 1 : 0, V = iw_s < s.IW ? (s.IW - iw_s - 1) / s.sw + 1 : 0;
-  const int before = split_before(y, s.FH, s.sh) * s.FW + CH * split_before(x, s.FW, s.sw);
+  const int before = split_begin(0, y, x, s);
   const InputGradientProblem p = {dY, C + (long)before * s.IC * s.OC, dX, s, s.N * U * V, s.IC, CH, CW, ih_s, iw_s, U,
                                   V};
   if ((int)(blockIdx.x * ALPHA_BM) >= p.M) return;

@@ -13,9 +13,8 @@ extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::RESIDENT)
   const PixelGemm<Element> p = {dY, C, dX, s.N, s.OH * s.OW, s.OC, s.IH * s.IW, s.IC, s.OC, (long)s.IC * s.OC};
   run_output_pixel(p, order, [&](int output_pixel) {
     const auto [ih, iw] = divide(output_pixel, s.IW);
-    const SplitPixel h = split_pixel(ih, s.OH, s.FH, s.sh, s.ph);
-    const SplitPixel w = split_pixel(iw, s.OW, s.FW, s.sw, s.pw);
-    const int before = split_before(h.residue, s.FH, s.sh) * s.FW + h.size * split_before(w.residue, s.FW, s.sw);
+    const SplitPixel h = split_pixel(ih, height_of(s)), w = split_pixel(iw, width_of(s));
+    const int before = split_begin(0, h.residue, w.residue, s);
     const int pixel = (h.first + h.taps.begin) * s.OW + w.first + w.taps.begin;
     const int tap = before + h.taps.begin * w.size + w.taps.begin;
     return TapRectangle{h.taps.size(), w.taps.size(), pixel, tap, s.OW, w.size};

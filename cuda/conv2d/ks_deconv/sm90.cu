@@ -2,6 +2,7 @@
 //
 // dX[n, ih, iw, ic] = sum over ch in [ch_s, ch_e), cw in [cw_s, cw_e), oc of
 //                     dY[n, oh_s + ch, ow_s + cw, oc] C[y, x][ch, cw][ic, oc],   (y, x) the residue of (ih, iw)
+// With NDIM 3 also over cd in [cd_s, cd_e), and dY is read at (od_s + cd dd, oh_s + ch dh, ow_s + cw dw).
 // Pixels of one residue are sw apart and read neighbours of dY, in unit steps. `schedule`: `count` work tiles. A is dY, with a
 // tensor map (OC, N, OW, OH) for each residue x. B is C of stage 1, or with B_MN the filters W themselves, whose split is then
 // only the order in which their taps are read. Stage 3, the composition, is the store. `workspace`, `semaphores`,
@@ -13,26 +14,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
     ks_deconv_sm90(Output* __restrict__ dX, const TensorMap* __restrict__ dY, const TensorMap* __restrict__ C,
                    const unsigned* __restrict__ absmax_a, const unsigned* __restrict__ absmax_b,
                    const float* __restrict__ bias, float slope, const WorkTile* __restrict__ schedule, int count,
-                   int raster_order, float* workspace, unsigned* semaphores, ConvShape s) {
-  const GemmProblem p = {dY,        C,          absmax_a,     absmax_b, bias,        slope, dX,
-                         workspace, semaphores, s.N,          s.OC,     s.IH * s.IW, s.IC,  s.FW,
-                         s.sw,      count,      raster_order, nullptr,  nullptr,     0,     s.IW};
+                   int raster_order, float* workspace, unsigned* semaphores, Shape s) {
+  const Axis depth = depth_of(s), height = height_of(s), width = width_of(s);
+  const GemmProblem p = {dY,      C,         absmax_a,   absmax_b, bias,         slope,
+                         dX,      workspace, semaphores, s.N,      s.OC,         depth.size * s.IH * s.IW,
+                         s.IC,    s.FW,      s.sw,       count,    raster_order, nullptr,
+                         nullptr, 0,         s.IW};
   run_output_tiles(p, schedule, [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
-    const auto [ih, iw] = divide(output_pixel, s.IW);
+    const auto [map_row, iw] = divide(output_pixel, s.IW);
+    const auto [id, ih] = NDIM == 3 ? divide(map_row, s.IH) : Division{0, map_row};
     const int count = min(TILE_OW, ceil_divide(s.IW - iw, s.sw));
-    const SplitPixel h = split_pixel(ih, s.OH, s.FH, s.sh, s.ph);
-    const SplitPixel w = split_pixel(iw, s.OW, s.FW, s.sw, s.pw);
-    const SplitPixel last = split_pixel(iw + (count - 1) * s.sw, s.OW, s.FW, s.sw, s.pw);
-    const int cw_s = last.taps.begin, cw_e = w.taps.end;
-    int tap, tap_row, tap_column;
+    const SplitPixel d = split_pixel(id, depth), h = split_pixel(ih, height), w = split_pixel(iw, width),
+                     last = split_pixel(iw + (count - 1) * s.sw, width);
+    const int cd_s = d.taps.begin, ch_s = h.taps.begin, cw_s = last.taps.begin, cw_e = w.taps.end;
+    int tap, tap_plane, tap_row, tap_column;
     if (B_MN) {
-      const int fh = h.residue + (h.size - 1 - h.taps.begin) * s.sh, fw = w.residue + (w.size - 1 - cw_s) * s.sw;
-      tap = fh * s.FW + fw, tap_row = -s.sh * s.FW, tap_column = -s.sw;
+      const int fd = d.residue + (d.size - 1 - cd_s) * depth.s, fh = h.residue + (h.size - 1 - ch_s) * s.sh,
+                fw = w.residue + (w.size - 1 - cw_s) * s.sw;
+      tap = (fd * s.FH + fh) * s.FW + fw;
+      tap_plane = -depth.s * s.FH * s.FW, tap_row = -s.sh * s.FW, tap_column = -s.sw;
     } else {
-      const int before = split_before(h.residue, s.FH, s.sh) * s.FW + h.size * split_before(w.residue, s.FW, s.sw);
-      tap = before + h.taps.begin * w.size + cw_s, tap_row = w.size, tap_column = 1;
+      tap = split_begin(d.residue, h.residue, w.residue, s) + (cd_s * h.size + ch_s) * w.size + cw_s;
+      tap_plane = h.size * w.size, tap_row = w.size, tap_column = 1;
     }
-    taps = {h.taps.size(), max(cw_e - cw_s, 0), h.first + h.taps.begin, w.first + cw_s, tap, tap_row, tap_column, 1, 0,
+    taps = {{h.taps.size(), height.d, depth.d * s.OH, tap_plane, width.d},
+            d.taps.size() * h.taps.size(),
+            max(cw_e - cw_s, 0),
+            (d.first + cd_s * depth.d) * s.OH + h.first + ch_s * height.d,
+            w.first + cw_s * width.d,
+            tap,
+            tap_row,
+            tap_column,
+            1,
+            0,
             w.residue};
     to = {output_pixel, s.sw, count};
   });

@@ -2,66 +2,73 @@
 //
 // dW[oc, fh, fw, ic] = sum over the outputs (oh, ow) whose tap meets the input, over n of
 //                      dY[n, oh, ow, oc] X[n, oh sh + fh - ph, ow sw + fw - pw, ic]
+// With NDIM 3 also over od, and X is read at (od sd + fd dd - pd, oh sh + fh dh - ph, ow sw + fw dw - pw).
 // A step is 64 of K: TILE_OW neighbouring output pixels of one row x IMAGES = 64 / TILE_OW images, images fastest. The taps of a
 // block share its dY. The taps of one residue of fw by sw also share an *input-row tile* of TILE_IW pixels of X, which each of
-// them reads IMAGES rows further than the tap before. dY is loaded in unit steps, X in leaping steps (there is a tensor map for
+// them reads dw IMAGES rows further than the tap before. dY is loaded in unit steps, X in leaping steps (there is a tensor map for
 // each phase of sw); TMA gives zeros outside of the map. Both operands have K as their slow axis and are read MN-major.
 // MATH FP16X3, FP16: float32 operands as scaled fp16 terms. dY is converted in the consumers' registers. X is converted in shared
 //   memory by the transform warps, or with PREPARED 1 it comes as fp16 terms (prepare/activation_terms.cu), which is faster if
 //   many blocks read it. FP16X3 has two terms; each step is summed apart and promoted: "float32". FP16 has 11 bits: "tf32".
 // MATH BF16: both operands are bfloat16 and go from shared memory to the tensor cores directly.
-// Grid: (ceil(IC / BN), ceil(OC / BM), FH ceil(FW / TAPS) GZ). Each of GZ splits writes its own partial dW (summed by
+// Grid: (ceil(IC / BN), ceil(OC / BM), FD FH ceil(FW / TAPS) GZ). Each of GZ splits writes its own partial dW (summed by
 // reduce/sum.cu). With BM 64 both warpgroups have the same channels and are ping-pong: they take every second step, and their
 // sums are added in shared memory.
 // Block: two consumer warpgroups and one more, whose first warp is the producer, with one working thread, and whose other warps
 // are the transform warps.
-// Macros: BM 64 | 128, BN (multiples of 32 up to 256), TAPS, TILE_OW 1 | 2 | 4 | 8, TILE_IW = TILE_OW + ceil(TAPS / sw) - 1,
-// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1.
+// Macros: NDIM (2, or 3: depth and dilation), DW (dw; 1 with NDIM 2), BM 64 | 128, BN (multiples of 32 up to 256), TAPS,
+// TILE_OW 1 | 2 | 4 | 8, TILE_IW = TILE_OW + dw (ceil(TAPS / sw) - 1), NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1.
 // Shared memory: 1024 + STAGES STAGE bytes. Needs sm_90a, OC % 8 == 0, IC % 8 == 0.
 #include "common/barrier.cuh"
 #include "conv2d/sk_dilated/sm90_transform.cuh"
 #include "conv2d/sk_dilated/sm90_products.cuh"
 
-// The steps of a block: `count` steps from `first` on, of all (chunk of images, TILE_OW columns, row) of its taps, rows fastest.
+// The steps of a block: `count` steps from `first` on, of all (chunk of images, TILE_OW columns, row) of its taps, rows fastest;
+// with a depth the rows are those of all its planes.
 // The blocks of the other filter rows read the same rows of X one or two steps sooner or later, and find them in the L2 cache.
 struct Steps {
   int first, count, rows, columns;
-  Range oh, ow;
+  Range od, oh, ow;
 
-  __device__ __forceinline__ Steps(const ConvShape& s, int fh, int fw, int z, int GZ)
-      : oh(valid_outputs(fh, s.OH, s.IH, s.sh, s.ph)) {
+  __device__ __forceinline__ Steps(const Shape& s, int fd, int fh, int fw, int z, int GZ)
+      : od(valid_outputs(fd, depth_of(s))), oh(valid_outputs(fh, height_of(s))) {
     const int last = min(fw + TAPS, s.FW) - 1;  // the last tap's outputs begin first, the first tap's end last
-    ow = {valid_outputs(last, s.OW, s.IW, s.sw, s.pw).begin, valid_outputs(fw, s.OW, s.IW, s.sw, s.pw).end};
-    rows = oh.size(), columns = (ow.size() + TILE_OW - 1) / TILE_OW;
+    ow = {valid_outputs(last, width_of(s)).begin, valid_outputs(fw, width_of(s)).end};
+    rows = od.size() * oh.size(), columns = (ow.size() + TILE_OW - 1) / TILE_OW;
     const Range steps = split_steps(rows * columns * ((s.N + IMAGES - 1) / IMAGES), z, GZ);
     first = steps.begin, count = steps.size();
   }
 };
 
-__device__ __forceinline__ void produce(const TensorMap* X, const TensorMap* dY, const ConvShape& s, const Steps& steps,
-                                        const Tiles& tiles, int fh, int fw, int oc0, int ic0) {
+__device__ __forceinline__ void produce(const TensorMap* X, const TensorMap* dY, const Shape& s, const Steps& steps,
+                                        const Tiles& tiles, int fd, int fh, int fw, int oc0, int ic0) {
   if (steps.count == 0) return;
+  const Axis depth = depth_of(s), height = height_of(s), width = width_of(s);
   auto [columns, row] = divide(steps.first, steps.rows);
   auto [chunk, column] = divide(columns, steps.columns);
   Tiles::Place place;
   for (int i = 0; i < steps.count; i++, place.advance()) {
-    const int h = steps.oh.begin + row, w = steps.ow.begin + column * TILE_OW, n = chunk * IMAGES;
+    const auto [plane, row_in_plane] = NDIM == 3 ? divide(row, steps.oh.size()) : Division{0, row};
+    const int od = steps.od.begin + plane, oh = steps.oh.begin + row_in_plane;
+    const int id = od * depth.s + fd * depth.d - depth.p, ih = oh * height.s + fh * height.d - height.p;
+    const int w = steps.ow.begin + column * TILE_OW, n = chunk * IMAGES;
     const uint32_t tile = tiles.producer_acquire(place, STAGE), full = tiles.full_barrier(place.stage());
 #pragma unroll
-    for (int b = 0; b < BM / CHANNELS; b++) tma_load(tile + b * A_BOX, dY, full, oc0 + b * CHANNELS, n, w, h);
+    for (int b = 0; b < BM / CHANNELS; b++)
+      tma_load(tile + b * A_BOX, dY, full, oc0 + b * CHANNELS, n, w, od * height.O + oh);
 #pragma unroll
     for (int q = 0; q < NUM_INPUT_TILES; q++) {
-      const auto [x, phase] = floor_divide(w * s.sw + fw + q - s.pw, s.sw);
+      const auto [x, phase] = floor_divide(w * width.s + fw * width.d + q - width.p, width.s);
 #pragma unroll
       for (int b = 0; b < BLOCKS_OF_X; b++) {
         const uint32_t box = tile + A_BYTES + b * BLOCK + q * B_BOX;
-        const int channel = ic0 + b * 64, ih = h * s.sh + fh - s.ph;
+        const int channel = ic0 + b * 64, map_row = id * height.size + ih;
 #pragma unroll
         for (int part = 0; part < (CONVERTS ? 2 : TERMS); part++)
           if (PREPARED)
-            tma_load(box + part * TERM_BYTES, X + phase, full, channel, n, x, ih, part);
+            tma_load(box + part * TERM_BYTES, X + phase, full, channel, n, x, map_row, part);
           else
-            tma_load(box + part * TERM_BYTES, X + phase, full, channel + part * 32, n, x, ih);
+            tma_load(box + part * TERM_BYTES, X + phase, full, channel + part * 32, n, x, map_row);
       }
     }
     if (++row == steps.rows) {
@@ -73,8 +80,7 @@ __device__ __forceinline__ void produce(const TensorMap* X, const TensorMap* dY,
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     sk_dilated_sm90(float* __restrict__ part, const TensorMap* __restrict__ X, const TensorMap* __restrict__ dY,
-                    const unsigned* __restrict__ absmax_x, const unsigned* __restrict__ absmax_dy, ConvShape s,
-                    int GZ) {
+                    const unsigned* __restrict__ absmax_x, const unsigned* __restrict__ absmax_dy, Shape s, int GZ) {
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   if (threadIdx.x == CONSUMER_GROUPS * 128) tma_prefetch(X), tma_prefetch(dY);
   __shared__ __align__(8) uint64_t barriers[3 * ALPHA_STAGES];
@@ -85,15 +91,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   __syncthreads();
   const int tap_groups = (s.FW + TAPS - 1) / TAPS;
   const auto [rows, tap_group] = divide(blockIdx.z, tap_groups);
-  const auto [z, fh] = divide(rows, s.FH);
+  const int filter_rows = depth_of(s).F * s.FH;
+  const auto [z, filter_row] = divide(rows, filter_rows);
+  const auto [fd, fh] = NDIM == 3 ? divide(filter_row, s.FH) : Division{0, filter_row};
   const int fw = tap_group * TAPS;
   const int ic0 = blockIdx.x * BN, oc0 = blockIdx.y * BM;
-  const Steps steps(s, fh, fw, z, GZ);
+  const Steps steps(s, fd, fh, fw, z, GZ);
   unsigned char* base = smem - shared_address(smem);  // base + a shared address is a pointer
   if (threadIdx.x >= CONSUMER_GROUPS * 128) {
     setmaxnreg_decrease<PRODUCER_REGISTERS>();
     const int transform_warp = threadIdx.x / 32 - CONSUMER_GROUPS * 4 - 1;
-    if (threadIdx.x == CONSUMER_GROUPS * 128) produce(X, dY, s, steps, tiles, fh, fw, oc0, ic0);
+    if (threadIdx.x == CONSUMER_GROUPS * 128) produce(X, dY, s, steps, tiles, fd, fh, fw, oc0, ic0);
     if (CONVERTS && transform_warp >= 0)
       convert(transform_warp, base, steps.count, tiles, converted, half_scale(*absmax_x));
     return;
@@ -135,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   Unscale unscale;
   if (IS_FP16) unscale = Unscale(half_scale(*absmax_x), half_scale(*absmax_dy));
-  float* dW = part + (long)z * s.OC * s.FH * s.FW * s.IC;
+  float* dW = part + (long)z * s.OC * filter_rows * s.FW * s.IC;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const int oc = oc0 + channel + g + 8 * h;
@@ -143,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
     for (int tap = 0; tap < TAPS; tap++) {
       if (fw + tap >= s.FW) continue;
-      float* row = dW + (((long)oc * s.FH + fh) * s.FW + fw + tap) * s.IC + ic0;
+      float* row = dW + (((long)oc * filter_rows + filter_row) * s.FW + fw + tap) * s.IC + ic0;
 #pragma unroll
       for (int j = 0; j < BN / 8; j++) {
         const int column = j * 8 + t * 2, e = j * 4 + h * 2;

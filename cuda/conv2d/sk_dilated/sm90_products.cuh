@@ -21,8 +21,8 @@ __device__ __forceinline__ void load_transposed(const unsigned char* box, int ch
 
 // The descriptor of 16 of K of X for a tap of a step, from that of its first tap and term.
 __device__ __forceinline__ uint64_t tap_tile(uint64_t x, int tap, int term, int k) {
-  return wgmma_further(
-      x, tap % NUM_INPUT_TILES * B_BOX + term * TERM_BYTES + (tap / NUM_INPUT_TILES * IMAGES + k * 16) * 128);
+  return wgmma_further(x, tap % NUM_INPUT_TILES * B_BOX + term * TERM_BYTES +
+                              (tap / NUM_INPUT_TILES * TAP_STEP * IMAGES + k * 16) * 128);
 }
 
 // Computes the products of all taps of a step, with dY split in registers. They are done when it returns.

@@ -9,6 +9,8 @@ constexpr MathMode MATH = ALPHA_MATH;
 constexpr bool IS_FP16 = in_fp16_terms(MATH), PREPARED = ALPHA_PREPARED, CONVERTS = IS_FP16 && !PREPARED;
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TAPS = ALPHA_TAPS, TILE_OW = ALPHA_TILE_OW,
               TILE_IW = ALPHA_TILE_IW;
+constexpr int NDIM = ALPHA_NDIM, TAP_STEP = ALPHA_DW;  // pixels from a tap to the next of the same input-row tile
+using Shape = ShapeOf<NDIM>::Type;
 constexpr int NUM_INPUT_TILES = ALPHA_NUM_INPUT_TILES, CONSUMER_GROUPS = 2, THREADS = 128 * (CONSUMER_GROUPS + 1),
               PING_PONG = 128 / BM, R = BN / 2;
 constexpr int BK = 64, STEPS = BK / 16, IMAGES = BK / TILE_OW;

@@ -6,11 +6,11 @@
 // An output tile is BM rows x BN output channels. Its rows are TILE_OW neighbouring output pixels of one map row x
 // IMAGES = BM / TILE_OW images, images fastest. The input pixels of a map row that these output pixels need lie side by side in
 // shared memory: an *input-row tile* of TILE_IW pixels, IMAGES rows each. The next tap of a filter row reads the same tile IMAGES
-// rows further. With a halo (TILE_IW > TILE_OW) a pixel is loaded once per filter row, not once per tap. The filter is trimmed
+// rows further, or with a dilation dw so many pixels. With a halo (TILE_IW > TILE_OW) a pixel is loaded once per filter row, not once per tap. The filter is trimmed
 // to the taps that any of the output pixels needs; with TILE_OW = 1 that is the paper's tile. TMA gives zeros outside of the map.
 //
-// Macros: BM 64 | 128 | 256, BN (multiples of 32 up to 256; up to 128 with BM 64), TILE_OW, TILE_IW (TILE_OW, or TILE_OW + the
-// taps of a filter row that share an input-row tile - 1), A_STAGES, B_STAGES (the same number without a halo), BLOCKS (per SM, 1
+// Macros: NDIM (2, or 3: depth and dilation), BM 64 | 128 | 256, BN (multiples of 32 up to 256; up to 128 with BM 64), TILE_OW,
+// TILE_IW (TILE_OW, or with a halo TILE_OW + dw (the taps of a filter row that share an input-row tile - 1)), A_STAGES, B_STAGES (the same number without a halo), BLOCKS (per SM, 1
 // to 3), EPILOGUE, SPLIT_K (1: K of some tiles is split), STATISTICS (1: also the channel statistics of C), LAST_STEPS (1 to 4:
 // the instructions that the last BK of K needs), RAGGED (1: GN is no multiple of 8), and MATH:
 //   FP16X3  A floats, split in registers into two scaled fp16 terms; B in two fp16 terms (prepare/filter_terms.cu). The products
@@ -33,15 +33,16 @@ __device__ __forceinline__ void produce(const GemmProblem& p, const TileTaps& ta
                                         PlaceB& b) {
   each_input_tile(taps, work, p.K, [&](int row, int c, int from, int to) {
     const int r = staggered_row(taps, row), residue = taps.map + divide(taps.residue + c, taps.step).remainder,
-              x = floor_divide(taps.column + c, taps.step).quotient;
-    const int pixels = HAS_HALO ? TILE_OW + split_size(residue, p.FW, p.sw) - 1 : TILE_OW;
-    const int count = taps.taps(c), first_tap = taps.tap + r * taps.tap_row + c * taps.tap_column;
+              x = floor_divide(taps.column + c * taps.column_step, taps.step).quotient;
+    const int pixels = HAS_HALO ? TILE_OW + (split_size(residue, p.FW, p.sw) - 1) * taps.column_step : TILE_OW;
+    const int count = taps.taps(c), map_row = taps.first_row + taps.row(r);
+    const int first_tap = taps.first_tap + taps.tap(r, taps.tap_row) + c * taps.tap_column;
     for (int k = from; k < to; k += BK, a.advance()) {
       const uint32_t input_tile = As.producer_acquire(a, A_BOXES * pixels * IMAGES * 128 + PAIRED * B_BYTES);
       const uint32_t a_full = As.full_barrier(a.stage());
 #pragma unroll
       for (int box = 0; box < A_BOXES; box++)
-        tma_load(input_tile + box * A_BOX, p.A + residue, a_full, k + box * 32, n0, x, taps.row + r);
+        tma_load(input_tile + box * A_BOX, p.A + residue, a_full, k + box * 32, n0, x, map_row);
       for (int t = 0; t < count; t++) {
         const int tap = first_tap + t * taps.step * taps.tap_column;
         const uint32_t tile = PAIRED ? input_tile + A_BYTES : Bs.producer_acquire(b, B_BYTES);
@@ -70,7 +71,7 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
     for (int k = from; k < to; k += BK, a.advance()) {
       const uint32_t input_tile = As.consumer_wait(a);
       for (int t = 0; t < count; t++) {
-        const uint32_t rows = input_tile + (t * IMAGES + first_row) * 128,
+        const uint32_t rows = input_tile + (t * taps.column_step * IMAGES + first_row) * 128,
                        tile = PAIRED ? input_tile + A_BYTES : Bs.consumer_wait(b);
         if (IS_FP16) {
 #pragma unroll

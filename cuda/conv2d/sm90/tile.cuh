@@ -10,6 +10,8 @@ constexpr bool IS_FP16 = in_fp16_terms(MATH);
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TILE_OW = ALPHA_TILE_OW, TILE_IW = ALPHA_TILE_IW;
 constexpr bool HAS_HALO = TILE_IW > TILE_OW, B_MN = ALPHA_B_MN, SPLIT_K = ALPHA_SPLIT_K, STATISTICS = ALPHA_STATISTICS;
 constexpr bool RAGGED = ALPHA_RAGGED;
+constexpr int NDIM = ALPHA_NDIM;
+using Shape = ShapeOf<NDIM>::Type;
 constexpr int CONSUMER_GROUPS = BM == 64 ? 1 : 2, MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
 // With one block per SM, the block computes many tiles. If it has two consumer warpgroups, the producer is a warpgroup, too, so
 // that registers can be moved from it to them. Else the producer is a warp. With two blocks of 288 threads a thread has 96
@@ -45,11 +47,40 @@ using PlaceB = PipelineB::Place;
 // it.
 __device__ __forceinline__ int hide_from_optimizer(int x) { return PERSISTENT ? x : int(kept(x)); }
 
-// The taps of an output tile: `rows` x `columns`. A is read at (row + r, column + c), column counting input columns, which may be
-// negative; B at tap + r tap_row + c tap_column. Input columns `step` apart are neighbours in one map of A;
-// the map of tap column c is map + (residue + c) % step.
-struct TileTaps {
-  int rows, columns, row, column, tap, tap_row, tap_column, step, residue, map;
+// The filter rows of an output tile, with NDIM 2 one after the other, and the distance between its tap columns.
+template <int>
+struct FilterRows {
+  static constexpr int column_step = 1;
+
+  FilterRows() = default;
+  __device__ __forceinline__ FilterRows(int, int, int, int, int) {}
+  __device__ __forceinline__ int row(int r) const { return r; }
+  __device__ __forceinline__ int tap(int r, int tap_row) const { return r * tap_row; }
+};
+
+// With NDIM 3: in planes of `height` rows, `row_step` map rows apart. Planes are `plane` map rows and `tap_plane` taps apart.
+template <>
+struct FilterRows<3> {
+  int height, row_step, plane, tap_plane, column_step;
+
+  FilterRows() = default;
+  __device__ __forceinline__ FilterRows(int height, int row_step, int plane, int tap_plane, int column_step)
+      : height(height), row_step(row_step), plane(plane), tap_plane(tap_plane), column_step(column_step) {}
+  __device__ __forceinline__ int row(int r) const {
+    const auto [fd, fh] = divide(r, height);
+    return fd * plane + fh * row_step;
+  }
+  __device__ __forceinline__ int tap(int r, int tap_row) const {
+    const auto [fd, fh] = divide(r, height);
+    return fd * tap_plane + fh * tap_row;
+  }
+};
+
+// The taps of an output tile: `rows` x `columns`. A is read at (first_row + row(r), column + c column_step), column counting
+// input columns, which may be negative; B at first_tap + tap(r, tap_row) + c tap_column. Input columns `step` apart are
+// neighbours in one map of A; the map of tap column c is map + (residue + c) % step. A column_step above 1 has step 1.
+struct TileTaps : FilterRows<NDIM> {
+  int rows, columns, first_row, column, first_tap, tap_row, tap_column, step, residue, map;
 
   __device__ __forceinline__ int input_tiles() const { return HAS_HALO ? min(step, columns) : columns; }
   // The number of taps that share the input-row tile which begins with tap column c.
@@ -79,7 +110,7 @@ __device__ __forceinline__ void each_input_tile(const TileTaps& taps, const Work
 // Staggered row order: a tile begins with the filter row whose map row is a multiple of the number of rows. So neighbouring
 // tiles, which run at the same time, read a shared row of A at the same time, and it comes from memory once.
 __device__ __forceinline__ int staggered_row(const TileTaps& taps, int row) {
-  return floor_divide(row - taps.row, taps.rows).remainder;
+  return floor_divide(row - taps.first_row, taps.rows).remainder;
 }
 
 // The output pixels of a tile: first + i step for i < count; the others are outside of the map.
@@ -97,8 +128,8 @@ struct GemmProblem {
   // Two for each of these tiles, at the tile's first slot: how many splits have arrived, and how many have left their sums.
   // They are zeros before and after.
   unsigned* semaphores;
-  int N, K, output_pixels, GN, FW, sw;
-  int num_work_tiles, raster_order;  // raster_order: 0 | 1, see run_output_tiles
+  int N, K, output_pixels, GN, FW, sw;  // output_pixels: of an image
+  int num_work_tiles, raster_order;     // raster_order: 0 | 1, see run_output_tiles
   // With STATISTICS 1: (2, statistics_parts, GN) and (statistics_parts,). There is one part per block among those that share
   // output channels, or with SPLIT_K 1 one per tile of output pixels and images.
   float *statistics, *statistics_counts;

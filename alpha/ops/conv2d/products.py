@@ -1,0 +1,62 @@
+"""The input gradient of 1x1 convolutions as a matrix product on mma.sync (cuda/matmul/sm80.cu), without a filter pass.
+
+    dX (N, IC) = dY (N, OC) W (OC, IC)
+
+N counts the pixels of all images: see `ConvShape.as_product`. KS-deconv transposes the filter in a launch of its own
+first, which takes as long as the product if channels are few.
+"""
+
+from __future__ import annotations
+
+from alpha.numerics import FLOAT32
+from alpha.ops.conv2d.configuration import Configuration
+from alpha.ops.conv2d.problem import INPUT, ConvProblem, MathMode, Target
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.matmul_tiles import Product, plan_mma
+from alpha.ops.plan import Plan
+
+FEW = 64  # output channels; with more the tensor cores decide, which wgmma uses better
+
+
+def product_of(s: ConvShape) -> Product:
+    """The product that gives dX."""
+    return Product(1, s.N, s.IC, s.OC, False, False)
+
+
+def vector_of(s: ConvShape) -> int:
+    """Elements of a load: rows of both channels must be whole 16 bytes for four."""
+    return 4 if s.IC % 4 == s.OC % 4 == 0 else 1
+
+
+def supports(s: ConvShape, target: Target) -> bool:
+    """True for the shape of a product, `ConvShape.as_product`, on GPUs with tf32."""
+    pixels = s.IH == s.IW == s.OH == s.OW == 1
+    plain = s.is_dense and (s.sh, s.sw, s.ph, s.pw, s.taps) == (1, 1, 0, 0, 1)
+    return pixels and plain and target.compute_capability >= (8, 0)
+
+
+def few_outputs(s: ConvShape, target: Target) -> bool:
+    """True for so few output channels that KS-deconv is kept waiting for its filter."""
+    return s.OC <= FEW
+
+
+def product(p: ConvProblem, v: Configuration, target: Target) -> Plan:
+    """dY, W -> dX"""
+    made = plan_mma(product_of(p.shape), True, vector_of(p.shape), (FLOAT32, FLOAT32), target.num_sms)
+    launches = tuple(launch.renamed({"A": "dY", "B": "W", "Y": "dX"}) for launch in made.launches)
+    return Plan(v.name, launches, {"dX": p.result}, made.workspaces)
+
+
+PRODUCTS = (
+    Configuration(
+        "product_sm80_tf32",
+        INPUT,
+        "cuda",
+        product,
+        "a matrix product on mma.sync, which reads the filter as it is",
+        supports=supports,
+        preferred=few_outputs,
+        math=MathMode.TF32,
+        registers=168,
+    ),
+)

@@ -1,0 +1,57 @@
+"""Convolutions that kernels of ops/conv2d compute as they are, without cutting or copying an array.
+
+- dense ones of one or two axes, and those whose other axes are pointwise: one tap, stride 1, no padding
+- depthwise ones of one or two axes; on cuda also those with groups of few channels
+- on cuda, if its kernels take three axes and dilation (Hopper): those without groups
+"""
+
+from __future__ import annotations
+
+import functools
+
+from alpha.ops.conv2d import small_groups
+from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape
+from alpha.ops.convolution.axes import ConvAxes
+
+
+@functools.lru_cache(maxsize=4096)
+def as_2d(c: ConvAxes, device: str = "cpu") -> ConvShape | None:
+    """The shape if kernels for two axes compute the whole: dense and depthwise ones; on cuda small groups, too."""
+    merged = without_pointwise(c)
+    (depth, h, w), (groups, dilation) = merged.axes, (c.groups, (merged.axes[1].d, merged.axes[2].d))
+    if merged.is_plain:
+        groups, dilation = 1, (1, 1)
+    elif depth != TRIVIAL or groups == 1:
+        return None
+    s = ConvShape(merged.N, h.I, w.I, c.IC, c.OC, h.F, w.F, h.s, w.s, h.p, w.p, h.O, w.O, groups, *dilation)
+    whole = s.is_dense or groups == c.IC or (device == "cuda" and small_groups.supports_all(s))
+    return s if whole else None
+
+
+def with_axes(c: ConvAxes) -> ConvShape | None:
+    """The shape with a depth and dilation, which only some kernels compute; None with groups."""
+    if c.groups > 1:
+        return None
+    merged = without_pointwise(c)
+    d, h, w = (axis._replace(d=1) if axis.F == 1 else axis for axis in merged.axes)
+    sizes = merged.N, h.I, w.I, c.IC, c.OC, h.F, w.F, h.s, w.s, h.p, w.p, h.O, w.O
+    return ConvShape(*sizes, 1, h.d, w.d, d.I, d.F, d.s, d.p, d.d, d.O)
+
+
+def without_pointwise(c: ConvAxes) -> ConvAxes:
+    """The same convolution of the same arrays with fewer axes, if some are pointwise.
+
+    A pointwise depth makes more images. Pointwise height and width are one axis, the width, and depth is the height.
+    """
+    depth, h, w = c.axes
+    if is_pointwise(depth):
+        return c._replace(N=c.N * depth.I, axes=(TRIVIAL, h, w))
+    if is_pointwise(h) and is_pointwise(w):
+        pixels = h.I * w.I
+        return c._replace(axes=(TRIVIAL, depth, Axis(pixels, 1, 1, 0, 1, pixels)))
+    return c
+
+
+def is_pointwise(axis: Axis) -> bool:
+    """True if each output of the axis reads the input at its own place and no other."""
+    return (axis.F, axis.s, axis.p) == (1, 1, 0)

@@ -1,0 +1,130 @@
+"""The segments of an arena: the raw memory that it holds, and what of it is free.
+
+Nothing here takes a lock; the arena does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from alpha.runtime.free_blocks import FreeBlocks
+from alpha.runtime.growth import Growth
+from alpha.runtime.meter import Meter
+
+GRAIN = 512  # bytes; every array is aligned for any vector load and for TMA
+
+
+class Segments:
+    """Raw memory in segments. `Growth` says how large they are and which of them go back.
+
+    Args:
+        allocate, free: see `Arena`.
+        least, page: bytes, `min_segment` and `page` of `Arena`.
+        meter: counts the bytes of the segments, and knows how many more may be held.
+
+    Attributes:
+        grain: bytes of which blocks are multiples.
+        free: the free blocks in the segments.
+        kept: (begin, end) of memory that does not go back to the device, though no block lies there now.
+    """
+
+    def __init__(
+        self,
+        allocate: Callable[[int], int],
+        free: Callable[[int], None],
+        growth: Growth,
+        least: int,
+        page: int,
+        meter: Meter,
+    ) -> None:
+        self._raw_allocate, self._raw_free = allocate, free
+        self._growth, self._page, self._meter = growth, page, meter
+        self.grain = 1 if growth is Growth.ISOLATED else GRAIN
+        self._least = self._round_up(least)
+        self._sizes: dict[int, int] = {}  # start -> size
+        # no block may cross the beginning of a segment, except in a range
+        self.free = FreeBlocks(() if growth is Growth.RANGE else self._sizes)
+        self.kept: Sequence[tuple[int, int]] = ()
+
+    def grow(self, size: int) -> bool:
+        """Make room for `size`, in exchange for unused segments if the device or the limit is short."""
+        if self._add(size):
+            return True
+        return self.release_unused() > 0 and self._add(size)
+
+    def release_unused(self) -> int:
+        """Free the segments that hold no live block (in a range: those at its end); the number of bytes."""
+        released = 0
+        if self._growth is Growth.RANGE:
+            starts = list(reversed(self._sizes))
+        else:  # no block crosses the beginning of a segment, so an unused one begins with a free block
+            starts = [start for start in self.free.sizes if start in self._sizes]
+        for start in starts:
+            size = self._sizes[start]
+            end = start + size
+            if self.free.start_of(end) > start or any(low < end and start < high for low, high in self.kept):
+                if self._growth is Growth.RANGE:
+                    break
+                continue
+            self._raw_free(start)  # first: if the driver refuses, nothing has changed
+            del self._sizes[start]
+            self.free.take_at(start, size)
+            self._meter.reserve(-size)
+            released += size
+        return released
+
+    def extents(self) -> list[tuple[int, int]]:
+        """(start, end) of the pieces of memory that no block may leave, in ascending order."""
+        if self._growth is Growth.RANGE and self._sizes:
+            last = next(reversed(self._sizes))
+            return [(next(iter(self._sizes)), last + self._sizes[last])]
+        return sorted((start, start + size) for start, size in self._sizes.items())
+
+    def close(self, free: bool) -> None:
+        """Forget every segment, after `free` has given them back."""
+        for start in reversed(self._sizes) if free else ():
+            self._raw_free(start)
+        self._meter.reserve(-self._meter.reserved)
+        self._sizes.clear()
+        self.free.clear()
+
+    def _add(self, size: int) -> bool:
+        """Add a segment, so that some free block holds `size`."""
+        least, wanted = self._sizes_for(size)
+        if (room := self._meter.room) is not None:
+            wanted = min(wanted, room // self.grain * self.grain)
+        while wanted >= least:
+            try:
+                start = self._raw_allocate(wanted)
+            except MemoryError:
+                if wanted == least:
+                    return False
+                wanted = max(least, self._round_up(wanted // 2))
+                continue
+            self._sizes[start] = wanted
+            self._meter.reserve(wanted)
+            self.free.add(start, wanted)
+            return True
+        return False
+
+    def _sizes_for(self, size: int) -> tuple[int, int]:
+        """(the least, the wanted) bytes of a segment for a block of `size`."""
+        if self._growth is Growth.DOUBLE:
+            return size, max(size, self._least, self._meter.reserved)
+        if self._growth is Growth.ISOLATED:
+            return size, size
+        if self._growth is Growth.RANGE:
+            size -= self._free_at_the_end()
+        pages = -(-size // self._page) * self._page
+        return pages, pages
+
+    def _free_at_the_end(self) -> int:
+        """Bytes of the free block that ends where the range ends."""
+        if not self._sizes:
+            return 0
+        start = next(reversed(self._sizes))
+        end = start + self._sizes[start]
+        return end - self.free.start_of(end)
+
+    def _round_up(self, nbytes: int) -> int:
+        return -(-nbytes // self.grain) * self.grain
