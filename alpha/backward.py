@@ -105,6 +105,7 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         if not output.requires_grad:
             raise GradientError("backward: the tensor does not require a gradient")
         root = output._node or output
+        forget_magnitude(grad)  # the user may have written to it
         if targets is None or root in targets.path:
             arrive(root, grad, owned=False)
     while heap:
@@ -119,6 +120,7 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         total = total_behind(node)
         if total is not None:
             node.add_gradient(dY, total)
+            forget_magnitude(total)
             if not retain_graph:
                 node.free()
             del dY, total
@@ -197,7 +199,14 @@ class _Gradient:
         from alpha.ops.elementwise import add
 
         self.array = add(self.array, array, out=self.array if self.owned else None)
+        forget_magnitude(self.array)
         self.owned = True
+
+
+def forget_magnitude(array: Array) -> None:
+    """What was found when the array was made may not be true any more; see alpha/ops/conv2d/magnitudes.py."""
+    if type(array) is not np.ndarray:
+        array.magnitude = None
 
 
 def _copy(array: Array) -> Array:
@@ -212,6 +221,7 @@ def _run_hooks(hooks: dict[HookHandle, Hook], array: Array, name: str) -> Array:
         result = hook(given)
         if result is not None:
             array = checked_tensor(result, given, f"{name}: the gradient that a hook returned").array
+            forget_magnitude(array)
     return array
 
 

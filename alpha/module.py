@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from alpha.errors import CheckpointError
+from alpha.hooks import ForwardHook, HookHandle, PreHook
 from alpha.numerics import BFLOAT16
 from alpha.runtime import Device, get_device
 from alpha.state_dict import StateDict, read_state
@@ -17,8 +18,6 @@ from alpha.tensor_operators import DTypeLike
 __all__ = ["Buffer", "Module", "Parameter"]
 
 Self = TypeVar("Self", bound="Module")
-PreHook = Callable[["Module", tuple[Any, ...]], Any]
-ForwardHook = Callable[["Module", tuple[Any, ...], Any], Any]
 
 
 class Parameter(Tensor):
@@ -46,21 +45,6 @@ class Buffer(Tensor):
             if name != "__weakref__":
                 setattr(result, name, getattr(value, name))
         return result
-
-
-class HookHandle:
-    """What registering a forward hook returns; `remove()` takes the hook off again."""
-
-    def __init__(self, module: Module, hooks: str, hook: Callable[..., Any]) -> None:
-        def call(*args: Any) -> Any:  # one function a handle: a hook may be registered twice
-            return hook(*args)
-
-        self._module, self._hooks, self._call = module, hooks, call
-        setattr(module, hooks, (*getattr(module, hooks), call))
-
-    def remove(self) -> None:
-        kept = [call for call in getattr(self._module, self._hooks) if call is not self._call]
-        setattr(self._module, self._hooks, tuple(kept))
 
 
 class Module:
@@ -103,6 +87,12 @@ class Module:
             replacement = after(self, args, output)
             output = output if replacement is None else replacement
         return output
+
+    @property
+    def is_hooked(self) -> bool:
+        """Whether a hook sees what this module is given and makes; not, if all its hooks have `only_watches` set."""
+        hooks = self._pre_hooks + self._forward_hooks
+        return bool(hooks) and not all([getattr(hook, "only_watches", False) for hook in hooks])
 
     def register_forward_pre_hook(self, hook: PreHook) -> HookHandle:
         """Call `hook(module, args)` before each forward; a result, a tuple or the only argument, replaces the args."""

@@ -25,6 +25,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "autograd": 2,
     "backward": 2,
     "grad_mode": 2,
+    "hooks": 2,
     "gradients": 2,
     "tensor": 2,
     "tensor_operators": 2,

@@ -29,10 +29,9 @@ class BasicBlock(nn.Module):
             self.downsample = nn.Sequential(_conv3x3(in_channels, channels, stride), nn.BatchNorm2d(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.act(nn.conv_batch_norm(self.conv1, self.bn1, x))
-        y = nn.conv_batch_norm(self.conv2, self.bn2, y)
-        y.add_(x if self.downsample is None else self.downsample(x))
-        return self.act(y)  # type: ignore[no-any-return]
+        y = nn.conv_batch_norm(self.conv1, self.bn1, x, self.act)
+        shortcut = x if self.downsample is None else self.downsample(x)
+        return nn.conv_batch_norm(self.conv2, self.bn2, y, self.act, shortcut)
 
 
 class ResNet(nn.Module):
@@ -81,7 +80,7 @@ class ResNet(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.act(self.bn1(self.conv1(x)))
+        x = nn.conv_batch_norm(self.conv1, self.bn1, x, self.act)
         return self.fc(self.pool(self.blocks(x)))  # type: ignore[no-any-return]
 
 

@@ -25,6 +25,12 @@ class SqueezeExcitation(nn.Module):
         return x * self.scale_activation(scale)  # type: ignore[no-any-return]
 
 
+def _weighed(block: Block, x: Tensor, weigh: SqueezeExcitation) -> Tensor:
+    """The forward of a block whose residual is weighed before the shortcut is added."""
+    y = weigh(nn.conv_batch_norm(*block.begin(x)))
+    return block.relu(y.add_(block.shortcut(x)))  # type: ignore[no-any-return]
+
+
 REDUCTION = 16  # channels of a block for each channel of the squeeze
 
 
@@ -35,8 +41,8 @@ class SEBasicBlock(BasicBlock):
         super().__init__(in_channels, channels, stride, groups, base_width)
         self.se = SqueezeExcitation(channels, channels // REDUCTION)
 
-    def residual(self, x: Tensor) -> Tensor:
-        return self.se(super().residual(x))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor) -> Tensor:
+        return _weighed(self, x, self.se)
 
 
 class SEBottleneck(Bottleneck):
@@ -47,8 +53,8 @@ class SEBottleneck(Bottleneck):
         out_channels = channels * self.expansion
         self.se = SqueezeExcitation(out_channels, out_channels // REDUCTION)
 
-    def residual(self, x: Tensor) -> Tensor:
-        return self.se(super().residual(x))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor) -> Tensor:
+        return _weighed(self, x, self.se)
 
 
 _DEPTHS: dict[int, tuple[type[Block], tuple[int, int, int, int]]] = {

@@ -11,6 +11,7 @@ from alpha.nn import init as init
 from alpha.nn import utils as utils
 from alpha.nn.adaptive_pooling import *
 from alpha.nn.attention import *
+from alpha.nn.batchnorm import *
 from alpha.nn.containers import *
 from alpha.nn.convolution import *
 from alpha.nn.instance_norm import *

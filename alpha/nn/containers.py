@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
 from alpha.module import Module, Parameter
+from alpha.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, batch_norm_activation, conv_batch_norm
 from alpha.nn.convolution import Conv2d
-from alpha.nn.normalization import BatchNorm2d, conv_batch_norm
+from alpha.ops.rectifier import rectifier_of
 from alpha.tensor import Tensor
 
 __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
+NORMS = BatchNorm1d, BatchNorm2d, BatchNorm3d
 Self = TypeVar("Self", bound="_Ordered")
 
 
@@ -67,14 +69,20 @@ class Sequential(_Ordered):
         modules = list(self.children())
         position = 0
         while position < len(modules):
-            module, following = modules[position], modules[position + 1 : position + 2]
-            if type(module) is Conv2d and following and type(following[0]) is BatchNorm2d:
-                x = conv_batch_norm(module, following[0], x)
-                position += 2
-            else:
-                x = module(x)
-                position += 1
+            x, called = _call(modules, position, x)
+            position += called
         return x
+
+
+def _call(modules: list[Module], position: int, x: Any) -> tuple[Any, int]:
+    """Call the module at a position, and with it those behind it that its kernels compute; also how many these are."""
+    module, *behind = modules[position : position + 3]
+    if type(module) is Conv2d and behind and type(behind[0]) is BatchNorm2d:
+        activation = behind[1] if behind[1:] and rectifier_of(behind[1]) is not None else None
+        return conv_batch_norm(module, behind[0], x, activation), 2 if activation is None else 3
+    if isinstance(module, NORMS) and type(module) in NORMS and behind and rectifier_of(behind[0]) is not None:
+        return batch_norm_activation(module, x, behind[0]), 2
+    return module(x), 1
 
 
 class ModuleList(_Ordered):

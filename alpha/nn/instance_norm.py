@@ -7,7 +7,7 @@ from typing import ClassVar
 from alpha.module import Buffer, Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
-from alpha.nn.normalization import check_axes
+from alpha.nn.batchnorm import check_axes
 from alpha.ops.batchnorm import check_eps
 from alpha.ops.options import integer, real
 from alpha.tensor import Tensor

@@ -3,163 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
-
-import numpy as np
 
 from alpha.errors import ShapeError
-from alpha.grad_mode import no_grad
-from alpha.module import Buffer, Module, Parameter
+from alpha.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
-from alpha.nn.convolution import Conv2d
 from alpha.ops.batchnorm import check_eps
-from alpha.ops.channel_statistics import ChannelStatistics
-from alpha.ops.creation import zeros_like
 from alpha.ops.normalization import shape_of_axes
-from alpha.ops.options import integer, real
-from alpha.recompute import repeating
+from alpha.ops.options import integer
 from alpha.tensor import Tensor
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm", "RMSNorm", "conv_batch_norm"]
-
-
-def check_axes(layer: Module, x: Tensor, forms: tuple[str, ...]) -> None:
-    """`ShapeError` if x has not as many axes as one of the shapes, such as "(N, H, W, C)"."""
-    if isinstance(x, Tensor) and x.ndim not in [form.count(",") + 1 for form in forms]:
-        raise ShapeError(f"{type(layer).__name__}: x {' or '.join(forms)} is needed, the channels last  (x {x.shape})")
-
-
-class _BatchNorm(Module):
-    """What the layers of batch normalisation are, for any number of axes between images and channels."""
-
-    forms: ClassVar[tuple[str, ...]]  # the shapes of x that are taken
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        *,
-        bias: bool = True,
-        bias_correction: bool = False,
-    ) -> None:
-        name = type(self).__name__
-        self.num_features = integer(name, "num_features", num_features, least=1)
-        check_eps(name, eps)
-        self.eps, self.bias_correction = eps, bias_correction
-        self.momentum = None if momentum is None else real(name, "momentum", momentum)
-        shape = (self.num_features,)
-        self.weight = Parameter(init.ones(shape)) if affine else None
-        self.bias = Parameter(init.zeros(shape)) if affine and bias else None
-        self.running_mean = Buffer(init.zeros(shape)) if track_running_stats else None
-        self.running_var = Buffer(init.ones(shape)) if track_running_stats else None
-        counts = track_running_stats and (momentum is None or bias_correction)
-        self.num_batches_tracked = Buffer(np.zeros((), np.int64)) if counts else None
-
-    @property
-    def uses_batch(self) -> bool:
-        """True if it normalises by the mean and variance of the batch."""
-        return self.training or self.running_mean is None
-
-    def forward(self, x: Tensor, statistics: ChannelStatistics | None = None) -> Tensor:
-        """`statistics`: see `conv_batch_norm`.
-
-        Raises:
-            ShapeError: x has another number of axes than the layer is for.
-        """
-        check_axes(self, x, self.forms)
-        if self.training and self.num_batches_tracked is not None:
-            return self._counted(x, statistics, self.num_batches_tracked)
-        return F.batch_norm(
-            x,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            training=self.uses_batch,
-            momentum=0.0 if self.momentum is None else self.momentum,
-            eps=self.eps,
-            statistics=statistics,
-        )
-
-    def _counted(self, x: Tensor, statistics: ChannelStatistics | None, count: Tensor) -> Tensor:
-        """A training batch whose share depends on how many there were."""
-        running = [old for old in (self.running_mean, self.running_var) if old is not None]
-        mean, var = (zeros_like(old) for old in running)
-        y = F.batch_norm(x, mean, var, self.weight, self.bias, True, 1.0, self.eps, statistics=statistics)
-        if not repeating():
-            with no_grad():
-                move(running, (mean, var), self._share(count.add_(1).astype(mean.dtype)))
-        return y
-
-    def _share(self, count: Tensor) -> Tensor:
-        """The share of the batch with that number, which begins with 1, in the running statistics   () -> ()"""
-        if self.momentum is None:
-            return 1 / count
-        return self.momentum / (1 - (1 - self.momentum) ** count)
-
-    def extra_repr(self) -> str:
-        affine = ", affine=False" if self.weight is None else ", bias=False" if self.bias is None else ""
-        tracks = "" if self.running_mean is not None else ", track_running_stats=False"
-        corrects = ", bias_correction=True" if self.bias_correction else ""
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}{affine}{tracks}{corrects}"
-
-
-def move(running: Sequence[Tensor], new: Sequence[Tensor], share: float | Tensor) -> None:
-    """running += share (new - running), written in place   (C,) each; share: a number or a 0-d tensor"""
-    for old, value in zip(running, new, strict=True):
-        old.add_((value - old) * share)
-
-
-class BatchNorm1d(_BatchNorm):
-    """Batch normalisation over channels   (N, C) or (N, L, C) -> the same; arguments as of `BatchNorm2d`"""
-
-    forms = ("(N, C)", "(N, L, C)")
-
-
-class BatchNorm2d(_BatchNorm):
-    """Batch normalisation over channels   (N, H, W, C) -> the same
-
-    Args:
-        num_features: the number C of channels, the last axis.
-        eps: added to the variance.
-        momentum: the share of a training batch in the new running statistics; None: they are the mean over all batches.
-        affine: False has no weight and no bias.
-        bias: False has no bias.
-        track_running_stats: False keeps no running statistics, and evaluation uses those of its batch.
-        bias_correction: True divides the share of batch t by 1 - (1 - momentum)^t, so that what the running statistics
-            were at first does not count, as in Dragon-Alpha.
-
-    Attributes:
-        weight, bias: (num_features,), at first 1 and 0, or None.
-        running_mean, running_var: (num_features,), at first 0 and 1; None without `track_running_stats`.
-        num_batches_tracked: the number of training batches (), with `momentum=None` or `bias_correction`, or None.
-    """
-
-    forms = ("(N, H, W, C)",)
-
-
-class BatchNorm3d(_BatchNorm):
-    """Batch normalisation over channels   (N, D, H, W, C) -> the same; arguments as of `BatchNorm2d`"""
-
-    forms = ("(N, D, H, W, C)",)
-
-
-def conv_batch_norm(conv: Conv2d, norm: BatchNorm2d, x: Tensor) -> Tensor:
-    """`norm(conv(x))`; in training the kernel of the convolution computes the channel statistics, if it can.
-
-    The batch normalisation then reads the result of the convolution one time less. `Sequential` calls this for a Conv2d
-    that a BatchNorm2d follows.
-
-    x (N, IH, IW, in_channels) -> (N, OH, OW, out_channels)
-    """
-    if not norm.uses_batch:
-        return norm(conv(x))  # type: ignore[no-any-return]
-    statistics = ChannelStatistics()
-    return norm(conv(x, statistics), statistics)  # type: ignore[no-any-return]
+__all__ = ["GroupNorm", "LayerNorm", "RMSNorm"]
 
 
 class LayerNorm(Module):

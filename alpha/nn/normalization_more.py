@@ -10,7 +10,7 @@ from alpha.grad_mode import no_grad
 from alpha.module import Buffer, Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
-from alpha.nn.normalization import move
+from alpha.nn.batchnorm import move
 from alpha.ops.batchnorm import check_eps
 from alpha.ops.creation import zeros
 from alpha.ops.normalization import shape_of_axes

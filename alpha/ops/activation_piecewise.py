@@ -45,6 +45,7 @@ _HARDTANH = activation(  # p is the upper bound, q the lower one
     ("b >= p || b <= q ? 0 : a", _hardtanh_gradient_cpu),
     holds="Y",
 )
+hardtanh_forward, hardtanh_backward = _HARDTANH.forward, _HARDTANH.backward
 
 
 @check_arguments

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops import batchnorm_cpu
+from alpha.ops import batchnorm_cpu, batchnorm_cuda
 from alpha.ops.arguments import check_arguments
-from alpha.ops.batchnorm_cuda import plan_apply, plan_gradients, plan_merge, plan_statistics
 from alpha.ops.channel_statistics import ChannelStatistics
-from alpha.ops.dtypes import require_float32, require_same_float, vector_width
 from alpha.ops.options import real
+from alpha.ops.rectifier import Rectified, Rectifier, rectifier_of
 from alpha.primitive import Array, primitive
 from alpha.recompute import repeating
 from alpha.tensor import Tensor
@@ -40,113 +40,111 @@ def channel_statistics(
 
 
 @primitive
-def batch_norm_apply(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
-    """Y = weight (X - mean) / sqrt(var + eps) + bias   X (..., C), the others (C,) -> Y (..., C)"""
+def batch_norm_apply(
+    X: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None = None,
+    rectifier: Rectifier | None = None,
+) -> Array:
+    """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual), each of the last two if it is not None
+
+    X, residual (..., C), the others (C,) -> Y (..., C)
+    """
 
 
 @primitive
 def batch_norm_gradients(
-    dY: Array, X: Array, mean: Array, var: Array, weight: Array, eps: float, batch: bool
-) -> tuple[Array, Array, Array]:
-    """dX, dweight, dbias; `batch`: mean and var came from X itself, so that their gradient counts
+    dY: Array,
+    X: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    eps: float,
+    batch: bool,
+    rectified: Rectified | None = None,
+) -> tuple[Array, Array, Array, Array | None]:
+    """dX, dweight, dbias, and dZ, the gradient before a rectifier, which a residual has, too
 
-    dY, X (..., C), the others (C,) -> dX (..., C), dweight, dbias (C,)
+    dY, X (..., C), the others (C,) -> dX (..., C), dweight, dbias (C,), dZ (..., C)
+
+    Args:
+        batch: mean and var came from X itself, so that their gradient counts.
+        rectified: by what, if a rectifier followed. dZ is then returned if its sign is that of Y, and None if it is
+            computed again from X. Without a rectifier, dZ is dY.
     """
 
 
 channel_statistics.impl("cpu")(batchnorm_cpu.channel_statistics)
 batch_norm_apply.impl("cpu")(batchnorm_cpu.apply)
 batch_norm_gradients.impl("cpu")(batchnorm_cpu.gradients)
+channel_statistics.impl("cuda")(batchnorm_cuda.channel_statistics)
+batch_norm_apply.impl("cuda")(batchnorm_cuda.apply)
+batch_norm_gradients.impl("cuda")(batchnorm_cuda.gradients)
 
 
-def _sizes(X: Array, *others: Array) -> tuple[int, int, np.dtype[Any], int, int]:
-    """What the plans below depend on: R, C, dtype, elements of a load, SMs."""
-    C = X.shape[-1]
-    return X.size // C, C, X.dtype, vector_width(X, *others, along=C), X.device.properties.num_sms
+class Moments(NamedTuple):
+    """Where the mean and the variance of the channels come from.
 
+    Attributes:
+        running: the running ones, or None.
+        training: whether they are those of the batch; the running ones are then moved.
+        momentum: by how much.
+        statistics: those of the batch, where the convolution that made it found them.
+    """
 
-@channel_statistics.impl("cuda")
-def _(
-    X: Array,
-    running_mean: Array | None,
-    running_var: Array | None,
-    momentum: float,
-    statistics: ChannelStatistics | None = None,
-) -> tuple[Array, Array]:
-    require_same_float("batch_norm", X)
-    if running_mean is not None:
-        require_float32("batch_norm", running_mean, running_var)
-    given = {"running_mean": running_mean, "running_var": running_var, "momentum": float(momentum)}
-    if statistics is None:
-        plan, given["X"] = plan_statistics(*_sizes(X)), X
-    else:
-        plan = plan_merge(*_sizes(X)[1:4], statistics.part.shape[1])
-        given |= {"part": statistics.part, "counts": statistics.counts}
-    found = plan.launch(X.device, given)
-    return found["mean"], found["var"]
+    running: tuple[Tensor, Tensor] | None
+    training: bool
+    momentum: float
+    statistics: ChannelStatistics | None
 
-
-@batch_norm_apply.impl("cuda")
-def _(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
-    require_same_float("batch_norm", X)
-    require_float32("batch_norm", mean, var, weight, bias)
-    if not X.size:
-        return X.device.empty(X.shape, X.dtype)
-    given = {"X": X, "mean": mean, "var": var, "weight": weight, "bias": bias}
-    plan = plan_apply(X.shape, *_sizes(*given.values())[2:4])
-    return plan.launch(X.device, {**given, "eps": float(eps)})["Y"]
-
-
-@batch_norm_gradients.impl("cuda")
-def _(
-    dY: Array, X: Array, mean: Array, var: Array, weight: Array, eps: float, batch: bool
-) -> tuple[Array, Array, Array]:
-    require_same_float("batch_norm", dY, X)
-    require_float32("batch_norm", mean, var, weight)
-    device = X.device
-    if X.size == 0:
-        return device.zeros(X.shape, X.dtype), *(device.zeros(X.shape[-1:], FLOAT32) for _ in range(2))
-    given = {"X": X, "dY": dY, "mean": mean, "var": var, "weight": weight}
-    plan = plan_gradients(X.shape, *_sizes(*given.values())[2:], batch)
-    found = plan.launch(device, {**given, "eps": float(eps)})
-    return found["dX"], found["dw"], found["db"]
+    def of(self, X: Array) -> tuple[Array, Array]:
+        """mean, var   X (..., C) -> (C,) each"""
+        arrays = [None, None] if self.running is None else [old.array for old in self.running]
+        if not self.training:
+            return arrays[0], arrays[1]
+        found = channel_statistics(X, *arrays, self.momentum, self.statistics)
+        for old in self.running or ():
+            old._version.bump("batch_norm")
+        return found  # type: ignore[no-any-return]
 
 
 class BatchNorm(Function):
-    """Y = weight (X - mean) / sqrt(var + eps) + bias   X (..., C), weight, bias (C,) -> Y (..., C)"""
+    """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual), as `batch_norm_apply`"""
 
     def forward(
         self,
         X: Array,
         weight: Array | None,
         bias: Array | None,
+        residual: Array | None,
         *,
-        running: tuple[Tensor, Tensor] | None,
-        training: bool,
-        momentum: float,
+        moments: Moments,
         eps: float,
-        statistics: ChannelStatistics | None = None,
+        rectifier: Rectifier | None,
     ) -> Array:
         weight = _filled(X, 1) if weight is None else weight
         bias = _filled(X, 0) if bias is None else bias
-        self.eps, self.batch = eps, training
-        if training:
-            mean, var = channel_statistics(X, *_arrays(running), momentum, statistics)
-            for old in running or ():
-                old._version.bump("batch_norm")
+        self.eps, self.batch, self.rectifier = eps, moments.training, rectifier
+        self.mean, self.var = moments.of(X)
+        Y = batch_norm_apply(X, self.mean, self.var, weight, bias, eps, residual, rectifier)
+        self.sign_from_Y = residual is not None  # whose sign depends on the residual, which nobody keeps
+        if rectifier is None:
+            self.save(X, weight)
         else:
-            mean, var = _arrays(running)
-        self.save(X, weight)
-        self.statistics = mean, var
-        return batch_norm_apply(X, mean, var, weight, bias, eps)
+            self.save(X, weight, Y if self.sign_from_Y else bias)
+        return Y
 
     def backward(self, dY: Array) -> Any:
-        X, weight = self.saved
-        return batch_norm_gradients(dY, X, *self.statistics, weight, self.eps, self.batch)
-
-
-def _arrays(running: tuple[Tensor, Tensor] | None) -> tuple[Array | None, Array | None]:
-    return (None, None) if running is None else (running[0].array, running[1].array)
+        X, weight, *sign = self.saved
+        rectified = None
+        if self.rectifier is not None:
+            bias, Y = (None, *sign) if self.sign_from_Y else (*sign, None)
+            rectified = Rectified(self.rectifier, bias, Y)
+        return batch_norm_gradients(dY, X, self.mean, self.var, weight, self.eps, self.batch, rectified)
 
 
 def _filled(X: Array, value: float) -> Array:
@@ -171,8 +169,10 @@ def batch_norm(
     eps: float = 1e-5,
     *,
     statistics: ChannelStatistics | None = None,
+    residual: Tensor | None = None,
+    activation: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """Batch normalisation   x (..., C), the others (C,) -> (..., C)
+    """Batch normalisation   x, residual (..., C), the others (C,) -> (..., C)
 
     In training mean and (biased) variance are the batch's, and the running ones move towards them by `momentum`,
     the variance unbiased, as in PyTorch; otherwise the running ones are used. The second run of a function under
@@ -183,6 +183,10 @@ def batch_norm(
         weight, bias: None is 1 and 0.
         statistics: the channel statistics of x, if the `conv2d` that made x was given the same object. They are used in
             training, so that x is read one time less, unless x was written in place since.
+        residual: is added to the result, in the same kernel if it has the shape and dtype of x.
+        activation: is applied to the result, after the residual: a layer or a function of one tensor. The kernel
+            computes ReLU, ReLU6 and leaky ReLU of a positive slope itself, and so do the kernels of the gradients.
+            Without a residual, nothing but x is then kept for them.
 
     Raises:
         ShapeError: a parameter is not (C,), the batch has one row in training, or running statistics are missing.
@@ -205,16 +209,15 @@ def batch_norm(
         raise ShapeError("batch_norm: running_mean and running_var are needed together, or neither")
     elif not training:
         raise ShapeError("batch_norm: evaluation needs running_mean and running_var")
-    return BatchNorm.apply(
-        x,
-        weight,
-        bias,
-        running=running,
-        training=training,
-        momentum=momentum,
-        eps=eps,
-        statistics=statistics if training and statistics is not None and statistics.describes(x) else None,
-    )
+    fits = residual is None or (residual.shape == x.shape and residual.dtype == x.dtype)
+    rectifier = rectifier_of(activation) if fits and activation is not None else None
+    if not training or statistics is None or not statistics.describes(x):
+        statistics = None
+    moments = Moments(running, training, momentum, statistics)
+    y = BatchNorm.apply(x, weight, bias, residual if fits else None, moments=moments, eps=eps, rectifier=rectifier)
+    if residual is not None and not fits:
+        y.add_(residual)
+    return y if activation is None or rectifier is not None else activation(y)
 
 
 def check_eps(operator: str, eps: float) -> None:

@@ -6,6 +6,8 @@ import numpy as np
 
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.dtypes import as_dtype, as_float32
+from alpha.ops.elementwise import add
+from alpha.ops.rectifier import Rectified, Rectifier
 from alpha.primitive import Array
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
@@ -52,7 +54,16 @@ def channel_statistics(
     return mean.astype(X.dtype), var.astype(X.dtype)
 
 
-def apply(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
+def apply(
+    X: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None = None,
+    rectifier: Rectifier | None = None,
+) -> Array:
     """Y, a chunk of rows at a time."""
     shape, dtype, X = X.shape, X.dtype, as_float32(_rows(X))
     scale = weight / np.sqrt(var + X.dtype.type(eps))
@@ -65,17 +76,34 @@ def apply(X: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: fl
         np.add(y, bias, out=y)
 
     workers.parallel_for(X.shape[0], _grain(X), chunk)
+    if residual is not None:
+        Y = add(Y, as_float32(_rows(residual)), out=Y)
+    if rectifier is not None:
+        Y = rectifier.rectify(Y)
     return as_dtype(Y, dtype).reshape(shape)
 
 
 def gradients(
-    dY: Array, X: Array, mean: Array, var: Array, weight: Array, eps: float, batch: bool
-) -> tuple[Array, Array, Array]:
-    """dX, dweight, dbias, by two passes over the rows."""
-    shape, dtype, X, dY = X.shape, X.dtype, as_float32(_rows(X)), as_float32(_rows(dY))
+    dY: Array,
+    X: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    eps: float,
+    batch: bool,
+    rectified: Rectified | None = None,
+) -> tuple[Array, Array, Array, Array | None]:
+    """dX, dweight, dbias, by two passes over the rows; dZ."""
+    shape, dtype, X, dZ = X.shape, X.dtype, as_float32(_rows(X)), dY
+    dY = as_float32(_rows(dY))
+    if rectified is not None:
+        held = rectified.Y
+        Z = apply(X, mean, var, weight, rectified.bias, eps) if held is None else as_float32(_rows(held))
+        dY = rectified.rectifier.gradient(dY, Z)
+        dZ = None if held is None else as_dtype(dY, dtype).reshape(shape)
     R, C = X.shape
     if X.size == 0:
-        return np.zeros(shape, dtype), np.zeros_like(weight), np.zeros_like(weight)
+        return np.zeros(shape, dtype), np.zeros_like(weight), np.zeros_like(weight), dZ
     rstd = 1 / np.sqrt(var + X.dtype.type(eps))
     grain = _grain(X)
     parts = np.empty((2, -(-R // grain), C))
@@ -97,7 +125,7 @@ def gradients(
     slope = (-a * rstd * dw / R).astype(X.dtype)
     shift = (-a * db / R - slope * mean).astype(X.dtype)
 
-    def apply(start: int, stop: int) -> None:
+    def chunk(start: int, stop: int) -> None:
         dx = dX[start:stop]
         np.multiply(dY[start:stop], a, out=dx)
         if batch:
@@ -105,8 +133,8 @@ def gradients(
             np.add(through, shift, out=through)
             np.add(dx, through, out=dx)
 
-    workers.parallel_for(R, grain, apply)
-    return as_dtype(dX, dtype).reshape(shape), dw.astype(X.dtype), db.astype(X.dtype)
+    workers.parallel_for(R, grain, chunk)
+    return as_dtype(dX, dtype).reshape(shape), dw.astype(X.dtype), db.astype(X.dtype), dZ
 
 
 def _rows(X: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Plans of batch normalisation on a GPU: the kernels of cuda/batchnorm, on X (R, C)."""
+"""Batch normalisation on a GPU: the kernels of cuda/batchnorm, on X (R, C). The contracts are in batchnorm.py."""
 
 from __future__ import annotations
 
@@ -9,12 +9,97 @@ from typing import Any
 import numpy as np
 
 from alpha.numerics import FLOAT32
-from alpha.ops.dtypes import CUDA_TYPES
-from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Value
-from alpha.ops.reduce import column_block, column_splits
+from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.conv2d.magnitudes import needs_magnitude
+from alpha.ops.dtypes import CUDA_TYPES, require_float32, require_same_float, vector_width
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table, Value
+from alpha.ops.rectifier import Rectified, Rectifier
+from alpha.ops.reduce import MEETING_STATE, column_block, column_splits
+from alpha.primitive import Array
 
 MERGE, MERGE_MANY = (32, 16), (2, 256)  # blocks that join segments, or thousands: channels, lanes
+NOT_RECTIFIED, FROM_X, FROM_Y = range(3)  # of batchnorm/gradient_rows.cuh: where the sign for a rectifier is from
+NO_RECTIFIER = Rectifier(1.0)
 RUNNING = Named("running_mean", optional=True), Named("running_var", optional=True), Value("momentum")
+
+
+def _sizes(X: Array, *others: Array) -> tuple[int, int, np.dtype[Any], int, int]:
+    """What the plans below depend on: R, C, dtype, elements of a load, SMs."""
+    C = X.shape[-1]
+    return X.size // C, C, X.dtype, vector_width(X, *others, along=C), X.device.properties.num_sms
+
+
+def channel_statistics(
+    X: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    momentum: float,
+    statistics: ChannelStatistics | None = None,
+) -> tuple[Array, Array]:
+    require_same_float("batch_norm", X)
+    if running_mean is not None:
+        require_float32("batch_norm", running_mean, running_var)
+    given = {"running_mean": running_mean, "running_var": running_var, "momentum": float(momentum)}
+    if statistics is None:
+        plan, given["X"] = plan_statistics(*_sizes(X)), X
+    else:
+        plan = plan_merge(*_sizes(X)[1:4], statistics.part.shape[1])
+        given |= {"part": statistics.part, "counts": statistics.counts}
+    found = plan.launch(X.device, given)
+    return found["mean"], found["var"]
+
+
+def apply(
+    X: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None = None,
+    rectifier: Rectifier | None = None,
+) -> Array:
+    require_float32("batch_norm", mean, var, weight, bias)
+    if not X.size:
+        return X.device.empty(X.shape, X.dtype)
+    given = {"X": X, "mean": mean, "var": var, "weight": weight, "bias": bias}
+    if residual is not None:
+        given["residual"] = residual
+    require_same_float("batch_norm", X, *([] if residual is None else [residual]))
+    plan = plan_apply(X.shape, *_sizes(*given.values())[2:4], residual is not None, rectifier, needs_magnitude(X))
+    found = plan.launch(X.device, {**given, "eps": float(eps)})
+    Y = found["Y"]
+    Y.magnitude = found.get("magnitude")
+    return Y
+
+
+def gradients(
+    dY: Array,
+    X: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    eps: float,
+    batch: bool,
+    rectified: Rectified | None = None,
+) -> tuple[Array, Array, Array, Array | None]:
+    Y = None if rectified is None else rectified.Y
+    require_same_float("batch_norm", dY, X, *([] if Y is None else [Y]))
+    require_float32("batch_norm", mean, var, weight)
+    device = X.device
+    if X.size == 0:
+        return device.zeros(X.shape, X.dtype), *(device.zeros(X.shape[-1:], FLOAT32) for _ in range(2)), dY
+    given = {"X": X, "dY": dY, "mean": mean, "var": var, "weight": weight}
+    sign, rectifier = NOT_RECTIFIED, NO_RECTIFIER
+    if rectified is not None:
+        rectifier = rectified.rectifier
+        sign = FROM_X if Y is None else FROM_Y
+        given |= {"bias": rectified.bias} if Y is None else {"Y": Y}
+    sizes = *_sizes(*given.values())[2:], needs_magnitude(X)
+    plan = plan_gradients(X.shape, *sizes, batch, sign, rectifier)
+    found = plan.launch(device, {**given, "eps": float(eps)})
+    found["dX"].magnitude = found.get("magnitude")
+    return found["dX"], found["dw"], found["db"], dY if sign == NOT_RECTIFIED else found.get("dZ")
 
 
 def _columns(R: int, C: int, vector: int) -> tuple[tuple[int, int], int, int]:
@@ -25,6 +110,12 @@ def _columns(R: int, C: int, vector: int) -> tuple[tuple[int, int], int, int]:
 
 def _macros(dtype: np.dtype[Any], vector: int) -> dict[str, int | str]:
     return {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector}
+
+
+def _magnitude(found: bool) -> tuple[tuple[Named | None, Table | None], dict[str, int], dict[str, Buffer]]:
+    """Of a kernel that may find the magnitude of its result: arguments, macros, and the outputs of its plan."""
+    outputs = {"magnitude": Buffer((1,), np.dtype(np.uint32))} if found else {}
+    return (Named("magnitude"), MEETING_STATE) if found else (None, None), {"MAGNITUDE": int(found)}, outputs
 
 
 def _numbers(C: int, *names: str) -> dict[str, Buffer]:
@@ -75,59 +166,91 @@ def plan_merge(C: int, dtype: np.dtype[Any], vector: int, parts: int) -> Plan:
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_apply(shape: tuple[int, ...], dtype: np.dtype[Any], vector: int) -> Plan:
-    """Y = weight (X - mean) / sqrt(var + eps) + bias, in one pass; `shape` is that of X (..., C)."""
+def plan_apply(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    vector: int,
+    residual: bool,
+    rectifier: Rectifier | None,
+    magnitude: bool,
+) -> Plan:
+    """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual) in one pass; `shape`: of X (..., C).
+
+    magnitude: whether the largest of Y is found, too.
+    """
     R, C = math.prod(shape[:-1]), shape[-1]
+    if residual:
+        vector = min(vector, 4)  # wider packs do not fit the registers
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
-    names = ("Y", "X", "mean", "var", "weight", "bias")
+    meeting, found, outputs = _magnitude(magnitude)
+    operands = Named("Y"), *meeting, Named("X"), Named("residual") if residual else None
+    numbers = (
+        *map(Named, ("mean", "var", "weight", "bias")),
+        Value("eps"),
+        *map(np.float32, rectifier or NO_RECTIFIER),
+    )
     launch = KernelLaunch(
         "batchnorm/apply.cu",
         "apply",
         (-(-R // rows), tiles),
         block,
-        (*map(Named, names), Value("eps"), R, C, rows),
-        _macros(dtype, vector),
+        (*operands, *numbers, R, C, rows),
+        {**_macros(dtype, vector), "RESIDUAL": int(residual), "RECTIFIED": int(rectifier is not None), **found},
     )
-    return Plan("batch_norm_apply", (launch,), {"Y": Buffer(shape, dtype)})
+    return Plan("batch_norm_apply", (launch,), {"Y": Buffer(shape, dtype), **outputs})
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_gradients(shape: tuple[int, ...], dtype: np.dtype[Any], vector: int, num_sms: int, batch: bool) -> Plan:
-    """dw and db as sums over segments of rows, which a second kernel merges; then dX; `shape` is that of X (..., C)."""
+def plan_gradients(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    vector: int,
+    num_sms: int,
+    magnitude: bool,
+    batch: bool,
+    sign: int,
+    rectifier: Rectifier,
+) -> Plan:
+    """dw and db as sums over segments of rows, which the last block merges; then dX; `shape`: of X (..., C).
+
+    magnitude: whether the largest of dX is found, too.
+    sign: where the sign of what the rectifier was given is from. With FROM_Y, dZ is made, too, and dX comes from it.
+    """
     R, C = math.prod(shape[:-1]), shape[-1]
+    if sign != NOT_RECTIFIED:
+        vector = min(vector, 4)  # wider packs of so many numbers per column do not fit the registers
     block, tiles, lanes = _columns(R, C, vector)
     splits, segment = column_splits(num_sms, R, lanes, tiles)
-    macros = _macros(dtype, vector)
+    several, has_dZ = splits > 1, sign == FROM_Y
+    dZ = Named("dZ") if has_dZ else None
+    part = (Named("part"), MEETING_STATE) if several else (None, None)
+    numbers = *map(Named, ("mean", "var", "weight")), Named("bias") if sign == FROM_X else None
+    constants = Value("eps"), *map(np.float32, rectifier)
+    rows_read = Named("dY"), Named("X"), Named("Y") if has_dZ else None
     sums = KernelLaunch(
         "batchnorm/gradient_sums.cu",
         "gradient_sums",
         (tiles, splits),
         block,
-        (*map(Named, ("part", "dY", "X", "mean")), R, C, segment),
-        macros,
+        (Named("dw"), Named("db"), dZ, *part, *rows_read, *numbers, *constants, R, C, segment),
+        {**_macros(dtype, vector), "RECTIFIED": sign},
     )
-    merge = KernelLaunch(
-        "batchnorm/gradient_sums.cu",
-        "merge_sums",
-        -(-C // MERGE[0]),
-        MERGE,
-        (*map(Named, ("dw", "db", "part", "var")), Value("eps"), C, splits),
-        macros,
-    )
-    if vector > 4:  # wider packs of four numbers a column do not fit the registers
-        vector = 4
-        block, tiles, lanes = _columns(R, C, vector)
+    vector = min(vector, 4)
+    block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
-    names = ("dX", "dY", "X", "mean", "var", "weight", "dw", "db")
+    meeting, found, outputs = _magnitude(magnitude)
+    operands = Named("dX"), *meeting, dZ or Named("dY"), Named("X")
     gradient = KernelLaunch(
         "batchnorm/input_gradient.cu",
         "input_gradient",
         (-(-R // rows), tiles),
         block,
-        (*map(Named, names), Value("eps"), R, C, rows, int(batch)),
-        _macros(dtype, vector),
+        (*operands, *numbers, Named("dw"), Named("db"), *constants, R, C, rows, int(batch)),
+        {**_macros(dtype, vector), "RECTIFIED": FROM_X if sign == FROM_X else NOT_RECTIFIED, **found},
     )
-    outputs = {**_numbers(C, "dw", "db"), "dX": Buffer(shape, dtype)}
-    workspaces = {"part": Buffer((2, splits, C), FLOAT32)}
-    return Plan("batch_norm_gradients", (sums, merge, gradient), outputs, workspaces)
+    outputs |= {**_numbers(C, "dw", "db"), "dX": Buffer(shape, dtype)}
+    if has_dZ:
+        outputs["dZ"] = Buffer(shape, dtype)
+    workspaces = {"part": Buffer((2, splits, C), FLOAT32)} if several else {}
+    return Plan("batch_norm_gradients", (sums, gradient), outputs, workspaces)

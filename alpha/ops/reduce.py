@@ -63,8 +63,8 @@ LINE_BYTES = 128  # that neighbouring threads read at least, of a row that is lo
 LAST_BLOCKS = 8  # that add up the parts of many rows, if columns are enough
 COLUMN_THREADS = 512  # at most, of a block of common/columns.cuh
 LEAST_ROW_BYTES = 1 << 16  # of an array whose rows have a kernel of their own
-# A word for each tile of a sum whose blocks meet: fewer than a GPU has SMs. Each launch leaves it zero.
-_STATE = Table(lambda: np.zeros(1024, np.uint32))
+# A word for each tile whose blocks meet (common/last_block.cuh): fewer than a GPU has SMs. Each launch leaves it zero.
+MEETING_STATE = Table(lambda: np.zeros(1024, np.uint32))
 _ACROSS = 16  # packs of columns a block takes at least: 256 contiguous bytes
 
 
@@ -163,7 +163,7 @@ def sum_launches(
     splits, rows = column_splits(num_sms, R, lanes, tiles)
     parts = f"{result} in parts"
     several = splits > 1  # then there are fewer tiles than SMs
-    arrays = Named(result), Named(parts) if several else None, _STATE if several else None, Named(source)
+    arrays = Named(result), Named(parts) if several else None, MEETING_STATE if several else None, Named(source)
     numbers = A, R, tail if B == 1 else B, rows
     macros = {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector}
     entry = "sum_long_rows" if B == 1 else "sum_columns"

@@ -218,6 +218,8 @@ class _Notes(Recording):
             map_tensors(output, lambda tensor: self._follow_back(tensor, name))
             self._running.pop()
 
+        for hook in (enter, leave):
+            vars(hook)["only_watches"] = True
         module._pre_hooks = (enter, *module._pre_hooks)
         module._forward_hooks = (*module._forward_hooks, leave)
 

@@ -1,12 +1,19 @@
-// Sums over the rows that the gradients of batch normalisation need   dY, X (R, C) of TYPE, everything else (C,)
+// The gradients of weight and bias: dbias = sum of dZ, dweight = sum of dZ (X - mean) / sqrt(var + eps) over the rows
 //
-// gradient_sums: part[0, z, c], part[1, z, c] = sum of dY and of dY (X - mean) over segment z of the rows.
-//   Grid: (ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
-//   Shared memory: two packs per thread.
-// merge_sums: dbias = sum of dY; dweight = sum of dY (X - mean) / sqrt(var + eps).
-//   Grid: ceil(C / 32). Block: (32, 16).
-// Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs.
-#include "batchnorm/pair.cuh"
+// dZ is the gradient of what a rectifier was given, or dY itself without one. RECTIFIED says where its sign is from:
+//   NOT_RECTIFIED  there is no rectifier, dZ = dY;
+//   FROM_X         it is computed again, and dZ is not written: input_gradient.cu computes it again as well;
+//   FROM_Y         Y has it; dZ is written, because it is the gradient of the residual, too.
+// dY, X, Y, dZ (R, C) of TYPE, everything else (C,).
+// A block adds up segment z of the rows, `rows` of them. If there are several segments, it writes its sums to part[0, z, c]
+// and part[1, z, c], and the last block that comes to a tile of columns adds up the parts in their order. `state` has a word
+// per tile that is 0 before and again at the end.
+// Grid: (tiles = ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
+// Shared memory: two packs per thread.
+// Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 (only NOT_RECTIFIED) divides C, arrays are aligned
+// to packs; RECTIFIED as above.
+#include "batchnorm/gradient_rows.cuh"
+#include "common/last_block.cuh"
 
 template <int N>
 struct Sums {
@@ -19,45 +26,52 @@ __device__ __forceinline__ void operator+=(Sums<N>& a, const Sums<N>& b) {
 }
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
-    gradient_sums(float* __restrict__ part, const T* __restrict__ dY, const T* __restrict__ X,
-                  const float* __restrict__ mean, int R, int C, int rows) {
+    gradient_sums(float* dweight, float* dbias, T* __restrict__ dZ, float* part, unsigned* state,
+                  const T* __restrict__ dY, const T* __restrict__ X, const T* __restrict__ Y,
+                  const float* __restrict__ mean, const float* __restrict__ var, const float* __restrict__ weight,
+                  const float* __restrict__ bias, float eps, float slope, float bound, int R, int C, int rows) {
   __shared__ Sums<V> shared[COLUMN_THREADS];
   const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
   const Segment segment = segment_rows(blockIdx.y, rows, R);
+  const bool valid = c < C, writes = valid && threadIdx.y == 0;
   Sums<V> sums = {};
-  if (c < C) {
-    const Pack<float, V> m = load_pack<V>(mean + c);
+  if (valid) {
+    const Normalization<V> normalized(mean, var, weight, RECTIFIED == FROM_X ? bias : nullptr, eps, c);
     auto load = [&](int r) {
       const size_t at = size_t(r) * C + c;
-      return Pair{load_pack<V>(dY + at), load_pack<V>(X + at)};
+      const bool reads_y = RECTIFIED == FROM_Y;
+      return GradientRow{load_pack<V>(dY + at), load_pack<V>(X + at),
+                         reads_y ? load_pack<V>(Y + at) : Pack<float, V>{}};
     };
-    visit_rows(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int, const Pair& p) {
-      sums.g += p.g;
+    visit_rows<AHEAD>(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int r, const GradientRow& row) {
+      const Pack<float, V> g = rectified_gradient(row, normalized, {slope, bound});
+      if (RECTIFIED == FROM_Y) store_pack(dZ + size_t(r) * C + c, g);
+      sums.g += g;
 #pragma unroll
-      for (int i = 0; i < V; i++) sums.gx.v[i] += p.g.v[i] * (p.x.v[i] - m.v[i]);
+      for (int i = 0; i < V; i++) sums.gx.v[i] += g.v[i] * (row.x.v[i] - normalized.mean.v[i]);
     });
   }
   reduce_lanes(sums, shared);
-  if (c < C && threadIdx.y == 0) {
-    float* target = part + size_t(blockIdx.y) * C + c;
-    store_pack(target, sums.g);
-    store_pack(target + size_t(gridDim.y) * C, sums.gx);
-  }
-}
-
-extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
-    merge_sums(float* __restrict__ dweight, float* __restrict__ dbias, const float* __restrict__ part,
-               const float* __restrict__ var, float eps, int C, int splits) {
-  __shared__ Sums<1> shared[COLUMN_THREADS];
-  const int c = blockIdx.x * blockDim.x + threadIdx.x;
-  Sums<1> sums = {};
-  if (c < C)
-    for (int z = threadIdx.y; z < splits; z += blockDim.y) {
-      const float* source = part + size_t(z) * C + c;
-      sums += Sums<1>{load_pack<1>(source), load_pack<1>(source + size_t(splits) * C)};
+  if (gridDim.y > 1) {
+    const size_t distance = size_t(gridDim.y) * C;
+    if (writes) {
+      float* target = part + size_t(blockIdx.y) * C + c;
+      store_pack(target, sums.g);
+      store_pack(target + distance, sums.gx);
     }
-  reduce_lanes(sums, shared);
-  if (c >= C || threadIdx.y > 0) return;
-  dbias[c] = sums.g.v[0];
-  dweight[c] = sums.gx.v[0] / sqrtf(var[c] + eps);
+    if (!comes_last(state + blockIdx.x, gridDim.y)) return;
+    sums = {};
+    auto load = [&](int z) {
+      const float* source = part + size_t(z) * C + c;
+      return Sums<V>{load_pack<V>(source), load_pack<V>(source + distance)};
+    };
+    if (valid) visit_rows(threadIdx.y, gridDim.y, blockDim.y, load, [&](int, const Sums<V>& s) { sums += s; });
+    reduce_lanes(sums, shared);
+  }
+  if (!writes) return;
+  const Pack<float, V> s = load_pack<V>(var + c);
+#pragma unroll
+  for (int i = 0; i < V; i++) sums.gx.v[i] /= sqrtf(s.v[i] + eps);
+  store_pack(dbias + c, sums.g);
+  store_pack(dweight + c, sums.gx);
 }

@@ -16,12 +16,17 @@ __device__ __forceinline__ Segment segment_rows(int z, int rows, int R) {
   return {int(start < R ? start : R), int(stop < R ? stop : R)};
 }
 
-// use(r, load(r)) for the rows r, r + step, .. below `stop`, four loads ahead of their uses.
-template <typename Load, typename Use>
+// use(r, load(r)) for the rows r, r + step, .. below `stop`, AHEAD (2 or 4) loads ahead of their uses.
+template <int AHEAD = 4, typename Load, typename Use>
 __device__ __forceinline__ void visit_rows(int r, int stop, int step, Load load, Use use) {
-  for (; r + 3 * step < stop; r += 4 * step) {
-    const auto x0 = load(r), x1 = load(r + step), x2 = load(r + 2 * step), x3 = load(r + 3 * step);
-    use(r, x0), use(r + step, x1), use(r + 2 * step, x2), use(r + 3 * step, x3);
+  for (; r + (AHEAD - 1) * step < stop; r += AHEAD * step) {
+    if (AHEAD == 2) {
+      const auto x0 = load(r), x1 = load(r + step);
+      use(r, x0), use(r + step, x1);
+    } else {
+      const auto x0 = load(r), x1 = load(r + step), x2 = load(r + 2 * step), x3 = load(r + 3 * step);
+      use(r, x0), use(r + step, x1), use(r + 2 * step, x2), use(r + 3 * step, x3);
+    }
   }
   for (; r < stop; r += step) use(r, load(r));
 }

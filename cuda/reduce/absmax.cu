@@ -4,15 +4,15 @@
 // order of the floats, so atomicMax gives the same bits in any order. The blocks meet in `state`, three words that are zero
 // before: the largest of a, of b, and the number of blocks that have come. The last block writes the results and leaves the
 // words zero for the next launch, which saves a launch that would zero them.
-// Grid: blocks_a + blocks of b. Block: 256. Shared memory: a word per warp. Needs 16-byte aligned arrays.
+// Grid: blocks_a + blocks of b. Block: 256. Shared memory: a word. Needs 16-byte aligned arrays.
 #include "common/fp16_terms.cuh"
+#include "common/largest.cuh"
 
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     absmax(unsigned* __restrict__ out_a, const float* __restrict__ a, long long n_a, unsigned* __restrict__ out_b,
            const float* __restrict__ b, long long n_b, unsigned* __restrict__ state, int blocks_a) {
-  __shared__ unsigned warps[THREADS / 32];
   const bool second = int(blockIdx.x) >= blocks_a;
   const float* x = second ? b : a;
   const long long n = second ? n_b : n_a, blocks = second ? gridDim.x - blocks_a : blocks_a;
@@ -32,12 +32,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     meet(v.x), meet(v.y), meet(v.z), meet(v.w);
   }
   if (block == 0 && threadIdx.x < n % 4) meet(x[n4 * 4 + threadIdx.x]);
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = largest;
-  __syncthreads();
+  largest = block_largest(largest);
   if (threadIdx.x == 0) {
-    for (int w = 1; w < THREADS / 32; w++) largest = max(largest, warps[w]);
     atomicMax(state + second, largest);
     __threadfence();  // the largest is known before the block has come
     if (atomicAdd(state + 2, 1u) == gridDim.x - 1) {

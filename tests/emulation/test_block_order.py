@@ -26,6 +26,7 @@ from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
 from alpha.ops.places import NO_PLACE
+from alpha.ops.rectifier import Rectified, Rectifier
 from alpha.primitive import REGISTRY
 from alpha.rng import Stream
 from alpha.runtime.cuda.cache import source_root
@@ -90,7 +91,8 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "dropout_apply": [(normal(20_000), StepValue.fixed(Stream(7, 5)), 0.3)],
     "batch_norm_apply": [(normal(3000, 20), normal(20), positive(20), normal(20), normal(20), 1e-5)],
     "batch_norm_gradients": [
-        (normal(9000, 72), normal(9000, 72), normal(72), positive(72), normal(72), 1e-5, True, 9000)
+        (normal(9000, 72), normal(9000, 72), normal(72), positive(72), normal(72), 1e-5, True, rectified, 9000)
+        for rectified in (None, Rectified(Rectifier(0.2), None, normal(9000, 72)))
     ],
     "max_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
     "max_pool2d_backward": [(*test_primitives.taps(LARGE), LARGE)],

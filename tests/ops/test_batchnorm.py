@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import unittest.mock
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import assert_close, check_gradient, check_torch, positive
+from launch_log import observed_launches
 
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, nn
+from alpha.ops.rectifier import Rectifier, rectifier_of
 
 SHAPES = [(6, 3), (2, 3, 4, 5), (3, 4, 8), (300, 4), (2, 1)]
 
@@ -172,3 +175,137 @@ def test_layers_check_the_number_of_axes(device: str, name: str, ranks: tuple[in
         else:
             with pytest.raises(ShapeError, match=rf"{name}: x \(N, .*C\) is needed, the channels last"):
                 layer(x)
+
+
+# -- with a residual and an activation ------------------------------------------------------------
+
+ACTIVATIONS = [None, nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.2), F.relu, F.relu6, F.leaky_relu, F.gelu, nn.LeakyReLU(0.0)]
+RECTIFIERS = [Rectifier(), Rectifier(bound=6.0), Rectifier(0.2), Rectifier(), Rectifier(bound=6.0), Rectifier(0.01)]
+
+
+def test_which_activations_are_rectifiers() -> None:
+    assert [rectifier_of(activation) for activation in ACTIVATIONS] == [None, *RECTIFIERS, None, None]
+    assert rectifier_of(nn.LeakyReLU(-0.1)) is None  # the sign of Y would not be that of Z
+
+    class Other(nn.ReLU):
+        def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+            return -super().forward(x)
+
+    assert rectifier_of(Other()) is None
+    assert rectifier_of(unittest.mock.MagicMock(__hash__=None)) is None
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("with_residual", [True, False])
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda a: getattr(a, "__name__", str(a)))
+def test_residual_and_activation_are_those_of_operators_of_their_own(
+    device: str, activation: Any, with_residual: bool, training: bool, rng: np.random.Generator
+) -> None:
+    """Results, gradients and running statistics, with weights that make ReLU6 reach its bound."""
+    arrays = [4 * rng.standard_normal(shape) for shape in ((3, 5, 4, 8), (3, 5, 4, 8), (8,), (8,))]
+    dy = alpha.tensor(rng.standard_normal((3, 5, 4, 8)).astype(np.float32), device=device)
+    found = []
+    for fused in (True, False):
+        x, residual, w, b = (alpha.tensor(a.astype(np.float32), device=device, requires_grad=True) for a in arrays)
+        running = statistics(8, device)
+        if fused:
+            y = F.batch_norm(
+                x, *running, w, b, training, residual=residual if with_residual else None, activation=activation
+            )
+        else:
+            y = F.batch_norm(x, *running, w, b, training)
+            y = y + residual if with_residual else y
+            y = y if activation is None else activation(y)
+        y.backward(dy)
+        grads = [t.grad for t in (x, w, b, *([residual] if with_residual else []))]
+        found.append([t.numpy() for t in (y, *running, *grads) if t is not None])
+    assert len(found[0]) == len(found[1]) == 6 + with_residual
+    for mine, own in zip(*found, strict=True):
+        assert_close(mine, own, 60, "fused")
+
+
+def test_gradients_with_a_residual_and_a_rectifier() -> None:
+    for activation in (F.relu, F.relu6, F.leaky_relu):
+        check_gradient(
+            lambda x, r, w, b, a=activation: F.batch_norm(x, None, None, w, b, True, residual=r, activation=a),
+            (6, 3),
+            (6, 3),
+            (3,),
+            (3,),
+        )
+        check_gradient(
+            lambda x, w, b, a=activation: F.batch_norm(x, None, None, w, b, True, activation=a), (6, 3), (3,), (3,)
+        )
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.2)], ids=str)
+@pytest.mark.parametrize("with_residual", [True, False])
+def test_what_is_not_finite_passes_as_through_operators_of_their_own(
+    device: str, activation: Any, with_residual: bool
+) -> None:
+    values = np.array([[np.inf, 1], [-np.inf, 2], [np.nan, -3], [0, 0]], np.float32)
+    dy = alpha.tensor(np.array([[1, np.inf]] * 4, np.float32), device=device)
+    found = []
+    for fused in (True, False):
+        x, residual = (alpha.tensor(v, device=device, requires_grad=True) for v in (values, values[::-1].copy()))
+        r = residual if with_residual else None
+        mean, var = statistics(2, device)
+        if fused:
+            y = F.batch_norm(x, mean, var, residual=r, activation=activation)
+        else:
+            y = F.batch_norm(x, mean, var)
+            y = activation(y if r is None else y + r)
+        y.backward(dy)
+        assert x.grad is not None
+        found.append((y.numpy(), x.grad.numpy()))
+    for mine, own in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, own, rtol=1e-6)
+
+
+def test_a_residual_of_another_shape_or_dtype_is_added_as_add_does(device: str) -> None:
+    x = alpha.tensor(np.arange(12, dtype=np.float32).reshape(4, 3), device=device)
+    for other in (np.float32(2), np.arange(3, dtype=np.float32), np.arange(12, dtype=np.int32).reshape(4, 3)):
+        r = alpha.tensor(other, device=device)
+        y = F.batch_norm(x, *statistics(3, device), residual=r.astype("float32"), activation=F.relu)
+        want = F.relu(F.batch_norm(x, *statistics(3, device)) + r)
+        assert_close(y.numpy(), want.numpy(), 8, "residual")
+    with pytest.raises(ShapeError):
+        F.batch_norm(x, *statistics(3, device), residual=alpha.tensor(np.zeros((5, 3), np.float32), device=device))
+
+
+def test_without_a_residual_the_gradient_keeps_no_result(device: str) -> None:
+    """The sign is computed again, so writing into y is no error and changes no gradient."""
+    x = alpha.tensor(np.linspace(-2, 3, 12, dtype=np.float32).reshape(4, 3), device=device, requires_grad=True)
+    grads = []
+    for write in (False, True):
+        x.grad = None
+        y = F.batch_norm(x, None, None, training=True, activation=F.relu)
+        total = y.sum(1)
+        if write:
+            with alpha.no_grad():
+                y.mul_(-5.0)
+        total.backward(alpha.tensor(np.arange(4, dtype=np.float32), device=device))
+        assert x.grad is not None
+        grads.append(x.grad.numpy())
+    np.testing.assert_array_equal(*grads)
+    y = F.batch_norm(x, None, None, training=True, activation=F.relu, residual=x)
+    with alpha.no_grad():
+        y.mul_(-5.0)
+    with pytest.raises(alpha.GradientError, match="written in place"):
+        y.sum().backward()
+
+
+def test_a_rectified_layer_is_one_kernel_forward_and_two_backward() -> None:
+    device = alpha.get_device("cuda")
+    x, r = (alpha.tensor(np.ones((64, 8), np.float32), device=device, requires_grad=True) for _ in range(2))
+    mean, var = statistics(8, "cuda")
+    for residual in (None, r):
+        with observed_launches(device) as launched:
+            y = F.batch_norm(x, mean, var, mean, var, residual=residual, activation=F.relu)
+        assert [launch.entry for launch in launched] == ["apply"]
+        dy = alpha.tensor(np.ones((64, 8), np.float32), device=device)
+        x.grad = r.grad = None
+        with observed_launches(device) as launched:
+            y.backward(dy)
+        assert [launch.entry for launch in launched] == ["gradient_sums", "input_gradient"]

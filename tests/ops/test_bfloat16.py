@@ -18,6 +18,7 @@ from alpha import Tensor, nn
 from alpha.nn import functional as F
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.pool_shape import PoolShape
+from alpha.ops.rectifier import Rectified, Rectifier
 from alpha.primitive import REGISTRY
 
 F32, BF16, U8 = "float32", "bfloat16", "uint8"
@@ -35,7 +36,6 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
             "resample_axis1",
             "read_view",
             "take_rows",
-            "batch_norm_apply",
             "avg_pool2d_forward",
             "avg_pool2d_backward",
             "max_pool2d_backward",
@@ -44,7 +44,8 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "matmul_batch": ((0, 1), (BF16,)),
     "sum_axis1": ((0,), (F32,)),
     "channel_statistics": ((0,), (F32, F32)),
-    "batch_norm_gradients": ((0, 1), (BF16, F32, F32)),
+    "batch_norm_apply": ((0, 6), (BF16,)),
+    "batch_norm_gradients": ((0, 1, 7), (BF16, F32, F32, BF16)),
     "conv2d_forward": ((0, 1), (BF16,)),
     "conv2d_backward_input": ((0, 1), (BF16,)),
     "conv2d_backward_weight": ((0, 1), (F32,)),
@@ -67,7 +68,18 @@ MORE: dict[str, list[tuple[tuple[int, ...], tuple[Any, ...]]]] = {
     ],
     "multiply": [((0,), (normal(8, 10), normal(1)))],
     "broadcast_to": [((0,), (normal(3, 1, 8), (3, 5, 8)))],
-    "batch_norm_apply": [((0,), (normal(90, 32), *(positive(32) for _ in range(4)), 1e-5))],
+    "batch_norm_apply": [
+        ((0,), (normal(90, 32), *(positive(32) for _ in range(4)), 1e-5)),
+        ((0, 6), (normal(90, 32), *(positive(32) for _ in range(4)), 1e-5, normal(90, 32), Rectifier(0.2))),
+    ],
+    "batch_norm_gradients": [
+        ((0, 1, 7), (normal(90, 32), normal(90, 32), *(positive(32) for _ in range(3)), 1e-5, True, rectified, 90))
+        for rectified in (
+            None,
+            Rectified(Rectifier(0.2), positive(32), None),
+            Rectified(Rectifier(0.25), None, normal(90, 32)),
+        )
+    ],
     "channel_statistics": [((0,), (normal(90, 32), normal(32), positive(32), 0.3, 90))],
     "max_pool2d_forward": [((0,), (normal(2, 7, 6, 16), _wide))],
     "max_pool2d_backward": [((0,), (*test_primitives.taps(_wide), _wide))],
@@ -77,8 +89,17 @@ MORE: dict[str, list[tuple[tuple[int, ...], tuple[Any, ...]]]] = {
 
 def lower(values: Any) -> Any:
     """Arrays of float32 as bfloat16, anything else as it is."""
+    if isinstance(values, Rectified):
+        return values._replace(Y=lower(values.Y))
     is_float = isinstance(values, np.ndarray) and values.dtype == FLOAT32
     return values.astype(BFLOAT16) if is_float else values
+
+
+def widen(values: Any) -> Any:
+    """Arrays of bfloat16 as float32, anything else as it is."""
+    if isinstance(values, Rectified):
+        return values._replace(Y=widen(values.Y))
+    return values.astype(np.float32) if isinstance(values, np.ndarray) and values.dtype == BFLOAT16 else values
 
 
 def cases() -> Iterator[tuple[str, tuple[Any, ...], int]]:
@@ -102,7 +123,7 @@ CASTS = [
 
 @pytest.mark.parametrize(("name", "arguments", "length"), ALL, ids=[f"{name}-{i}" for i, (name, *_) in enumerate(ALL)])
 def test_within_a_rounding_of_float32(device: str, name: str, arguments: tuple[Any, ...], length: int) -> None:
-    widened = tuple(a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == BFLOAT16 else a for a in arguments)
+    widened = tuple(map(widen, arguments))
     expected, found = (run(REGISTRY[name], on, values) for on, values in (("cpu", widened), (device, arguments)))
     for dtype, e, f in zip(LOWERED[name][1], expected, found, strict=False):
         assert f.dtype.name == dtype
@@ -121,9 +142,7 @@ def test_any_other_primitive_takes_bfloat16_or_refuses_it(device: str) -> None:
         for case in CASES[name]:
             *arguments, length = case if name in WITH_LENGTH else (*case, 1)
             lowered = tuple(map(lower, arguments))
-            widened = tuple(
-                a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == BFLOAT16 else a for a in lowered
-            )
+            widened = tuple(map(widen, lowered))
             try:
                 found = run(REGISTRY[name], device, lowered)
             except TypeError:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from helpers import choosing
@@ -11,8 +14,13 @@ from test_conv2d import hopper
 import alpha
 import alpha.nn.functional as F
 from alpha import Tensor
+from alpha.numerics import BFLOAT16
+from alpha.ops.conv2d import magnitudes
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.magnitudes import Magnitudes, absmax
+from alpha.ops.plan import Plan
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
 SIZES = (32, 8, 8, 64), (64, 3, 3, 64)
 
@@ -91,3 +99,144 @@ def test_a_gradient_that_is_written_into_between_two_passes_has_its_own_scale() 
         y.backward(dy)
         assert x.grad is not None
     np.testing.assert_array_equal(x.grad.numpy(), first * np.float32(2.0**20))
+
+
+# -- magnitudes that the kernel found which made the array ----------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2, 8), (5, 7), (700, 20), (9000, 72)], ids=str)
+def test_batch_norm_finds_the_magnitudes_of_its_result_and_its_gradient(shape: tuple[int, int]) -> None:
+    """Twice, because the second launch may find nothing of the first."""
+    device = hopper()
+    for scale in (100, 1):
+        x, dy, residual = (Tensor(device.upload(draw(shape, i)), requires_grad=i == 0) for i in range(3))
+        w, b = (Tensor(device.upload(scale * draw(shape[1:], i))) for i in range(3, 5))
+        for activation, added in ((None, None), (F.relu, None), (F.leaky_relu, residual)):
+            y = F.batch_norm(x, None, None, w, b, True, activation=activation, residual=added)
+            assert y._node is not None
+            dx = y._node.backward(dy.array)[0]
+            for array in (y.array, dx):
+                assert int(device.download(array.magnitude)[0]) == bits(np.abs(device.download(array)).max())
+
+
+def test_a_magnitude_is_that_of_finite_numbers() -> None:
+    device = hopper()
+    x = Tensor(device.upload(np.array([[np.inf, np.nan], [1, -3], [2, -7]], np.float32)))
+    mean, var = (Tensor(device.upload(np.full(2, value, np.float32))) for value in (0, 1))
+    y = F.batch_norm(x, mean, var, eps=0.0)
+    assert int(device.download(y.array.magnitude)[0]) == bits(7)
+
+
+def test_only_where_operands_are_scaled() -> None:
+    x = draw((6, 8), 0)
+    device = hopper()
+    assert F.batch_norm(Tensor(device.upload(x.astype(BFLOAT16))), None, None, training=True).array.magnitude is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ALPHA_ARCH", "sm_80")
+        other = CudaDevice(EmulatedDriver())
+    assert F.batch_norm(Tensor(other.upload(x)), None, None, training=True).array.magnitude is None
+
+
+def between_batch_norms(device: CudaDevice, forget: bool) -> list[np.ndarray]:
+    """The result and the gradients of norm(conv(norm(x)))"""
+    x, w = (Tensor(device.upload(draw(shape, i)), requires_grad=True) for i, shape in enumerate(SIZES))
+    with choosing(in_fp16_terms):
+        y = F.batch_norm(x, None, None, training=True, activation=F.relu)
+        if forget:
+            y.array.magnitude = None
+        z = F.batch_norm(F.conv2d(y, w, padding=1), None, None, training=True)
+        (z * Tensor(device.upload(draw(z.shape, 2)))).sum().backward()
+    assert x.grad is not None
+    assert w.grad is not None
+    return [t.numpy() for t in (z, x.grad, w.grad)]
+
+
+def test_a_convolution_between_batch_norms_looks_for_one_magnitude(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, sought, plan = hopper(), [], magnitudes._plan
+
+    def noting(operands: tuple[tuple[str, int], ...], num_sms: int) -> Plan:
+        sought.append([size for _, size in operands])
+        return plan(operands, num_sms)
+
+    monkeypatch.setattr(magnitudes, "_plan", noting)
+    found, own = (between_batch_norms(device, forget) for forget in (False, True))
+    x, w = map(math.prod, SIZES)
+    assert sought == [[w], [x, w]]
+    for mine, other in zip(found, own, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda y: y.mul_(2.0**20),
+        lambda y: (y.reshape(-1).mul_(2.0**20), y)[1],
+        lambda y: (y[:2].mul_(2.0**20), y)[1],
+        lambda y: (y.detach().mul_(2.0**20), y)[1],
+        lambda y: y.mul_(2.0**20).reshape(y.shape),
+    ],
+    ids=["itself", "a view", "a part", "detached", "then a view"],
+)
+def test_what_is_written_to_a_result_changes_its_scale(change: Callable[[Tensor], Tensor]) -> None:
+    """Otherwise the fp16 terms would overflow."""
+    device = hopper()
+
+    def written(y: Tensor) -> Tensor:
+        with alpha.no_grad():
+            y = y.detach()
+            return change(y)
+
+    found, own = (between(device, written, forget) for forget in (False, True))
+    assert np.isfinite(found).all()
+    np.testing.assert_array_equal(found, own)
+
+
+def between(device: CudaDevice, change: Callable[[Tensor], Tensor], forget: bool) -> np.ndarray:
+    """conv(change(norm(x)))"""
+    x, w = (Tensor(device.upload(draw(shape, i))) for i, shape in enumerate(SIZES))
+    with choosing(in_fp16_terms):
+        y = change(F.batch_norm(x, None, None, training=True, activation=F.relu))
+        if forget:
+            y.array.magnitude = None
+        return F.conv2d(y, w, padding=1).numpy()
+
+
+@pytest.mark.parametrize("branch", [lambda z: z * 1.0, lambda z: z[0]], ids=["of all", "of a part"])
+def test_a_gradient_that_another_one_is_added_to_has_its_own_scale(branch: Callable[[Tensor], Tensor]) -> None:
+    """That of batch normalisation comes first, because its node is newer. One that is larger is added in place."""
+    device = hopper()
+    found = []
+    for normalised in (True, False):
+        x, w = (Tensor(device.upload(draw(shape, i)), requires_grad=True) for i, shape in enumerate(SIZES))
+        with choosing(in_fp16_terms):
+            z = F.conv2d(x, w, padding=1)
+            large = branch(z) * 2.0**20
+            y = (F.batch_norm(z, None, None, training=True) if normalised else z * 0.0) + large
+            (y * Tensor(device.upload(draw(z.shape, 2)))).sum().backward()
+        assert x.grad is not None
+        assert w.grad is not None
+        found.append((x.grad.numpy(), w.grad.numpy()))
+    for mine, most in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, most, rtol=1e-4, atol=1e-4 * np.abs(most).max())
+
+
+def test_a_gradient_from_the_user_has_its_own_scale() -> None:
+    """That of batch normalisation, multiplied since, is given to a convolution by the user or by a hook."""
+    device = hopper()
+    x, w = (Tensor(device.upload(draw(shape, i)), requires_grad=True) for i, shape in enumerate(SIZES))
+    with choosing(in_fp16_terms):
+        wanted = None
+        for by_hook in (None, False, True):
+            grad = F.batch_norm(Tensor(device.upload(draw((32, 8, 8, 64), 2))), None, None, training=True)
+            grad.mul_(2.0**20)
+            if by_hook is None:
+                grad.array.magnitude = None
+            y = F.conv2d(x, w, padding=1)
+            if by_hook:
+                y.register_hook(lambda _, grad=grad: grad)
+            x.grad = w.grad = None
+            y.backward(Tensor(device.upload(draw(y.shape, 3))) if by_hook else grad)
+            assert x.grad is not None
+            wanted = x.grad.numpy() if wanted is None else wanted
+            assert np.isfinite(wanted).all()
+            np.testing.assert_array_equal(x.grad.numpy(), wanted)

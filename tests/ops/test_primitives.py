@@ -16,6 +16,7 @@ from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.dropout_groups import Outcome
 from alpha.ops.places import NO_PLACE
 from alpha.ops.pool_shape import PoolShape
+from alpha.ops.rectifier import Rectified, Rectifier
 from alpha.ops.resample import Resampling
 from alpha.ops.views import View
 from alpha.primitive import REGISTRY, Array, Primitive, primitive
@@ -166,11 +167,28 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(70, 20), normal(20), positive(20), 0.3, 70),
     ],
     "batch_norm_apply": [
-        (normal(R, C), normal(C), positive(C), normal(C), normal(C), 1e-5) for R, C in ((37, 20), (300, 5))
+        (normal(R, C), normal(C), positive(C), normal(C), normal(C), 1e-5, residual, rectifier)
+        for R, C, residual, rectifier in (
+            (37, 20, None, None),
+            (300, 5, None, Rectifier(0.2)),
+            (300, 5, normal(300, 5), None),
+            (37, 20, normal(37, 20), Rectifier()),
+            (37, 20, None, Rectifier(bound=0.5)),
+        )
     ],
     "batch_norm_gradients": [
-        (normal(R, C), normal(R, C), normal(C), positive(C), normal(C), 1e-5, batch, R)
-        for R, C, batch in ((37, 20, True), (3000, 8, True), (300, 5, True), (50, 8, False))
+        (normal(R, C), normal(R, C), normal(C), positive(C), normal(C), 1e-5, batch, rectified, R)
+        for R, C, batch, rectified in (
+            (37, 20, True, None),
+            (3000, 8, True, None),
+            (300, 5, True, None),
+            (50, 8, False, None),
+            (3000, 8, True, Rectified(Rectifier(0.2), normal(8), None)),
+            (300, 5, False, Rectified(Rectifier(), normal(5), None)),
+            (3000, 8, True, Rectified(Rectifier(bound=0.5), None, normal(3000, 8))),
+            # a power of two, so that dZ is exact in bfloat16, too
+            (300, 5, True, Rectified(Rectifier(0.25), None, normal(300, 5))),
+        )
     ],
     "conv2d_forward": [(normal(*c.X), normal(*c.W), c, 36) for c in CONVOLUTIONS],
     "conv2d_backward_input": [(normal(*c.Y), normal(*c.W), c, 72) for c in CONVOLUTIONS],
@@ -322,6 +340,8 @@ def run(function: Primitive, device: str, arguments: tuple[Any, ...]) -> list[np
     def put(argument: Any) -> Any:
         if isinstance(argument, list):
             return [put(item) for item in argument]
+        if isinstance(argument, Rectified):
+            return Rectified(*map(put, argument))
         return target.upload(argument) if isinstance(argument, np.ndarray) else argument
 
     def arrays(value: Any) -> Iterator[np.ndarray]:

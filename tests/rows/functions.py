@@ -75,6 +75,8 @@ FUNCTIONS = [
         momentum=changes(0.3),
         eps=changes(0.5),
         statistics=changes(NotedStatistics(), "statistics"),
+        residual=changes(IMAGE),
+        activation=changes(F.relu),
     ),
     *(
         function(f, {"x": MATRIX, "dim": 1}, x=changes(MATRIX * 2), dim=changes(0), dtype=changes("float64"))

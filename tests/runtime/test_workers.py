@@ -111,7 +111,7 @@ def sums() -> Bits:
         X, dY, v = normal(R, C), normal(R, C), np.abs(normal(C)) + 1
         found[f"statistics {R}"] = b"".join(a.tobytes() for a in REGISTRY["channel_statistics"](X, None, None, 0.1))
         gradients = REGISTRY["batch_norm_gradients"](dY, X, v, v, v, 1e-5, True)
-        found[f"batch norm {R}"] = b"".join(a.tobytes() for a in gradients)
+        found[f"batch norm {R}"] = b"".join(a.tobytes() for a in gradients[:3])
     for N, C in ((13, 1), (50, 3), (1, 1), (9, 2)):
         s = PoolShape(N, 12, 9, C, 1, 1, 1, 1, 0, 0, 3, 1, adaptive=True)
         found[f"averages {N} {C}"] = REGISTRY["avg_pool2d_forward"](normal(N, 12, 9, C), s).tobytes()

@@ -133,7 +133,7 @@ def test_phases_and_layers() -> None:
     of_phase = {
         phase: list(dict.fromkeys(step.layer for step in run.launches if step.phase == phase)) for phase in set(phases)
     }
-    layers = ["conv1", "bn1", "Net", "pool", "body.0", "body.1", "body.2", "drop", "fc"]
+    layers = ["conv1", "bn1", "Net", "pool", "body.0", "body.1", "drop", "fc"]  # body.1 computes body.2, too
     assert of_phase["forward"] == [*layers, ""]
     assert [layer for layer in of_phase["backward"] if layer] == layers[::-1]
     assert of_phase["update"] == [""]

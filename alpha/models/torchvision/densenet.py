@@ -35,8 +35,8 @@ class DenseLayer(nn.Module):
 
     def bottleneck(self, maps: list[Tensor]) -> Tensor:
         """(N, H, W, C) of each map -> (N, H, W, width)"""
-        x = self.relu1(self.norm1(cat(maps, dim=-1)))
-        return self.relu2(nn.conv_batch_norm(self.conv1, self.norm2, x))  # type: ignore[no-any-return]
+        x = nn.batch_norm_activation(self.norm1, cat(maps, dim=-1), self.relu1)
+        return nn.conv_batch_norm(self.conv1, self.norm2, x, self.relu2)
 
     def forward(self, maps: list[Tensor]) -> Tensor:
         x = checkpoint(self.bottleneck, maps) if self.memory_efficient else self.bottleneck(maps)
@@ -70,7 +70,7 @@ class Transition(nn.Module):
         self.pool = nn.AvgPool2d(2, stride=2)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.pool(self.conv(self.relu(self.norm(x))))  # type: ignore[no-any-return]
+        return self.pool(self.conv(nn.batch_norm_activation(self.norm, x, self.relu)))  # type: ignore[no-any-return]
 
 
 class DenseNet(nn.Module):

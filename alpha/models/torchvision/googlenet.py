@@ -30,7 +30,7 @@ class BasicConv2d(nn.Module):
         self.bn = nn.BatchNorm2d(out_channels, eps=0.001)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(nn.conv_batch_norm(self.conv, self.bn, x), inplace=True)
+        return nn.conv_batch_norm(self.conv, self.bn, x, F.relu)
 
 
 class Inception(nn.Module):

@@ -46,14 +46,16 @@ class Block(nn.Module):
                 nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
             )
 
-    def residual(self, x: Tensor) -> Tensor:
-        """What is added to the shortcut."""
-        raise TypeError(f"{type(self).__name__} defines no residual(self, x)")
+    def begin(self, x: Tensor) -> tuple[nn.Conv2d, nn.BatchNorm2d, Tensor]:
+        """The last convolution, its batch normalisation, and what they are given."""
+        raise TypeError(f"{type(self).__name__} defines no begin(self, x)")
+
+    def shortcut(self, x: Tensor) -> Tensor:
+        """What is added before the last activation."""
+        return x if self.downsample is None else self.downsample(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.residual(x)
-        y.add_(x if self.downsample is None else self.downsample(x))
-        return self.relu(y)  # type: ignore[no-any-return]
+        return nn.conv_batch_norm(*self.begin(x), self.relu, self.shortcut(x))
 
 
 class BasicBlock(Block):
@@ -68,9 +70,8 @@ class BasicBlock(Block):
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels)
 
-    def residual(self, x: Tensor) -> Tensor:
-        y = self.relu(nn.conv_batch_norm(self.conv1, self.bn1, x))
-        return nn.conv_batch_norm(self.conv2, self.bn2, y)
+    def begin(self, x: Tensor) -> tuple[nn.Conv2d, nn.BatchNorm2d, Tensor]:
+        return self.conv2, self.bn2, nn.conv_batch_norm(self.conv1, self.bn1, x, self.relu)
 
 
 class Bottleneck(Block):
@@ -89,10 +90,9 @@ class Bottleneck(Block):
         self.conv3 = nn.Conv2d(width, out_channels, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(out_channels)
 
-    def residual(self, x: Tensor) -> Tensor:
-        y = self.relu(nn.conv_batch_norm(self.conv1, self.bn1, x))
-        y = self.relu(nn.conv_batch_norm(self.conv2, self.bn2, y))
-        return nn.conv_batch_norm(self.conv3, self.bn3, y)
+    def begin(self, x: Tensor) -> tuple[nn.Conv2d, nn.BatchNorm2d, Tensor]:
+        y = nn.conv_batch_norm(self.conv1, self.bn1, x, self.relu)
+        return self.conv3, self.bn3, nn.conv_batch_norm(self.conv2, self.bn2, y, self.relu)
 
 
 class ResNet(nn.Module):
@@ -132,7 +132,7 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(in_channels, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(self.relu(nn.conv_batch_norm(self.conv1, self.bn1, x)))
+        x = self.maxpool(nn.conv_batch_norm(self.conv1, self.bn1, x, self.relu))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(F.flatten(self.avgpool(x), 1))  # type: ignore[no-any-return]
 

@@ -113,12 +113,14 @@ class Convolution(Function):
         shape: ConvShape,
         negative_slope: float,
         statistics: ChannelStatistics | None = None,
+        magnitude: Array | None = None,
     ) -> Array:
         self.s, self.slope = shape, negative_slope
         self.precision = get_precision()
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in (X, W, b)]
         X, W = cast_operands(self.name.lower(), self.precision, X, W)
         self.magnitudes = Magnitudes()
+        self.magnitudes.note(X, magnitude)
         wanted = {} if statistics is None else {"statistics": statistics}
         with self.magnitudes:
             Y = self.product(X, W, shape, self.precision, b, negative_slope, **wanted)
@@ -129,7 +131,9 @@ class Convolution(Function):
         X, W = self.saved[:2]
         if self.slope != 1:
             dY = leaky_relu_backward(dY, self.saved[2], p=self.slope)
-        with self.magnitudes.copy():  # the caller may write into dY before a second backward pass
+        magnitudes = self.magnitudes.copy()  # the caller may write into dY before a second backward pass
+        magnitudes.note(dY, getattr(dY, "magnitude", None))
+        with magnitudes:
             dX = self._gradient(0, self.backward_x, dY, W)
             dW = self._gradient(1, self.backward_weight, X, dY)
         return (dX, dW, as_dtype(_bias_gradient(dY), self.dtypes[2]) if self.needs[2] else None)

@@ -8,6 +8,13 @@ The three operators of one convolution have three operands, X, W and dY, and eac
     with magnitudes: dW = conv2d_backward_weight(X, dY, ..)
 
 each array is read once instead of twice. The caller guarantees that nothing writes to the arrays in between.
+
+A kernel that makes an array may find its magnitude on the way, as those of batch normalisation do. It is then
+`array.magnitude`, which is true as long as nothing writes to the array:
+
+- of a tensor's array, if the tensor's version is 0 (`magnitude_of`), because every operator that writes in place
+  raises it;
+- of a gradient, unless it came from the user or another one was added to it: alpha/backward.py then forgets it.
 """
 
 from __future__ import annotations
@@ -19,8 +26,10 @@ from weakref import ref
 
 import numpy as np
 
+from alpha.numerics import FLOAT32
 from alpha.ops.plan import KernelLaunch, Named, Plan, Table
 from alpha.primitive import Array
+from alpha.tensor import Tensor
 
 _STATE = Table(lambda: np.zeros(3, np.uint32))  # in which the blocks of a launch meet; each launch leaves it zero
 
@@ -37,6 +46,11 @@ class Magnitudes:
         other = Magnitudes()
         other._found = self._found.copy()
         return other
+
+    def note(self, array: Array, magnitude: Array | None) -> None:
+        """Take a magnitude that is known; None: it is not."""
+        if magnitude is not None:
+            self._found[ref(array)] = magnitude
 
     def __enter__(self) -> Magnitudes:
         self._outer = _current.set(self)
@@ -58,6 +72,16 @@ class Magnitudes:
             sizes = tuple([(name, x.size) for name, x in zip("ab", missing, strict=False)])
             _plan(sizes, a.device.properties.num_sms).launch(a.device, arrays)
         return self._found[ref(a)], self._found[ref(b)]
+
+
+def needs_magnitude(X: Array) -> bool:
+    """Whether a convolution of an array on a GPU scales its operands, as those with wgmma on float32 do."""
+    return X.dtype is FLOAT32 and X.device.properties.compute_capability[0] == 9
+
+
+def magnitude_of(x: Tensor) -> Array | None:
+    """The magnitude of a tensor, if the kernel that made it found it and nothing was written to it since."""
+    return getattr(x.array, "magnitude", None) if x._version.value == 0 else None
 
 
 _current: ContextVar[Magnitudes | None] = ContextVar("alpha_magnitudes", default=None)

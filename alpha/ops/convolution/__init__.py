@@ -9,6 +9,7 @@ from __future__ import annotations
 from alpha.ops import conv2d as plain
 from alpha.ops.arguments import check_arguments
 from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.conv2d.magnitudes import magnitude_of
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.arguments import Padding, check_epilogue, convolution_axes, transposed_axes
 from alpha.ops.convolution.axes import ConvAxes
@@ -110,7 +111,8 @@ def conv2d(
     shape = as_2d(c, x.device.name)
     if shape is None:
         return Conv.apply(x, weight, bias, shape=c, negative_slope=negative_slope)
-    y = plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=negative_slope, statistics=statistics)
+    found = {"statistics": statistics, "magnitude": magnitude_of(x)}
+    y = plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=negative_slope, **found)
     if statistics is not None:
         statistics.describe(y)
     return y
@@ -229,7 +231,7 @@ def _convolve(
     shape = as_2d(c, x.device.name) if x.ndim == 4 else None
     if shape is None:
         return Conv.apply(x, weight, bias, shape=c, negative_slope=slope)
-    return plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=slope)
+    return plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=slope, magnitude=magnitude_of(x))
 
 
 def _convolve_transposed(
@@ -245,4 +247,5 @@ def _convolve_transposed(
     shape = as_2d(c, x.device.name) if x.ndim == 4 else None
     if shape is None:
         return ConvTranspose.apply(x, weight, bias, shape=c, negative_slope=slope)
-    return plain.ConvTranspose2d.apply(x, weight, bias, shape=shape, negative_slope=slope)
+    magnitude = magnitude_of(x)
+    return plain.ConvTranspose2d.apply(x, weight, bias, shape=shape, negative_slope=slope, magnitude=magnitude)

@@ -67,9 +67,26 @@ def _rows(form: ArrayForm, start: int, stop: int) -> tuple[int, ArrayForm]:
 
 
 class DeviceArray:
-    """A typed, C-ordered window on an arena block, which returns when its last window dies."""
+    """A typed, C-ordered window on an arena block, which returns when its last window dies.
 
-    __slots__ = ("__weakref__", "block", "device", "dtype", "form", "nbytes", "ndim", "offset", "shape", "size")
+    Attributes:
+        magnitude: the bits of the largest finite magnitude (1,) uint32, if the kernel that made the array found them;
+            else None. See alpha/ops/conv2d/magnitudes.py for when it may be used.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "block",
+        "device",
+        "dtype",
+        "form",
+        "magnitude",
+        "nbytes",
+        "ndim",
+        "offset",
+        "shape",
+        "size",
+    )
 
     __array_ufunc__ = None  # numpy leaves arithmetic with a device array to us
 
@@ -83,6 +100,7 @@ class DeviceArray:
         self.ndim = form.ndim
         self.size = form.size
         self.nbytes = form.nbytes
+        self.magnitude: DeviceArray | None = None
 
     @property
     def address(self) -> int:

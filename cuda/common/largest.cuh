@@ -1,0 +1,31 @@
+// The largest word that the threads of a block, or of a whole grid, have. An order of the blocks changes no bit of it.
+#pragma once
+#include "common/cuda.h"
+
+// The largest of the words of a block of a power of two of threads, known to its first thread. All threads must call it.
+__device__ __forceinline__ unsigned block_largest(unsigned word) {
+  __shared__ unsigned largest;
+  const int threads = blockDim.x * blockDim.y * blockDim.z;
+  const int self = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  if (self == 0) largest = 0;
+  if (threads >= 32) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) word = max(word, __shfl_xor_sync(~0u, word, distance));
+  }
+  __syncthreads();  // `largest` is 0
+  if (threads < 32 || self % 32 == 0) atomicMax(&largest, word);
+  __syncthreads();  // all have come
+  return largest;
+}
+
+// Writes the largest of the words of all `blocks` to `out`. The blocks meet in `state`, two words that are 0 before and
+// again at the end. All threads of all blocks must call it.
+__device__ __forceinline__ void write_largest(unsigned* out, unsigned* state, unsigned word, unsigned blocks) {
+  word = block_largest(word);
+  if (threadIdx.x > 0 || threadIdx.y > 0 || threadIdx.z > 0) return;
+  atomicMax(state, word);
+  __threadfence();  // the word is known before the block has come
+  if (atomicAdd(state + 1, 1u) < blocks - 1) return;
+  *out = atomicExch(state, 0u);
+  state[1] = 0;
+}

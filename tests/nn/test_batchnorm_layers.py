@@ -1,0 +1,115 @@
+"""What layers of batch normalisation compute together with a convolution before and an activation behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import assert_close
+from launch_log import observed_launches
+
+import alpha
+from alpha import nn
+from alpha.nn import functional as F
+
+X = np.random.default_rng(0).standard_normal((4, 6, 5, 8)).astype(np.float32)
+
+
+def layers(device: str, momentum: float | None = 0.1) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+    alpha.manual_seed(1)
+    return nn.Conv2d(8, 8, 3, padding=1, bias=False).to(device), nn.BatchNorm2d(8, momentum=momentum).to(device)
+
+
+def run(call: Callable[..., alpha.Tensor], device: str, *modules: nn.Module) -> list[np.ndarray]:
+    """The result, the gradients of x and of all parameters, and the running statistics."""
+    x = alpha.tensor(X, device=device, requires_grad=True)
+    y = call(x)
+    y.backward(alpha.tensor(X[..., ::-1].copy(), device=device))
+    grads = [t.grad for t in (x, *(p for module in modules for p in module.parameters()))]
+    buffers = [b for module in modules for b in module.buffers()]
+    return [t.numpy() for t in (y, *grads, *buffers) if t is not None]
+
+
+def entries(call: Callable[[], object]) -> list[str]:
+    """The kernels of cuda/batchnorm and cuda/elementwise that a call launches."""
+    with observed_launches(alpha.get_device("cuda")) as launched:
+        call()
+    return [launch.entry for launch in launched if launch.source.split("/")[0] in ("batchnorm", "elementwise")]
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("with_residual", [True, False])
+@pytest.mark.parametrize(
+    "activation", [None, nn.ReLU(), nn.LeakyReLU(0.2), nn.SiLU(), F.relu6], ids=lambda a: getattr(a, "__name__", str(a))
+)
+def test_together_as_one_by_one(device: str, activation: Any, with_residual: bool, momentum: float | None) -> None:
+    for training in (True, False):
+        found = []
+        for fused in (True, False):
+            conv, norm = layers(device, momentum)
+            norm.train(training)
+
+            def call(x: alpha.Tensor, fused: bool = fused, conv: Any = conv, norm: Any = norm) -> alpha.Tensor:
+                if fused:
+                    return nn.conv_batch_norm(conv, norm, x, activation, x if with_residual else None)
+                y = norm(conv(x))
+                y = y + x if with_residual else y
+                return y if activation is None else activation(y)  # type: ignore[no-any-return]
+
+            found.append(run(call, device, conv, norm))
+        for mine, own in zip(*found, strict=True):
+            assert_close(mine, own, 300, "conv_batch_norm")
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d])
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.ReLU6, lambda: nn.LeakyReLU(0.1)])
+def test_sequential_computes_an_activation_with_the_batch_norm(norm: Any, activation: Any) -> None:
+    x = alpha.tensor(np.ones((4, *(3,) * {"1": 1, "2": 2, "3": 3}[norm.__name__[9]], 8), np.float32), device="cuda")
+    both = nn.Sequential(norm(8), activation()).to("cuda")
+    assert entries(lambda: both(x))[-1] == "apply"
+    assert "map" not in entries(lambda: both(x))
+    assert entries(lambda: nn.Sequential(both[0], nn.Identity(), both[1])(x))[-1] == "map"
+    assert entries(lambda: nn.Sequential(both[0], nn.SiLU())(x))[-1] == "map"
+
+
+def test_sequential_with_a_convolution_before() -> None:
+    conv, norm = layers("cuda")
+    x = alpha.tensor(X, device="cuda")
+    for modules in ([conv, norm, nn.ReLU()], [conv, norm], [conv, norm, nn.ReLU(), nn.ReLU()]):
+        for training in (True, False):
+            norm.train(training)
+            want = conv(x)
+            for module in modules[1:]:
+                want = module(want)
+            assert_close(nn.Sequential(*modules)(x).numpy(), want.numpy(), 300, "Sequential")
+        assert entries(lambda m=modules: nn.Sequential(*m)(x)).count("map") == max(0, len(modules) - 3)
+
+
+@pytest.mark.parametrize("hooked", ["norm", "activation"])
+@pytest.mark.parametrize("where", ["register_forward_hook", "register_forward_pre_hook"])
+def test_a_hook_sees_what_it_would_see_one_by_one(device: str, hooked: str, where: str) -> None:
+    conv, norm = layers(device)
+    modules = {"norm": norm, "activation": nn.ReLU(inplace=True)}
+    x = alpha.tensor(X, device=device)
+    seen: list[np.ndarray] = []
+
+    def note(_: nn.Module, args: tuple[alpha.Tensor, ...], output: alpha.Tensor | None = None) -> None:
+        seen.append((args[0] if output is None else output).numpy())
+
+    handle = getattr(modules[hooked], where)(note)
+    calls = [
+        lambda: nn.conv_batch_norm(conv, norm, x, modules["activation"]),
+        lambda: nn.Sequential(conv, norm, modules["activation"])(x),
+        lambda: modules["activation"](norm(conv(x))),
+    ]
+    results = [call().numpy() for call in calls]
+    assert len(seen) == 3
+    for values in (results, seen):
+        assert_close(values[0], values[2], 300, "hooks")
+        assert_close(values[1], values[2], 300, "hooks")
+    handle.remove()
+    assert not norm.is_hooked
+    calls[0]()
+    assert len(seen) == 3
