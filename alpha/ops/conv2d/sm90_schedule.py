@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import NamedTuple
 
 from alpha.ops.conv2d.sm90_tiles import BLOCK_CYCLES, L2_BYTES_PER_CYCLE, OutputTiles, Tile
@@ -27,35 +28,40 @@ class WorkTile(NamedTuple):
 def tile_schedule(output: OutputTiles, K: int, copies: int, num_sms: int) -> tuple[WorkTile, ...]:
     """The output tiles and the splits of their K, longest first, so that the last blocks are short.
 
+    Tiles that fill the GPU several times over are not split.
+
     Args:
         copies: how often each tile of the map is computed: for how many tiles of images and output channels.
     """
     across = -(-K // output.tile.BK)
-    found = []  # (cycles, steps, first output pixel) of each tile
-    for y, rows in enumerate(output.rows):
-        for x, width in zip(output.starts, output.widths, strict=True):
+    work = {}  # (cycles, steps) of a tile with so many filter rows and taps of each: a large map has few kinds
+    for rows in set(output.rows):
+        for width in set(output.widths):
             input_tiles = rows * output.input_tiles(width)
-            cycles = output.cycles(rows * width, input_tiles, K)
-            found.append((cycles, input_tiles * across, y * output.columns + x))
-    found.sort(key=lambda tile: -tile[0])
+            work[rows, width] = output.cycles(rows * width, input_tiles, K), input_tiles * across
+    found = [  # (cycles, steps, first output pixel) of each tile
+        (*work[rows, width], y * output.columns + x)
+        for y, rows in enumerate(output.rows)
+        for x, width in zip(output.starts, output.widths, strict=True)
+    ]
+    found.sort(key=itemgetter(0), reverse=True)
+    if copies * len(found) > MAX_WAVES * num_sms:
+        return tuple([WorkTile(pixel, 0, 1, 0) for _, _, pixel in found])
     result, slot = [], 0
     counts = _choose_splits([tile[:2] for tile in found], output.tile, copies, num_sms)
     for (cycles, _, pixel), num_splits in zip(found, counts, strict=True):
         for split in range(num_splits):
             result.append((cycles / num_splits, WorkTile(pixel, split, num_splits, slot)))
         slot += num_splits if num_splits > 1 else 0
-    result.sort(key=lambda work: -work[0])
+    result.sort(key=itemgetter(0), reverse=True)
     return tuple(work for _, work in result)
 
 
 def _choose_splits(tiles: list[tuple[float, int]], tile: Tile, copies: int, num_sms: int) -> list[int]:
-    """The number of splits of the K of each tile, given as (cycles, steps), so that all SMs have work.
-
-    Tiles that fill the GPU several times over are not split.
-    """
+    """The number of splits of the K of each tile, given as (cycles, steps), so that all SMs have work."""
     whole = [1] * len(tiles)
     longest = max(cycles for cycles, _ in tiles)
-    if longest == 0 or copies * len(tiles) > MAX_WAVES * num_sms:  # 0: every tap meets padding
+    if longest == 0:  # every tap meets padding
         return whole
     sums = tile.BM * tile.BN * 4
     leave = FIX_UP_CYCLES + sums / WRITTEN_BYTES_PER_CYCLE

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from alpha.ops.conv2d.problem import MathMode
 from alpha.ops.conv2d.shape import Axis, ConvShape, split_segments, trimmed_taps
@@ -187,14 +187,11 @@ def _tile_sizes(tile: Tile, halo: int) -> Iterator[tuple[int, int]]:
 @functools.lru_cache(maxsize=1024)
 def conv_v2_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
     """The tiles of Y: tile_ow neighbours of a row, with the union of their trimmed filters."""
-    axes = s.depth, s.height, s.width
-    planes, heights, columns = ([trimmed_taps(o, *axis[:5]) for o in range(axis.O)] for axis in axes)
-    rows = _filter_rows(planes, heights)
+    rows = _filter_rows(_trimmed_taps(s.depth), _trimmed_taps(s.height))
     counts = tuple(-(-(s.FW - r) // s.sw) for r in range(min(s.sw, s.FW)))
     candidates = []
     for tile_ow, tile_iw in _tile_sizes(tile, s.dw * (counts[0] - 1)):
-        starts = tuple(range(0, s.OW, tile_ow))
-        widths = tuple(max(0, columns[o][1] - columns[min(o + tile_ow, s.OW) - 1][0]) for o in starts)
+        starts, widths = _tiles_of_a_row(_trimmed_taps(s.width), 1, tile_ow)
         candidates.append(OutputTiles(tile, tile_ow, tile_iw, rows, starts, widths, s.OW, counts, s.sw, s.dw))
     return _cheapest(s.N, candidates)
 
@@ -202,28 +199,45 @@ def conv_v2_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
 @functools.lru_cache(maxsize=1024)
 def ks_deconv_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
     """The tiles of dX: tile_ow pixels of one residue, sw apart, with the union of their trimmed split filters."""
-    planes, heights, columns = (_split_taps(axis) for axis in (s.depth, s.height, s.width))
-    rows = _filter_rows(planes, heights)
+    rows = _filter_rows(_split_taps(s.depth), _split_taps(s.height))
     counts = tuple(max(0, -(-(s.FW - r) // s.sw)) for r in range(s.sw))
     candidates = []
     for tile_ow, tile_iw in _tile_sizes(tile, s.dw * (counts[0] - 1)):
-        starts = tuple(first for residue in range(min(s.sw, s.IW)) for first in range(residue, s.IW, tile_ow * s.sw))
-        members = [columns[i : i + tile_ow * s.sw : s.sw] for i in starts]
-        widths = tuple(max(0, m[0][1] - m[-1][0]) for m in members)
+        starts, widths = _tiles_of_a_row(_split_taps(s.width), s.sw, tile_ow)
         candidates.append(OutputTiles(tile, tile_ow, tile_iw, rows, starts, widths, s.IW, counts, 1, s.dw))
     return _cheapest(s.N, candidates)
 
 
-def _split_taps(axis: Axis) -> list[tuple[int, int]]:
+Taps: TypeAlias = tuple[tuple[int, int], ...]  # [first, last) of each pixel of an axis
+
+
+@functools.lru_cache(maxsize=1024)  # here and below: the tiles of all configurations share them
+def _trimmed_taps(axis: Axis) -> Taps:
+    """The taps of the trimmed filter of each output pixel of an axis."""
+    return tuple([trimmed_taps(o, *axis[:5]) for o in range(axis.O)])
+
+
+@functools.lru_cache(maxsize=1024)
+def _split_taps(axis: Axis) -> Taps:
     """The taps [c_s, c_e) of the trimmed split filter of each input pixel of an axis."""
     I, F, s, p, d, O = axis
     taps = [(0, 0)] * I
     for g in split_segments(O, I, F, s, p, d):
         for i in range(g.length):
             taps[g.start + i * s] = g.c_s, g.c_e
-    return taps
+    return tuple(taps)
 
 
-def _filter_rows(planes: list[tuple[int, int]], heights: list[tuple[int, int]]) -> tuple[int, ...]:
+@functools.lru_cache(maxsize=1024)
+def _filter_rows(planes: Taps, heights: Taps) -> tuple[int, ...]:
     """The number of filter rows that each map row needs, from the taps of its plane and of its height."""
-    return tuple((b - a) * (f - e) for a, b in planes for e, f in heights)
+    return tuple([(b - a) * (f - e) for a, b in planes for e, f in heights])
+
+
+@functools.lru_cache(maxsize=1024)
+def _tiles_of_a_row(taps: Taps, residues: int, tile_ow: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The first column of each tile of tile_ow pixels of one residue, and how many taps the tile needs."""
+    length, tile = len(taps), tile_ow * residues
+    starts = tuple([first for r in range(min(residues, length)) for first in range(r, length, tile)])
+    ends = [taps[min(i + tile - residues, length - 1 - (length - 1 - i) % residues)][0] for i in starts]
+    return starts, tuple([max(0, taps[i][1] - end) for i, end in zip(starts, ends, strict=True)])
