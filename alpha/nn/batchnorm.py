@@ -186,7 +186,7 @@ def batch_norm_activation(
     """`activation(norm(x) + residual)`; the kernels of the batch normalisation compute the rest, too, if they can.
 
     They can with ReLU, ReLU6 and leaky ReLU of a positive slope, see `F.batch_norm`. A layer with hooks is called by
-    itself, so that the hooks see what they would see without this function. `Sequential` calls this for a batch
+    itself, so that the hooks see what they would see without this function. `Sequential` does the same for a batch
     normalisation that such an activation follows.
 
     x, residual (..., C) -> (..., C)

@@ -5,7 +5,7 @@ Convolutions are in `convolution.py`, pools in `pooling.py`, normalisations in `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from alpha import rng
@@ -145,8 +145,9 @@ class Dropout(Module):
         only_offered("Dropout", inplace=(inplace, False))
         self.p = p
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.p, training=self.training)
+    def forward(self, x: Tensor, activation: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """`activation`: see `F.dropout`."""
+        return F.dropout(x, self.p, training=self.training, activation=activation)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

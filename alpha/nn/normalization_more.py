@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from alpha.errors import ShapeError
@@ -15,6 +15,7 @@ from alpha.ops.batchnorm import check_eps
 from alpha.ops.creation import zeros
 from alpha.ops.normalization import shape_of_axes
 from alpha.ops.options import integer, real
+from alpha.ops.rectifier import IDENTITY, AffineRectified, rectifier_of
 from alpha.recompute import repeating
 from alpha.tensor import Tensor
 
@@ -37,12 +38,17 @@ class Affine(Module):
         self.weight = Parameter(init.ones(self.normalized_shape))
         self.bias = Parameter(init.zeros(self.normalized_shape)) if bias else None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, activation: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """`activation`: is applied to the result; with a bias the kernel computes ReLU, ReLU6 and leaky ReLU itself."""
         shape = self.normalized_shape
         if isinstance(x, Tensor) and x.shape[-len(shape) :] != shape:
             raise ShapeError(f"Affine: x {x.shape} must end in {shape}")
-        y = F.mul(x, self.weight)
-        return y if self.bias is None else y + self.bias
+        if self.bias is None:
+            y = F.mul(x, self.weight)
+            return y if activation is None else activation(y)
+        rectifier = rectifier_of(activation)
+        y = AffineRectified.apply(x, self.weight, self.bias, rectifier=rectifier or IDENTITY)
+        return y if activation is None or rectifier is not None else activation(y)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, bias={self.bias is not None}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from alpha.autograd import Function, shares_memory
@@ -16,6 +17,7 @@ from alpha.ops.dtypes import as_dtype, require_floating, result_type
 from alpha.ops.integers import beside, combined, integral, written
 from alpha.ops.operands import NUMBERS, OPERANDS, like, no_operand, operand_of, sum_to
 from alpha.ops.promotion import common_dtype
+from alpha.ops.rectifier import AddRectified, rectifier_of
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor, full
 
@@ -161,11 +163,20 @@ def _of_integers(operator: str, sign: str, x: Tensor, other: Any, alpha: float =
 
 
 @check_arguments
-def add(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
+def add(x: AnyTensor, other: Any, *, alpha: float = 1, activation: Callable[[Tensor], Tensor] | None = None) -> Tensor:
     """x + alpha other with broadcasting; integers give integers, which wrap around, and bools give bools
 
     x (...), other (...) or a number -> the broadcast shape
+
+    Args:
+        activation: is applied to the sum: a layer or a function of one tensor. For tensors of one shape and dtype, the
+            kernel of the sum computes ReLU, ReLU6 and leaky ReLU of a positive slope itself.
     """
+    if activation is not None:
+        rectifier = rectifier_of(activation) if alpha == 1 and is_floating(x.dtype) else None
+        if rectifier is not None and isinstance(other, Tensor) and (other.shape, other.dtype) == (x.shape, x.dtype):
+            return AddRectified.apply(x, other, rectifier=rectifier)
+        return activation(add(x, other, alpha=alpha))
     if integral(x, other):
         return _of_integers("add", "+", x, other, alpha)
     x, value = _operands("add", x, other)

@@ -13,13 +13,12 @@ from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.magnitudes import needs_magnitude
 from alpha.ops.dtypes import CUDA_TYPES, require_float32, require_same_float, vector_width
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table, Value
-from alpha.ops.rectifier import Rectified, Rectifier
+from alpha.ops.rectifier import IDENTITY, Rectified, Rectifier
 from alpha.ops.reduce import MEETING_STATE, column_block, column_splits
 from alpha.primitive import Array
 
 MERGE, MERGE_MANY = (32, 16), (2, 256)  # blocks that join segments, or thousands: channels, lanes
 NOT_RECTIFIED, FROM_X, FROM_Y = range(3)  # of batchnorm/gradient_rows.cuh: where the sign for a rectifier is from
-NO_RECTIFIER = Rectifier(1.0)
 RUNNING = Named("running_mean", optional=True), Named("running_var", optional=True), Value("momentum")
 
 
@@ -90,7 +89,7 @@ def gradients(
     if X.size == 0:
         return device.zeros(X.shape, X.dtype), *(device.zeros(X.shape[-1:], FLOAT32) for _ in range(2)), dY
     given = {"X": X, "dY": dY, "mean": mean, "var": var, "weight": weight}
-    sign, rectifier = NOT_RECTIFIED, NO_RECTIFIER
+    sign, rectifier = NOT_RECTIFIED, IDENTITY
     if rectified is not None:
         rectifier = rectified.rectifier
         sign = FROM_X if Y is None else FROM_Y
@@ -185,11 +184,7 @@ def plan_apply(
     rows = 8 * lanes
     meeting, found, outputs = _magnitude(magnitude)
     operands = Named("Y"), *meeting, Named("X"), Named("residual") if residual else None
-    numbers = (
-        *map(Named, ("mean", "var", "weight", "bias")),
-        Value("eps"),
-        *map(np.float32, rectifier or NO_RECTIFIER),
-    )
+    numbers = (*map(Named, ("mean", "var", "weight", "bias")), Value("eps"), *map(np.float32, rectifier or IDENTITY))
     launch = KernelLaunch(
         "batchnorm/apply.cu",
         "apply",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from alpha.autograd import Function
 from alpha.ops.activation import (
     LeakyReLU,
     ReLU,
@@ -17,6 +20,9 @@ from alpha.ops.activation import (
     relu_forward,
 )
 from alpha.ops.activation_piecewise import ReLU6, hardtanh_backward, hardtanh_forward, relu6
+from alpha.ops.dtypes import as_dtype
+from alpha.ops.elementwise import elementwise, multiply
+from alpha.ops.operands import operand_of, sum_to
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
@@ -43,6 +49,60 @@ class Rectifier(NamedTuple):
         if self.slope:
             return leaky_relu_backward(dY, Z, p=self.slope)
         return relu_backward(dY, Z) if self.bound == math.inf else hardtanh_backward(dY, Z, p=self.bound)
+
+
+# -- with the arithmetic before it ----------------------------------------------------------------
+
+
+_FORM = "p == 0 ? ({z} < 0 ? 0 : {z} > q ? q : {z}) : {z} > 0 ? {z} : p * {z}"  # of Rectifier(p, q)
+
+
+def _add_cpu(y: Array, a: Array, b: Array, p: float, q: float) -> None:
+    Rectifier(p, q).rectify(np.add(a, b, out=y))
+
+
+def _multiply_add_cpu(y: Array, a: Array, b: Array, c: Array, p: float, q: float) -> None:
+    Rectifier(p, q).rectify(np.add(a * b, c, out=y))
+
+
+add_rectified = elementwise("add_rectified", _FORM.format(z="(a + b)"), _add_cpu, inputs=2)
+multiply_add_rectified = elementwise(
+    "multiply_add_rectified", _FORM.format(z="(a * b + c)"), _multiply_add_cpu, inputs=3
+)
+
+
+class AddRectified(Function):
+    """Y = rectifier(A + B)   A, B, Y (...)"""
+
+    def forward(self, A: Array, B: Array, *, rectifier: Rectifier) -> Array:
+        self.rectifier = rectifier
+        Y = add_rectified(A, B, p=rectifier.slope, q=rectifier.bound)
+        self.save(Y)
+        return Y
+
+    def backward(self, dY: Array) -> Any:
+        dZ = self.rectifier.gradient(dY, self.saved[0])
+        return dZ, dZ
+
+
+class AffineRectified(Function):
+    """Y = rectifier(W X + b)   X, Y (..., *D), W, b (*D)"""
+
+    def forward(self, X: Array, W: Array, b: Array, *, rectifier: Rectifier) -> Array:
+        self.rectifier, self.offset = rectifier, operand_of(b)
+        Y = multiply_add_rectified(X, W, b, p=rectifier.slope, q=rectifier.bound)
+        self.save(X, W) if rectifier == IDENTITY else self.save(X, W, Y)
+        return Y
+
+    def backward(self, dY: Array) -> Any:
+        X, W, *result = self.saved
+        dZ = self.rectifier.gradient(dY, *result) if result else dY
+        dX = as_dtype(multiply(dZ, W), X.dtype) if self.needs[0] else None
+        dW = sum_to(multiply(dZ, X), operand_of(W)) if self.needs[1] else None
+        return dX, dW, sum_to(dZ, self.offset) if self.needs[2] else None
+
+
+IDENTITY = Rectifier(1.0)
 
 
 class Rectified(NamedTuple):

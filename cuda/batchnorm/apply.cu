@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   unsigned largest = 0;
   if (c < C) {
     const Normalization<V> normalized(mean, var, weight, bias, eps, c);
-    const Rectifier rectified = {slope, bound};
+    const Rectifier<float> rectified = {slope, bound};
     const Segment segment = segment_rows(blockIdx.x, rows, R);
     auto load = [&](int r) {
       const size_t at = size_t(r) * C + c;

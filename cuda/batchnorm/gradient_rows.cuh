@@ -16,7 +16,7 @@ struct GradientRow {
 
 // dZ of a row: dY, where the rectifier changed nothing.
 __device__ __forceinline__ Pack<float, V> rectified_gradient(const GradientRow& row, const Normalization<V>& normalized,
-                                                             const Rectifier& rectifier) {
+                                                             const Rectifier<float>& rectifier) {
   Pack<float, V> g = row.g;
 #pragma unroll
   for (int i = 0; i < V; i++) {

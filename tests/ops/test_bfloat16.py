@@ -31,7 +31,6 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
         name: ((0,), (BF16,))
         for name in (
             "broadcast_to",
-            "dropout_apply",
             "drop_groups",
             "resample_axis1",
             "read_view",
@@ -44,6 +43,7 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "matmul_batch": ((0, 1), (BF16,)),
     "sum_axis1": ((0,), (F32,)),
     "channel_statistics": ((0,), (F32, F32)),
+    "dropout_apply": ((0, 4), (BF16,)),
     "batch_norm_apply": ((0, 6), (BF16,)),
     "batch_norm_gradients": ((0, 1, 7), (BF16, F32, F32, BF16)),
     "conv2d_forward": ((0, 1), (BF16,)),

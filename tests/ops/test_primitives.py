@@ -203,6 +203,12 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         for kind in (np.int32, np.int64, np.uint8)
     ],
     "dropout_apply": [
+        *(
+            (normal(7, n), StepValue.fixed(Stream(5, 6)), 0.3, rectifier, Z)
+            for n in (8, 9)
+            for rectifier in (Rectifier(0.2), Rectifier(), Rectifier(bound=0.5))
+            for Z in (None, normal(7, n))
+        ),
         (normal(7, 9), StepValue.fixed(Stream(12345678901234, 5)), 0.3),
         (normal(4, 8), StepValue.fixed(Stream(2**64 - 1, 2**40 + 1)), 0.9),
         (normal(3), StepValue.fixed(Stream(0, 0)), 0.5),

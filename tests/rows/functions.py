@@ -133,10 +133,21 @@ FUNCTIONS = [
     ),
     function(F.glu, {"x": IMAGE[..., :2].copy()}, x=changes(IMAGE[..., 1:].copy()), dim=changes(0)),
     function(
-        F.dropout, {"x": IMAGE}, x=changes(IMAGE + 1), p=changes(0.25), training=changes(False), inplace=refused(True)
+        F.dropout,
+        {"x": IMAGE},
+        x=changes(IMAGE + 1),
+        p=changes(0.25),
+        training=changes(False),
+        inplace=refused(True),
+        activation=changes(F.relu),
     ),
     function(
-        F.add, {"x": MATRIX, "other": MATRIX}, x=changes(MATRIX + 1), other=changes(MATRIX + 1), alpha=changes(2.0)
+        F.add,
+        {"x": MATRIX, "other": MATRIX},
+        x=changes(MATRIX + 1),
+        other=changes(MATRIX + 1),
+        alpha=changes(2.0),
+        activation=changes(F.relu),
     ),
     function(F.mul, {"x": MATRIX, "other": MATRIX}, x=changes(MATRIX + 1), other=changes(MATRIX + 1)),
     function(F.matmul, {"a": MATRIX, "b": MATRIX.T.copy()}, a=changes(MATRIX + 1), b=changes(MATRIX.T + 1)),
