@@ -2,20 +2,22 @@
 #pragma once
 #include "common/cuda.h"
 
-// The largest of the words of a block of a power of two of threads, known to its first thread. All threads must call it.
+// The largest of the words of a block of a power of two of threads, known to its first thread. All threads must call it, once.
 __device__ __forceinline__ unsigned block_largest(unsigned word) {
-  __shared__ unsigned largest;
-  const int threads = blockDim.x * blockDim.y * blockDim.z;
+  __shared__ unsigned words[32];
+  const int threads = blockDim.x * blockDim.y * blockDim.z, warps = threads / 32;
   const int self = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-  if (self == 0) largest = 0;
-  if (threads >= 32) {
+  if (warps > 0) {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) word = max(word, __shfl_xor_sync(~0u, word, distance));
+    if (self % 32 == 0) words[self / 32] = word;
+  } else {
+    words[self] = word;
   }
-  __syncthreads();  // `largest` is 0
-  if (threads < 32 || self % 32 == 0) atomicMax(&largest, word);
-  __syncthreads();  // all have come
-  return largest;
+  __syncthreads();  // the words of all warps, or of all threads, are there
+  if (self == 0)
+    for (int i = 1; i < (warps > 0 ? warps : threads); i++) word = max(word, words[i]);
+  return word;
 }
 
 // Writes the largest of the words of all `blocks` to `out`. The blocks meet in `state`, two words that are 0 before and

@@ -4,7 +4,7 @@
 // order of the floats, so atomicMax gives the same bits in any order. The blocks meet in `state`, three words that are zero
 // before: the largest of a, of b, and the number of blocks that have come. The last block writes the results and leaves the
 // words zero for the next launch, which saves a launch that would zero them.
-// Grid: blocks_a + blocks of b. Block: 256. Shared memory: a word. Needs 16-byte aligned arrays.
+// Grid: blocks_a + blocks of b. Block: 256. Shared memory: a word per warp. Needs 16-byte aligned arrays.
 #include "common/fp16_terms.cuh"
 #include "common/largest.cuh"
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import first_of
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
@@ -93,8 +92,9 @@ def test_compare_pytorch(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.gate
 @pytest.mark.parametrize(
-    "models", first_of("resnet18", "resnet34,vgg16,vgg19", "googlenet,mobilenet_v2", "convnext_tiny,vit_tiny")
+    "models", ["resnet18,resnet34,vgg16,vgg19", "googlenet,mobilenet_v2", "convnext_tiny,vit_tiny"]
 )
 def test_both_sides_of_compare_pytorch_begin_alike(models: str) -> None:
     """On the same batches the losses of all networks agree but for rounding."""
@@ -180,6 +180,7 @@ sys.exit(status)
 
 
 @pytest.mark.torch
+@pytest.mark.gate
 def test_compare_pytorch_on_folders_of_images_and_mistakes(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in ("cat", "dog"):

@@ -204,7 +204,7 @@ def subjects() -> dict[str, list[Run]]:
 
 
 def _primitive_run(name: str, arguments: tuple[Any, ...]) -> Run:
-    return lambda device: launches.test_primitives.run(REGISTRY[name], device, arguments)
+    return lambda device: launches.test_primitives.run(REGISTRY[name], device, arguments, magnitudes=True)
 
 
 def _row_runs(row: Configuration) -> list[Run]:

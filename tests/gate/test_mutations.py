@@ -12,6 +12,7 @@ ONE_AFTER_THE_OTHER = "for blocks that run at the same time, and the emulator's 
 # (kernel, file of the wait): why nothing changes without it
 EXPLAINED = {
     ("batchnorm/apply.cu", "common/columns.cuh"): "it adds no lanes up",
+    ("batchnorm/gradient_sums.cu", "common/last_block.cuh"): ONE_AFTER_THE_OTHER,
     ("batchnorm/input_gradient.cu", "common/columns.cuh"): "it adds no lanes up",
     ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/split_k.cuh"): ONE_AFTER_THE_OTHER,
     ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/split_k.cuh"): ONE_AFTER_THE_OTHER,

@@ -339,8 +339,11 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
 }
 
 
-def run(function: Primitive, device: str, arguments: tuple[Any, ...]) -> list[np.ndarray]:
-    """Every array that comes out: the result's, and the arguments', which may be written in place."""
+def run(function: Primitive, device: str, arguments: tuple[Any, ...], magnitudes: bool = False) -> list[np.ndarray]:
+    """Every array that comes out: the result's, and the arguments', which may be written in place.
+
+    `magnitudes`: also those that kernels found on the way (`DeviceArray.magnitude`).
+    """
     target = alpha.get_device(device)
 
     def put(argument: Any) -> Any:
@@ -356,6 +359,8 @@ def run(function: Primitive, device: str, arguments: tuple[Any, ...]) -> list[np
                 yield from arrays(item)
         elif hasattr(value, "dtype") and hasattr(value, "nbytes") and hasattr(value, "reshape"):
             yield target.download(value)
+            if magnitudes and getattr(value, "magnitude", None) is not None:
+                yield target.download(value.magnitude).view(np.float32)
 
     keywords = arguments[-1] if isinstance(arguments[-1], dict) else {}
     positional = [put(a) for a in arguments[: len(arguments) - bool(keywords)]]
