@@ -1,7 +1,7 @@
 """The compile gate: everything that Alpha launches on any architecture compiles, and fits it, without a GPU.
 
-`make gate` compiles every configuration. The code of a kernel does not depend on the architecture, only which kernels are
-launched does. So architectures that launch the same kernels share the work.
+`make gate` compiles every configuration. The code of a kernel does not depend on the architecture, only which kernels
+are launched does. So architectures that launch the same kernels share the work.
 """
 
 from __future__ import annotations
