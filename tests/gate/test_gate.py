@@ -102,6 +102,7 @@ def test_resources_page_is_true() -> None:
     assert not stale, f"{resources.PAGE} is stale: {resources.COMMAND}\n" + "\n".join(stale)
 
 
+@pytest.mark.gate
 def test_every_kernel_is_recorded() -> None:
     """One that is not: a primitive case of tests/ops must launch it."""
     root = source_root()
