@@ -30,7 +30,7 @@ from alpha.runtime.cuda.driver import RawMemory
 from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, dry_properties
 from alpha.runtime.device import standing_in
 
-MOST_CALLS = 10_800  # of Python functions in a step of 275 launches
+MOST_CALLS = 10_800  # of Python functions in a step of 254 launches
 MOST_SECONDS = 0.1  # many times what a step takes on a computer that has nothing else to do
 
 
