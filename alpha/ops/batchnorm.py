@@ -189,8 +189,9 @@ def batch_norm(
             Without a residual, nothing but x is then kept for them.
 
     Raises:
-        ShapeError: a parameter is not (C,), the batch has one row in training, or running statistics are missing.
-        TypeError: one of the tensors is not a Tensor of floating numbers.
+        ShapeError: a parameter is not (C,), the residual does not fit x, the batch has one row in training, or running
+            statistics are missing.
+        TypeError: one of the tensors is not a Tensor of floating numbers, or the activation is no function.
         DeviceError: the running statistics are on another device than x.
         ValueError: momentum or eps is not finite, or eps is negative.
     """
@@ -210,7 +211,11 @@ def batch_norm(
     elif not training:
         raise ShapeError("batch_norm: evaluation needs running_mean and running_var")
     fits = residual is None or (residual.shape == x.shape and residual.dtype == x.dtype)
-    rectifier = rectifier_of(activation) if fits and activation is not None else None
+    if residual is not None and not fits:
+        _check_residual(residual, x)
+    rectifier = rectifier_of(activation)
+    if not fits:
+        rectifier = None
     if not training or statistics is None or not statistics.describes(x):
         statistics = None
     moments = Moments(running, training, momentum, statistics)
@@ -218,6 +223,13 @@ def batch_norm(
     if residual is not None and not fits:
         y.add_(residual)
     return y if activation is None or rectifier is not None else activation(y)
+
+
+def _check_residual(residual: Tensor, x: Tensor) -> None:
+    """`ShapeError` for a residual that cannot be added to x in place."""
+    lengths = zip(residual.shape[::-1], x.shape[::-1], strict=False)
+    if residual.ndim > x.ndim or any([mine not in (1, length) for mine, length in lengths]):
+        raise ShapeError(f"batch_norm: residual {residual.shape} cannot be added to x {x.shape}")
 
 
 def check_eps(operator: str, eps: float) -> None:

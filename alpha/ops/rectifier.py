@@ -121,7 +121,13 @@ _FUNCTIONS: dict[Callable[..., Tensor], Rectifier] = {
 
 
 def rectifier_of(activation: Callable[[Tensor], Tensor] | None) -> Rectifier | None:
-    """The rectifier that a layer or a function of `alpha.nn.functional` is; None for any other activation."""
+    """The rectifier that a layer or a function of `alpha.nn.functional` is; None for any other activation.
+
+    Raises:
+        TypeError: the activation is neither None nor a function, for example its name.
+    """
+    if activation is not None and not callable(activation):
+        raise TypeError(f"activation={activation!r} is no layer and no function of a tensor")
     kind = type(activation)
     if kind is ReLU:
         return Rectifier()

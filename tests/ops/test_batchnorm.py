@@ -270,8 +270,19 @@ def test_a_residual_of_another_shape_or_dtype_is_added_as_add_does(device: str) 
         y = F.batch_norm(x, *statistics(3, device), residual=r.astype("float32"), activation=F.relu)
         want = F.relu(F.batch_norm(x, *statistics(3, device)) + r)
         assert_close(y.numpy(), want.numpy(), 8, "residual")
-    with pytest.raises(ShapeError):
-        F.batch_norm(x, *statistics(3, device), residual=alpha.tensor(np.zeros((5, 3), np.float32), device=device))
+
+
+def test_what_cannot_be_added_or_applied_is_refused_before_anything_changes(device: str) -> None:
+    x = alpha.tensor(np.arange(12, dtype=np.float32).reshape(4, 3), device=device)
+    running = statistics(3, device)
+    before = [t.numpy() for t in running]
+    for shape in ((5, 3), (4, 2), (2, 4, 3)):
+        residual = alpha.tensor(np.zeros(shape, np.float32), device=device)
+        with pytest.raises(ShapeError, match=r"batch_norm: residual \(.*\) cannot be added to x \(4, 3\)"):
+            F.batch_norm(x, *running, training=True, residual=residual)
+    with pytest.raises(TypeError, match="activation='relu' is no layer and no function"):
+        F.batch_norm(x, *running, training=True, activation="relu")
+    np.testing.assert_array_equal([t.numpy() for t in running], before)
 
 
 def test_without_a_residual_the_gradient_keeps_no_result(device: str) -> None:

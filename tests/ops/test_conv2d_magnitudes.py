@@ -13,7 +13,7 @@ from test_conv2d import hopper
 
 import alpha
 import alpha.nn.functional as F
-from alpha import Tensor
+from alpha import Tensor, nn
 from alpha.numerics import BFLOAT16
 from alpha.ops.conv2d import magnitudes
 from alpha.ops.conv2d.configuration import Configuration
@@ -21,6 +21,7 @@ from alpha.ops.conv2d.magnitudes import Magnitudes, absmax
 from alpha.ops.plan import Plan
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.device import standing_in
 
 SIZES = (32, 8, 8, 64), (64, 3, 3, 64)
 
@@ -240,3 +241,24 @@ def test_a_gradient_from_the_user_has_its_own_scale() -> None:
             wanted = x.grad.numpy() if wanted is None else wanted
             assert np.isfinite(wanted).all()
             np.testing.assert_array_equal(x.grad.numpy(), wanted)
+
+
+def test_a_captured_step_finds_the_magnitudes_of_each_replay() -> None:
+    """Each batch is larger than the one before, so a magnitude of an earlier replay would overflow."""
+    device = hopper()
+    alpha.manual_seed(0)
+    conv, norm = nn.Conv2d(64, 64, 3, padding=1, bias=False).to(device), nn.BatchNorm2d(64).to(device)
+
+    def step(x: Tensor, weight: Tensor) -> Tensor:
+        y = F.batch_norm(x, None, None, weight, training=True, activation=F.relu)
+        return norm(conv(y))  # type: ignore[no-any-return]
+
+    captured = alpha.capture(step)
+    with choosing(in_fp16_terms), standing_in(device):
+        for i in range(4):
+            x = Tensor(device.upload(draw((8, 8, 8, 64), i)))
+            weight = Tensor(device.upload(np.full(64, 2.0 ** (10 * i), np.float32)))
+            found = captured(x, weight).numpy()
+            assert np.isfinite(found).all()
+            np.testing.assert_array_equal(found, step(x, weight).numpy())
+    assert len(captured.graphs) == 1, captured.why_not
