@@ -67,6 +67,12 @@ def alphas() -> dict[str, set[str]]:
     return {"layers": layers, "functions": functions, "optim": set(optim.__all__) - {"Optimizer", "LRScheduler"}}
 
 
+def room_of(name: str) -> str:
+    """The file or folder below alpha/ that has the name."""
+    room = inspect.unwrap(value_of(name)).__module__.removeprefix("alpha.").replace(".", "/")
+    return room + (".py" if (ROOT / "alpha" / f"{room}.py").exists() else "/")
+
+
 def value_of(name: str) -> Any:
     """What Alpha has under a name that is not a module's, else None."""
     found = (getattr(space, name, None) for space in (nn, F, optim, alpha))
@@ -153,8 +159,7 @@ def table_of(names: Iterable[str], texts: dict[str, str]) -> str:
     """A table with one row for each room."""
     rooms: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        room = inspect.unwrap(value_of(name)).__module__.removeprefix("alpha.").replace(".", "/")
-        rooms[room + (".py" if (ROOT / "alpha" / f"{room}.py").exists() else "/")].append(name)
+        rooms[room_of(name)].append(name)
     lines = ["| in `alpha/` | names | tests |", "|---|---|---|"]
     for room, inside in sorted(rooms.items()):
         words = ", ".join(f"`{name}`" for name in sorted(inside, key=str.lower))

@@ -36,6 +36,13 @@ def test_the_tests_of_a_name_are_about_it(heading: str) -> None:
 
 
 @pytest.mark.parametrize("heading", HEADINGS)
+def test_a_name_is_listed_with_its_file(heading: str) -> None:
+    offered = page.tables(page.section_of(TEXT, heading))[0]
+    found = {name: room for room, names, _ in offered for name in page.names_in(names)}
+    assert found == {name: page.room_of(name) for name in found}, AGAIN
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
 def test_what_is_not_offered_is_not_there(heading: str) -> None:
     have, without = page.listed(TEXT, heading)
     assert not set(without) & set().union(*page.alphas().values()), AGAIN

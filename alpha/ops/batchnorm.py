@@ -13,6 +13,7 @@ from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops import batchnorm_cpu, batchnorm_cuda
 from alpha.ops.arguments import check_arguments
 from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.dtypes import result_type
 from alpha.ops.options import real
 from alpha.ops.rectifier import Rectified, Rectifier, rectifier_of
 from alpha.primitive import Array, primitive
@@ -183,7 +184,7 @@ def batch_norm(
         weight, bias: None is 1 and 0.
         statistics: the channel statistics of x, if the `conv2d` that made x was given the same object. They are used in
             training, so that x is read one time less, unless x was written in place since.
-        residual: is added to the result, in the same kernel if it has the shape and dtype of x.
+        residual: is added to the result, in the same kernel if it has the shape and dtype of x, else as by `+`.
         activation: is applied to the result, after the residual: a layer or a function of one tensor. The kernel
             computes ReLU, ReLU6 and leaky ReLU of a positive slope itself, and so do the kernels of the gradients.
             Without a residual, nothing but x is then kept for them.
@@ -191,7 +192,8 @@ def batch_norm(
     Raises:
         ShapeError: a parameter is not (C,), the residual does not fit x, the batch has one row in training, or running
             statistics are missing.
-        TypeError: one of the tensors is not a Tensor of floating numbers, or the activation is no function.
+        TypeError: one of the tensors is not a Tensor of floating numbers, those of x and the residual do not mix, or
+            the activation is no function.
         DeviceError: the running statistics are on another device than x.
         ValueError: momentum or eps is not finite, or eps is negative.
     """
@@ -221,15 +223,17 @@ def batch_norm(
     moments = Moments(running, training, momentum, statistics)
     y = BatchNorm.apply(x, weight, bias, residual if fits else None, moments=moments, eps=eps, rectifier=rectifier)
     if residual is not None and not fits:
-        y.add_(residual)
+        y = y + residual
     return y if activation is None or rectifier is not None else activation(y)
 
 
 def _check_residual(residual: Tensor, x: Tensor) -> None:
-    """`ShapeError` for a residual that cannot be added to x in place."""
-    lengths = zip(residual.shape[::-1], x.shape[::-1], strict=False)
-    if residual.ndim > x.ndim or any([mine not in (1, length) for mine, length in lengths]):
-        raise ShapeError(f"batch_norm: residual {residual.shape} cannot be added to x {x.shape}")
+    """`ShapeError` or `TypeError` for a residual that cannot be added to x."""
+    result_type("batch_norm", (x.array, residual.array))
+    try:
+        np.broadcast_shapes(residual.shape, x.shape)
+    except ValueError:
+        raise ShapeError(f"batch_norm: residual {residual.shape} cannot be added to x {x.shape}") from None
 
 
 def check_eps(operator: str, eps: float) -> None:

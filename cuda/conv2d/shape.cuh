@@ -35,6 +35,7 @@ struct Axis {
 __device__ __forceinline__ Axis depth_of(const ConvShape&) { return {1, 1, 1, 0, 1, 1}; }
 __device__ __forceinline__ Axis height_of(const ConvShape& s) { return {s.IH, s.FH, s.sh, s.ph, 1, s.OH}; }
 __device__ __forceinline__ Axis width_of(const ConvShape& s) { return {s.IW, s.FW, s.sw, s.pw, 1, s.OW}; }
+__device__ __forceinline__ Axis width_of(const GroupedShape& s) { return {s.IW, s.FW, s.sw, s.pw, s.dw, s.OW}; }
 __device__ __forceinline__ Axis depth_of(const AxesShape& s) { return {s.ID, s.FD, s.sd, s.pd, s.dd, s.OD}; }
 __device__ __forceinline__ Axis height_of(const AxesShape& s) { return {s.IH, s.FH, s.sh, s.ph, s.dh, s.OH}; }
 __device__ __forceinline__ Axis width_of(const AxesShape& s) { return {s.IW, s.FW, s.sw, s.pw, s.dw, s.OW}; }
@@ -45,24 +46,15 @@ struct Range {
 };
 
 // Taps of output o that meet the input (Algorithm 1: fh_s, fh_e).
-__device__ __forceinline__ Range trimmed_taps(int o, int size, int F, int s, int p) {
-  const int i_s = o * s - p;
-  return {max(-i_s, 0), min(size - i_s, F)};
-}
-
 __device__ __forceinline__ Range trimmed_taps(int o, const Axis& a) {
   const int i_s = o * a.s - a.p;
   return {ceil_divide(max(-i_s, 0), a.d), min(ceil_divide(max(a.size - i_s, 0), a.d), a.F)};
 }
 
 // Outputs whose tap f meets the input (Algorithm 3B: oh_s, oh_e).
-__device__ __forceinline__ Range valid_outputs(int f, int O, int size, int s, int p) {
-  const int i_s = f - p;
-  return {ceil_divide(max(-i_s, 0), s), min(O, ceil_divide(max(size - i_s, 0), s))};
-}
-
 __device__ __forceinline__ Range valid_outputs(int f, const Axis& a) {
-  return valid_outputs(f * a.d, a.O, a.size, a.s, a.p);
+  const int i_s = f * a.d - a.p;
+  return {ceil_divide(max(-i_s, 0), a.s), min(a.O, ceil_divide(max(a.size - i_s, 0), a.s))};
 }
 
 // Steps of split z of GZ, which share `total` steps as evenly as they can.

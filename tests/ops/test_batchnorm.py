@@ -265,21 +265,28 @@ def test_what_is_not_finite_passes_as_through_operators_of_their_own(
 
 def test_a_residual_of_another_shape_or_dtype_is_added_as_add_does(device: str) -> None:
     x = alpha.tensor(np.arange(12, dtype=np.float32).reshape(4, 3), device=device)
-    for other in (np.float32(2), np.arange(3, dtype=np.float32), np.arange(12, dtype=np.int32).reshape(4, 3)):
-        r = alpha.tensor(other, device=device)
-        y = F.batch_norm(x, *statistics(3, device), residual=r.astype("float32"), activation=F.relu)
-        want = F.relu(F.batch_norm(x, *statistics(3, device)) + r)
-        assert_close(y.numpy(), want.numpy(), 8, "residual")
+    shapes = [(), (3,), (2, 4, 3)]
+    residuals = [(x, alpha.tensor(np.ones(shape, np.float32), device=device)) for shape in shapes]
+    if device == "cuda":
+        short = x.astype("bfloat16")
+        residuals += [(x, short), (short, x)]
+    for mine, r in residuals:
+        y = F.batch_norm(mine, *statistics(3, device), residual=r, activation=F.relu)
+        want = F.relu(F.batch_norm(mine, *statistics(3, device)) + r)
+        assert y.dtype == want.dtype
+        np.testing.assert_array_equal(y.astype("float32").numpy(), want.astype("float32").numpy())
 
 
 def test_what_cannot_be_added_or_applied_is_refused_before_anything_changes(device: str) -> None:
     x = alpha.tensor(np.arange(12, dtype=np.float32).reshape(4, 3), device=device)
     running = statistics(3, device)
     before = [t.numpy() for t in running]
-    for shape in ((5, 3), (4, 2), (2, 4, 3)):
+    for shape in ((5, 3), (4, 2), (2, 5, 3)):
         residual = alpha.tensor(np.zeros(shape, np.float32), device=device)
         with pytest.raises(ShapeError, match=r"batch_norm: residual \(.*\) cannot be added to x \(4, 3\)"):
             F.batch_norm(x, *running, training=True, residual=residual)
+    with pytest.raises(TypeError, match=r"batch_norm: .* float32 and float64 differ"):
+        F.batch_norm(x, *running, training=True, residual=alpha.tensor(np.ones((4, 3)), device=device))
     with pytest.raises(TypeError, match="activation='relu' is no layer and no function"):
         F.batch_norm(x, *running, training=True, activation="relu")
     np.testing.assert_array_equal([t.numpy() for t in running], before)

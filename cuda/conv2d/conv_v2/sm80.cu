@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::RESIDENT)
   const PixelGemm<Element> p = {X, W, Y, s.N, s.IH * s.IW, s.IC, s.OH * s.OW, s.OC, (long)s.FH * s.FW * s.IC, s.IC};
   run_output_pixel(p, order, [&](int output_pixel) {
     const auto [oh, ow] = divide(output_pixel, s.OW);
-    const Range fh = trimmed_taps(oh, s.IH, s.FH, s.sh, s.ph), fw = trimmed_taps(ow, s.IW, s.FW, s.sw, s.pw);
+    const Range fh = trimmed_taps(oh, height_of(s)), fw = trimmed_taps(ow, width_of(s));
     const int ih = oh * s.sh - s.ph + fh.begin, iw = ow * s.sw - s.pw + fw.begin;
     return TapRectangle{fh.size(), fw.size(), ih * s.IW + iw, fh.begin * s.FW + fw.begin, s.IW, s.FW};
   });

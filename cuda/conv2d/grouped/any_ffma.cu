@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (i >= results) return;
   const int oc = i % s.OC, k = i / s.OC, c = k % IG, fw = k / IG % s.FW, fh = k / (IG * s.FW);
   const int first_row = fh * s.dh - s.ph, first_column = fw * s.dw - s.pw;
-  const Range columns = valid_outputs(first_column, s.OW, s.IW, s.sw, 0);
+  const Range columns = valid_outputs(fw, width_of(s));
   const int rows = s.N * s.OH, split = (rows + gridDim.y - 1) / gridDim.y,
             last = min(rows, int(blockIdx.y + 1) * split);
   float sum = 0;

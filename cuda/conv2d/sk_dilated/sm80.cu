@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_RESIDENT)
   const int taps = s.FH * s.FW, ic0 = blockIdx.x * BN, oc0 = blockIdx.y * BM;
   const Division split = divide(blockIdx.z, taps);
   const int z = split.quotient, tap = split.remainder, fh = divide(tap, s.FW).quotient, fw = tap - fh * s.FW;
-  const Range oh = valid_outputs(fh, s.OH, s.IH, s.sh, s.ph), ow = valid_outputs(fw, s.OW, s.IW, s.sw, s.pw);
+  const Range oh = valid_outputs(fh, height_of(s)), ow = valid_outputs(fw, width_of(s));
   const int chunks = (s.N + BK - 1) / BK;
   const Range all = split_steps(oh.size() * ow.size() * chunks, z, GZ);
   const int steps = all.size();
