@@ -98,15 +98,20 @@ class Arena:
     def allocate(self, nbytes: int) -> Block:
         """A block of at least `nbytes`, aligned to GRAIN; `OutOfMemoryError` when nothing helps."""
         size = -(-nbytes // self._grain) * self._grain or self._grain
-        address = self._try_allocate(size)
-        if address is None:
-            gc.collect()  # not under the lock: finalizers may do anything
-            address = self._try_allocate(size)
-        if address is None and self._spare() > 0:
-            address = self._try_allocate(size)
-        if address is None:
-            raise OutOfMemoryError(self._shortage(nbytes))
-        return Block(self, address, size)
+        for make_room in (None, gc.collect, self._spare):  # not under the lock: finalizers may do anything
+            if make_room is not None:
+                make_room()
+            with self._lock:
+                if self._closed:
+                    raise OutOfMemoryError("the device is closed")
+                if self.returned:
+                    self._reclaim()
+                address = self._choose(size)
+                if address is not None:
+                    self._live[address] = (size, self.label)
+                    self._meter.use(size)
+                    return Block(self, address, size)
+        raise OutOfMemoryError(self._shortage(nbytes))
 
     def set_limit(self, limit: int | None) -> None:
         """Hold at most `limit` bytes, with the other arenas of the same total; frees unused segments first.
@@ -157,19 +162,6 @@ class Arena:
             self._recycled.clear()
             self._slabs.clear()
             self._live.clear()
-
-    def _try_allocate(self, size: int) -> int | None:
-        with self._lock:
-            if self._closed:
-                raise OutOfMemoryError("the device is closed")
-            if self.returned:
-                self._reclaim()
-            address = self._choose(size)
-            if address is None:
-                return None
-            self._live[address] = (size, self.label)
-            self._meter.use(size)
-            return address
 
     def _choose(self, size: int) -> int | None:
         """The address of free memory for a block, or None.

@@ -179,6 +179,38 @@ def test_results_and_gradients_are_pytorchs() -> None:
     assert sum(compare(seed, "cpu", np.float64, 1e-10) for seed in range(150)) > 100
 
 
+OF_ONE_TAP = [  # transposed, with an output_padding, which is below the dilation: (x, weight, options)
+    ((2, 4, 8), (8, 1, 16), {"output_padding": 1, "dilation": 2}),
+    ((2, 4, 4, 8), (8, 1, 1, 16), {"output_padding": 1, "dilation": 2}),
+    ((2, 4, 4, 8), (8, 1, 3, 16), {"output_padding": (1, 0), "dilation": (2, 1)}),
+    ((2, 4, 4, 4, 8), (8, 1, 1, 1, 16), {"output_padding": (1, 0, 0), "dilation": 2}),
+    ((2, 3, 4, 4, 8), (8, 3, 1, 1, 16), {"output_padding": (0, 2, 1), "dilation": 3, "padding": (1, 0, 0)}),
+]
+
+
+@pytest.mark.parametrize(("x_shape", "weight_shape", "options"), OF_ONE_TAP)
+def test_the_border_of_an_output_padding_reads_nothing(
+    device: str, x_shape: tuple[int, ...], weight_shape: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    """The result there is the bias, and its gradient belongs to the bias alone; the rest is as without the border."""
+    rng, operator = np.random.default_rng(0), getattr(F, f"conv_transpose{len(x_shape) - 2}d")
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in (x_shape, weight_shape, (16,))]
+    found: list[list[np.ndarray]] = []
+    inner: tuple[slice, ...] = ()
+    for extra in (0, options["output_padding"]):
+        x, w, b = (alpha.tensor(array, device=device, requires_grad=True) for array in arrays)
+        y = operator(x, w, b, **{**options, "output_padding": extra})
+        inner = inner or tuple(slice(0, length) for length in y.shape)
+        border = np.ones(y.shape, bool)
+        border[inner] = False
+        assert border.any() == bool(extra)
+        np.testing.assert_array_equal(y.numpy()[border].reshape(-1, 16), np.tile(arrays[2], (border.sum() // 16, 1)))
+        y.backward(alpha.tensor(np.ones(y.shape, np.float32), device=device))
+        found.append([y.numpy()[inner], x.grad.numpy(), w.grad.numpy()])
+    for without, with_border in zip(*found, strict=True):
+        np.testing.assert_allclose(with_border, without, 1e-5, 1e-5)
+
+
 @pytest.mark.torch
 @pytest.mark.filterwarnings(EVEN)
 @pytest.mark.parametrize("seed", first_of(*range(12)))
@@ -231,6 +263,8 @@ def test_what_reads_nothing_is_the_bias(device: str) -> None:
         ("conv2d", (1, 4, 4, 3), (2, 3, 3, 3), {"padding": "full"}, 'neither an integer nor "same" nor "valid"'),
         ("conv2d", (1, 4, 4, 3), (2, 3, 3, 3), {"padding": "same", "stride": 2}, "stride 1 only"),
         ("conv_transpose1d", (1, 4, 3), (3, 3, 2), {"output_padding": 1}, "must be below stride"),
+        ("conv2d", (1, 1, 1, 1), (1, 1, 1, 1), {"padding": 1 << 15}, r"has 4,295,098,369 pixels, at most 2,147,483,647"),
+        ("conv_transpose1d", (1, 3, 1), (1, 1, 1), {"stride": 1 << 30}, "the output .* has 2,147,483,649 pixels"),
         ("conv_transpose2d", (1, 4, 4, 4), (3, 3, 3, 2), {}, "x has 4 channels but weight expects 3"),
         ("conv3d", (1, 4, 4, 4, 3), (2, 3, 3, 3, 3), {"stride": (1, 2)}, "neither an integer nor 3 of them"),
     ],

@@ -195,8 +195,8 @@ def named_operands(
     p: Plan, operator: str, operands: tuple[Array, Array], bias: Array | None, slope: float
 ) -> dict[str, Any]:
     """What a plan is launched with. Arrays begin at multiples of 16 bytes."""
-    named: dict[str, Any] = dict(zip(OPERANDS[operator], operands, strict=True))
-    named["slope"] = slope
+    first, second = OPERANDS[operator]
+    named: dict[str, Any] = {first: operands[0], second: operands[1], "slope": slope}
     if bias is not None:
         named["bias"] = bias
     if p.facts.get("scales"):

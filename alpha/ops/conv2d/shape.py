@@ -149,6 +149,7 @@ class ConvShape:
         """
         rows = self.N * self.IH * self.IW
         one_tap = (self.FH, self.FW, self.sh, self.sw, self.ph, self.pw) == (1, 1, 1, 1, 0, 0)
+        one_tap = one_tap and (self.OH, self.OW) == (self.IH, self.IW)  # else the result of an output_padding
         if not one_tap or not self.is_dense or self.IC < MANY_CHANNELS or rows >= 1 << 31:
             return self
         return ConvShape(rows, 1, 1, self.IC, self.OC, 1, 1, 1, 1, 0, 0, 1, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from alpha.tensor import Tensor
 
 Padding = Lengths | str  # or "same" or "valid"
 Shape = tuple[int, ...]
+MOST_PIXELS = (1 << 31) - 1  # of all images of a tensor, which the kernels count in an int
 
 
 def convolution_axes(
@@ -104,6 +106,9 @@ def _check_channels(name: str, x: Shape, weight: Shape, groups: int, expected: i
 def _check_output(name: str, x: Shape, weight: Shape, shape: tuple[int, ...]) -> None:
     if min((*shape, *x, *weight)) < 1:
         raise ShapeError(f"{name}: the output would be {shape}, which is empty  (x {x}, weight {weight})")
+    for what, sizes in (("x", x), ("the output", shape)):
+        if (pixels := math.prod(sizes[:-1])) > MOST_PIXELS:
+            raise ShapeError(f"{name}: {what} {sizes} has {pixels:,} pixels, at most {MOST_PIXELS:,} are offered")
 
 
 def _named_padding(

@@ -53,5 +53,8 @@ def without_pointwise(c: ConvAxes) -> ConvAxes:
 
 
 def is_pointwise(axis: Axis) -> bool:
-    """True if each output of the axis reads the input at its own place and no other."""
-    return (axis.F, axis.s, axis.p) == (1, 1, 0)
+    """True if each output of the axis reads the input at its own place and no other, and each input is read.
+
+    An output_padding makes an axis of one tap whose last inputs nobody reads.
+    """
+    return (axis.F, axis.s, axis.p, axis.O) == (1, 1, 0, axis.I)
