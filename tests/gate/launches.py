@@ -20,11 +20,13 @@ import numpy as np
 
 import alpha
 from alpha import models, nn
+from alpha.numerics import BFLOAT16
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.problem import OPERANDS
+from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration, Target
 from alpha.ops.dropout_groups import Outcome
 from alpha.ops.pool_shape import PoolShape
@@ -81,6 +83,7 @@ def record(arch: str) -> dict[Launch, int]:
     """Each launch, and the most registers that a thread of it may have."""
     on = device(arch)
     run_runtime(on)
+    run_padded(on)
     for name, arguments in primitive_cases():
         test_primitives.run(REGISTRY[name], on, arguments)
     for network in networks():
@@ -214,6 +217,15 @@ def run_runtime(on: DryDevice) -> None:
         on.fill(on.empty((1000,), dtype), 0.1)
     with contextlib.suppress(alpha.errors.DeviceError):  # nothing was computed
         doctor._test_cuda(on)
+
+
+def run_padded(on: DryDevice) -> None:
+    """Convolutions of channels that are no whole packs, and whose arrays have more than 2^31 elements."""
+    for N, dtype in ((64, np.float32), (64, BFLOAT16), (1 << 20, BFLOAT16)):
+        s = conv_shape("padded", (N, 14, 14, 19), (21, 3, 3, 19), (1, 1), (1, 1))
+        for operator, names in OPERANDS.items():
+            operands = (on.empty(getattr(s, name.removeprefix("d")), dtype) for name in names)
+            REGISTRY[operator](*operands, s, "tf32")
 
 
 def run_large(on: DryDevice) -> None:

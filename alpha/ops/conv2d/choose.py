@@ -14,6 +14,7 @@ from alpha.numerics import BFLOAT16
 from alpha.ops.conv2d import predict, sm90_table, tune, work
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.grouped_table import GROUPED
+from alpha.ops.conv2d.padded import shape_for
 from alpha.ops.conv2d.problem import OPERANDS, Target, seen_by_kernels
 from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
@@ -26,7 +27,7 @@ NAMES = tuple(v.name for v in (*CONFIGURATIONS, *PRODUCTS, *GROUPED))
 
 
 def applicable(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> list[Configuration]:
-    """The configurations that support the shape in this precision or a better one, in the order of the table.
+    """The configurations that compute the shape in this precision or a better one, in the order of the table.
 
     A convolution with groups has a table of its own.
     """
@@ -37,7 +38,7 @@ def applicable(operator: str, s: ConvShape, target: Target, precision: str = "fl
         if v.operator == operator
         and v.device == target.device
         and v.precision in ("float32", precision)
-        and v.supports(s, target)
+        and shape_for(v, s, target) is not None
     ]
 
 
@@ -50,7 +51,7 @@ def _table(s: ConvShape, target: Target) -> tuple[Configuration, ...]:
 
 def takes_axes(s: ConvShape, target: Target) -> bool:
     """Whether kernels compute all three operators of a convolution with a depth or dilation as they are."""
-    return all(any(v.operator == operator and v.supports(s, target) for v in AXES) for operator in OPERANDS)
+    return all(any(v.operator == operator and shape_for(v, s, target) for v in AXES) for operator in OPERANDS)
 
 
 def choose(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> Configuration:

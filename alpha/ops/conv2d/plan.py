@@ -9,7 +9,7 @@ A plan is made once for each problem and GPU.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ from alpha.ops.conv2d import predict, work
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.magnitudes import absmax, absmax_launch
-from alpha.ops.conv2d.problem import OPERANDS, RESULT, WEIGHT, ConvProblem, Epilogue, Target, seen_by_kernels
+from alpha.ops.conv2d.padded import resize, resized, shape_for
+from alpha.ops.conv2d.problem import OPERANDS, RESULT, ConvProblem, Epilogue, Target, seen_by_kernels
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.dtypes import as_float32, cast_launch, require_float32, require_same_float, widest_vector
 from alpha.ops.elementwise import add, common_period, map_launch
@@ -66,43 +67,74 @@ def _of_floats(precision: str) -> str:
     return "tf32" if precision == "bf16" else precision
 
 
+@dataclass
+class _Surroundings:
+    """What a plan launches before and after the kernels of a configuration, on which arrays.
+
+    Attributes:
+        renamed: the arrays that those kernels are given in place of the problem's, by the names of the problem's.
+    """
+
+    before: list[KernelLaunch] = field(default_factory=list)
+    after: list[KernelLaunch] = field(default_factory=list)
+    workspaces: dict[str, Buffer] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    def replace(self, name: str, kind: str, buffer: Buffer) -> tuple[str, str]:
+        """Put a workspace in the place of an array; what had its place before, and the workspace."""
+        source, made = self.renamed.get(name, name), f"{name} {kind}"
+        self.renamed[name], self.workspaces[made] = made, buffer
+        return source, made
+
+
 @functools.lru_cache(maxsize=4096)
 def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """The plan of one configuration for a problem, with what its kernel does not do itself: casts, bias, activation."""
+    """The plan of one configuration for a problem, with what its kernels do not do themselves.
+
+    That is: casts, copies with padded channels, bias and activation.
+    """
+    operator, result = problem.operator, RESULT[problem.operator]
     wide = problem.dtype == BFLOAT16 != v.dtype
-    asked = problem.epilogue
-    fused = asked if v.supports_epilogue else Epilogue()
-    own = replace(fused, statistics=fused.statistics and v.supports_statistics and not wide)
     seen = seen_by_kernels(problem.shape, target)
-    inner: Plan = v.make(ConvProblem(problem.operator, seen, v.precision, own, v.dtype), v, target)
-    result = RESULT[problem.operator]
-    before: list[KernelLaunch] = []
-    after: list[KernelLaunch] = []
-    workspaces, outputs, facts = dict(inner.workspaces), dict(inner.outputs), dict(inner.facts)
-    renamed: dict[str, str] = {}
-    outputs[result] = Buffer(problem.sizes(result), outputs[result].dtype)
-    size = outputs[result].size
+    used = shape_for(v, seen, target)
+    assert used is not None, f"{v.name} does not compute {problem}"
+    copied = resized(operator, seen, used)
+    fuses = v.supports_epilogue and result not in copied
+    fused = problem.epilogue if fuses else Epilogue()
+    own = replace(fused, statistics=fused.statistics and v.supports_statistics and not wide)
+    inner: Plan = v.make(ConvProblem(operator, used, v.precision, own, v.dtype), v, target)
+    outputs, facts, around = dict(inner.outputs), dict(inner.facts), _Surroundings()
     if wide:
-        for name in OPERANDS[problem.operator]:
-            renamed[name] = f"{name} in float32"
-            workspaces[renamed[name]] = Buffer(problem.sizes(name), FLOAT32)
-            before.append(cast_launch(name, renamed[name], workspaces[renamed[name]].size, BFLOAT16, FLOAT32))
-        if facts.pop("scales", False):  # the arrays live in this plan, so no other operator knows their magnitudes
-            sizes = tuple([(name, workspaces[name].size) for name in renamed.values()])
-            workspaces |= dict.fromkeys(("absmax_a", "absmax_b"), Buffer((1,), np.dtype(np.uint32)))
-            before.append(absmax_launch(sizes, target.num_sms))
-    last = result
-    if wide and problem.operator != WEIGHT:
-        last = renamed[result] = f"{result} in float32"
-        workspaces[last] = outputs[result]
-        outputs[result] = problem.result
-    if not v.supports_epilogue:
-        after += _epilogue(asked, last, (size, outputs[result].shape[-1]), v.dtype)
+        _cast_operands(around, problem, facts, target)
+    for name in (name for name in OPERANDS[operator] if name in copied):
+        source, made = around.replace(name, "padded", Buffer(copied[name][1], v.dtype))
+        around.before.append(resize(source, made, copied[name], v.dtype))
+    made_as, outputs[result] = outputs[result].dtype, problem.result
+    whole, last = Buffer(problem.sizes(result), made_as), result
+    if made_as != problem.result.dtype:
+        _, last = around.replace(result, "in float32", whole)
+    if result in copied:
+        _, padded = around.replace(result, "padded", Buffer(copied[result][1], made_as))
+        around.after.append(resize(padded, last, copied[result][::-1], made_as))
+    if not fuses:
+        around.after += _epilogue(problem.epilogue, last, (whole.size, whole.shape[-1]), made_as)
     if last != result:
-        after.append(cast_launch(last, result, size, FLOAT32, BFLOAT16))
-    launches = (*before, *(launch.renamed(renamed) for launch in inner.launches), *after)
+        around.after.append(cast_launch(last, result, whole.size, FLOAT32, BFLOAT16))
+    launches = (*around.before, *(launch.renamed(around.renamed) for launch in inner.launches), *around.after)
     cycles = predict.cycles(v, seen, target, predict.constants_of(target.name)) if work.is_counted(v) else None
-    return Plan(v.name, launches, outputs, workspaces, v.reason, cycles, facts)
+    return Plan(v.name, launches, outputs, {**inner.workspaces, **around.workspaces}, v.reason, cycles, facts)
+
+
+def _cast_operands(around: _Surroundings, problem: ConvProblem, facts: dict[str, Any], target: Target) -> None:
+    """Operands in bfloat16 as float32. Nobody else knows the magnitudes of these arrays, so they are found here."""
+    sizes = []
+    for name in OPERANDS[problem.operator]:
+        source, made = around.replace(name, "in float32", Buffer(problem.sizes(name), FLOAT32))
+        sizes.append((made, around.workspaces[made].size))
+        around.before.append(cast_launch(source, made, sizes[-1][1], BFLOAT16, FLOAT32))
+    if facts.pop("scales", False):
+        around.workspaces |= dict.fromkeys(("absmax_a", "absmax_b"), Buffer((1,), np.dtype(np.uint32)))
+        around.before.append(absmax_launch(tuple(sizes), target.num_sms))
 
 
 def _epilogue(epilogue: Epilogue, name: str, sizes: tuple[int, int], dtype: np.dtype[Any]) -> list[KernelLaunch]:

@@ -22,6 +22,7 @@ import numpy as np
 
 from alpha.ops.conv2d import sm90, sm90_tiles, sm90_weight_tiles, work
 from alpha.ops.conv2d.configuration import Configuration
+from alpha.ops.conv2d.padded import resized, shape_for
 from alpha.ops.conv2d.problem import INPUT, WEIGHT, Target
 from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
@@ -30,6 +31,7 @@ from alpha.ops.conv2d.work import Work
 
 FITTED = Path(__file__).parent / "fitted"
 REFERENCE = "NVIDIA H200"
+COPIED = 3  # times as long as another byte takes one of a copy with padded channels; a cautious estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +183,13 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def quantities(v: Configuration, s: ConvShape, target: Target) -> Quantities:
-    """Those of a configuration on cuda for a shape that it supports."""
-    done, (launches, moved) = work.of(v, s, target), passes(v, s)
+    """Those of a configuration on cuda for a shape that it computes."""
+    used = shape_for(v, s, target) or s
+    done, (launches, moved) = work.of(v, used, target), passes(v, used)
     item, weights = v.dtype.itemsize, 4 if v.operator == WEIGHT else v.dtype.itemsize
+    for name, sizes in resized(v.operator, s, used).items() if used is not s else ():
+        launches += 1
+        moved += int(COPIED * (weights if name == "dW" else item) * sum(map(_size, sizes)))
     least = item * (_size(s.X) + _size(s.Y)) + weights * _size(s.W)
     added = done.partial > 0 and (v.operator == WEIGHT or v in PRODUCTS)  # by a launch of its own
     return Quantities(done, least, launches + 1 + added, moved)
@@ -191,5 +197,5 @@ def quantities(v: Configuration, s: ConvShape, target: Target) -> Quantities:
 
 @functools.lru_cache(maxsize=1 << 14)
 def cycles(v: Configuration, s: ConvShape, target: Target, c: Constants) -> float:
-    """The predicted cycles of a configuration on cuda for a shape that it supports."""
+    """The predicted cycles of a configuration on cuda for a shape that it computes."""
     return float(total(quantities(v, s, target), c.rates(v), c))

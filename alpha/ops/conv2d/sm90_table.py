@@ -15,6 +15,7 @@ from alpha.ops.conv2d.configuration import Condition, Configuration, always
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 
+PACK = 8  # channels
 REGISTERS = 168  # per thread, at the launch of 384 threads; consumers then take 240
 
 
@@ -26,7 +27,7 @@ def _supports(operator: str) -> Condition:
     read = {FORWARD: ("IC",), INPUT: ("OC",), WEIGHT: ("IC", "OC")}[operator]
 
     def supports(s: ConvShape, target: Target) -> bool:
-        aligned = all(getattr(s, channels) % 8 == 0 for channels in read)
+        aligned = all(getattr(s, channels) % PACK == 0 for channels in read)
         gaps = all(1 in (axis.s, axis.d) for axis in (s.depth, s.height, s.width))
         return target.compute_capability == (9, 0) and aligned and gaps and s.groups == 1 and s.sw <= s.IW
 
@@ -71,6 +72,7 @@ def _configure(operator: str, math: MathMode, tile: _Tile, reason: str = "") -> 
         preferred=_few_rows(operator) if operator != WEIGHT and tile.BM == 64 else always,
         tile=macros,
         math=math,
+        pack=PACK,
         registers=REGISTERS if operator == WEIGHT or tile.BM > 64 else 255,
         supports_epilogue=operator != WEIGHT,
         supports_statistics=operator == FORWARD,

@@ -88,6 +88,7 @@ def _mma_rows(
             supports=_tensor_tiles(item, tile),
             tile=tile,
             math=math,
+            pack=16 // item,
             registers=255 if large else 168,
         )
 
