@@ -184,7 +184,7 @@ class ConvShape:
 
 def pairs_met(size: int, F: int, s: int, p: int, d: int, O: int) -> int:
     """The number of pairs of an output and a tap, d apart, that meet an input of an axis."""
-    return sum(0 <= o * s - p + f * d < size for o in range(O) for f in range(F))
+    return sum(end - first for first, end in (valid_outputs(f * d, O, size, s, p) for f in range(F)))
 
 
 def trimmed_taps(o: int, size: int, F: int, s: int, p: int, d: int = 1) -> tuple[int, int]:

@@ -111,7 +111,7 @@ class _Gemm:
         self.across = -(-self.GN // tile.BN)  # tiles of output channels
         self.tiles_per_work_tile = -(-s.N * output.tile_ow // tile.BM) * self.across
         self.schedule = sm90_schedule.tile_schedule(output, self.K, self.tiles_per_work_tile, self.num_sms)
-        self.workspace_slots = sum(work.num_splits > 1 for work in self.schedule)  # of partial sums
+        self.workspace_slots = self.schedule.workspace_slots
         self.tiles = len(self.schedule) * self.tiles_per_work_tile
         # Without room for them no statistics are computed. Nor are they if too many SMs would be idle, as a block keeps
         # to its channels.
@@ -167,7 +167,7 @@ class _Gemm:
             *ABSMAX,
             Named("bias", optional=True),
             Value("slope"),
-            Table(lambda: np.array(schedule, np.int32)),
+            Table(lambda: schedule.order),
             len(schedule),
             int(self.raster_order()),
             Named("workspace", optional=True),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from alpha.ops.conv2d.sm90_tiles import BLOCK_CYCLES, L2_BYTES_PER_CYCLE, OutputTiles, Tile
 
@@ -25,7 +28,26 @@ class WorkTile(NamedTuple):
     workspace_slot: int  # that of the tile's first split, among the splits of all tiles with split-K
 
 
-def tile_schedule(output: OutputTiles, K: int, copies: int, num_sms: int) -> tuple[WorkTile, ...]:
+class Schedule:
+    """The output tiles of a map and the splits of their K, in the order in which blocks take them.
+
+    Attributes:
+        order: the fields of each `WorkTile` (tiles, 4).
+        workspace_slots: how many of them are splits, whose partial sums need memory.
+    """
+
+    def __init__(self, order: npt.ArrayLike) -> None:
+        self.order = np.asarray(order, np.int32).reshape(-1, len(WorkTile._fields))
+        self.workspace_slots = int((self.order[:, WorkTile._fields.index("num_splits")] > 1).sum())
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[WorkTile]:
+        return map(WorkTile._make, self.order.tolist())
+
+
+def tile_schedule(output: OutputTiles, K: int, copies: int, num_sms: int) -> Schedule:
     """The output tiles and the splits of their K, longest first, so that the last blocks are short.
 
     Tiles that fill the GPU several times over are not split.
@@ -34,27 +56,29 @@ def tile_schedule(output: OutputTiles, K: int, copies: int, num_sms: int) -> tup
         copies: how often each tile of the map is computed: for how many tiles of images and output channels.
     """
     across = -(-K // output.tile.BK)
-    work = {}  # (cycles, steps) of a tile with so many filter rows and taps of each: a large map has few kinds
-    for rows in set(output.rows):
-        for width in set(output.widths):
-            input_tiles = rows * output.input_tiles(width)
-            work[rows, width] = output.cycles(rows * width, input_tiles, K), input_tiles * across
-    found = [  # (cycles, steps, first output pixel) of each tile
-        (*work[rows, width], y * output.columns + x)
-        for y, rows in enumerate(output.rows)
-        for x, width in zip(output.starts, output.widths, strict=True)
-    ]
-    found.sort(key=itemgetter(0), reverse=True)
-    if copies * len(found) > MAX_WAVES * num_sms:
-        return tuple([WorkTile(pixel, 0, 1, 0) for _, _, pixel in found])
+    kinds = [np.unique(lengths, return_inverse=True) for lengths in (output.rows, output.widths)]
+    (rows, kind_of_row), (widths, kind_of_column) = kinds  # a large map has few kinds of tiles
+    cycles = np.array(
+        [[output.cycles(r * w, r * int(output.input_tiles(w)), K) for w in widths.tolist()] for r in rows.tolist()]
+    )
+    of_tile = cycles[kind_of_row[:, None], kind_of_column].ravel()
+    first = np.add.outer(np.arange(len(output.rows)) * output.columns, output.starts).ravel()
+    longest_first = np.argsort(-of_tile, kind="stable")
+    of_tile, pixels = of_tile[longest_first], first[longest_first]
+    if copies * len(pixels) > MAX_WAVES * num_sms:
+        whole = np.array([[0, 0, 1, 0]]).repeat(len(pixels), axis=0)
+        whole[:, 0] = pixels
+        return Schedule(whole)
+    steps = np.multiply.outer(output.rows, output.input_tiles(output.widths)).ravel()[longest_first] * across
     result, slot = [], 0
-    counts = _choose_splits([tile[:2] for tile in found], output.tile, copies, num_sms)
-    for (cycles, _, pixel), num_splits in zip(found, counts, strict=True):
+    tiles = list(zip(of_tile.tolist(), steps.tolist(), strict=True))
+    counts = _choose_splits(tiles, output.tile, copies, num_sms)
+    for (length, _), pixel, num_splits in zip(tiles, pixels.tolist(), counts, strict=True):
         for split in range(num_splits):
-            result.append((cycles / num_splits, WorkTile(pixel, split, num_splits, slot)))
+            result.append((length / num_splits, WorkTile(pixel, split, num_splits, slot)))
         slot += num_splits if num_splits > 1 else 0
     result.sort(key=itemgetter(0), reverse=True)
-    return tuple(work for _, work in result)
+    return Schedule([work for _, work in result])
 
 
 def _choose_splits(tiles: list[tuple[float, int]], tile: Tile, copies: int, num_sms: int) -> list[int]:

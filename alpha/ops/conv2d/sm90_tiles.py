@@ -10,10 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from alpha.ops.conv2d.problem import MathMode
-from alpha.ops.conv2d.shape import Axis, ConvShape, split_segments, trimmed_taps
+from alpha.ops.conv2d.shape import Axis, ConvShape
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration
@@ -25,6 +28,8 @@ STEP_BYTES = 128  # of K, in a row of a tile
 INSTRUCTIONS = 4  # of wgmma per step and term
 MAX_STAGES = 8
 BLOCK_CYCLES = 4000  # for the beginning and the end of a block
+
+Lengths: TypeAlias = npt.NDArray[np.int64]
 
 
 class Tile(NamedTuple):
@@ -114,9 +119,9 @@ class OutputTiles:
     tile: Tile
     tile_ow: int
     tile_iw: int
-    rows: tuple[int, ...]
-    starts: tuple[int, ...]
-    widths: tuple[int, ...]
+    rows: Lengths
+    starts: Lengths
+    widths: Lengths
     columns: int  # of the map
     counts: tuple[int, ...]
     step: int = 1
@@ -135,9 +140,19 @@ class OutputTiles:
         halo = self.tap_step * (self.counts[residue] - 1) if self.tile_iw > self.tile_ow else 0
         return self.tile.a_channels, self.images, max(1, self.tile_ow + halo), 1
 
-    def input_tiles(self, width: int) -> int:
-        """The number of input-row tiles for a filter row, of which `width` taps are needed."""
-        return min(width, self.step) if self.tile_iw > self.tile_ow else width
+    @functools.cached_property
+    def taps(self) -> tuple[int, int]:
+        """Added up over the map: of all rows the filter rows, and of all tiles of a row the taps of a filter row."""
+        return int(self.rows.sum()), int(self.widths.sum())
+
+    @functools.cached_property
+    def row_input_tiles(self) -> int:
+        """The number of input-row tiles for a filter row, added up over the tiles of a row."""
+        return int(self.input_tiles(self.widths).sum())
+
+    def input_tiles(self, width: Any) -> Any:
+        """The number of input-row tiles for a filter row, of which `width` taps are needed: a number, or an array."""
+        return np.minimum(width, self.step) if self.tile_iw > self.tile_ow else width
 
     def cycles(self, taps: int, input_tiles: int, K: int) -> float:
         """Cycles of a tile: of the slower of tensor cores and L2 cache, and a part of the other's."""
@@ -164,7 +179,7 @@ class OutputTiles:
 
     def cost(self, images: int) -> float:
         """Cycles of one filter row of a map, for BK of K, added up over all blocks."""
-        cycles = self.cycles(sum(self.widths), sum(map(self.input_tiles, self.widths)), self.tile.BK)
+        cycles = self.cycles(self.taps[1], self.row_input_tiles, self.tile.BK)
         return cycles * -(-images * self.tile_ow // self.tile.BM)
 
 
@@ -187,11 +202,11 @@ def _tile_sizes(tile: Tile, halo: int) -> Iterator[tuple[int, int]]:
 @functools.lru_cache(maxsize=1024)
 def conv_v2_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
     """The tiles of Y: tile_ow neighbours of a row, with the union of their trimmed filters."""
-    rows = _filter_rows(_trimmed_taps(s.depth), _trimmed_taps(s.height))
+    rows = _filter_rows(s.depth, s.height, False)
     counts = tuple(-(-(s.FW - r) // s.sw) for r in range(min(s.sw, s.FW)))
     candidates = []
     for tile_ow, tile_iw in _tile_sizes(tile, s.dw * (counts[0] - 1)):
-        starts, widths = _tiles_of_a_row(_trimmed_taps(s.width), 1, tile_ow)
+        starts, widths = _tiles_of_a_row(s.width, False, tile_ow)
         candidates.append(OutputTiles(tile, tile_ow, tile_iw, rows, starts, widths, s.OW, counts, s.sw, s.dw))
     return _cheapest(s.N, candidates)
 
@@ -199,45 +214,52 @@ def conv_v2_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
 @functools.lru_cache(maxsize=1024)
 def ks_deconv_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
     """The tiles of dX: tile_ow pixels of one residue, sw apart, with the union of their trimmed split filters."""
-    rows = _filter_rows(_split_taps(s.depth), _split_taps(s.height))
+    rows = _filter_rows(s.depth, s.height, True)
     counts = tuple(max(0, -(-(s.FW - r) // s.sw)) for r in range(s.sw))
     candidates = []
     for tile_ow, tile_iw in _tile_sizes(tile, s.dw * (counts[0] - 1)):
-        starts, widths = _tiles_of_a_row(_split_taps(s.width), s.sw, tile_ow)
+        starts, widths = _tiles_of_a_row(s.width, True, tile_ow)
         candidates.append(OutputTiles(tile, tile_ow, tile_iw, rows, starts, widths, s.IW, counts, 1, s.dw))
     return _cheapest(s.N, candidates)
 
 
-Taps: TypeAlias = tuple[tuple[int, int], ...]  # [first, last) of each pixel of an axis
+class Taps(NamedTuple):
+    """[first, end) of the taps that each pixel of an axis needs."""
+
+    first: Lengths
+    end: Lengths
 
 
 @functools.lru_cache(maxsize=1024)  # here and below: the tiles of all configurations share them
-def _trimmed_taps(axis: Axis) -> Taps:
-    """The taps of the trimmed filter of each output pixel of an axis."""
-    return tuple([trimmed_taps(o, *axis[:5]) for o in range(axis.O)])
+def _taps(axis: Axis, split: bool) -> Taps:
+    """Of the trimmed filter of each output pixel; if `split`, of the trimmed split filter of each input pixel.
 
-
-@functools.lru_cache(maxsize=1024)
-def _split_taps(axis: Axis) -> Taps:
-    """The taps [c_s, c_e) of the trimmed split filter of each input pixel of an axis."""
+    These are the formulas of `trimmed_taps` and `split_segments` for all pixels at once: an axis may have millions.
+    """
     I, F, s, p, d, O = axis
-    taps = [(0, 0)] * I
-    for g in split_segments(O, I, F, s, p, d):
-        for i in range(g.length):
-            taps[g.start + i * s] = g.c_s, g.c_e
-    return tuple(taps)
+    if split:
+        pixel, residue = np.divmod(np.arange(I) + p, s)
+        F = np.maximum(0, -((residue - F) // s))
+        start, I = pixel - (F - 1) * d, O
+    else:
+        start = np.arange(O) * s - p
+    first = np.maximum(-(start // d), 0)
+    return Taps(first, np.maximum(first, np.minimum(-((start - I) // d), F)))
 
 
 @functools.lru_cache(maxsize=1024)
-def _filter_rows(planes: Taps, heights: Taps) -> tuple[int, ...]:
+def _filter_rows(depth: Axis, height: Axis, split: bool) -> Lengths:
     """The number of filter rows that each map row needs, from the taps of its plane and of its height."""
-    return tuple([(b - a) * (f - e) for a, b in planes for e, f in heights])
+    planes, rows = (taps.end - taps.first for taps in (_taps(depth, split), _taps(height, split)))
+    result: Lengths = np.multiply.outer(planes, rows).ravel()
+    return result
 
 
 @functools.lru_cache(maxsize=1024)
-def _tiles_of_a_row(taps: Taps, residues: int, tile_ow: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _tiles_of_a_row(axis: Axis, split: bool, tile_ow: int) -> tuple[Lengths, Lengths]:
     """The first column of each tile of tile_ow pixels of one residue, and how many taps the tile needs."""
-    length, tile = len(taps), tile_ow * residues
-    starts = tuple([first for r in range(min(residues, length)) for first in range(r, length, tile)])
-    ends = [taps[min(i + tile - residues, length - 1 - (length - 1 - i) % residues)][0] for i in starts]
-    return starts, tuple([max(0, taps[i][1] - end) for i, end in zip(starts, ends, strict=True)])
+    taps, residues = _taps(axis, split), axis.s if split else 1
+    length, tile = len(taps.first), tile_ow * residues
+    starts = np.concatenate([np.arange(r, length, tile) for r in range(min(residues, length))])
+    last = np.minimum(starts + tile - residues, length - 1 - (length - 1 - starts) % residues)
+    return starts, np.maximum(0, taps.end[starts] - taps.first[last])

@@ -91,15 +91,15 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     tile = Tile.of(v)
     output = sm90_tiles.conv_v2_tiles(s, tile) if forward else sm90_tiles.ks_deconv_tiles(s, tile)
     K, GN = (s.IC, s.OC) if forward else (s.OC, s.IC)
-    rows, widths = sum(output.rows), sum(output.widths)
+    rows, widths = output.taps
     places = len(output.rows) * len(output.widths)
     copies = tiles_of((s.N * output.tile_ow, tile.BM), (GN, tile.BN))
     tiles, steps = places * copies, -(-K // tile.BK)
     if not rows * widths:
         return Work(0, 0, -(-tiles // target.num_sms), active=_active(tiles, target))
     taps = rows * widths / places  # of a mean tile
-    input_tiles = rows * sum(map(output.input_tiles, output.widths)) / places
-    longest = max(output.rows) * max(output.widths) / taps
+    input_tiles = rows * output.row_input_tiles / places
+    longest = int(output.rows.max()) * int(output.widths.max()) / taps
     products = taps * tile.cycles * tile.instructions(K) / sm90_tiles.INSTRUCTIONS
     read = steps * (input_tiles * output.a_bytes + taps * tile.b_bytes)
     most = min(sm90_schedule.MAX_SPLITS, int(input_tiles * steps) // 2) if tiles <= 6 * target.num_sms else 1
