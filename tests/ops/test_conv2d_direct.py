@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import ml_dtypes
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from test_conv2d import reordered
 
 import alpha
-from alpha.ops.conv2d import reference
+from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.conv2d import reference, work
 from alpha.ops.conv2d.choose import choose
-from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.plan import compute, plan_configuration
+from alpha.ops.conv2d.problem import ConvProblem
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, WEIGHT, Configuration, Target
 
@@ -115,3 +118,35 @@ def test_choice_by_precision() -> None:
     turing = Target("cuda", (7, 5), 40)
     assert choose(FORWARD, s, turing).name == "direct_ffma"
     assert choose(WEIGHT, s, turing).name == "direct_weight_ffma"
+
+
+HOPPER = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")
+
+
+@pytest.mark.parametrize("row", [v for v in CONFIGURATIONS if v.name.startswith("direct")], ids=lambda v: v.name)
+def test_a_row_that_one_block_computes_takes_as_long_alone(row: Configuration) -> None:
+    """Sequences have one row, so few of them leave SMs idle: two images take no longer than one."""
+    one, two, many = (stem(N, (1, 1000), (1, 32), (1, 7), padding=(0, 3)) for N in (1, 2, 1320))
+    cycles = [work.of(row, s, HOPPER).products for s in (one, two, many)]
+    assert cycles[0] == cycles[1]
+    assert cycles[2] == pytest.approx(10 * cycles[0])
+    assert work.of(row, two, HOPPER).active == 2 / 132
+
+
+def test_few_long_rows_are_no_work_for_a_block_per_row() -> None:
+    s = stem(16, (1, 16000), (1, 32), (1, 7), padding=(0, 3))
+    for operator in (FORWARD, WEIGHT):
+        for precision in ("tf32", "bf16"):
+            assert not choose(operator, s, HOPPER, precision).name.startswith("direct")
+
+
+@pytest.mark.parametrize("row", [v for v in CONFIGURATIONS if v.name.startswith("direct_weight")], ids=lambda v: v.name)
+def test_partial_sums_have_a_limit(row: Configuration) -> None:
+    """As those of the other kernels: 64 MiB, however many blocks fit the GPU."""
+    s, few = (stem(64, (8, 8), (3, OC), (5, 5), padding=(2, 2)) for OC in (1 << 14, 64))
+    dtype = BFLOAT16 if row.precision == "bf16" else FLOAT32
+    for shape in (s, few):
+        made = plan_configuration(ConvProblem(WEIGHT, shape, row.precision, dtype=dtype), row, HOPPER)
+        parts = made.workspaces["part"].shape[0]
+        assert parts * 4 * prod(shape.W) <= 64 << 20
+        assert parts >= (2 if shape is s else 64)

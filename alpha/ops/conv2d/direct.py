@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alpha.ops.conv2d.partial_sums import with_partial_sums
+from alpha.ops.conv2d.partial_sums import most_parts, with_partial_sums
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.plan import KernelLaunch, Named, Plan
@@ -69,9 +69,9 @@ def direct_weight_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan
     K = s.FH * s.FW * s.IC
     KT = 7 if K <= 28 else 10
     k_groups = _ceil(K, KT)
-    P = max(1, 16 // k_groups)
+    P = min(max(1, 16 // k_groups), most_parts(s))
     rows, x_bytes = ffma_rows(s)
-    blocks = min(s.N * _ceil(s.OH, rows), 4 * target.num_sms)
+    blocks = min(s.N * _ceil(s.OH, rows), 4 * target.num_sms, most_parts(s) // P)
     launch = KernelLaunch(
         "conv2d/direct/weight_ffma.cu",
         "direct_weight_ffma",
@@ -167,7 +167,7 @@ def direct_weight_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan
     rows, shared = weight_rows(s, item)
     WN, NF = weight_fragments(s)
     resident = 1 if WN > 1 and item == 4 else 2
-    blocks = min(s.N * _ceil(s.OH, rows), resident * target.num_sms)
+    blocks = min(s.N * _ceil(s.OH, rows), resident * target.num_sms, most_parts(s))
     launch = KernelLaunch(
         "conv2d/direct/weight_sm80.cu",
         "direct_weight_sm80",

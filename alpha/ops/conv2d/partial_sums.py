@@ -36,7 +36,12 @@ def num_splits(blocks: int, steps: int, s: ConvShape, room: int) -> int:
         steps: of a block if K is not split.
         room: how many blocks run on the GPU at a time. All splits together have no more blocks.
     """
-    return max(1, min(room // blocks, steps // MIN_STEPS, MAX_PARTIAL_BYTES // (4 * prod(s.W))))
+    return max(1, min(room // blocks, steps // MIN_STEPS, most_parts(s)))
+
+
+def most_parts(s: ConvShape) -> int:
+    """The most partial sums of dW that memory is spent on; 1 at least."""
+    return max(1, MAX_PARTIAL_BYTES // (4 * prod(s.W)))
 
 
 def with_partial_sums(

@@ -25,7 +25,7 @@ from alpha.ops.conv2d import (
     sm90_weight_tiles,
 )
 from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.partial_sums import tiles_of
+from alpha.ops.conv2d.partial_sums import most_parts, tiles_of
 from alpha.ops.conv2d.problem import FORWARD, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.sm90_tiles import Tile
@@ -217,23 +217,34 @@ def _ffma_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
 
 def _direct(v: Configuration, s: ConvShape, target: Target) -> Work:
     """Forward: all pixels by 64 output channels; K is padded to whole instructions on tensor cores."""
-    K, rate = float(s.FH * s.FW * s.IC), float(FFMA_PER_CYCLE)
+    K, rate, rows = float(s.FH * s.FW * s.IC), float(FFMA_PER_CYCLE), direct.ffma_rows(s)[0]
     if not v.is_ffma:
-        K, rate = 32.0 * direct.depth_blocks(s), MMA_PER_CYCLE[v.math]
-    pixels, groups = s.N * s.OH * s.OW / target.num_sms, -(-s.OC // direct.CHANNELS)
-    read = 4 * groups * s.N * s.IH * s.IW * s.IC / target.num_sms
-    return Work(pixels * groups * direct.CHANNELS * K / rate, read, 1)
+        K, rate, rows = 32.0 * direct.depth_blocks(s), MMA_PER_CYCLE[v.math], direct.forward_rows(s, v.math.terms)[0]
+    groups = -(-s.OC // direct.CHANNELS)
+    blocks, busy = _direct_blocks(s, rows, groups, target)
+    read = 4 * groups * s.N * s.IH * s.IW * s.IC / busy
+    products = s.N * s.OH * s.OW / busy * groups * direct.CHANNELS * K / rate
+    return Work(products, read, 1, active=_active(blocks, target))
+
+
+def _direct_blocks(s: ConvShape, rows: int, groups: int, target: Target) -> tuple[int, int]:
+    """The pieces of work of a direct kernel, whole rows of the map, and how many SMs have one."""
+    blocks = s.N * -(-s.OH // rows) * groups
+    return blocks, min(blocks, target.num_sms)
 
 
 def _direct_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
-    K, rate = float(s.FH * s.FW * s.IC), float(FFMA_PER_CYCLE)
+    item, K, rate = v.dtype.itemsize, float(s.FH * s.FW * s.IC), float(FFMA_PER_CYCLE)
+    rows = direct.ffma_rows(s)[0]
     if not v.is_ffma:
-        groups, fragments = direct.weight_fragments(s)
-        K, rate = 8.0 * groups * fragments, MMA_PER_CYCLE[v.math]
-    pixels, groups = s.N * s.OH * s.OW / target.num_sms, -(-s.OC // direct.CHANNELS)
-    read = s.N * (v.dtype.itemsize * s.OH * s.OW * s.OC + 4 * groups * s.IH * s.IW * s.IC) / target.num_sms
-    partial = 4 * 2 * target.num_sms * s.OC * s.FH * s.FW * s.IC
-    return Work(pixels * groups * direct.CHANNELS * K / rate, read, 1, partial)
+        warps, fragments = direct.weight_fragments(s)
+        K, rate, rows = 8.0 * warps * fragments, MMA_PER_CYCLE[v.math], direct.weight_rows(s, item)[0]
+    groups = -(-s.OC // direct.CHANNELS)
+    blocks, busy = _direct_blocks(s, rows, groups, target)
+    read = s.N * (item * s.OH * s.OW * s.OC + 4 * groups * s.IH * s.IW * s.IC) / busy
+    parts = min(2 * target.num_sms, blocks, most_parts(s))
+    products = s.N * s.OH * s.OW / busy * groups * direct.CHANNELS * K / rate
+    return Work(products, read, 1, 4 * parts * s.OC * s.FH * s.FW * s.IC, active=_active(blocks, target))
 
 
 _FAMILIES: dict[Callable[..., object], Callable[[Configuration, ConvShape, Target], Work]] = {
