@@ -1,20 +1,26 @@
-"""The tiles of the Hopper kernels: formulas for all pixels at once against those for one, and long rows."""
+"""The tiles of the Hopper kernels: formulas for all pixels at once against those for one, long rows and few images."""
 
 from __future__ import annotations
 
 import time
 
 import numpy as np
+import pytest
+from helpers import smallest_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_conv2d import OPERATORS, arrays_of, hopper, make, operands, relative_error
 
 from alpha.numerics import FLOAT32
+from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import sm90_schedule, sm90_tiles
-from alpha.ops.conv2d.plan import plan
-from alpha.ops.conv2d.problem import OPERANDS, ConvProblem, MathMode, Target
-from alpha.ops.conv2d.shape import Axis, conv_shape, pairs_met, split_segments, trimmed_taps
+from alpha.ops.conv2d.plan import compute, plan, plan_configuration
+from alpha.ops.conv2d.problem import OPERANDS, WEIGHT, ConvProblem, MathMode, Target
+from alpha.ops.conv2d.shape import Axis, ConvShape, conv_shape, pairs_met, split_segments, trimmed_taps
 from alpha.ops.conv2d.sm90_schedule import WorkTile
 from alpha.ops.conv2d.sm90_tiles import Tile
+from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration
+from alpha.primitive import REGISTRY
 
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")
 
@@ -83,3 +89,44 @@ def test_a_row_of_half_a_million_pixels_is_planned_at_once() -> None:
         plan(ConvProblem(operator, s, "tf32", dtype=FLOAT32), HOPPER)
     assert time.perf_counter() - start < 1
     assert np.count_nonzero(sm90_tiles._taps(s.width, False).end == 7) == 524_288 - 3
+
+
+# -- few images -------------------------------------------------------------------------------------
+
+FEW = {  # shapes for which a tile of 8 images would be mostly empty
+    "one image": make(1, (9, 40), (64, 40), (3, 3), p=(1, 1)),
+    "three images": make(3, (5, 150), (64, 72), (3, 3), p=(1, 1)),
+    "a stride": make(2, (7, 33), (40, 64), (2, 4), (2, 2), (1, 1)),
+    "a sequence": make(1, (1, 300), (32, 64), (1, 7), p=(0, 3)),
+}
+ROWS = [v for v in CONFIGURATIONS if "sm90" in v.name]
+
+
+def tile_widths(v: Configuration, s: ConvShape) -> set[int]:
+    made = plan_configuration(ConvProblem(v.operator, s, v.precision, dtype=arrays_of(v)), v, HOPPER)
+    return {x.defines["TILE_OW"] for x in made.launches if "TILE_OW" in x.defines}
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("v", smallest_of(ROWS))
+def test_few_images_fill_a_tile_with_their_pixels(v: Configuration, name: str) -> None:
+    s, device = FEW[name], hopper()
+    arrays = [a.astype(arrays_of(v)) for a in operands(v.operator, s, "float32")]
+    exact = OPERATORS[v.operator][0](*(a.astype(np.float64) for a in arrays), s)
+    given = [device.upload(a) for a in arrays]
+    statistics = ChannelStatistics() if v.supports_statistics else None
+    found = device.download(compute(v, *given, s, None, 1.0, statistics))
+    assert relative_error(found.astype(np.float64), exact) < {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[v.precision]
+    if statistics is not None and statistics.part is not None:
+        rows = device.upload(found.reshape(-1, s.OC))
+        mean = device.download(REGISTRY["channel_statistics"](rows, None, None, 0.1, statistics)[0])
+        np.testing.assert_allclose(mean, exact.reshape(-1, s.OC).mean(0), atol=0.02 * exact.std())
+
+
+@pytest.mark.parametrize("v", smallest_of(ROWS))
+def test_tiles_of_few_images_are_wide(v: Configuration) -> None:
+    """Fewer than 8 images, each with more pixels. With 8 images they share the pixels of a row with their taps."""
+    one, eight = (make(N, (64, 256), (64, 64), (3, 3), p=(1, 1)) for N in (1, 8))
+    height = 64 if v.operator == WEIGHT else Tile.of(v).BM
+    (wide,), (usual,) = tile_widths(v, one), tile_widths(v, eight)
+    assert height // wide < 8 <= height // usual

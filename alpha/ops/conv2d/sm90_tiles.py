@@ -188,15 +188,16 @@ def _cheapest(images: int, candidates: list[OutputTiles]) -> OutputTiles:
     return min(fitting, key=lambda g: g.cost(images))
 
 
-def _tile_widths(tile: Tile) -> list[int]:
-    """The candidates for tile_ow. The images of a tile are a multiple of 8 and at most a box of TMA."""
-    return [1 << i for i in range(6) if tile.BM >> i >= 8]
+def _tile_sizes(tile: Tile, halo: int, N: int) -> Iterator[tuple[int, int]]:
+    """The candidates for (tile_ow, tile_iw), without a halo and with one of so many pixels.
 
-
-def _tile_sizes(tile: Tile, halo: int) -> Iterator[tuple[int, int]]:
-    """The candidates for (tile_ow, tile_iw), without a halo and with one of so many pixels."""
-    for tile_ow in _tile_widths(tile):
+    With a halo the images of a tile are a multiple of 8, as a tap then begins at a whole group of 8 rows. For fewer
+    images there are tiles of 4, 2 and 1 without a halo. A box of TMA has at most 256 pixels.
+    """
+    for tile_ow in [1 << i for i in range(6) if tile.BM >> i >= 8]:
         yield from dict.fromkeys(((tile_ow, tile_ow), (tile_ow, tile_ow + halo)))
+    if N < 8:
+        yield from [(tile.BM // images, tile.BM // images) for images in (4, 2, 1)]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -205,7 +206,7 @@ def conv_v2_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
     rows = _filter_rows(s.depth, s.height, False)
     counts = tuple(-(-(s.FW - r) // s.sw) for r in range(min(s.sw, s.FW)))
     candidates = []
-    for tile_ow, tile_iw in _tile_sizes(tile, s.dw * (counts[0] - 1)):
+    for tile_ow, tile_iw in _tile_sizes(tile, s.dw * (counts[0] - 1), s.N):
         starts, widths = _tiles_of_a_row(s.width, False, tile_ow)
         candidates.append(OutputTiles(tile, tile_ow, tile_iw, rows, starts, widths, s.OW, counts, s.sw, s.dw))
     return _cheapest(s.N, candidates)
@@ -217,7 +218,7 @@ def ks_deconv_tiles(s: ConvShape, tile: Tile) -> OutputTiles:
     rows = _filter_rows(s.depth, s.height, True)
     counts = tuple(max(0, -(-(s.FW - r) // s.sw)) for r in range(s.sw))
     candidates = []
-    for tile_ow, tile_iw in _tile_sizes(tile, s.dw * (counts[0] - 1)):
+    for tile_ow, tile_iw in _tile_sizes(tile, s.dw * (counts[0] - 1), s.N):
         starts, widths = _tiles_of_a_row(s.width, True, tile_ow)
         candidates.append(OutputTiles(tile, tile_ow, tile_iw, rows, starts, widths, s.IW, counts, 1, s.dw))
     return _cheapest(s.N, candidates)

@@ -75,12 +75,14 @@ def weight_tile(s: ConvShape, tile: Tile) -> WeightTile:
     spare = (tile.math.terms == 2) + (tile.math.terms == 2 and tile.BM == 64)
     most = max(1, ACCUMULATORS // (tile.BN // 2) - spare)
     candidates = []
-    for taps in {1, -(-s.FW // -(-s.FW // most))}:
-        for tile_ow in (1, 2, 4, 8):
+    evenly = -(-s.FW // -(-s.FW // most))
+    few_images = s.N < 8
+    for taps in {1, evenly, *([min(s.sw, evenly)] if few_images else [])}:
+        halo = s.dw * (-(-taps // s.sw) - 1)
+        # with a halo a tap begins at a whole group of 8 rows: a pixel of as many images
+        for tile_ow in (1, 2, 4, 8, *((16, 32, 64) if few_images and not halo else ())):
             num_input_tiles = min(s.sw, taps)
-            candidate = WeightTile(
-                tile, tile_ow, taps, tile_ow + s.dw * (-(-taps // s.sw) - 1), num_input_tiles, _steps(s, taps, tile_ow)
-            )
+            candidate = WeightTile(tile, tile_ow, taps, tile_ow + halo, num_input_tiles, _steps(s, taps, tile_ow))
             if candidate.stages() >= 2:
                 candidates.append(candidate)
     return min(candidates, key=lambda p: _cost(s, p))

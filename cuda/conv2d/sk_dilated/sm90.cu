@@ -17,7 +17,8 @@
 // Block: two consumer warpgroups and one more, whose first warp is the producer, with one working thread, and whose other warps
 // are the transform warps.
 // Macros: NDIM (2, or 3: depth and dilation), DW (dw; 1 with NDIM 2), BM 64 | 128, BN (multiples of 32 up to 256), TAPS,
-// TILE_OW 1 | 2 | 4 | 8, TILE_IW = TILE_OW + dw (ceil(TAPS / sw) - 1), NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1.
+// TILE_OW 1 | 2 | 4 | 8, or without a halo also 16 | 32 | 64, TILE_IW = TILE_OW + dw (ceil(TAPS / sw) - 1),
+// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1.
 // Shared memory: 1024 + STAGES STAGE bytes. Needs sm_90a, OC % 8 == 0, IC % 8 == 0.
 #include "common/barrier.cuh"
 #include "conv2d/sk_dilated/sm90_transform.cuh"

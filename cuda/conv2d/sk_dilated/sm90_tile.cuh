@@ -26,7 +26,7 @@ constexpr int TRANSFORM_WARPS = 3, CONSUMER_REGISTERS = CONVERTS && TERMS == 2 ?
               PRODUCER_REGISTERS = 3 * 168 - 2 * CONSUMER_REGISTERS;
 static_assert(ALPHA_STAGES >= 2, "a warpgroup holds a step until its next, or the other's, has begun");
 static_assert(PING_PONG == 1 || ALPHA_STAGES * STAGE >= TAPS * R * 128 * 4, "a warpgroup's sums fit the tiles");
-static_assert(IMAGES % 8 == 0, "the pixels of an input-row tile are whole groups of 8 rows");
+static_assert(IMAGES % 8 == 0 || TILE_IW == TILE_OW, "taps that share a tile begin at whole groups of 8 rows");
 
 using Tiles = Pipeline<STAGE, ALPHA_STAGES, CONSUMER_GROUPS / PING_PONG>;
 

@@ -22,7 +22,8 @@ constexpr int BK = MATH == TF32 ? 32 : 64, STEPS = 4,
               LAST_STEPS = ALPHA_LAST_STEPS;  // K of a stage; its wgmma instructions, and those of the last stage
 constexpr int A_BOXES = IS_FP16 ? 2 : 1, A_BOX = TILE_IW * IMAGES * 128, TERM_BYTES = BN * 128,
               B_BYTES = TERMS * TERM_BYTES;
-static_assert(BM % TILE_OW == 0 && IMAGES % 8 == 0, "the pixels of an input-row tile are whole groups of 8 rows");
+static_assert(BM % TILE_OW == 0 && (IMAGES % 8 == 0 || !HAS_HALO),
+              "taps that share a tile begin at whole groups of 8 rows");
 static_assert(TILE_IW * IMAGES >= BM, "a tap reads BM rows");
 static_assert(!B_MN || BN % 64 == 0, "boxes of 64 channels");
 template <MathMode>
