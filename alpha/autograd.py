@@ -104,6 +104,10 @@ class Function:
         """Keep arrays for `backward`; read them there as `self.saved`."""
         self._saved = arrays
 
+    def guard(self, *tensors: Tensor) -> None:
+        """Let `saved` refuse if one of them is written in place since; for arrays that are plain attributes."""
+        self._guards += [(tensor._version, tensor._version.value) for tensor in tensors]
+
     @property
     def saved(self) -> tuple[Array, ...]:
         if self._saved is None:

@@ -117,6 +117,8 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         del gradient
         if targets is not None and node not in targets.through:
             continue
+        while node.first_run is not None:  # a second run may end in the first one of a function within it
+            node.first_run[0].run_again()
         total = total_behind(node)
         if total is not None:
             node.add_gradient(dY, total)
@@ -125,8 +127,6 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
                 node.free()
             del dY, total
             continue
-        if node.first_run is not None:
-            node.first_run[0].run_again()
         results = node.backward(dY) if targets is None else targets.run(node, dY)
         grads = results if isinstance(results, (tuple, list)) else (results,)
         others = [dY, *(node._saved or ())]  # arrays that somebody else may hold

@@ -214,24 +214,56 @@ def test_a_checkpoint_within_another(device: str) -> None:
     assert calls == ["inner"] * 3
 
 
-def test_running_statistics_are_updated_once(device: str) -> None:
-    norm = nn.BatchNorm2d(2).to(device)
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_a_checkpoint_of_nothing_but_another(device: str, depth: int) -> None:
+    """The last operator of one function is that of the function within it, too."""
+    x = leaf(device, 1.0, 2.0)
+
+    def nested(x: Tensor, left: int = depth) -> Tensor:
+        return alpha.checkpoint(nested, x, left - 1) if left else x * x.tanh()  # type: ignore[no-any-return]
+
+    nested(x, 0).sum().backward()
+    expected = grads(x)
+    x.zero_grad()
+    nested(x).sum().backward()
+    assert grads(x) == expected
+
+
+def test_a_part_of_a_tensor_that_is_used_elsewhere_too(device: str) -> None:
+    """Its gradient is added to that of the whole, which needs the function to run again before."""
+    x = leaf(device, 1.0, 2.0, 3.0)
+    whole = x * 2.0
+    part = alpha.checkpoint(lambda y: y[1:], whole)
+    ((whole * whole).sum() + part.sum()).backward()
+    assert grads(x) == [[8.0, 18.0, 26.0]]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    "layer", [nn.BatchNorm2d, lambda C: nn.BatchNorm2d(C, momentum=None), nn.SqBatchNorm], ids=["mean", "counted", "sq"]
+)
+def test_running_statistics_are_updated_once(device: str, layer: Call, nested: bool) -> None:
+    norm = layer(2).to(device)
     x = alpha.tensor(np.arange(16, dtype=np.float32).reshape(2, 2, 2, 2), device=device, requires_grad=True)
-    y = alpha.checkpoint(norm, x)
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    mean, var = norm.running_mean.numpy(), norm.running_var.numpy()
-    assert mean[0] != 0
+    y = alpha.checkpoint(lambda x: alpha.checkpoint(norm, x) * 1.0 if nested else norm(x), x)
+    moved = norm.state_dict()
+    assert moved["running_mean"][0] != 0
     (y * y).sum().backward()
-    np.testing.assert_array_equal(norm.running_mean.numpy(), mean)
-    np.testing.assert_array_equal(norm.running_var.numpy(), var)
+    assert_same(norm.state_dict(), moved)
 
 
-def test_seeding_within_the_function_happens_once(device: str) -> None:
+def test_running_statistics_are_read_in_both_runs(device: str) -> None:
+    norm, x = nn.BatchNorm1d(2).to(device).eval(), leaf(device, 1.0, 2.0)
+    alpha.checkpoint(norm, x.reshape(1, 2)).sum().backward()
+    np.testing.assert_allclose(grads(x), [[1.0, 1.0]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [alpha.manual_seed, lambda _: alpha.set_rng_state({"seed": 5, "stream": 7})])
+def test_seeding_within_the_function_happens_once(device: str, seed: Call) -> None:
     x = leaf(device, *[1.0] * 64)
 
     def function(x: Tensor) -> Tensor:
-        alpha.manual_seed(5)
+        seed(5)
         return F.dropout(x, 0.5)
 
     y = alpha.checkpoint(function, x)
@@ -272,6 +304,11 @@ def test_the_arguments_are_not_written(device: str) -> None:
     y.add_(1.0)
     with pytest.raises(GradientError, match=r"wrote tensor 0 of the arguments in place before the backward pass"):
         z.sum().backward()
+    y = alpha.tensor([1.0, 2.0], device=device)  # no gradient goes there, and no operator saves it
+    z = alpha.checkpoint(lambda named: x + named["y"], {"y": y})
+    y.add_(1.0)
+    with pytest.raises(GradientError, match=r"wrote tensor 0 of the arguments in place before the backward pass"):
+        (z * z).sum().backward()
 
 
 class Same(Function):

@@ -131,6 +131,8 @@ class BatchNorm(Function):
         bias = _filled(X, 0) if bias is None else bias
         self.eps, self.batch, self.rectifier = eps, moments.training, rectifier
         self.mean, self.var = moments.of(X)
+        if not moments.training:
+            self.guard(*moments.running or ())  # they are read again by backward
         Y = batch_norm_apply(X, self.mean, self.var, weight, bias, eps, residual, rectifier)
         self.sign_from_Y = residual is not None  # whose sign depends on the residual, which nobody keeps
         if rectifier is None:

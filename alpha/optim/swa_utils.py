@@ -123,20 +123,28 @@ def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:
             own.array.device.copy_into(own.array, other.array)
 
 
+_BEGINNING = {"running_mean": 0, "running_var": 1, "running_sqmean": 1, "num_batches_tracked": 0}
+
+
 def update_bn(loader: Iterable[Any], model: Module, device: str | Device | None = None) -> None:
     """Compute the running statistics of the batch normalisations anew, as means over the batches of a loader.
 
     Args:
         loader: batches that the model takes, or tuples and lists that begin with one. Arrays become tensors.
-        model: an `AveragedModel`, for example; its other state does not change.
+        model: an `AveragedModel`, for example; its other state does not change. A layer whose running statistics do not
+            move in training, such as `GlobalBatchNorm`, keeps them.
         device: of the batches; by default that of the model.
     """
-    norms: list[Any] = [m for m in model.modules() if isinstance(getattr(m, "running_mean", None), Buffer)]
+    norms: list[Any] = [
+        m for m in model.modules() if hasattr(m, "momentum") and isinstance(getattr(m, "running_mean", None), Buffer)
+    ]
     if not norms:
         return
     for norm in norms:
-        norm.running_mean.device.fill(norm.running_mean.array, 0.0)
-        norm.running_var.device.fill(norm.running_var.array, 1.0)
+        for name, value in _BEGINNING.items():
+            if isinstance(buffer := getattr(norm, name, None), Buffer):
+                buffer.device.fill(buffer.array, value)
+                buffer._version.bump("update_bn")
     with _means(model, norms) as begin_batch, no_grad():
         for number, batch in enumerate(loader):
             first = batch[0] if isinstance(batch, (list, tuple)) else batch
@@ -153,8 +161,9 @@ def _means(model: Module, norms: list[Any]) -> Iterator[Callable[[int], None]]:
     momenta = [norm.momentum for norm in norms]
 
     def begin_batch(number: int) -> None:
-        for norm in norms:
-            norm.momentum = 1 / (number + 1)
+        for norm in norms:  # one that counts its batches takes their mean by itself
+            counts = getattr(norm, "num_batches_tracked", None) is not None
+            norm.momentum = None if counts else 1 / (number + 1)
 
     model.train()
     try:

@@ -79,6 +79,19 @@ def test_running_statistics_wait_for_training(device: str) -> None:
     np.testing.assert_array_equal(var.numpy(), [0, 0, 0])
 
 
+def test_running_statistics_that_move_before_the_backward_pass_are_seen(device: str) -> None:
+    mean, var = statistics(3, device)
+    x = alpha.tensor(np.arange(12, dtype=np.float32).reshape(4, 3), device=device, requires_grad=True)
+    for reads in (lambda: F.batch_norm(x, mean, var), lambda: x * mean):
+        reads().sum().backward()
+        y = reads()
+        trained = F.batch_norm(x, mean, var, training=True)
+        with pytest.raises(alpha.GradientError, match="was written in place by batch_norm"):
+            y.sum().backward()
+        F.batch_norm(x, mean, var, training=True)
+        trained.sum().backward()  # reads those of its batch
+
+
 def test_empty_in_evaluation(device: str) -> None:
     mean, var = statistics(3, device)
     x = alpha.tensor(np.zeros((0, 3), np.float32), requires_grad=True, device=device)

@@ -147,6 +147,21 @@ def test_a_state_goes_on(device: str) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_an_average_that_moves_before_the_backward_pass_is_seen(device: str) -> None:
+    model = nn.Linear(4, 3).to(device)
+    x = alpha.tensor(np.ones((1, 4), np.float32), device=device, requires_grad=True)
+    averaged = swa_utils.AveragedModel(model)
+    y = averaged(x)
+    averaged.update_parameters(model)
+    with pytest.raises(alpha.GradientError, match="written in place by update_parameters"):
+        y.sum().backward()
+    y = x * model.weight[0].detach()
+    weight = model.weight.detach()
+    swa_utils.get_ema_multi_avg_fn(0.7)([weight], [weight * 2.0], 1)
+    with pytest.raises(alpha.GradientError, match="written in place by average_parameters"):
+        y.sum().backward()
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="give avg_fn or multi_avg_fn, not both"):
         swa_utils.AveragedModel(net(), None, swa_utils.get_swa_avg_fn(), swa_utils.get_swa_multi_avg_fn())
@@ -201,6 +216,37 @@ def test_running_statistics_are_pytorchs(device: str) -> None:
         np.testing.assert_allclose(getattr(ours[0], name).numpy(), getattr(theirs[0], name).numpy(), rtol=1e-5)
     assert ours[0].momentum == 0.3
     assert not ours[0].training
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(nn.SqBatchNorm, {}), *((nn.BatchNorm1d, o) for o in ({}, {"momentum": None}, {"bias_correction": True}))],
+    ids=str,
+)
+def test_running_statistics_are_means_over_the_batches(device: str, kind: Any, options: dict[str, Any]) -> None:
+    """Whatever the layer met before, NaN, too."""
+    norm = kind(2, **options).to(device)
+    batches = [np.random.default_rng(0).standard_normal((4, 2)).astype(np.float32) + step for step in range(3)]
+    norm(alpha.tensor(np.nan * batches[0], device=device))
+    momentum = norm.momentum
+    swa_utils.update_bn(batches, norm)
+    second = [np.square(x).mean(0) if kind is nn.SqBatchNorm else x.var(0, ddof=1) for x in batches]
+    found, *count = (buffer.numpy() for name, buffer in norm.named_buffers() if name != "running_mean")
+    np.testing.assert_allclose(norm.running_mean.numpy(), np.mean(batches, (0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(found, np.mean(second, 0), rtol=1e-5)
+    assert count == ([3] if options else [])
+    assert (norm.momentum, norm.training) == (momentum, True)
+
+
+@pytest.mark.parametrize("kind", [nn.GlobalBatchNorm, nn.GlobalSqBatchNorm])
+def test_running_statistics_that_do_not_move_stay(kind: Any) -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2), kind(2))
+    given = {name: value + 0.5 for name, value in model[1].state_dict().items()}
+    model[1].load_state_dict(given)
+    swa_utils.update_bn([np.arange(8, dtype=np.float32).reshape(4, 2)], model)
+    for name, value in model[1].state_dict().items():
+        np.testing.assert_array_equal(value, given[name])
+    np.testing.assert_array_equal(model[0].running_mean.numpy(), [3, 4])
 
 
 def test_a_model_without_running_statistics_is_not_called() -> None:
