@@ -175,8 +175,9 @@ def test_a_leaf_cannot_be_written_in_place(device: str) -> None:
 def test_a_view_cannot_be_written_in_place(device: str) -> None:
     x = leaf(device, 1.0, 2.0)
     view = (x * 2.0).reshape(2, 1)
-    with pytest.raises(GradientError, match=r"AffineInPlace: a view \(Reshape\)"):
-        view.add_(1.0)
+    for recording in (alpha.enable_grad, alpha.no_grad):
+        with recording(), pytest.raises(GradientError, match=r"AffineInPlace: a view \(Reshape\)"):
+            view.add_(1.0)
 
 
 def test_a_view_taken_before_a_recorded_write_is_refused(device: str) -> None:

@@ -123,6 +123,16 @@ def test_hooks_of_inputs_run_and_those_of_others_do_not(device: str) -> None:
     assert (values(dy), values(dw), met) == ([3.0], [30.0], [])
 
 
+@pytest.mark.parametrize("target", [lambda x: x, lambda x: x * 2.0], ids=["leaf", "result"])
+def test_what_a_hook_returns_is_copied(device: str, target: Any) -> None:
+    kept, asked = alpha.tensor([5.0], device=device), target(leaf(device, 1.0))
+    asked.register_hook(lambda grad: kept)
+    (found,) = alpha.grad((asked * 3.0).sum(), asked)
+    assert found is not None
+    found.mul_(2.0)
+    assert (values(found), values(kept)) == ([10.0], [5.0])
+
+
 def test_an_inplace_result(device: str) -> None:
     x = leaf(device, 1.0, 2.0)
     y = x * 2.0

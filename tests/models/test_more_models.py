@@ -12,6 +12,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, Tensor, models, nn
 from alpha.models import torchvision
+from alpha.models.torchvision import densenet
 
 Make = Callable[[], nn.Module]
 
@@ -151,6 +152,32 @@ def test_a_memory_efficient_densenet_has_the_same_bits() -> None:
 
     for first, second in zip(gradients(False), gradients(True), strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.usefixtures("no_memory")
+@pytest.mark.parametrize("name", [name for name in PARAMETERS if name.startswith("densenet")])
+def test_every_densenet_may_be_memory_efficient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(densenet, "checkpoint", lambda function, maps: calls.append(function) or function(maps))
+    model = getattr(torchvision, name)(2, memory_efficient=True)
+    layer = model.features.denseblock1.denselayer1
+    layer([alpha.zeros(1, 2, 2, layer.norm1.num_features)])
+    assert calls == [layer.bottleneck]
+
+
+def test_shares_and_scales_reach_their_layers() -> None:
+    vit = torchvision.VisionTransformer(4, 2, 1, 1, 4, 8, dropout=0.25, attention_dropout=0.5)
+    block = vit.encoder.layers["encoder_layer_0"]
+    assert (block.dropout.p, block.self_attention.dropout) == (0.25, 0.5)
+    aux = torchvision.GoogLeNet(2, dropout=0.25, dropout_aux=0.5)
+    assert (aux.dropout.p, aux.aux1.dropout.p, aux.aux2.dropout.p) == (0.25, 0.5, 0.5)
+    convnext = torchvision.ConvNeXt((4,), (1,), layer_scale=0.5)
+    np.testing.assert_array_equal(convnext.features[1][0].layer_scale.numpy(), np.full((4, 1, 1), 0.5))
+
+
+@pytest.mark.usefixtures("no_memory")
+def test_the_share_of_a_vision_transformer_of_torchvision() -> None:
+    assert torchvision.vit_b_16(dropout=0.25).encoder.dropout.p == 0.25
 
 
 def test_deeper_blocks_are_passed_by_more_often() -> None:

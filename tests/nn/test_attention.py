@@ -48,6 +48,24 @@ def test_keys_that_several_queries_share() -> None:
     assert all(x.grad is not None and x.grad.shape == (2, 2, S, x.shape[-1]) for x in few)
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_one_sequence_is_a_batch_of_one(batch_first: bool) -> None:
+    layer, x = nn.MultiheadAttention(4, 2, batch_first=batch_first), alpha.tensor(KEY[0, :, 0, [0, 1, 2, 0]].T)
+    layer.astype("float64")
+    batch = x.unsqueeze(0 if batch_first else 1)
+    for one, whole in zip(layer(x, x, x), layer(batch, batch, batch), strict=True):
+        np.testing.assert_allclose(one.numpy(), whole.numpy().reshape(one.shape), rtol=1e-12)
+
+
+def test_a_mask_of_each_image_and_head() -> None:
+    layer = nn.MultiheadAttention(4, 2, batch_first=True).astype("float64")
+    x, mask = alpha.tensor(_rng.standard_normal((3, L, 4))), alpha.tensor(_rng.standard_normal((6, L, L)))
+    whole, _ = layer(x, x, x, attn_mask=mask)
+    for i in range(3):
+        alone, _ = layer(*[x[i : i + 1]] * 3, attn_mask=mask[2 * i : 2 * i + 2])
+        np.testing.assert_allclose(whole[i].numpy(), alone[0].numpy(), rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -69,6 +87,10 @@ def test_keys_that_several_queries_share() -> None:
         (lambda q: nn.MultiheadAttention(3, 1)(q[0], q[0], q[0], attn_mask=q[0, 0]), r"attn_mask \(4, 3\) is neither"),
         (lambda q: nn.MultiheadAttention(3, 1)(q[0], q[0], q[0], q[0]), r"key_padding_mask \(4, 4, 3\) does not fit"),
         (lambda q: nn.MultiheadAttention(3, 1)(q[0], q[0], q[0], is_causal=True), "give attn_mask"),
+        (
+            lambda q: nn.TransformerDecoder(nn.TransformerDecoderLayer(3, 1), 1)(q[0], q[0], memory_is_causal=True),
+            "give attn_mask",
+        ),
         (lambda q: nn.TransformerEncoderLayer(4, 2, activation="tanh"), "activation='tanh' is neither 'relu'"),
     ],
 )

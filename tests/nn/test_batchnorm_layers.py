@@ -87,6 +87,28 @@ def test_sequential_with_a_convolution_before() -> None:
         assert entries(lambda m=modules: nn.Sequential(*m)(x)).count("map") == max(0, len(modules) - 3)
 
 
+def altered(kind: Any) -> Any:
+    """A layer of one's own, which is not what the kernels compute."""
+    return type("Altered", (kind,), {"forward": lambda self, x: kind.forward(self, x) + 1.0})
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        lambda: (altered(nn.Conv2d)(8, 8, 1), nn.BatchNorm2d(8)),
+        lambda: (nn.Conv2d(8, 8, 1), altered(nn.BatchNorm2d)(8)),
+        lambda: (altered(nn.BatchNorm2d)(8), nn.ReLU()),
+        lambda: (nn.BatchNorm2d(8), altered(nn.LeakyReLU)()),
+        lambda: (nn.ReLU(), altered(nn.Dropout)(0.0)),
+    ],
+    ids=["conv", "norm behind", "norm", "activation", "dropout"],
+)
+def test_sequential_calls_a_subclass_by_itself(device: str, pair: Any) -> None:
+    first, second = (module.to(device) for module in pair())
+    x = alpha.tensor(X, device=device)
+    assert_close(nn.Sequential(first, second)(x).numpy(), second(first(x)).numpy(), 300, "Sequential")
+
+
 @pytest.mark.parametrize("hooked", ["norm", "activation"])
 @pytest.mark.parametrize("where", ["register_forward_hook", "register_forward_pre_hook"])
 def test_a_hook_sees_what_it_would_see_one_by_one(device: str, hooked: str, where: str) -> None:

@@ -54,6 +54,7 @@ def test_every_layer_has_a_shape() -> None:
         (lambda: nn.Linear(3, 0), "Linear: out_features=0"),
         (lambda: nn.BatchNorm2d(0), "BatchNorm2d: num_features=0"),
         (lambda: nn.Dropout(1.5), r"Dropout: p=1.5 is not in \[0, 1\]"),
+        (nn.Upsample, "Upsample: size=None and scale_factor=None"),
     ],
 )
 def test_arguments_that_are_refused(make, message: str) -> None:
@@ -138,6 +139,20 @@ def test_batch_norm_of_squares(device: str) -> None:
     frozen.load_state_dict(layer.state_dict())
     np.testing.assert_array_equal(frozen(x).numpy(), layer(x).numpy())
     np.testing.assert_array_equal(frozen.running_mean.numpy(), layer.running_mean.numpy())
+    frozen.running_mean.add_(100.0)  # a variance below 0 is one of 0
+    expected = (X - frozen.running_mean.numpy()) / np.sqrt(layer.eps)
+    np.testing.assert_allclose(frozen(x).numpy(), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [({"padding": "same"}, [3, 5, 7, 8]), ({"padding": "valid"}, [3, 5, 7])], ids=str
+)
+def test_a_padding_by_name_that_repeats_the_border(device: str, options: dict[str, Any], expected: list[int]) -> None:
+    """The larger half of "same" is behind; "valid" pads nothing."""
+    layer = nn.Conv1d(1, 1, 2, padding_mode="replicate", bias=False, **options).to(device)
+    layer.load_state_dict({"weight": np.ones((1, 2, 1), np.float32)})
+    x = alpha.tensor(np.arange(1, 5, dtype=np.float32).reshape(1, 4, 1), device=device)
+    np.testing.assert_array_equal(layer(x).numpy().ravel(), expected)
 
 
 def test_dropout_in_training_and_evaluation(device: str) -> None:

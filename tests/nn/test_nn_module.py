@@ -157,6 +157,23 @@ def test_to_and_astype(device: str) -> None:
     assert nn.ReLU().device.name == "cpu"
 
 
+@pytest.mark.parametrize(
+    "change", [lambda net: net.to("cuda"), lambda net: net.astype("float64")], ids=["to", "astype"]
+)
+def test_gradients_of_the_device_or_dtype_before_are_dropped(change: Any) -> None:
+    net = nn.Linear(2, 2)
+    net(alpha.tensor(np.ones((1, 2), np.float32))).sum().backward()
+    assert [p.grad for p in change(net).parameters()] == [None, None]
+
+
+def test_weights_that_are_loaded_before_the_backward_pass_are_seen(device: str) -> None:
+    net = nn.Linear(2, 2).to(device)
+    y = net(alpha.tensor(np.ones((1, 2), np.float32), device=device, requires_grad=True))
+    net.load_state_dict(net.state_dict())
+    with pytest.raises(alpha.GradientError, match="written in place by load_state_dict"):
+        y.sum().backward()
+
+
 def test_forward_hooks() -> None:
     layer = nn.Linear(2, 2)
     x = alpha.tensor(np.ones((1, 2), np.float32))
@@ -179,6 +196,17 @@ def test_forward_hooks() -> None:
     second.remove()
     layer(x)
     assert calls == ["note"] * 3
+
+
+def test_a_module_is_hooked_unless_all_of_its_hooks_only_watch() -> None:
+    def watch(*_: Any) -> None: ...
+
+    watch.only_watches = True  # type: ignore[attr-defined]
+    layer = nn.ReLU()
+    layer._forward_hooks = (watch,)  # as a dry run does
+    assert not layer.is_hooked
+    layer.register_forward_hook(lambda *_: None)
+    assert layer.is_hooked
 
 
 def test_forward_pre_hooks() -> None:

@@ -81,6 +81,10 @@ def test_bytes_are_those_of_the_precision() -> None:
     assert {name: row.cost.moved for name, row in on_cpu.items()} == {name: 4 * n for name, n in numbers.items()}
 
 
+def test_a_model_gets_an_image_of_its_own_dtype() -> None:
+    assert rows_of(nn.Linear(3, 4).astype("float64"), (2, 3))["(model)"].cost.kept == 8 * 2 * 3
+
+
 def test_zeros_that_are_skipped(device: str) -> None:
     """Those of padding, and in a transposed convolution those that the stride puts between its operands."""
     strided = nn.ConvTranspose2d(2, 3, 2, stride=2, bias=False).to(device)

@@ -65,6 +65,12 @@ def test_together_as_one_by_one(device: str, activation: Any, dtype: Any) -> Non
                 np.testing.assert_allclose(mine, own, rtol=2**-6, atol=2**-6 * np.abs(own).max())
 
 
+def test_an_affine_layer_without_a_bias_is_followed_by_the_activation(device: str) -> None:
+    x, layer = alpha.tensor(A, device=device), nn.Affine(8, bias=False).to(device)
+    for activation in (nn.ReLU(), nn.SiLU()):
+        np.testing.assert_array_equal(nn.Sequential(layer, activation)(x).numpy(), activation(x).numpy())
+
+
 def test_gradients() -> None:
     for activation in (F.relu, F.leaky_relu, F.relu6):
         check_gradient(lambda a, b, f=activation: F.add(a, b, activation=f), (3, 4), (3, 4))

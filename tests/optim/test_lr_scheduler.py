@@ -156,6 +156,24 @@ def test_a_group_added_later_follows_from_its_own_rate() -> None:
     np.testing.assert_allclose(rates(subject), [0.05 * share, 0.2 * share], rtol=1e-12)
 
 
+def test_a_group_added_before_a_milestone_keeps_its_rate_there() -> None:
+    subject = optimizer(0.5)
+    parts = [optim.ConstantLR(subject, 0.5), optim.ExponentialLR(subject, 0.9)]
+    schedule = optim.SequentialLR(subject, parts, [1])
+    subject.add_param_group({"params": [Parameter(np.ones(2, np.float32))], "lr": 2.0})
+    schedule.step()
+    assert rates(subject) == [0.5, 2.0]
+
+
+def test_a_state_does_not_change_with_its_schedule() -> None:
+    subject = optimizer(0.5)
+    schedule = optim.StepLR(subject, 3)
+    state = schedule.state_dict()
+    subject.add_param_group({"params": [Parameter(np.ones(2, np.float32))], "lr": 2.0})
+    schedule.step()
+    assert (state["base_lrs"], schedule.base_lrs) == ([0.5], [0.5, 2.0])
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("row", SCHEDULES[2:10], ids=lambda row: row.name)
 def test_last_epoch_goes_on_as_in_pytorch(row: ScheduleRow) -> None:
