@@ -417,6 +417,8 @@ def test_arenas_of_one_total_share_its_limit_and_give_way_to_each_other() -> Non
     del held
     assert second.allocate(4 * PAGE).nbytes == 4 * PAGE, "what the first arena holds and does not use"
     assert (total.reserved, first.stats().reserved) == (4 * PAGE, 0)
+    first.set_limit(2 * PAGE)
+    assert (total.reserved, second.stats().reserved) == (0, 0), "a limit takes back what the other one does not use"
 
 
 class RangeMachine(ArenaMachine):

@@ -17,7 +17,7 @@ from rows.optimizers import OPTIMIZERS
 import alpha
 import alpha.nn.functional as F
 from alpha import nn
-from alpha.errors import AlphaError, CaptureError, CaptureWarning, DeviceError
+from alpha.errors import CaptureError, CaptureWarning, DeviceError
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepValues
 from alpha.step import captured
@@ -28,19 +28,7 @@ SCALE = 1.0  # a global of the programs below
 Step = Callable[..., Any]
 Wrap = Callable[[Step], Any]
 
-
-@pytest.fixture(autouse=True)
-def cuda() -> CudaDevice:
-    try:
-        device = alpha.get_device("cuda")
-    except AlphaError as error:
-        pytest.skip(str(error))
-    assert isinstance(device, CudaDevice)
-    if device.driver.why_no_capture:
-        pytest.skip(device.driver.why_no_capture)
-    gc.collect()
-    device.graphs.close_dropped()
-    return device
+pytestmark = pytest.mark.usefixtures("cuda")
 
 
 class Net(nn.Module):
@@ -176,6 +164,17 @@ def test_optimizers(optimizer: Any, options: dict[str, Any]) -> None:
         return p
 
     assert len(same(program).graphs) == 1
+
+
+def test_a_momentum_that_becomes_zero_leaves_the_velocity_as_it_is() -> None:
+    def program(wrap: Wrap) -> Program:
+        p = Program(wrap, alpha.optim.SGD, momentum=0.9)
+        p.run(5)
+        p.optimizer.param_groups[0]["momentum"] = 0.0
+        p.run(3)
+        return p
+
+    same(program)
 
 
 def test_two_steps_of_an_optimizer_in_one() -> None:
@@ -479,6 +478,11 @@ def with_hook(p: Program) -> Step:
     return lambda x, y: p.net(x)
 
 
+def with_pre_hook(p: Program) -> Step:
+    p.net.fc.register_forward_pre_hook(lambda module, args: None)
+    return lambda x, y: p.net(x)
+
+
 def with_tensor_hook(p: Program) -> Step:
     p.net.fc.weight.register_hook(lambda grad: None)
     return p.step
@@ -536,6 +540,7 @@ OBSTACLES: dict[str, tuple[Callable[[Program], Step], str]] = {
     "upload": (lambda p: lambda x, y: x * alpha.tensor(2.0, device="cuda"), r"host values are copied .*py:\d+"),
     "wait": (lambda p: lambda x, y: (alpha.synchronize("cuda"), x * 1.0)[1], "the host waits for the device, at "),
     "hook of a module": (with_hook, "fc has a hook"),
+    "hook before a module": (with_pre_hook, "fc has a hook"),
     "hook of a tensor": (with_tensor_hook, "has a hook"),
     "counter": (with_counter, "it changes .*calls|it changes p"),
     "list": (with_list, "it changes seen"),
@@ -573,12 +578,15 @@ def test_an_obstacle_is_named_and_the_step_runs_as_usual(name: str) -> None:
 
 
 def test_an_argument_that_requires_a_gradient() -> None:
-    step = alpha.capture(lambda x: (x * 2.0).sum())
-    x = alpha.tensor([1.0, 2.0], device="cuda", requires_grad=True)
-    with pytest.warns(CaptureWarning, match="an argument requires a gradient"):
-        step(x).backward()
-    assert x.grad is not None
-    assert x.grad.numpy().tolist() == [2, 2]
+    for calls in (0, 6):  # of another tensor before, the last of which are replays
+        step = alpha.capture(lambda x: (x * 2.0).sum())
+        for _ in range(calls):
+            step(alpha.tensor([1.0, 2.0], device="cuda"))
+        x = alpha.tensor([1.0, 2.0], device="cuda", requires_grad=True)
+        with pytest.warns(CaptureWarning, match="an argument requires a gradient"):
+            step(x).backward()
+        assert x.grad is not None
+        assert x.grad.numpy().tolist() == [2, 2]
 
 
 def test_numbers_that_change_at_each_call() -> None:

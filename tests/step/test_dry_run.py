@@ -29,6 +29,7 @@ from alpha.step.dry import shaped
 ARCHS = ("sm_75", "sm_80", "sm_90a")
 BATCH = 64
 COUNT = 0  # a global of the steps below
+KEPT: alpha.Tensor | None = None  # another one
 SCALE = 1.0
 
 
@@ -315,6 +316,21 @@ def test_tensors_of_one_array_have_one_array_in_the_copy() -> None:
 
     alpha.dry_run(lambda: Seen.note(x.array is other.array), gpu="sm_80")
     assert found == [True]
+
+
+def keeps(x: alpha.Tensor) -> None:
+    global KEPT
+    KEPT = x * 2.0
+
+
+def reads() -> alpha.Tensor:
+    return KEPT * 3.0  # type: ignore[operator]
+
+
+def test_a_global_that_one_function_writes_is_seen_by_another() -> None:
+    run = alpha.dry_run(lambda x: (keeps(x), reads()), shaped((4,)), gpu="sm_80")
+    assert len(run.launches) == 2
+    assert KEPT is None
 
 
 def test_large_arrays_of_numpy_are_not_copied_and_not_written() -> None:
