@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,30 @@ def test_a_conveyor_brings_each_batch_whole(rng: np.random.Generator) -> None:
         conveyor.taken()
     with pytest.raises(ShapeError, match="put: float32"):
         conveyor.put(np.zeros((5, 3), np.float32), np.zeros(5, np.int32))
+
+
+def test_a_conveyor_waits_for_what_must_come_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy for the steps that read its array before; a step, a new copy and the end for the copies."""
+    device: Any = alpha.get_device("cuda")
+    log: list[tuple[str, int]] = []
+    events = itertools.count()
+
+    def begin_upload(address: int, source: Any, after: int) -> int:
+        log.append(("copy", after))
+        return next(events)
+
+    monkeypatch.setattr(device.driver, "record_event", lambda: next(events))
+    monkeypatch.setattr(device.driver, "begin_upload", begin_upload)
+    monkeypatch.setattr(device.driver, "wait_for", lambda event: log.append(("step", event)))
+    monkeypatch.setattr(device.driver, "wait_until", lambda event: log.append(("host", event)))
+    conveyor = Conveyor(device, ((4,),), (np.float32,))  # event 0
+    for _ in range(3):
+        conveyor.put(np.zeros(4, np.float32))  # 1, 3 and 5
+        conveyor.wait()
+        conveyor.taken()  # 2, 4 and 6
+    conveyor.close()
+    first, second, third = [("copy", 0), ("step", 1)], [("copy", 0), ("step", 3)], [("copy", 2), ("step", 5)]
+    assert log == [*first, *second, ("host", 1), *third, ("host", 5), ("host", 3)]
 
 
 def test_values_come_back_without_a_wait(device: str) -> None:

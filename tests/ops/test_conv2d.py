@@ -20,7 +20,7 @@ from alpha.errors import ShapeError
 from alpha.ops.conv2d import cpu, partial_sums, reference, sm80, sm90_schedule, sm90_tiles, table
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.padded import shape_for
-from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.plan import compute, prepare
 from alpha.ops.conv2d.problem import MathMode
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.sm90_tiles import Tile
@@ -352,6 +352,16 @@ def test_parts_of_arrays_may_begin_anywhere() -> None:
         x, w = (alpha.tensor(np.append(np.float32(0), a), device="cuda")[1:].reshape(*a.shape) for a in arrays)
         y = F.conv2d(x, w, None, (s.sh, s.sw), (s.ph, s.pw))
         np.testing.assert_allclose(y.numpy(), reference.forward(*arrays, s), atol=1e-4)
+
+
+def test_a_bias_that_begins_anywhere_is_copied() -> None:
+    x, w, b = (alpha.ones(*shape, device="cuda").array for shape in ((2, 5, 5, 16), (16, 3, 3, 16), (17,)))
+    s = make(2, (5, 5), (16, 16), (3, 3), p=(1, 1))
+    for start, copied in ((0, False), (1, True)):
+        part = b.slice_rows(start, start + 16)
+        _, given = prepare(FORWARD, (x, w), s, "float32", part)
+        assert given["bias"].address % 16 == 0
+        assert (given["bias"].address != part.address) == copied
 
 
 def test_a_bias_of_another_dtype() -> None:

@@ -138,21 +138,22 @@ def test_only_where_operands_are_scaled() -> None:
     assert F.batch_norm(Tensor(other.upload(x)), None, None, training=True).array.magnitude is None
 
 
-def between_batch_norms(device: CudaDevice, forget: bool) -> list[np.ndarray]:
+def between_batch_norms(device: CudaDevice, layer: str, forget: bool) -> list[np.ndarray]:
     """The result and the gradients of norm(conv(norm(x)))"""
     x, w = (Tensor(device.upload(draw(shape, i)), requires_grad=True) for i, shape in enumerate(SIZES))
     with choosing(in_fp16_terms):
         y = F.batch_norm(x, None, None, training=True, activation=F.relu)
         if forget:
             y.array.magnitude = None
-        z = F.batch_norm(F.conv2d(y, w, padding=1), None, None, training=True)
+        z = F.batch_norm(getattr(F, layer)(y, w, padding=1), None, None, training=True)
         (z * Tensor(device.upload(draw(z.shape, 2)))).sum().backward()
     assert x.grad is not None
     assert w.grad is not None
     return [t.numpy() for t in (z, x.grad, w.grad)]
 
 
-def test_a_convolution_between_batch_norms_looks_for_one_magnitude(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("layer", ["conv2d", "conv_transpose2d"])
+def test_a_convolution_between_batch_norms_looks_for_one_magnitude(layer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     device, sought, plan = hopper(), [], magnitudes._plan
 
     def noting(operands: tuple[tuple[str, int], ...], num_sms: int) -> Plan:
@@ -160,7 +161,7 @@ def test_a_convolution_between_batch_norms_looks_for_one_magnitude(monkeypatch: 
         return plan(operands, num_sms)
 
     monkeypatch.setattr(magnitudes, "_plan", noting)
-    found, own = (between_batch_norms(device, forget) for forget in (False, True))
+    found, own = (between_batch_norms(device, layer, forget) for forget in (False, True))
     x, w = map(math.prod, SIZES)
     assert sought == [[w], [x, w]]
     for mine, other in zip(found, own, strict=True):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import alpha
+from alpha import config
 from alpha.errors import OutOfMemoryError
 from alpha.nn import functional as F
 from alpha.ops import matmul_cuda
@@ -183,6 +185,44 @@ def test_another_gpu_compiler_or_kernel_is_another_file(
             tuning_file.tuning_cache.cache_clear()
             paths.add(tuning_file.tuning_cache(gpu, tmp_path).path)
     assert len(paths) == len(facts) + 1
+
+
+def test_another_cache_folder_is_measured_again(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(tune, "fastest", lambda *args: asked.append(config.CACHE_DIR.get()) or args[-1])
+    folders = [str(tmp_path / name) for name in "aab"]
+    for folder in folders:
+        monkeypatch.setenv("ALPHA_CACHE_DIR", folder)
+        name()
+    assert asked == folders[1:]
+
+
+def test_tuning_begins_when_it_is_asked_for(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a shape that was computed before."""
+    asked = measuring(monkeypatch, {})
+    x, w = (alpha.zeros(*shape, device=gpu) for shape in (SHAPE.X, SHAPE.W))
+    for tuned in ("0", "1"):
+        monkeypatch.setenv("ALPHA_TUNE", tuned)
+        F.conv2d(x, w, padding=1)
+        assert len(asked) == int(tuned)
+
+
+def test_a_shape_with_dilation_is_another_one(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: list[str] = []
+    monkeypatch.setattr(tune, "best_of", lambda on, key, names, calls: keys.append(key) or names[0])
+    row = choose(FORWARD, SHAPE, replace(cuda_target(gpu), gpu=None))
+    for shape in (SHAPE, replace(SHAPE, dh=2)):
+        tune.fastest(gpu, FORWARD, shape, "float32", [row], row)
+    assert keys[0] != keys[1]
+
+
+def test_rows_for_bfloat16_are_timed_with_it(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, scratch = set(), tune.scratch
+    monkeypatch.setattr(tune, "scratch", lambda on, shape, dtype: made.add(dtype.name) or scratch(on, shape, dtype))
+    monkeypatch.setattr(tune, "best_of", lambda on, key, names, calls: calls(on) and names[0])
+    row = choose(FORWARD, SHAPE, replace(cuda_target(gpu), gpu=None), "bf16")
+    tune.fastest(gpu, FORWARD, SHAPE, "bf16", [row], row)
+    assert made == {"bfloat16"}
 
 
 def test_a_product_is_timed_against_cuda_matmul(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:

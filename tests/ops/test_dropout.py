@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from launch_log import observed_launches
 
 import alpha
 import alpha.nn.functional as F
@@ -133,6 +136,18 @@ def test_drop_path_without_a_scale_and_errors(device: str) -> None:
         F.drop_path(x, 1.5)
     with pytest.raises(alpha.ShapeError, match=r"dropout2d: x \(N, H, W, C\) is needed  \(x \(50, 2\)\)"):
         F.dropout2d(x)
+
+
+def test_packs_are_aligned_in_all_arrays() -> None:
+    """The gradient of an activation reads the argument, too."""
+    device: Any = alpha.get_device("cuda")
+    whole = alpha.tensor(np.linspace(-1, 1, 65, dtype=np.float32), device=device)
+    for x, vector in ((whole[:64].detach(), 4), (whole[1:].detach(), 1)):
+        x.requires_grad = True
+        y = F.dropout(x, 0.5, activation=F.relu).sum()
+        with observed_launches(device) as launched:
+            y.backward()
+        assert [launch.defines["VECTOR"] for launch in launched if launch.entry == "dropout"] == [vector]
 
 
 def test_a_captured_step_draws_other_channels(device: str) -> None:

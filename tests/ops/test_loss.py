@@ -362,6 +362,18 @@ def test_weights_that_do_not_fit_or_want_a_gradient() -> None:
         F.mse_loss(x, x, weight=alpha.tensor(np.ones(5, np.float32)))
     with pytest.raises(ValueError, match="weight requires a gradient, which is not offered"):
         F.mse_loss(x, x, weight=alpha.tensor(np.ones((6, 5), np.float32), requires_grad=True))
+    with pytest.raises(ValueError, match="pos_weight requires a gradient, which is not offered"):
+        F.binary_cross_entropy_with_logits(x, x, pos_weight=alpha.tensor(np.ones(5, np.float32), requires_grad=True))
+
+
+@pytest.mark.parametrize("loss", [F.binary_cross_entropy, F.cross_entropy, F.nll_loss])
+def test_a_weight_of_another_dtype(device: str, loss: Any) -> None:
+    x = alpha.tensor(np.array([[0.25, 0.5, 0.75]] * 3, np.float32), device=device)
+    target = x if loss is F.binary_cross_entropy else alpha.tensor(np.arange(3), device=device)
+    weight = alpha.tensor(np.array([1.0, 2.0, 3.0], np.float32), device=device)
+    found = loss(x, target, weight.astype("float64" if device == "cpu" else "bfloat16"), reduction="none")
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found.numpy(), loss(x, target, weight, reduction="none").numpy())
 
 
 def test_extreme_logits_of_a_binary_cross_entropy(device: str) -> None:

@@ -200,6 +200,14 @@ def test_a_row_adds_the_bias_of_a_linear_layer(precision: str, monkeypatch: pyte
         assert error(device.download(Y), exact) < LIMITS[precision]
 
 
+def test_a_bias_in_bfloat16_is_added_by_a_kernel_of_its_own() -> None:
+    x, w, b = (alpha.ones(*shape).astype("bfloat16") for shape in ((512, 512), (512, 512), (512,)))
+    for bias, added in ((b.astype("float32"), 0), (b, 1)):
+        with alpha.precision("bf16"):
+            run = alpha.dry_run(lambda bias=bias: F.linear(x, w, bias), gpu="sm_90a")
+        assert [step.launch.entry for step in run.launches].count("map") == added
+
+
 def test_a_row_is_taken_where_it_pays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("ALPHA_DEBUG", "1")
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import apart, check_gradient, check_torch, nchw
+from launch_log import observed_launches
 
 import alpha
 import alpha.nn.functional as F
@@ -30,6 +31,24 @@ def test_gradients(case: tuple[Any, ...]) -> None:
     check_gradient(lambda x: F.max_pool2d(x, *window), apart(*shape))
     for count in (True, False):
         check_gradient(lambda x: F.avg_pool2d(x, *window, count_include_pad=count), shape)  # noqa: B023
+
+
+def test_a_divisor_of_three_axes_divides_once(device: str) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 2, 2)
+    y = F.avg_pool3d(alpha.tensor(x, device=device), (2, 3, 2), divisor_override=4)
+    np.testing.assert_allclose(y.numpy().ravel(), x.sum((0, 1, 2, 3)) / 4, rtol=1e-6)
+
+
+def test_packs_of_a_gradient_are_aligned() -> None:
+    device: Any = alpha.get_device("cuda")
+    whole = alpha.tensor(np.ones(33, np.float32), device=device)
+    for dy, vector in ((whole[:32], 4), (whole[1:], 1)):
+        x = alpha.tensor(np.ones((1, 4, 4, 8), np.float32), device=device, requires_grad=True)
+        y = F.max_pool2d(x, 2)
+        with observed_launches(device) as launched:
+            y.backward(dy.reshape(1, 2, 2, 8))
+        found = [launch.defines["VECTOR"] for launch in launched if launch.entry == "max_pool2d_backward"]
+        assert found == [vector]
 
 
 @pytest.mark.parametrize("case", ADAPTIVE, ids=str)

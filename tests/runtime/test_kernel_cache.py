@@ -77,6 +77,17 @@ def test_a_change_in_any_included_file_is_a_miss(folder: Path, file: str) -> Non
     assert compiler.builds == 2
 
 
+def test_a_change_that_the_time_of_change_does_not_show_is_a_miss(folder: Path) -> None:
+    """Two writes at nearly the same time have one, so a new file is read again."""
+    compiler, file = Copier(), folder / "cuda/common/y.cuh"
+    stamp = file.stat().st_mtime_ns
+    build(folder, compiler)
+    file.write_text("WHY\n")
+    os.utime(file, ns=(stamp, stamp))
+    build(folder, compiler)
+    assert compiler.builds == 2
+
+
 def test_options_identity_and_new_headers_are_misses(folder: Path) -> None:
     compiler = Copier()
     build(folder, compiler)

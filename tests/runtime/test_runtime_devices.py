@@ -14,7 +14,7 @@ from alpha.errors import DeviceError, OutOfMemoryError, ShapeError
 from alpha.runtime import device as device_module
 from alpha.runtime import get_device
 from alpha.runtime.cpu import CpuDevice
-from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.array import DeviceArray, form_of
 from alpha.runtime.cuda.device import CudaDevice
 
 
@@ -214,6 +214,17 @@ def test_fill_uses_bytes_where_it_can_and_a_kernel_where_not(cuda: CudaDevice) -
     assert arguments[0][8:12] == np.float32(1.5).tobytes()
     cuda.fill(cuda.empty(0, np.float32), 1.5)
     assert len(cuda.driver.launches) == 1
+
+
+def test_a_tensor_map_is_that_of_a_layout_a_place_and_a_form(cuda: CudaDevice) -> None:
+    block, made = cuda.empty((64,), np.float32).block, []
+    forms = [form_of((8,), np.dtype(dtype)) for dtype in (np.float32, np.int32)]
+    wanted = [(layout, offset, form) for layout in ("a", "b") for offset in (0, 128) for form in forms]
+    for _ in range(2):
+        for layout, offset, form in wanted:
+            array = DeviceArray(cuda, block, offset, form)
+            cuda.tensor_maps.of(array, layout, lambda now=(layout, offset, form): made.append(now) or ())
+    assert made == wanted
 
 
 def test_memory_limit_and_summary(cuda: CudaDevice) -> None:

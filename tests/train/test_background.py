@@ -11,7 +11,7 @@ import pytest
 from test_resume import loader, trainer
 
 from alpha.errors import CheckpointError
-from alpha.train import Run, load_weights
+from alpha.train import Row, Run, load_weights
 from alpha.train.background import Background
 
 
@@ -72,10 +72,13 @@ def test_a_run_is_written_while_training_goes_on(tmp_path: Path, monkeypatch: py
     run, subject = Run.start({"name": "one"}, tmp_path / "run"), trainer()
     subject.train_epoch(loader())
     saved = subject.model.state_dict()
+    row = Row(1, 1.0, 1.0, 0.5, 0.5, 1.0, 1.0, "float32")
+    run.history.rows.append(row)
     run._writer.start(job(0))  # something that takes its time
     until_taken(run._writer)
     run.save(subject, wait=False)
     run.options["name"] = "two"
+    run.history.rows.append(row)
     subject.train_epoch(loader())
     assert not (run.folder / "checkpoint.safetensors").exists()
     go.set()
@@ -84,6 +87,7 @@ def test_a_run_is_written_while_training_goes_on(tmp_path: Path, monkeypatch: py
     assert weights.keys() == saved.keys()
     assert all(np.array_equal(weights[name], saved[name]) for name in saved)
     assert Run.resume(run.folder).options == {"name": "one"}
+    assert len((run.folder / "history.csv").read_text().splitlines()) == 2  # the names and a row
 
 
 def test_a_run_that_cannot_be_written_says_so(tmp_path: Path) -> None:

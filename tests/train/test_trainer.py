@@ -15,6 +15,7 @@ from alpha import nn
 from alpha.data import ArrayDataset, DataLoader
 from alpha.errors import CaptureError, CaptureWarning, DataError, DeviceError, TrainingError
 from alpha.nn import functional as F
+from alpha.ops.batch import count
 from alpha.optim import SGD, CosineAnnealingLR
 from alpha.runtime import Device, get_device
 from alpha.tensor import Tensor
@@ -235,6 +236,23 @@ def test_without_a_capture_the_trainer_says_so_once(monkeypatch: pytest.MonkeyPa
     strict.capture = True
     with pytest.raises(CaptureError, match="cuda-bindings is missing"):
         strict.train_epoch(loader)
+
+
+def test_a_tally_that_begins_anew_forgets_what_was_asked_for(device: str) -> None:
+    subject = Tally(get_device(device))
+    logits, labels = alpha.zeros(2, 3, device=device), alpha.zeros(2, dtype="int32", device=device)
+    count(subject.sums, alpha.full((), math.nan, device=device), logits, labels)
+    subject.poll()
+    subject.begin("next")
+    subject.poll()
+    assert subject.images == 0
+
+
+def test_a_tally_that_goes_on_counts_all_steps_of_its_epoch() -> None:
+    subject = Tally(get_device("cpu"))
+    subject.begin("epoch 1", {"steps": 5, "images": 10, "seconds": 1.0, "loss_sum": 1.0, "hits": 2})
+    with pytest.raises(TrainingError, match="epoch 1: the loss is nan at step 6"):
+        subject.add(alpha.full((), math.nan), alpha.zeros(2, 3), alpha.zeros(2, dtype="int32"))
 
 
 def test_a_device_by_name_and_a_model_that_is_elsewhere() -> None:
