@@ -279,9 +279,9 @@ def test_what_is_not_finite_passes_as_through_operators_of_their_own(
 def test_a_residual_of_another_shape_or_dtype_is_added_as_add_does(device: str) -> None:
     x = alpha.tensor(np.arange(12, dtype=np.float32).reshape(4, 3), device=device)
     shapes = [(), (3,), (2, 4, 3)]
-    residuals = [(x, alpha.tensor(np.ones(shape, np.float32), device=device)) for shape in shapes]
+    residuals = [(x, alpha.tensor(np.full(shape, -3, np.float32), device=device)) for shape in shapes]
     if device == "cuda":
-        short = x.astype("bfloat16")
+        short = (x - 4.0).astype("bfloat16")
         residuals += [(x, short), (short, x)]
     for mine, r in residuals:
         y = F.batch_norm(mine, *statistics(3, device), residual=r, activation=F.relu)
