@@ -13,6 +13,7 @@ from alpha.ops.conv2d.magnitudes import magnitude_of
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.arguments import Padding, check_epilogue, convolution_axes, transposed_axes
 from alpha.ops.convolution.axes import ConvAxes
+from alpha.ops.convolution.patches import is_patches
 from alpha.ops.convolution.whole import as_2d
 from alpha.ops.options import Lengths
 from alpha.primitive import Array
@@ -109,7 +110,7 @@ def conv2d(
     c = convolution_axes("conv2d", x, weight, sizes, groups)
     check_epilogue("conv2d", bias, c.OC, negative_slope)
     shape = as_2d(c, x.device.name)
-    if shape is None:
+    if shape is None or (is_patches(c) and x.device.name == "cuda"):
         return Conv.apply(x, weight, bias, shape=c, negative_slope=negative_slope)
     found = {"statistics": statistics, "magnitude": magnitude_of(x)}
     y = plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=negative_slope, **found)

@@ -32,6 +32,7 @@ from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape, segments, split_segments, valid_outputs
 from alpha.ops.convolution.axes import ConvAxes
 from alpha.ops.convolution.parts import DEPTH, parts
+from alpha.ops.convolution.patches import as_product, patches_of
 from alpha.ops.convolution.whole import as_2d, with_axes
 from alpha.ops.elementwise import add
 from alpha.ops.views import View, read_view, write_view
@@ -56,15 +57,21 @@ class Piece(NamedTuple):
     first_channel: int
 
 
-def _pieces(operator: str, c: ConvAxes, X: Array, precision: str) -> tuple[Piece, ...]:
-    """The pieces of an operator on the device of X: the whole, or those of its algorithm."""
-    make = _CUTS[operator]
+def _pieces(operator: str, c: ConvAxes, X: Array, precision: str, b: Array | None = None) -> tuple[Piece, ...]:
+    """The pieces of an operator on the device of X: the whole, its patches, or those of its algorithm.
+
+    b: a bias of the result, which has the channels of a pixel and not of a patch.
+    """
     if isinstance(X, np.ndarray):
         shape = as_2d(c)
     else:
-        shape = as_2d(c, "cuda") or _with_axes(operator, c, cuda_target(X.device), used_precision(X, precision))
+        how = operator, c, cuda_target(X.device), used_precision(X, precision)
+        product = None if operator == INPUT and b is not None else as_product(*how)
+        if product is not None:
+            return (Piece(product, patches_of(c), View.whole((1, *c.W)), View.whole(c.Y), 0),)
+        shape = as_2d(c, "cuda") or _with_axes(*how)
     if shape is None:
-        return make(c)
+        return _CUTS[operator](c)
     return (Piece(shape, View.whole(c.X), View.whole((1, *c.W)), View.whole(c.Y), 0),)
 
 
@@ -170,7 +177,7 @@ def backward_input(
     dY: Array, W: Array, c: ConvAxes, precision: str, b: Array | None = None, slope: float = 1.0
 ) -> Array:
     """dX = deconv(dY, W), or f(deconv(dY, W) + b)   dY (N, *O, OC), W (OC, *F, IC / groups) -> dX (N, *I, IC)"""
-    results, pieces = [], _pieces(INPUT, c, dY, precision)
+    results, pieces = [], _pieces(INPUT, c, dY, precision, b)
     for piece in pieces:
         s = piece.shape
         W_piece = _filters(W, piece.W, s.W, taps_axis=1)

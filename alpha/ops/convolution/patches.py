@@ -1,0 +1,53 @@
+"""Convolutions whose filters stand side by side: the image is cut into patches, and each patch meets all filters once.
+
+The first layer of a vision transformer is one (16x16, stride 16), and so is that of ConvNeXt (4x4, stride 4). With its
+patches copied into rows it is a matrix product with N OH OW rows and K = FH FW IC, for each of the three operators. The
+kernels of convolutions multiply one tap at a time, and a tap of few channels fills no step of a tensor core.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from math import prod
+
+from alpha.ops.conv2d.choose import predicted_cycles
+from alpha.ops.conv2d.predict import constants_of
+from alpha.ops.conv2d.problem import Target
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.convolution.axes import ConvAxes
+from alpha.ops.convolution.whole import as_2d
+from alpha.ops.views import View
+
+FEW_CHANNELS = 16  # with more, a tap fills a step of a tensor core well enough, and no copy pays
+
+
+def is_patches(c: ConvAxes) -> bool:
+    """True if each input of a few channels belongs to at most one output pixel, which reads several."""
+    side_by_side = all(axis.s == axis.F and (axis.p, axis.d) == (0, 1) for axis in c.axes)
+    return side_by_side and c.groups == 1 and c.IC < FEW_CHANNELS and prod(c.W[1:-1]) > 1
+
+
+def patches_of(c: ConvAxes) -> View:
+    """The patches (N, OD, OH, OW, FD, FH, FW, IC) as a box of X; what lies behind the last patch is left out."""
+    N, *steps, channel = View.whole(c.X).strides
+    F, O = [axis.F for axis in c.axes], [axis.O for axis in c.axes]
+    apart = [step * length for step, length in zip(steps, F, strict=True)]
+    return View((c.N, *O, *F, c.IC), (N, *apart, *steps, channel))
+
+
+@functools.lru_cache(maxsize=1024)
+def as_product(operator: str, c: ConvAxes, target: Target, precision: str) -> ConvShape | None:
+    """The matrix product of the patches, as images of one pixel, if it is predicted to be faster with their copy.
+
+    A product with patches whose convolution no kernel computes as it is (a depth) is always taken.
+    """
+    if not is_patches(c):
+        return None
+    rows, K = prod(c.Y[:-1]), prod(c.W[1:])
+    product = ConvShape(rows, 1, 1, K, c.OC, 1, 1, 1, 1, 0, 0, 1, 1)
+    constants, item = constants_of(target.name), 2 if precision == "bf16" else 4
+    copied = constants.launch + 2 * item * rows * K / constants.memory
+    whole = as_2d(c, "cuda")
+    cycles = math.inf if whole is None else predicted_cycles(operator, whole, target, precision)
+    return product if predicted_cycles(operator, product, target, precision) + copied < cycles else None
