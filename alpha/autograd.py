@@ -61,7 +61,9 @@ class Function:
 
     `forward` takes the arrays of the inputs (None for an input that is left out) and the options of `apply`. It returns
     the output array, a new one or the memory of an input (a view), and keeps what the gradient needs with
-    `self.save(...)` (arrays of inputs or of the output, guarded against later in-place writes) or as plain attributes.
+    `self.save(...)` (arrays of inputs or of the output, guarded against later in-place writes) or as plain attributes;
+    `self.guard(...)` guards the memory of other tensors.
+
     `backward` takes the output's gradient array and returns one gradient, or None, per input; `self.needs[i]` tells
     which are wanted. A gradient has the shape, dtype and device of its input. It may be `dY` or a saved array itself,
     and two gradients may be one array; an array that the Function keeps as a plain attribute must be copied.
