@@ -29,6 +29,7 @@ import alpha
 from alpha.errors import AlphaError
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.configuration import Configuration
+from alpha.ops.conv2d.padded import shape_for
 from alpha.ops.conv2d.predict import FITTED, USUAL, Constants, Quantities, Rates, file_name, key_of, quantities, total
 from alpha.ops.conv2d.problem import seen_by_kernels
 from alpha.ops.conv2d.products import PRODUCTS
@@ -136,7 +137,7 @@ def read(paths: Sequence[Path], target: Target, clock_mhz: float) -> list[Sample
             for line in csv.DictReader(file):
                 v = by_name.get((OPERATORS[line["operator"]].key, line["configuration"]))
                 s = seen_by_kernels(ConvShape(*(int(line[name]) for name in FIELDS)), target)
-                if v is not None and not v.supports(s, target):
+                if v is not None and shape_for(v, s, target) is None:
                     raise ValueError(f"{v.name} was measured for X {s.X} W {s.W}, but {target} does not support it")
                 if v is not None and v.preferred(s, target):
                     found.append(Sample(v, s, float(line["ms"]) * 1e3 * clock_mhz, line["precision"]))
