@@ -12,6 +12,12 @@ PreHook = Callable[["Module", tuple[Any, ...]], Any]
 ForwardHook = Callable[["Module", tuple[Any, ...], Any], Any]
 
 
+def hooks_act(module: Module) -> bool:
+    """Whether a hook sees what a module is given and makes; not, if all its hooks have `only_watches` set."""
+    hooks = module._pre_hooks + module._forward_hooks
+    return bool(hooks) and not all([getattr(hook, "only_watches", False) for hook in hooks])
+
+
 class HookHandle:
     """What registering a forward hook returns; `remove()` takes the hook off again."""
 

@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
 from alpha.errors import CheckpointError
-from alpha.hooks import ForwardHook, HookHandle, PreHook
+from alpha.hooks import ForwardHook, HookHandle, PreHook, hooks_act
+from alpha.module_tree import ModuleTree
 from alpha.numerics import BFLOAT16
+from alpha.parameter import Buffer, Parameter
 from alpha.runtime import Device, get_device
 from alpha.state_dict import StateDict, read_state
-from alpha.tensor import Tensor, as_dtype, tensor
+from alpha.tensor import Tensor, as_dtype
 from alpha.tensor_operators import DTypeLike
 
 __all__ = ["Buffer", "Module", "Parameter"]
 
 Self = TypeVar("Self", bound="Module")
+T = TypeVar("T")
 
 
-class Parameter(Tensor):
-    """A tensor that a module trains; `values`, whatever `alpha.tensor` takes, are copied."""
-
-    __slots__ = ()
-
-    def __init__(self, values: Any, requires_grad: bool = True) -> None:
-        super().__init__(tensor(values).array, requires_grad)
+def device_of(module: ModuleTree) -> Device:
+    """Where the first parameter or buffer lives; cpu for a module without any."""
+    for _, value in module.named_tensors():
+        return value.device
+    return get_device("cpu")
 
 
-class Buffer(Tensor):
-    """State of a module that is not trained, as running statistics; `values` as for `Parameter`."""
+class _Default(Generic[T]):
+    """A property in whose place a model may assign an attribute of its own, because PyTorch's modules have none."""
 
-    __slots__ = ()
+    def __init__(self, read: Callable[[Module], T]) -> None:
+        self._read, self.__doc__ = read, read.__doc__
 
-    def __init__(self, values: Any) -> None:
-        super().__init__(tensor(values).array)
+    @overload
+    def __get__(self, module: None, owner: type) -> _Default[T]: ...
 
-    @classmethod
-    def _of(cls, value: Tensor) -> Buffer:
-        """A Buffer that shares everything with a Tensor: memory, version, graph."""
-        result = cls.__new__(cls)
-        for name in Tensor.__slots__:
-            if name != "__weakref__":
-                setattr(result, name, getattr(value, name))
-        return result
+    @overload
+    def __get__(self, module: Module, owner: type) -> T: ...
+
+    def __get__(self, module: Module | None, owner: type) -> _Default[T] | T:
+        return self if module is None else self._read(module)
 
 
-class Module:
+class Module(ModuleTree):
     """Base of layers and models: assign parameters and modules as attributes, define `forward`.
 
     An attribute that is a `Parameter`, a `Buffer` or a `Module` is part of the model; anything
@@ -55,9 +54,13 @@ class Module:
 
     Attributes:
         training: True after `train()` (the default), False after `eval()`.
+        device: where the first parameter or buffer lives; cpu for a module without any.
+        is_hooked: whether a hook sees what this module is given and makes.
     """
 
     training = True
+    device = _Default(device_of)
+    is_hooked = _Default(hooks_act)
     _pre_hooks: tuple[PreHook, ...] = ()
     _forward_hooks: tuple[ForwardHook, ...] = ()
 
@@ -88,12 +91,6 @@ class Module:
             output = output if replacement is None else replacement
         return output
 
-    @property
-    def is_hooked(self) -> bool:
-        """Whether a hook sees what this module is given and makes; not, if all its hooks have `only_watches` set."""
-        hooks = self._pre_hooks + self._forward_hooks
-        return bool(hooks) and not all([getattr(hook, "only_watches", False) for hook in hooks])
-
     def register_forward_pre_hook(self, hook: PreHook) -> HookHandle:
         """Call `hook(module, args)` before each forward; a result, a tuple or the only argument, replaces the args."""
         return HookHandle(self, "_pre_hooks", hook)
@@ -102,74 +99,12 @@ class Module:
         """Call `hook(module, args, output)` after each forward; a result replaces the output."""
         return HookHandle(self, "_forward_hooks", hook)
 
-    # -- the tree -----------------------------------------------------------------------------
-
-    def named_children(self) -> Iterator[tuple[str, Module]]:
-        """(attribute name, module) of the direct submodules, in order of assignment."""
-        for name, value in vars(self).items():
-            if isinstance(value, Module):
-                yield name, value
-
-    def children(self) -> Iterator[Module]:
-        for _, module in self.named_children():
-            yield module
-
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """(dotted name, module) of this and every module below; a shared one comes once."""
-        seen: set[int] = set()
-
-        def walk(module: Module, name: str) -> Iterator[tuple[str, Module]]:
-            if id(module) in seen:
-                return
-            seen.add(id(module))
-            yield name, module
-            for child_name, child in module.named_children():
-                yield from walk(child, f"{name}.{child_name}" if name else child_name)
-
-        return walk(self, prefix)
-
-    def modules(self) -> Iterator[Module]:
-        for _, module in self.named_modules():
-            yield module
-
-    def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(dotted name, tensor) of every parameter and buffer; a shared one comes once."""
-        seen: set[int] = set()
-        for prefix, module in self.named_modules():
-            for name, value in vars(module).items():
-                if isinstance(value, (Parameter, Buffer)) and id(value) not in seen:
-                    seen.add(id(value))
-                    yield (f"{prefix}.{name}" if prefix else name), value
-
-    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        for name, value in self.named_tensors():
-            if isinstance(value, Parameter):
-                yield name, value
-
-    def parameters(self) -> Iterator[Parameter]:
-        for _, value in self.named_parameters():
-            yield value
-
-    def named_buffers(self) -> Iterator[tuple[str, Buffer]]:
-        for name, value in self.named_tensors():
-            if isinstance(value, Buffer):
-                yield name, value
-
-    def buffers(self) -> Iterator[Buffer]:
-        for _, value in self.named_buffers():
-            yield value
-
-    def apply(self: Self, function: Callable[[Module], object]) -> Self:
-        """Call `function` on this and every module below."""
-        for module in self.modules():
-            function(module)
-        return self
-
     # -- state --------------------------------------------------------------------------------
 
     def train(self: Self, mode: bool = True) -> Self:
-        for module in self.modules():
-            module.training = mode
+        self.training = mode
+        for child in self.children():
+            child.train(mode)
         return self
 
     def eval(self: Self) -> Self:
@@ -208,13 +143,6 @@ class Module:
                 value.array = value.device.upload(value.numpy().astype(target))
                 value.grad = None
         return self
-
-    @property
-    def device(self) -> Device:
-        """Where the first parameter or buffer lives; cpu for a module without any."""
-        for _, value in self.named_tensors():
-            return value.device
-        return get_device("cpu")
 
     def state_dict(self) -> StateDict:
         """Copies of all parameters and buffers on the host, by dotted name; its `layout` is "NHWC"."""

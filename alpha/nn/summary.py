@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd import Function
-from alpha.module import Module
+from alpha.module import Module, device_of
 from alpha.numerics import computed_precision, get_precision
 from alpha.ops.conv2d import ConvTranspose2d
 from alpha.ops.conv2d.shape import ConvShape
@@ -103,7 +103,7 @@ def trace(model: Module, input_shape: tuple[int, ...]) -> list[Row]:
             rows.append(Row(names[id(module)] or "(model)", kind, shape, parameters, cost))
 
     dtypes = [p.dtype for p in model.parameters()]
-    zeros = model.device.zeros(input_shape, dtypes[0] if dtypes else np.float32)
+    zeros = device_of(model).zeros(input_shape, dtypes[0] if dtypes else np.float32)
     with _traced(model), no_checkpoints():
         handles = [module.register_forward_pre_hook(enter) for module in model.modules()]
         handles += [module.register_forward_hook(leave) for module in model.modules()]
@@ -261,7 +261,7 @@ def _table(rows: list[Row], model: Module, input_shape: tuple[int, ...]) -> str:
         f"{type(model).__name__} on {input_shape}: {sum(parameters):,} parameters{frozen}, "
         f"{cost.flops / 1e9:,.2f} GFLOP and {cost.moved / 2**20:,.1f} MiB read and written a forward pass, "
         f"{cost.kept / 2**20:,.1f} MiB of activations kept for the backward pass, "
-        f"precision {computed_precision(model.device.name, get_precision())}"
+        f"precision {computed_precision(device_of(model).name, get_precision())}"
     )
     return "\n".join([line(header), rule, *map(line, body), rule, line(total), notes])
 

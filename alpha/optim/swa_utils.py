@@ -12,7 +12,7 @@ import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.grad_mode import no_grad
-from alpha.module import Buffer, Module
+from alpha.module import Buffer, Module, device_of
 from alpha.optim.average import Average, average_parameters, count_up
 from alpha.optim.average import get_ema_avg_fn as get_ema_avg_fn
 from alpha.optim.average import get_ema_multi_avg_fn as get_ema_multi_avg_fn
@@ -59,7 +59,7 @@ class AveragedModel(Module):
         self.module = copy.deepcopy(model)
         if device is not None:
             self.module.to(device)
-        self.n_averaged = Buffer(tensor(np.zeros((), np.int64), device=self.module.device))
+        self.n_averaged = Buffer(tensor(np.zeros((), np.int64), device=device_of(self.module)))
         self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -149,7 +149,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: str | Device | None 
         for number, batch in enumerate(loader):
             first = batch[0] if isinstance(batch, (list, tuple)) else batch
             if not isinstance(first, Tensor):
-                first = tensor(first, device=device or model.device)
+                first = tensor(first, device=device or device_of(model))
             begin_batch(number)
             model(first if device is None else first.to(device))
 

@@ -15,6 +15,7 @@ from tqdm import tqdm
 import alpha
 from alpha.data import DataLoader
 from alpha.errors import CheckpointError, DataError, DeviceError
+from alpha.module import device_of
 from alpha.nn import Module
 from alpha.nn import functional as F
 from alpha.numerics import computed_precision
@@ -196,9 +197,9 @@ class Trainer:
         total = len(loader) if steps is None else min(steps, len(loader))
         if total < 1:
             raise DataError(f"{tally.name}: no batches of {loader.batch_size} in {len(loader.dataset)} images")
-        if self.model.device is not self.device:
+        if device_of(self.model) is not self.device:
             raise DeviceError(
-                f"Trainer: the model is on {self.model.device.name}, the trainer on {self.device.name}; "
+                f"Trainer: the model is on {device_of(self.model).name}, the trainer on {self.device.name}; "
                 f"move it by model.to({self.device.name!r})"
             )
         return total

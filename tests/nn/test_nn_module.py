@@ -361,6 +361,40 @@ def test_containers_of_parameters() -> None:
         named["items"] = first
 
 
+def test_train_asks_each_child() -> None:
+    class Frozen(nn.BatchNorm2d):
+        def train(self, mode: bool = True) -> Frozen:
+            return super().train(False)
+
+    net = nn.Sequential(nn.Sequential(Frozen(3), nn.ReLU()), nn.BatchNorm2d(3)).train()
+    assert [module.training for module in net.modules()] == [True, True, False, True, True]
+    assert not any(module.training for module in net.eval().modules())
+
+
+def test_a_model_may_have_a_device_of_its_own() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            self.device = "anywhere"  # type: ignore[assignment]
+            self.is_hooked = None  # type: ignore[assignment]
+            self.body = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.body(x)
+
+    net = Own()
+    assert (net.device, net.is_hooked, net.body.device.name) == ("anywhere", None, "cpu")
+    assert "9 parameters" in net.summary((1, 2))
+    assert (copy.deepcopy(net).device, nn.Sequential(net, nn.ReLU())[0].device) == ("anywhere", "anywhere")
+    assert isinstance(nn.Module.device.__doc__, str)
+
+
+def test_apply_begins_with_the_children() -> None:
+    order: list[str] = []
+    net = nn.Sequential(nn.Sequential(nn.Linear(1, 1)), nn.ReLU())
+    net.apply(lambda module: order.append(type(module).__name__))
+    assert order == ["Linear", "Sequential", "ReLU", "Sequential"]
+
+
 def test_apply_returns_the_module() -> None:
     def zero(module: nn.Module) -> None:
         if isinstance(module, nn.Linear):
