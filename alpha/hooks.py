@@ -18,6 +18,13 @@ def hooks_act(module: Module) -> bool:
     return bool(hooks) and not all([getattr(hook, "only_watches", False) for hook in hooks])
 
 
+def is_plain(module: Module) -> bool:
+    """Whether a call of a module is the forward of its class, which no hook sees, so that others may compute it."""
+    if "forward" in vars(module):
+        return False
+    return not (module._pre_hooks or module._forward_hooks) or not hooks_act(module)
+
+
 class HookHandle:
     """What registering a forward hook returns; `remove()` takes the hook off again."""
 

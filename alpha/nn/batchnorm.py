@@ -9,6 +9,7 @@ import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.grad_mode import no_grad
+from alpha.hooks import hooks_act, is_plain
 from alpha.module import Buffer, Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
@@ -185,9 +186,9 @@ def batch_norm_activation(
 ) -> Tensor:
     """`activation(norm(x) + residual)`; the kernels of the batch normalisation compute the rest, too, if they can.
 
-    They can with ReLU, ReLU6 and leaky ReLU of a positive slope, see `F.batch_norm`. A layer with hooks is called by
-    itself, so that the hooks see what they would see without this function. `Sequential` does the same for a batch
-    normalisation that such an activation follows.
+    They can with ReLU, ReLU6 and leaky ReLU of a positive slope, see `F.batch_norm`. A layer with hooks, or whose
+    `forward` was assigned, is called by itself, so that all is as it would be without this function. `Sequential`
+    does the same for a batch normalisation that such an activation follows.
 
     x, residual (..., C) -> (..., C)
 
@@ -196,9 +197,9 @@ def batch_norm_activation(
         residual: what is added before the activation; None: nothing.
         statistics: of x, see `F.batch_norm`.
     """
-    if not norm.is_hooked and not (isinstance(activation, Module) and activation.is_hooked):
+    if is_plain(norm) and not (isinstance(activation, Module) and hooks_act(activation)):
         return norm(x, statistics, residual, activation)  # type: ignore[no-any-return]
-    y = norm(x, statistics)
+    y = norm(x) if "forward" in vars(norm) else norm(x, statistics)
     if residual is not None:
         y = y + residual
     return y if activation is None else activation(y)
@@ -215,7 +216,7 @@ def conv_batch_norm(
 
     x (N, IH, IW, in_channels) -> (N, OH, OW, out_channels), residual as the result
     """
-    if not norm.uses_batch:
+    if not norm.uses_batch or "forward" in vars(conv):
         return batch_norm_activation(norm, conv(x), activation, residual)
     statistics = ChannelStatistics()
     return batch_norm_activation(norm, conv(x, statistics), activation, residual, statistics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
+from alpha.hooks import hooks_act, is_plain
 from alpha.module import Module, Parameter
 from alpha.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, conv_batch_norm
 from alpha.nn.convolution import Conv2d
@@ -82,11 +83,11 @@ def _call(modules: list[Module], position: int, x: Any) -> tuple[Any, int]:
     if type(module) is Conv2d and behind and type(behind[0]) is BatchNorm2d:
         activation = behind[1] if behind[1:] and rectifier_of(behind[1]) is not None else None
         return conv_batch_norm(module, behind[0], x, activation), 2 if activation is None else 3
-    if behind and not module.is_hooked and not behind[0].is_hooked:
+    if behind and is_plain(module) and not hooks_act(behind[0]):
         if type(module) in WITH_ACTIVATION and rectifier_of(behind[0]) is not None:
             return module(x, activation=behind[0]), 2
         writes_input = position == 0 and getattr(module, "inplace", False)  # which the caller may see
-        if type(behind[0]) is Dropout and rectifier_of(module) is not None and not writes_input:
+        if type(behind[0]) is Dropout and is_plain(behind[0]) and rectifier_of(module) is not None and not writes_input:
             return behind[0](x, activation=module), 2
     return module(x), 1
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.autograd import Function
+from alpha.module import Module
 from alpha.ops.activation import (
     LeakyReLU,
     ReLU,
@@ -123,12 +124,16 @@ _FUNCTIONS: dict[Callable[..., Tensor], Rectifier] = {
 def rectifier_of(activation: Callable[[Tensor], Tensor] | None) -> Rectifier | None:
     """The rectifier that a layer or a function of `alpha.nn.functional` is; None for any other activation.
 
+    A layer whose `forward` was assigned is another activation.
+
     Raises:
         TypeError: the activation is neither None nor a function, for example its name.
     """
     if activation is not None and not callable(activation):
         raise TypeError(f"activation={activation!r} is no layer and no function of a tensor")
     kind = type(activation)
+    if isinstance(activation, Module) and "forward" in vars(activation):
+        return None
     if kind is ReLU:
         return Rectifier()
     if kind is ReLU6:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -135,3 +136,29 @@ def test_a_hook_sees_what_it_would_see_one_by_one(device: str, hooked: str, wher
     assert not norm.is_hooked
     calls[0]()
     assert len(seen) == 3
+
+
+def replace_forward(module: nn.Module, added: float) -> None:
+    """Give a module a forward of its own, which takes only what the layer's users give."""
+    forward = module.forward
+    vars(module)["forward"] = lambda x: forward(x) + added
+
+
+@pytest.mark.parametrize("replaced", ["conv", "norm", "activation", "dropout"])
+def test_sequential_calls_a_forward_that_was_assigned(device: str, replaced: str) -> None:
+    conv, norm = layers(device)
+    modules = {"conv": conv, "norm": norm, "activation": nn.ReLU(), "dropout": nn.Dropout(0.5)}
+    replace_forward(modules[replaced], 7.0)
+    x = alpha.tensor(X, device=device)
+    for names in (
+        ["conv", "norm", "activation"],
+        ["conv", "norm"],
+        ["conv", "activation", "dropout"],
+        ["norm", "activation"],
+    ):
+        part, input = [modules[name] for name in names], x if "conv" in names else conv(x)
+        results = []
+        for call in (nn.Sequential(*part), lambda x, part=part: functools.reduce(lambda y, module: module(y), part, x)):
+            alpha.manual_seed(0)
+            results.append(call(input).numpy())
+        assert_close(results[0], results[1], 300, "an assigned forward")
