@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from alpha.module_tree import ModuleTree
 from alpha.numerics import BFLOAT16
 from alpha.parameter import Buffer, Parameter
 from alpha.runtime import Device, get_device
-from alpha.state_dict import StateDict, read_state
+from alpha.state_dict import IncompatibleKeys, StateDict, read_state
 from alpha.tensor import Tensor, as_dtype
 from alpha.tensor_operators import DTypeLike
 
@@ -61,6 +61,7 @@ class Module(ModuleTree):
     training = True
     device = _Default(device_of)
     is_hooked = _Default(hooks_act)
+    _filters: ClassVar[tuple[str, ...]] = ()  # parameters of a layer that PyTorch has with channels second
     _pre_hooks: tuple[PreHook, ...] = ()
     _forward_hooks: tuple[ForwardHook, ...] = ()
 
@@ -144,38 +145,59 @@ class Module(ModuleTree):
                 value.grad = None
         return self
 
-    def state_dict(self) -> StateDict:
-        """Copies of all parameters and buffers on the host, by dotted name; its `layout` is "NHWC"."""
-        return StateDict(((name, value.numpy()) for name, value in self.named_tensors()), layout="NHWC")
+    def _state(self) -> dict[str, Tensor]:
+        """What a state dict has, by dotted name; a shared tensor has each of its names."""
+        return {name: value for name, value in self.named_tensors(remove_duplicate=False) if _is_state(value)}
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True, *, layout: str | None = None) -> None:
+    def state_dict(self) -> StateDict:
+        """Copies of all parameters and persistent buffers on the host, by dotted name; its `layout` is "NHWC".
+
+        A shared one comes under each of its names, as one array.
+        """
+        own = self._state()
+        values = {id(value): value.numpy() for value in {id(value): value for value in own.values()}.values()}
+        return StateDict(((name, values[id(value)]) for name, value in own.items()), layout="NHWC")
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], strict: bool = True, *, layout: str | None = None
+    ) -> IncompatibleKeys:
         """Copy values in by name; nothing is changed unless everything fits.
 
         PyTorch has filters as (OC, IC, FH, FW), and those of a transposed convolution as (IC, OC, FH, FW). With
-        layout="NCHW" the second axis of each value of four axes becomes the last one. A Linear layer after a Flatten
-        counts its features in another order, too, which no shape tells: turn such a weight, made for maps of C
-        channels, H rows and W columns, by `weight.reshape(-1, C, H, W).transpose(0, 2, 3, 1).reshape(len(weight), -1)`.
+        layout="NCHW" the second axis becomes the last one, in the filters of convolutions with one to three axes and in
+        each other value of four axes. A Linear layer after a Flatten counts its features in another order, too, which
+        no shape tells: turn such a weight, made for maps of C channels, H rows and W columns, by
+        `weight.reshape(-1, C, H, W).transpose(0, 2, 3, 1).reshape(len(weight), -1)`.
 
         Args:
-            state: arrays, or tensors of Alpha or PyTorch, by dotted name.
+            state: arrays, or tensors of Alpha or PyTorch, by dotted name. One name of a shared tensor is enough; all
+                that are given must have the same values.
             strict: missing and unexpected names are errors; shapes that differ always are. PyTorch's
                 `num_batches_tracked` of a batch norm is passed over.
-            layout: "NHWC" for Alpha's weights or "NCHW" for PyTorch's. What `state_dict()` and
-                `alpha.train.load_weights` return knows its layout. It must be given for PyTorch's tensors of four
-                axes, and for plain arrays whose shape fits in both layouts.
+            layout: "NHWC" for Alpha's weights or "NCHW" for PyTorch's. What `state_dict()`, its `filter` and
+                `alpha.train.load_weights` return knows its layout. It must be given for PyTorch's filters and tensors
+                of four axes, and for plain arrays whose shape fits in both layouts.
+
+        Returns:
+            `missing_keys` and `unexpected_keys`, two lists of names.
 
         Raises:
             CheckpointError: lists every mismatch at once.
         """
-        own = dict(self.named_tensors())
-        values, problems = read_state(own, state, layout, strict)
+        own = self._state()
+        filters = {
+            f"{prefix}.{name}" if prefix else name
+            for prefix, module in self.named_modules(remove_duplicate=False)
+            for name in module._filters
+        }
+        values, problems, keys = read_state(own, filters, state, layout, strict)
         if problems:
             count = "1 mismatch" if len(problems) == 1 else f"{len(problems)} mismatches"
             raise CheckpointError(f"{count} between the weights and {type(self).__name__}:\n  " + "\n  ".join(problems))
-        for name, value in values.items():
-            target = own[name]
+        for target, value in {id(own[name]): (own[name], value) for name, value in values.items()}.values():
             target.array = target.device.upload(np.asarray(value, target.dtype, order="C"))
             target._version.bump("load_state_dict")
+        return keys
 
     def summary(self, input_shape: tuple[int, ...]) -> str:
         """A table of layers, from one forward pass on zeros in the precision in force; the module stays as it was.
@@ -202,6 +224,10 @@ class Module(ModuleTree):
         return f"{type(self).__name__}({inside})"
 
 
+def _is_state(value: Tensor) -> bool:
+    return not isinstance(value, Buffer) or value.persistent
+
+
 def _of_the_kind_of(current: Parameter | Buffer | Module, value: Any, name: str) -> Any:
     """The value that may take the place of a part of a module, else `TypeError`."""
     if isinstance(current, Parameter):
@@ -212,6 +238,6 @@ def _of_the_kind_of(current: Parameter | Buffer | Module, value: Any, name: str)
     if isinstance(value, Module) or (isinstance(current, Buffer) and isinstance(value, Buffer)):
         return value
     if isinstance(current, Buffer) and isinstance(value, Tensor):
-        return Buffer._of(value)
+        return Buffer._of(value, current.persistent)
     kind, wanted = ("Buffer", "a Tensor") if isinstance(current, Buffer) else ("Module", "a Module")
     raise TypeError(f"{name} is a {kind}, and {type(value).__name__} cannot take its place; assign {wanted} or None")

@@ -19,18 +19,31 @@ class Parameter(Tensor):
 
 
 class Buffer(Tensor):
-    """State of a module that is not trained, as running statistics; `values` as for `Parameter`."""
+    """State of a module that is not trained, as running statistics.
 
-    __slots__ = ()
+    Args:
+        values: as for `Parameter`.
+        persistent: False leaves it out of state dicts.
+    """
 
-    def __init__(self, values: Any) -> None:
+    __slots__ = ("persistent",)
+
+    def __init__(self, values: Any, *, persistent: bool = True) -> None:
         super().__init__(tensor(values).array)
+        self.persistent = persistent
 
     @classmethod
-    def _of(cls, value: Tensor) -> Buffer:
+    def _of(cls, value: Tensor, persistent: bool = True) -> Buffer:
         """A Buffer that shares everything with a Tensor: memory, version, graph."""
         result = cls.__new__(cls)
         for name in Tensor.__slots__:
             if name != "__weakref__":
                 setattr(result, name, getattr(value, name))
+        result.persistent = persistent
+        return result
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
+        result = super().__deepcopy__(memo)
+        assert isinstance(result, Buffer)
+        result.persistent = self.persistent
         return result

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ LAYOUTS = ("NHWC", "NCHW")  # Alpha's and PyTorch's
 
 
 class StateDict(dict[str, Values]):
-    """Arrays by dotted name, and the layout of those that have four axes.
+    """Arrays by dotted name, and the layout of the filters among them.
 
     Attributes:
         layout: "NHWC" (filters (OC, FH, FW, IC), as Alpha has them), "NCHW" (filters (OC, IC, FH, FW), as PyTorch has
@@ -36,11 +36,36 @@ class StateDict(dict[str, Values]):
     def copy(self) -> StateDict:
         return StateDict(self, self.layout)
 
+    def filter(self, keep: Callable[[str], bool]) -> StateDict:
+        """The entries for whose name `keep(name)` is true, in the same layout; a plain dict would not know it."""
+        return StateDict({name: value for name, value in self.items() if keep(name)}, self.layout)
+
+
+class IncompatibleKeys(NamedTuple):
+    """What `Module.load_state_dict` returns: names that the weights lack, and names that the module does not have."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+class Reading(NamedTuple):
+    """Values that a module's tensors take, in the module's layout, by name, and what does not fit, a line each."""
+
+    values: dict[str, Values]
+    problems: list[str]
+    keys: IncompatibleKeys
+
 
 def read_state(
-    own: Mapping[str, Tensor], state: Mapping[str, Any], layout: str | None, strict: bool
-) -> tuple[dict[str, Values], list[str]]:
-    """(values that a module's tensors take, in the module's layout, by name; what does not fit, a line each)."""
+    own: Mapping[str, Tensor], filters: Container[str], state: Mapping[str, Any], layout: str | None, strict: bool
+) -> Reading:
+    """Read the weights of a module.
+
+    Args:
+        own: the module's tensors by name; a shared one has several names.
+        filters: the names of filters of convolutions, which are read in a layout, as all tensors of four axes are.
+        state, layout, strict: see `Module.load_state_dict`.
+    """
     if layout is not None and layout not in LAYOUTS:
         raise ValueError(f"load_state_dict: layout={layout!r} is not one of 'NHWC', 'NCHW'")
     known = state.layout if isinstance(state, StateDict) else None
@@ -49,33 +74,57 @@ def read_state(
             f"load_state_dict: layout={layout!r} was given, but the weights have the layout {known!r}"
         )
     given = {name: _on_host(state[name]) for name in own if name in state}
-    problems = _shape_problems(own, given, layout or known)
+    turned = {
+        name: _channels_last(value)
+        for name, value in given.items()
+        if (own[name].ndim == 4 or name in filters) and own[name].ndim == value.ndim > 2
+    }
+    problems = _shape_problems(own, given, turned, layout or known)
     if layout is None:
         problems += _unclear(
             name
-            for name, value in given.items()
-            if own[name].ndim == value.ndim == 4
-            and (_is_torch(state[name]) or (known is None and _fits_both(value.shape, own[name].shape)))
+            for name in turned
+            if _is_torch(state[name]) or (known is None and _fits_both(given[name].shape, own[name].shape))
         )
+    values = given | turned if (layout or known) == "NCHW" else given
+    if not problems:
+        problems = _alias_problems(own, values)
+    there = {id(own[name]) for name in given}
+    missing = [name for name, tensor in own.items() if id(tensor) not in there]
+    unexpected = [name for name in state if name not in own and not _is_counter(name, own)]
     if strict:
-        problems += [f"missing     {n} {t.shape}" for n, t in own.items() if n not in state]
-        problems += [f"unexpected  {n}" for n in state if n not in own and not _is_counter(n, own)]
-    moved = (layout or known) == "NCHW"
-    return {n: _channels_last(v) if moved and v.ndim == 4 else v for n, v in given.items()}, problems
+        problems += [f"missing     {name} {own[name].shape}" for name in missing]
+        problems += [f"unexpected  {name}" for name in unexpected]
+    return Reading(values, problems, IncompatibleKeys(missing, unexpected))
 
 
-def _shape_problems(own: Mapping[str, Tensor], given: Mapping[str, Values], layout: str | None) -> list[str]:
+def _shape_problems(
+    own: Mapping[str, Tensor], given: Mapping[str, Values], turned: Mapping[str, Values], layout: str | None
+) -> list[str]:
     """Values that are not numbers, or that have another shape than the module's."""
     problems = []
     for name, value in given.items():
         target = own[name].shape
-        in_nchw = _channels_last(value).shape if value.ndim == 4 else value.shape
+        in_nchw = turned.get(name, value).shape
         shape, other, advice = (in_nchw, value.shape, "NHWC") if layout == "NCHW" else (value.shape, in_nchw, "NCHW")
         if value.dtype.kind not in "iub" and not is_floating(value.dtype):
             problems.append(f"dtype       {name}: {value.dtype} is not a number")
         elif shape != target:
             hint = f"; they fit with layout={advice!r}" if other == target else ""
             problems.append(f"shape       {name}: the weights have {value.shape}, the model {target}{hint}")
+    return problems
+
+
+def _alias_problems(own: Mapping[str, Tensor], values: Mapping[str, Values]) -> list[str]:
+    """Names of one tensor whose values are not the same."""
+    first: dict[int, str] = {}
+    problems = []
+    for name, value in values.items():
+        other = first.setdefault(id(own[name]), name)
+        if value is not values[other]:
+            one, two = (np.asarray(v, own[name].dtype, order="C").tobytes() for v in (values[other], value))
+            if one != two:
+                problems.append(f"values      {name}: not those of {other}, which is the same tensor in the model")
     return problems
 
 
@@ -105,12 +154,12 @@ def _is_torch(value: Any) -> bool:
 
 def _fits_both(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
     """Whether the shape is the target's with channels last and with channels second, which are not the same."""
-    return shape == target and 1 < shape[1] == shape[2] == shape[3]
+    return shape == target and shape[1] > 1 and len(set(shape[1:])) == 1
 
 
 def _channels_last(value: Values) -> Values:
-    """(OC, IC, FH, FW) -> (OC, FH, FW, IC), a view"""
-    return value.transpose(0, 2, 3, 1)
+    """(OC, IC, FH, FW) -> (OC, FH, FW, IC), a view, with any number of axes of the filter"""
+    return np.moveaxis(value, 1, -1)
 
 
 def _is_counter(name: str, own: Mapping[str, Tensor]) -> bool:

@@ -27,6 +27,7 @@ class _Layer(Module):
         bias: (out_channels,) or None.
     """
 
+    _filters = ("weight",)
     rank: ClassVar[int]
     weight: Parameter
     bias: Parameter | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -58,10 +59,33 @@ def test_names_come_in_order_of_assignment() -> None:
 def test_a_shared_module_counts_once() -> None:
     layer = nn.Linear(2, 2)
     net = nn.Sequential(layer, nn.ReLU(), layer)
-    assert list(net.state_dict()) == ["0.weight", "0.bias"]
+    assert [name for name, _ in net.named_parameters()] == ["0.weight", "0.bias"]
+    assert len(list(net.modules())) == 3
+    assert [name for name, _ in net.named_modules(remove_duplicate=False)] == ["", "0", "1", "2"]
     x = alpha.tensor(np.ones((1, 2), np.float32))
     expected = layer(nn.functional.relu(layer(x)))
     np.testing.assert_array_equal(net(x).numpy(), expected.numpy())
+
+
+def test_names_with_a_prefix_and_of_one_module_only() -> None:
+    net = Net()
+    net.tied = net.body[0].weight
+    names = [name for name, _ in net.named_parameters("net")]
+    assert names == [f"net.{name}" for name, _ in net.named_parameters()]
+    for of, one, many in (
+        (net.named_parameters, net.parameters, ["scale", "tied"]),
+        (net.named_buffers, net.buffers, ["count"]),
+        (net.named_tensors, None, ["scale", "count", "tied"]),
+    ):
+        assert [name for name, _ in of("a.b", False)] == [f"a.b.{name}" for name in many]
+        if one is not None:
+            assert [id(value) for value in one(recurse=False)] == [id(getattr(net, name)) for name in many]
+    assert "tied" in dict(net.named_parameters(recurse=False))
+    assert "body.0.weight" not in dict(net.named_parameters())
+    assert "body.0.weight" in dict(net.named_parameters(remove_duplicate=False))
+    net.twin = net.count
+    assert [name for name, _ in net.named_buffers()] == ["count"]
+    assert [name for name, _ in net.named_buffers(remove_duplicate=False)] == ["count", "twin"]
 
 
 def test_parameters_take_what_tensor_takes() -> None:
@@ -124,10 +148,27 @@ def test_load_state_dict_lists_every_mismatch_and_changes_nothing() -> None:
 
 def test_load_state_dict_not_strict() -> None:
     net = Net()
-    net.load_state_dict({"scale": alpha.tensor([5.0]), "tail": np.zeros(1)}, strict=False)
+    keys = net.load_state_dict({"scale": alpha.tensor([5.0]), "tail": np.zeros(1)}, strict=False)
     assert net.scale.item() == 5.0
+    assert keys.missing_keys == NAMES[1:]
+    assert keys.unexpected_keys == ["tail"]
+    assert net.load_state_dict(net.state_dict()) == ([], [])
     with pytest.raises(CheckpointError, match="1 mismatch between"):
         net.load_state_dict({"scale": np.zeros(2)}, strict=False)
+
+
+def test_a_buffer_that_is_not_persistent(device: str) -> None:
+    net = nn.Module()
+    net.mask, net.mean = nn.Buffer([1.0, 0.0], persistent=False), nn.Buffer([3.0])
+    for twin in (net, copy.deepcopy(net), pickle.loads(pickle.dumps(net)), net.to(device)):
+        assert list(twin.state_dict()) == ["mean"]
+        assert [name for name, _ in twin.named_buffers()] == ["mask", "mean"]
+        assert twin.load_state_dict({"mean": np.zeros(1)}) == ([], [])
+    assert net.mask.device.name == device
+    net.mask = net.mask * 2.0  # the name stays what it is
+    assert list(net.state_dict()) == ["mean"]
+    net.mask = nn.Buffer([1.0])
+    assert list(net.state_dict()) == ["mask", "mean"]
 
 
 def test_deepcopy_is_independent(device: str) -> None:
@@ -346,7 +387,7 @@ def test_containers_of_parameters() -> None:
     assert (len(listed), listed[0], [p.shape for p in listed]) == (2, first, [(1,), (2,)])
     assert isinstance(listed[-1], nn.Parameter)
     listed[1] = nn.Parameter([4.0])
-    assert list(listed.append(first).state_dict()) == ["0", "1"]  # a shared one comes once
+    assert list(listed.append(first).state_dict()) == ["0", "1", "2"]
     assert (len(listed[1:]), repr(listed)) == (2, "ParameterList(0: (1,), 1: (1,), 2: (1,))")
     named = nn.ParameterDict({"a": first})
     named["b"] = second

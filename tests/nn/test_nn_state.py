@@ -143,6 +143,103 @@ def test_weights_that_fit_in_one_way_need_no_layout() -> None:
         nn.Conv2d(4, 3, 3).load_state_dict({"weight": np.zeros((3, 3, 3, 4))}, strict=False, layout="NCHW")
 
 
+CONVOLUTIONS = [
+    (kind, (4, 4) if "Transpose" in kind else (3, 4), 4 if "Transpose" in kind else 3)
+    for kind in ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
+]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("kind", "channels", "taps"), CONVOLUTIONS)
+def test_filters_of_any_number_of_axes(kind: str, channels: tuple[int, int], taps: int, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    twin, layer = getattr(torch.nn, kind)(*channels, taps), getattr(nn, kind)(*channels, taps)
+    state = twin.state_dict()
+    expected = np.moveaxis(state["weight"].numpy(), 1, -1)
+    save_weights(tmp_path / "w", {name: value.numpy() for name, value in state.items()})
+    for weights in (state, load_weights(tmp_path / "w"), {name: value.numpy() for name, value in state.items()}):
+        with pytest.raises(CheckpointError, match="layout      weight: NHWC or NCHW cannot be told"):
+            layer.load_state_dict(weights)
+        layer.load_state_dict(weights, layout="NCHW")
+        np.testing.assert_array_equal(layer.weight.numpy(), expected)
+        layer.load_state_dict(weights, layout="NHWC")
+        np.testing.assert_array_equal(layer.weight.numpy(), state["weight"].numpy())
+    other = getattr(torch.nn, kind)(*channels, taps + 1).state_dict()
+    with pytest.raises(CheckpointError, match="they fit with layout='NCHW'"):
+        getattr(nn, kind)(*channels, taps + 1).load_state_dict({n: v.numpy() for n, v in other.items()})
+
+
+@pytest.mark.torch
+def test_parameters_of_three_and_five_axes_stay_as_they_are() -> None:
+    torch = pytest.importorskip("torch")
+    for shape in ((1, 3, 3), (3, 3, 3), (2, 3, 3, 3, 3)):
+        net, values = nn.Sequential(nn.Linear(2, 2)), np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        net.position = nn.Parameter(np.zeros(shape, np.float32))
+        for given in (values, torch.from_numpy(values)):
+            for layout in (None, "NCHW"):
+                net.load_state_dict({"position": given}, strict=False, layout=layout)
+                np.testing.assert_array_equal(net.position.numpy(), values)
+
+
+def test_a_part_of_a_state_dict_knows_its_layout() -> None:
+    source, target = Net(), Net()
+    part = source.state_dict().filter(lambda name: name.startswith("both"))
+    assert (list(part), part.layout) == (["both.weight", "both.bias"], "NHWC")
+    assert len(target.load_state_dict(part, strict=False).missing_keys) == len(source.state_dict()) - 2
+    np.testing.assert_array_equal(target.both.weight.numpy(), source.both.weight.numpy())
+    assert nn.StateDict(layout="NCHW").filter(bool).layout == "NCHW"
+
+
+class Tied(nn.Module):
+    """A table whose values are the weight of the last layer, too, and a layer under two names."""
+
+    def __init__(self) -> None:
+        self.table = nn.Embedding(5, 3)
+        self.first = self.second = nn.Linear(3, 3)
+        self.head = nn.Linear(3, 5, bias=False)
+        self.head.weight = self.table.weight
+
+
+TIED = ["table.weight", "first.weight", "first.bias", "second.weight", "second.bias", "head.weight"]
+
+
+def test_a_shared_tensor_has_each_of_its_names(device: str, tmp_path: Path) -> None:
+    source = Tied().to(device)
+    state = source.state_dict()
+    assert list(state) == TIED
+    assert state["head.weight"] is state["table.weight"]
+    save_weights(tmp_path / "w", state)
+    for given in (state, load_weights(tmp_path / "w"), state.filter(lambda name: name not in TIED[3:])):
+        target = Tied().to(device)
+        assert target.load_state_dict(given) == ([], [])
+        assert target.head.weight is target.table.weight
+        for name, value in target.state_dict().items():
+            np.testing.assert_array_equal(value, state[name])
+    before = target.state_dict()
+    state["head.weight"] = state["table.weight"] + 1
+    with pytest.raises(
+        CheckpointError, match=r"values      head\.weight: not those of table\.weight, which is the same"
+    ):
+        target.load_state_dict(state, strict=False)
+    np.testing.assert_array_equal(target.head.weight.numpy(), before["head.weight"])
+    del state["head.weight"], state["table.weight"]
+    with pytest.raises(CheckpointError, match=r"missing     table.weight \(5, 3\)\n.*missing     head.weight"):
+        target.load_state_dict(state)
+
+
+@pytest.mark.torch
+def test_shared_weights_come_from_pytorch_and_go_there() -> None:
+    torch = pytest.importorskip("torch")
+    twin = torch.nn.Module()
+    twin.table, twin.head = torch.nn.Embedding(5, 3), torch.nn.Linear(3, 5, bias=False)
+    twin.first = twin.second = torch.nn.Linear(3, 3)
+    twin.head.weight = twin.table.weight
+    net = Tied()
+    net.load_state_dict(twin.state_dict())
+    np.testing.assert_array_equal(net.head.weight.numpy(), twin.head.weight.detach().numpy())
+    twin.load_state_dict({name: torch.from_numpy(value) for name, value in Tied().state_dict().items()})
+
+
 def test_several_unclear_weights_are_one_line() -> None:
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(3, 3, 3))
     with pytest.raises(CheckpointError) as error:
