@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from alpha.module import Module
 
-PreHook = Callable[["Module", tuple[Any, ...]], Any]
-ForwardHook = Callable[["Module", tuple[Any, ...], Any], Any]
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments
+Before = Callable[["Module", tuple[Any, ...], dict[str, Any]], Inputs]
+After = Callable[["Module", tuple[Any, ...], dict[str, Any], Any], Any]
 
 
 def hooks_act(module: Module) -> bool:
@@ -25,15 +26,42 @@ def is_plain(module: Module) -> bool:
     return not (module._pre_hooks or module._forward_hooks) or not hooks_act(module)
 
 
+def before(hook: Callable[..., Any], with_kwargs: bool) -> Before:
+    """The hook as a function of the arguments that returns the arguments; see `Module.register_forward_pre_hook`."""
+
+    def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+        result = hook(module, args, kwargs) if with_kwargs else hook(module, args)
+        if result is None:
+            return args, kwargs
+        if not with_kwargs:
+            return (result if isinstance(result, tuple) else (result,)), kwargs
+        if not isinstance(result, tuple) or list(map(type, result)) != [tuple, dict]:
+            raise TypeError(
+                f"{type(module).__name__}: a hook before the forward, with_kwargs=True, returned a "
+                f"{type(result).__name__}; it returns None or (args, kwargs), a tuple and a dict"
+            )
+        return result
+
+    return call
+
+
+def after(hook: Callable[..., Any], with_kwargs: bool) -> After:
+    """The hook as a function of arguments and output that returns the output; see `Module.register_forward_hook`."""
+
+    def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        result = hook(module, args, kwargs, output) if with_kwargs else hook(module, args, output)
+        return output if result is None else result
+
+    return call
+
+
 class HookHandle:
     """What registering a forward hook returns; `remove()` takes the hook off again."""
 
-    def __init__(self, module: Module, hooks: str, hook: Callable[..., Any]) -> None:
-        def call(*args: Any) -> Any:  # one function a handle: a hook may be registered twice
-            return hook(*args)
-
-        self._module, self._hooks, self._call = module, hooks, call
-        setattr(module, hooks, (*getattr(module, hooks), call))
+    def __init__(self, module: Module, hooks: str, call: Before | After, prepend: bool) -> None:
+        self._module, self._hooks, self._call = module, hooks, call  # one function a handle: a hook may come twice
+        others = getattr(module, hooks)
+        setattr(module, hooks, (call, *others) if prepend else (*others, call))
 
     def remove(self) -> None:
         kept = [call for call in getattr(self._module, self._hooks) if call is not self._call]

@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 
 import numpy as np
 
+from alpha import hooks
 from alpha.errors import CheckpointError
-from alpha.hooks import ForwardHook, HookHandle, PreHook, hooks_act
+from alpha.hooks import HookHandle, hooks_act
 from alpha.module_tree import ModuleTree
 from alpha.numerics import BFLOAT16
 from alpha.parameter import Buffer, Parameter
@@ -62,8 +63,8 @@ class Module(ModuleTree):
     device = _Default(device_of)
     is_hooked = _Default(hooks_act)
     _filters: ClassVar[tuple[str, ...]] = ()  # parameters of a layer that PyTorch has with channels second
-    _pre_hooks: tuple[PreHook, ...] = ()
-    _forward_hooks: tuple[ForwardHook, ...] = ()
+    _pre_hooks: tuple[hooks.Before, ...] = ()
+    _forward_hooks: tuple[hooks.After, ...] = ()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{type(self).__name__} defines no forward(self, ...)")
@@ -83,22 +84,33 @@ class Module(ModuleTree):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for before in self._pre_hooks:
-            result = before(self, args)
-            if result is not None:
-                args = result if isinstance(result, tuple) else (result,)
+            args, kwargs = before(self, args, kwargs)
         output = self.forward(*args, **kwargs)
         for after in self._forward_hooks:
-            replacement = after(self, args, output)
-            output = output if replacement is None else replacement
+            output = after(self, args, kwargs, output)
         return output
 
-    def register_forward_pre_hook(self, hook: PreHook) -> HookHandle:
-        """Call `hook(module, args)` before each forward; a result, a tuple or the only argument, replaces the args."""
-        return HookHandle(self, "_pre_hooks", hook)
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> HookHandle:
+        """Call `hook(module, args)` before each forward; a result, a tuple or the only argument, replaces the args.
 
-    def register_forward_hook(self, hook: ForwardHook) -> HookHandle:
-        """Call `hook(module, args, output)` after each forward; a result replaces the output."""
-        return HookHandle(self, "_forward_hooks", hook)
+        Args:
+            prepend: True calls it before the hooks that are there.
+            with_kwargs: True calls `hook(module, args, kwargs)`, whose result is None or a new (args, kwargs).
+        """
+        return HookHandle(self, "_pre_hooks", hooks.before(hook, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> HookHandle:
+        """Call `hook(module, args, output)` after each forward; a result replaces the output.
+
+        Args:
+            prepend: True calls it before the hooks that are there.
+            with_kwargs: True calls `hook(module, args, kwargs, output)`.
+        """
+        return HookHandle(self, "_forward_hooks", hooks.after(hook, with_kwargs), prepend)
 
     # -- state --------------------------------------------------------------------------------
 
@@ -117,18 +129,43 @@ class Module(ModuleTree):
             parameter.requires_grad = requires_grad
         return self
 
-    def zero_grad(self) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop every gradient, or fill it with zeros if not `set_to_none`."""
         for parameter in self.parameters():
-            parameter.grad = None
+            if set_to_none:
+                parameter.grad = None
+            elif (grad := parameter.grad) is not None:
+                parameter.grad = Tensor(grad.device.zeros(grad.shape, grad.dtype))
 
-    def to(self: Self, device: str | Device) -> Self:
-        """Move parameters and buffers, in place; gradients are dropped."""
-        target = get_device(device)
+    def to(self: Self, device: Any = None, dtype: DTypeLike = None) -> Self:
+        """Move parameters and buffers, turn them into a floating dtype, or both, in place; gradients are dropped.
+
+        A dtype may come first, or a Tensor, whose device and dtype are taken: `to("cuda")`, `to("float64")`, `to(x)`.
+        """
+        if isinstance(device, Tensor):
+            device, dtype = device.device, device.dtype if dtype is None else dtype
+        elif dtype is None and _is_dtype(device):
+            device, dtype = None, device
+        target = None if device is None else get_device(device)
+        if dtype is not None:
+            self.astype(dtype)
         for _, value in self.named_tensors():
-            if value.device is not target:
+            if target not in (None, value.device):
                 value.array = target.upload(value.numpy())
                 value.grad = None
         return self
+
+    def cpu(self: Self) -> Self:
+        return self.to("cpu")
+
+    def cuda(self: Self) -> Self:
+        return self.to("cuda")
+
+    def double(self: Self) -> Self:
+        return self.astype("float64")
+
+    def float(self: Self) -> Self:
+        return self.astype("float32")
 
     def astype(self: Self, dtype: DTypeLike) -> Self:
         """Turn floating parameters and buffers into `dtype`, in place; gradients are dropped."""
@@ -222,6 +259,14 @@ class Module(ModuleTree):
         lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
         inside = self.extra_repr() + ("\n" + "\n".join(lines) + "\n" if lines else "")
         return f"{type(self).__name__}({inside})"
+
+
+def _is_dtype(value: Any) -> bool:
+    """Whether numpy knows it as a dtype; it knows no device's name."""
+    try:
+        return value is not None and bool(np.dtype(value))
+    except TypeError:
+        return False
 
 
 def _is_state(value: Tensor) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from alpha.parameter import Buffer, Parameter
 from alpha.tensor import Tensor
@@ -88,6 +88,64 @@ class ModuleTree:
     def buffers(self, recurse: bool = True) -> Iterator[Buffer]:
         for _, value in self.named_buffers(recurse=recurse):
             yield value
+
+    def get_submodule(self, target: str) -> Module:
+        """The module of a dotted name, "" for this one; `AttributeError` if there is none."""
+        return cast("Module", self._part(target, ModuleTree) if target else self)
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter of a dotted name; `AttributeError` if there is none."""
+        return cast(Parameter, self._part(target, Parameter))
+
+    def get_buffer(self, target: str) -> Buffer:
+        """The buffer of a dotted name; `AttributeError` if there is none."""
+        return cast(Buffer, self._part(target, Buffer))
+
+    def _part(self, target: str, kind: type) -> Any:
+        path, _, name = target.rpartition(".")
+        value = vars(self.get_submodule(path)).get(name)
+        if not isinstance(value, kind):
+            wanted = "Module" if kind is ModuleTree else kind.__name__
+            raise AttributeError(f"{type(self).__name__} has no {wanted} of the name {target!r}")
+        return value
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Assign a module, or None, to an attribute that is new or a module.
+
+        Raises:
+            TypeError: the value is of another kind, or the name is no string.
+            KeyError: the name is empty, has a dot, or is another attribute.
+        """
+        self._register(name, module, ModuleTree)
+
+    register_module = add_module
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Assign a Parameter, or None; errors as of `add_module`."""
+        self._register(name, param, Parameter)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Assign a Tensor as a Buffer with the same memory, or None; errors as of `add_module`.
+
+        Args:
+            persistent: False leaves it out of state dicts.
+        """
+        if isinstance(tensor, Tensor) and not isinstance(tensor, Parameter):
+            tensor = Buffer._of(tensor, persistent)
+        self._register(name, tensor, Buffer)
+
+    def _register(self, name: str, value: Any, kind: type) -> None:
+        owner, wanted = type(self).__name__, "Module" if kind is ModuleTree else kind.__name__
+        if not isinstance(name, str):
+            raise TypeError(f"{owner}: the name {name!r} of a {wanted} is not a string")
+        if value is not None and not isinstance(value, kind):
+            wanted = "Tensor" if kind is Buffer else wanted
+            raise TypeError(f"{owner}.{name}: a {type(value).__name__} is not a {wanted}")
+        taken = hasattr(self, name) and not isinstance(vars(self).get(name, ...), (kind, type(None)))
+        if taken or not name or "." in name:
+            reason = "is another attribute" if taken else "is empty" if not name else "has a dot"
+            raise KeyError(f"{owner}: {name!r} cannot be the name of a {wanted}, because it {reason}")
+        setattr(self, name, value)
 
     def apply(self: Self, function: Callable[[Module], object]) -> Self:
         """Call `function` on every module below, children first, and then on this one."""

@@ -23,6 +23,7 @@ import numpy as np
 from alpha import rng
 from alpha.autograd import Function
 from alpha.errors import DeviceError, DryRunError
+from alpha.hooks import Inputs
 from alpha.module import Module
 from alpha.numerics import FLOAT32, get_precision, precision
 from alpha.runtime import Device, get_device
@@ -209,14 +210,16 @@ class _Notes(Recording):
                 self._follow(module, names[id(module)])
 
     def _follow(self, module: Module, name: str) -> None:
-        def enter(module: Module, args: tuple[Any, ...]) -> None:
+        def enter(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
             caller = self._running[-1]  # has made what is not known yet
             map_tensors(args, lambda tensor: self._follow_back(tensor, caller))
             self._running.append(name)
+            return args, kwargs
 
-        def leave(module: Module, args: tuple[Any, ...], output: Any) -> None:
+        def leave(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
             map_tensors(output, lambda tensor: self._follow_back(tensor, name))
             self._running.pop()
+            return output
 
         for hook in (enter, leave):
             vars(hook)["only_watches"] = True

@@ -215,6 +215,104 @@ def test_weights_that_are_loaded_before_the_backward_pass_are_seen(device: str) 
         y.sum().backward()
 
 
+def test_to_takes_devices_dtypes_and_tensors(device: str) -> None:
+    def found(net: nn.Module) -> set[tuple[str, str]]:
+        return {(value.device.name, value.dtype.name) for value in net.parameters()}
+
+    net = nn.Linear(2, 3)
+    net.count = nn.Buffer(np.zeros((), np.int64))
+    assert net.to(device) is net
+    assert found(net) == {(device, "float32")}
+    for dtype in ("float64", np.float64, np.dtype("float64")):
+        assert found(net.to(dtype)) == {(device, "float64")}
+        assert found(net.to(device, "float32")) == {(device, "float32")}
+    assert found(net.double()) == {(device, "float64")}
+    assert found(net.float()) == {(device, "float32")}
+    assert found(net.to(alpha.zeros(1, dtype="float64", device="cpu"))) == {("cpu", "float64")}
+    assert found(net.to(alpha.zeros(1, dtype="float64", device=device), "float32")) == {(device, "float32")}
+    assert found(net.cpu().to(alpha.get_device(device))) == {(device, "float32")}
+    assert found(net.to()) == {(device, "float32")}
+    assert net.count.dtype == np.int64
+    with pytest.raises(alpha.DeviceError, match="no device 'gpu'"):
+        net.to("gpu")
+    with pytest.raises(TypeError, match="int64 is not a floating dtype"):
+        net.to("cpu", "int64")
+    assert found(net) == {(device, "float32")}
+
+
+def test_cuda_and_cpu() -> None:
+    net = nn.Linear(2, 3)
+    assert net.cuda() is net
+    assert net.device.name == "cuda"
+    assert net.cpu().device.name == "cpu"
+
+
+def test_zero_grad_with_zeros(device: str) -> None:
+    net = nn.Linear(2, 3).to(device)
+    net(alpha.ones(1, 2, device=device)).sum().backward()
+    net.bias.grad = None
+    net.zero_grad(set_to_none=False)
+    assert net.bias.grad is None
+    assert net.weight.grad is not None
+    np.testing.assert_array_equal(net.weight.grad.numpy(), np.zeros((3, 2)))
+    net.zero_grad()
+    assert net.weight.grad is None
+
+
+def test_parts_are_registered_under_new_names() -> None:
+    net, values, layer = nn.Module(), alpha.tensor([1.0, 2.0]), nn.Linear(1, 1)
+    net.register_buffer("mean", values)
+    net.register_buffer("mask", values, persistent=False)
+    net.register_buffer("later", None)
+    net.register_parameter("scale", nn.Parameter([3.0]))
+    net.register_parameter("offset", None)
+    net.add_module("body", layer)
+    net.register_module("head", None)
+    assert isinstance(net.mean, nn.Buffer)
+    assert net.mean.array is values.array
+    assert [net.later, net.offset, net.head, net.body] == [None, None, None, layer]
+    assert list(net.state_dict()) == ["mean", "scale", "body.weight", "body.bias"]
+    assert [name for name, _ in net.named_buffers()] == ["mean", "mask"]
+    net.register_buffer("later", values)
+    net.add_module("body", nn.ReLU())
+    assert list(net.state_dict()) == ["mean", "later", "scale"]
+
+
+@pytest.mark.parametrize(("way", "own"), [("buffer", "count"), ("parameter", "scale"), ("module", "body")])
+def test_parts_that_cannot_be_registered(way: str, own: str) -> None:
+    net = Net()
+    register = getattr(net, f"register_{way}")
+    value = {"buffer": alpha.ones(1), "parameter": nn.Parameter([1.0]), "module": nn.ReLU()}[way]
+    names = {"": "is empty", "a.b": "has a dot", "forward": "is another", "note": "is another"}
+    names |= dict.fromkeys({"scale", "count", "body"} - {own}, "is another attribute")
+    for name, why in names.items():
+        with pytest.raises(KeyError, match=why):
+            register(name, value)
+    with pytest.raises(TypeError, match=r"the name 3 of a .* is not a string"):
+        register(3, value)
+    for other in (np.ones(1), nn.Parameter([1.0]) if way == "buffer" else nn.Buffer([1.0])):
+        with pytest.raises(TypeError, match=r"Net\.new: a .* is not a (Tensor|Parameter|Module)"):
+            register("new", other)
+    register(own, value)
+
+
+def test_parts_by_dotted_name() -> None:
+    net = Net()
+    assert net.get_submodule("") is net
+    assert net.get_submodule("heads.1") is net.heads[1]
+    assert net.get_parameter("body.0.weight") is net.body[0].weight
+    assert net.get_buffer("count") is net.count
+    for get, name in (
+        (net.get_submodule, "body.7"),
+        (net.get_submodule, "scale"),
+        (net.get_parameter, "count"),
+        (net.get_buffer, "body.0.weight"),
+        (net.get_buffer, "x.y"),
+    ):
+        with pytest.raises(AttributeError, match=r"has no (Module|Parameter|Buffer) of the name"):
+            get(name)
+
+
 def test_forward_hooks() -> None:
     layer = nn.Linear(2, 2)
     x = alpha.tensor(np.ones((1, 2), np.float32))
@@ -262,6 +360,34 @@ def test_forward_pre_hooks() -> None:
     note.remove()
     np.testing.assert_array_equal(layer(x).numpy(), [0, 1])
     assert seen == [x]
+
+
+def test_hooks_with_keyword_arguments() -> None:
+    class Scale(nn.Module):
+        def forward(self, x: Tensor, *, by: float) -> Tensor:
+            return x * by
+
+    layer, seen = Scale(), []
+    x = alpha.tensor([1.0, 2.0])
+    layer.register_forward_pre_hook(lambda module, args, kwargs: seen.append((args, kwargs)), with_kwargs=True)
+    layer.register_forward_pre_hook(lambda module, args, kwargs: ((args[0] + 1.0,), {"by": 3.0}), with_kwargs=True)
+    layer.register_forward_hook(lambda module, args, kwargs, y: y + kwargs["by"], with_kwargs=True)
+    np.testing.assert_array_equal(layer(x, by=2.0).numpy(), [9, 12])
+    assert [(args[0] is x, kwargs) for args, kwargs in seen] == [(True, {"by": 2.0})]
+    layer.register_forward_pre_hook(lambda module, args, kwargs: args, with_kwargs=True)
+    with pytest.raises(TypeError, match=r"Scale: a hook .*with_kwargs=True, returned a tuple; it returns None or"):
+        layer(x, by=2.0)
+
+
+def test_a_hook_before_the_others() -> None:
+    layer, order = nn.ReLU(), []
+    for where in (layer.register_forward_pre_hook, layer.register_forward_hook):
+        where(lambda *_: order.append("first"))
+        handle = where(lambda *_: order.append("prepended"), prepend=True)
+        where(lambda *_: order.append("last"))
+        layer(alpha.tensor([1.0]))
+        handle.remove()
+    assert order == ["prepended", "first", "last", "first", "last", "prepended", "first", "last"]
 
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x,)])

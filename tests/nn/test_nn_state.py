@@ -217,9 +217,7 @@ def test_a_shared_tensor_has_each_of_its_names(device: str, tmp_path: Path) -> N
             np.testing.assert_array_equal(value, state[name])
     before = target.state_dict()
     state["head.weight"] = state["table.weight"] + 1
-    with pytest.raises(
-        CheckpointError, match=r"values      head\.weight: not those of table\.weight, which is the same"
-    ):
+    with pytest.raises(CheckpointError, match=r"values +head\.weight: not those of table\.weight, which"):
         target.load_state_dict(state, strict=False)
     np.testing.assert_array_equal(target.head.weight.numpy(), before["head.weight"])
     del state["head.weight"], state["table.weight"]
