@@ -19,6 +19,7 @@ from alpha.nn.layers import *
 from alpha.nn.normalization import *
 from alpha.nn.normalization_more import *
 from alpha.nn.padding import *
+from alpha.nn.parameter_containers import *
 from alpha.nn.pooling import *
 from alpha.nn.recurrent import *
 from alpha.nn.recurrent_cells import *

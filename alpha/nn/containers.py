@@ -1,4 +1,4 @@
-"""Modules that hold modules or parameters: Sequential calls its modules in order, the others only hold them."""
+"""Modules that hold modules: Sequential calls its modules in order, the others only hold them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
 from alpha.hooks import hooks_act, is_plain
-from alpha.module import Module, Parameter
+from alpha.module import Module
 from alpha.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, conv_batch_norm
 from alpha.nn.convolution import Conv2d
 from alpha.nn.layers import Dropout
 from alpha.nn.normalization_more import Affine
 from alpha.ops.rectifier import rectifier_of
-from alpha.tensor import Tensor
 
-__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+__all__ = ["ModuleDict", "ModuleList", "Sequential"]
 
 WITH_ACTIVATION = BatchNorm1d, BatchNorm2d, BatchNorm3d, Affine  # which compute a rectifier behind them
 Self = TypeVar("Self", bound="_Ordered")
@@ -26,8 +25,25 @@ class _Ordered(Module):
     def append(self: Self, module: Module) -> Self:
         if not isinstance(module, Module):
             raise TypeError(f"{type(self).__name__} holds modules, not {type(module).__name__}")
-        setattr(self, str(len(self)), module)
+        name = str(len(self))
+        if name in vars(self):
+            raise KeyError(f"{type(self).__name__}: the next module would be {name!r}, which is there under that name")
+        setattr(self, name, module)
         return self
+
+    def insert(self, index: int, module: Module) -> None:
+        """Put a module before the one at an index, as `list.insert`; all are numbered anew."""
+        if not isinstance(module, Module):
+            raise TypeError(f"{type(self).__name__} holds modules, not {type(module).__name__}")
+        modules = list(self.children())
+        modules.insert(index, module)
+        self._number(modules)
+
+    def pop(self, index: int) -> Module:
+        """Take a module out and return it; the others are numbered anew."""
+        module = self[index]
+        del self[index]
+        return module
 
     def extend(self: Self, modules: Iterable[Module]) -> Self:
         for module in modules:
@@ -55,6 +71,26 @@ class _Ordered(Module):
         result.training = self.training
         return result.extend(modules[index])
 
+    def __delitem__(self, index: int | slice) -> None:
+        """Take out a module, or those of a slice; the others are numbered anew."""
+        modules = list(self.children())
+        del modules[index]
+        self._number(modules)
+
+    def __add__(self: Self, other: Iterable[Module]) -> Self:
+        """A container of the modules of both, numbered from 0."""
+        return self[:].extend(other) if isinstance(other, Iterable) else NotImplemented
+
+    def __iadd__(self: Self, other: Iterable[Module]) -> Self:
+        return self.extend(list(other)) if isinstance(other, Iterable) else NotImplemented
+
+    def _number(self, modules: Iterable[Module]) -> None:
+        """Hold these modules, named "0", "1", .., in place of those that are there."""
+        for name, _ in list(self.named_children()):
+            delattr(self, name)
+        for number, module in enumerate(modules):
+            setattr(self, str(number), module)
+
     def __setitem__(self, index: int, module: Module) -> None:
         if not isinstance(module, Module):
             raise TypeError(f"{type(self).__name__} holds modules, not {type(module).__name__}")
@@ -63,10 +99,22 @@ class _Ordered(Module):
 
 
 class Sequential(_Ordered):
-    """Modules called one after the other   `Sequential(Conv2d(3, 64, 3), ReLU())`"""
+    """Modules called one after the other   `Sequential(Conv2d(3, 64, 3), ReLU())`
 
-    def __init__(self, *modules: Module) -> None:
-        self.extend(modules)
+    Args:
+        modules: modules, which get the names "0", "1", .., or one mapping of names and modules.
+    """
+
+    def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
+        named = modules[0] if len(modules) == 1 else None
+        if not isinstance(named, Mapping):
+            self.extend(modules)  # type: ignore[arg-type]  # which refuses what is no module
+            return
+        for name, module in named.items():
+            if not isinstance(module, Module):
+                raise TypeError(f"Sequential holds modules, not {type(module).__name__}")
+            check_name(self, name)
+            setattr(self, name, module)
 
     def forward(self, x: Any) -> Any:
         modules = list(self.children())
@@ -117,7 +165,7 @@ class ModuleDict(Module):
     def __setitem__(self, name: str, module: Module) -> None:
         if not isinstance(module, Module):
             raise TypeError(f"ModuleDict holds modules, not {type(module).__name__}")
-        _check_name(self, name)
+        check_name(self, name)
         setattr(self, name, module)
 
     def __getitem__(self, name: str) -> Module:
@@ -150,109 +198,10 @@ class ModuleDict(Module):
         return module
 
 
-def _check_name(container: Module, name: str) -> None:
+def check_name(container: Module, name: str) -> None:
     """`TypeError` or `KeyError` for a name that cannot be that of a part."""
     kind = type(container).__name__
     if not isinstance(name, str):
         raise TypeError(f"{kind}: the name {name!r} is not a string")
     if not name or "." in name or hasattr(type(container), name):
         raise KeyError(f"{kind}: {name!r} cannot be a name, because it is empty, has a dot or is an attribute")
-
-
-def _parameter(container: Module, value: Any) -> Parameter:
-    """A Parameter as it is, or one with the values of a Tensor."""
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{type(container).__name__} holds parameters, not {type(value).__name__}")
-    return value if isinstance(value, Parameter) else Parameter(value)
-
-
-class _Parameters(Module):
-    """Parameters by name, in order of insertion: what both containers are."""
-
-    def _named(self) -> dict[str, Parameter]:
-        return {name: value for name, value in vars(self).items() if isinstance(value, Parameter)}
-
-    def __len__(self) -> int:
-        return len(self._named())
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{name}: {value.shape}" for name, value in self._named().items())
-
-
-class ParameterList(_Parameters):
-    """A list of parameters, named "0", "1", ..; a Tensor becomes a parameter   `ParameterList([Parameter(..)])`"""
-
-    def __init__(self, values: Iterable[Tensor] | None = None) -> None:
-        self.extend(values or ())
-
-    def append(self, value: Tensor) -> ParameterList:
-        setattr(self, str(len(self)), _parameter(self, value))
-        return self
-
-    def extend(self, values: Iterable[Tensor]) -> ParameterList:
-        for value in values:
-            self.append(value)
-        return self
-
-    def __iter__(self) -> Iterator[Parameter]:
-        return iter(self._named().values())
-
-    @overload
-    def __getitem__(self, index: int) -> Parameter: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> ParameterList: ...
-
-    def __getitem__(self, index: int | slice) -> Parameter | ParameterList:
-        """A parameter, or for a slice a list of the same parameters, numbered from 0."""
-        values = list(self)
-        return ParameterList(values[index]) if isinstance(index, slice) else values[index]
-
-    def __setitem__(self, index: int, value: Tensor) -> None:
-        setattr(self, list(self._named())[index], _parameter(self, value))
-
-
-class ParameterDict(_Parameters):
-    """Parameters by name, in order of insertion; a Tensor becomes a parameter   `ParameterDict({"scale": ..})`
-
-    Args:
-        parameters: a mapping, or pairs, of names and parameters. A name is an attribute, so it has no dot, and is not
-            that of a method.
-    """
-
-    def __init__(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | None = None) -> None:
-        self.update(parameters or {})
-
-    def update(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
-        for name, value in parameters.items() if isinstance(parameters, Mapping) else parameters:
-            self[name] = value
-
-    def __setitem__(self, name: str, value: Tensor) -> None:
-        _check_name(self, name)
-        setattr(self, name, _parameter(self, value))
-
-    def __getitem__(self, name: str) -> Parameter:
-        return self._named()[name]
-
-    def __delitem__(self, name: str) -> None:
-        self.pop(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._named()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._named())
-
-    def keys(self) -> Iterable[str]:
-        return self._named().keys()
-
-    def values(self) -> Iterable[Parameter]:
-        return self._named().values()
-
-    def items(self) -> Iterable[tuple[str, Parameter]]:
-        return self._named().items()
-
-    def pop(self, name: str) -> Parameter:
-        value = self[name]
-        delattr(self, name)
-        return value

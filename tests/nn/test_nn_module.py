@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -480,6 +481,58 @@ def test_sequential_and_module_list() -> None:
             container.append(lambda x: x)
     with pytest.raises(TypeError, match="Sequential holds modules, not Tensor"):
         nn.Sequential(alpha.tensor(1.0))  # type: ignore[arg-type]
+
+
+def test_sequential_with_names() -> None:
+    first, second = nn.Linear(2, 3), nn.ReLU()
+    net = nn.Sequential(OrderedDict([("first", first), ("second", second)]))
+    assert (net.first, net[1], len(net)) == (first, second, 2)
+    assert list(net.state_dict()) == ["first.weight", "first.bias"]
+    x = alpha.ones(1, 2)
+    np.testing.assert_array_equal(net(x).numpy(), second(first(x)).numpy())
+    assert [name for name, _ in net.append(nn.Tanh()).named_children()] == ["first", "second", "2"]
+    assert not len(nn.Sequential({}))
+    for name in ("", "a.b", "forward"):
+        with pytest.raises(KeyError, match=r"Sequential: .* cannot be a name"):
+            nn.Sequential({name: first})
+    with pytest.raises(TypeError, match="Sequential holds modules, not int"):
+        nn.Sequential({"a": 1})  # type: ignore[dict-item]
+    with pytest.raises(KeyError, match="the next module would be '1', which is there under that name"):
+        nn.Sequential({"1": first}).append(second)
+
+
+@pytest.mark.parametrize("kind", [nn.Sequential, lambda *modules: nn.ModuleList(modules)])
+def test_containers_are_lists(kind: Any) -> None:
+    def names(container: Any) -> list[str]:
+        return [name for name, _ in container.named_children()]
+
+    a, b, c = (nn.Linear(1, 1) for _ in range(3))
+    both = kind(a, b).eval() + kind(c, a)
+    assert list(both) == [a, b, c, a]
+    assert (names(both), type(both), both.training) == (["0", "1", "2", "3"], type(kind()), False)
+    one = kind(a)
+    one += kind(b)
+    one += one
+    assert list(one) == [a, b, a, b]
+    one.insert(1, c)
+    one.insert(-1, c)
+    one.insert(9, a)
+    assert list(one) == [a, c, b, a, c, b, a]
+    assert names(one) == list("0123456")
+    del one[0], one[-1]
+    assert list(one) == [c, b, a, c, b]
+    del one[1:4:2]
+    assert list(one) == [c, a, b]
+    assert (one.pop(1), list(one), names(one)) == (a, [c, b], ["0", "1"])
+    with pytest.raises(IndexError):
+        del one[2]
+    with pytest.raises(TypeError, match="holds modules, not int"):
+        one.insert(0, 1)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        one + 1
+    with pytest.raises(TypeError, match="unsupported operand"):
+        one += 1
+    assert list(one) == [c, b]
 
 
 def test_module_dict() -> None:
