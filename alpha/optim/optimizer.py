@@ -18,14 +18,16 @@ from alpha.tensor import Tensor
 __all__ = ["Optimizer"]
 
 Group = dict[str, Any]
-Parameters = Iterable[Tensor] | Iterable[Group]
+Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[Group]
 
 
 class Optimizer:
     """Base: parameter groups, each a dict of "params" and its own hyper-parameters.
 
     Args:
-        params: leaf tensors that require gradients, or groups `{"params": [...], "lr": ...}`.
+        params: leaf tensors that require gradients, or groups `{"params": [...], "lr": ...}`. In place of a tensor
+            there may be a pair of a name and a tensor, as of `model.named_parameters()`; the group keeps the names as
+            "param_names".
         defaults: hyper-parameters of the groups that do not set them.
 
     Attributes:
@@ -59,15 +61,21 @@ class Optimizer:
         return type(self).__name__
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
-        """Add parameters with hyper-parameters of their own, for example those of a layer unfrozen later."""
-        unknown = sorted(set(group) - set(self.defaults) - {"params", "initial_lr"})
-        if unknown:
-            raise ValueError(f"{self._name}: unknown options {', '.join(unknown)}")
+        """Add parameters with hyper-parameters of their own, for example those of a layer unfrozen later.
+
+        Keys that the optimizer does not know stay in the group and in the state, for the program's own use.
+        """
         if "params" not in group:
             raise ValueError(f"{self._name}: the group has no 'params'")
         if isinstance(group["params"], (set, frozenset)):
             raise TypeError(f"{self._name}: params is a set, whose order changes from run to run; give a list")
         params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+        named = [item for item in params if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)]
+        if named and len(named) < len(params):
+            raise ValueError(
+                f"{self._name}: {len(named)} of {len(params)} parameters have names; give all a name or none"
+            )
+        params = [parameter for _, parameter in named] or params
         known = {id(p) for other in self.param_groups for p in other["params"]}
         for parameter in params:
             if not isinstance(parameter, Tensor):
@@ -78,6 +86,8 @@ class Optimizer:
                 raise ValueError(f"{self._name}: a parameter {parameter.shape} comes twice")
             known.add(id(parameter))
         merged = {**self.defaults, **group, "params": params}
+        if named:
+            merged["param_names"] = [name for name, _ in named]
         self._check(merged)
         self.param_groups.append(merged)
 

@@ -86,12 +86,9 @@ def _index(key: Any) -> int | None:
 
 
 def _group(optimizer: Optimizer, number: int, group: Mapping[str, Any], problems: list[str]) -> Group:
-    """The saved hyper-parameters of a group, checked."""
+    """The saved hyper-parameters of a group, checked, and what else the program had put there."""
     values = {**optimizer.added, **{name: value for name, value in group.items() if name != "params"}}
     problems += [f"group {number}: {name} is missing" for name in optimizer.defaults if name not in values]
-    problems += [
-        f"group {number}: {name} is unknown" for name in values if name not in (*optimizer.defaults, "initial_lr")
-    ]
     for name, rule in optimizer.rules.items():
         if name in values:
             try:

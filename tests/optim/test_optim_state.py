@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 from rows.optimizers import OPTIMIZERS
 
 import alpha
-from alpha import CheckpointError, optim
+from alpha import CheckpointError, nn, optim
 from alpha.nn import Parameter
+from alpha.train.state_file import load_state, save_state
 
 SHAPES = [(3, 4), (), (5,)]
 ROWS = {row.name: row for row in OPTIMIZERS}
@@ -92,7 +94,6 @@ def spoilt(change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         (lambda s: s["param_groups"][1].update(lr=-1), "group 1: lr=-1 is negative"),
         (lambda s: s["param_groups"][1].update(lr="x"), "group 1: lr='x' is a str, not a number"),
         (lambda s: s["param_groups"][0].pop("eps"), "group 0: eps is missing"),
-        (lambda s: s["param_groups"][0].update(speed=1), "group 0: speed is unknown"),
         (lambda s: s["param_groups"][1].update(params=[0, 2]), r"params \[0, 0, 2\] are not different"),
         (lambda s: s["param_groups"][1].update(params=["a", 2]), r"are not different whole numbers"),
         (lambda s: s["state"].update({7: {"step": 1}}), "parameter 7 is in no group"),
@@ -119,6 +120,40 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(change: Any, message: 
     for i, slots in before["state"].items():
         for name, value in slots.items():
             np.testing.assert_array_equal(after["state"][i][name], value)
+
+
+def test_keys_of_the_programs_own_stay_in_groups(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    own = {"name": "body", "lr_scale": 0.5, "tags": ["a"]}
+    groups = [{"params": net[0].named_parameters(), **own}, {"params": net[1].parameters(), "lr": 0.5}]
+    optimizer = optim.SGD(groups, lr=0.1, momentum=0.5)
+    first, second = optimizer.param_groups
+    assert {name: first[name] for name in own} == own
+    assert first["param_names"] == ["weight", "bias"]
+    assert first["params"] == list(net[0].parameters())
+    assert set(first) - set(second) == {*own, "param_names"}
+    net(alpha.ones(1, 2)).sum().backward()
+    optimizer.step()
+    second["note"] = "mine"
+    save_state(tmp_path / "s", optimizer.state_dict())
+    other = optim.SGD(
+        [{"params": net[0].parameters(), "name": "x", "kept": 1}, {"params": net[1].parameters()}], lr=1.0
+    )
+    other.load_state_dict(load_state(tmp_path / "s"))
+    assert other.param_groups[0] == {**first, "kept": 1}
+    assert other.param_groups[1] == second
+
+
+def test_parameters_with_names() -> None:
+    net = nn.Linear(2, 3)
+    for make in (optim.SGD, optim.AdamW, optim.Lion):
+        optimizer = make(net.named_parameters(), lr=0.25)
+        assert optimizer.param_groups[0]["params"] == list(net.parameters())
+        assert optimizer.state_dict()["param_groups"][0]["param_names"] == ["weight", "bias"]
+    with pytest.raises(ValueError, match="SGD: 1 of 2 parameters have names; give all a name or none"):
+        optim.SGD([("weight", net.weight), net.bias])
+    with pytest.raises(TypeError, match="SGD: int is not a tensor"):
+        optim.SGD([("weight", 3)])
 
 
 def test_an_older_checkpoint_means_what_it_meant() -> None:
