@@ -175,7 +175,7 @@ class Recurrent(Function):
     ) -> Array:
         precision = get_precision()
         self.precision = "tf32" if precision == "bf16" else precision
-        self.kind, self.relu = kind, relu
+        self.kind, self.relu, self.projected = kind, relu, P is not None
         (T, N, width), R = X.shape, h.shape[1]
         H = width // GATES[kind]
         self.sizes = T, N, H, R
@@ -184,7 +184,7 @@ class Recurrent(Function):
         Y = empty(T * N * R + (0 if c is None else N * H), X.dtype)
         self.K = empty((T, N, 4 * H) if kind != "RNN" else 0, X.dtype)
         self.C = empty((T, N, H) if c is not None else 0, X.dtype)
-        self.full = empty((T, N, H) if P is not None else 0, X.dtype)  # the states before the product with P
+        self.full = empty((T, N, H) if self.projected else 0, X.dtype)  # the states before the product with P
         self.save(Y, W, h, *[array for array in (c, P) if array is not None])
         for t in range(T):
             before = self._state(Y, h, t)
@@ -208,16 +208,16 @@ class Recurrent(Function):
         Y, _, h, *more = self.saved
         _, N, H, _ = self.sizes
         after = self._state(Y, h, t + 1)
-        K = span(self.K, t * N * 4 * H, (N, 4 * H)) if self.K.size else None
+        K = span(self.K, t * N * 4 * H, (N, 4 * H)) if self.kind != "RNN" else None
         if self.kind == "RNN":
             (relu_forward if self.relu else tanh_forward)(add(X, G, out=G), out=after)
         elif self.kind == "GRU":
             gru_cell(X, G, before, K, after)
         else:
             cells = self._cell(Y, more[0], t), self._cell(Y, more[0], t + 1)
-            full = span(self.full, t * N * H, (N, H)) if self.full.size else after
+            full = span(self.full, t * N * H, (N, H)) if self.projected else after
             lstm_cell(X, G, cells[0], K, cells[1], full)
-            if self.full.size:
+            if self.projected:
                 made = product(full, more[1], self.precision, transpose_b=True)
                 write_view(after, View.whole(after.shape), made, View.whole(after.shape))
 
@@ -227,12 +227,12 @@ class Recurrent(Function):
         width, device = W.shape[0], Tensor(dY).device
         dX = device.empty((T, N, width), dY.dtype)
         dG = device.empty((T, N, width), dY.dtype) if self.kind == "GRU" else dX
-        full = device.empty((T, N, R) if self.full.size else 0, dY.dtype)  # the gradients of what P made
+        full = device.empty((T, N, R) if self.projected else 0, dY.dtype)  # the gradients of what P made
         dh = device.zeros((N, R), dY.dtype)
         dc = span(dY, T * N * R, (N, H)) if more else None
         for t in reversed(range(T)):
             d = add(span(dY, t * N * R, (N, R)), dh)
-            if self.full.size:
+            if self.projected:
                 target = span(full, t * N * R, (N, R))
                 write_view(target, View.whole(target.shape), d, View.whole(d.shape))
                 d = product(d, more[1], self.precision)
@@ -248,7 +248,7 @@ class Recurrent(Function):
                 dW = add(dW, product(*later, self.precision, transpose_a=True), out=dW)
         db = sum_axis1(dG.reshape(1, T * N, width)).reshape(width) if self.needs[2] else None
         dP = None
-        if self.full.size:
+        if self.projected:
             dP = product(full.reshape(T * N, R), self.full.reshape(T * N, H), self.precision, transpose_a=True)
         return dX, dW, db, dh, dc, dP
 

@@ -57,6 +57,26 @@ def test_results_and_gradients_are_pytorchs(device: str, name: str) -> None:
         np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), rtol=near, atol=near)
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_batch_of_nothing_is_taken(device: str, name: str) -> None:
+    kind, arguments, _ = LAYERS[name]
+    layer, cell = getattr(nn, kind)(4, 3, **arguments).to(device), getattr(nn, f"{kind}Cell")(4, 3).to(device)
+    first = arguments.get("batch_first", False)
+    x = alpha.zeros((0, 5, 4) if first else (5, 0, 4), device=device, requires_grad=True)
+    y, *states = flat(layer(x))
+    width = arguments.get("proj_size", 3) * (2 if arguments.get("bidirectional") else 1)
+    assert y.shape == ((0, 5, width) if first else (5, 0, width))
+    assert all(state.shape[1] == 0 for state in states)
+    found = flat(cell(alpha.zeros(0, 4, device=device)))
+    assert [value.shape for value in found] == [(0, 3)] * len(found)
+    (y.sum() + found[0].sum()).backward()
+    assert x.grad is not None
+    assert x.grad.shape == x.shape
+    for parameter in (*layer.parameters(), *cell.parameters()):
+        assert parameter.grad is not None
+        assert not parameter.grad.numpy().any()
+
+
 @pytest.mark.parametrize(("kind", "states"), [("RNN", 1), ("GRU", 1), ("LSTM", 2)])
 def test_a_cell_is_a_step_of_its_layer(kind: str, states: int) -> None:
     layer, cell = getattr(nn, kind)(4, 3), getattr(nn, f"{kind}Cell")(4, 3)
