@@ -19,13 +19,15 @@ from alpha.runtime import Device, get_device
 from alpha.runtime.recording import phase
 from alpha.tensor_operators import Conversions, DTypeLike, Operators
 
-DEVICES = ("cpu", "cuda", "auto")
 _DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
 
 
 def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """The numpy dtype of a name, in the byte order of this machine; `TypeError` lists what Alpha computes with."""
-    result = np.dtype(dtype)
+    try:
+        result = np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"{dtype!r} is no dtype; use one of {', '.join(_DTYPES)}") from None
     if result.name not in _DTYPES:
         raise TypeError(f"dtype {result.name} is not one of {', '.join(_DTYPES)}")
     return result if result.isnative else result.newbyteorder("=")
@@ -139,22 +141,6 @@ class Tensor(Operators, Conversions):
         if not isinstance(equal, Tensor):
             raise TypeError(f"in: a {type(value).__name__} cannot be an element of a tensor")
         return bool(equal.numpy().any())
-
-    def to(self, device: Any = None, dtype: DTypeLike = None) -> Tensor:
-        """The same values on another device, in another dtype, or both, and itself if nothing changes.
-
-        Gradients flow back. A dtype may come first: `x.to("cuda")`, `x.to("float32")`, `x.to("cuda", "float32")`.
-        """
-        if dtype is None and device is not None and not isinstance(device, Device) and str(device) not in DEVICES:
-            device, dtype = None, device
-        if dtype is not None:
-            return self.astype(dtype).to(device)
-        target = self.device if device is None else get_device(device)
-        if target is self.device:
-            return self
-        from alpha.ops.layout import ToDevice
-
-        return ToDevice.apply(self, target=target)
 
     def astype(self, dtype: DTypeLike) -> Tensor:
         """The same values in another dtype; gradients flow back between floating dtypes."""

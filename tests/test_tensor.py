@@ -113,6 +113,21 @@ def test_to_moves_values_and_gradients(device: str) -> None:
     np.testing.assert_array_equal(x.grad.numpy(), [2, 4])
 
 
+def test_to_takes_the_device_and_the_dtype_of_a_tensor(device: str) -> None:
+    x = alpha.tensor([1.0, 2.0])
+    y = x.to(alpha.ones(2, device=device, dtype="float64"))
+    assert (y.device.name, y.dtype.name) == (device, "float64")
+    assert y.to(y) is y
+    assert x.to(f"{device}:0").device.name == device
+    assert x.to(f"{device}:0").dtype == np.float32
+    with pytest.raises(DeviceError, match=f"no device '{device}:1': use '{device}'"):
+        x.to(f"{device}:1")
+    with pytest.raises(TypeError, match="to: a tensor stands for its device and its dtype"):
+        x.to(y, "float32")
+    with pytest.raises(TypeError, match="'gpu' is no dtype; use one of float32, float64"):
+        x.to("gpu")
+
+
 def test_unknown_device() -> None:
     with pytest.raises(DeviceError, match="no device 'gpu': use 'cpu', 'cuda' or 'auto'"):
         alpha.tensor([1.0], device="gpu")

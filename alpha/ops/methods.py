@@ -123,7 +123,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(sorting, "sort", "argsort", "topk"),
     **_methods(running, "cumsum", "cumprod"),
     **{name: getattr(gathering, name) for name in gathering.__all__},
-    **_methods(conversion, "clone", "contiguous", "cpu", "cuda", "ravel", "tolist", "numel", "dim"),
+    **_methods(conversion, "to", "clone", "contiguous", "cpu", "cuda", "ravel", "tolist", "numel", "dim"),
     **{name: _cast_to(dtype) for name, dtype in CASTS.items()},
     "view": lambda x, *shape: x.reshape(*shape),
     **_methods(triangles, "tril", "triu"),

@@ -128,19 +128,22 @@ def get_device(spec: str | Device) -> Device:
     """The device of that name, made at its first use.
 
     "cpu"; "cuda" (the GPU, or the emulated driver with ALPHA_CUDA_DRIVER=emulated); "auto" is the
-    GPU where it works, else the cpu (the emulated driver must be asked for by "cuda").
-    `DeviceError` says what is missing and the fix.
+    GPU where it works, else the cpu (the emulated driver must be asked for by "cuda"). "cuda:0" is "cuda",
+    for there is only one. `DeviceError` says what is missing and the fix.
     """
     if isinstance(spec, Device):
         return spec
     if spec == "auto":
         return _automatic()
-    if spec not in ("cpu", "cuda"):
+    name, colon, number = str(spec).partition(":")
+    if name not in ("cpu", "cuda") or (colon and not number.isdecimal()):
         raise DeviceError(f"no device {spec!r}: use 'cpu', 'cuda' or 'auto'")
+    if colon and int(number):
+        raise DeviceError(f"no device {spec!r}: use {name!r}, the only one (CUDA_VISIBLE_DEVICES chooses the GPU)")
     with _lock:
-        if spec not in _devices:
-            _devices[spec] = _make(spec)
-        return _devices[spec]
+        if name not in _devices:
+            _devices[name] = _make(name)
+        return _devices[name]
 
 
 def opened(name: str) -> Device | None:

@@ -31,6 +31,11 @@ def test_names() -> None:
     assert get_device(cpu) is cpu
     with pytest.raises(DeviceError, match="no device 'tpu': use 'cpu', 'cuda' or 'auto'"):
         get_device("tpu")
+    assert get_device("cpu:0") is cpu
+    with pytest.raises(DeviceError, match="no device 'cuda:1': use 'cuda', the only one"):
+        get_device("cuda:1")
+    with pytest.raises(DeviceError, match="no device 'cpu:': use 'cpu', 'cuda' or 'auto'"):
+        get_device("cpu:")
 
 
 def test_missing_pycuda_is_one_line_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
