@@ -149,7 +149,7 @@ class Function:
                 needs.append(False)
             elif isinstance(tensor, tensor_type):
                 arrays.append(tensor.array)
-                needs.append(enabled and tensor.requires_grad)
+                needs.append(enabled and tensor._requires_grad)
                 tensors.append(tensor)
             else:
                 raise TypeError(
@@ -182,7 +182,7 @@ class Function:
         if recording and is_floating(Y.dtype):
             node._record(inputs, (*tensors, output), Y)
             output._node = node
-            output.requires_grad = True
+            output._requires_grad = True
         return output
 
     def _record(self, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor], Y: Array) -> None:
@@ -254,7 +254,7 @@ def check_history(name: str, tensor: Tensor) -> None:
 
 
 def _check_writable(name: str, target: Tensor, recording: bool) -> None:
-    if recording and target.requires_grad and target._node is None:
+    if recording and target._requires_grad and target._node is None:
         raise GradientError(
             f"{name}: a leaf tensor that requires a gradient cannot be written in place; "
             "use the operator without the trailing underscore, or no_grad()"

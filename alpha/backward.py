@@ -102,7 +102,7 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
 
     for output, grad in roots:
         check_history("backward", output)
-        if not output.requires_grad:
+        if not output._requires_grad:
             raise GradientError("backward: the tensor does not require a gradient")
         root = output._node or output
         forget_magnitude(grad)  # the user may have written to it

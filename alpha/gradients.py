@@ -80,7 +80,7 @@ def _tensors(name: str, given: Tensors) -> tuple[Tensor, ...]:
     for index, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"grad: {name}[{index}] is a {type(tensor).__name__}, a Tensor is needed")
-        if not tensor.requires_grad:
+        if not tensor._requires_grad:
             raise GradientError(f"grad: {name}[{index}] (shape {tensor.shape}) does not require a gradient")
         check_history("grad", tensor)
     return tensors

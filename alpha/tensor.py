@@ -38,20 +38,19 @@ class Tensor(Operators, Conversions):
 
     Attributes:
         array: the contiguous array itself, `numpy.ndarray` on cpu, `DeviceArray` on cuda.
-        requires_grad: whether operators on it are recorded.
     """
 
-    __slots__ = ("__weakref__", "_grad", "_hooks", "_node", "_seen", "_version", "array", "requires_grad")
+    __slots__ = ("__weakref__", "_grad", "_hooks", "_node", "_requires_grad", "_seen", "_version", "array")
     __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
     __hash__ = object.__hash__  # by identity, though == compares elements
 
     def __init__(self, array: Array, requires_grad: bool = False) -> None:
         if type(array) is not np.ndarray and not hasattr(array, "block"):
             raise TypeError(f"Tensor takes an array of a device, not a {type(array).__name__}; use alpha.tensor(..)")
-        if requires_grad and not is_floating(array.dtype):
-            raise TypeError(f"only floating tensors have gradients, not {array.dtype.name}")
         self.array = array
-        self.requires_grad = requires_grad
+        self._requires_grad = requires_grad  # what the engine reads and writes: a property would take longer
+        if requires_grad is not False:
+            _check_requires_grad(requires_grad, array)
         self._grad: Tensor | None = None
         self._node: Function | None = None
         self._version = Version()
@@ -95,7 +94,7 @@ class Tensor(Operators, Conversions):
 
     def __repr__(self) -> str:
         body = np.array2string(self.numpy(), separator=", ", threshold=100, precision=4, prefix="tensor(")
-        grad = ", requires_grad=True" if self.requires_grad else ""
+        grad = ", requires_grad=True" if self._requires_grad else ""
         return f"tensor({body}, {self.dtype.name}, device={self.device.name!r}{grad})"
 
     # -- out of and between devices -----------------------------------------------------------
@@ -197,13 +196,33 @@ class Tensor(Operators, Conversions):
             seed = backward.checked_tensor(gradient, self, "backward: the gradient").array
             backward.backward([(self, seed)], bool(retain_graph))
 
+    @property
+    def requires_grad(self) -> bool:
+        """Whether operators on it are recorded; for a leaf it may be set, of an integer tensor only to False."""
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, requires_grad: bool) -> None:
+        _check_requires_grad(requires_grad, self.array)
+        if self._node is not None and not requires_grad:
+            raise GradientError(
+                f"requires_grad = False: the tensor is a result of {self._node.name}, and its gradient would be lost; "
+                "use .detach()"
+            )
+        self._requires_grad = bool(requires_grad)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Set `requires_grad`, and return the tensor."""
+        self.requires_grad = requires_grad
+        return self
+
     def register_hook(self, hook: Hook) -> HookHandle:
         """Call `hook(grad)` when this tensor's gradient is ready; a Tensor that it returns replaces the gradient.
 
         Hooks run in the order of registration, each on the result of the one before. `remove()` of the handle takes
         the hook off again.
         """
-        if not self.requires_grad:
+        if not self._requires_grad:
             raise GradientError("register_hook: the tensor does not require a gradient")
         return HookHandle(self._hooks if self._node is None else self._node.hooks, hook)
 
@@ -215,7 +234,7 @@ class Tensor(Operators, Conversions):
         if self._node is not None:
             raise GradientError("deepcopy: the tensor is a result of operators; .detach() it first")
         result = type(self).__new__(type(self))
-        Tensor.__init__(result, self.device.copy(self.array), self.requires_grad)
+        Tensor.__init__(result, self.device.copy(self.array), self._requires_grad)
         memo[id(self)] = result
         result._grad = copy.deepcopy(self._grad, memo)
         return result
@@ -227,6 +246,13 @@ class Tensor(Operators, Conversions):
         from alpha.ops.layout import view
 
         return view(self, _lengths(shape))
+
+
+def _check_requires_grad(requires_grad: Any, array: Array) -> None:
+    if not isinstance(requires_grad, (bool, np.bool_)):
+        raise TypeError(f"requires_grad is {requires_grad!r}, True or False is needed")
+    if requires_grad and not is_floating(array.dtype):
+        raise TypeError(f"only floating tensors have gradients, not {array.dtype.name}")
 
 
 def _lengths(shape: tuple[Any, ...]) -> tuple[int, ...]:

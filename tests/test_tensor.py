@@ -113,6 +113,29 @@ def test_to_moves_values_and_gradients(device: str) -> None:
     np.testing.assert_array_equal(x.grad.numpy(), [2, 4])
 
 
+def test_requires_grad_is_set_where_it_loses_no_gradient(device: str) -> None:
+    x = alpha.ones(2, device=device)
+    assert x.requires_grad_() is x
+    assert x.requires_grad
+    y = x * 2.0
+    with pytest.raises(GradientError, match=r"requires_grad = False: the tensor is a result of \w+, .* use \.detach"):
+        y.requires_grad = False
+    y.requires_grad = True
+    y.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [2.0, 2.0])  # type: ignore[union-attr]
+    x.requires_grad_(False)
+    assert not (x * 2.0).requires_grad
+    whole = alpha.tensor([1, 2], device=device)
+    whole.requires_grad = False
+    with pytest.raises(TypeError, match="only floating tensors have gradients, not int64"):
+        whole.requires_grad = True
+    for wrong in ("yes", None, 1):
+        with pytest.raises(TypeError, match=f"requires_grad is {wrong!r}, True or False is needed"):
+            x.requires_grad = wrong  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="requires_grad is 'yes', True or False is needed"):
+        alpha.tensor([1.0], requires_grad="yes")  # type: ignore[arg-type]
+
+
 def test_to_takes_the_device_and_the_dtype_of_a_tensor(device: str) -> None:
     x = alpha.tensor([1.0, 2.0])
     y = x.to(alpha.ones(2, device=device, dtype="float64"))

@@ -195,9 +195,9 @@ def loss_of_classes(
         )
     if weight is not None and weight.shape != x.shape[-1:]:
         raise ShapeError(f"{operator}: weight needs one number per class  (x {x.shape}, weight {weight.shape})")
-    if weight is not None and weight.requires_grad:
+    if weight is not None and weight._requires_grad:
         raise ValueError(f"{operator}: weight requires a gradient, which is not offered; .detach() it")
-    if target.requires_grad:
+    if target._requires_grad:
         return _loss_of_probabilities(x, target, weight, reduction, options["smoothing"])
     batch, C = x.shape[:-1], x.shape[-1]
     rows = math.prod(batch)

@@ -95,7 +95,7 @@ class PointwiseLoss:
         for name, other in (("weight", weight), ("pos_weight", third)):
             if other is not None and not _repeats(other.shape, x.shape):
                 raise ShapeError(f"{self.name}: {name} {other.shape} does not repeat along x {x.shape}")
-            if other is not None and other.requires_grad:
+            if other is not None and other._requires_grad:
                 raise ValueError(f"{self.name}: {name} requires a gradient, which is not offered; .detach() it")
         return self._step.apply(
             x,

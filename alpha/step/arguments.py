@@ -39,7 +39,7 @@ class Arguments:
     def _key(self, place: str, value: Any) -> Any:
         if isinstance(value, Tensor) and isinstance(value.array, DeviceArray):
             self.tensors.append(value)
-            return value.array.shape, value.array.dtype, value.requires_grad
+            return value.array.shape, value.array.dtype, value._requires_grad
         if isinstance(value, PLAIN):
             return type(value), repr(value) if isinstance(value, (float, complex, slice)) else value
         if isinstance(value, (tuple, list)):

@@ -191,7 +191,7 @@ class Captured(Generic[P, R]):
             warnings.warn(text, CaptureWarning, stacklevel=recording.callers() + 1)
 
     def _run(self, device: CudaDevice, kind: Kind, arguments: Arguments) -> Any:
-        if any(tensor.requires_grad for tensor in arguments.tensors):
+        if any(tensor._requires_grad for tensor in arguments.tensors):
             self._refuse(kind, "an argument requires a gradient")
             return self.captured_function(*arguments.args, **arguments.kwargs)
         try:
@@ -222,7 +222,7 @@ class Captured(Generic[P, R]):
 
     def _capture(self, device: CudaDevice, kind: Kind, arguments: Arguments, watch: Watch) -> Any:
         """Record the step, do it, and keep the graph if the last capture of this kind has recorded the same."""
-        leaves = [tensor for tensor in watch.tensors if tensor._node is None and tensor.requires_grad]
+        leaves = [tensor for tensor in watch.tensors if tensor._node is None and tensor._requires_grad]
         key = tuple([leaf._grad is None for leaf in leaves])
         trial = kind.trials.setdefault(key, Trial())
         if trial.inputs is None:

@@ -130,7 +130,7 @@ class _BothPasses:
         results: list[Tensor] = []
         map_tensors(self.module(x), results.append)
         for result in results if self.module.training else ():
-            if result.requires_grad:
+            if result._requires_grad:
                 result.backward(full(result.shape, 1, result.dtype, result.device), retain_graph=True)
 
 

@@ -32,7 +32,7 @@ BY_NAME = ("alpha.train",)  # of these objects only the attributes count that so
 LARGE = 4096  # bytes of an array, or elements of a list, above which its content is not compared
 MOST = 20_000  # objects
 _MISSING = object()
-_TENSOR = operator.attrgetter("array", "requires_grad", "_node", "_hooks")  # what counts of a tensor
+_TENSOR = operator.attrgetter("array", "_requires_grad", "_node", "_hooks")  # what counts of a tensor
 _HOOKS = operator.attrgetter("_hooks")
 
 
@@ -250,7 +250,7 @@ def _items(held: Mapping[str, Any], names: list[str]) -> Callable[[], Iterable[A
 
 
 def _tensor_values(tensor: Tensor) -> tuple[Any, ...]:
-    return tensor.array, tensor.requires_grad, tensor._node, len(tensor._hooks)
+    return tensor.array, tensor._requires_grad, tensor._node, len(tensor._hooks)
 
 
 def _same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
