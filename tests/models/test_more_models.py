@@ -67,7 +67,7 @@ NAMES = {
 def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parameters of any size that take no memory; 140 million numbers are not what is tested."""
     monkeypatch.setattr(alpha.rng, "uniform", lambda shape, *_: np.broadcast_to(np.float32(0), shape))
-    monkeypatch.setattr(alpha.module, "tensor", lambda values: Tensor(np.asarray(values)))
+    monkeypatch.setattr(alpha.parameter, "tensor", lambda values: Tensor(np.asarray(values)))
 
 
 def count(model: nn.Module) -> int:

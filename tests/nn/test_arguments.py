@@ -96,7 +96,7 @@ OTHERS = [
         values=changes([2.0]),
         requires_grad=changes(False),
     ),
-    other(nn.Buffer, lambda b: b, {"values": [1.0]}, values=changes([2.0])),
+    other(nn.Buffer, lambda b: [b, b.persistent], {"values": [1.0]}, values=changes([2.0]), persistent=changes(False)),
     other(
         nn.StateDict,
         lambda s: [dict(s), s.layout],
