@@ -4,9 +4,10 @@
     python examples/bench_operators.py --lists dilated video sequence --precision float32,tf32,bf16
 
 `memory`: normalisations, softmax, reductions and elementwise operators on 64 MB of float32, or on as many elements of
-bfloat16. Their speed is the bytes that must be read and written over the time; a copy's is 100 %. `dilated`, `video`
-and `sequence`: convolutions with gaps, in three dimensions and in one; forward, dX and dW; PyTorch in its faster
-layout. Calls are queued behind other work, so that Python's time does not count.
+bfloat16. Their speed is the bytes that must be read and written over the time; a copy's is 100 %. `dilated`, `video`,
+`sequence` and `patches`: convolutions with gaps, in three dimensions, in one, and with a stride as long as the filter;
+forward, dX and dW; PyTorch in its faster layout. Calls are queued behind other work, so that Python's time does not
+count.
 """
 
 from __future__ import annotations

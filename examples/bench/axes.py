@@ -16,7 +16,10 @@ OPERATORS = ("forward", "dX", "dW")
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution of X (N, *lengths, IC) with OC filters of `kernel` lengths; `dilation` is that of all axes."""
+    """A convolution of X (N, *lengths, IC) with OC filters of `kernel` lengths; `dilation` is that of all axes.
+
+    It keeps the lengths of X, divided by the stride, unless the filters stand side by side: then it has no padding.
+    """
 
     N: int
     lengths: tuple[int, ...]
@@ -28,6 +31,8 @@ class Layer:
 
     @property
     def padding(self) -> tuple[int, ...]:
+        if self.kernel == self.stride:
+            return (0,) * len(self.kernel)
         return tuple([self.dilation * (k // 2) for k in self.kernel])
 
     @property
@@ -70,6 +75,13 @@ LAYERS = {
         Layer(64, (256,), 256, 256, (3,), (1,)),
         Layer(64, (256,), 256, 512, (3,), (2,)),
         Layer(64, (256,), 256, 256, (3,), (1,), 4),
+    ),
+    # first layers of vision transformers, of ConvNeXt and of a transformer for videos
+    "patches": (
+        Layer(64, (224, 224), 3, 768, (16, 16), (16, 16)),
+        Layer(64, (224, 224), 3, 1024, (14, 14), (14, 14)),
+        Layer(64, (224, 224), 3, 96, (4, 4), (4, 4)),
+        Layer(8, (16, 224, 224), 3, 96, (2, 16, 16), (2, 16, 16)),
     ),
 }
 
