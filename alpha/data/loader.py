@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alpha.data.dataset import Batch, Dataset
+from alpha.data.dataset import Dataset, Items, collate
 from alpha.data.prefetch import prefetched
 from alpha.errors import DataError
 
 
 class DataLoader:
-    """Iterates over `dataset` in batches: images (B, H, W, C) uint8 and labels (B,) int32.
+    """Iterates over `dataset` in batches of numpy arrays, as images (B, H, W, C) uint8 and labels (B,) int32.
 
     Args:
+        dataset: has a length and `batch(indices)`, or a length and an item by each index, `dataset[i]`: a tuple of
+            numpy arrays, Alpha's tensors on the cpu and numbers, or one of them. Items are stacked, and Python's
+            numbers become float32 or int64.
         batch_size: images per batch; the last one is shorter unless `drop_last`.
         shuffle: a new order every epoch, drawn from `seed` and the epoch's number alone.
         drop_last: leave out a last batch that is not full.
@@ -27,7 +31,7 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Dataset | Items,
         batch_size: int,
         *,
         shuffle: bool = False,
@@ -38,6 +42,11 @@ class DataLoader:
         for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0), ("prefetch", prefetch, 0)):
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
                 raise DataError(f"DataLoader: {name} is {value!r}, expected a whole number, {least} or more")
+        if not hasattr(dataset, "__len__") or not (hasattr(dataset, "batch") or hasattr(dataset, "__getitem__")):
+            raise DataError(
+                f"DataLoader: a {type(dataset).__name__} is no dataset: it needs __len__ and either batch(indices) "
+                "or __getitem__"
+            )
         self.dataset = dataset
         self.batch_size = batch_size
         self.shuffle = shuffle
@@ -70,7 +79,7 @@ class DataLoader:
             "drop_last": bool(self.drop_last),
         }
 
-    def __iter__(self) -> Generator[Batch, None, None]:
+    def __iter__(self) -> Generator[Any, None, None]:
         return prefetched(self._batches(*self.take_epoch()), self.prefetch)
 
     def take_epoch(self) -> tuple[NDArray[np.int64], int]:
@@ -90,9 +99,17 @@ class DataLoader:
         if self._prepared is None or self._prepared[0] != key:
             self._prepared = key, self._order(self._epoch)
 
-    def _batches(self, order: NDArray[np.int64], first: int) -> Iterator[Batch]:
+    def batch(self, indices: NDArray[np.int64]) -> Any:
+        """The samples of `indices` (B,), which the dataset hands out or whose items are stacked."""
+        dataset: Any = self.dataset
+        if hasattr(dataset, "batch"):
+            return dataset.batch(indices)
+        places = [int(index) for index in indices]
+        return collate([dataset[place] for place in places], places)
+
+    def _batches(self, order: NDArray[np.int64], first: int) -> Iterator[Any]:
         for start in range(first * self.batch_size, len(self) * self.batch_size, self.batch_size):
-            yield self.dataset.batch(order[start : start + self.batch_size])
+            yield self.batch(order[start : start + self.batch_size])
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         count = len(self.dataset)

@@ -58,7 +58,7 @@ def sizes(loader: DataLoader, count: int) -> set[int]:
 
 def example_batches(loader: DataLoader, count: int) -> dict[int, Arguments]:
     """A batch of each size of the first `count`, without memory."""
-    sample = loader.dataset.batch(np.arange(1))
+    sample = loader.batch(np.arange(1))
     return {
         size: tuple([shaped((size, *values.shape[1:]), values.dtype) for values in sample])
         for size in sizes(loader, count)

@@ -188,7 +188,7 @@ class Trainer:
         if not wanted:
             return StreamingFeed(loader, self.device)
         if not known:
-            images, labels = (alpha.tensor(v, device=self.device) for v in data.batch(np.arange(len(data))))
+            images, labels = (alpha.tensor(v, device=self.device) for v in loader.batch(np.arange(len(data))))
             self._resident[id(data)] = data, Resident(images, labels)
         return ResidentFeed(loader, self._resident[id(data)][1])
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
+import alpha
 from alpha.data import ArrayDataset, DataLoader
 from alpha.data.prefetch import prefetched
 from alpha.errors import DataError
@@ -124,6 +126,92 @@ def test_an_order_that_is_prepared_is_that_of_the_next_epoch_whatever_changes() 
     loader.prepare_epoch()
     loader.dataset = dataset(5)
     assert sorted(order(loader)) == list(range(5))
+
+
+class Pairs:
+    """Item i is features full of i, their sum and whether it is even, in kinds that are given."""
+
+    def __init__(self, count: int, make: Any = np.asarray) -> None:
+        self.count, self.make = count, make
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Any, float, int, bool]:
+        assert type(index) is int
+        return self.make(np.full((2, 3), index, np.float32)), 0.5 + index, index, index % 2 == 0
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("make", [np.asarray, alpha.tensor])
+def test_items_are_stacked(prefetch: int, make: Any) -> None:
+    data = Pairs(5, make)
+    for given in (data, [data[i] for i in range(5)], [list(data[i]) for i in range(5)]):
+        loader = DataLoader(given, 2, prefetch=prefetch)
+        batches = list(loader)
+        assert loader.dataset is given
+        assert [len(batch) for batch in batches] == [4, 4, 4]
+        for batch, indices in zip(batches, ([0, 1], [2, 3], [4]), strict=True):
+            assert isinstance(batch, tuple)
+            assert [values.dtype.name for values in batch] == ["float32", "float32", "int64", "bool"]
+            assert [values.shape for values in batch] == [(len(indices), 2, 3), *[(len(indices),)] * 3]
+            np.testing.assert_array_equal(batch[0][:, 0, 0], indices)
+            np.testing.assert_array_equal(batch[1], np.array(indices) + 0.5)
+            np.testing.assert_array_equal(batch[2], indices)
+    shuffled = DataLoader(data, 5, shuffle=True, seed=0)
+    assert sorted(next(iter(shuffled))[2]) == list(range(5))
+    assert next(iter(DataLoader(np.arange(6).reshape(3, 2), 2))).tolist() == [[0, 1], [2, 3]]
+    assert next(iter(DataLoader([1, 2.5], 2))).dtype == np.float32
+    assert next(iter(DataLoader([(np.uint8(1),), (np.uint8(2),)], 2)))[0].dtype == np.uint8
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([(1, 2), (1,)], "item 1 has 1, item 0 has 2 elements"),
+        ([(1, 2), 3], "item 1 is of type int, item 0 has 2 elements"),
+        ([(np.ones(2), 1), (np.ones(3), 1)], r"item 1, element 0 has shape \(3,\), item 0 \(2,\)"),
+        ([np.ones(2), 1], r"item 1 has shape \(\), item 0 \(2,\)"),
+        ([(1, "cat")], "item 0, element 1 is of type str, not an array, a tensor or a number"),
+        ([({"x": 1},)], "item 0, element 0 is of type dict"),
+    ],
+)
+def test_items_that_cannot_be_stacked(prefetch: int, items: list[Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        list(DataLoader(items, 2, prefetch=prefetch))
+
+
+def test_items_on_another_device() -> None:
+    items = [(alpha.ones(2, device="cuda"), 1)]
+    with pytest.raises(DataError, match="item 0, element 0 is a tensor on cuda; the loader takes those on the cpu"):
+        list(DataLoader(items, 1))
+
+
+@pytest.mark.parametrize("given", [3, iter([1]), object(), {1, 2}])
+def test_what_is_no_dataset_is_refused_at_once(given: Any) -> None:
+    with pytest.raises(DataError, match=r"is no dataset: it needs __len__ and either batch\(indices\) or __getitem__"):
+        DataLoader(given, 1)
+
+
+def test_arrays_of_any_shape_and_targets_of_any_dtype() -> None:
+    for features, targets in (((7, 4), (7,)), ((7, 3, 5), (7, 2)), ((7,), (7, 1))):
+        x, y = np.random.default_rng(0).standard_normal(features), np.arange(np.prod(targets)).reshape(targets) / 2
+        batches = list(DataLoader(ArrayDataset(x, y), 4))
+        np.testing.assert_array_equal(np.concatenate([x for x, _ in batches]), x)
+        np.testing.assert_array_equal(np.concatenate([y for _, y in batches]), y)
+    assert len(ArrayDataset(np.zeros((2, 4)), np.array([-1, 70]))) == 2
+    zeros = np.zeros((2, 4))
+    for images, labels, classes, message in (
+        ([1, 2], np.zeros(2), (), "images are no numpy array .* but a list"),
+        (zeros, np.zeros(()), (), "labels are no numpy array"),
+        (zeros, np.zeros(3), (), r"as many images as labels  \(images \(2, 4\), labels \(3,\)\)"),
+        (zeros, np.zeros(2), ("a",), r"expected integer labels \(N,\) for 1 classes, not float64 \(2,\)"),
+        (zeros, np.zeros((2, 1), int), ("a",), r"expected integer labels .* not int64 \(2, 1\)"),
+        (zeros, np.array([0, 1]), ("a",), "labels run from 0 to 1, expected 0 to 0 for 1 classes"),
+    ):
+        with pytest.raises(DataError, match=message):
+            ArrayDataset(images, labels, classes)
 
 
 def test_wrong_numbers_name_themselves() -> None:
