@@ -236,8 +236,8 @@ class Module(ModuleTree):
             target._version.bump("load_state_dict")
         return keys
 
-    def summary(self, input_shape: tuple[int, ...]) -> str:
-        """A table of layers, from one forward pass on zeros in the precision in force; the module stays as it was.
+    def summary(self, input_shape: tuple[int, ...] | Tensor | tuple[Tensor, ...], dtype: DTypeLike = None) -> str:
+        """A table of layers, from one forward pass in the precision in force; the module stays as it was.
 
         Its columns are the shape of the output, the parameters, the operations of convolutions and matrix products in
         millions, the share of a convolution's products that meet a zero and are skipped, the bytes that operators read
@@ -245,11 +245,14 @@ class Module(ModuleTree):
         no `alpha.checkpoint`. K, M and G are KiB, MiB and GiB.
 
         Args:
-            input_shape: (N, H, W, C) of a batch, or whatever `forward` takes.
+            input_shape: (N, H, W, C) of a batch of zeros, or the shape that `forward` takes; or an example: a Tensor,
+                or a tuple of all that `forward` takes.
+            dtype: of the zeros, such as "int64" for a model that begins with an `Embedding`; by default that of the
+                first parameter.
         """
         from alpha.nn.summary import summary
 
-        return summary(self, input_shape)
+        return summary(self, input_shape, dtype)
 
     def extra_repr(self) -> str:
         """What `repr` shows between the parentheses; a layer's own arguments."""

@@ -21,7 +21,10 @@ from alpha.ops.matmul import Linear, Matmul
 from alpha.ops.recurrent import Recurrent
 from alpha.primitive import Array
 from alpha.recompute import no_checkpoints
-from alpha.tensor import Tensor
+from alpha.tensor import Tensor, as_dtype
+from alpha.tensor_operators import DTypeLike
+
+Given = tuple[int, ...] | Tensor | tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,25 @@ class Table(str):
         return str(self)
 
 
-def summary(model: Module, input_shape: tuple[int, ...]) -> Table:
+def summary(model: Module, given: Given, dtype: DTypeLike = None) -> Table:
     """The table as text: see `Module.summary`."""
-    return Table(_table(trace(model, input_shape), model, input_shape))
+    arguments = _arguments(model, given, dtype)
+    return Table(_table(trace(model, arguments), model, ", ".join([str(x.shape) for x in arguments])))
 
 
-def trace(model: Module, input_shape: tuple[int, ...]) -> list[Row]:
-    """Run `model` once on zeros, in evaluation mode, and collect what each module recorded."""
+def _arguments(model: Module, given: Given, dtype: DTypeLike) -> tuple[Tensor, ...]:
+    """The tensors that the model runs on: those that are given, or zeros of a shape."""
+    values: tuple[Any, ...] = (given,) if isinstance(given, Tensor) else tuple(given)
+    if values and all(isinstance(value, Tensor) for value in values):
+        if dtype is not None:
+            raise ValueError(f"summary: dtype={dtype!r} belongs to a shape; the tensors that are given have theirs")
+        return values
+    floats = [p.dtype for p in model.parameters()] or [np.dtype(np.float32)]
+    return (Tensor(device_of(model).zeros(values, floats[0] if dtype is None else as_dtype(dtype))),)
+
+
+def trace(model: Module, arguments: tuple[Tensor, ...]) -> list[Row]:
+    """Run `model` once, in evaluation mode, and collect what each module recorded."""
     ledger = _Ledger(model)
     names = {id(module): name for name, module in model.named_modules()}
     rows: list[Row] = []
@@ -102,13 +117,11 @@ def trace(model: Module, input_shape: tuple[int, ...]) -> list[Row]:
             kind = type(module).__name__
             rows.append(Row(names[id(module)] or "(model)", kind, shape, parameters, cost))
 
-    dtypes = [p.dtype for p in model.parameters()]
-    zeros = device_of(model).zeros(input_shape, dtypes[0] if dtypes else np.float32)
     with _traced(model), no_checkpoints():
         handles = [module.register_forward_pre_hook(enter) for module in model.modules()]
         handles += [module.register_forward_hook(leave) for module in model.modules()]
         try:
-            model(Tensor(zeros))
+            model(*arguments)
         finally:
             for handle in handles:
                 handle.remove()
@@ -239,7 +252,7 @@ def _tensors(output: Any) -> Iterator[Tensor]:
 # -- text -----------------------------------------------------------------------------------------
 
 
-def _table(rows: list[Row], model: Module, input_shape: tuple[int, ...]) -> str:
+def _table(rows: list[Row], model: Module, shapes: str) -> str:
     header = ("layer", "type", "output", "parameters", "MFLOP", "skipped", "moved", "kept")
     body = [(row.name, row.kind, str(row.shape), *_cells(row.parameters, row.cost)) for row in rows]
     cost = sum((row.cost for row in rows), Cost())
@@ -258,7 +271,7 @@ def _table(rows: list[Row], model: Module, input_shape: tuple[int, ...]) -> str:
 
     frozen = "" if trained == sum(parameters) else f", {trained:,} of them trained"
     notes = (
-        f"{type(model).__name__} on {input_shape}: {sum(parameters):,} parameters{frozen}, "
+        f"{type(model).__name__} on {shapes}: {sum(parameters):,} parameters{frozen}, "
         f"{cost.flops / 1e9:,.2f} GFLOP and {cost.moved / 2**20:,.1f} MiB read and written a forward pass, "
         f"{cost.kept / 2**20:,.1f} MiB of activations kept for the backward pass, "
         f"precision {computed_precision(device_of(model).name, get_precision())}"

@@ -7,7 +7,7 @@ import pytest
 
 import alpha
 from alpha import ShapeError, Tensor, nn
-from alpha.nn.summary import Row, _bytes, trace
+from alpha.nn.summary import Row, _arguments, _bytes, trace
 from alpha.runtime.cuda.driver_dry import DryDevice
 
 
@@ -27,7 +27,7 @@ class Net(nn.Module):
 
 
 def rows_of(model: nn.Module, shape: tuple[int, ...]) -> dict[str, Row]:
-    return {row.name: row for row in trace(model, shape)}
+    return {row.name: row for row in trace(model, _arguments(model, shape, None))}
 
 
 def test_counts_by_hand(device: str) -> None:
@@ -124,6 +124,32 @@ def test_a_frozen_part_keeps_nothing() -> None:
     assert "of them trained" in net.summary((2, 4, 4, 3))
 
 
+class Two(nn.Module):
+    """A model of words and of what they weigh."""
+
+    def __init__(self) -> None:
+        self.table = nn.Embedding(5, 4)
+        self.fc = nn.Linear(4, 2)
+
+    def forward(self, words: Tensor, weight: Tensor | None = None) -> Tensor:
+        y = self.table(words)
+        return self.fc(y if weight is None else y * weight)
+
+
+def test_inputs_of_any_dtype_and_number(device: str) -> None:
+    net = Two().to(device)
+    words, weight = alpha.tensor([[0, 1, 4], [3, 2, 1]], device=device), alpha.ones(2, 3, 1, device=device)
+    by_shape, by_tensor = net.summary((2, 3), "int64"), net.summary(words)
+    assert by_shape == net.summary((2, 3), dtype=np.int64) == by_tensor == net.summary((words,))
+    assert "Two on (2, 3): 30 parameters" in by_shape
+    assert "Two on (2, 3), (2, 3, 1): 30 parameters" in net.summary((words, weight))
+    assert "Linear on (1, 4)" in nn.Linear(4, 2).to("cpu").astype("float64").summary((1, 4))
+    with pytest.raises(TypeError, match="embedding"):
+        net.summary((2, 3))
+    with pytest.raises(ValueError, match="summary: dtype='int64' belongs to a shape"):
+        net.summary(words, "int64")
+
+
 def test_the_module_is_left_as_it_was() -> None:
     net = Net()
     net.bn.eval()
@@ -171,7 +197,7 @@ def test_shared_modules_and_other_outputs() -> None:
         def forward(self, x: Tensor) -> dict[str, list[Tensor]]:
             return {"out": [self.layer(self.layer(x))]}
 
-    rows = trace(Twice(), (3, 4))
+    rows = trace(Twice(), (alpha.zeros(3, 4),))
     assert [(row.name, row.parameters) for row in rows] == [("layer", 20), ("layer", 0)]
 
 
