@@ -47,8 +47,8 @@ def embedding(
 ) -> Tensor:
     """The rows of a table that an index names   x (...) of int64 or int32, weight (R, C) -> (..., C)
 
-    The gradients of equal rows are added in the order of the index. An index that is out of range is an error on cpu.
-    On cuda nothing waits for the device, so its row is NaN.
+    The gradients of equal rows are added in the order of the index. An index that is negative or out of range is an
+    error on cpu. On cuda nothing waits for the device, so its row is NaN.
 
     Args:
         padding_idx: the row whose gradient is 0; a negative one counts from the end.
@@ -58,6 +58,7 @@ def embedding(
 
     Raises:
         TypeError: x has no integers.
+        IndexError: on cpu, the table has no such row.
         ShapeError: weight is no matrix, or has no row padding_idx.
     """
     only_offered("embedding", scale_grad_by_freq=(scale_grad_by_freq, False), sparse=(sparse, False))
@@ -68,7 +69,10 @@ def embedding(
     padding = None if padding_idx is None else padding_row("embedding", padding_idx, weight.shape[0])
     p = real("embedding", "norm_type", norm_type)
     index = as_dtype(x.array, INT64).reshape(x.size)
-    F = places(index, weight.shape[0], 1, None, NO_PLACE)
+    try:
+        F = places(index, weight.shape[0], 1, None, NO_PLACE, from_end=False)
+    except IndexError as error:
+        raise IndexError(f"embedding: {error}  (weight {weight.shape})") from None
     if max_norm is not None:
         _shorten(weight, Tensor(F), real("embedding", "max_norm", max_norm), p)
     return Rows.apply(weight, F=F, padding=padding).reshape(*x.shape, weight.shape[1])
@@ -85,6 +89,7 @@ def padding_row(operator: str, padding_idx: int, rows: int) -> int:
 def _shorten(weight: Tensor, index: Tensor, limit: float, p: float) -> None:
     """Scale the rows that are longer than the limit to its length."""
     with no_grad():
+        index = index.where(index >= 0, weight.shape[0])  # no row of the table, while -1 is the last one
         rows = weight[index]
         norms = rows.norm(p, 1, keepdim=True)
         weight[index] = rows * (limit / (norms + 1e-7)).where(norms > limit, 1.0)

@@ -26,11 +26,11 @@ _STEPS = 4  # words per thread of indexing/rows.cu
 
 
 @primitive
-def places(index: Array, length: int, stride: int, before: Array | None, own: Own) -> Array:
+def places(index: Array, length: int, stride: int, before: Array | None, own: Own, from_end: bool = True) -> Array:
     """F = before + stride index + the place of i itself   index (I,) of int64, before (I,) or None -> F (I,)
 
-    A negative index counts from the end of an axis of `length`. One that is out of range is an error on cpu. On cuda
-    nothing waits for the device, so F is -1.
+    A negative index counts from the end of an axis of `length`, or is out of range unless `from_end`. One that is out
+    of range is an error on cpu. On cuda nothing waits for the device, so F is -1.
     """
 
 
@@ -56,8 +56,8 @@ def add_rows(X: Array, F: Array, Y: Array) -> None:
 
 
 @places.impl("cpu")
-def _(index: Array, length: int, stride: int, before: Array | None, own: Own) -> Array:
-    wrong = (index < -length) | (index >= length)
+def _(index: Array, length: int, stride: int, before: Array | None, own: Own, from_end: bool = True) -> Array:
+    wrong = (index < (-length if from_end else 0)) | (index >= length)
     if wrong.any():
         raise IndexError(f"index {index[wrong][0]} is out of range for an axis of length {length}")
     i = np.arange(index.size)
@@ -98,10 +98,10 @@ def _(X: Array, F: Array, Y: Array) -> None:
 
 
 @places.impl("cuda")
-def _(index: Array, length: int, stride: int, before: Array | None, own: Own) -> Array:
+def _(index: Array, length: int, stride: int, before: Array | None, own: Own, from_end: bool = True) -> Array:
     F = index.device.empty(index.shape, INT64)
     if F.size:
-        numbers = map(np.int64, (F.size, length, stride, *own))
+        numbers = map(np.int64, (F.size, length, length if from_end else 0, stride, *own))
         index.device.launch(
             "indexing/places.cu", "places", -(-F.size // BLOCK), BLOCK, (F, index, before, *numbers), {}
         )

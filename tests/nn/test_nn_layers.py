@@ -370,6 +370,23 @@ def test_an_embedding_with_a_given_table() -> None:
         nn.Embedding.from_pretrained(table.reshape(6))
 
 
+@pytest.mark.parametrize("index", [-1, 4])
+def test_an_embedding_has_no_row_before_the_first_or_behind_the_last(device: str, index: int) -> None:
+    layer = nn.Embedding(4, 2, max_norm=0.5).to(device)
+    before = layer.weight.numpy()
+    x = alpha.tensor([index, 0], device=device)
+    if device == "cpu":
+        with pytest.raises(IndexError, match=rf"embedding: index {index} is out of range .* length 4"):
+            layer(x)
+        return
+    y = layer(x)
+    assert np.isnan(y.numpy()[0]).all()
+    y[1].sum().backward()
+    assert layer.weight.grad is not None
+    np.testing.assert_array_equal(layer.weight.grad.numpy(), [[1, 1], [0, 0], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(layer.weight.numpy()[1:], before[1:])  # max_norm shortens the named row only
+
+
 def test_the_row_of_padding_has_no_gradient(device: str) -> None:
     layer = nn.Embedding(4, 2, padding_idx=-1).to(device)
     assert not layer.weight.numpy()[3].any()

@@ -259,6 +259,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "places": [
         (np.array([3, -1, 0]), 4, 1, None, NO_PLACE),
         (np.array([1, 0, -2]), 3, 5, np.array([4, 0, 2]), (2, 2, 7)),
+        (np.array([3, 1, 0]), 4, 1, None, NO_PLACE, False),
     ],
     "take_rows": [(normal(A, 6, C), np.array([5, 0, 0, 3])) for A, C in ((1, 8), (3, 2), (2, 3))],
     "put_rows": [
