@@ -22,6 +22,7 @@ from alpha.ops.indexing import SetPlaces, Take, block_or_copy
 from alpha.ops.layout import view as reshaped
 from alpha.ops.operands import NUMBERS, like, operand_of
 from alpha.ops.places import INT64, NO_PLACE, add_rows, places, take_rows
+from alpha.ops.promotion import kind_of
 from alpha.ops.views import Shape, View, read_view, write_view
 from alpha.primitive import Array
 from alpha.runtime.recording import refuse
@@ -159,7 +160,7 @@ def scatter(x: AnyTensor, dim: int, index: AnyTensor, src: Any, *, reduce: str |
     """A copy of x with other elements where an index says: y[i, index[i, j, k], k] = src[i, j, k] for dim=1
 
     x (..), index (..) of as many axes, src (..) at least as long on each axis, or a number -> as x.
-    Of several elements at one place the last one stays.
+    src is cast to the dtype of x. Of several elements at one place the last one stays.
 
     Args:
         reduce: "add" adds to x, as `scatter_add`. None replaces; nothing else is offered.
@@ -179,7 +180,7 @@ def scatter_add(x: AnyTensor, dim: int, index: AnyTensor, src: AnyTensor) -> Ten
     """A copy of x, to which elements are added where an index says: y[i, index[i, j, k], k] += src[i, j, k] for dim=1
 
     x (..), index (..) of as many axes, src (..) at least as long on each axis -> as x.
-    The elements of one place are added in the order of the index.
+    src is cast to the dtype of x. The elements of one place are added in the order of the index.
     """
     return _scattered("scatter_add", ScatterAdd, x, dim, index, src)
 
@@ -187,8 +188,9 @@ def scatter_add(x: AnyTensor, dim: int, index: AnyTensor, src: AnyTensor) -> Ten
 def _scattered(operator: str, kind: type[Function], x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     if kind is ScatterAdd and x.dtype == np.bool_:
         raise TypeError(f"{operator}: x has dtype bool, which has no sum; use .astype('int32')")
-    if src.dtype != x.dtype:
-        raise TypeError(f"{operator}: x has dtype {x.dtype.name} and src {src.dtype.name}; use .astype")
+    if kind_of(src.dtype) > kind_of(x.dtype):
+        raise TypeError(f"{operator}: x of dtype {x.dtype.name} cannot hold src of dtype {src.dtype.name}; use .astype")
+    src = src.astype(x.dtype)
     axis = axis_of(operator, x, dim)
     if not index.size:
         _index(operator, index)

@@ -304,14 +304,30 @@ def test_gathering_and_scattering_a_part(device: str, dim: int) -> None:
     check(lambda x, v: x.scatter_add(dim, index, v), lambda x, v: x.scatter_add(dim, twin, part(v)), device, *whole)
 
 
+def test_scattered_values_are_cast_to_the_dtype_of_x(device: str) -> None:
+    x = alpha.tensor(numbers(3, 2), device=device)
+    index = alpha.tensor([[0, 1]], device=device)
+    src = alpha.tensor([[1.25, 2.5]], dtype="bfloat16", device=device, requires_grad=True)
+    for function, wanted in ((F.scatter, [1.25, 2.5]), (F.scatter_add, x.numpy()[[0, 1], [0, 1]] + [1.25, 2.5])):
+        y = function(x, 0, index, src)
+        assert y.dtype == np.float32
+        np.testing.assert_array_equal(y.numpy()[[0, 1], [0, 1]], np.float32(wanted))
+        src.grad = None
+        (y * 2.0).sum().backward()
+        assert src.grad is not None
+        assert src.grad.dtype == src.dtype
+        np.testing.assert_array_equal(src.grad.numpy().astype(np.float32), [[2, 2]])
+    assert F.scatter_add(x.bfloat16(), 0, index, x[:1]).dtype == src.dtype
+
+
 def test_gathering_is_refused_with_the_shapes(device: str) -> None:
     x, index = alpha.tensor(numbers(3, 4), device=device), alpha.tensor(np.zeros((2, 5), np.int64), device=device)
     with pytest.raises(ShapeError, match=r"gather: index is longer than x on another axis than 0  \(x \(3, 4\), index"):
         F.gather(x, 0, index)
     with pytest.raises(ShapeError, match=r"scatter_add: src is shorter than index"):
         F.scatter_add(x, 1, index, x[:1])
-    with pytest.raises(TypeError, match=r"scatter: x has dtype float32 and src float64"):
-        F.scatter(x, 1, index, x.double())
+    with pytest.raises(TypeError, match=r"scatter: x of dtype int64 cannot hold src of dtype float32"):
+        F.scatter(index, 1, index, x)
     with pytest.raises(TypeError, match=r"index_select: index has dtype float32; int64 or int32 is needed"):
         F.index_select(x, 0, x[0])
     if device == "cpu":
