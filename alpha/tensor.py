@@ -97,6 +97,12 @@ class Tensor(Operators, Conversions):
         grad = ", requires_grad=True" if self._requires_grad else ""
         return f"tensor({body}, {self.dtype.name}, device={self.device.name!r}{grad})"
 
+    def __format__(self, spec: str) -> str:
+        """`f"{loss:.3f}"`, of a tensor without axes; any other one takes no format."""
+        if self.shape and spec:
+            raise TypeError(f"format: {spec!r} is for a number, the tensor has shape {self.shape}; use .item()")
+        return format(self.item(), spec) if not self.shape else str(self)
+
     # -- out of and between devices -----------------------------------------------------------
 
     def numpy(self) -> npt.NDArray[Any]:

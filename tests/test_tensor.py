@@ -113,6 +113,17 @@ def test_to_moves_values_and_gradients(device: str) -> None:
     np.testing.assert_array_equal(x.grad.numpy(), [2, 4])
 
 
+def test_a_number_is_formatted(device: str) -> None:
+    loss = alpha.tensor(1.23456, device=device, requires_grad=True)
+    assert f"{loss:.3f}" == f"{loss * 1.0:.3f}" == "1.235"
+    assert f"{alpha.tensor(7, device=device):03d}" == "007"
+    assert f"{alpha.tensor(2.5, device=device)}" == "2.5"
+    x = alpha.tensor([1.5], device=device)
+    assert f"{x}" == str(x)
+    with pytest.raises(TypeError, match=r"format: '\.3f' is for a number, the tensor has shape \(1,\)"):
+        f"{x:.3f}"
+
+
 def test_requires_grad_is_set_where_it_loses_no_gradient(device: str) -> None:
     x = alpha.ones(2, device=device)
     assert x.requires_grad_() is x
