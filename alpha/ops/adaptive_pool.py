@@ -39,9 +39,9 @@ def sizes_of(operator: str, output_size: Any, rank: int) -> tuple[int | None, ..
 
 def _pooling(operator: str, rank: int, x: Tensor, output_size: Any) -> Pooling:
     """What an adaptive operator is made of; `ShapeError` if x has not the axes, or if the output would be empty."""
-    N, I, C = image_sizes(operator, rank, x)
+    _, I, C = image_sizes(operator, rank, x)
     O = tuple([i if o is None else o for o, i in zip(sizes_of(operator, output_size, rank), I, strict=True)])
-    if min(*O, *I, N, C) < 1:
+    if min(*O, *I, C) < 1:
         raise ShapeError(
             f"{operator}: x {FORMS[rank]} and a positive output_size are needed  (x {x.shape}, output_size {O})"
         )

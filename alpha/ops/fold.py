@@ -92,7 +92,7 @@ def _fold(X: Array, fold: str, dtype: DType, flag: int) -> tuple[Array, Any]:
     if X.size == 0:  # the product of nothing is 1, and all of nothing is true
         Y = X.device.empty((A, B), dtype)
         X.device.fill(Y, 1 if fold == "Product" else flag)
-        return Y, None
+        return Y, X.device.empty((A, B), np.int64)
     made = _plan(fold, (A, R, B), X.dtype, flag, X.device.properties.num_sms).launch(X.device, {"X": X})
     return made["Y"], made.get("at")
 

@@ -36,8 +36,9 @@ class Block(Function):
         return self._part(X)
 
     def _part(self, X: Array) -> Array:
-        flat, start, stop = X.reshape(X.size), self.view.offset, self.view.offset + self.view.size
-        part = flat[start:stop] if isinstance(X, np.ndarray) else flat.slice_rows(start, stop)
+        flat, size = X.reshape(X.size), self.view.size
+        start = self.view.offset if size else 0  # of an empty X there is no other place
+        part = flat[start : start + size] if isinstance(X, np.ndarray) else flat.slice_rows(start, start + size)
         return part.reshape(self.view.shape)
 
     def backward(self, dY: Array) -> Any:

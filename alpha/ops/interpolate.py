@@ -11,6 +11,7 @@ from alpha.errors import ShapeError
 from alpha.module import Module
 from alpha.ops.adaptive_pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from alpha.ops.arguments import check_arguments, unchecked
+from alpha.ops.no_images import NoImages
 from alpha.ops.options import Lengths, integer, lengths, only_offered, real
 from alpha.ops.resample import Resampling, is_identity, resample_axis1
 from alpha.primitive import Array
@@ -131,8 +132,10 @@ def interpolate(
         raise ValueError("interpolate: recompute_scale_factor=True needs scale_factor, and size is given")
     else:
         O = lengths("interpolate", "size", size, rank)  # type: ignore[arg-type]
-    if min(*x.shape, *O) < 1:
+    if min(*x.shape[1:], *O) < 1:
         raise ShapeError(f"interpolate: x {x.shape} to the lengths {O}: neither may be empty")
+    if not x.shape[0]:
+        return NoImages.apply(x, shape=(0, *O, x.shape[-1]))
     if kind == "area":
         return unchecked(AREA[rank])(x, O)
     corners = bool(align_corners)

@@ -206,8 +206,9 @@ class MaxPool2d(Function):
 
 def max_pool(x: Tensor, pools: Pooling, return_indices: bool) -> Any:
     """The maxima of a pooling operator, with `return_indices` also their places in the flat spatial axes."""
-    if not return_indices:
-        return pools.run(x, lambda x, s: MaxPool2d.apply(x, shape=s))
+    if not return_indices or 0 in pools.result:
+        y = pools.run(x, lambda x, s: MaxPool2d.apply(x, shape=s))
+        return (y, Tensor(x.device.empty(pools.result, INT64))) if return_indices else y
     indices: list[Array] = []
 
     def noted(x: Tensor, s: PoolShape) -> Tensor:
@@ -275,9 +276,8 @@ def max_pool2d(
         TypeError: x is not a Tensor of floating numbers, or a size is not an integer.
         ValueError: a dilation is below 1.
     """
-    windows = Windows(kernel_size, stride, padding, dilation, ceil_mode)
-    pools = pooling("max_pool2d", 2, x, windows)
-    if x.ndim == 4 and not return_indices:  # the usual case, in few calls
+    pools = pooling("max_pool2d", 2, x, Windows(kernel_size, stride, padding, dilation, ceil_mode))
+    if x.ndim == 4 and not return_indices and pools.shapes[0].N:  # the usual case, in few calls
         return MaxPool2d.apply(x, shape=pools.shapes[0])
     return max_pool(x, pools, return_indices)
 

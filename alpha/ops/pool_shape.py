@@ -16,6 +16,7 @@ import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, stream_grid
+from alpha.ops.no_images import NoImages
 from alpha.ops.options import Lengths, lengths
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.primitive import Array
@@ -124,6 +125,8 @@ class Pooling(NamedTuple):
 
     def run(self, x: Tensor, *pools: Callable[[Tensor, PoolShape], Tensor]) -> Tensor:
         """The result of the pools, each of which gets its tensor (N, IH, IW, C) and its shape."""
+        if 0 in self.result:
+            return NoImages.apply(x, shape=self.result)
         for pool, s in zip(pools if len(pools) > 1 else pools * len(self.shapes), self.shapes, strict=True):
             x = pool(shaped(x, (s.N, s.IH, s.IW, s.C)), s)
         return shaped(x, self.result)
@@ -179,7 +182,7 @@ def pooling(operator: str, rank: int, x: Tensor, windows: Windows, **more: Any) 
         for i, f, step, pad, gap in zip(I, F, s, p, d, strict=True)
     ]
     result = (N, *(axis.O for axis in axes), C)
-    if min(result) < 1:
+    if min(result[1:]) < 1:  # a batch of 0 images is taken
         raise ShapeError(
             f"{operator}: the output would be {result}, which is empty  (x {x.shape}, kernel_size {F}, stride {s}, "
             f"padding {p}, dilation {d})"

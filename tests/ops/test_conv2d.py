@@ -487,7 +487,7 @@ def test_forward_order_lists_every_position_once() -> None:
     [
         ((8, 32, 32, 3), (64, 3, 3, 4), {}, r"conv2d: x has 3 channels but weight expects 4  \(x \(8, 32, 32, 3\)"),
         ((1, 2, 2, 1), (1, 3, 3, 1), {}, r"the output would be \(1, 0, 0, 1\), which is empty"),
-        ((0, 4, 4, 1), (1, 3, 3, 1), {}, "empty"),
+        ((0, 2, 2, 1), (1, 3, 3, 1), {}, "empty"),
         ((4, 1), (1, 3, 3, 1), {}, r"x \(N, H, W, C\)"),
         ((1, 4, 4, 1), (1, 3, 3, 1), {"stride": 0}, "stride=0 must be at least 1"),
         ((1, 4, 4, 1), (1, 3, 3, 1), {"padding": (-1, 0)}, "padding"),

@@ -250,6 +250,26 @@ def test_what_reads_nothing_is_the_bias(device: str) -> None:
     np.testing.assert_array_equal(y[0, 2], np.broadcast_to([3.0, -1.0], (2, 2, 2)))
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_batch_of_no_images_is_taken(device: str, rank: int) -> None:
+    calls = (
+        (f"conv{rank}d", (4, *[3] * rank, 6), {"stride": 2, "padding": 1}, (4,) * rank),
+        (f"conv{rank}d", (4, *[3] * rank, 3), {"groups": 2, "dilation": 2}, (4,) * rank),
+        (f"conv_transpose{rank}d", (6, *[3] * rank, 4), {"stride": 2, "output_padding": 1}, (18,) * rank),
+    )
+    for name, taps, given, lengths in calls:
+        x = alpha.zeros(0, *[8] * rank, 6, device=device, requires_grad=True)
+        w = alpha.ones(*taps, device=device, requires_grad=True)
+        b = alpha.ones(4, device=device, requires_grad=True)
+        y = getattr(F, name)(x, w, b, **given)
+        assert y.shape == (0, *lengths, 4)
+        y.sum().backward()
+        for operand in (x, w, b):
+            assert operand.grad is not None
+            np.testing.assert_array_equal(operand.grad.numpy(), np.zeros(operand.shape))
+        assert getattr(F, name)(x, w, **given).shape == y.shape
+
+
 @pytest.mark.parametrize(
     ("name", "x", "w", "options", "message"),
     [
@@ -259,6 +279,8 @@ def test_what_reads_nothing_is_the_bias(device: str) -> None:
         ("conv2d", (1, 4, 4, 3), (2, 3, 3, 1), {"groups": 2}, "3 channels of x do not divide into 2 groups"),
         ("conv2d", (1, 4, 4, 4), (3, 3, 3, 2), {"groups": 2}, "3 channels of OC do not divide into 2 groups"),
         ("conv2d", (1, 4, 4, 3), (2, 3, 3, 3), {"dilation": 2}, "which is empty"),
+        ("conv2d", (0, 4, 4, 3), (2, 3, 3, 3), {"dilation": 2}, "which is empty"),
+        ("conv1d", (1, 0, 3), (2, 3, 3), {"padding": 3}, "which is empty"),
         ("conv2d", (1, 4, 4, 3), (2, 3, 3, 3), {"dilation": 0}, "dilation=0 must be at least 1"),
         ("conv2d", (1, 4, 4, 3), (2, 3, 3, 3), {"padding": "full"}, 'neither an integer nor "same" nor "valid"'),
         ("conv2d", (1, 4, 4, 3), (2, 3, 3, 3), {"padding": "same", "stride": 2}, "stride 1 only"),

@@ -304,6 +304,16 @@ def test_gathering_and_scattering_a_part(device: str, dim: int) -> None:
     check(lambda x, v: x.scatter_add(dim, index, v), lambda x, v: x.scatter_add(dim, twin, part(v)), device, *whole)
 
 
+def test_parts_of_nothing_are_taken(device: str) -> None:
+    x = alpha.zeros(0, 3, 4, device=device, requires_grad=True)
+    assert x[:, 1:2].shape == (0, 1, 4)
+    values, indices = x.max(1)
+    assert values.shape == indices.shape == (0, 4)
+    x[:, 2].sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == x.shape
+
+
 def test_scattered_values_are_cast_to_the_dtype_of_x(device: str) -> None:
     x = alpha.tensor(numbers(3, 2), device=device)
     index = alpha.tensor([[0, 1]], device=device)

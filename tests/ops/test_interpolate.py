@@ -43,6 +43,18 @@ def test_what_is_not_read_does_not_matter(device: str) -> None:
     np.testing.assert_array_equal(y, [0, 0.5, 1, np.inf, np.inf, np.inf, 3, 3.5, 4])
 
 
+@pytest.mark.parametrize("mode", ["nearest", "area", "bilinear", "bicubic"])
+def test_a_batch_of_no_images_is_taken(device: str, mode: str) -> None:
+    x = alpha.zeros(0, 4, 5, 3, device=device, requires_grad=True)
+    y = F.interpolate(x, scale_factor=(2, 3), mode=mode)
+    assert y.shape == (0, 8, 15, 3)
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == x.shape
+    with pytest.raises(ShapeError, match=r"x \(0, 0, 5, 3\) to the lengths \(2, 2\): neither may be empty"):
+        F.interpolate(x.reshape(0, 0, 5, 3), 2, mode=mode)
+
+
 def test_errors(device: str) -> None:
     x = alpha.tensor(np.zeros((1, 4, 4, 3), np.float32), device=device)
     with pytest.raises(ShapeError, match=r"mode='linear' needs x of 3 axes, .*  \(x \(1, 4, 4, 3\)\)"):

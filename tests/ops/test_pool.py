@@ -151,8 +151,40 @@ def test_integers_are_refused(device: str, dtype: str) -> None:
             pool(x, 2)
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_batch_of_no_images_is_taken(device: str, rank: int) -> None:
+    calls: dict[str, dict[str, Any]] = {
+        "avg_pool": {"kernel_size": 2},
+        "lp_pool": {"norm_type": 2.0, "kernel_size": 2},
+        "max_pool": {"kernel_size": 2},
+        "adaptive_avg_pool": {"output_size": 3},
+        "adaptive_max_pool": {"output_size": 3},
+        "fractional_max_pool": {"kernel_size": 2, "output_size": 3},
+    }
+    if rank == 1:
+        del calls["fractional_max_pool"]
+    x = alpha.zeros(0, *[6] * rank, 4, device=device, requires_grad=True)
+    for name, given in calls.items():
+        function = getattr(F, f"{name}{rank}d")
+        y = function(x, **given)
+        assert y.shape == (0, *[3] * rank, 4)
+        x.grad = None
+        y.sum().backward()
+        assert x.grad is not None
+        assert x.grad.shape == x.shape
+        if "max" in name:
+            y, indices = function(x, **given, return_indices=True)
+            assert y.shape == indices.shape == (0, *[3] * rank, 4)
+            assert (indices.dtype.name, indices.device.name) == ("int64", device)
+    assert getattr(F, f"max_unpool{rank}d")(y, indices, 2).shape == x.shape
+
+
 def test_errors(device: str) -> None:
     x = alpha.tensor(np.zeros((1, 4, 4, 3), np.float32), device=device)
+    with pytest.raises(ShapeError, match=r"avg_pool1d: the output would be \(0, 0, 3\), which is empty"):
+        F.avg_pool1d(alpha.zeros(0, 1, 3, device=device), 2)
+    with pytest.raises(ShapeError, match=r"adaptive_avg_pool1d: x \(N, L, C\) and a positive output_size are needed"):
+        F.adaptive_avg_pool1d(alpha.zeros(0, 0, 3, device=device), 2)
     with pytest.raises(ShapeError, match=r"max_pool2d: the output would be \(1, 0, 0, 3\), which is empty"):
         F.max_pool2d(x, 5)
     with pytest.raises(ShapeError, match=r"padding \(2, 2\) at most half the kernel"):

@@ -15,6 +15,7 @@ from alpha.ops.convolution.arguments import Padding, check_epilogue, convolution
 from alpha.ops.convolution.axes import ConvAxes
 from alpha.ops.convolution.patches import is_patches
 from alpha.ops.convolution.whole import as_2d
+from alpha.ops.no_images import NoImages
 from alpha.ops.options import Lengths
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -109,6 +110,8 @@ def conv2d(
         return _convolve("conv2d", (x, weight, bias), sizes, groups, negative_slope)
     c = convolution_axes("conv2d", x, weight, sizes, groups)
     check_epilogue("conv2d", bias, c.OC, negative_slope)
+    if not c.N:
+        return NoImages.apply(x, weight, bias, shape=pieces.of_rank(c.Y, x.ndim))
     shape = as_2d(c, x.device.name)
     if shape is None or (is_patches(c) and x.device.name == "cuda"):
         return Conv.apply(x, weight, bias, shape=c, negative_slope=negative_slope)
@@ -229,6 +232,8 @@ def _convolve(
         return y.reshape(y.shape[1:])
     c = convolution_axes(name, x, weight, sizes, groups)
     check_epilogue(name, bias, c.OC, slope)
+    if not c.N:
+        return NoImages.apply(x, weight, bias, shape=pieces.of_rank(c.Y, x.ndim))
     shape = as_2d(c, x.device.name) if x.ndim == 4 else None
     if shape is None:
         return Conv.apply(x, weight, bias, shape=c, negative_slope=slope)
@@ -245,6 +250,8 @@ def _convolve_transposed(
         return y.reshape(y.shape[1:])
     c = transposed_axes(name, x, weight, sizes, groups)
     check_epilogue(name, bias, c.IC, slope)
+    if not c.N:
+        return NoImages.apply(x, weight, bias, shape=pieces.of_rank(c.X, x.ndim))
     shape = as_2d(c, x.device.name) if x.ndim == 4 else None
     if shape is None:
         return ConvTranspose.apply(x, weight, bias, shape=c, negative_slope=slope)

@@ -104,7 +104,7 @@ def _check_channels(name: str, x: Shape, weight: Shape, groups: int, expected: i
 
 
 def _check_output(name: str, x: Shape, weight: Shape, shape: tuple[int, ...]) -> None:
-    if min((*shape, *x, *weight)) < 1:
+    if min((*shape[1:], *x[1:], *weight)) < 1:  # a batch of 0 images is taken
         raise ShapeError(f"{name}: the output would be {shape}, which is empty  (x {x}, weight {weight})")
     for what, sizes in (("x", x), ("the output", shape)):
         if (pixels := math.prod(sizes[:-1])) > MOST_PIXELS:

@@ -170,7 +170,7 @@ def forward(X: Array, W: Array, c: ConvAxes, precision: str, b: Array | None = N
         W_piece = _filters(W, piece.W, s.W, taps_axis=4)
         results.append(conv2d_forward(_box(X, piece.X, s.X), W_piece, s, precision, _slice(b, piece, s.OC), slope))
     Y = _assembled(results, [piece.Y for piece in pieces], c.Y, X, b, slope)
-    return Y.reshape(_of_rank(c.Y, X.ndim))
+    return Y.reshape(of_rank(c.Y, X.ndim))
 
 
 def backward_input(
@@ -185,7 +185,7 @@ def backward_input(
             conv2d_backward_input(_box(dY, piece.Y, s.Y), W_piece, s, precision, _slice(b, piece, s.IC), slope)
         )
     dX = _assembled(results, [piece.X for piece in pieces], c.X, dY, b, slope)
-    return dX.reshape(_of_rank(c.X, dY.ndim))
+    return dX.reshape(of_rank(c.X, dY.ndim))
 
 
 def backward_weight(X: Array, dY: Array, c: ConvAxes, precision: str) -> Array:
@@ -198,15 +198,15 @@ def backward_weight(X: Array, dY: Array, c: ConvAxes, precision: str) -> Array:
         part = read_view(dense, _diagonal(piece.W.shape, s.IC)) if piece.W.shape[0] > 1 else dense
         sums[piece.W] = add(sums[piece.W], part, out=sums[piece.W]) if piece.W in sums else part
     if len(found) == 1 and _is_whole(found[0].W, prod(c.W)):
-        return sums[found[0].W].reshape(_of_rank(c.W, X.ndim))
+        return sums[found[0].W].reshape(of_rank(c.W, X.ndim))
     dtype = next(iter(sums.values())).dtype if sums else _result_dtype(X)
     dW = _device(X).zeros(c.W, dtype)
     for box, part in sums.items():
         write_view(dW, box, part, View.whole(box.shape))
-    return dW.reshape(_of_rank(c.W, X.ndim))
+    return dW.reshape(of_rank(c.W, X.ndim))
 
 
-def _of_rank(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+def of_rank(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
     """The shape without the axes, of length 1, that a convolution of fewer axes does not have."""
     return (shape[0], *shape[len(shape) - ndim + 1 :])
 
