@@ -167,6 +167,7 @@ SHAPES = {  # a long K, which blocks share; a first layer and a last one
         conv_shape("test", (5, 9, 9, 72), (3, 3, 3, 72), (1, 1), (1, 1)),
     ),
 }
+PADDED = conv_shape("test", (70, 3, 4, 21), (72, 3, 3, 21), (1, 1), (1, 1))  # channels that are no whole packs
 GROUPS = conv_shape("test", (2, 9, 20, 72), (72, 3, 3, 4), (1, 1), (1, 1), groups=18)
 OPERANDS = {FORWARD: ("X", "W"), INPUT: ("Y", "W"), WEIGHT: ("X", "Y")}
 
@@ -206,6 +207,7 @@ def cases() -> Iterator[Case]:
             if row.device == "cuda" and row.supports(s, cuda_target(recording(arch)))
         ]
         yield from found[:1]
+    yield next(Case(row, "sm_80", PADDED) for row in CONFIGURATIONS if row.name.startswith("conv_v2_sm80_tf32"))
 
 
 def kernels_of(case: Case) -> frozenset[str]:
