@@ -22,22 +22,41 @@ from alpha.errors import (
 from alpha.grad_mode import enable_grad, is_grad_enabled, no_grad
 from alpha.gradients import grad
 from alpha.numerics import get_precision, precision, set_precision
+from alpha.ops.activation import relu
+from alpha.ops.activation_smooth import sigmoid, tanh
+from alpha.ops.arithmetic import add, mul
 from alpha.ops.axes import *
 from alpha.ops.bitwise import *
-from alpha.ops.creation import empty, empty_like, full, full_like, ones, ones_like, zeros, zeros_like
+from alpha.ops.compare import allclose, isnan
+from alpha.ops.creation import (
+    as_tensor,
+    empty,
+    empty_like,
+    from_numpy,
+    full,
+    full_like,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
 from alpha.ops.division import *
 from alpha.ops.einsum import einsum
+from alpha.ops.exponential import exp, log
 from alpha.ops.extremes import *
 from alpha.ops.gathering import *
 from alpha.ops.joining import *
+from alpha.ops.layout import flatten, reshape
 from alpha.ops.logarithms import *
+from alpha.ops.matmul import bmm, matmul
 from alpha.ops.moments import *
-from alpha.ops.ranges import arange, eye, linspace, rand, rand_like, randint, randint_like, randn, randn_like
+from alpha.ops.power import sqrt
+from alpha.ops.ranges import arange, eye, linspace, rand, rand_like, randint, randint_like, randn, randn_like, randperm
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.running import *
 from alpha.ops.selection import *
-from alpha.ops.softmax import logsumexp
+from alpha.ops.softmax import log_softmax, logsumexp, softmax
 from alpha.ops.sorting import *
 from alpha.ops.triangles import *
 from alpha.ops.trigonometric import *
@@ -86,7 +105,11 @@ __all__ = [
     "ShapeError",
     "Tensor",
     "TrainingError",
+    "add",
+    "allclose",
     "arange",
+    "as_tensor",
+    "bmm",
     "capture",
     "checkpoint",
     "checkpoint_sequential",
@@ -96,7 +119,10 @@ __all__ = [
     "empty",
     "empty_like",
     "enable_grad",
+    "exp",
     "eye",
+    "flatten",
+    "from_numpy",
     "full",
     "full_like",
     "get_device",
@@ -104,11 +130,16 @@ __all__ = [
     "get_rng_state",
     "grad",
     "is_grad_enabled",
+    "isnan",
     "linspace",
+    "log",
+    "log_softmax",
     "logsumexp",
     "manual_seed",
+    "matmul",
     "memory_stats",
     "models",
+    "mul",
     "nn",
     "no_grad",
     "ones",
@@ -122,10 +153,17 @@ __all__ = [
     "randint_like",
     "randn",
     "randn_like",
+    "randperm",
+    "relu",
+    "reshape",
     "set_memory_limit",
     "set_precision",
     "set_rng_state",
+    "sigmoid",
+    "softmax",
+    "sqrt",
     "synchronize",
+    "tanh",
     "tensor",
     "zeros",
     "zeros_like",

@@ -74,6 +74,7 @@ class Function:
 
     needs: tuple[bool, ...] = ()
     inplace = False
+    written_as = ""  # how a user writes an operator in place, for errors; by default its name
     is_view = False
     adds_gradient = False
     first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
@@ -160,13 +161,14 @@ class Function:
         recording = True in needs
         _check_inputs(node, tensors)
         if cls.inplace:
-            _check_writable(node.name, tensors[0], recording)
+            writer = cls.written_as or node.name
+            _check_writable(writer, tensors[0], recording)
         Y = node.forward(*arrays, **options)
         if isinstance(Y, (np.ndarray, np.generic)):
             Y = contiguous(Y)
         if cls.inplace:
             output = tensors[0]
-            output._version.bump(node.name, recording)
+            output._version.bump(writer, recording)
             if recording:
                 output._seen = output._version.recorded
         else:
@@ -257,12 +259,12 @@ def _check_writable(name: str, target: Tensor, recording: bool) -> None:
     if recording and target._requires_grad and target._node is None:
         raise GradientError(
             f"{name}: a leaf tensor that requires a gradient cannot be written in place; "
-            "use the operator without the trailing underscore, or no_grad()"
+            "use an operator that gives a new tensor, or no_grad()"
         )
     if target._node is not None and target._node.is_view:
         raise GradientError(
             f"{name}: a view ({target._node.name}) in the graph cannot be written in place; "
-            "write its base, or use the operator without the trailing underscore"
+            "write its base, or use an operator that gives a new tensor"
         )
 
 

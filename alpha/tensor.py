@@ -69,6 +69,7 @@ class Tensor(Operators, Conversions):
 
     @property
     def size(self) -> int:
+        """The number of elements, as numpy's; for PyTorch's `x.size(0)` write `x.shape[0]`."""
         return int(self.array.size)
 
     @property

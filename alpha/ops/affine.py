@@ -20,8 +20,16 @@ class Affine(Function):
         return dY if self.alpha == 1 else ew.affine(dY, p=self.alpha)
 
 
-class AffineInPlace(Affine):
-    inplace = True
+class AddNumberInPlace(Affine):
+    inplace, written_as = True, "x += number"
+
+
+class SubtractNumberInPlace(Affine):
+    inplace, written_as = True, "x -= number"
+
+
+class MultiplyNumberInPlace(Affine):
+    inplace, written_as = True, "x *= number"
 
 
 class DivideByNumber(Function):
@@ -36,7 +44,7 @@ class DivideByNumber(Function):
 
 
 class DivideByNumberInPlace(DivideByNumber):
-    inplace = True
+    inplace, written_as = True, "x /= number"
 
 
 class DivideNumber(Function):

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 from alpha.autograd import Function, shares_memory
 from alpha.errors import ShapeError
 from alpha.numerics import FLOAT32, is_floating
-from alpha.ops import broadcast
+from alpha.ops import affine, broadcast
 from alpha.ops import elementwise as ew
-from alpha.ops.affine import Affine, AffineInPlace, DivideByNumber, DivideByNumberInPlace, DivideNumber
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.division import floor_divide, truncated_quotient
 from alpha.ops.dtypes import as_dtype, require_floating, result_type
@@ -59,7 +58,7 @@ class _Scaling(_Binary):
         if self.needs[1]:
             raise TypeError(
                 f"{self.operator}: the operand requires a gradient, which needs the values that are overwritten; "
-                "use the operator without the trailing underscore"
+                "use an operator that gives a new tensor"
             )
         self.save(b)
 
@@ -76,7 +75,7 @@ class Add(_Binary):
 
 
 class AddInPlace(Add):
-    operator, inplace = "add_", True
+    operator, inplace, written_as = "add_", True, "x += y"
 
 
 class Subtract(_Binary):
@@ -88,7 +87,7 @@ class Subtract(_Binary):
 
 
 class SubtractInPlace(Subtract):
-    operator, inplace = "sub_", True
+    operator, inplace, written_as = "sub_", True, "x -= y"
 
 
 class Multiply(_Binary):
@@ -106,7 +105,7 @@ class Multiply(_Binary):
 
 
 class MultiplyInPlace(_Scaling):
-    operator, primitive = "mul_", ew.multiply
+    operator, primitive, written_as = "mul_", ew.multiply, "x *= y"
 
 
 class Divide(_Binary):
@@ -127,7 +126,7 @@ class Divide(_Binary):
 
 
 class DivideInPlace(_Scaling):
-    operator, primitive = "div_", ew.divide
+    operator, primitive, written_as = "div_", ew.divide, "x /= y"
 
 
 def _operands(operator: str, x: Tensor, other: Any) -> tuple[Tensor, float | Tensor]:
@@ -183,7 +182,7 @@ def add(x: AnyTensor, other: Any, *, alpha: float = 1, activation: Callable[[Ten
     value = _scaled("add", value, alpha)
     if isinstance(value, Tensor):
         return Add.apply(x, value)
-    return Affine.apply(x, alpha=1.0, beta=value)
+    return affine.Affine.apply(x, alpha=1.0, beta=value)
 
 
 def add_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
@@ -193,7 +192,7 @@ def add_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     value = _scaled("add_", _operands("add_", x, other)[1], alpha)
     if isinstance(value, Tensor):
         return AddInPlace.apply(x, value)
-    return AffineInPlace.apply(x, alpha=1.0, beta=value)
+    return affine.AddNumberInPlace.apply(x, alpha=1.0, beta=value)
 
 
 def sub(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
@@ -207,7 +206,7 @@ def sub(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     value = _scaled("sub", value, alpha)
     if isinstance(value, Tensor):
         return Subtract.apply(x, value)
-    return Affine.apply(x, alpha=1.0, beta=-value)
+    return affine.Affine.apply(x, alpha=1.0, beta=-value)
 
 
 def sub_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
@@ -217,7 +216,7 @@ def sub_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     value = _scaled("sub_", _operands("sub_", x, other)[1], alpha)
     if isinstance(value, Tensor):
         return SubtractInPlace.apply(x, value)
-    return AffineInPlace.apply(x, alpha=1.0, beta=-value)
+    return affine.SubtractNumberInPlace.apply(x, alpha=1.0, beta=-value)
 
 
 @check_arguments
@@ -231,7 +230,7 @@ def mul(x: AnyTensor, other: Any) -> Tensor:
     x, value = _operands("mul", x, other)
     if isinstance(value, Tensor):
         return Multiply.apply(x, value)
-    return Affine.apply(x, alpha=value, beta=0.0)
+    return affine.Affine.apply(x, alpha=value, beta=0.0)
 
 
 def mul_(x: Tensor, other: Any) -> Tensor:
@@ -241,7 +240,7 @@ def mul_(x: Tensor, other: Any) -> Tensor:
     _, value = _operands("mul_", x, other)
     if isinstance(value, Tensor):
         return MultiplyInPlace.apply(x, value)
-    return AffineInPlace.apply(x, alpha=value, beta=0.0)
+    return affine.MultiplyNumberInPlace.apply(x, alpha=value, beta=0.0)
 
 
 def div(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
@@ -257,7 +256,7 @@ def div(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     x, value = _operands("div", x, other)
     if isinstance(value, Tensor):
         return Divide.apply(x, value)
-    return DivideByNumber.apply(x, number=value)
+    return affine.DivideByNumber.apply(x, number=value)
 
 
 def _rounded_quotient(x: Tensor, other: Any, rounding_mode: str) -> Tensor:
@@ -275,7 +274,7 @@ def div_(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     _, value = _operands("div_", x, other)
     if isinstance(value, Tensor):
         return DivideInPlace.apply(x, value)
-    return DivideByNumberInPlace.apply(x, number=value)
+    return affine.DivideByNumberInPlace.apply(x, number=value)
 
 
 def reversed_sub(x: Tensor, other: Any) -> Tensor:
@@ -283,17 +282,17 @@ def reversed_sub(x: Tensor, other: Any) -> Tensor:
     if integral(x, other):
         return combined("sub", "-", beside("sub", x, other), x)
     x, value = _operands("sub", x, other)
-    return Subtract.apply(value, x) if isinstance(value, Tensor) else Affine.apply(x, alpha=-1.0, beta=value)
+    return Subtract.apply(value, x) if isinstance(value, Tensor) else affine.Affine.apply(x, alpha=-1.0, beta=value)
 
 
 def reversed_div(x: Tensor, other: Any) -> Tensor:
     """other / x"""
     x, value = _operands("div", x, other)
-    return Divide.apply(value, x) if isinstance(value, Tensor) else DivideNumber.apply(x, number=value)
+    return Divide.apply(value, x) if isinstance(value, Tensor) else affine.DivideNumber.apply(x, number=value)
 
 
 def neg(x: Tensor) -> Tensor:
     """-x; integers wrap around   x (...) -> (...)"""
     if not is_floating(x.dtype):
         return combined("neg", "-", full((), 0, x.dtype, x.device), x)
-    return Affine.apply(x, alpha=-1.0, beta=0.0)
+    return affine.Affine.apply(x, alpha=-1.0, beta=0.0)

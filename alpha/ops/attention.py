@@ -27,7 +27,8 @@ def added_mask(mask: Tensor, like: Tensor, hides: bool = False) -> Tensor:
     if mask.dtype != BOOL:
         return mask
     zero = Tensor(like.device.zeros((), like.dtype))
-    return where(mask, -math.inf, zero) if hides else where(mask, zero, -math.inf)
+    added: Tensor = where(mask, -math.inf, zero) if hides else where(mask, zero, -math.inf)
+    return added
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:

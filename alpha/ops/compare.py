@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd import Function
+from alpha.errors import ShapeError
 from alpha.numerics import is_floating
+from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype
 from alpha.ops.operands import NUMBERS
+from alpha.ops.options import real
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.primitive import Array, primitive
 from alpha.runtime.cpu import empty as cpu_empty
@@ -84,6 +87,28 @@ def relate(x: Tensor, other: Any, relation: str) -> Tensor:
     elif not isinstance(other, Tensor):
         other = tensor(other, device=x.device)
     return Compare.apply(x, other, relation=relation)
+
+
+@check_arguments
+def isnan(x: AnyTensor) -> Tensor:
+    """Whether an element is NaN, which no integer is   x (...) -> (...) of bools"""
+    return Compare.apply(x, x, relation="!=")
+
+
+@check_arguments
+def allclose(x: AnyTensor, other: AnyTensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Whether |x - other| <= atol + rtol |other| for all elements, with broadcasting; waits for the device
+
+    Args:
+        equal_nan: whether NaN is equal to NaN.
+    """
+    if x.dtype != other.dtype:
+        raise TypeError(f"allclose: x has dtype {x.dtype.name} and other {other.dtype.name}; use .astype")
+    a, b = (v.numpy().astype(FLOAT64) if is_floating(v.dtype) else v.numpy() for v in (x, other))
+    try:
+        return np.allclose(a, b, real("allclose", "rtol", rtol), real("allclose", "atol", atol), bool(equal_nan))
+    except ValueError:
+        raise ShapeError(f"allclose: the shapes do not broadcast  (x {x.shape}, other {other.shape})") from None
 
 
 def _number_dtype(dtype: DType, number: Any) -> DType:

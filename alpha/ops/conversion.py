@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alpha.autograd import Function
+from alpha.backward import checked_tensor
 from alpha.ops.axes import transpose
 from alpha.ops.layout import ToDevice
 from alpha.ops.layout import view as reshaped
@@ -66,6 +67,28 @@ def cpu(x: Tensor) -> Tensor:
 def cuda(x: Tensor) -> Tensor:
     """The same values on the cuda device."""
     return x.to("cuda")
+
+
+def view_as(x: Tensor, other: Tensor) -> Tensor:
+    """x in the shape of another tensor, a view."""
+    return reshaped(x, other.shape)
+
+
+def type_as(x: Tensor, other: Tensor) -> Tensor:
+    """x in the dtype of another tensor and on its device; x itself if nothing changes."""
+    return to(x, other)
+
+
+def data(x: Tensor) -> Tensor:
+    """`x.data`: the same memory outside the graph, as `detach`."""
+    return x.detach()
+
+
+def set_data(x: Tensor, value: Tensor) -> None:
+    """`x.data = y`: x has the memory of y, which has the shape, dtype and device of x."""
+    x.array = checked_tensor(value, x, "data = ..: the value").array
+    if value._version is not x._version:
+        x._version, x._seen = value._version, value._version.recorded
 
 
 def tolist(x: Tensor) -> Any:

@@ -22,7 +22,7 @@ from alpha.primitive import Array, primitive
 from alpha.rng import Stream
 from alpha.runtime import Device, get_device
 from alpha.runtime.recording import StepValue
-from alpha.tensor import Tensor, as_dtype
+from alpha.tensor import Tensor, as_dtype, tensor
 from alpha.tensor import full as filled
 from alpha.tensor_operators import DTypeLike
 
@@ -142,6 +142,18 @@ def full(
     return Tensor(
         filled(shape_of("full", (size,)), number(fill_value, kind), kind, device_of(device)).array, requires_grad
     )
+
+
+def as_tensor(data: Any, dtype: DTypeLike = None, device: Where = None) -> Tensor:
+    """A Tensor of that dtype and device as it is; anything else as `alpha.tensor`, which copies also a numpy array."""
+    return data.to(device, dtype) if isinstance(data, Tensor) else tensor(data, dtype=dtype, device=device)
+
+
+def from_numpy(array: Any) -> Tensor:
+    """A tensor with the values of a numpy array; unlike PyTorch's it is a copy."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"from_numpy: a {type(array).__name__} is no numpy array; use alpha.tensor(..)")
+    return tensor(array)
 
 
 def number(value: Any, dtype: DType) -> Any:

@@ -6,11 +6,12 @@ from typing import Any
 
 from alpha.autograd import Function
 from alpha.ops import elementwise as ew
+from alpha.ops.arguments import check_arguments
 from alpha.ops.dtypes import require_floating
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
-__all__: list[str] = []
+__all__: list[str] = []  # not of alpha.nn.functional, but of alpha
 
 
 class Exponential(Function):
@@ -36,12 +37,14 @@ class Logarithm(Function):
         return ew.divide(dY, self.saved[0])
 
 
+@check_arguments
 def exp(x: Tensor) -> Tensor:
     """e to the power of x, elementwise"""
     require_floating("exp", x.dtype)
     return Exponential.apply(x)
 
 
+@check_arguments
 def log(x: Tensor) -> Tensor:
     """The natural logarithm, elementwise"""
     require_floating("log", x.dtype)

@@ -1,4 +1,4 @@
-"""Elements and rows that an index tensor names: gather, scatter, scatter_add, index_select, take_along_dim, nonzero.
+"""Elements and rows that an index tensor names: gather, scatter, scatter_add, index_select, index_add, nonzero.
 
 An index is a tensor of int64 or int32, and a negative one counts from the end. One that is out of range is an error on
 cpu. On cuda nothing waits for the device: such an element is NaN, or 0 of integers, and nothing is written there.
@@ -28,7 +28,7 @@ from alpha.primitive import Array
 from alpha.runtime.recording import refuse
 from alpha.tensor import Tensor
 
-__all__ = ["gather", "index_select", "nonzero", "scatter", "scatter_add", "take_along_dim"]
+__all__ = ["gather", "index_add", "index_select", "nonzero", "scatter", "scatter_add", "take_along_dim"]
 
 
 class Gather(Take):
@@ -156,6 +156,27 @@ def index_select(x: AnyTensor, dim: int, index: AnyTensor) -> Tensor:
 
 
 @check_arguments
+def index_add(x: AnyTensor, dim: int, index: AnyTensor, source: AnyTensor, *, alpha: float = 1) -> Tensor:
+    """A copy of x, to which rows are added where an index says: y[index[i]] += alpha source[i] for dim=0
+
+    x (.., R, ..), index (I,) or (), source (.., I, ..) -> as x. source is cast to the dtype of x. The rows of one place
+    are added in the order of the index.
+    """
+    axis = axis_of("index_add", x, dim)
+    array = _index("index_add", index)
+    own = x.shape or (1,)
+    if index.ndim > 1 or (source.shape or (1,)) != (*own[:axis], index.size, *own[axis + 1 :]):
+        raise ShapeError(
+            f"index_add: index (I,) and source as x, but I long on axis {axis}, are needed  "
+            f"(x {x.shape}, index {index.shape}, source {source.shape})"
+        )
+    source = _cast("index_add", x, source if alpha == 1 else source * alpha, "source")
+    sizes = around(own, axis)
+    F = places(array.reshape(array.size), sizes[1], 1, None, NO_PLACE)
+    return ScatterAdd.apply(x, source, at=Places(View.whole(x.shape), sizes, F, source.shape))
+
+
+@check_arguments
 def scatter(x: AnyTensor, dim: int, index: AnyTensor, src: Any, *, reduce: str | None = None) -> Tensor:
     """A copy of x with other elements where an index says: y[i, index[i, j, k], k] = src[i, j, k] for dim=1
 
@@ -185,12 +206,19 @@ def scatter_add(x: AnyTensor, dim: int, index: AnyTensor, src: AnyTensor) -> Ten
     return _scattered("scatter_add", ScatterAdd, x, dim, index, src)
 
 
-def _scattered(operator: str, kind: type[Function], x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    if kind is ScatterAdd and x.dtype == np.bool_:
+def _cast(operator: str, x: Tensor, src: Tensor, name: str, adds: bool = True) -> Tensor:
+    """src in the dtype of x; `TypeError` if that cannot hold it, or has no sum."""
+    if adds and x.dtype == np.bool_:
         raise TypeError(f"{operator}: x has dtype bool, which has no sum; use .astype('int32')")
     if kind_of(src.dtype) > kind_of(x.dtype):
-        raise TypeError(f"{operator}: x of dtype {x.dtype.name} cannot hold src of dtype {src.dtype.name}; use .astype")
-    src = src.astype(x.dtype)
+        raise TypeError(
+            f"{operator}: x of dtype {x.dtype.name} cannot hold {name} of dtype {src.dtype.name}; use .astype"
+        )
+    return src.astype(x.dtype)
+
+
+def _scattered(operator: str, kind: type[Function], x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    src = _cast(operator, x, src, "src", adds=kind is ScatterAdd)
     axis = axis_of(operator, x, dim)
     if not index.size:
         _index(operator, index)

@@ -70,7 +70,7 @@ class Take(Function):
 class SetBlock(Function):
     """A box of X becomes V, which is repeated along it   X (...), V (...) -> X"""
 
-    inplace = True
+    inplace, written_as = True, "x[..] = value"
 
     def forward(self, X: Array, V: Array, *, box: View) -> Array:
         self.box, self.operand = box, operand_of(V)
@@ -95,7 +95,7 @@ class SetPlaces(Function):
     The gradient of V is that of X at the places, also of those that were overwritten, as in PyTorch.
     """
 
-    inplace = True
+    inplace, written_as = True, "x[..] = value"
 
     def forward(self, X: Array, V: Array, *, at: Places) -> Array:
         self.at, self.operand = at, operand_of(V)

@@ -23,7 +23,7 @@ from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor
 
-__all__ = ["bilinear", "linear", "matmul"]
+__all__ = ["bilinear", "bmm", "linear", "matmul"]
 
 
 @primitive
@@ -154,6 +154,14 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     y = products(left, right)
     *batch, M, N = y.shape
     return y.reshape(*batch, *([M] if a.ndim > 1 else []), *([N] if b.ndim > 1 else []))
+
+
+@check_arguments
+def bmm(x: Tensor, mat2: Tensor) -> Tensor:
+    """Products of the matrices of two batches, one by one   x (D, M, K), mat2 (D, K, N) -> (D, M, N)"""
+    if x.ndim != 3 or mat2.ndim != 3 or (x.shape[0], x.shape[2]) != mat2.shape[:2]:
+        raise ShapeError(f"bmm: x (D, M, K) and mat2 (D, K, N) are needed  (x {x.shape}, mat2 {mat2.shape})")
+    return products(x, mat2)
 
 
 def products(a: Tensor, b: Tensor, transpose_b: bool = False) -> Tensor:

@@ -140,25 +140,38 @@ def prod(x: AnyTensor, dim: int | None = None, keepdim: bool = False, *, dtype: 
 
 
 @check_arguments
-def var(x: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> Tensor:
+def var(
+    x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+) -> Tensor:
     """The variance over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdim
 
     Args:
         correction: the sum of squared deviations is divided by the number of elements less this: 1 is Bessel's.
+        unbiased: instead of correction; True is 1, False is 0.
     """
-    return _variance("var", x, dim, correction, keepdim)
+    return _variance("var", x, dim, _correction("var", correction, unbiased), keepdim)
 
 
 @check_arguments
-def std(x: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> Tensor:
+def std(
+    x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+) -> Tensor:
     """The standard deviation over axes (all by default); its gradient is 0 where it is 0
 
     x (...) -> the other axes, or 1 in place of each with keepdim
 
     Args:
-        correction: as of `var`.
+        correction, unbiased: as of `var`.
     """
-    return _variance("std", x, dim, correction, keepdim)
+    return _variance("std", x, dim, _correction("std", correction, unbiased), keepdim)
+
+
+def _correction(operator: str, correction: float, unbiased: bool | None) -> float:
+    if unbiased is None:
+        return correction
+    if correction != 1:
+        raise TypeError(f"{operator}: correction={correction} and unbiased={unbiased} say the same; give one of them")
+    return int(bool(unbiased))
 
 
 def _variance(operator: str, x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:

@@ -9,6 +9,7 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.numerics import is_floating
 from alpha.ops import elementwise as ew
+from alpha.ops.arguments import check_arguments
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.dtypes import require_floating, result_type
 from alpha.ops.elementwise import elementwise
@@ -149,6 +150,7 @@ def reversed_pow(x: Tensor, base: Any) -> Tensor:
     return TensorPower.apply(like(x, base), x)
 
 
+@check_arguments
 def sqrt(x: Tensor) -> Tensor:
     """The square root, elementwise; NaN for negative numbers"""
     require_floating("sqrt", x.dtype)

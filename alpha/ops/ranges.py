@@ -24,6 +24,7 @@ from alpha.ops.creation import (
 )
 from alpha.ops.options import integer, real
 from alpha.ops.promotion import INT64
+from alpha.ops.sorting import argsort
 from alpha.ops.views import View, write_view
 from alpha.primitive import Array
 from alpha.tensor import Tensor, as_dtype
@@ -127,6 +128,13 @@ def randint(low: int, high: Any = None, size: Any = None, *, dtype: DTypeLike = 
         low, high, size = 0, low, high
     shape = shape_of("randint", (size,))
     return Tensor(_integers("randint", low, high, shape, as_dtype(dtype), device_of(device)))
+
+
+def randperm(n: int, *, dtype: DTypeLike = INT64, device: Where = None) -> Tensor:
+    """The integers from 0 up to, and without, n in random order   -> (n,)"""
+    count, kind = integer("randperm", "n", n, 0), as_dtype(dtype)
+    keys = Tensor(_integers("randperm", 0, 2**32, (count,), INT64, device_of(device)))
+    return argsort(keys).astype(kind)
 
 
 def _integers(operator: str, low: Any, high: Any, shape: tuple[int, ...], dtype: Any, device: Any) -> Array:

@@ -13,6 +13,7 @@ from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.compare import compare
 from alpha.ops.elementwise import elementwise, subtract
+from alpha.ops.gathering import nonzero
 from alpha.ops.operands import NUMBERS, OPERANDS, like, operand_of, sum_to
 from alpha.ops.promotion import BOOL, common_dtype, promoted
 from alpha.primitive import Array, Primitive
@@ -82,7 +83,7 @@ class Where(Function):
 class FillWhere(Where):
     """X becomes V where M is true   X (...), V (...) that repeats along X -> X"""
 
-    inplace = True
+    inplace, written_as = True, "masked_fill_"
 
     def forward(self, X: Array, V: Array, *, M: Array) -> Array:  # type: ignore[override]
         self.M, self.operands = M, (operand_of(V), operand_of(X))
@@ -154,11 +155,14 @@ class NanToNum(Function):
 
 
 @check_arguments
-def where(condition: AnyTensor, x: Any, other: Any) -> Tensor:
+def where(condition: AnyTensor, x: Any = None, other: Any = None) -> Any:
     """x where the condition is true, else other, with broadcasting; x and other are tensors or numbers.
 
     condition (...) of bools, x (...), other (...) -> the broadcast shape
+    Without x and other it is `nonzero(condition, as_tuple=True)`.
     """
+    if x is None and other is None:
+        return nonzero(condition, as_tuple=True)
     if condition.dtype != BOOL:
         raise TypeError(f"where: the condition has dtype {condition.dtype.name}; bools are needed, as of x > 0")
     return Where.apply(condition, *_pair("where", condition, x, other))

@@ -201,3 +201,110 @@ def test_nonzero_is_no_part_of_a_captured_step() -> None:
     recording = Recording(capturing=True)
     with recorded(recording), pytest.raises(CaptureError, match="nonzero has a number of elements that only the host"):
         x.nonzero()
+
+
+# -- at the top of the package -------------------------------------------------------------------------
+
+
+@pytest.mark.torch
+def test_functions_of_alpha_are_pytorchs(device: str) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    x, y = rng.random((2, 3, 3)).astype(np.float32) + 0.5, rng.random((2, 3, 3)).astype(np.float32)
+    pair = [alpha.tensor(v, device=device) for v in (x, y)], [torch.tensor(v) for v in (x, y)]
+    for name in ("exp", "log", "sqrt", "sigmoid", "tanh", "relu", "isnan"):
+        ours, theirs = (getattr(space, name)(given[0]) for space, given in zip((alpha, torch), pair, strict=True))
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
+    for name in ("add", "mul", "matmul", "bmm"):
+        ours, theirs = (getattr(space, name)(*given) for space, given in zip((alpha, torch), pair, strict=True))
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
+    for name, rest in (("softmax", (1,)), ("log_softmax", (2,)), ("flatten", (1,)), ("reshape", ((3, 6),))):
+        ours, theirs = (
+            getattr(space, name)(given[0], *rest) for space, given in zip((alpha, torch), pair, strict=True)
+        )
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
+    for space, given in zip((alpha, torch), pair, strict=True):
+        np.testing.assert_allclose(space.add(*given, alpha=2).numpy(), x + 2 * y, rtol=1e-6)
+
+
+def test_functions_of_alpha_name_what_is_no_tensor() -> None:
+    for name in ("exp", "log", "sqrt", "isnan"):
+        with pytest.raises(TypeError, match=rf"^{name}: x is a ndarray, a Tensor is needed"):
+            getattr(alpha, name)(np.ones(2))
+
+
+def test_isnan(device: str) -> None:
+    assert alpha.isnan(alpha.tensor([np.nan, 1.0, np.inf], device=device)).tolist() == [True, False, False]
+    assert alpha.tensor([1, 2], device=device).isnan().tolist() == [False, False]
+
+
+def test_allclose(device: str) -> None:
+    x = alpha.tensor([1.0, 100.0], device=device)
+    assert alpha.allclose(x, x + 1e-6) is True
+    assert not alpha.allclose(x, x + 1e-3)
+    assert alpha.allclose(x, x + 1e-3, atol=1e-2)
+    assert alpha.allclose(x, x * 1.01, rtol=0.02)
+    nan = alpha.tensor([np.nan, 1.0], device=device)
+    assert not alpha.allclose(nan, nan)
+    assert alpha.allclose(nan, nan, equal_nan=True)
+    with pytest.raises(TypeError, match="allclose: x has dtype float32 and other float64"):
+        alpha.allclose(x, x.double())
+    with pytest.raises(alpha.ShapeError, match=r"allclose: the shapes do not broadcast  \(x \(2,\), other \(3,\)\)"):
+        alpha.allclose(x, alpha.ones(3, device=device))
+
+
+def test_tensors_of_what_is_given(device: str) -> None:
+    x = alpha.tensor([1.0, 2.0], device=device)
+    assert alpha.as_tensor(x) is x
+    assert alpha.as_tensor(x, dtype="float64", device="cpu").dtype == np.float64
+    made = alpha.as_tensor([1, 2], "float32", device)
+    assert (made.dtype.name, made.device.name) == ("float32", device)
+    values = np.arange(3.0)
+    made = alpha.from_numpy(values)
+    values[:] = 0
+    assert made.tolist() == [0, 1, 2]
+    assert made.dtype == np.float64
+    with pytest.raises(TypeError, match="from_numpy: a list is no numpy array"):
+        alpha.from_numpy([1.0])
+
+
+def test_random_orders(device: str) -> None:
+    alpha.manual_seed(1)
+    x = alpha.randperm(300, device=device)
+    assert (x.dtype.name, x.device.name) == ("int64", device)
+    assert sorted(x.tolist()) == list(range(300))
+    assert x.tolist() != list(range(300))
+    assert alpha.randperm(300, device=device).tolist() != x.tolist()
+    alpha.manual_seed(1)
+    assert alpha.randperm(300, device=device, dtype="int32").tolist() == x.tolist()
+    assert alpha.randperm(0, device=device).shape == (0,)
+    with pytest.raises(ValueError, match="randperm: n=-1"):
+        alpha.randperm(-1)
+
+
+def test_where_without_values_names_the_places(device: str) -> None:
+    x = alpha.tensor([[0.0, 2.0], [3.0, 0.0]], device=device)
+    rows, columns = alpha.where(x > 0)
+    assert (rows.tolist(), columns.tolist()) == ([0, 1], [1, 0])
+    with pytest.raises(TypeError, match="where: a NoneType is no operand"):
+        alpha.where(x > 0, 1.0)
+
+
+def test_a_correction_is_given_once(device: str) -> None:
+    x = alpha.tensor([1.0, 2.0, 4.0], device=device)
+    assert alpha.var(x, unbiased=False).item() == alpha.var(x, correction=0).item()
+    assert x.std(unbiased=True).item() == x.std().item()
+    with pytest.raises(TypeError, match="var: correction=0 and unbiased=True say the same; give one of them"):
+        x.var(correction=0, unbiased=True)
+
+
+def test_products_of_batches_are_refused_with_their_shapes(device: str) -> None:
+    x = alpha.ones(2, 3, 4, device=device)
+    with pytest.raises(
+        alpha.ShapeError, match=r"bmm: x \(D, M, K\) and mat2 \(D, K, N\) are needed  \(x \(2, 3, 4\), mat2"
+    ):
+        alpha.bmm(x, x)
+    with pytest.raises(alpha.ShapeError, match=r"index_add: index \(I,\) and source as x, but I long on axis 1"):
+        x.index_add(1, alpha.tensor([0, 1], device=device), x)
+    with pytest.raises(TypeError, match="index_add: x of dtype int64 cannot hold source of dtype float32"):
+        x.long().index_add(0, alpha.tensor([0, 1], device=device), x)

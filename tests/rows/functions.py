@@ -150,6 +150,12 @@ FUNCTIONS = [
         activation=changes(F.relu),
     ),
     function(F.mul, {"x": MATRIX, "other": MATRIX}, x=changes(MATRIX + 1), other=changes(MATRIX + 1)),
+    function(
+        F.bmm,
+        {"x": drawn(2, 3, 4), "mat2": drawn(2, 4, 5)},
+        x=changes(drawn(2, 3, 4) + 1),
+        mat2=changes(drawn(2, 4, 5) + 1),
+    ),
     function(F.matmul, {"a": MATRIX, "b": MATRIX.T.copy()}, a=changes(MATRIX + 1), b=changes(MATRIX.T + 1)),
     function(
         F.linear,
@@ -225,7 +231,13 @@ FUNCTIONS = [
     function(F.prod, {"x": MATRIX}, x=MORE, dim=changes(0), keepdim=changes(True, dim=0), dtype=changes("float64")),
     *(
         function(
-            f, {"x": MATRIX}, x=changes(MATRIX * 2), dim=changes(0), correction=changes(0.0), keepdim=changes(True)
+            f,
+            {"x": MATRIX},
+            x=changes(MATRIX * 2),
+            dim=changes(0),
+            correction=changes(0.0),
+            unbiased=changes(False),
+            keepdim=changes(True),
         )
         for f in (F.var, F.std)
     ),
@@ -255,6 +267,15 @@ FUNCTIONS = [
             **rows,
         )
         for f, more, rows in ((F.gather, {}, {}), (F.scatter_add, {"src": MATRIX}, {"src": MORE}))
+    ),
+    function(
+        F.index_add,
+        {"x": drawn(5, 5), "dim": 0, "index": np.array([1, 0, 1, 2, 1]), "source": drawn(5, 5)},
+        x=changes(drawn(5, 5) + 1),
+        dim=changes(1),
+        index=changes(np.array([1, 0, 3, 2, 1])),
+        source=changes(drawn(5, 5) + 1),
+        alpha=changes(2.0),
     ),
     FunctionRow(
         F.scatter,
@@ -328,7 +349,7 @@ FUNCTIONS = [
     ),
     FunctionRow(
         F.where,
-        {"condition": MATRIX > 0, "x": MATRIX, "other": MATRIX + 1},
+        {"condition": MATRIX > 0, "x": MATRIX, "other": MATRIX + 1},  # a call without both is in ops/test_reductions.py
         {"condition": changes(MATRIX > 1), "x": MORE, "other": changes(MATRIX)},
     ),
     FunctionRow(
