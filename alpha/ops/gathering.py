@@ -21,6 +21,7 @@ from alpha.ops.index_parser import Places
 from alpha.ops.indexing import SetPlaces, Take, block_or_copy
 from alpha.ops.layout import view as reshaped
 from alpha.ops.operands import NUMBERS, like, operand_of
+from alpha.ops.options import real
 from alpha.ops.places import INT64, NO_PLACE, add_rows, places, take_rows
 from alpha.ops.promotion import kind_of
 from alpha.ops.views import Shape, View, read_view, write_view
@@ -162,6 +163,7 @@ def index_add(x: AnyTensor, dim: int, index: AnyTensor, source: AnyTensor, *, al
     x (.., R, ..), index (I,) or (), source (.., I, ..) -> as x. source is cast to the dtype of x. The rows of one place
     are added in the order of the index.
     """
+    real("index_add", "alpha", alpha)
     axis = axis_of("index_add", x, dim)
     array = _index("index_add", index)
     own = x.shape or (1,)
