@@ -172,7 +172,8 @@ def index_add(x: AnyTensor, dim: int, index: AnyTensor, source: AnyTensor, *, al
             f"index_add: index (I,) and source as x, but I long on axis {axis}, are needed  "
             f"(x {x.shape}, index {index.shape}, source {source.shape})"
         )
-    source = _cast("index_add", x, source if alpha == 1 else source * alpha, "source")
+    factor = real("index_add", "alpha", alpha)
+    source = _cast("index_add", x, source if factor == 1 else source * alpha, "source")
     sizes = around(own, axis)
     F = places(array.reshape(array.size), sizes[1], 1, None, NO_PLACE)
     return ScatterAdd.apply(x, source, at=Places(View.whole(x.shape), sizes, F, source.shape))
