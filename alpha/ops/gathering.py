@@ -163,7 +163,6 @@ def index_add(x: AnyTensor, dim: int, index: AnyTensor, source: AnyTensor, *, al
     x (.., R, ..), index (I,) or (), source (.., I, ..) -> as x. source is cast to the dtype of x. The rows of one place
     are added in the order of the index.
     """
-    real("index_add", "alpha", alpha)
     axis = axis_of("index_add", x, dim)
     array = _index("index_add", index)
     own = x.shape or (1,)
