@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from alpha.errors import DeviceError, GradientError
+from alpha.errors import DeviceError, GradientError, type_name
 from alpha.grad_mode import is_grad_enabled
 from alpha.numerics import is_floating
 from alpha.primitive import Array
@@ -78,6 +78,12 @@ class Function:
     is_view = False
     adds_gradient = False
     first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
+
+    def __init_subclass__(cls) -> None:
+        for name in ("forward", "backward"):
+            if isinstance(vars(cls).get(name), staticmethod):
+                what = f"{name} is a staticmethod; write {name}(self, ..) on arrays, where self is PyTorch's ctx"
+                raise TypeError(f"{cls.__name__}: {what}")
 
     def __init__(self) -> None:
         self.id = next(_ids)
@@ -154,7 +160,7 @@ class Function:
                 tensors.append(tensor)
             else:
                 raise TypeError(
-                    f"{node.name}: input {len(arrays)} is a {type(tensor).__name__}, a Tensor is needed; "
+                    f"{node.name}: input {len(arrays)} is a {type_name(tensor)}, a Tensor is needed; "
                     "use alpha.tensor(..)"
                 )
         node.needs = tuple(needs)

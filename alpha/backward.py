@@ -24,7 +24,7 @@ from alpha.autograd import (
     shares_memory,
     tensor_class,
 )
-from alpha.errors import GradientError, ShapeError
+from alpha.errors import GradientError, ShapeError, type_name
 from alpha.primitive import Array, device_name
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def check_gradient(grad: Array, wanted: Form, what: str, *details: object) -> Ar
     host, shape, dtype = wanted
     if not (type(grad) is np.ndarray and grad.flags.c_contiguous) and not hasattr(grad, "block"):
         if not isinstance(grad, (np.ndarray, np.generic)):
-            raise TypeError(f"{what.format(*details)} is a {type(grad).__name__}, an array is needed")
+            raise TypeError(f"{what.format(*details)} is a {type_name(grad)}, an array is needed")
         grad = contiguous(grad)
     if grad.shape != shape:
         raise ShapeError(f"{what.format(*details)} has shape {tuple(grad.shape)}, the tensor {tuple(shape)}")
@@ -60,7 +60,7 @@ def check_gradient(grad: Array, wanted: Form, what: str, *details: object) -> Ar
 def checked_tensor(grad: Any, tensor: Tensor, what: str) -> Tensor:
     """A gradient that a user gives for a tensor; raises as `check_gradient`."""
     if not isinstance(grad, tensor_class()):
-        raise TypeError(f"{what} is a {type(grad).__name__}, a Tensor is needed; use alpha.tensor(..)")
+        raise TypeError(f"{what} is a {type_name(grad)}, a Tensor is needed; use alpha.tensor(..)")
     check_gradient(grad.array, form_of(tensor.array), what)
     return grad
 

@@ -57,3 +57,9 @@ class DryRunWarning(UserWarning):
 
 class TrainingError(AlphaError, ArithmeticError):
     """A training run that cannot go on: a loss that is not finite."""
+
+
+def type_name(value: object) -> str:
+    """The type of a value, for a message that a Tensor is needed: another library's is a "torch.Tensor"."""
+    name, library = type(value).__name__, type(value).__module__.partition(".")[0]
+    return f"{library}.{name}" if name in ("Tensor", "Parameter", "Buffer") and library != "alpha" else name

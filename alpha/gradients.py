@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from alpha.autograd import check_history
 from alpha.backward import Targets, backward, checked_tensor
-from alpha.errors import GradientError
+from alpha.errors import GradientError, type_name
 from alpha.grad_mode import no_grad
 from alpha.primitive import Array
 from alpha.runtime.recording import phase
@@ -79,7 +79,7 @@ def _tensors(name: str, given: Tensors) -> tuple[Tensor, ...]:
         raise ValueError(f"grad: {name} is empty")
     for index, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"grad: {name}[{index}] is a {type(tensor).__name__}, a Tensor is needed")
+            raise TypeError(f"grad: {name}[{index}] is a {type_name(tensor)}, a Tensor is needed")
         if not tensor._requires_grad:
             raise GradientError(f"grad: {name}[{index}] (shape {tensor.shape}) does not require a gradient")
         check_history("grad", tensor)

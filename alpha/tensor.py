@@ -13,6 +13,7 @@ from alpha import backward
 from alpha.autograd import Function, Hook, HookHandle, Version
 from alpha.errors import GradientError, ShapeError
 from alpha.grad_mode import no_grad
+from alpha.host_values import host_array, is_torch
 from alpha.numerics import is_floating
 from alpha.primitive import Array
 from alpha.runtime import Device, get_device
@@ -281,17 +282,18 @@ def tensor(
     """Copy values into a new tensor.
 
     Args:
-        data: a number, (nested) list, numpy array or Tensor.
+        data: a number, (nested) list, numpy array, Tensor or tensor of PyTorch.
         dtype: "float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool" or a numpy dtype.
-            Default: that of a numpy array or Tensor; Python floats become float32, Python ints int64.
+            Default: that of an array or a tensor; Python floats become float32, Python ints int64.
         device: "cpu", "cuda", "auto" or a Device; default: that of a Tensor, else cpu.
         requires_grad: record operators on it.
     """
     if isinstance(data, Tensor):
         device = data.device if device is None else device
         data = data.numpy()
-    values = np.asarray(data)
-    if dtype is None and not isinstance(data, (np.ndarray, np.generic)) and values.dtype == np.float64:
+    values = host_array(data)
+    of_python = not isinstance(data, (np.ndarray, np.generic)) and not is_torch(data)
+    if dtype is None and of_python and values.dtype == np.float64:
         dtype = np.float32
     values = values.astype(as_dtype(values.dtype if dtype is None else dtype), copy=False)
     target = get_device("cpu" if device is None else device)

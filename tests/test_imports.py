@@ -26,6 +26,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "backward": 2,
     "grad_mode": 2,
     "hooks": 2,
+    "host_values": 2,
     "gradients": 2,
     "tensor": 2,
     "tensor_operators": 2,

@@ -124,6 +124,50 @@ def test_a_number_is_formatted(device: str) -> None:
         f"{x:.3f}"
 
 
+def test_lists_that_make_no_tensor_are_named() -> None:
+    with pytest.raises(ShapeError, match="tensor: lists of 1 and of 2 elements are side by side; all need one length"):
+        alpha.tensor([[1, 2], [3]])
+    with pytest.raises(ShapeError, match="tensor: lists of 0 and of 3 elements are side by side"):
+        alpha.tensor([[[1, 2, 3], []], [[1, 2, 3], [4, 5, 6]]])
+    with pytest.raises(ShapeError, match="tensor: lists and numbers are side by side"):
+        alpha.tensor([1, [2, 3]])
+
+
+@pytest.mark.torch
+def test_tensors_of_pytorch_are_copied(device: str) -> None:
+    torch = pytest.importorskip("torch")
+    for dtype in ("float32", "float64", "bfloat16", "int64", "bool"):
+        x = alpha.tensor(torch.tensor([0, 1, 2]).to(getattr(torch, dtype)), device=device)
+        assert (x.dtype.name, x.device.name) == (dtype, device)
+        np.testing.assert_array_equal(x.numpy().astype(np.float32), [0, 1, min(2, 1) if dtype == "bool" else 2])
+    assert alpha.tensor(torch.ones(2, requires_grad=True)).tolist() == [1, 1]
+    assert alpha.tensor(torch.ones(2).bfloat16(), dtype="float32").dtype == np.float32
+    with pytest.raises(TypeError, match=r"tensor: numpy cannot read the values of a list: .*BFloat16"):
+        alpha.tensor([torch.ones(2).bfloat16()])
+
+
+@pytest.mark.torch
+def test_another_librarys_tensor_is_named() -> None:
+    torch = pytest.importorskip("torch")
+    x, theirs = alpha.ones(1, 2), torch.ones(1, 2)
+    for call in (
+        lambda: alpha.nn.Linear(2, 2)(theirs),
+        lambda: alpha.cat([x, theirs]),
+        lambda: alpha.einsum("ij,ij->i", x, theirs),
+        lambda: x.copy_(theirs),
+        lambda: x.backward(theirs),
+        lambda: alpha.grad([theirs], x),
+        lambda: alpha.ops.layout.Reshape.apply(theirs, shape=(2,)),
+    ):
+        with pytest.raises(TypeError, match=r"is a torch\.Tensor, a Tensor is needed"):
+            call()
+    for call in (lambda: x.eq(theirs), lambda: x.add(theirs), lambda: alpha.where(x > 0, x, theirs)):
+        with pytest.raises(TypeError, match=r"torch\.Tensor is no operand; a Tensor"):
+            call()
+    with pytest.raises(TypeError, match=r"x is a torch\.Parameter, a Tensor is needed"):
+        alpha.nn.functional.relu(torch.nn.Parameter(theirs))
+
+
 def test_requires_grad_is_set_where_it_loses_no_gradient(device: str) -> None:
     x = alpha.ones(2, device=device)
     assert x.requires_grad_() is x

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from alpha.errors import DeviceError
+from alpha.errors import DeviceError, type_name
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.tensor import Tensor
 
@@ -66,7 +66,7 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
                     raise TypeError(f"{function.__name__}: {name} has dtype {value.dtype.name}; use .astype('float32')")
             elif not (optional and value is None):
                 raise TypeError(
-                    f"{function.__name__}: {name} is a {type(value).__name__}, a Tensor is needed; "
+                    f"{function.__name__}: {name} is a {type_name(value)}, a Tensor is needed; "
                     f"use alpha.tensor({name}, device=..)"
                 )
         return function(*args, **kwargs)

@@ -6,7 +6,7 @@ import math
 import string
 from collections.abc import Sequence
 
-from alpha.errors import ShapeError
+from alpha.errors import ShapeError, type_name
 from alpha.ops.assemble import Assemble, read
 from alpha.ops.axes import permute
 from alpha.ops.dtypes import require_floating
@@ -36,7 +36,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
     for i, x in enumerate(operands):
         if not isinstance(x, Tensor):
             raise TypeError(
-                f"einsum: operands[{i}] is a {type(x).__name__}, a Tensor is needed; use alpha.tensor(.., device=..)"
+                f"einsum: operands[{i}] is a {type_name(x)}, a Tensor is needed; use alpha.tensor(.., device=..)"
             )
         require_floating("einsum", x.dtype)
     inputs, result = _labels(equation, operands)

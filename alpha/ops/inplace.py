@@ -12,7 +12,7 @@ import numpy as np
 
 from alpha import rng
 from alpha.autograd import Function
-from alpha.errors import ShapeError
+from alpha.errors import ShapeError, type_name
 from alpha.grad_mode import is_grad_enabled
 from alpha.numerics import is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
@@ -93,7 +93,7 @@ def copy_(x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
         non_blocking: has no effect.
     """
     if not isinstance(src, Tensor):
-        raise TypeError(f"copy_: src is a {type(src).__name__}, a Tensor is needed; use alpha.tensor(src)")
+        raise TypeError(f"copy_: src is a {type_name(src)}, a Tensor is needed; use alpha.tensor(src)")
     try:
         fits = np.broadcast_shapes(src.shape, x.shape) == x.shape
     except ValueError:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from alpha.autograd import check_devices
-from alpha.errors import ShapeError
+from alpha.errors import ShapeError, type_name
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.assemble import Assemble, Piece
 from alpha.ops.axes import axis_of, lengths_of
@@ -33,7 +33,7 @@ def _tensors(operator: str, tensors: Any) -> list[Tensor]:
     for i, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
             raise TypeError(
-                f"{operator}: tensors[{i}] is a {type(tensor).__name__}, a Tensor is needed; "
+                f"{operator}: tensors[{i}] is a {type_name(tensor)}, a Tensor is needed; "
                 "use alpha.tensor(tensors, device=..)"
             )
     check_devices(operator, tensors)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
 
+from alpha.errors import type_name
 from alpha.ops import (
     activation,
     activation_smooth,
@@ -57,7 +58,7 @@ def _methods(room: ModuleType, *names: str) -> dict[str, Callable[..., Any]]:
 def _relation(sign: str) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Any) -> Tensor:
         if not isinstance(other, OPERANDS):
-            raise TypeError(f"{sign}: a {type(other).__name__} is no operand; a Tensor or a number is needed")
+            raise TypeError(f"{sign}: a {type_name(other)} is no operand; a Tensor or a number is needed")
         return relate(self, other, sign)
 
     return method

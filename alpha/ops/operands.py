@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from alpha.errors import type_name
 from alpha.ops.dtypes import DType, as_dtype
 from alpha.ops.reduce import sum_axes
 from alpha.primitive import Array
@@ -42,4 +43,4 @@ def like(x: Tensor, value: Any) -> Tensor:
 
 def no_operand(operator: str, value: Any) -> TypeError:
     """The error for a value that is not one of `OPERANDS`."""
-    return TypeError(f"{operator}: {type(value).__name__} is no operand; a Tensor, a number or a numpy array is needed")
+    return TypeError(f"{operator}: {type_name(value)} is no operand; a Tensor, a number or a numpy array is needed")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd import Function
+from alpha.errors import type_name
 from alpha.numerics import is_floating
 from alpha.ops import elementwise as ew
 from alpha.ops.arguments import check_arguments
@@ -129,7 +130,7 @@ def pow(x: Tensor, exponent: Any) -> Tensor:
     if isinstance(exponent, NUMBERS):
         return Power.apply(x, exponent=float(exponent))
     if not isinstance(exponent, OPERANDS):
-        raise TypeError(f"pow: {type(exponent).__name__} is no exponent; a number or a Tensor is needed")
+        raise TypeError(f"pow: {type_name(exponent)} is no exponent; a number or a Tensor is needed")
     exponent = like(x, exponent)
     return TensorPower.apply(x, exponent if is_floating(exponent.dtype) else exponent.astype(x.dtype))
 

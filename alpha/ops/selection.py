@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from alpha.autograd import Function
+from alpha.errors import type_name
 from alpha.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.broadcast import broadcast_operands
@@ -172,7 +173,7 @@ def _pair(operator: str, near: Tensor, x: Any, other: Any) -> list[Tensor]:
     """Two tensors or numbers as tensors of one dtype, on the device of `near`."""
     for value in (x, other):
         if not isinstance(value, OPERANDS):
-            raise TypeError(f"{operator}: a {type(value).__name__} is no operand; a Tensor or a number is needed")
+            raise TypeError(f"{operator}: a {type_name(value)} is no operand; a Tensor or a number is needed")
     dtype = common_dtype(operator, *[v if isinstance(v, (Tensor, *NUMBERS)) else like(near, v) for v in (x, other)])
     return [
         v.astype(dtype)
