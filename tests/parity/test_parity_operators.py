@@ -213,6 +213,9 @@ def dropped(arguments: Any, ours: Any, options: dict[str, Any]) -> None:
         raise compare.Wrong("dropout: the gradient has another mask than the result")
 
 
+CAST = "Expected self.dtype to be equal to src.dtype"  # which Alpha takes: scatter casts src to the dtype of x
+
+
 def bad_inputs(entry: Any, ways: list[names.Way], key: str, device: str) -> Iterator[str]:
     """What PyTorch refuses, and Alpha computes or breaks on."""
     import parity_compare as compare
@@ -220,6 +223,8 @@ def bad_inputs(entry: Any, ways: list[names.Way], key: str, device: str) -> Iter
 
     for error in entry.error_inputs("cpu") if entry.error_inputs_func is not None else ():
         sample = error.sample_input
+        if error.error_regex == CAST:
+            continue
         for way in ways:
             if way.in_place or (way.sign and (sample.kwargs or len(sample.args) > 1)):
                 continue
