@@ -120,6 +120,10 @@ OWN_METHODS: dict[str, str] = {
     "dim": "op_db has no entry",
     "numel": "op_db has no entry",
     "element_size": "op_db has no entry",
+    "type_as": "op_db has no entry",
+    "zero_": "op_db has no entry",
+    "copy_": "op_db has no entry",
+    **dict.fromkeys(("normal_", "uniform_"), "other random numbers than PyTorch's"),
     "to": "its arguments are names of devices and dtypes, which are Alpha's",
 }
 OWN_LAYERS: dict[str, str] = {
