@@ -22,6 +22,7 @@ import launches
 import alpha
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.grouped_table import GROUPED
+from alpha.ops.conv2d.padded import shape_for
 from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.primitive import REGISTRY
 
@@ -39,7 +40,7 @@ def works(on: alpha.runtime.Device) -> Iterator[Work]:
         if "BLOCKS" in row.tile:  # several tiles per block, or two blocks per SM
             shapes = [*shapes, launches.test_conv2d.MANY]
         for s in shapes:
-            if row.supports(s, target):
+            if shape_for(row, s, target):
                 yield row.name, lambda r=row, s=s: launches.run_row(r, s, on)
     for precision in alpha.numerics.PRECISIONS:
         for network in launches.networks():
