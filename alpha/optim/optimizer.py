@@ -75,6 +75,8 @@ class Optimizer:
             raise ValueError(
                 f"{self._name}: {len(named)} of {len(params)} parameters have names; give all a name or none"
             )
+        if any(("param_names" in other) != bool(named or "param_names" in group) for other in self.param_groups):
+            raise ValueError(f"{self._name}: give the parameters of all groups a name or none")
         params = [parameter for _, parameter in named] or params
         known = {id(p) for other in self.param_groups for p in other["params"]}
         for parameter in params:

@@ -125,13 +125,13 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(change: Any, message: 
 def test_keys_of_the_programs_own_stay_in_groups(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
     own = {"name": "body", "lr_scale": 0.5, "tags": ["a"]}
-    groups = [{"params": net[0].named_parameters(), **own}, {"params": net[1].parameters(), "lr": 0.5}]
+    groups = [{"params": net[0].named_parameters(), **own}, {"params": net[1].named_parameters(), "lr": 0.5}]
     optimizer = optim.SGD(groups, lr=0.1, momentum=0.5)
     first, second = optimizer.param_groups
     assert {name: first[name] for name in own} == own
     assert first["param_names"] == ["weight", "bias"]
     assert first["params"] == list(net[0].parameters())
-    assert set(first) - set(second) == {*own, "param_names"}
+    assert set(first) - set(second) == set(own)
     net(alpha.ones(1, 2)).sum().backward()
     optimizer.step()
     second["note"] = "mine"
@@ -154,6 +154,11 @@ def test_parameters_with_names() -> None:
         optim.SGD([("weight", net.weight), net.bias])
     with pytest.raises(TypeError, match="SGD: int is not a tensor"):
         optim.SGD([("weight", 3)])
+    for first, second in ((net.named_parameters(), alpha.zeros(1)), (net.parameters(), [("more", alpha.zeros(1))])):
+        optimizer = optim.SGD(first)
+        with pytest.raises(ValueError, match="SGD: give the parameters of all groups a name or none"):
+            optimizer.add_param_group({"params": second})
+        assert len(optimizer.param_groups) == 1
 
 
 def test_an_older_checkpoint_means_what_it_meant() -> None:
