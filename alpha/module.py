@@ -14,6 +14,7 @@ from alpha.module_tree import ModuleTree
 from alpha.numerics import BFLOAT16
 from alpha.parameter import Buffer, Parameter
 from alpha.runtime import Device, get_device
+from alpha.runtime.device import names_device
 from alpha.state_dict import IncompatibleKeys, StateDict, read_state
 from alpha.tensor import Tensor, as_dtype
 from alpha.tensor_operators import DTypeLike
@@ -144,7 +145,7 @@ class Module(ModuleTree):
         """
         if isinstance(device, Tensor):
             device, dtype = device.device, device.dtype if dtype is None else dtype
-        elif dtype is None and _is_dtype(device):
+        elif dtype is None and device is not None and not names_device(device):
             device, dtype = None, device
         target = None if device is None else get_device(device)
         if dtype is not None:
@@ -262,14 +263,6 @@ class Module(ModuleTree):
         lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
         inside = self.extra_repr() + ("\n" + "\n".join(lines) + "\n" if lines else "")
         return f"{type(self).__name__}({inside})"
-
-
-def _is_dtype(value: Any) -> bool:
-    """Whether numpy knows it as a dtype; it knows no device's name."""
-    try:
-        return value is not None and bool(np.dtype(value))
-    except TypeError:
-        return False
 
 
 def _is_state(value: Tensor) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alpha.errors import CheckpointError
+from alpha.host_values import host_array, is_torch
 from alpha.numerics import is_floating
 from alpha.tensor import Tensor
 
@@ -73,7 +74,7 @@ def read_state(
         raise CheckpointError(
             f"load_state_dict: layout={layout!r} was given, but the weights have the layout {known!r}"
         )
-    given = {name: _on_host(state[name]) for name in own if name in state}
+    given = {name: host_array(state[name]) for name in own if name in state}
     turned = {
         name: _channels_last(value)
         for name, value in given.items()
@@ -84,7 +85,7 @@ def read_state(
         problems += _unclear(
             name
             for name in turned
-            if _is_torch(state[name]) or (known is None and _fits_both(given[name].shape, own[name].shape))
+            if is_torch(state[name]) or (known is None and _fits_both(given[name].shape, own[name].shape))
         )
     values = given | turned if (layout or known) == "NCHW" else given
     if not problems:
@@ -138,18 +139,6 @@ def _unclear(names: Iterable[str]) -> list[str]:
         f"layout      {found[0]}{more}: NHWC or NCHW cannot be told from the shape; "
         "pass layout='NCHW' for PyTorch's weights, layout='NHWC' for Alpha's"
     ]
-
-
-def _on_host(value: Any) -> Values:
-    if _is_torch(value):
-        value = value.detach().cpu()
-        if value.dtype.itemsize == 2 and value.is_floating_point():  # numpy has no bfloat16
-            value = value.float()
-    return np.asarray(value)
-
-
-def _is_torch(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "torch"
 
 
 def _fits_both(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

@@ -202,8 +202,10 @@ def test_to_takes_the_device_and_the_dtype_of_a_tensor(device: str) -> None:
         x.to(f"{device}:1")
     with pytest.raises(TypeError, match="to: a tensor stands for its device and its dtype"):
         x.to(y, "float32")
-    with pytest.raises(TypeError, match="'gpu' is no dtype; use one of float32, float64"):
+    with pytest.raises(TypeError, match=r"'gpu' is neither a device .* nor a dtype"):
         x.to("gpu")
+    with pytest.raises(TypeError, match="'flaot32' is no dtype; use one of float32, float64"):
+        x.astype("flaot32")
 
 
 def test_unknown_device() -> None:

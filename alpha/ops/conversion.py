@@ -10,11 +10,10 @@ from alpha.ops.axes import transpose
 from alpha.ops.layout import ToDevice
 from alpha.ops.layout import view as reshaped
 from alpha.primitive import Array
-from alpha.runtime import Device, get_device
+from alpha.runtime import get_device
+from alpha.runtime.device import names_device
 from alpha.tensor import Tensor
 from alpha.tensor_operators import DTypeLike
-
-_DEVICES = ("cpu", "cuda", "auto")
 
 
 class Clone(Function):
@@ -47,16 +46,12 @@ def to(x: Tensor, device: Any = None, dtype: DTypeLike = None) -> Tensor:
         if dtype is not None:
             raise TypeError("to: a tensor stands for its device and its dtype, so that no dtype= goes with it")
         device, dtype = device.device, device.dtype
-    elif dtype is None and not _names_device(device):
+    elif dtype is None and not names_device(device):
         device, dtype = None, device
     if dtype is not None:
         x = x.astype(dtype)
     target = x.device if device is None else get_device(device)
     return x if target is x.device else ToDevice.apply(x, target=target)
-
-
-def _names_device(spec: Any) -> bool:
-    return isinstance(spec, Device) or str(spec).partition(":")[0] in _DEVICES
 
 
 def cpu(x: Tensor) -> Tensor:

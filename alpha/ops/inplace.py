@@ -76,6 +76,16 @@ def _number(operator: str, x: Tensor, value: Any) -> Tensor:
     return like(x, value).astype(x.dtype)
 
 
+def _check_fits(what: str, given: Tensor, x: Tensor) -> None:
+    """`ShapeError` for a tensor that does not broadcast to x."""
+    try:
+        fits = np.broadcast_shapes(given.shape, x.shape) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(f"{what} {given.shape} does not fit x {x.shape}")
+
+
 def zero_(x: Tensor) -> Tensor:
     """x becomes 0."""
     return _put(ZeroInPlace, x, like(x, 0))
@@ -94,12 +104,7 @@ def copy_(x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """
     if not isinstance(src, Tensor):
         raise TypeError(f"copy_: src is a {type_name(src)}, a Tensor is needed; use alpha.tensor(src)")
-    try:
-        fits = np.broadcast_shapes(src.shape, x.shape) == x.shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ShapeError(f"copy_: src {src.shape} does not fit x {x.shape}")
+    _check_fits("copy_: src", src, x)
     return _put(CopyInPlace, x, src.to(x.device).astype(x.dtype))
 
 
@@ -118,12 +123,7 @@ def masked_fill_(x: AnyTensor, mask: AnyTensor, value: Any) -> Tensor:
     """`masked_fill` written into x   x (...), mask (...) of bools that broadcasts to x -> x"""
     if mask.dtype != BOOL:
         raise TypeError(f"masked_fill_: the mask has dtype {mask.dtype.name}; bools are needed, as of x > 0")
-    try:
-        fits = np.broadcast_shapes(mask.shape, x.shape) == x.shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ShapeError(f"masked_fill_: mask {mask.shape} does not fit x {x.shape}")
+    _check_fits("masked_fill_: mask", mask, x)
     return FillWhere.apply(x, _number("masked_fill_", x, value), M=mask.array)
 
 

@@ -124,6 +124,18 @@ _devices: dict[str, Device] = {}
 _lock = fork.held_across(threading.RLock())
 
 
+def names_device(spec: Any) -> bool:
+    """Whether `.to(spec)` means a device, and not a dtype; `TypeError` for a text that is neither."""
+    if isinstance(spec, Device) or str(spec).partition(":")[0] in ("cpu", "cuda", "auto"):
+        return True
+    if isinstance(spec, str):
+        try:
+            np.dtype(spec)
+        except TypeError:
+            raise TypeError(f"to: {spec!r} is neither a device (cpu, cuda, auto) nor a dtype, as float32") from None
+    return False
+
+
 def get_device(spec: str | Device) -> Device:
     """The device of that name, made at its first use.
 

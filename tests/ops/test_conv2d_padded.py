@@ -164,3 +164,20 @@ def test_an_unsupported_shape_stays_so() -> None:
     for v in ROWS:
         if "sm90" in v.name:
             assert shape_for(v, s, HOPPER) is None
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_what_is_not_finite_stays_with_the_results_that_read_it(precision: str) -> None:
+    """The zeros of the padding meet no NaN and no infinity: both operands have them at the same channels."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((8, 6, 6, 19), (21, 3, 3, 19)))
+    x[3, 0, 0, 18] = np.inf
+    w[20, 1, 1, 2] = np.nan
+    given = (alpha.tensor(a, device=hopper()) for a in (x, w))
+    with alpha.precision(precision):
+        y = F.conv2d(*given, padding=1)
+    found = np.isfinite(y.astype("float32").numpy())
+    expected = np.ones(y.shape, bool)
+    expected[3, :2, :2] = False
+    expected[..., 20] = False
+    np.testing.assert_array_equal(found, expected)

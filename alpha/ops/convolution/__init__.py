@@ -13,7 +13,7 @@ from alpha.ops.conv2d.magnitudes import magnitude_of
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.arguments import Padding, check_epilogue, convolution_axes, transposed_axes
 from alpha.ops.convolution.axes import ConvAxes
-from alpha.ops.convolution.patches import is_patches
+from alpha.ops.convolution.patches import shape_of_kernels
 from alpha.ops.convolution.whole import as_2d
 from alpha.ops.no_images import NoImages
 from alpha.ops.options import Lengths
@@ -112,8 +112,8 @@ def conv2d(
     check_epilogue("conv2d", bias, c.OC, negative_slope)
     if not c.N:
         return NoImages.apply(x, weight, bias, shape=pieces.of_rank(c.Y, x.ndim))
-    shape = as_2d(c, x.device.name)
-    if shape is None or (is_patches(c) and x.device.name == "cuda"):
+    shape = shape_of_kernels(c, x.device.name)
+    if shape is None:
         return Conv.apply(x, weight, bias, shape=c, negative_slope=negative_slope)
     found = {"statistics": statistics, "magnitude": magnitude_of(x)}
     y = plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=negative_slope, **found)
@@ -234,7 +234,7 @@ def _convolve(
     check_epilogue(name, bias, c.OC, slope)
     if not c.N:
         return NoImages.apply(x, weight, bias, shape=pieces.of_rank(c.Y, x.ndim))
-    shape = as_2d(c, x.device.name) if x.ndim == 4 else None
+    shape = shape_of_kernels(c, x.device.name) if x.ndim == 4 else None
     if shape is None:
         return Conv.apply(x, weight, bias, shape=c, negative_slope=slope)
     return plain.Conv2d.apply(x, weight, bias, shape=shape, negative_slope=slope, magnitude=magnitude_of(x))

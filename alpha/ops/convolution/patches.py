@@ -28,6 +28,12 @@ def is_patches(c: ConvAxes) -> bool:
     return side_by_side and c.groups == 1 and c.IC < FEW_CHANNELS and prod(c.W[1:-1]) > 1
 
 
+@functools.lru_cache(maxsize=4096)
+def shape_of_kernels(c: ConvAxes, device: str) -> ConvShape | None:
+    """The shape if kernels for two axes compute the whole on a device, and its patches are no choice: see `as_2d`."""
+    return None if device == "cuda" and is_patches(c) else as_2d(c, device)
+
+
 def patches_of(c: ConvAxes) -> View:
     """The patches (N, OD, OH, OW, FD, FH, FW, IC) as a box of X; what lies behind the last patch is left out."""
     N, *steps, channel = View.whole(c.X).strides
