@@ -293,8 +293,8 @@ def shares_memory(array: Array, others: Iterable[Array]) -> bool:
     """Whether the array has memory in common with one of the others."""
     if isinstance(array, np.ndarray):
         return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others)
-    block = array.block
+    block, start = array.block, array.offset  # several arrays may lie in one block
     for other in others:  # noqa: SIM110  (a generator would take longer)
-        if getattr(other, "block", None) is block:
+        if getattr(other, "block", None) is block and -other.nbytes < other.offset - start < array.nbytes:
             return True
     return False

@@ -21,11 +21,12 @@ class ModuleTree:
         """(attribute name, module) of the direct submodules, in order of assignment."""
         for name, value in vars(self).items():
             if isinstance(value, ModuleTree):
-                yield name, cast("Module", value)
+                yield name, value  # type: ignore[misc]  # the only subclass is Module
 
     def children(self) -> Iterator[Module]:
-        for _, module in self.named_children():
-            yield module
+        for value in vars(self).values():
+            if isinstance(value, ModuleTree):
+                yield value  # type: ignore[misc]
 
     def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
         """(dotted name, module) of this and every module below; a shared one once, or with `False` by each name."""

@@ -62,7 +62,7 @@ class Tensor(Operators, Conversions):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.array.shape)
+        return self.array.shape  # type: ignore[no-any-return]
 
     @property
     def ndim(self) -> int:

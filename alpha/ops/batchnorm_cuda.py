@@ -111,15 +111,17 @@ def _macros(dtype: np.dtype[Any], vector: int) -> dict[str, int | str]:
     return {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector}
 
 
-def _magnitude(found: bool) -> tuple[tuple[Named | None, Table | None], dict[str, int], dict[str, Buffer]]:
+def _magnitude(
+    found: bool, beside: str = ""
+) -> tuple[tuple[Named | None, Table | None], dict[str, int], dict[str, Buffer]]:
     """Of a kernel that may find the magnitude of its result: arguments, macros, and the outputs of its plan."""
-    outputs = {"magnitude": Buffer((1,), np.dtype(np.uint32))} if found else {}
+    outputs = {"magnitude": Buffer((1,), np.dtype(np.uint32), beside)} if found else {}
     return (Named("magnitude"), MEETING_STATE) if found else (None, None), {"MAGNITUDE": int(found)}, outputs
 
 
-def _numbers(C: int, *names: str) -> dict[str, Buffer]:
-    """A float32 number per channel for each name."""
-    return dict.fromkeys(names, Buffer((C,), FLOAT32))
+def _numbers(C: int, first: str, second: str) -> dict[str, Buffer]:
+    """Two float32 numbers per channel, in one block."""
+    return {first: Buffer((C,), FLOAT32), second: Buffer((C,), FLOAT32, beside=first)}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -234,7 +236,7 @@ def plan_gradients(
     vector = min(vector, 4)
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
-    meeting, found, outputs = _magnitude(magnitude)
+    meeting, found, outputs = _magnitude(magnitude, beside="dw")
     operands = Named("dX"), *meeting, dZ or Named("dY"), Named("X")
     gradient = KernelLaunch(
         "batchnorm/input_gradient.cu",

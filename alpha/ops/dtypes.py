@@ -83,7 +83,12 @@ def require_float32(operator: str, *arrays: Array) -> None:
 def require_same_float(operator: str, *arrays: Array) -> None:
     """`TypeError` where the arrays are not all float32 or all bfloat16."""
     first = arrays[0].dtype
-    if first is FLOAT32 or first != BFLOAT16:
+    for array in arrays:
+        if array.dtype is not FLOAT32:
+            break
+    else:
+        return  # nearly always
+    if first != BFLOAT16:
         require_float32(operator, *arrays)
         return
     for array in arrays:

@@ -71,6 +71,8 @@ def real(operator: str, name: str, value: Any) -> float:
         TypeError: the value is not a number.
         ValueError: the value is infinite or NaN.
     """
+    if type(value) is float and math.isfinite(value):
+        return value  # as layers keep it
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{operator}: {name}={value!r} is not a number")
     if not math.isfinite(value):

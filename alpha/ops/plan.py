@@ -11,7 +11,7 @@ Arrays have names: the operands, the outputs, and the workspaces, which live onl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -36,10 +36,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Buffer:
-    """An array that the plan makes."""
+    """An array that the plan makes.
+
+    Attributes:
+        beside: the name of an output in whose block this one lies, too, because both are dropped together.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    beside: str = ""
 
     @cached_property
     def form(self) -> ArrayForm:
@@ -53,6 +58,21 @@ class Buffer:
     @property
     def nbytes(self) -> int:
         return self.form.nbytes
+
+
+@dataclass(frozen=True)
+class PreparedPlan:
+    """A plan on one device.
+
+    Attributes:
+        launches: the kernels, loaded.
+        kept: the workspaces, if they lie in memory that the device keeps for all plans.
+        workspaces: the others, which are made for each launch of the plan.
+    """
+
+    launches: Sequence[PreparedLaunch]
+    kept: Mapping[str, Array]
+    workspaces: Sequence[tuple[str, ArrayForm]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +102,18 @@ class Plan:
         Raises:
             DeviceError: an operand is missing that a kernel needs, or a kernel cannot be launched.
         """
-        arrays, outputs = dict(operands), {}
-        for name, buffer in self.workspaces.items():
-            arrays[name] = device.make(buffer.form)
-        for name, buffer in self.outputs.items():
-            arrays[name] = outputs[name] = device.make(buffer.form)
+        prepared = device.prepared.get(self) or self._prepare(device)
+        arrays, outputs = {**operands, **prepared.kept}, {}
+        for name, form in prepared.workspaces:
+            arrays[name] = device.make(form)
+        for name, form in self._apart:
+            arrays[name] = outputs[name] = device.make(form)
+        for names, forms in self._together:
+            outputs.update(zip(names, device.make_together(forms), strict=True))
+        if self._together:
+            arrays.update(outputs)
         noted = recording.active()
-        for step in device.prepared.get(self) or self._prepare(device):
+        for step in prepared.launches:
             packed = step.pack(arrays)
             if noted is not None:
                 noted.note(step.used(arrays), *step.node, packed[0])
@@ -98,11 +123,30 @@ class Plan:
                 raise step.failure(error) from error
         return outputs
 
-    def _prepare(self, device: CudaDevice) -> list[PreparedLaunch]:
+    def _prepare(self, device: CudaDevice) -> PreparedPlan:
         """The launches on a device, which keeps them for the next launch of this plan."""
-        steps = [PreparedLaunch(step, device) for step in self.launches]
-        device.keep_prepared(self, steps)
-        return steps
+        forms = {name: buffer.form for name, buffer in self.workspaces.items()}
+        kept = device.small_workspaces.of(tuple(forms.values())) if forms else []
+        arrays = {} if kept is None else dict(zip(forms, kept, strict=True))
+        made = () if arrays else tuple(forms.items())
+        prepared = PreparedPlan([PreparedLaunch(step, device) for step in self.launches], arrays, made)
+        device.keep_prepared(self, prepared)
+        return prepared
+
+    @cached_property
+    def _apart(self) -> list[tuple[str, ArrayForm]]:
+        """The outputs that have a block of their own."""
+        shared = {name for names, _ in self._together for name in names}
+        return [(name, buffer.form) for name, buffer in self.outputs.items() if name not in shared]
+
+    @cached_property
+    def _together(self) -> list[tuple[tuple[str, ...], tuple[ArrayForm, ...]]]:
+        """The outputs that share a block: names and forms of each block."""
+        groups: dict[str, dict[str, ArrayForm]] = {}
+        for name, buffer in self.outputs.items():
+            if buffer.beside:
+                groups.setdefault(buffer.beside, {buffer.beside: self.outputs[buffer.beside].form})[name] = buffer.form
+        return [(tuple(group), tuple(group.values())) for group in groups.values()]
 
     @property
     def workspace_bytes(self) -> int:

@@ -62,6 +62,7 @@ class Arena:
 
     Attributes:
         small_bytes: blocks up to this size are pieces of slabs; 0: none are.
+        is_isolated: whether each block is raw memory of its own, so that an access beyond it is seen.
         label: names the blocks that are allocated while it is set.
         returned: addresses of blocks that have died. A block can die inside of the arena's own critical section, when
             the garbage collector runs there, or on another thread. So its address is only queued, without a lock, and
@@ -87,7 +88,8 @@ class Arena:
         self._growth = growth
         self._segments = Segments(allocate, free, growth, min_segment, page, self._meter)
         self._grain, self._free = self._segments.grain, self._segments.free
-        self._small = 0 if growth is Growth.ISOLATED else self.small_bytes
+        self.is_isolated = growth is Growth.ISOLATED
+        self._small = 0 if self.is_isolated else self.small_bytes
         self._recycled: defaultdict[int, list[int]] = defaultdict(list)  # size -> returned blocks, not joined yet
         self._slabs = Slabs()
         self._live: dict[int, tuple[int, str]] = {}  # address -> size, label
@@ -222,7 +224,7 @@ class Arena:
                 self._recycled[size].append(address)
         if nbytes:
             self._meter.use(-nbytes)
-        if self._growth is Growth.ISOLATED and self._recycled:
+        if self.is_isolated and self._recycled:
             self._coalesce()
             self._segments.release_unused()
 

@@ -12,25 +12,32 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import alpha
 from alpha import nn
+from alpha.autograd import shares_memory
 from alpha.models import resnet18
 from alpha.nn import functional as F
+from alpha.numerics import FLOAT32
+from alpha.ops.plan import Buffer, Plan
+from alpha.ops.reduce import sum_launches
 from alpha.runtime.arena import Growth
+from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver import RawMemory
 from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, dry_properties
+from alpha.runtime.cuda.small_workspaces import WORKSPACE_BYTES
 from alpha.runtime.device import standing_in
 
-MOST_CALLS = 10_800  # of Python functions in a step of 254 launches
+MOST_CALLS = 9_600  # of Python functions in a step of about 210 launches
 MOST_SECONDS = 0.1  # many times what a step takes on a computer that has nothing else to do
 
 
@@ -156,6 +163,59 @@ def test_memory_is_used_again_by_the_next_step() -> None:
         reserved = device.memory_stats().reserved
         step()
         assert device.memory_stats().reserved == reserved
+
+
+def test_outputs_that_are_dropped_together_share_a_block() -> None:
+    """The two gradients of a batch normalisation lie side by side, and neither is copied on its way to `.grad`."""
+    with counting("tf32") as driver:
+        norm = nn.BatchNorm2d(64).to("cuda")
+        x = alpha.tensor(np.zeros((8, 16, 16, 64), np.float32), device="cuda", requires_grad=True)
+        y = norm(x)
+        driver.launched = 0
+        y.backward(alpha.tensor(np.zeros(y.shape, np.float32), device="cuda"))
+        assert driver.launched == 2  # the sums, and the gradient of x
+        dw, db = (parameter.grad.array for parameter in norm.parameters() if parameter.grad is not None)
+        assert dw.block is db.block
+        assert abs(dw.address - db.address) >= dw.nbytes
+        assert not shares_memory(dw, (db,))
+        assert shares_memory(dw, (dw.reshape(8, 8),))
+        assert shares_memory(dw, (dw.slice_rows(1, 2),))
+        assert not shares_memory(dw.slice_rows(0, 1), (dw.slice_rows(1, 2),))
+        device = alpha.get_device("cuda")
+        del y
+        x.grad = None  # whose magnitude lies in the same block
+        live = device.memory_stats().live
+        norm.weight.grad = None
+        del dw
+        assert device.memory_stats().live == live  # the gradient of the bias still lies there
+        norm.bias.grad = None
+        del db
+        assert device.memory_stats().live < live
+
+
+def test_small_workspaces_of_all_plans_lie_in_one_place() -> None:
+    """Large ones, and those of a driver that isolates arrays, are made for each launch."""
+
+    def kept(device: CudaDevice, elements: int) -> Mapping[str, DeviceArray]:
+        """The workspace that the device keeps for a sum, which is said to have so many elements."""
+        launches, workspaces = sum_launches("X", "Y", (1, 100_000, 64), FLOAT32, 4, device.properties.num_sms)
+        ((name, _),) = workspaces.items()
+        plan = Plan("sum", tuple(launches), {"Y": Buffer((1, 64), FLOAT32)}, {name: Buffer((elements,), FLOAT32)})
+        plan.launch(device, {"X": device.empty((1, 100_000, 64), FLOAT32)})
+        found: Mapping[str, DeviceArray] = device.prepared[plan].kept
+        return found
+
+    with counting("tf32"):
+        device = cast(CudaDevice, alpha.get_device("cuda"))
+        one, other = (kept(device, elements)["Y in parts"] for elements in (1000, WORKSPACE_BYTES // 4))
+        assert one.address == other.address
+        assert one.block is other.block
+        live = device.memory_stats().live
+        assert not kept(device, WORKSPACE_BYTES // 4 + 1)
+        assert device.memory_stats().live == live
+    isolated = DryDevice.of("sm_90a")
+    with standing_in(isolated):
+        assert not kept(isolated, 1000)
 
 
 def least_seconds(step: Callable[[], None], steps: int = 50) -> float:

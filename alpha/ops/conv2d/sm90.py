@@ -148,7 +148,7 @@ class _Gemm:
             outputs = {
                 **outputs,
                 "statistics": Buffer((2, self.statistics_parts, self.s.OC), FLOAT32),
-                "statistics_counts": Buffer((self.statistics_parts,), FLOAT32),
+                "statistics_counts": Buffer((self.statistics_parts,), FLOAT32, beside="statistics"),
             }
         return Plan(
             v.name,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from alpha.errors import DeviceError, ShapeError
-from alpha.runtime.arena import Block
+from alpha.runtime.arena import GRAIN, Block
 from alpha.runtime.device import Shape, as_shape
 
 if TYPE_CHECKING:
@@ -64,6 +65,13 @@ def _rows(form: ArrayForm, start: int, stop: int) -> tuple[int, ArrayForm]:
         raise ShapeError(f"rows [{start}, {stop}) are not within shape {shape}")
     stride = form.nbytes // shape[0] if shape[0] else 0
     return int(start) * stride, form_of((stop - start, *shape[1:]), form.dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def side_by_side(forms: tuple[ArrayForm, ...]) -> tuple[tuple[int, ...], int]:
+    """Where each of these arrays begins in one block, in bytes, and the bytes of the block."""
+    ends = (0, *accumulate(-(-form.nbytes // GRAIN) * GRAIN for form in forms))
+    return ends[:-1], ends[-1]
 
 
 class DeviceArray:

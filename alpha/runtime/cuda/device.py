@@ -15,12 +15,13 @@ import numpy.typing as npt
 from alpha.errors import DeviceError
 from alpha.runtime import fork, recording
 from alpha.runtime.arena import Arena
-from alpha.runtime.cuda.array import ArrayForm, DeviceArray, form_of
+from alpha.runtime.cuda.array import ArrayForm, DeviceArray, form_of, side_by_side
 from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.graphs import VALUE_BYTES, CudaRecording, StepGraphs
 from alpha.runtime.cuda.host_copies import CudaReadback
 from alpha.runtime.cuda.kernel import Define, Dim, Kernel, KernelTable
 from alpha.runtime.cuda.scratch import Scratch
+from alpha.runtime.cuda.small_workspaces import SmallWorkspaces
 from alpha.runtime.cuda.tensor_map_cache import TensorMapCache
 from alpha.runtime.device import Device, HostArray, MemoryStats, Readback, Shape, as_shape, native
 from alpha.runtime.meter import Meter
@@ -54,8 +55,9 @@ class CudaDevice(Device):
         self._step_block: DeviceArray | None = None
         self._kernels = KernelTable(driver)
         self.tensor_maps = TensorMapCache(self)
+        self.small_workspaces = SmallWorkspaces(self)
         self._tables: WeakKeyDictionary[Any, DeviceArray] = WeakKeyDictionary()
-        self.prepared: dict[Any, list[Any]] = {}  # the launches of each plan that has run, see alpha/ops/plan.py
+        self.prepared: dict[Any, Any] = {}  # the `PreparedPlan` of each plan that has run, see alpha/ops/plan.py
         atexit.register(self.close)  # after the driver's own hook, hence run before it
 
     def _new_arena(self, kind: type[A], scratch: bool) -> A:
@@ -76,6 +78,14 @@ class CudaDevice(Device):
     def make(self, form: ArrayForm) -> DeviceArray:
         """An array of that form, whose values are whatever lies there."""
         return DeviceArray(self, self._pool.allocate(form.nbytes), 0, form)
+
+    def make_together(self, forms: tuple[ArrayForm, ...]) -> list[DeviceArray]:
+        """Arrays of these forms in one block, which goes back when the last of them dies."""
+        if self._pool.is_isolated:
+            return [self.make(form) for form in forms]
+        offsets, nbytes = side_by_side(forms)
+        block = self._pool.allocate(nbytes)
+        return [DeviceArray(self, block, offset, form) for offset, form in zip(offsets, forms, strict=True)]
 
     def zeros(self, shape: Shape | int, dtype: npt.DTypeLike) -> DeviceArray:
         array = self.empty(shape, dtype)
@@ -202,11 +212,11 @@ class CudaDevice(Device):
         """The compiled and loaded entry point, for a launcher that keeps it."""
         return self._kernels.get(source, entry, defines, shared_bytes)
 
-    def keep_prepared(self, plan: Hashable, launches: list[Any]) -> None:
-        """Keep the launches of a plan, as long as there are not too many."""
+    def keep_prepared(self, plan: Hashable, prepared: Any) -> None:
+        """Keep what was prepared for a plan, as long as there is not too much of it."""
         if len(self.prepared) >= MAX_PREPARED:
             self.prepared.clear()
-        self.prepared[plan] = launches
+        self.prepared[plan] = prepared
 
     def synchronize(self) -> None:
         recording.refuse("the host waits for the device")
@@ -282,6 +292,7 @@ class CudaDevice(Device):
             self.tensor_maps.clear()
             self._tables.clear()
             self.prepared.clear()
+            self.small_workspaces.clear()
             self.scratch.close()
             self.arena.close()
             self._kernels.clear()
