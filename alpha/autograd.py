@@ -294,7 +294,7 @@ def shares_memory(array: Array, others: Iterable[Array]) -> bool:
     if isinstance(array, np.ndarray):
         return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others)
     block, start = array.block, array.offset  # several arrays may lie in one block
-    for other in others:  # noqa: SIM110  (a generator would take longer)
+    for other in others:
         if getattr(other, "block", None) is block and -other.nbytes < other.offset - start < array.nbytes:
             return True
     return False

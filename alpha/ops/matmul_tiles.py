@@ -160,7 +160,8 @@ def _plan(p: Product, kernel: _Kernel, one_b: bool, vector: int, processors: int
     macros = {**kernel.macros, "TRANSPOSE_A": int(p.transpose_a), "TRANSPOSE_B": int(p.transpose_b), "VECTOR": vector}
     if kernel.writes is not None:
         macros["OUTPUT"] = CUDA_TYPES[dtype]
-    sums = Plan("none", (), {}) if splits == 1 else plan_reduce_splits("part", "Y", splits, D * M * N, processors)
+    result = Buffer((D, M, N), dtype)
+    sums = Plan("none", (), {}) if splits == 1 else plan_reduce_splits("part", "Y", splits, result, processors)
     workspaces = {} if splits == 1 else {"part": Buffer((splits, D, M, N), FLOAT32), **sums.workspaces}
     launch = KernelLaunch(
         f"matmul/{kernel.file}",
@@ -170,7 +171,7 @@ def _plan(p: Product, kernel: _Kernel, one_b: bool, vector: int, processors: int
         (Named("Y" if splits == 1 else "part"), Named("A"), Named("B"), M, N, K, D, depth, int(one_b)),
         macros,
     )
-    return Plan(kernel.entry, (launch, *sums.launches), {"Y": Buffer((D, M, N), dtype)}, workspaces)
+    return Plan(kernel.entry, (launch, *sums.launches), {"Y": result}, workspaces)
 
 
 def splits_of(K: int, step: int, blocks: int, processors: int) -> tuple[int, int]:

@@ -137,12 +137,18 @@ def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def sum_launches(
-    source: str, result: str, shape: tuple[int, int, int], dtype: np.dtype[Any], vector: int, num_sms: int
+    source: str,
+    result: str,
+    shape: tuple[int, int, int],
+    dtype: np.dtype[Any],
+    vector: int,
+    num_sms: int,
+    output: np.dtype[Any] | None = None,
 ) -> tuple[list[KernelLaunch], dict[str, Buffer]]:
     """Launches of a plan that sum an array over its middle axis, and their workspaces   (A, R, B) -> (A, B)
 
     Many rows are cut into segments, whose sums the last block of each tile of columns adds. `vector`: of columns; of
-    neighbours in a row if B is 1.
+    neighbours in a row if B is 1. `output`: the dtype of the result, by default `sum_dtype` of the array's.
     """
     A, R, B = shape
     if B == 1:
@@ -165,16 +171,19 @@ def sum_launches(
     several = splits > 1  # then there are fewer tiles than SMs
     arrays = Named(result), Named(parts) if several else None, MEETING_STATE if several else None, Named(source)
     numbers = A, R, tail if B == 1 else B, rows
-    macros = {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector}
+    macros = {"TYPE": CUDA_TYPES[dtype], "OUTPUT": CUDA_TYPES[output or sum_dtype(dtype)], "VECTOR": vector}
     entry = "sum_long_rows" if B == 1 else "sum_columns"
     launch = KernelLaunch("reduce/sum.cu", entry, (tiles, splits), block, (*arrays, *numbers), macros)
     return [launch], {parts: Buffer((splits, A, B), sum_dtype(dtype))} if several else {}
 
 
-def plan_reduce_splits(part: str, result: str, splits: int, size: int, num_sms: int) -> Plan:
-    """The sums over the leading axis of a plan's float32 array `part` (splits, size), as a plan without outputs."""
-    vector = widest_vector(FLOAT32, size)
-    launches, workspaces = sum_launches(part, result, (1, splits, size), FLOAT32, vector, num_sms)
+def plan_reduce_splits(part: str, result: str, splits: int, made: Buffer, num_sms: int) -> Plan:
+    """The sums over the leading axis of a plan's float32 array `part` (splits, ..), as a plan without outputs.
+
+    made: the result, float32 or bfloat16, to which the sums are rounded once.
+    """
+    vector = widest_vector(FLOAT32, made.size)
+    launches, workspaces = sum_launches(part, result, (1, splits, made.size), FLOAT32, vector, num_sms, made.dtype)
     return Plan("sum of parts", tuple(launches), {}, workspaces)
 
 

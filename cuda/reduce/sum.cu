@@ -1,5 +1,5 @@
-// Y[a, b] = sum of X[a, r, b] over r: columns, rows (B = 1) or everything in between. X (A, R, B), Y (A, B), of floats if X
-// is bfloat16.
+// Y[a, b] = sum of X[a, r, b] over r: columns, rows (B = 1) or everything in between. X (A, R, B), Y (A, B). The sums of
+// bfloat16 are floats.
 //
 // A block adds up the rows [z rows, (z + 1) rows) of segment z. If there are several segments, it writes its sum to `parts`
 // (segments, A, B), and the last block that comes to a tile of columns adds up the parts in their order, whatever the order
@@ -10,12 +10,14 @@
 // Grid: (tiles, segments), tiles = ceil(B / (VECTOR tx)) ceil(A / tz). Block: (tx packs of columns, ty rows, tz slabs), at
 // most 512 threads, ty a power of two, tx = 1 for sum_long_rows. Shared memory: a pack per thread.
 // Needs: B, or the length of a row if A > 1, is a multiple of VECTOR, and X and Y are aligned to packs.
-// Macros: TYPE float | double | bfloat16 | long long, of X; VECTOR 1 | 4 | 8.
+// Macros: TYPE float | double | bfloat16 | long long, of X; OUTPUT, of Y: the type of the sums, or bfloat16, to which they are
+// rounded; VECTOR 1 | 4 | 8.
 #include "common/columns.cuh"
 #include "common/last_block.cuh"
 
 using T = ALPHA_TYPE;
 using Sum = Number<T>;
+using Output = ALPHA_OUTPUT;
 constexpr int V = ALPHA_VECTOR;
 
 // This thread's sum of the packs at x + r stride for r, r + step, .. below `stop`. All loads of a turn are in flight at the
@@ -58,7 +60,7 @@ __device__ __forceinline__ void add_lanes(Pack<Sum, N>& sum, Pack<Sum, N>* share
 // The sum `own` of this block's segment becomes that of all segments at Y + i; `parts` of the segments are `distance` apart.
 // Only threads that are `valid` have a place i.
 template <int N>
-__device__ __forceinline__ void finish(Sum* Y, Sum* parts, unsigned* state, Pack<Sum, N> own, bool valid, size_t i,
+__device__ __forceinline__ void finish(Output* Y, Sum* parts, unsigned* state, Pack<Sum, N> own, bool valid, size_t i,
                                        size_t distance, Pack<Sum, N>* shared) {
   const bool writes = valid && threadIdx.y == 0;
   if (gridDim.y == 1) {
@@ -74,7 +76,7 @@ __device__ __forceinline__ void finish(Sum* Y, Sum* parts, unsigned* state, Pack
 }
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
-    sum_columns(Sum* Y, Sum* parts, unsigned* state, const T* __restrict__ X, int A, int R, int B, int rows) {
+    sum_columns(Output* Y, Sum* parts, unsigned* state, const T* __restrict__ X, int A, int R, int B, int rows) {
   __shared__ Pack<Sum, V> shared[COLUMN_THREADS];
   const int tiles = (B + blockDim.x * V - 1) / (blockDim.x * V);
   const int b = (blockIdx.x % tiles * blockDim.x + threadIdx.x) * V;
@@ -88,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
 }
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
-    sum_long_rows(Sum* Y, Sum* parts, unsigned* state, const T* __restrict__ X, int A, int R, int tail, int rows) {
+    sum_long_rows(Output* Y, Sum* parts, unsigned* state, const T* __restrict__ X, int A, int R, int tail, int rows) {
   __shared__ Pack<Sum, 1> shared[COLUMN_THREADS];
   const int a = blockIdx.x * blockDim.z + threadIdx.z;
   const Segment segment = segment_rows(blockIdx.y, rows, R);

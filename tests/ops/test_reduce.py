@@ -16,6 +16,7 @@ from alpha import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops import reduce as reductions
 from alpha.ops.fold import extreme_axis1
+from alpha.ops.plan import Buffer
 from alpha.ops.reduce import COLUMN_THREADS, WARP, column_block, plan_reduce_splits, sum_axis1, sum_launches
 
 DIMS: list[Any] = [None, 0, 1, -1, (0, 1), (1, 2), (0, 2), (0, 1, 2), (0, 1, 2, 3), (1, 3), (2, 0), ()]
@@ -129,7 +130,7 @@ def test_blocks_of_a_column_sum_fit() -> None:
 @pytest.mark.parametrize(("parts", "size"), [(4, 126_976), (20, 49_152), (44, 20_480), (3, 512)])
 def test_a_sum_of_parts_has_a_block_for_each_sm(parts: int, size: int) -> None:
     """Or blocks of one warp, if there are too few columns."""
-    (launch,) = plan_reduce_splits("part", "sum", parts, size, num_sms=132).launches
+    (launch,) = plan_reduce_splits("part", "sum", parts, Buffer((size,), FLOAT32), num_sms=132).launches
     blocks, across = launch.grid[0], launch.block[0]
     assert blocks * across * 4 >= size
     assert blocks >= 132 or across <= WARP

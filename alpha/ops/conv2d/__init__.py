@@ -6,7 +6,7 @@ Three operators (paper, equations 1-3), each with its kernel configurations in `
     conv2d_backward_input    KS-deconv    dX = deconv(dY, W)
     conv2d_backward_weight   Sk-dilated   dW = dilated_conv(X, dY)
 
-On bfloat16 operands the first two give bfloat16, the last float32.
+On bfloat16 operands the first two give bfloat16, the last float32 or bfloat16.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd import Function
-from alpha.numerics import BFLOAT16, get_precision
+from alpha.numerics import BFLOAT16, FLOAT32, get_precision
 from alpha.ops.activation import leaky_relu_backward
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import choose
@@ -69,11 +69,18 @@ def conv2d_backward_input(
 
 
 @on_every_device
-def conv2d_backward_weight(X: Array, dY: Array, s: ConvShape, precision: str = "float32") -> Array:
-    """dW = dilated_conv(X, dY)   X (N, IH, IW, IC), dY (N, OH, OW, OC) -> dW (OC, FH, FW, IC)"""
+def conv2d_backward_weight(
+    X: Array, dY: Array, s: ConvShape, precision: str = "float32", dtype: np.dtype[Any] | None = None
+) -> Array:
+    """dW = dilated_conv(X, dY), of bfloat16 operands in float32 unless `dtype` is bfloat16
+
+    X (N, IH, IW, IC), dY (N, OH, OW, OC) -> dW (OC, FH, FW, IC)
+    """
+    halves = X.dtype == BFLOAT16 == dtype
     if isinstance(X, np.ndarray):
-        return _on_cpu(WEIGHT, X, dY, s, precision)
-    plan, operands = prepare(WEIGHT, (X, dY), s, precision)
+        dW = _on_cpu(WEIGHT, X, dY, s, precision)
+        return as_dtype(dW, BFLOAT16) if halves else dW
+    plan, operands = prepare(WEIGHT, (X, dY), s, precision, gradient=BFLOAT16 if halves else FLOAT32)
     return plan.launch(X.device, operands)["dW"]
 
 
@@ -135,14 +142,14 @@ class Convolution(Function):
         magnitudes.note(dY, getattr(dY, "magnitude", None))
         with magnitudes:
             dX = self._gradient(0, self.backward_x, dY, W)
-            dW = self._gradient(1, self.backward_weight, X, dY)
+            dW = self._gradient(1, self.backward_weight, X, dY, dtype=self.dtypes[1])
         return (dX, dW, as_dtype(_bias_gradient(dY), self.dtypes[2]) if self.needs[2] else None)
 
-    def _gradient(self, index: int, rule: Callable[..., Array], *operands: Array) -> Array | None:
+    def _gradient(self, index: int, rule: Callable[..., Array], *operands: Array, **dtype: Any) -> Array | None:
         """The gradient of input `index` in the input's dtype, or None if it is not needed."""
         if not self.needs[index]:
             return None
-        return as_dtype(rule(*operands, self.s, self.precision), self.dtypes[index])
+        return as_dtype(rule(*operands, self.s, self.precision, **dtype), self.dtypes[index])
 
 
 class Conv2d(Convolution):
@@ -163,5 +170,5 @@ class ConvTranspose2d(Convolution):
     backward_x = staticmethod(conv2d_forward)
 
     @staticmethod
-    def backward_weight(X: Array, dY: Array, s: ConvShape, precision: str) -> Array:
-        return conv2d_backward_weight(dY, X, s, precision)
+    def backward_weight(X: Array, dY: Array, s: ConvShape, precision: str, dtype: np.dtype[Any]) -> Array:
+        return conv2d_backward_weight(dY, X, s, precision, dtype)

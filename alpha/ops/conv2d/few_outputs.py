@@ -17,7 +17,6 @@ from math import prod
 
 import numpy as np
 
-from alpha.numerics import FLOAT32
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape
@@ -85,7 +84,8 @@ def input_gradient(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 def weight_gradient(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """The gradient kernel for few input channels with X and dY exchanged; its result is rotated   X, dY -> dW"""
     made, s = _base_plan(p, v, target, WEIGHT), p.shape
-    rotation, result = _rotate("dW rotated", "dW", (s.IC, s.FH, s.FW, s.OC), FLOAT32)
+    made_as = made.outputs["dW"].dtype
+    rotation, result = _rotate("dW rotated", "dW", (s.IC, s.FH, s.FW, s.OC), made_as)
     names = {"X": "dY", "dY": "X", "dW": "dW rotated"}
     launches = tuple(launch.renamed(names) for launch in made.launches)
     workspaces = {"dW rotated": made.outputs["dW"], **made.workspaces}
@@ -95,7 +95,9 @@ def weight_gradient(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 def _base_plan(p: ConvProblem, v: Configuration, target: Target, operator: str) -> Plan:
     """The plan of the base for the swapped convolution; its arrays have the names that they have there."""
     assert v.base is not None
-    made: Plan = v.base.make(ConvProblem(operator, swapped(p.shape), p.precision, dtype=p.dtype), v.base, target)
+    made: Plan = v.base.make(
+        ConvProblem(operator, swapped(p.shape), p.precision, dtype=p.dtype, gradient=p.gradient), v.base, target
+    )
     return made
 
 

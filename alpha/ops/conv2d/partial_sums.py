@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from alpha.numerics import FLOAT32
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape
@@ -51,14 +53,17 @@ def with_partial_sums(
     launches: tuple[KernelLaunch, ...],
     GZ: int,
     workspaces: Mapping[str, Buffer] | None = None,
+    only: np.dtype[Any] = FLOAT32,
     **facts: Any,
 ) -> Plan:
-    """The plan of a gradient of the weight whose kernel writes "part" (GZ, ..), which is then summed to dW."""
+    """The plan of a gradient of the weight whose kernel writes "part" (GZ, ..), which is then summed to dW.
+
+    only: the dtype of the part if there is only one, which then is the result. Several parts are float32.
+    """
     s, held = p.shape, dict(workspaces or {})
-    result = Buffer(s.W, FLOAT32)
-    if GZ == 1:  # the only part is the result
+    if GZ == 1:
         renamed = tuple(launch.renamed({"part": "dW"}) for launch in launches)
-        return Plan(v.name, renamed, {"dW": result}, held, facts=facts)
+        return Plan(v.name, renamed, {"dW": Buffer(s.W, only)}, held, facts=facts)
     held["part"] = Buffer((GZ, *s.W), FLOAT32)
-    sums = plan_reduce_splits("part", "dW", GZ, result.size, target.num_sms)
-    return Plan(v.name, (*launches, *sums.launches), {"dW": result}, {**held, **sums.workspaces}, facts=facts)
+    sums = plan_reduce_splits("part", "dW", GZ, p.result, target.num_sms)
+    return Plan(v.name, (*launches, *sums.launches), {"dW": p.result}, {**held, **sums.workspaces}, facts=facts)

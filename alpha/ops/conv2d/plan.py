@@ -102,7 +102,7 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
     fuses = v.supports_epilogue and result not in copied
     fused = problem.epilogue if fuses else Epilogue()
     own = replace(fused, statistics=fused.statistics and v.supports_statistics and not wide)
-    inner: Plan = v.make(ConvProblem(operator, used, v.precision, own, v.dtype), v, target)
+    inner: Plan = v.make(ConvProblem(operator, used, v.precision, own, v.dtype, problem.gradient), v, target)
     outputs, facts, around = dict(inner.outputs), dict(inner.facts), _Surroundings()
     if wide:
         _cast_operands(around, problem, facts, target)
@@ -188,8 +188,9 @@ def prepare(
     bias: Array | None = None,
     slope: float = 1.0,
     statistics: bool = False,
+    gradient: np.dtype[Any] = FLOAT32,
 ) -> tuple[Plan, dict[str, Any]]:
-    """The plan for arrays on a GPU, and what it is launched with."""
+    """The plan for arrays on a GPU, and what it is launched with; `gradient`: see `ConvProblem`."""
     first, second = operands
     require_same_float("conv2d", first, second)
     if (first.block.address + first.offset) % 16 or (second.block.address + second.offset) % 16:
@@ -198,7 +199,7 @@ def prepare(
         bias = _aligned(as_float32(bias))
         require_float32("conv2d: bias", bias)
     epilogue = bias is not None, slope != 1, statistics
-    made = _known_plan(operator, s, precision, epilogue, first.dtype, first.device, _settings())
+    made = _known_plan(operator, s, precision, epilogue, (first.dtype, gradient), first.device, _settings())
     return made, named_operands(made, operator, (first, second), bias, slope)
 
 
@@ -211,12 +212,12 @@ def _known_plan(
     s: ConvShape,
     precision: str,
     epilogue: tuple[bool, bool, bool],
-    dtype: np.dtype[Any],
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
     device: Device,
     settings: tuple[Any, ...],
 ) -> Plan:
     """The plan of a problem, made once as long as the variables that `choose` reads have these `settings`."""
-    return plan(ConvProblem(operator, s, precision, Epilogue(*epilogue), dtype), cuda_target(device))
+    return plan(ConvProblem(operator, s, precision, Epilogue(*epilogue), *dtypes), cuda_target(device))
 
 
 def _aligned(X: Array) -> Array:

@@ -95,7 +95,8 @@ class ConvProblem:
 
     Attributes:
         precision: "float32", "tf32" or "bf16": how exact the products must be.
-        dtype: bfloat16 or float32, for both operands and the result. The gradient of the weight is always float32.
+        dtype: bfloat16 or float32, for both operands, and for the result unless that is the gradient of the weight.
+        gradient: the dtype of the gradient of the weight, which is that of the weight: bfloat16 or float32.
     """
 
     operator: str
@@ -103,11 +104,12 @@ class ConvProblem:
     precision: str = "float32"
     epilogue: Epilogue = PLAIN
     dtype: np.dtype[Any] = FLOAT32
+    gradient: np.dtype[Any] = FLOAT32
 
     @property
     def result(self) -> Buffer:
         """The array of the result."""
-        return Buffer(self.sizes(RESULT[self.operator]), FLOAT32 if self.operator == WEIGHT else self.dtype)
+        return Buffer(self.sizes(RESULT[self.operator]), self.gradient if self.operator == WEIGHT else self.dtype)
 
     def sizes(self, name: str) -> tuple[int, ...]:
         """The sizes of X, W, Y or of one of their gradients."""

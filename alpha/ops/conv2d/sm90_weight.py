@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from alpha.numerics import FLOAT32
 from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.prepare import activation_terms
 from alpha.ops.conv2d.problem import ConvProblem, MathMode, Target
@@ -13,6 +14,7 @@ from alpha.ops.conv2d.sm90 import ABSMAX
 from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.sm90_weight_tiles import num_splits, weight_tile
 from alpha.ops.conv2d.tensor_maps import Box, map_images
+from alpha.ops.dtypes import CUDA_TYPES
 from alpha.ops.plan import KernelLaunch, Named, Plan
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     grid = (-(-s.IC // tile.BN), -(-s.OC // tile.BM), s.FD * s.FH * -(-s.FW // block.taps))
     blocks, weights = grid[0] * grid[1] * grid[2], prod(s.W)
     GZ = num_splits(block, blocks, 4 * weights, target.num_sms)
+    only = p.gradient if GZ == 1 else FLOAT32
     stages = block.stages()
     launch = KernelLaunch(
         "conv2d/sk_dilated/sm90.cu",
@@ -63,7 +66,9 @@ def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
             "TILE_IW": block.tile_iw,
             "NUM_INPUT_TILES": block.num_input_tiles,
             "STAGES": stages,
+            "OUTPUT": CUDA_TYPES[only],
         },
         1024 + stages * block.stage_bytes,
     )
-    return with_partial_sums(p, v, target, (*prepare, launch), GZ, workspaces, scales=tile.math is not MathMode.BF16)
+    scales = tile.math is not MathMode.BF16
+    return with_partial_sums(p, v, target, (*prepare, launch), GZ, workspaces, only, scales=scales)

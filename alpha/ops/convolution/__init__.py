@@ -6,6 +6,10 @@ Some are computed as they are by the kernels of `ops/conv2d` (`whole.py`); every
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from alpha.ops import conv2d as plain
 from alpha.ops.arguments import check_arguments
 from alpha.ops.channel_statistics import ChannelStatistics
@@ -41,8 +45,8 @@ class ConvTranspose(plain.Convolution):
     backward_x = staticmethod(pieces.forward)
 
     @staticmethod
-    def backward_weight(X: Array, dY: Array, c: ConvAxes, precision: str) -> Array:
-        return pieces.backward_weight(dY, X, c, precision)
+    def backward_weight(X: Array, dY: Array, c: ConvAxes, precision: str, dtype: np.dtype[Any]) -> Array:
+        return pieces.backward_weight(dY, X, c, precision, dtype)
 
 
 # -- the functions ------------------------------------------------------------------------------------

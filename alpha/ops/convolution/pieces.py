@@ -188,19 +188,23 @@ def backward_input(
     return dX.reshape(of_rank(c.X, dY.ndim))
 
 
-def backward_weight(X: Array, dY: Array, c: ConvAxes, precision: str) -> Array:
-    """dW = dilated_conv(X, dY)   X (N, *I, IC), dY (N, *O, OC) -> dW (OC, *F, IC / groups), float32 of bfloat16"""
-    sums: dict[View, Array] = {}
+def backward_weight(X: Array, dY: Array, c: ConvAxes, precision: str, dtype: np.dtype[Any] | None = None) -> Array:
+    """dW = dilated_conv(X, dY)   X (N, *I, IC), dY (N, *O, OC) -> dW (OC, *F, IC / groups)
+
+    Of bfloat16 it is float32, or bfloat16 if `dtype` is that and there is only one piece.
+    """
     found = _pieces(WEIGHT, c, X, precision)
+    if len(found) == 1 and found[0].W.shape[0] == 1 and _is_whole(found[0].W, prod(c.W)):
+        piece, s = found[0], found[0].shape
+        dW = conv2d_backward_weight(_box(X, piece.X, s.X), _box(dY, piece.Y, s.Y), s, precision, dtype)
+        return dW.reshape(of_rank(c.W, X.ndim))
+    sums: dict[View, Array] = {}
     for piece in found:
         s = piece.shape
         dense = conv2d_backward_weight(_box(X, piece.X, s.X), _box(dY, piece.Y, s.Y), s, precision)
         part = read_view(dense, _diagonal(piece.W.shape, s.IC)) if piece.W.shape[0] > 1 else dense
         sums[piece.W] = add(sums[piece.W], part, out=sums[piece.W]) if piece.W in sums else part
-    if len(found) == 1 and _is_whole(found[0].W, prod(c.W)):
-        return sums[found[0].W].reshape(of_rank(c.W, X.ndim))
-    dtype = next(iter(sums.values())).dtype if sums else _result_dtype(X)
-    dW = _device(X).zeros(c.W, dtype)
+    dW = _device(X).zeros(c.W, next(iter(sums.values())).dtype if sums else _result_dtype(X))
     for box, part in sums.items():
         write_view(dW, box, part, View.whole(box.shape))
     return dW.reshape(of_rank(c.W, X.ndim))

@@ -18,11 +18,14 @@
 // are the transform warps.
 // Macros: NDIM (2, or 3: depth and dilation), DW (dw; 1 with NDIM 2), BM 64 | 128, BN (multiples of 32 up to 256), TAPS,
 // TILE_OW 1 | 2 | 4 | 8, or without a halo also 16 | 32 | 64, TILE_IW = TILE_OW + dw (ceil(TAPS / sw) - 1),
-// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1.
+// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1, OUTPUT float, or bfloat16 if GZ is 1 (of part).
 // Shared memory: 1024 + STAGES STAGE bytes. Needs sm_90a, OC % 8 == 0, IC % 8 == 0.
 #include "common/barrier.cuh"
+#include "common/vector.cuh"
 #include "conv2d/sk_dilated/sm90_transform.cuh"
 #include "conv2d/sk_dilated/sm90_products.cuh"
+
+using Output = ALPHA_OUTPUT;
 
 // The steps of a block: `count` steps from `first` on, of all (chunk of images, TILE_OW columns, row) of its taps, rows fastest;
 // with a depth the rows are those of all its planes.
@@ -80,7 +83,7 @@ __device__ __forceinline__ void produce(const TensorMap* X, const TensorMap* dY,
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    sk_dilated_sm90(float* __restrict__ part, const TensorMap* __restrict__ X, const TensorMap* __restrict__ dY,
+    sk_dilated_sm90(Output* __restrict__ part, const TensorMap* __restrict__ X, const TensorMap* __restrict__ dY,
                     const unsigned* __restrict__ absmax_x, const unsigned* __restrict__ absmax_dy, Shape s, int GZ) {
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   if (threadIdx.x == CONSUMER_GROUPS * 128) tma_prefetch(X), tma_prefetch(dY);
@@ -144,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   Unscale unscale;
   if (IS_FP16) unscale = Unscale(half_scale(*absmax_x), half_scale(*absmax_dy));
-  float* dW = part + (long)z * s.OC * filter_rows * s.FW * s.IC;
+  Output* dW = part + (long)z * s.OC * filter_rows * s.FW * s.IC;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const int oc = oc0 + channel + g + 8 * h;
@@ -152,12 +155,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
     for (int tap = 0; tap < TAPS; tap++) {
       if (fw + tap >= s.FW) continue;
-      float* row = dW + (((long)oc * filter_rows + filter_row) * s.FW + fw + tap) * s.IC + ic0;
+      Output* row = dW + (((long)oc * filter_rows + filter_row) * s.FW + fw + tap) * s.IC + ic0;
 #pragma unroll
       for (int j = 0; j < BN / 8; j++) {
         const int column = j * 8 + t * 2, e = j * 4 + h * 2;
         if (ic0 + column < s.IC)
-          *reinterpret_cast<float2*>(row + column) = make_float2(unscale(sum[tap][e]), unscale(sum[tap][e + 1]));
+          store_pack(row + column, Pack<float, 2>{unscale(sum[tap][e]), unscale(sum[tap][e + 1])});
       }
     }
   }
