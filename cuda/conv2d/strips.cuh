@@ -64,15 +64,15 @@ __device__ __forceinline__ void with_edges(int strip, int strips, Run run) {
 struct StripTask {
   int strip, image;
   Range rows;
-
-  // Segments vary fastest: neighbouring threads then have the same strip, so that they do not diverge.
-  __device__ __forceinline__ StripTask(int task, int strips, int segment_rows, int height) {
-    const int segments = (height + segment_rows - 1) / segment_rows, segment = task % segments;
-    strip = task / segments % strips;
-    image = task / (segments * strips);
-    rows = {segment * segment_rows, min((segment + 1) * segment_rows, height)};
-  }
 };
+
+// The strip of one row with a number. Rows vary fastest: neighbouring threads then have the same strip, so that they do not
+// diverge.
+__device__ __forceinline__ StripTask strip_of_row(int number, int strips, int height) {
+  const auto [strip, row] = divide(number, height);
+  const auto [image, own_strip] = divide(strip, strips);
+  return {own_strip, image, {row, row + 1}};
+}
 
 // Stores a row of a strip of results: f(sum + bias), f a leaky ReLU.
 template <class Edge>

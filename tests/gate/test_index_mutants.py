@@ -192,6 +192,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("conv2d/depthwise/map.cuh", ">= -> >", "if (step >= steps.end) break;"): ONE_STEP_MORE,
     (
         "conv2d/depthwise/weight_ffma.cu",
+        "< -> <=",
+        "for (int group = blockIdx.y; group < groups; group += gridDim.y) {",
+    ): "the threads of a group beyond the last have no image",
+    (
+        "conv2d/depthwise/weight_ffma.cu",
         ">= -> >",
         "if (!LATE && unsigned(source_row) >= unsigned(s.IH)) continue;",
     ): "the row is found to be outside when it is loaded",

@@ -250,13 +250,37 @@ def test_a_captured_step_repeats_a_depthwise_layer() -> None:
 
 
 def test_rows_are_loaded_ahead_as_registers_allow() -> None:
-    """Two rows of pairs of bfloat16; one of floats and of long filters. A segment has two filters of rows at least."""
+    """Two rows of pairs of bfloat16; one of floats and of long filters."""
     target = Target("cuda", (9, 0), 132, 227 << 10)
     for F_, dtype, ahead in ((3, BFLOAT16, 2), (3, np.dtype(np.float32), 1), (7, BFLOAT16, 1)):
         s = conv_shape("test", (64, 28, 28, 192), (192, F_, F_, 1), (1, 1), (F_ // 2, F_ // 2), groups=192)
         problem = ConvProblem(FORWARD, s, "bf16" if dtype == BFLOAT16 else "float32", dtype=dtype)
         kernel = depthwise.kernel_of(problem, target)
         assert kernel.ahead == ahead
-        assert kernel.segment_rows >= 2 * F_
         launch = depthwise.depthwise_map(problem, GROUPED[0], target).launches[0]
         assert launch.defines["AHEAD"] == ahead
+
+
+@pytest.mark.parametrize(
+    ("operator", "layer", "rows"),
+    [
+        (FORWARD, (28, 192, 3, 1), 14),  # one wave, and hardly less work than a second one of shorter segments
+        (FORWARD, (112, 32, 3, 1), 13),  # nearly two waves
+        (FORWARD, (28, 192, 7, 1), 28),  # 1.3 waves: the last one is short, because fewer blocks keep an SM busy
+        (WEIGHT, (28, 192, 7, 1), 14),
+        (INPUT, (14, 576, 3, 1), 14),
+        (FORWARD, (1, 4, 1, 1), 1),
+        (WEIGHT, (3, 8, 7, 2), 2),  # of the two rows of results, fewer than half a filter
+    ],
+)
+def test_segments_are_as_long_as_whole_waves_of_blocks_need(
+    operator: str, layer: tuple[int, int, int, int], rows: int
+) -> None:
+    """As measured on an H200: a last wave of few blocks takes as long as a full one, except with large filters."""
+    H, C, F_, stride = layer
+    s = conv_shape("test", (64, H, H, C), (C, F_, F_, 1), (stride, stride), (F_ // 2, F_ // 2), groups=C)
+    problem = ConvProblem(operator, s, "bf16", dtype=BFLOAT16)
+    kernel = depthwise.kernel_of(problem, Target("cuda", (9, 0), 132, 227 << 10))
+    height = s.IH if operator == INPUT else s.OH
+    assert kernel.segment_rows == rows
+    assert kernel.groups * kernel.block[1] >= 64 * -(-height // rows) * kernel.strips.number

@@ -24,7 +24,7 @@ REGISTERS = 168  # of a thread, at most
 OTHER_REGISTERS = 20  # of a thread, besides sums, filters and a row of the source
 LEAPING_REGISTERS = {FORWARD: 4, INPUT: 24, WEIGHT: 8}  # more of them with a stride; so many that ptxas spills none
 MOST_AHEAD = 2  # rows of a source of pairs of bfloat16, if registers are left
-WAVES = 2  # of threads that are resident at once, if there is work for them
+PRODUCTS_PER_LOAD = 9  # with more of them the time of a block depends on how many others run with it
 
 
 class Pack(NamedTuple):
@@ -70,9 +70,9 @@ class Kernel(NamedTuple):
     strips: Strips
     vector: int
     resident: int  # blocks per SM
-    block: tuple[int, int]  # packs of channels, strips
+    block: tuple[int, int]  # packs of channels, segments of the same strip
     segment_rows: int
-    tasks: int  # strips of all segments of all images
+    groups: int  # of strips; a block computes one at a time
     ahead: int  # rows of the source that are loaded ahead
 
     @property
@@ -80,9 +80,13 @@ class Kernel(NamedTuple):
         """Blocks that share the channels."""
         return ceil_div(self.channels, self.vector * self.block[0])
 
+    def weight_blocks(self, target: Target) -> int:
+        """The blocks that share the groups of strips of the same channels for dW, as many as run at the same time."""
+        return min(max(1, self.resident * target.num_sms // self.chunks), self.groups)
 
-def _block(packs: int, tasks: int) -> tuple[int, int]:
-    """Threads of a block by packs of channels and by strips: first few idle ones, then whole warps of packs."""
+
+def _block(packs: int, segments: int) -> tuple[int, int]:
+    """Threads of a block by packs of channels and by segments: first few idle ones, then whole warps of packs."""
 
     def idle(block: tuple[int, int]) -> tuple[float, bool, int, int]:
         x, y = block
@@ -90,7 +94,7 @@ def _block(packs: int, tasks: int) -> tuple[int, int]:
         return running, x % 32 > 0, -x, -y
 
     widths = [packs] if packs < 16 else range(16, min(packs, 96) + 8, 8)
-    return min(((x, y) for x in widths for y in range(1, min(tasks, THREADS // x) + 1)), key=idle)
+    return min(((x, y) for x in widths for y in range(1, min(segments, THREADS // x) + 1)), key=idle)
 
 
 def kernel_of(p: ConvProblem, target: Target) -> Kernel:
@@ -107,13 +111,41 @@ def kernel_of(p: ConvProblem, target: Target) -> Kernel:
         min(8, (1 << 16) // (THREADS * ceil_div(_registers(p.operator, s, strips, pack, n) + spare, 8) * 8))
         for n in (1, MOST_AHEAD)
     )
-    packs = channels // pack.vector
-    wanted = WAVES * resident * THREADS * target.num_sms
-    segments = min(ceil_div(wanted, s.N * strips.number * packs), max(1, height // (2 * s.FH)))
-    rows = ceil_div(height, segments)
-    tasks = s.N * strips.number * ceil_div(height, rows)
     ahead = MOST_AHEAD if pack.vector > 1 and more == resident else 1
-    return Kernel(channels, strips, pack.vector, resident, _block(packs, tasks), rows, tasks, ahead)
+
+    def with_rows(rows: int) -> Kernel:
+        segments = s.N * ceil_div(height, rows)
+        block = _block(channels // pack.vector, segments)
+        groups = strips.number * ceil_div(segments, block[1])
+        return Kernel(channels, strips, pack.vector, resident, block, rows, groups, ahead)
+
+    lengths = {ceil_div(height, n) for n in range(1, height + 1)}
+    long_enough = [rows for rows in lengths if rows > s.FH // 2] or [height]  # most rows are those of one segment alone
+    return min(map(with_rows, sorted(long_enough, reverse=True)), key=lambda kernel: _time(p, kernel, height, target))
+
+
+def _time(p: ConvProblem, kernel: Kernel, height: int, target: Target) -> float:
+    """How long the kernel takes; the unit is a row of the source in all blocks that run at the same time.
+
+    Blocks run in waves. The last wave is seldom full: its blocks run faster, but not faster than the loads arrive. A
+    thread with many products for each load waits less for these, so that fewer blocks keep an SM busy.
+    """
+    s = p.shape
+
+    def sources(rows: int) -> float:
+        return (rows + s.FH - 1) / s.sh if p.operator == INPUT else rows * s.sh + s.FH - s.sh
+
+    longest, segments = sources(kernel.segment_rows), ceil_div(height, kernel.segment_rows)
+    last = sources(height - (segments - 1) * kernel.segment_rows)
+    mean = ((segments - 1) * longest + last) / segments
+    room = kernel.resident * target.num_sms
+    if p.operator == WEIGHT:  # as many blocks as have room; each has several groups
+        blocks = kernel.weight_blocks(target)
+        waves, rest = divmod(kernel.groups, blocks)
+        return waves * mean + (longest if rest else 0)
+    waves, rest = divmod(kernel.groups * kernel.chunks, room)
+    least = min(1.0, PRODUCTS_PER_LOAD / (s.FH * s.FW))  # of a wave, as a share of a full one
+    return waves * mean + max(least * longest * (rest > 0), rest / room * mean)
 
 
 def _launch(p: ConvProblem, kernel: Kernel, blocks: Any, result: str, epilogue: tuple[Any, ...]) -> KernelLaunch:
@@ -124,12 +156,13 @@ def _launch(p: ConvProblem, kernel: Kernel, blocks: Any, result: str, epilogue: 
     if p.operator != WEIGHT:
         macros["AHEAD"] = kernel.ahead
     operands = [Named(name) for name in (result, *OPERANDS[p.operator])]
+    groups = (kernel.groups,) if p.operator == WEIGHT else ()
     return KernelLaunch(
         f"conv2d/depthwise/{entry}_ffma.cu",
         f"depthwise_{entry}_ffma",
         blocks,
         kernel.block,
-        (*operands, *epilogue, as_struct(s), kernel.segment_rows, strips.number, kernel.tasks),
+        (*operands, *epilogue, as_struct(s), kernel.segment_rows, strips.number, *groups),
         macros,
         4 * kernel.block[0] * kernel.vector * s.FH * s.FW,
     )
@@ -138,7 +171,7 @@ def _launch(p: ConvProblem, kernel: Kernel, blocks: Any, result: str, epilogue: 
 def depthwise_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """Each thread adds up the rows of a strip   X, W -> Y or dY, W -> dX, with bias and activation"""
     kernel = kernel_of(p, target)
-    grid = kernel.chunks * ceil_div(kernel.tasks, kernel.block[1])
+    grid = kernel.chunks * kernel.groups
     epilogue = (Named("bias", optional=True), Value("slope"))
     result = RESULT[p.operator]
     return Plan(v.name, (_launch(p, kernel, grid, result, epilogue),), {result: p.result})
@@ -147,7 +180,6 @@ def depthwise_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 def depthwise_weight(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """Each thread keeps the sums of all taps of a channel; each block has a partial sum   X, dY -> dW float32"""
     kernel = kernel_of(p, target)
-    most = max(1, kernel.resident * target.num_sms // kernel.chunks)
-    blocks = min(most, ceil_div(kernel.tasks, kernel.block[1]))
+    blocks = kernel.weight_blocks(target)
     launch = _launch(p, kernel, (kernel.chunks, blocks), "part", ())
     return with_partial_sums(p, v, target, (launch,), blocks)

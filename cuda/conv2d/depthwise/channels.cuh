@@ -7,6 +7,16 @@
 constexpr int CHANNELS = ALPHA_CHANNELS, MULTIPLIER = ALPHA_MULTIPLIER, SOURCE_CHANNELS = CHANNELS / MULTIPLIER;
 constexpr int MAX_THREADS = 128;
 
+// A thread's strip of a group of strips: `group` says which strip, and the thread has the segment of its place in the block. All
+// threads of a block have the same strip, so that they do not diverge; neighbouring blocks have neighbouring strips. The last
+// groups have more threads than there are segments: then the image is N or more.
+__device__ __forceinline__ StripTask task_of_group(int group, int strips, int segment_rows, int height) {
+  const auto [segment_group, strip] = divide(group, strips);
+  const int segments = ceil_divide(height, segment_rows);
+  const auto [image, segment] = divide(segment_group * int(blockDim.y) + int(threadIdx.y), segments);
+  return {strip, image, {segment * segment_rows, min((segment + 1) * segment_rows, height)}};
+}
+
 // A strip's columns of a row of the source, as they lie in memory until all their loads are under way.
 template <class Strip, class Edge>
 struct SourceRow {

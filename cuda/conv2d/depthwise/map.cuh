@@ -11,7 +11,7 @@ struct MapProblem {
   const float* bias;  // of a channel of the result, or null
   float slope;
   int height, width, source_height, source_width;
-  int ph, segment_rows, strips, tasks;
+  int ph, images, segment_rows, strips;
 };
 
 // The filters of a block's channels, from `first` on, into shared memory, [channel][tap], where each thread finds its own.
@@ -89,11 +89,10 @@ __device__ __forceinline__ void map_rows(const MapProblem& p) {
   Channels w[TAPS], bias = {};
   const int per_block = blockDim.x * V, chunks = (CHANNELS + per_block - 1) / per_block;
   const int first = blockIdx.x % chunks * per_block, channel = first + threadIdx.x * V;
-  const int task = blockIdx.x / chunks * blockDim.y + threadIdx.y;
   load_filters(w, p.W, first, filters);
-  if (channel >= CHANNELS || task >= p.tasks) return;
+  const StripTask own = task_of_group(blockIdx.x / chunks, p.strips, p.segment_rows, p.height);
+  if (channel >= CHANNELS || own.image >= p.images) return;
   if (p.bias != nullptr) bias = load_pack<V>(p.bias + channel);
-  const StripTask own(task, p.strips, p.segment_rows, p.height);
   with_edges<Strip>(own.strip, p.strips,
                     [&](auto edges) { map_strip<Strip, decltype(edges)>(p, own, channel, w, bias); });
 }

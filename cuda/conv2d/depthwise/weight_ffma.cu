@@ -3,7 +3,7 @@
 // dW[c, fh, fw] = sum over n, oh, ow of X[n, oh SH - ph + fh, ow SW - PW + fw, c / MULTIPLIER] dY[n, oh, ow, c]
 // A thread walks over strips as in the forward convolution, but keeps the rows of dY that a row of X meets, and the sums of
 // all taps of its channels. The threads of a block add their sums in a fixed order; each block writes a partial dW.
-// Grid: (ceil(OC / (V tx)), blocks). Block: (tx packs of channels, ty strips), at most 128.
+// Grid: (ceil(OC / (V tx)), blocks), which share the groups of strips. Block: (tx packs of channels, ty strips), at most 128.
 // Shared memory: the sums of tx V channels. Needs OC % V == 0; V = 1 if MULTIPLIER > 1. Macros: channels.cuh.
 #include "conv2d/depthwise/channels.cuh"
 
@@ -14,7 +14,6 @@ constexpr bool LATE = sizeof(T) < sizeof(float);
 struct WeightProblem {
   const T *X, *dY;
   GroupedShape s;
-  int segment_rows, strips, tasks;
 };
 
 template <class Edge>
@@ -62,16 +61,17 @@ __device__ __forceinline__ void add_strip(Channels (&sum)[TAPS], const WeightPro
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, BLOCKS)
     depthwise_weight_ffma(float* __restrict__ part, const T* __restrict__ X, const T* __restrict__ dY, GroupedShape s,
-                          int segment_rows, int strips, int tasks) {
+                          int segment_rows, int strips, int groups) {
   ALPHA_DYNAMIC_SHARED(float, sums);  // [channel][tap], as in dW
   const int first = blockIdx.x * blockDim.x * V, channel = first + threadIdx.x * V;
   Channels sum[TAPS] = {};
-  const WeightProblem p = {X, dY, s, segment_rows, strips, tasks};
+  const WeightProblem p = {X, dY, s};
   if (channel < CHANNELS)
-    for (int task = blockIdx.y * blockDim.y + threadIdx.y; task < tasks; task += gridDim.y * blockDim.y) {
-      const StripTask own(task, strips, segment_rows, s.OH);
-      with_edges<ForwardStrip>(own.strip, strips,
-                               [&](auto edges) { add_strip<decltype(edges)>(sum, p, own, channel); });
+    for (int group = blockIdx.y; group < groups; group += gridDim.y) {
+      const StripTask own = task_of_group(group, strips, segment_rows, s.OH);
+      if (own.image < s.N)
+        with_edges<ForwardStrip>(own.strip, strips,
+                                 [&](auto edges) { add_strip<decltype(edges)>(sum, p, own, channel); });
     }
   for (int y = 0; y < blockDim.y; y++) {
     if (y == threadIdx.y)

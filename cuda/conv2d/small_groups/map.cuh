@@ -98,7 +98,7 @@ __device__ __forceinline__ void map_rows(const MapProblem& p) {
   if (p.bias != nullptr) bias = load_pack<V>(p.bias + channel);
   const int blocks = gridDim.x / chunks;
   for (int task = blockIdx.x / chunks * blockDim.y + threadIdx.y; task < p.tasks; task += blocks * blockDim.y) {
-    const StripTask own(task, p.strips, 1, p.height);
+    const StripTask own = strip_of_row(task, p.strips, p.height);
     with_edges<Strip>(own.strip, p.strips,
                       [&](auto edges) { map_strip<Strip, decltype(edges)>(p, own, channel, filters, bias); });
   }

@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(ALPHA_THREADS, BLOCKS)
   const T* x = X + oc / (s.OC / s.groups) * IG + ic;
   Channels sum[FW][V] = {};
   for (int task = blockIdx.y; task < tasks; task += gridDim.y) {
-    const StripTask own(task, strips, 1, s.OH);
+    const StripTask own = strip_of_row(task, strips, s.OH);
     const int row = own.rows.begin, source_row = ForwardStrip::source_of(row, fh, s.ph);
     if (unsigned(source_row) >= unsigned(s.IH)) continue;
     const int first = own.strip * ForwardStrip::STEP + ForwardStrip::FIRST;
