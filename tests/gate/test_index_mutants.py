@@ -175,6 +175,21 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "tma_load(box + part * TERM_BYTES, X + phase, full, channel + part * 32, n, x, map_row);",
     ): "tiles of 32 channels do not use the second part",
     (
+        "conv2d/sm90/epilogue.cuh",
+        "< -> <=",
+        "for (int j = 0; j < BN / 8; j++) {",
+    ): "columns beyond the tile are not stored",
+    (
+        "conv2d/sm90/epilogue.cuh",
+        "< -> <=",
+        "const float2 next = j + 1 < BN / 8 ? pair(j + 1) : make_float2(0, 0);",
+    ): SANITIZED,
+    (
+        "conv2d/sm90/epilogue.cuh",
+        "without + 1",
+        "const float2 next = j + 1 < BN / 8 ? pair(j + 1) : make_float2(0, 0);",
+    ): SANITIZED,
+    (
         "conv2d/sm90/tile.cuh",
         "without - taps.first_row",
         "return floor_divide(row - taps.first_row, taps.rows).remainder;",

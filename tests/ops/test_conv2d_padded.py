@@ -181,3 +181,19 @@ def test_what_is_not_finite_stays_with_the_results_that_read_it(precision: str) 
     expected[3, :2, :2] = False
     expected[..., 20] = False
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("channels", [1, 7, 18, 63, 65, 67, 131])
+@pytest.mark.parametrize("name", ["conv_v2_sm90_bf16_128x64", "conv_v2_sm90_tf32_128x64", "ks_deconv_sm90_bf16_128x64"])
+def test_rows_of_any_length_are_stored(name: str, channels: int) -> None:
+    """Rows of an odd length begin in the middle of a word each second time, and tiles end within a row."""
+    row, device = next(v for v in CONFIGURATIONS if v.name == name), hopper()
+    C = (16, channels) if row.operator == FORWARD else (channels, 16)
+    s = make(9, (3, 5), C, (1, 3), p=(0, 1))
+    first, second = (a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32"))
+    formula = OPERATORS[row.operator][0]
+    exact = formula(first.astype("float64"), second.astype("float64"), s)
+    b = np.linspace(-2, 2, exact.shape[-1], dtype=np.float32)
+    found = compute(row, device.upload(first), device.upload(second), s, device.upload(b), 0.25)
+    exact = np.where(exact + b > 0, exact + b, 0.25 * (exact + b))
+    assert relative_error(device.download(found).astype("float64"), exact) < 5e-3

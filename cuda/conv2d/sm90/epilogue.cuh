@@ -46,13 +46,37 @@ __device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProble
   for (int h = 0; h < 2; h++) {
     Output* c = row_of(thread % 128 / 32 * 16 + g + 8 * h);
     auto pair = [&](int j) { return epilogue(&sum[j * 4 + h * 2], j * 8 + t * 2); };  // of the j-th 8 columns
-    if constexpr (RAGGED) {
+    if constexpr (RAGGED && MATH == BF16) {
+      // a row may begin in the middle of a word; its words then are the second of a pair and the first of the pair behind it
+      const bool shifted = reinterpret_cast<size_t>(c) & 2;
+      const int last = min(columns, BN), quad = thread % 32 - t;
+      float2 y = pair(0);
+      if (shifted && t == 0) c[0] = narrowed(y.x);
+#pragma unroll
+      for (int j = 0; j < BN / 8; j++) {
+        const float2 next = j + 1 < BN / 8 ? pair(j + 1) : make_float2(0, 0);
+        const float behind = __shfl_sync(~0u, t == 0 ? next.x : y.x, quad + (t + 1) % 4);
+        const float2 word = shifted ? make_float2(y.y, behind) : y;
+        const int column = j * 8 + t * 2 + shifted;
+        if (c != nullptr && column + 1 < last)
+          *reinterpret_cast<uint32_t*>(c + column) = narrow_pair(word.x, word.y);
+        else if (c != nullptr && column < last)
+          c[column] = narrowed(word.x);
+        y = next;
+      }
+    } else if constexpr (RAGGED) {
+      const bool paired = p.GN % 2 == 0;  // each pair is aligned, and its second is within the row
 #pragma unroll
       for (int j = 0; j < BN / 8; j++) {
         const float2 y = pair(j);
         const int column = j * 8 + t * 2;
-        if (c != nullptr && column < columns) c[column] = narrowed(y.x);
-        if (c != nullptr && column + 1 < columns) c[column + 1] = narrowed(y.y);
+        if (c == nullptr || column >= columns) continue;
+        if (paired) {
+          *reinterpret_cast<float2*>(c + column) = y;
+        } else {
+          c[column] = y.x;
+          if (column + 1 < columns) c[column + 1] = y.y;
+        }
       }
     } else if constexpr (MATH == BF16) {
 #pragma unroll
