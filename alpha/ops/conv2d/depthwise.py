@@ -85,8 +85,9 @@ class Kernel(NamedTuple):
         return min(max(1, self.resident * target.num_sms // self.chunks), self.groups)
 
 
+@functools.lru_cache(maxsize=1024)
 def _block(packs: int, segments: int) -> tuple[int, int]:
-    """Threads of a block by packs of channels and by segments: first few idle ones, then whole warps of packs."""
+    """Threads of a block, by packs of channels and by segments: first few idle ones, then whole warps of packs."""
 
     def idle(block: tuple[int, int]) -> tuple[float, bool, int, int]:
         x, y = block
@@ -115,7 +116,7 @@ def kernel_of(p: ConvProblem, target: Target) -> Kernel:
 
     def with_rows(rows: int) -> Kernel:
         segments = s.N * ceil_div(height, rows)
-        block = _block(channels // pack.vector, segments)
+        block = _block(channels // pack.vector, min(segments, THREADS))
         groups = strips.number * ceil_div(segments, block[1])
         return Kernel(channels, strips, pack.vector, resident, block, rows, groups, ahead)
 
