@@ -57,6 +57,31 @@ def batch_norm_apply(
     """
 
 
+class Moving(NamedTuple):
+    """Of which statistics a batch's are made, and which of them it moves: arguments of `channel_statistics`."""
+
+    running_mean: Array | None
+    running_var: Array | None
+    momentum: float
+    statistics: ChannelStatistics | None = None
+
+
+@primitive
+def batch_norm_training(
+    X: Array,
+    moving: Moving,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None = None,
+    rectifier: Rectifier | None = None,
+) -> tuple[Array, Array, Array]:
+    """`batch_norm_apply` with the `channel_statistics` of X itself, and these: Y, mean, var
+
+    X, residual (..., C), the others (C,) -> Y (..., C), mean, var (C,), float32 where X is bfloat16
+    """
+
+
 @primitive
 def batch_norm_gradients(
     dY: Array,
@@ -79,12 +104,11 @@ def batch_norm_gradients(
     """
 
 
-channel_statistics.impl("cpu")(batchnorm_cpu.channel_statistics)
-batch_norm_apply.impl("cpu")(batchnorm_cpu.apply)
-batch_norm_gradients.impl("cpu")(batchnorm_cpu.gradients)
-channel_statistics.impl("cuda")(batchnorm_cuda.channel_statistics)
-batch_norm_apply.impl("cuda")(batchnorm_cuda.apply)
-batch_norm_gradients.impl("cuda")(batchnorm_cuda.gradients)
+for _device, _room in (("cpu", batchnorm_cpu), ("cuda", batchnorm_cuda)):
+    channel_statistics.impl(_device)(_room.channel_statistics)
+    batch_norm_apply.impl(_device)(_room.apply)
+    batch_norm_training.impl(_device)(_room.training)
+    batch_norm_gradients.impl(_device)(_room.gradients)
 
 
 class Moments(NamedTuple):
@@ -102,15 +126,10 @@ class Moments(NamedTuple):
     momentum: float
     statistics: ChannelStatistics | None
 
-    def of(self, X: Array) -> tuple[Array, Array]:
-        """mean, var   X (..., C) -> (C,) each"""
-        arrays = [None, None] if self.running is None else [old.array for old in self.running]
-        if not self.training:
-            return arrays[0], arrays[1]
-        found = channel_statistics(X, *arrays, self.momentum, self.statistics)
-        for old in self.running or ():
-            old._version.bump("batch_norm")
-        return found  # type: ignore[no-any-return]
+    @property
+    def arrays(self) -> tuple[Array, Array]:
+        """The running ones, or None and None."""
+        return (None, None) if self.running is None else (self.running[0].array, self.running[1].array)
 
 
 class BatchNorm(Function):
@@ -130,10 +149,15 @@ class BatchNorm(Function):
         weight = _filled(X, 1) if weight is None else weight
         bias = _filled(X, 0) if bias is None else bias
         self.eps, self.batch, self.rectifier = eps, moments.training, rectifier
-        self.mean, self.var = moments.of(X)
-        if not moments.training:
+        if moments.training:
+            moving = Moving(*moments.arrays, moments.momentum, moments.statistics)
+            Y, self.mean, self.var = batch_norm_training(X, moving, weight, bias, eps, residual, rectifier)
+            for old in moments.running or ():
+                old._version.bump("batch_norm")
+        else:
+            self.mean, self.var = moments.arrays
             self.guard(*moments.running or ())  # they are read again by backward
-        Y = batch_norm_apply(X, self.mean, self.var, weight, bias, eps, residual, rectifier)
+            Y = batch_norm_apply(X, self.mean, self.var, weight, bias, eps, residual, rectifier)
         self.sign_from_Y = residual is not None  # whose sign depends on the residual, which nobody keeps
         if rectifier is None:
             self.save(X, weight)

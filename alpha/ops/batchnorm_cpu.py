@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from alpha.ops.channel_statistics import ChannelStatistics
@@ -81,6 +83,20 @@ def apply(
     if rectifier is not None:
         Y = rectifier.rectify(Y)
     return as_dtype(Y, dtype).reshape(shape)
+
+
+def training(
+    X: Array,
+    moving: tuple[Any, ...],
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None = None,
+    rectifier: Rectifier | None = None,
+) -> tuple[Array, Array, Array]:
+    """The statistics of X, and Y by them."""
+    mean, var = channel_statistics(X, *moving)
+    return apply(X, mean, var, weight, bias, eps, residual, rectifier), mean, var
 
 
 def gradients(

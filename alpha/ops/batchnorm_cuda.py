@@ -35,17 +35,22 @@ def channel_statistics(
     momentum: float,
     statistics: ChannelStatistics | None = None,
 ) -> tuple[Array, Array]:
+    plan, given = _statistics(X, (running_mean, running_var, momentum, statistics))
+    found = plan.launch(X.device, given)
+    return found["mean"], found["var"]
+
+
+def _statistics(X: Array, moving: tuple[Any, ...]) -> tuple[Plan, dict[str, Any]]:
+    """The plan that makes "mean" and "var", and what it is launched with; `moving`: see batchnorm.py."""
+    running_mean, running_var, momentum, statistics = moving
     require_same_float("batch_norm", X)
     if running_mean is not None:
         require_float32("batch_norm", running_mean, running_var)
-    given = {"running_mean": running_mean, "running_var": running_var, "momentum": float(momentum)}
+    given = {"X": X, "running_mean": running_mean, "running_var": running_var, "momentum": float(momentum)}
     if statistics is None:
-        plan, given["X"] = plan_statistics(*_sizes(X)), X
-    else:
-        plan = plan_merge(*_sizes(X)[1:4], statistics.part.shape[1])
-        given |= {"part": statistics.part, "counts": statistics.counts}
-    found = plan.launch(X.device, given)
-    return found["mean"], found["var"]
+        return plan_statistics(*_sizes(X)), given
+    given |= {"part": statistics.part, "counts": statistics.counts}
+    return plan_merge(*_sizes(X)[1:4], statistics.part.shape[1]), given
 
 
 def apply(
@@ -61,12 +66,53 @@ def apply(
     require_float32("batch_norm", mean, var, weight, bias)
     if not X.size:
         return X.device.empty(X.shape, X.dtype)
-    given = {"X": X, "mean": mean, "var": var, "weight": weight, "bias": bias}
+    plan, given = _application(X, weight, bias, eps, residual, rectifier, {"mean": mean, "var": var})
+    return _with_magnitude(plan.launch(X.device, given))
+
+
+def training(
+    X: Array,
+    moving: tuple[Any, ...],
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None = None,
+    rectifier: Rectifier | None = None,
+) -> tuple[Array, Array, Array]:
+    first, given = _statistics(X, moving)
+    second, others = _application(X, weight, bias, eps, residual, rectifier, {})
+    found = _both(first, second).launch(X.device, given | others)
+    return _with_magnitude(found), found["mean"], found["var"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _both(first: Plan, second: Plan) -> Plan:
+    """The statistics, and then what is done with them, as one plan."""
+    outputs = {**first.outputs, **second.outputs}
+    return Plan("batch_norm_training", (*first.launches, *second.launches), outputs, first.workspaces)
+
+
+def _application(
+    X: Array,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None,
+    rectifier: Rectifier | None,
+    moments: dict[str, Array],
+) -> tuple[Plan, dict[str, Any]]:
+    """The plan that makes "Y" of X, and what it is launched with; `moments`: "mean" and "var" if they are there."""
+    require_float32("batch_norm", weight, bias)
+    given = {"X": X, "weight": weight, "bias": bias, **moments}
     if residual is not None:
         given["residual"] = residual
     require_same_float("batch_norm", X, *([] if residual is None else [residual]))
     plan = plan_apply(X.shape, *_sizes(*given.values())[2:4], residual is not None, rectifier, needs_magnitude(X))
-    found = plan.launch(X.device, {**given, "eps": float(eps)})
+    return plan, {**given, "eps": float(eps)}
+
+
+def _with_magnitude(found: dict[str, Array]) -> Array:
+    """Y, with its magnitude if the kernel has found it."""
     Y = found["Y"]
     Y.magnitude = found.get("magnitude")
     return Y

@@ -45,6 +45,7 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "channel_statistics": ((0,), (F32, F32)),
     "dropout_apply": ((0, 4), (BF16,)),
     "batch_norm_apply": ((0, 6), (BF16,)),
+    "batch_norm_training": ((0, 5), (BF16, F32, F32)),
     "batch_norm_gradients": ((0, 1, 7), (BF16, F32, F32, BF16)),
     "conv2d_forward": ((0, 1), (BF16,)),
     "conv2d_backward_input": ((0, 1), (BF16,)),

@@ -12,6 +12,7 @@ from rows.primitives import of_expression, of_rows
 
 import alpha
 from alpha.errors import DeviceError
+from alpha.ops.batchnorm import Moving
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.dropout_groups import Outcome
 from alpha.ops.places import NO_PLACE
@@ -174,6 +175,14 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
             (300, 5, normal(300, 5), None),
             (37, 20, normal(37, 20), Rectifier()),
             (37, 20, None, Rectifier(bound=0.5)),
+        )
+    ],
+    "batch_norm_training": [
+        (normal(R, C), moving, normal(C), normal(C), 1e-5, residual, rectifier, R)
+        for R, C, moving, residual, rectifier in (
+            (70, 20, Moving(None, None, 0.1), None, None),
+            (3000, 8, Moving(normal(8), positive(8), 0.3), None, Rectifier(0.2)),
+            (300, 5, Moving(normal(5), positive(5), 0.3), normal(300, 5), Rectifier()),
         )
     ],
     "batch_norm_gradients": [
@@ -350,8 +359,8 @@ def run(function: Primitive, device: str, arguments: tuple[Any, ...], magnitudes
     def put(argument: Any) -> Any:
         if isinstance(argument, list):
             return [put(item) for item in argument]
-        if isinstance(argument, Rectified):
-            return Rectified(*map(put, argument))
+        if isinstance(argument, (Rectified, Moving)):
+            return type(argument)(*map(put, argument))
         return target.upload(argument) if isinstance(argument, np.ndarray) else argument
 
     def arrays(value: Any) -> Iterator[np.ndarray]:
@@ -372,6 +381,7 @@ WITH_LENGTH = {
     "sum_axis1",
     "running_sum",
     "channel_statistics",
+    "batch_norm_training",
     "batch_norm_gradients",
     "softmax_cross_entropy",
     "softmax_axis1",

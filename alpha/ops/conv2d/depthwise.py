@@ -107,7 +107,9 @@ def kernel_of(p: ConvProblem, target: Target) -> Kernel:
     pack = Pack(2 if pairs and strips_of(p.operator, s, Pack(2, narrow)) else 1, narrow)
     strips = strips_of(p.operator, s, pack)
     assert strips is not None
-    spare = 0 if target.compute_capability >= (8, 0) else 8  # Turing takes more of them for addresses
+    # ptxas takes more of them for addresses: always for Turing, and with a stride for Ampere
+    leaps = p.operator == FORWARD and s.sh * s.sw > 1
+    spare = 8 if target.compute_capability < (8, 0) or (leaps and target.compute_capability < (9, 0)) else 0
     resident, more = (
         min(8, (1 << 16) // (THREADS * ceil_div(_registers(p.operator, s, strips, pack, n) + spare, 8) * 8))
         for n in (1, MOST_AHEAD)
