@@ -12,7 +12,7 @@ from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops import batchnorm_cpu, batchnorm_cuda
 from alpha.ops.arguments import check_arguments
-from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.dtypes import result_type
 from alpha.ops.options import real
 from alpha.ops.rectifier import Rectified, Rectifier, rectifier_of
@@ -57,19 +57,10 @@ def batch_norm_apply(
     """
 
 
-class Moving(NamedTuple):
-    """Of which statistics a batch's are made, and which of them it moves: arguments of `channel_statistics`."""
-
-    running_mean: Array | None
-    running_var: Array | None
-    momentum: float
-    statistics: ChannelStatistics | None = None
-
-
 @primitive
 def batch_norm_training(
     X: Array,
-    moving: Moving,
+    wanted: StatisticsArguments,
     weight: Array,
     bias: Array,
     eps: float,
@@ -150,8 +141,8 @@ class BatchNorm(Function):
         bias = _filled(X, 0) if bias is None else bias
         self.eps, self.batch, self.rectifier = eps, moments.training, rectifier
         if moments.training:
-            moving = Moving(*moments.arrays, moments.momentum, moments.statistics)
-            Y, self.mean, self.var = batch_norm_training(X, moving, weight, bias, eps, residual, rectifier)
+            wanted = StatisticsArguments(*moments.arrays, moments.momentum, moments.statistics)
+            Y, self.mean, self.var = batch_norm_training(X, wanted, weight, bias, eps, residual, rectifier)
             for old in moments.running or ():
                 old._version.bump("batch_norm")
         else:

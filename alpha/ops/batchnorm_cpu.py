@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.dtypes import as_dtype, as_float32
 from alpha.ops.elementwise import add
 from alpha.ops.rectifier import Rectified, Rectifier
@@ -87,7 +85,7 @@ def apply(
 
 def training(
     X: Array,
-    moving: tuple[Any, ...],
+    wanted: StatisticsArguments,
     weight: Array,
     bias: Array,
     eps: float,
@@ -95,7 +93,7 @@ def training(
     rectifier: Rectifier | None = None,
 ) -> tuple[Array, Array, Array]:
     """The statistics of X, and Y by them."""
-    mean, var = channel_statistics(X, *moving)
+    mean, var = channel_statistics(X, *wanted)
     return apply(X, mean, var, weight, bias, eps, residual, rectifier), mean, var
 
 

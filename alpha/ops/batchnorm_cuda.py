@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpha.numerics import FLOAT32
-from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.conv2d.magnitudes import needs_magnitude
 from alpha.ops.dtypes import CUDA_TYPES, require_float32, require_same_float, vector_width
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table, Value
@@ -35,14 +35,14 @@ def channel_statistics(
     momentum: float,
     statistics: ChannelStatistics | None = None,
 ) -> tuple[Array, Array]:
-    plan, given = _statistics(X, (running_mean, running_var, momentum, statistics))
+    plan, given = _statistics(X, StatisticsArguments(running_mean, running_var, momentum, statistics))
     found = plan.launch(X.device, given)
     return found["mean"], found["var"]
 
 
-def _statistics(X: Array, moving: tuple[Any, ...]) -> tuple[Plan, dict[str, Any]]:
-    """The plan that makes "mean" and "var", and what it is launched with; `moving`: see batchnorm.py."""
-    running_mean, running_var, momentum, statistics = moving
+def _statistics(X: Array, wanted: StatisticsArguments) -> tuple[Plan, dict[str, Any]]:
+    """The plan that makes "mean" and "var", and its operands."""
+    running_mean, running_var, momentum, statistics = wanted
     require_same_float("batch_norm", X)
     if running_mean is not None:
         require_float32("batch_norm", running_mean, running_var)
@@ -72,14 +72,14 @@ def apply(
 
 def training(
     X: Array,
-    moving: tuple[Any, ...],
+    wanted: StatisticsArguments,
     weight: Array,
     bias: Array,
     eps: float,
     residual: Array | None = None,
     rectifier: Rectifier | None = None,
 ) -> tuple[Array, Array, Array]:
-    first, given = _statistics(X, moving)
+    first, given = _statistics(X, wanted)
     second, others = _application(X, weight, bias, eps, residual, rectifier, {})
     found = _both(first, second).launch(X.device, given | others)
     return _with_magnitude(found), found["mean"], found["var"]
@@ -101,7 +101,7 @@ def _application(
     rectifier: Rectifier | None,
     moments: dict[str, Array],
 ) -> tuple[Plan, dict[str, Any]]:
-    """The plan that makes "Y" of X, and what it is launched with; `moments`: "mean" and "var" if they are there."""
+    """The plan that makes "Y", and its operands; `moments`: "mean" and "var", unless another launch makes them."""
     require_float32("batch_norm", weight, bias)
     given = {"X": X, "weight": weight, "bias": bias, **moments}
     if residual is not None:

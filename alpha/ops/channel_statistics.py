@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from alpha.primitive import Array
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
@@ -43,3 +45,18 @@ class ChannelStatistics:
             return False
         shape, version, value = self._described
         return y.shape == shape and y._version is version and version.value == value
+
+
+class StatisticsArguments(NamedTuple):
+    """The arguments of the primitive `channel_statistics` after X.
+
+    Attributes:
+        running_mean, running_var: (C,), the running statistics, which are moved; None: there are none.
+        momentum: the share of the batch in the new running statistics.
+        statistics: of parts of X, if the convolution that made X found them.
+    """
+
+    running_mean: Array | None
+    running_var: Array | None
+    momentum: float
+    statistics: ChannelStatistics | None = None

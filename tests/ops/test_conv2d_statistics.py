@@ -109,7 +109,7 @@ def seen_by_batch_norm(monkeypatch: pytest.MonkeyPatch) -> list[ChannelStatistic
     seen: list[ChannelStatistics | None] = []
     known = batchnorm.batch_norm_training.implementations
     run = known["cuda"]
-    monkeypatch.setitem(known, "cuda", lambda X, moving, *a: seen.append(moving.statistics) or run(X, moving, *a))
+    monkeypatch.setitem(known, "cuda", lambda X, wanted, *a: seen.append(wanted.statistics) or run(X, wanted, *a))
     return seen
 
 

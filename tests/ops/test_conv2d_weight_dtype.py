@@ -60,6 +60,7 @@ LAYERS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], di
     "conv1d": (F.conv1d, (4, 12, 32), (64, 3, 32), {"padding": 1}),
     "conv3d": (F.conv3d, (2, 4, 6, 6, 32), (64, 3, 3, 3, 32), {"padding": 1}),
     "conv_transpose2d": (F.conv_transpose2d, (4, 4, 4, 64), (64, 3, 3, 32), {"stride": 2}),
+    "conv_transpose1d": (F.conv_transpose1d, (4, 6, 64), (64, 3, 32), {"stride": 2}),
     "depthwise": (F.conv2d, (32, 16, 16, 32), (32, 3, 3, 1), {"groups": 32, "padding": 1}),
     "groups in pieces": (F.conv2d, (4, 6, 6, 128), (128, 3, 3, 64), {"groups": 2, "padding": 1}),
 }

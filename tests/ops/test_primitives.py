@@ -12,7 +12,7 @@ from rows.primitives import of_expression, of_rows
 
 import alpha
 from alpha.errors import DeviceError
-from alpha.ops.batchnorm import Moving
+from alpha.ops.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.dropout_groups import Outcome
 from alpha.ops.places import NO_PLACE
@@ -178,11 +178,11 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         )
     ],
     "batch_norm_training": [
-        (normal(R, C), moving, normal(C), normal(C), 1e-5, residual, rectifier, R)
-        for R, C, moving, residual, rectifier in (
-            (70, 20, Moving(None, None, 0.1), None, None),
-            (3000, 8, Moving(normal(8), positive(8), 0.3), None, Rectifier(0.2)),
-            (300, 5, Moving(normal(5), positive(5), 0.3), normal(300, 5), Rectifier()),
+        (normal(R, C), wanted, normal(C), normal(C), 1e-5, residual, rectifier, R)
+        for R, C, wanted, residual, rectifier in (
+            (70, 20, StatisticsArguments(None, None, 0.1), None, None),
+            (3000, 8, StatisticsArguments(normal(8), positive(8), 0.3), None, Rectifier(0.2)),
+            (300, 5, StatisticsArguments(normal(5), positive(5), 0.3), normal(300, 5), Rectifier()),
         )
     ],
     "batch_norm_gradients": [
@@ -359,7 +359,7 @@ def run(function: Primitive, device: str, arguments: tuple[Any, ...], magnitudes
     def put(argument: Any) -> Any:
         if isinstance(argument, list):
             return [put(item) for item in argument]
-        if isinstance(argument, (Rectified, Moving)):
+        if isinstance(argument, (Rectified, StatisticsArguments)):
             return type(argument)(*map(put, argument))
         return target.upload(argument) if isinstance(argument, np.ndarray) else argument
 

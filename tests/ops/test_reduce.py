@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,20 @@ def test_a_sum_of_parts_has_a_block_for_each_sm(parts: int, size: int) -> None:
     blocks, across = launch.grid[0], launch.block[0]
     assert blocks * across * 4 >= size
     assert blocks >= 132 or across <= WARP
+
+
+@pytest.mark.parametrize("size", [1, 7, 4100])
+def test_sums_of_parts_are_rounded_once(size: int) -> None:
+    """To bfloat16; also a single one, which is a row of its own."""
+    parts = np.random.default_rng(0).standard_normal((5, size), np.float32)
+    parts[:, -1] = np.nan
+    device, found = alpha.get_device("cuda"), []
+    for dtype in (FLOAT32, BFLOAT16):
+        made = Buffer((size,), dtype)
+        plan = plan_reduce_splits("part", "sum", 5, made, device.properties.num_sms)
+        plan = replace(plan, outputs={"sum": made})
+        found.append(device.download(plan.launch(device, {"part": device.upload(parts)})["sum"]))
+    np.testing.assert_array_equal(found[0].astype(BFLOAT16).astype(FLOAT32), found[1].astype(FLOAT32))
 
 
 SUMS = (  # of the middle axis: tiles of columns, a part of a tile; packs and single elements; a rest that is no pack

@@ -24,7 +24,8 @@ REGISTERS = 168  # of a thread, at most
 OTHER_REGISTERS = 20  # of a thread, besides sums, filters and a row of the source
 LEAPING_REGISTERS = {FORWARD: 4, INPUT: 24, WEIGHT: 8}  # more of them with a stride; so many that ptxas spills none
 MOST_AHEAD = 2  # rows of a source of pairs of bfloat16, if registers are left
-PRODUCTS_PER_LOAD = 9  # with more of them the time of a block depends on how many others run with it
+# with so many taps, or fewer, an SM needs all of its blocks to be busy; with more taps, a part of them
+TAPS_OF_FULL_SM = 9
 
 
 class Pack(NamedTuple):
@@ -122,16 +123,19 @@ def kernel_of(p: ConvProblem, target: Target) -> Kernel:
         groups = strips.number * ceil_div(segments, block[1])
         return Kernel(channels, strips, pack.vector, resident, block, rows, groups, ahead)
 
-    lengths = {ceil_div(height, n) for n in range(1, height + 1)}
-    long_enough = [rows for rows in lengths if rows > s.FH // 2] or [height]  # most rows are those of one segment alone
-    return min(map(with_rows, sorted(long_enough, reverse=True)), key=lambda kernel: _time(p, kernel, height, target))
+    lengths = {ceil_div(height, segments) for segments in range(1, height + 1)}
+    # shorter segments would read more rows of their neighbours than of their own
+    candidates = sorted((rows for rows in lengths if rows == height or rows > s.FH // 2), reverse=True)
+    return min(map(with_rows, candidates), key=lambda kernel: _time(p, kernel, height, target))
 
 
 def _time(p: ConvProblem, kernel: Kernel, height: int, target: Target) -> float:
-    """How long the kernel takes; the unit is a row of the source in all blocks that run at the same time.
+    """The predicted time of a kernel, to compare segments of different lengths.
 
-    Blocks run in waves. The last wave is seldom full: its blocks run faster, but not faster than the loads arrive. A
-    thread with many products for each load waits less for these, so that fewer blocks keep an SM busy.
+    The unit is the time in which all blocks that run at once go through one row of the source. Blocks run in waves. If
+    the last wave is not full, its blocks still wait for memory as long as those of a full wave, unless the filters are
+    large: then products take the time, and fewer blocks on an SM are done sooner. Fitted to measurements on an H200
+    (docs/benchmarks.md).
     """
     s = p.shape
 
@@ -142,12 +146,12 @@ def _time(p: ConvProblem, kernel: Kernel, height: int, target: Target) -> float:
     last = sources(height - (segments - 1) * kernel.segment_rows)
     mean = ((segments - 1) * longest + last) / segments
     room = kernel.resident * target.num_sms
-    if p.operator == WEIGHT:  # as many blocks as have room; each has several groups
+    if p.operator == WEIGHT:  # one wave of blocks, each of which computes several groups of strips
         blocks = kernel.weight_blocks(target)
         waves, rest = divmod(kernel.groups, blocks)
         return waves * mean + (longest if rest else 0)
     waves, rest = divmod(kernel.groups * kernel.chunks, room)
-    least = min(1.0, PRODUCTS_PER_LOAD / (s.FH * s.FW))  # of a wave, as a share of a full one
+    least = min(1.0, TAPS_OF_FULL_SM / (s.FH * s.FW))  # the time of the last wave, as a share of a full one
     return waves * mean + max(least * longest * (rest > 0), rest / room * mean)
 
 
@@ -181,7 +185,7 @@ def depthwise_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 
 
 def depthwise_weight(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Each thread keeps the sums of all taps of a channel; each block has a partial sum   X, dY -> dW float32"""
+    """Each thread keeps the sums of all taps of a channel; each block has a partial sum   X, dY -> dW"""
     kernel = kernel_of(p, target)
     blocks = kernel.weight_blocks(target)
     launch = _launch(p, kernel, (kernel.chunks, blocks), "part", ())

@@ -162,7 +162,7 @@ def weight_rows(s: ConvShape, item: int) -> tuple[int, int]:
 
 
 def direct_weight_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """dY comes in pipeline stages, with rows of X beside them; each block has a partial sum   X, dY -> dW float32"""
+    """dY comes in pipeline stages, with rows of X beside them; each block has a partial sum   X, dY -> dW"""
     s, item = p.shape, p.dtype.itemsize
     rows, shared = weight_rows(s, item)
     WN, NF = weight_fragments(s)

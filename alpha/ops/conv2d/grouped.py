@@ -34,7 +34,7 @@ def grouped_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 
 
 def grouped_weight(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """A thread per element of a filter and split of the rows   X, dY -> dW float32"""
+    """A thread per element of a filter and split of the rows   X, dY -> dW"""
     s = p.shape
     size = prod(s.W)
     blocks = -(-size // THREADS)

@@ -105,7 +105,7 @@ def splits_of_sk_dilated(v: Configuration, s: ConvShape, target: Target) -> int:
 
 
 def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Algorithm 3B; a block has one tap and one split of G_K   X, dY -> dW float32"""
+    """Algorithm 3B; a block has one tap and one split of G_K   X, dY -> dW"""
     s = p.shape
     tiles = (tiles_of((s.IC, v.tile["BN"])), tiles_of((s.OC, v.tile["BM"])))
     taps = s.FH * s.FW

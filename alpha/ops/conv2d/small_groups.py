@@ -88,7 +88,7 @@ def small_groups_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 
 
 def small_groups_weight(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Each thread has 4 x 4 channels and a row of the filter; each block has a partial sum   X, dY -> dW float32"""
+    """Each thread has 4 x 4 channels and a row of the filter; each block has a partial sum   X, dY -> dW"""
     s, lanes = p.shape, _lanes(WEIGHT, p.shape)
     strips = strips_of(WEIGHT, s)
     assert strips is not None

@@ -102,7 +102,7 @@ def _most_splits(s: ConvShape, tile: Tile, chunks: int, target: Target) -> int:
 
 
 def small_groups_weight(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Each warp has the sums of all taps of 8 or 16 output channels   X, dY -> dW float32"""
+    """Each warp has the sums of all taps of 8 or 16 output channels   X, dY -> dW"""
     assert p.operator == WEIGHT
     s, tile = p.shape, tile_of(p.shape)
     chunks, bundles = ceil_div(s.OC, tile.channels), ceil_div(s.N * tile.PIECES, tile.STRIPS)

@@ -1,4 +1,4 @@
-"""Memory for the small workspaces of all plans, which is never given back."""
+"""Memory for the small workspaces of all plans. The device keeps it until it is closed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ WORKSPACE_BYTES = 2**20  # most workspaces are smaller
 
 
 class SmallWorkspaces:
-    """One piece of a device's memory in which the workspaces of each plan lie that fit.
+    """One piece of a device's memory, of `WORKSPACE_BYTES`, that all plans use for their workspaces if these fit.
 
-    The launches of a plan follow those of the plan before it in the stream, so each plan finds the memory free. Without
-    this, each launch of a plan would ask the arena for its workspaces.
+    Plans may share it because the launches of one plan end before those of the next plan begin. A plan whose workspaces
+    lie here does not ask the arena for memory each time that it is launched.
     """
 
     def __init__(self, device: CudaDevice) -> None:
