@@ -8,6 +8,10 @@ errors of the predicted times are minimised, then what their choices cost. This 
 convolutions, to see how good the predictions are for those, and with all of them. A line says for how many problems
 (an operator, a convolution and a precision) the configuration that is predicted to be the fastest takes at most so much
 longer than the fastest.
+
+    python examples/fit_conv_model.py runs/sweep/candidates.csv --rates-only
+
+keeps the stored constants of the GPU itself and of kernels that were not measured. It is for a change of one kernel.
 """
 
 from __future__ import annotations
@@ -149,18 +153,20 @@ def read(paths: Sequence[Path], target: Target, clock_mhz: float) -> list[Sample
 # -- fitting ----------------------------------------------------------------------------------------
 
 
-def fit(samples: Samples) -> Constants:
-    c = fit_choice(samples, fit_times(samples, Constants()))
+def fit(samples: Samples, stored: Constants | None = None) -> Constants:
+    """The constants that fit best. `stored`: begin with these, and change only rates of kernels that were measured."""
+    of_the_gpu = OF_THE_GPU if stored is None else ()
+    c = fit_choice(samples, fit_times(samples, stored or Constants(), of_the_gpu), of_the_gpu)
     print("fitted:  ", report(samples, c), flush=True)
     return c
 
 
-def fit_times(samples: Samples, c: Constants) -> Constants:
+def fit_times(samples: Samples, c: Constants, of_the_gpu: Sequence[str]) -> Constants:
     """Change one constant after another by some percent, as long as the predicted times become better."""
     for _ in range(ROUNDS):
         for kind in samples.keys:
             c = better_rates(samples, c, kind)
-        for name in OF_THE_GPU:
+        for name in of_the_gpu:
             tried = [replace(c, **{name: getattr(c, name) * factor}) for factor in FACTORS]
             c = min([c, *tried], key=lambda c: samples.errors(c).sum())
     return c
@@ -172,18 +178,18 @@ def better_rates(samples: Samples, c: Constants, kind: str) -> Constants:
     values = np.array([getattr(c, kind).get(name, USUAL[kind]) for name in names])
 
     def with_values(values: Array) -> Constants:
-        return replace(c, **{kind: dict(zip(names, values.tolist(), strict=True))})
+        return replace(c, **{kind: {**getattr(c, kind), **dict(zip(names, values.tolist(), strict=True))}})
 
     factors = np.array((1.0, *FACTORS))
     errors = [np.bincount(used, samples.errors(with_values(values * factor))) for factor in factors]
     return with_values(values * factors[np.argmin(errors, axis=0)])
 
 
-def fit_choice(samples: Samples, c: Constants) -> Constants:
+def fit_choice(samples: Samples, c: Constants, of_the_gpu: Sequence[str]) -> Constants:
     """Change one constant after another by some percent, as long as what is chosen becomes faster."""
     least = cost(samples, c)
     for _ in range(CHOICE_ROUNDS):
-        for changed in constants_one_by_one(samples):
+        for changed in constants_one_by_one(samples, of_the_gpu):
             for factor in FINE:
                 tried = changed(c, factor)
                 if (found := cost(samples, tried)) < least - 1e-7:
@@ -191,13 +197,15 @@ def fit_choice(samples: Samples, c: Constants) -> Constants:
     return c
 
 
-def constants_one_by_one(samples: Samples) -> Iterator[Callable[[Constants, float], Constants]]:
+def constants_one_by_one(
+    samples: Samples, of_the_gpu: Sequence[str]
+) -> Iterator[Callable[[Constants, float], Constants]]:
     for kind, (names, _) in samples.keys.items():
         for name in names:
             yield lambda c, f, kind=kind, name=name: replace(  # type: ignore[misc]
                 c, **{kind: {**getattr(c, kind), name: getattr(c, kind).get(name, USUAL[kind]) * f}}
             )
-    for name in OF_THE_GPU:
+    for name in of_the_gpu:
         yield lambda c, f, name=name: replace(c, **{name: getattr(c, name) * f})  # type: ignore[misc]
 
 
@@ -233,6 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("candidates", type=Path, nargs="+", help="candidates.csv of bench_conv.py --configurations")
     parser.add_argument("--device", choices=["cuda"], default="cuda")
     parser.add_argument("--gpu", metavar="NAME", help="the GPU that was measured (default: this machine's)")
+    parser.add_argument("--rates-only", action="store_true", help="keep all other constants that the file has")
     parser.add_argument("--output", type=Path, default=FITTED, help="folder of the constants (default: the package's)")
     args = parser.parse_args(arguments)
     try:
@@ -245,14 +254,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not samples:
         print("fit_conv_model: no measurement of a configuration of today", file=sys.stderr)
         return 2
+    path = args.output / file_name(args.gpu or properties.name)
+    if args.rates_only and not path.is_file():
+        print(f"fit_conv_model: --rates-only needs {path}", file=sys.stderr)
+        return 2
+    stored = Constants.load(path) if args.rates_only else None
     shapes = sorted({x.shape for x in samples}, key=lambda s: (s.X, s.W))
     held_out = set(shapes[::HELD_OUT])
     used = [x for x in samples if x.shape not in held_out]
     if used:
         others = Samples.of([x for x in samples if x.shape in held_out], target)
-        print("held out:", report(others, fit(Samples.of(used, target))))
-    c = fit(Samples.of(samples, target))
-    path = args.output / file_name(args.gpu or properties.name)
+        print("held out:", report(others, fit(Samples.of(used, target), stored)))
+    c = fit(Samples.of(samples, target), stored)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(rounded(c), indent=1) + "\n", encoding="utf-8")
     print(f"wrote {path}")

@@ -80,6 +80,26 @@ def test_a_float32_measurement_counts_for_tf32_if_that_was_measured(script: Modu
     assert (tmp_path / predict.file_name("A GPU")).is_file()
 
 
+def test_rates_only_keeps_all_other_constants(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of the GPU, and of kernels that were not measured."""
+    candidates, fitted = tmp_path / "candidates.csv", tmp_path / predict.file_name("A GPU")
+    names = {"slowdown": {"implicit_gemm_ffma": 2.5}}
+    write(script, candidates, replace(predict.Constants(), launch=6000.0, **names))  # type: ignore[arg-type]
+    command = [str(candidates), "--gpu", "A GPU", "--output", str(tmp_path), "--rates-only"]
+    assert script.main(command) == 2
+    assert "--rates-only needs" in capsys.readouterr().err
+    stored = {"launch": 5000.0, "overlap": 0.2, "slowdown": {"not measured": 3.0}}
+    fitted.write_text(json.dumps(stored))
+    assert script.main(command) == 0
+    found = json.loads(fitted.read_text())
+    for name in script.OF_THE_GPU:
+        assert found[name] == stored.get(name, getattr(predict.Constants(), name))
+    assert found["slowdown"]["not measured"] == 3.0
+    assert found["slowdown"]["implicit_gemm_ffma"] == pytest.approx(2.5, rel=0.2)
+
+
 def test_what_cannot_be_read_is_an_error(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

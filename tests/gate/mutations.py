@@ -210,7 +210,7 @@ def _primitive_run(name: str, arguments: tuple[Any, ...]) -> Run:
 def _row_runs(row: Configuration) -> list[Run]:
     target = cuda_target(launches.device(ARCH))
     # few shapes show that a transform warp does not wait; of other Hopper rows each shape is compiled apart
-    converts = row.math.in_fp16 and row.tile.get("PREPARED") == 0
+    converts = row.math.in_terms and row.tile.get("PREPARED") == 0
     few = launches.test_conv2d.conv2d_geometry.is_hopper(row) and not converts
     edges = [launches.test_conv2d.LONG] if few else [] if row in GROUPED else launches.test_conv2d.cuda_shapes()
     shapes = [s for s in (*launches.test_conv2d.conv2d_geometry.of(row), *edges) if row.supports(s, target)]

@@ -41,7 +41,7 @@ def test_every_row_rounds_the_gradient_once(row: Configuration) -> None:
 
 @pytest.mark.parametrize("splits", ["one", "several"])
 def test_no_cast_follows_the_kernel(splits: str) -> None:
-    s = make(1, (4, 4), (8, 8), (1, 3)) if splits == "one" else make(64, (4, 4), (64, 64), (3, 3), p=(1, 1))
+    s = make(1, (4, 4), (8, 8), (1, 3)) if splits == "one" else make(64, (8, 8), (64, 64), (3, 3), p=(1, 1))
     device = hopper()
     X, dY = (device.upload(a.astype(BFLOAT16)) for a in operands(WEIGHT, s, "float32"))
     with observed_launches(device) as log:

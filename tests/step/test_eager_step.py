@@ -161,13 +161,16 @@ def test_few_frames_lie_between_a_layer_and_its_kernel(layer: Callable[[], nn.Mo
 
 
 def test_memory_is_used_again_by_the_next_step() -> None:
-    """Otherwise the count would be that of an arena that grows in each step."""
+    """The arena settles, at most a fifth above the peak. Otherwise it would grow in each step."""
     with counting("tf32"):
         step = resnet_step()
         device = alpha.get_device("cuda")
-        reserved = device.memory_stats().reserved
-        step()
-        assert device.memory_stats().reserved == reserved
+        for _ in range(20):
+            step()
+        settled = device.memory_stats()
+        for _ in range(20):
+            step()
+        assert device.memory_stats().reserved == settled.reserved <= 1.2 * settled.peak
 
 
 def test_outputs_that_are_dropped_together_share_a_block() -> None:

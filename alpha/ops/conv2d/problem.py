@@ -30,6 +30,7 @@ class MathMode(Enum):
     TF32X3 = "float32 by three products of tf32 terms"
     FP16X3 = "float32 by three products of fp16 terms"
     FP16 = "tf32 by one product of fp16 terms"
+    BF16X3 = "tf32 by three products of bfloat16 terms"
     TF32 = "tf32"
     BF16 = "bf16"
 
@@ -41,12 +42,17 @@ class MathMode(Enum):
     @property
     def terms(self) -> int:
         """The number of terms into which each operand is split."""
-        return 2 if self in (MathMode.TF32X3, MathMode.FP16X3) else 1
+        return 2 if self in (MathMode.TF32X3, MathMode.FP16X3, MathMode.BF16X3) else 1
 
     @property
     def in_fp16(self) -> bool:
         """True if float32 operands are scaled and split into fp16 terms."""
         return self in (MathMode.FP16X3, MathMode.FP16)
+
+    @property
+    def in_terms(self) -> bool:
+        """True if float32 operands are split into terms of 16 bits."""
+        return self.in_fp16 or self is MathMode.BF16X3
 
 
 @dataclass(frozen=True)

@@ -128,9 +128,14 @@ def _weight_rows() -> tuple[Configuration, ...]:
     """The configurations of Sk-dilated. With prepared terms, X is converted once and not in each block."""
     few, own = (_Tile(64, 32), _Tile(64, 64)), (_Tile(128, 32), _Tile(128, 96), _Tile(128, 64))
     prepared = _Tile(128, 128, prepared=True), _Tile(128, 64, prepared=True)
-    more = {MathMode.BF16: (_Tile(128, 128), _Tile(128, 256)), MathMode.FP16: prepared, MathMode.FP16X3: prepared}
+    more = {
+        MathMode.BF16: (_Tile(128, 128), _Tile(128, 256)),
+        MathMode.FP16: prepared,
+        MathMode.BF16X3: (_Tile(64, 128), _Tile(128, 128)),
+        MathMode.FP16X3: prepared,
+    }
     return tuple(
-        _configure(WEIGHT, math, tile, _TURNS if tile in few else "")
+        _configure(WEIGHT, math, tile, _TURNS if tile.BM == 64 else "")
         for math, group in more.items()
         for tile in (*few, *own, *group)
     )

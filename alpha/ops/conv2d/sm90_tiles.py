@@ -47,8 +47,8 @@ class Tile(NamedTuple):
 
     @property
     def converts(self) -> bool:
-        """Sk-dilated: True if the kernel itself converts X to fp16 terms."""
-        return self.math.in_fp16 and not self.prepared
+        """Sk-dilated: True if the kernel itself converts X to terms of 16 bits."""
+        return self.math.in_terms and not self.prepared
 
     @property
     def BK(self) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from alpha.numerics import FLOAT32
 from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.prepare import activation_terms
-from alpha.ops.conv2d.problem import ConvProblem, MathMode, Target
+from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import as_axes_struct, ndim
 from alpha.ops.conv2d.sm90 import ABSMAX
 from alpha.ops.conv2d.sm90_tiles import Tile
@@ -45,7 +45,7 @@ def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         "conv2d/sk_dilated/sm90.cu",
         "sk_dilated_sm90",
         (*grid[:2], grid[2] * GZ),
-        384,
+        block.threads,
         (
             Named("part"),
             map_images(source, s.X, s.sw, tuple(range(s.sw)), (x_box,) * s.sw, terms),
@@ -66,9 +66,10 @@ def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
             "TILE_IW": block.tile_iw,
             "NUM_INPUT_TILES": block.num_input_tiles,
             "STAGES": stages,
+            "TRANSFORM_WARPS": block.transform_warps,
             "OUTPUT": CUDA_TYPES[only],
         },
         1024 + stages * block.stage_bytes,
     )
-    scales = tile.math is not MathMode.BF16
+    scales = tile.math.in_fp16
     return with_partial_sums(p, v, target, (*prepare, launch), GZ, workspaces, only, scales=scales)

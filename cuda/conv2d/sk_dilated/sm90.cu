@@ -10,15 +10,15 @@
 // MATH FP16X3, FP16: float32 operands as scaled fp16 terms. dY is converted in the consumers' registers. X is converted in shared
 //   memory by the transform warps, or with PREPARED 1 it comes as fp16 terms (prepare/activation_terms.cu), which is faster if
 //   many blocks read it. FP16X3 has two terms; each step is summed apart and promoted: "float32". FP16 has 11 bits: "tf32".
+// MATH BF16X3: as FP16X3, with bfloat16 terms, which need no scale, and without promotion; "tf32". PREPARED is 0.
 // MATH BF16: both operands are bfloat16 and go from shared memory to the tensor cores directly.
 // Grid: (ceil(IC / BN), ceil(OC / BM), FD FH ceil(FW / TAPS) GZ). Each of GZ splits writes its own partial dW (summed by
 // reduce/sum.cu). With BM 64 both warpgroups have the same channels and are ping-pong: they take every second step, and their
 // sums are added in shared memory.
-// Block: two consumer warpgroups and one more, whose first warp is the producer, with one working thread, and whose other warps
-// are the transform warps.
+// Block: two consumer warpgroups, then the producer, a warp with one working thread, then the transform warps.
 // Macros: NDIM (2, or 3: depth and dilation), DW (dw; 1 with NDIM 2), BM 64 | 128, BN (multiples of 32 up to 256), TAPS,
 // TILE_OW 1 | 2 | 4 | 8, or without a halo also 16 | 32 | 64, TILE_IW = TILE_OW + dw (ceil(TAPS / sw) - 1),
-// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1, OUTPUT float, or bfloat16 if GZ is 1 (of part).
+// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1, TRANSFORM_WARPS 3 | 7, OUTPUT float, or bfloat16 if GZ is 1 (of part).
 // Shared memory: 1024 + STAGES STAGE bytes. Needs sm_90a, OC % 8 == 0, IC % 8 == 0.
 #include "common/barrier.cuh"
 #include "common/vector.cuh"
@@ -103,25 +103,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const Steps steps(s, fd, fh, fw, z, GZ);
   unsigned char* base = smem - shared_address(smem);  // base + a shared address is a pointer
   if (threadIdx.x >= CONSUMER_GROUPS * 128) {
-    setmaxnreg_decrease<PRODUCER_REGISTERS>();
+    setmaxnreg_decrease<OTHER_REGISTERS>();
     const int transform_warp = threadIdx.x / 32 - CONSUMER_GROUPS * 4 - 1;
     if (threadIdx.x == CONSUMER_GROUPS * 128) produce(X, dY, s, steps, tiles, fd, fh, fw, oc0, ic0);
     if (CONVERTS && transform_warp >= 0)
-      convert(transform_warp, base, steps.count, tiles, converted, half_scale(*absmax_x));
+      convert(transform_warp, base, steps.count, tiles, converted, IS_FP16 ? half_scale(*absmax_x) : 1.f);
     return;
   }
   setmaxnreg_increase<CONSUMER_REGISTERS>();
   const int group = threadIdx.x / 128, phase_group = group % PING_PONG, first_row = group / PING_PONG * 64;
   const int channel = first_row + threadIdx.x % 128 / 32 * 16;  // of this warp
-  const float scale = MATH == BF16 ? 1.f : half_scale(*absmax_dy);
+  const float scale = IS_FP16 ? half_scale(*absmax_dy) : 1.f;
   float sum[TAPS][R] = {};
   Tiles::Place place;
   place.advance(phase_group);
   for (int i = phase_group; i < steps.count; i += PING_PONG, place.advance(PING_PONG)) {
     const uint32_t tile = tiles.tile(place.stage());
     mbarrier_wait(CONVERTS ? converted.barrier(place.stage()) : tiles.full_barrier(place.stage()), place.parity());
-    if (IS_FP16) {
-      multiply_fp16_terms(sum, base, tile, channel, scale);
+    if (IN_TERMS) {
+      multiply_terms(sum, base, tile, channel, scale);
       tiles.consumer_release(place.stage());
     } else {
       start_products(sum, tile, first_row);

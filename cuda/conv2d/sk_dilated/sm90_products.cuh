@@ -1,10 +1,9 @@
 // The products of a step for all taps of a block, for each way in which operands reach the tensor cores (sk_dilated/sm90.cu).
 #pragma once
-#include "common/fp16_terms.cuh"
 #include "common/wgmma.cuh"
-#include "conv2d/sk_dilated/sm90_tile.cuh"
+#include "conv2d/sk_dilated/sm90_terms.cuh"
 
-// Loads the A fragment of 16 of K as fp16 terms. Its rows are output channels, so K runs down the rows of the tile. A thread
+// Loads the A fragment of 16 of K as terms of 16 bits. Its rows are output channels, so K runs down the rows of the tile. A thread
 // takes (channel g or g + 8, k = 2t, 2t + 1, 2t + 8, 2t + 9); with the swizzle these reads have no bank conflicts.
 __device__ __forceinline__ void load_transposed(const unsigned char* box, int channel, int k0, float scale,
                                                 uint32_t (&hi)[4], uint32_t (&lo)[4]) {
@@ -15,7 +14,7 @@ __device__ __forceinline__ void load_transposed(const unsigned char* box, int ch
 #pragma unroll
   for (int e = 0; e < 4; e++) {
     const int c = channel + g + e % 2 * 8, k = k0 + 2 * t + e / 2 * 8;
-    to_terms<TERMS>(at(c, k), at(c, k + 1), hi[e], lo[e]);
+    split(at(c, k), at(c, k + 1), hi[e], lo[e]);
   }
 }
 
@@ -25,9 +24,19 @@ __device__ __forceinline__ uint64_t tap_tile(uint64_t x, int tap, int term, int 
                               (tap / NUM_INPUT_TILES * TAP_STEP * IMAGES + k * 16) * 128);
 }
 
-// Computes the products of all taps of a step, with dY split in registers. They are done when it returns.
-__device__ __forceinline__ void multiply_fp16_terms(float (&sum)[TAPS][R], const unsigned char* base, uint32_t tile,
-                                                    int channel, float scale) {
+// Starts one product of terms, 16 of K.
+__device__ __forceinline__ void start_product(float (&sum)[R], const uint32_t (&a)[4], uint64_t b, int scale) {
+  if (MATH == BF16X3)
+    wgmma_bf16<1>(sum, a, b, scale);
+  else
+    wgmma_f16<1>(sum, a, b, scale);
+}
+
+// Computes the products of all taps of a step, with dY split in registers. They are done when it returns. For "float32" each
+// step is summed apart first, because the tensor cores round their sums to fewer bits than a float has.
+__device__ __forceinline__ void multiply_terms(float (&sum)[TAPS][R], const unsigned char* base, uint32_t tile,
+                                               int channel, float scale) {
+  constexpr bool PROMOTES = MATH == FP16X3;
   const unsigned char* box = base + tile + channel / 32 * A_BOX;
   const uint64_t x = wgmma_mn_major(tile + A_BYTES, BLOCK);
   uint32_t hi[STEPS][4], lo[STEPS][4];
@@ -39,16 +48,16 @@ __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[TAPS][R], const
       if (tap == 0) load_transposed(box, channel % 32, k * 16, scale, hi[k], lo[k]);  // the last products are under way
       if (tap == 0 || k == 0) wgmma_fence();
       const uint64_t b_hi = tap_tile(x, tap, 0, k);
+      float (&target)[R] = PROMOTES ? block : sum[tap];
+      const int begun = PROMOTES ? k != 0 : 1;
       if (TERMS == 2) {
-        wgmma_f16<1>(block, lo[k], b_hi, k != 0);
-        wgmma_f16<1>(block, hi[k], tap_tile(x, tap, 1, k), 1);
-        wgmma_f16<1>(block, hi[k], b_hi, 1);
-      } else {
-        wgmma_f16<1>(sum[tap], hi[k], b_hi, 1);
+        start_product(target, lo[k], b_hi, begun);
+        start_product(target, hi[k], tap_tile(x, tap, 1, k), 1);
       }
+      start_product(target, hi[k], b_hi, TERMS == 2 ? 1 : begun);
       if (tap == 0 || k == STEPS - 1) wgmma_commit();
     }
-    if (TERMS == 2) {
+    if (PROMOTES) {
       wgmma_wait<0>();
 #pragma unroll
       for (int r = 0; r < R; r++) sum[tap][r] += block[r];

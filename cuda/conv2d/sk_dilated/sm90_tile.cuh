@@ -6,12 +6,14 @@
 #include "conv2d/shape.cuh"
 
 constexpr MathMode MATH = ALPHA_MATH;
-constexpr bool IS_FP16 = in_fp16_terms(MATH), PREPARED = ALPHA_PREPARED, CONVERTS = IS_FP16 && !PREPARED;
+constexpr bool IS_FP16 = in_fp16_terms(MATH), IN_TERMS = in_terms(MATH), PREPARED = ALPHA_PREPARED,
+               CONVERTS = IN_TERMS && !PREPARED;
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TAPS = ALPHA_TAPS, TILE_OW = ALPHA_TILE_OW,
               TILE_IW = ALPHA_TILE_IW;
 constexpr int NDIM = ALPHA_NDIM, TAP_STEP = ALPHA_DW;  // pixels from a tap to the next of the same input-row tile
 using Shape = ShapeOf<NDIM>::Type;
-constexpr int NUM_INPUT_TILES = ALPHA_NUM_INPUT_TILES, CONSUMER_GROUPS = 2, THREADS = 128 * (CONSUMER_GROUPS + 1),
+constexpr int NUM_INPUT_TILES = ALPHA_NUM_INPUT_TILES, CONSUMER_GROUPS = 2, TRANSFORM_WARPS = ALPHA_TRANSFORM_WARPS,
+              OTHER_GROUPS = (1 + TRANSFORM_WARPS) / 4, THREADS = 128 * (CONSUMER_GROUPS + OTHER_GROUPS),
               PING_PONG = 128 / BM, R = BN / 2;
 constexpr int BK = 64, STEPS = BK / 16, IMAGES = BK / TILE_OW;
 constexpr int CHANNELS = MATH == BF16 ? 64 : 32;                  // of dY in 128 bytes
@@ -21,16 +23,18 @@ constexpr int A_BOX = BK * 128, A_BYTES = BM / CHANNELS * A_BOX;  // dY
 constexpr int B_BOX = TILE_IW * IMAGES * 128, BLOCK = NUM_INPUT_TILES * B_BOX, BLOCKS_OF_X = (BN + 63) / 64,
               TERM_BYTES = BLOCKS_OF_X * BLOCK;
 constexpr int STAGE = A_BYTES + (CONVERTS ? 2 : TERMS) * TERM_BYTES;
-// Transform warps that write two terms need more than 24 registers per thread; the three warpgroups share 3 x 168.
-constexpr int TRANSFORM_WARPS = 3, CONSUMER_REGISTERS = CONVERTS && TERMS == 2 ? 232 : 240,
-              PRODUCER_REGISTERS = 3 * 168 - 2 * CONSUMER_REGISTERS;
+// Registers per thread. The warpgroups share what they were launched with, 3 x 168 or 4 x 128. Transform warps need 40, a
+// producer alone 24.
+constexpr int WARPGROUPS = CONSUMER_GROUPS + OTHER_GROUPS, LAUNCHED = OTHER_GROUPS == 1 ? 168 : 128,
+              CONSUMER_REGISTERS = OTHER_GROUPS == 2 ? 208 : (CONVERTS ? 232 : 240),
+              OTHER_REGISTERS = (WARPGROUPS * LAUNCHED - CONSUMER_GROUPS * CONSUMER_REGISTERS) / OTHER_GROUPS;
 static_assert(ALPHA_STAGES >= 2, "a warpgroup holds a step until its next, or the other's, has begun");
 static_assert(PING_PONG == 1 || ALPHA_STAGES * STAGE >= TAPS * R * 128 * 4, "a warpgroup's sums fit the tiles");
 static_assert(IMAGES % 8 == 0 || TILE_IW == TILE_OW, "taps that share a tile begin at whole groups of 8 rows");
 
 using Tiles = Pipeline<STAGE, ALPHA_STAGES, CONSUMER_GROUPS / PING_PONG>;
 
-// A barrier for each stage, at which the transform warps arrive when the stage's X has become fp16 terms.
+// A barrier for each stage, at which the transform warps arrive when the stage's X has become terms of 16 bits.
 struct Converted {
   uint32_t barriers;
 
