@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 from test_conv2d import hopper, make, relative_error
 
-from alpha.ops.conv2d import reference
-from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration
-from alpha.ops.conv2d.problem import WEIGHT, ConvProblem, MathMode
+from alpha.ops.conv2d import predict, reference
+from alpha.ops.conv2d.magnitudes import Magnitudes, known_magnitudes
+from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration, prepare
+from alpha.ops.conv2d.problem import UNKNOWN, WEIGHT, ConvProblem, MathMode
 from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.sm90_weight_tiles import WeightTile, num_splits, weight_tile
 from alpha.ops.conv2d.table import CONFIGURATIONS
+from alpha.runtime.cuda.driver_dry import DryDevice
 
 BY_NAME = {v.name: v for v in CONFIGURATIONS}
 TERMS = BY_NAME["sk_dilated_sm90_bf16x3_128x64"]
@@ -94,3 +98,46 @@ def test_k_is_split_if_that_is_worth_a_launch() -> None:
     splits = [num_splits(weight_tile(s, tile), 3, 1, 132) for s in (small, large)]
     assert splits[0] == 1
     assert splits[1] > 1
+
+
+WIDE = make(512, (32, 32), (64, 64), (3, 3), p=(1, 1))
+
+
+def test_a_known_magnitude_costs_no_pass() -> None:
+    fp16 = BY_NAME["sk_dilated_sm90_fp16_64x64"]
+    X, dY = (4 * prod(sizes) for sizes in (WIDE.X, WIDE.Y))
+    for known, expected in (
+        (UNKNOWN, (1, X + dY)),
+        ((True, False), (1, dY)),
+        ((False, True), (1, X)),
+        ((True, True), (0, 0)),
+    ):
+        assert predict.passes(fp16, WIDE, known) == expected
+        assert predict.passes(TERMS, WIDE, known) == (0, 0)
+
+
+def test_dw_has_fp16_terms_if_both_magnitudes_are_known() -> None:
+    """As within a training step, in which kernels of batch normalisation have found them. One term is faster then."""
+    device = DryDevice.double(hopper().properties)
+    X, dY = device.empty(WIDE.X, np.float32), device.empty(WIDE.Y, np.float32)
+    found = {}
+    for name, noted in (("none", ()), ("both", (X, dY))):
+        magnitudes = Magnitudes()
+        for array in noted:
+            magnitudes.note(array, device.empty((1,), np.uint32))
+        with magnitudes:
+            assert known_magnitudes(X, dY) == (bool(noted),) * 2
+            found[name] = prepare(WEIGHT, (X, dY), WIDE, "tf32")[0]
+    assert found["none"].name.startswith("sk_dilated_sm90_bf16x3_")
+    assert found["both"].name.startswith("sk_dilated_sm90_fp16_")
+    assert known_magnitudes(X, dY) == UNKNOWN
+    assert prepare(WEIGHT, (X, dY), WIDE, "tf32")[0] is found["none"]
+
+
+def test_the_predicted_time_of_a_plan_knows_of_the_magnitudes() -> None:
+    target, fp16 = cuda_target(hopper()), BY_NAME["sk_dilated_sm90_fp16_64x64"]
+    problems = [ConvProblem(WEIGHT, WIDE, "tf32", known=known) for known in (UNKNOWN, (True, True))]
+    slow, fast = (plan_configuration(p, fp16, target).cycles for p in problems)
+    assert slow is not None
+    assert fast is not None
+    assert slow > fast

@@ -15,7 +15,7 @@ from alpha.ops.conv2d import predict, sm90_table, tune, work
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.padded import shape_for
-from alpha.ops.conv2d.problem import OPERANDS, Target, seen_by_kernels
+from alpha.ops.conv2d.problem import OPERANDS, UNKNOWN, Known, Target, seen_by_kernels
 from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS
@@ -54,7 +54,9 @@ def takes_axes(s: ConvShape, target: Target) -> bool:
     return all(any(v.operator == operator and shape_for(v, s, target) for v in AXES) for operator in OPERANDS)
 
 
-def choose(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> Configuration:
+def choose(
+    operator: str, s: ConvShape, target: Target, precision: str = "float32", known: Known = UNKNOWN
+) -> Configuration:
     """The configuration to run: of those that are preferred for the shape, the one that is predicted to be the fastest.
 
     One whose work the model does not know (all on the cpu, a new algorithm) is taken before the others.
@@ -65,13 +67,13 @@ def choose(operator: str, s: ConvShape, target: Target, precision: str = "float3
         ConfigError: ALPHA_CONV_KERNEL is not the name of a configuration.
     """
     forced, debug = config.CONV_KERNEL.get(), config.DEBUG.flag()
-    chosen = _choose(operator, s, target, precision, forced, debug)
+    chosen = _choose(operator, s, target, precision, known, forced, debug)
     if target.gpu is None or chosen.name == forced or not config.TUNE.flag():
         return chosen
     return _fastest(operator, s, target, precision, target.gpu, config.CACHE_DIR.get())
 
 
-def _best(rows: list[Configuration], s: ConvShape, target: Target) -> Configuration:
+def _best(rows: list[Configuration], s: ConvShape, target: Target, known: Known = UNKNOWN) -> Configuration:
     s = seen_by_kernels(s, target)
     for v in rows:
         if not work.is_counted(v) and v.preferred(s, target):
@@ -79,7 +81,7 @@ def _best(rows: list[Configuration], s: ConvShape, target: Target) -> Configurat
     counted = [v for v in rows if work.is_counted(v) and v.preferred(s, target)]
     narrow = [v for v in counted if v.dtype == BFLOAT16]  # without casts
     constants = predict.constants_of(target.name)
-    return min(narrow or counted, key=lambda v: predict.cycles(v, s, target, constants))
+    return min(narrow or counted, key=lambda v: predict.cycles(v, s, target, constants, known))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -91,13 +93,15 @@ def predicted_cycles(operator: str, s: ConvShape, target: Target, precision: str
 
 
 @functools.lru_cache(maxsize=4096)
-def _choose(operator: str, s: ConvShape, target: Target, precision: str, forced: str, debug: bool) -> Configuration:
+def _choose(
+    operator: str, s: ConvShape, target: Target, precision: str, known: Known, forced: str, debug: bool
+) -> Configuration:
     config.CONV_KERNEL.choice(NAMES)
     rows = applicable(operator, s, target, precision)
     chosen = next((v for v in rows if v.name == forced), None)
     why = "forced"
     if chosen is None:
-        chosen = _best(rows, s, target)
+        chosen = _best(rows, s, target, known)
         why = chosen.reason
     if debug:
         print(

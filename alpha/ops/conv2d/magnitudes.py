@@ -27,6 +27,7 @@ from weakref import ref
 import numpy as np
 
 from alpha.numerics import FLOAT32
+from alpha.ops.conv2d.problem import UNKNOWN, Known
 from alpha.ops.plan import KernelLaunch, Named, Plan, Table
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -51,6 +52,10 @@ class Magnitudes:
         """Take a magnitude that is known; None: it is not."""
         if magnitude is not None:
             self._found[ref(array)] = magnitude
+
+    def knows(self, a: Array, b: Array) -> Known:
+        """Whether each of them has been computed or noted."""
+        return ref(a) in self._found, ref(b) in self._found
 
     def __enter__(self) -> Magnitudes:
         self._outer = _current.set(self)
@@ -77,6 +82,12 @@ class Magnitudes:
 def needs_magnitude(X: Array) -> bool:
     """Whether a convolution of an array on a GPU scales its operands, as those with wgmma on float32 do."""
     return X.dtype is FLOAT32 and X.device.properties.compute_capability[0] == 9
+
+
+def known_magnitudes(a: Array, b: Array) -> Known:
+    """Whether the magnitude of each operand is known, so that no launch computes it."""
+    current = _current.get()
+    return UNKNOWN if current is None else current.knows(a, b)
 
 
 def magnitude_of(x: Tensor) -> Array | None:

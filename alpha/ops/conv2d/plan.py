@@ -21,9 +21,19 @@ from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import predict, work
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.magnitudes import absmax, absmax_launch
+from alpha.ops.conv2d.magnitudes import absmax, absmax_launch, known_magnitudes
 from alpha.ops.conv2d.padded import resize, resized, shape_for
-from alpha.ops.conv2d.problem import OPERANDS, RESULT, ConvProblem, Epilogue, Target, seen_by_kernels
+from alpha.ops.conv2d.problem import (
+    OPERANDS,
+    RESULT,
+    UNKNOWN,
+    WEIGHT,
+    ConvProblem,
+    Epilogue,
+    Known,
+    Target,
+    seen_by_kernels,
+)
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.dtypes import as_float32, cast_launch, require_float32, require_same_float, widest_vector
 from alpha.ops.elementwise import add, common_period, map_launch
@@ -52,10 +62,10 @@ def configuration_for(problem: ConvProblem, target: Target) -> Configuration:
     """
     operator, s = problem.operator, problem.shape
     if problem.dtype == BFLOAT16:
-        v = choose(operator, s, target, "bf16")
+        v = choose(operator, s, target, "bf16", problem.known)
         if v.precision == "bf16":
             return v
-    return choose(operator, s, target, _of_floats(problem.precision))
+    return choose(operator, s, target, _of_floats(problem.precision), problem.known)
 
 
 def used_precision(X: Array, precision: str) -> str:
@@ -121,7 +131,9 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
     if last != result:
         around.after.append(cast_launch(last, result, whole.size, FLOAT32, BFLOAT16))
     launches = (*around.before, *(launch.renamed(around.renamed) for launch in inner.launches), *around.after)
-    cycles = predict.cycles(v, seen, target, predict.constants_of(target.name)) if work.is_counted(v) else None
+    cycles = None
+    if work.is_counted(v):
+        cycles = predict.cycles(v, seen, target, predict.constants_of(target.name), problem.known)
     return Plan(v.name, launches, outputs, {**inner.workspaces, **around.workspaces}, v.reason, cycles, facts)
 
 
@@ -199,7 +211,8 @@ def prepare(
         bias = _aligned(as_float32(bias))
         require_float32("conv2d: bias", bias)
     epilogue = bias is not None, slope != 1, statistics
-    made = _known_plan(operator, s, precision, epilogue, (first.dtype, gradient), first.device, _settings())
+    known = known_magnitudes(first, second) if operator == WEIGHT and first.dtype is FLOAT32 else UNKNOWN
+    made = _known_plan(operator, s, precision, epilogue, (first.dtype, gradient), known, first.device, _settings())
     return made, named_operands(made, operator, (first, second), bias, slope)
 
 
@@ -213,11 +226,12 @@ def _known_plan(
     precision: str,
     epilogue: tuple[bool, bool, bool],
     dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    known: Known,
     device: Device,
     settings: tuple[Any, ...],
 ) -> Plan:
     """The plan of a problem, made once as long as the variables that `choose` reads have these `settings`."""
-    return plan(ConvProblem(operator, s, precision, Epilogue(*epilogue), *dtypes), cuda_target(device))
+    return plan(ConvProblem(operator, s, precision, Epilogue(*epilogue), *dtypes, known), cuda_target(device))
 
 
 def _aligned(X: Array) -> Array:

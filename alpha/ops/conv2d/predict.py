@@ -23,7 +23,7 @@ import numpy as np
 from alpha.ops.conv2d import sm90, sm90_tiles, sm90_weight_tiles, work
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.padded import resized, shape_for
-from alpha.ops.conv2d.problem import INPUT, WEIGHT, Target
+from alpha.ops.conv2d.problem import INPUT, UNKNOWN, WEIGHT, Known, Target
 from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.sm90_tiles import Tile
@@ -156,7 +156,7 @@ class Passes(NamedTuple):
     bytes: int
 
 
-def passes(v: Configuration, s: ConvShape) -> Passes:
+def passes(v: Configuration, s: ConvShape, known: Known = UNKNOWN) -> Passes:
     """The launches that prepare the operands of a configuration (prepare.py, magnitudes.py)."""
     item, weights = v.dtype.itemsize, _size(s.W)
     launches, moved = 0, 0
@@ -164,7 +164,8 @@ def passes(v: Configuration, s: ConvShape) -> Passes:
     on_wgmma = "BLOCKS" in v.tile
     if v.math.in_fp16 and on_wgmma:
         second = _size(s.Y) if v.operator == WEIGHT else weights
-        launches, moved = 1, 4 * (first + second)
+        sizes = [size for size, is_known in zip((first, second), known, strict=True) if not is_known]
+        launches, moved = int(bool(sizes)), 4 * sum(sizes)
         if v.operator != WEIGHT or v.tile.get("PREPARED"):
             converted = weights if v.operator != WEIGHT else first
             launches, moved = launches + 1, moved + converted * (4 + 2 * v.math.terms)
@@ -182,10 +183,10 @@ def _size(shape: tuple[int, ...]) -> int:
     return size
 
 
-def quantities(v: Configuration, s: ConvShape, target: Target) -> Quantities:
+def quantities(v: Configuration, s: ConvShape, target: Target, known: Known = UNKNOWN) -> Quantities:
     """Those of a configuration on cuda for a shape that it computes."""
     used = shape_for(v, s, target) or s
-    done, (launches, moved) = work.of(v, used, target), passes(v, used)
+    done, (launches, moved) = work.of(v, used, target), passes(v, used, known)
     item, weights = v.dtype.itemsize, 4 if v.operator == WEIGHT else v.dtype.itemsize
     for name, sizes in resized(v.operator, s, used).items() if used is not s else ():
         launches += 1
@@ -196,6 +197,6 @@ def quantities(v: Configuration, s: ConvShape, target: Target) -> Quantities:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def cycles(v: Configuration, s: ConvShape, target: Target, c: Constants) -> float:
+def cycles(v: Configuration, s: ConvShape, target: Target, c: Constants, known: Known = UNKNOWN) -> float:
     """The predicted cycles of a configuration on cuda for a shape that it computes."""
-    return float(total(quantities(v, s, target), c.rates(v), c))
+    return float(total(quantities(v, s, target, known), c.rates(v), c))

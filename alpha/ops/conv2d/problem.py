@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -93,6 +93,8 @@ class Epilogue:
 
 
 PLAIN = Epilogue()
+Known: TypeAlias = tuple[bool, bool]  # whether the largest magnitude of the first and of the second operand is known
+UNKNOWN: Known = (False, False)
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class ConvProblem:
         precision: "float32", "tf32" or "bf16": how exact the products must be.
         dtype: bfloat16 or float32, for both operands, and for the result unless that is the gradient of the weight.
         gradient: the dtype of the gradient of the weight, which is that of the weight: bfloat16 or float32.
+        known: a kernel that scales its operands costs no pass over those whose magnitude is known.
     """
 
     operator: str
@@ -111,6 +114,7 @@ class ConvProblem:
     epilogue: Epilogue = PLAIN
     dtype: np.dtype[Any] = FLOAT32
     gradient: np.dtype[Any] = FLOAT32
+    known: Known = UNKNOWN
 
     @property
     def result(self) -> Buffer:

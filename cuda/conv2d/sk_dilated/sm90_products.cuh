@@ -1,7 +1,7 @@
 // The products of a step for all taps of a block, for each way in which operands reach the tensor cores (sk_dilated/sm90.cu).
 #pragma once
 #include "common/wgmma.cuh"
-#include "conv2d/sk_dilated/sm90_terms.cuh"
+#include "conv2d/sk_dilated/sm90_tile.cuh"
 
 // Loads the A fragment of 16 of K as terms of 16 bits. Its rows are output channels, so K runs down the rows of the tile. A thread
 // takes (channel g or g + 8, k = 2t, 2t + 1, 2t + 8, 2t + 9); with the swizzle these reads have no bank conflicts.

@@ -1,5 +1,7 @@
-// The tile of the Hopper kernel of Sk-dilated: its macros as constants, its pipeline (sk_dilated/sm90.cu).
+// The tile of the Hopper kernel of Sk-dilated: its macros as constants, its pipeline, the terms of floats (sk_dilated/sm90.cu).
 #pragma once
+#include "common/bf16_terms.cuh"
+#include "common/fp16_terms.cuh"
 #include "common/math_mode.cuh"
 #include "common/tma.cuh"
 #include "conv2d/sm90/pipeline.cuh"
@@ -40,3 +42,11 @@ struct Converted {
 
   __device__ __forceinline__ uint32_t barrier(uint32_t stage) const { return barriers + stage * 8; }
 };
+
+// The terms of two scaled values: hi, and with two terms what is left of them in lo.
+__device__ __forceinline__ void split(float lower, float upper, uint32_t& hi, uint32_t& lo) {
+  if (MATH == BF16X3)
+    split_into_bfloat16(lower, upper, hi, lo);
+  else
+    to_terms<TERMS>(lower, upper, hi, lo);
+}

@@ -1,6 +1,6 @@
 // The transform warps: they convert X from the floats that TMA has loaded to terms of 16 bits, in place (sk_dilated/sm90.cu).
 #pragma once
-#include "conv2d/sk_dilated/sm90_terms.cuh"
+#include "conv2d/sk_dilated/sm90_tile.cuh"
 
 // The floats of a thread, 8 channels of two of 8 rows of 64 channels. One or two terms of 64 channels take the place of two
 // boxes of 32 floats. The floats of the first row are at the shared addresses `from` and `from ^ 16`, its terms go to `to`; the
