@@ -18,7 +18,8 @@
 // Block: two consumer warpgroups, then the producer, a warp with one working thread, then the transform warps.
 // Macros: NDIM (2, or 3: depth and dilation), DW (dw; 1 with NDIM 2), BM 64 | 128, BN (multiples of 32 up to 256), TAPS,
 // TILE_OW 1 | 2 | 4 | 8, or without a halo also 16 | 32 | 64, TILE_IW = TILE_OW + dw (ceil(TAPS / sw) - 1),
-// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1, TRANSFORM_WARPS 3 | 7, OUTPUT float, or bfloat16 if GZ is 1 (of part).
+// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1, TRANSFORM_WARPS 3 | 7 (BN up to 128), OUTPUT float, or bfloat16 if
+// GZ is 1 (of part).
 // Shared memory: 1024 + STAGES STAGE bytes. Needs sm_90a, OC % 8 == 0, IC % 8 == 0.
 #include "common/barrier.cuh"
 #include "common/vector.cuh"

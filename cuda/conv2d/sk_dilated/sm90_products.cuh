@@ -49,12 +49,11 @@ __device__ __forceinline__ void multiply_terms(float (&sum)[TAPS][R], const unsi
       if (tap == 0 || k == 0) wgmma_fence();
       const uint64_t b_hi = tap_tile(x, tap, 0, k);
       float (&target)[R] = PROMOTES ? block : sum[tap];
-      const int begun = PROMOTES ? k != 0 : 1;
       if (TERMS == 2) {
-        start_product(target, lo[k], b_hi, begun);
+        start_product(target, lo[k], b_hi, PROMOTES ? k != 0 : 1);
         start_product(target, hi[k], tap_tile(x, tap, 1, k), 1);
       }
-      start_product(target, hi[k], b_hi, TERMS == 2 ? 1 : begun);
+      start_product(target, hi[k], b_hi, 1);
       if (tap == 0 || k == STEPS - 1) wgmma_commit();
     }
     if (PROMOTES) {

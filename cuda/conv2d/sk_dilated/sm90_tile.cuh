@@ -30,6 +30,8 @@ constexpr int STAGE = A_BYTES + (CONVERTS ? 2 : TERMS) * TERM_BYTES;
 constexpr int WARPGROUPS = CONSUMER_GROUPS + OTHER_GROUPS, LAUNCHED = OTHER_GROUPS == 1 ? 168 : 128,
               CONSUMER_REGISTERS = OTHER_GROUPS == 2 ? 208 : (CONVERTS ? 232 : 240),
               OTHER_REGISTERS = (WARPGROUPS * LAUNCHED - CONSUMER_GROUPS * CONSUMER_REGISTERS) / OTHER_GROUPS;
+static_assert(OTHER_GROUPS == 1 || BN <= 128,
+              "a product of 256 columns needs more registers than a thread is launched with");
 static_assert(ALPHA_STAGES >= 2, "a warpgroup holds a step until its next, or the other's, has begun");
 static_assert(PING_PONG == 1 || ALPHA_STAGES * STAGE >= TAPS * R * 128 * 4, "a warpgroup's sums fit the tiles");
 static_assert(IMAGES % 8 == 0 || TILE_IW == TILE_OW, "taps that share a tile begin at whole groups of 8 rows");
