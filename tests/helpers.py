@@ -41,7 +41,7 @@ def choosing(wanted: Callable[[Configuration], bool]) -> Iterator[None]:
 
     def forget() -> None:
         choose._choose.cache_clear()
-        plan._known_plan.cache_clear()
+        plan._cached_plan.cache_clear()
 
     with patch.object(choose, "_best", best):
         forget()

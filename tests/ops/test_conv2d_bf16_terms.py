@@ -76,6 +76,7 @@ def test_no_magnitudes_are_computed_for_bfloat16_terms() -> None:
         (Tile(128, 64, MathMode.FP16X3), 4, 3),  # as each step is summed apart, in registers of its own
         (Tile(64, 64, MathMode.BF16X3), 4, 7),
         (Tile(128, 128, MathMode.BF16X3), 1, 7),
+        (Tile(128, 256, MathMode.BF16X3), 1, 3),  # a product needs more registers than the launch gives
         (Tile(128, 128, MathMode.FP16, prepared=True), 1, 3),  # nothing to convert
         (Tile(64, 64, MathMode.BF16), 3, 3),
     ],

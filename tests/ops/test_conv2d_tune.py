@@ -18,7 +18,7 @@ from alpha.nn import functional as F
 from alpha.ops import matmul_cuda
 from alpha.ops.conv2d import cuda_target, tune, tuning_file
 from alpha.ops.conv2d.choose import _choose, _fastest, applicable, choose
-from alpha.ops.conv2d.plan import _known_plan, compute
+from alpha.ops.conv2d.plan import _cached_plan, compute
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.conv2d.table import FORWARD, INPUT, WEIGHT
 from alpha.ops.matmul_tiles import Product
@@ -42,7 +42,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
 
 def forget() -> None:
     """As in a new process."""
-    for cached in (tuning_file.tuning_cache, _fastest, _choose, _known_plan, matmul_cuda._choose_row):
+    for cached in (tuning_file.tuning_cache, _fastest, _choose, _cached_plan, matmul_cuda._choose_row):
         cached.cache_clear()
 
 

@@ -173,6 +173,15 @@ def test_memory_is_used_again_by_the_next_step() -> None:
         assert device.memory_stats().reserved == settled.reserved <= 1.2 * settled.peak
 
 
+def test_dw_behind_batch_normalisation_needs_no_pass_for_its_scale() -> None:
+    """The magnitudes that its kernels find reach the choice for dW: one fp16 term, and not two bfloat16 terms."""
+    driver = DryDriver(dry_properties("sm_90a"))
+    with standing_in(DryDevice(driver)), alpha.precision("tf32"), driver.noting() as launched:
+        resnet_step()
+    maths = {x.macros["MATH"] for x in launched if "sk_dilated/sm90" in x.source}
+    assert maths == {"FP16"}
+
+
 def test_outputs_that_are_dropped_together_share_a_block() -> None:
     """The two gradients of a batch normalisation lie side by side, and neither is copied on its way to `.grad`."""
     with counting("tf32") as driver:

@@ -61,7 +61,10 @@ def choose(
 
     One whose work the model does not know (all on the cpu, a new algorithm) is taken before the others.
     ALPHA_CONV_KERNEL forces a configuration by name, if it supports the shape. Otherwise ALPHA_TUNE=1 takes the fastest
-    on the target's GPU. ALPHA_DEBUG=1 prints each choice once.
+    on the target's GPU, measured with magnitudes that are not known. ALPHA_DEBUG=1 prints each choice once.
+
+    Args:
+        known: see `ConvProblem`. What needs scales is predicted to be faster if magnitudes are known.
 
     Raises:
         ConfigError: ALPHA_CONV_KERNEL is not the name of a configuration.

@@ -212,7 +212,7 @@ def prepare(
         require_float32("conv2d: bias", bias)
     epilogue = bias is not None, slope != 1, statistics
     known = known_magnitudes(first, second) if operator == WEIGHT and first.dtype is FLOAT32 else UNKNOWN
-    made = _known_plan(operator, s, precision, epilogue, (first.dtype, gradient), known, first.device, _settings())
+    made = _cached_plan(operator, s, precision, epilogue, (first.dtype, gradient), known, first.device, _settings())
     return made, named_operands(made, operator, (first, second), bias, slope)
 
 
@@ -220,7 +220,7 @@ _settings = config.reader(config.CONV_KERNEL, config.DEBUG, config.TUNE, config.
 
 
 @functools.lru_cache(maxsize=4096)
-def _known_plan(
+def _cached_plan(
     operator: str,
     s: ConvShape,
     precision: str,

@@ -105,7 +105,7 @@ class ConvProblem:
         precision: "float32", "tf32" or "bf16": how exact the products must be.
         dtype: bfloat16 or float32, for both operands, and for the result unless that is the gradient of the weight.
         gradient: the dtype of the gradient of the weight, which is that of the weight: bfloat16 or float32.
-        known: a kernel that scales its operands costs no pass over those whose magnitude is known.
+        known: for each operand, whether its largest magnitude is known already, so that no launch has to compute it.
     """
 
     operator: str

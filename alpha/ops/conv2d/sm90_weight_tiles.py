@@ -58,8 +58,9 @@ class WeightTile:
     def transform_warps(self) -> int:
         """Seven if the block waits for them and the sums leave them registers, or else three."""
         promotes = self.tile.math is MathMode.FP16X3  # it sums each step apart
-        wide = self.tile.converts and (self.tile.BN >= self.tile.BM or promotes)
-        return 7 if wide and (self.taps + promotes) * self.tile.BN // 2 <= FEW_ACCUMULATORS else 3
+        waits = self.tile.converts and (self.tile.BN >= self.tile.BM or promotes)
+        fits = self.tile.BN <= 128 and (self.taps + promotes) * self.tile.BN // 2 <= FEW_ACCUMULATORS
+        return 7 if waits and fits else 3
 
     @property
     def threads(self) -> int:
