@@ -9,9 +9,10 @@ convolutions, to see how good the predictions are for those, and with all of the
 (an operator, a convolution and a precision) the configuration that is predicted to be the fastest takes at most so much
 longer than the fastest.
 
-    python examples/fit_conv_model.py runs/sweep/candidates.csv --rates-only
+    python examples/fit_conv_model.py runs/sweep/candidates.csv --rates-only --kernels sm90,product
 
-keeps the stored constants of the GPU itself and of kernels that were not measured. It is for a change of one kernel.
+keeps the stored constants of the GPU itself, and of kernels that were not measured or whose names contain neither text.
+It is for a change of some kernels, or if others were measured for few shapes.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ ROUNDS, CHOICE_ROUNDS = 8, 3
 OF_THE_GPU = ("launch", "memory", "partial", "overlap", "memory_overlap", "least_active")
 SLOW, SLOW_WEIGHT = 3.0, 0.05  # a configuration that takes so many times the fastest one's time hardly counts
 LIMITS = ((0.05, 0.015), (0.15, 0.05))  # what a choice costs that is slower than the fastest by so much
+MOST = {"read": 1024.0}  # bytes per cycle; a kernel that never waits for the L2 cache would get ever more
 ERROR_SHARE = 0.02  # of the error of the predictions, beside what their choices cost
 
 
@@ -126,8 +128,10 @@ class Samples:
         return np.minimum.reduceat(np.where(chosen, self.measured, np.inf), self.starts) / self.fastest
 
 
-def read(paths: Sequence[Path], target: Target, clock_mhz: float) -> list[Sample]:
+def read(paths: Sequence[Path], target: Target, clock_mhz: float, kernels: Sequence[str] = ("",)) -> list[Sample]:
     """The measurements of candidates.csv files, without configurations that are no longer there, or not preferred.
+
+    `kernels`: texts, one of which the name of a configuration must contain.
 
     A float32 configuration may be chosen for tf32, too, so its measurement counts for both.
 
@@ -143,7 +147,7 @@ def read(paths: Sequence[Path], target: Target, clock_mhz: float) -> list[Sample
                 s = seen_by_kernels(ConvShape(*(int(line[name]) for name in FIELDS)), target)
                 if v is not None and shape_for(v, s, target) is None:
                     raise ValueError(f"{v.name} was measured for X {s.X} W {s.W}, but {target} does not support it")
-                if v is not None and v.preferred(s, target):
+                if v is not None and v.preferred(s, target) and any(text in v.name for text in kernels):
                     found.append(Sample(v, s, float(line["ms"]) * 1e3 * clock_mhz, line["precision"]))
     tf32 = {(x.configuration.operator, x.shape) for x in found if x.precision == "tf32"}
     better = [x for x in found if x.precision == "float32" and (x.configuration.operator, x.shape) in tf32]
@@ -182,7 +186,7 @@ def better_rates(samples: Samples, c: Constants, kind: str) -> Constants:
 
     factors = np.array((1.0, *FACTORS))
     errors = [np.bincount(used, samples.errors(with_values(values * factor))) for factor in factors]
-    return with_values(values * factors[np.argmin(errors, axis=0)])
+    return with_values(np.minimum(values * factors[np.argmin(errors, axis=0)], MOST.get(kind, np.inf)))
 
 
 def fit_choice(samples: Samples, c: Constants, of_the_gpu: Sequence[str]) -> Constants:
@@ -202,11 +206,15 @@ def constants_one_by_one(
 ) -> Iterator[Callable[[Constants, float], Constants]]:
     for kind, (names, _) in samples.keys.items():
         for name in names:
-            yield lambda c, f, kind=kind, name=name: replace(  # type: ignore[misc]
-                c, **{kind: {**getattr(c, kind), name: getattr(c, kind).get(name, USUAL[kind]) * f}}
-            )
+            yield lambda c, f, kind=kind, name=name: changed_rate(c, kind, name, f)  # type: ignore[misc]
     for name in of_the_gpu:
         yield lambda c, f, name=name: replace(c, **{name: getattr(c, name) * f})  # type: ignore[misc]
+
+
+def changed_rate(c: Constants, kind: str, name: str, factor: float) -> Constants:
+    rates = getattr(c, kind)
+    value = min(rates.get(name, USUAL[kind]) * factor, MOST.get(kind, np.inf))
+    return replace(c, **{kind: {**rates, name: value}})
 
 
 def cost(samples: Samples, c: Constants) -> float:
@@ -241,13 +249,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("candidates", type=Path, nargs="+", help="candidates.csv of bench_conv.py --configurations")
     parser.add_argument("--device", choices=["cuda"], default="cuda")
     parser.add_argument("--gpu", metavar="NAME", help="the GPU that was measured (default: this machine's)")
+    parser.add_argument("--kernels", type=lambda text: text.split(","), default=[""], metavar="TEXT,..")
     parser.add_argument("--rates-only", action="store_true", help="keep all other constants that the file has")
     parser.add_argument("--output", type=Path, default=FITTED, help="folder of the constants (default: the package's)")
     args = parser.parse_args(arguments)
     try:
         device = alpha.get_device(args.device)
         target, properties = cuda_target(device), device.properties  # type: ignore[attr-defined]
-        samples = read(args.candidates, target, Constants().clock_mhz)
+        samples = read(args.candidates, target, Constants().clock_mhz, args.kernels)
     except (AlphaError, OSError, KeyError, ValueError) as problem:
         print(f"fit_conv_model: {problem!r}", file=sys.stderr)
         return 2

@@ -100,6 +100,27 @@ def test_rates_only_keeps_all_other_constants(
     assert found["slowdown"]["implicit_gemm_ffma"] == pytest.approx(2.5, rel=0.2)
 
 
+def test_kernels_of_other_names_keep_their_constants(script: ModuleType, tmp_path: Path) -> None:
+    candidates, fitted = tmp_path / "candidates.csv", tmp_path / predict.file_name("A GPU")
+    names = {"slowdown": {"implicit_gemm_ffma": 2.5, "sk_dilated_ffma": 0.8}}
+    write(script, candidates, replace(predict.Constants(), **names))  # type: ignore[arg-type]
+    fitted.write_text(json.dumps({"slowdown": {"sk_dilated_ffma": 3.0}}))
+    command = [str(candidates), "--gpu", "A GPU", "--output", str(tmp_path), "--rates-only"]
+    assert script.main([*command, "--kernels", "gemm_ffma,sm90"]) == 0
+    found = json.loads(fitted.read_text())["slowdown"]
+    assert found["sk_dilated_ffma"] == 3.0
+    assert found["implicit_gemm_ffma"] == pytest.approx(2.5, rel=0.2)
+
+
+def test_no_kernel_reads_faster_than_an_sm_can(script: ModuleType, tmp_path: Path) -> None:
+    """The read rate of a kernel that never waits for the L2 cache would otherwise grow with each fit."""
+    candidates, fitted = tmp_path / "candidates.csv", tmp_path / predict.file_name("A GPU")
+    write(script, candidates, predict.Constants())
+    fitted.write_text(json.dumps({"read": {"implicit_gemm_ffma": 1e9}}))
+    assert script.main([str(candidates), "--gpu", "A GPU", "--output", str(tmp_path), "--rates-only"]) == 0
+    assert json.loads(fitted.read_text())["read"]["implicit_gemm_ffma"] <= script.MOST["read"]
+
+
 def test_what_cannot_be_read_is_an_error(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

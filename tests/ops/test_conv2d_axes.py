@@ -15,7 +15,7 @@ from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.choose import AXES, applicable, takes_axes
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.plan import compute, plan
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Target
+from alpha.ops.conv2d.problem import FORWARD, WEIGHT, ConvProblem, Target
 from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape, as_axes_struct, conv_shape
 from alpha.ops.conv2d.sm90_tiles import Tile, conv_v2_tiles
 from alpha.ops.convolution import pieces
@@ -77,16 +77,6 @@ def test_which_shapes_the_kernels_take(shape: ConvShape, takes: bool) -> None:
             found = applicable(operator, shape, HOPPER, "tf32")
             assert found
             assert all(v in AXES for v in found)
-
-
-def test_a_tile_of_64_rows_is_for_maps_of_few_pixels() -> None:
-    small = make(8, (512, 512), axis(2, 3, 1, 1), axis(7, 3, 1, 1), axis(7, 3, 1, 1))
-    large = make(8, (64, 128), axis(16, 3, 2, 1), axis(56, 3, 2, 1), axis(56, 3, 2, 1))
-    for operator in (FORWARD, INPUT):
-        rows = [v for v in AXES if v.operator == operator and v.tile["BM"] == 64]
-        assert rows
-        assert all(v.preferred(small, HOPPER) for v in rows)
-        assert not any(v.preferred(large, HOPPER) for v in rows)
 
 
 def test_taps_of_a_dilated_row_share_an_input_row_tile() -> None:

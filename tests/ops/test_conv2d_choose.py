@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +21,10 @@ from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16, FLOAT32, PRECISIONS
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import cuda_target, few_outputs, predict
-from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.padded import shape_for
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.problem import seen_by_kernels
+from alpha.ops.conv2d.problem import MathMode, seen_by_kernels
 from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration, Target
@@ -323,17 +324,22 @@ def test_drawn_shapes_reach_every_kernel() -> None:
     assert seen >= KERNELS
 
 
-def test_a_tile_of_64_rows_is_for_one_tap_unless_it_is_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_output_pixels_have_tiles_of_64_rows() -> None:
+    """A larger tile would leave most SMs idle; many pixels have larger tiles."""
     hopper = TARGETS["sm_90"]
-    rows = [v for v in CONFIGURATIONS if "sm90" in v.name and v.operator != WEIGHT and v.tile["BM"] == 64]
-    assert {v.operator for v in rows} == {FORWARD, INPUT}
-    one, several = (conv_shape("test", (32, 7, 7, 992), (128, F, F, 992), (1, 1), (F // 2,) * 2) for F in (1, 3))
-    for v in rows:
-        assert v.preferred(seen_by_kernels(one, hopper), hopper)
-        assert v.supports(several, hopper)
-        assert not v.preferred(several, hopper)
-        monkeypatch.setenv("ALPHA_CONV_KERNEL", v.name)
-        assert choose(v.operator, several, hopper, v.precision) is v
-        monkeypatch.delenv("ALPHA_CONV_KERNEL")
-        assert choose(v.operator, several, hopper, v.precision) not in rows
-    assert choose(FORWARD, one, hopper, "bf16") in rows
+    few = conv_shape("test", (1, 32, 32, 640), (640, 3, 3, 640), (1, 1), (1, 1))
+    many = conv_shape("test", (32, 32, 32, 640), (640, 3, 3, 640), (1, 1), (1, 1))
+    for operator, precision in itertools.product((FORWARD, INPUT), ("tf32", "bf16")):
+        rows = [choose(operator, s, hopper, precision).tile["BM"] for s in (few, many)]
+        assert rows[0] == 64 < rows[1], (operator, precision)
+
+
+def test_kernels_on_mma_sync_are_left_to_shapes_that_wgmma_does_not_take() -> None:
+    """Forward and dX in tf32 and bf16: they were never faster. A GPU without wgmma takes them."""
+    one_tap = conv_shape("test", (32, 7, 7, 832), (48, 1, 1, 832), (1, 1), (0, 0))
+    hopper, ampere = TARGETS["sm_90"], TARGETS["sm_80"]
+    for operator, precision in itertools.product((FORWARD, INPUT), ("tf32", "bf16")):
+        assert "sm80" in choose(operator, one_tap, ampere, precision).name
+        rows = [v for v in applicable(operator, one_tap, hopper, precision) if "sm80" in v.name and v not in PRODUCTS]
+        assert rows
+        assert not any(v.preferred(one_tap, hopper) for v in rows if v.math in (MathMode.TF32, MathMode.BF16))

@@ -60,6 +60,11 @@ def for_few_outputs(base: Configuration) -> Configuration:
         return prod(other.X[1:]) < 1 << 31 and base.supports(other, target)
 
     forward = base.operator == FORWARD
+
+    def preferred(s: ConvShape, target: Target) -> bool:
+        """Not for short rows, nor for dX of one tap where wgmma computes it: its result is most of the work."""
+        return swapped(s).OW >= LEAST_ROW and not (forward and s.taps == 1 and target.compute_capability == (9, 0))
+
     return replace(
         base,
         name=base.name.replace("direct", "few_outputs"),
@@ -67,7 +72,7 @@ def for_few_outputs(base: Configuration) -> Configuration:
         make=input_gradient if forward else weight_gradient,
         reason="last layer: few output channels, as a first layer of dY",
         supports=supports,
-        preferred=lambda s, target: swapped(s).OW >= LEAST_ROW,
+        preferred=preferred,
         base=base,
     )
 

@@ -118,19 +118,27 @@ class _Gemm:
         room = output.stages(1, statistics_bytes(tile))[0] and self.num_sms % self.across <= self.num_sms // 8
         self.statistics = bool(epilogue.statistics and room)
         self.reserved = statistics_bytes(tile) if self.statistics else 0
+        self.keeps_filter = not self.workspace_slots and sm90_tiles.keeps_filter(
+            output, (s.N, self.K, self.GN), self.num_sms, self.reserved
+        )
         # a block gets all registers and shared memory of an SM if no other block needs them, or if it needs them itself
-        if self.workspace_slots or self.tiles <= self.num_sms or not output.stages(tile.blocks, self.reserved)[0]:
+        alone = self.workspace_slots or self.tiles <= self.num_sms or not output.stages(tile.blocks, self.reserved)[0]
+        if self.keeps_filter or alone:
             tile = tile._replace(blocks=1)
         self.tile = tile
-        self.a_stages, self.b_stages = output.stages(tile.blocks, self.reserved)
+        if self.keeps_filter:
+            self.a_stages, self.b_stages = output.stages_beside_filter(self.K, self.reserved)
+        else:
+            self.a_stages, self.b_stages = output.stages(tile.blocks, self.reserved)
         # two blocks per SM hide each other's beginning and end; with one tile per block they are better balanced
         self.grid, self.threads = min(self.tiles, self.num_sms) if tile.blocks == 1 else self.tiles, tile.threads
+        if self.keeps_filter or (self.statistics and not self.workspace_slots):  # a block keeps to its channels
+            self.grid -= self.grid % self.across
         self.statistics_parts = 0
         if self.forward:
             if self.workspace_slots:  # one part per tile
                 parts = len(output.rows) * len(output.starts) * self.tiles_per_work_tile // self.across
             else:  # one part per block
-                self.grid -= self.grid % self.across if self.reserved else 0
                 parts = self.grid // self.across
             self.statistics_parts = parts if self.statistics else 0
 
@@ -197,6 +205,7 @@ class _Gemm:
                 "RAGGED": int(self.GN % 8 > 0),
                 "EPILOGUE": int(self.epilogue.changes_results),
                 "SPLIT_K": int(self.workspace_slots > 0),
+                "KEEP_B": int(self.keeps_filter),
                 "STATISTICS": int(self.statistics),
             },
             1024 + self.a_stages * self.output.a_bytes + self.b_stages * tile.b_bytes,

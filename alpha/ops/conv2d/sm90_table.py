@@ -11,40 +11,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from alpha.ops.conv2d import sm90, sm90_weight
-from alpha.ops.conv2d.configuration import Condition, Configuration, always
+from alpha.ops.conv2d.configuration import Condition, Configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 
 PACK = 8  # channels
-REGISTERS = 168  # per thread, at the launch of 384 threads; consumers then take 240
+REGISTERS = 168  # per thread, at the launch of 384 threads; consumers then take 224
 
 
-def _supports(operator: str) -> Condition:
+def supports(operator: str) -> Condition:
     """True if the GPU has wgmma and TMA, and rows of channels that TMA reads are whole 16 bytes, also as fp16 terms.
 
     Each axis may have a stride or a dilation; the kernels do not compute both together, nor groups.
     """
     read = {FORWARD: ("IC",), INPUT: ("OC",), WEIGHT: ("IC", "OC")}[operator]
 
-    def supports(s: ConvShape, target: Target) -> bool:
+    def taken(s: ConvShape, target: Target) -> bool:
         aligned = all(getattr(s, channels) % PACK == 0 for channels in read)
         gaps = all(1 in (axis.s, axis.d) for axis in (s.depth, s.height, s.width))
         return target.compute_capability == (9, 0) and aligned and gaps and s.groups == 1 and s.sw <= s.IW
 
-    return supports
-
-
-def _few_rows(operator: str) -> Condition:
-    """True for filters of one tap, and with a depth or dilation for maps of at most 64 pixels per row in all images.
-
-    A larger tile would be half empty then. For other filters a tile of 64 rows gains less than the predictions err.
-    """
-
-    def few(s: ConvShape, target: Target) -> bool:
-        columns = s.OW if operator == FORWARD else -(-s.IW // s.sw)
-        return s.taps == 1 or (not s.is_dense and -(-s.N // 8) * 8 * columns <= 64)
-
-    return few
+    return taken
 
 
 @dataclass(frozen=True)
@@ -68,8 +55,7 @@ def _configure(operator: str, math: MathMode, tile: _Tile, reason: str = "") -> 
         "cuda",
         make,
         reason or f"Hopper, trimmed; a tile of {tile.BM} x {tile.BN}",
-        supports=_supports(operator),
-        preferred=_few_rows(operator) if operator != WEIGHT and tile.BM == 64 else always,
+        supports=supports(operator),
         tile=macros,
         math=math,
         pack=PACK,
@@ -88,17 +74,16 @@ _ALGORITHMS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 def _position_rows(operator: str) -> tuple[Configuration, ...]:
     """The configurations of ConvV2 or KS-deconv, whose rows are output pixels."""
-    blocks = 1 if operator == FORWARD else 2  # of the tiles that are as fast or faster with it
     small = _Tile(64, 32, 3), _Tile(64, 64, 3), _Tile(64, 128, 2)  # few rows: more blocks than with large tiles
     tiles = {
         MathMode.BF16: (
             _Tile(128, 32, 2),
-            _Tile(128, 96, blocks),
+            _Tile(128, 96),
             _Tile(128, 192),
             _Tile(128, 256),
             _Tile(256, 128),
-            _Tile(128, 128, blocks),
-            _Tile(256, 64, blocks),
+            _Tile(128, 128),
+            _Tile(256, 64),
             _Tile(128, 64, 2),
             *small,
         ),
@@ -110,7 +95,7 @@ def _position_rows(operator: str) -> tuple[Configuration, ...]:
             _Tile(128, 256),
             _Tile(256, 128),
             _Tile(128, 128),
-            _Tile(256, 64, blocks),
+            _Tile(256, 64),
             _Tile(128, 64, 2),
             *small,
         ),

@@ -27,6 +27,9 @@ SHARED_BYTES_PER_CYCLE = 128  # that the tensor cores read
 STEP_BYTES = 128  # of K, in a row of a tile
 INSTRUCTIONS = 4  # of wgmma per step and term
 MAX_STAGES = 8
+TASK_BYTES = 512  # of shared memory, for the tasks of a block that has an SM for itself
+MOST_KEPT_STEPS = 4  # of K, for a filter that stays in shared memory
+FEWEST_STAGES_BESIDE = 4  # of input-row tiles beside it
 BLOCK_CYCLES = 4000  # for the beginning and the end of a block
 
 Lengths: TypeAlias = npt.NDArray[np.int64]
@@ -72,8 +75,9 @@ class Tile(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """Threads of a block of ConvV2 or KS-deconv: its consumers, and a producer warp or warpgroup."""
-        return 32 * self.consumer_warps + (128 if self.blocks == 1 and self.consumer_warps == 8 else 32)
+        """Threads of a block of ConvV2 or KS-deconv: its consumers, and the warps of producer and planner."""
+        others = (4 if self.consumer_warps == 8 else 2) if self.blocks == 1 else 1
+        return 32 * (self.consumer_warps + others)
 
     @property
     def b_bytes(self) -> int:
@@ -97,7 +101,7 @@ class Tile(NamedTuple):
 
 def _shared_bytes(blocks: int) -> int:
     """Bytes of shared memory for the stages of a block, with `blocks` of them per SM."""
-    return SHARED_BYTES if blocks == 1 else (SHARED_BYTES + 1024) // blocks - 2048
+    return SHARED_BYTES - TASK_BYTES if blocks == 1 else (SHARED_BYTES + 1024) // blocks - 2048
 
 
 # -- ConvV2 and KS-deconv ---------------------------------------------------------------------------
@@ -177,10 +181,35 @@ class OutputTiles:
                 return a, b
         return 0, 0
 
+    def stages_beside_filter(self, K: int, reserved: int = 0) -> tuple[int, int]:
+        """Stages of input-row tiles, and of the filter of one tap if all K of it stays; (0, 0) if too few fit."""
+        b = -(-K // self.tile.BK)
+        a = min(MAX_STAGES, (_shared_bytes(1) - reserved - b * self.tile.b_bytes) // self.a_bytes)
+        return (a, b) if a >= FEWEST_STAGES_BESIDE and b <= MOST_KEPT_STEPS else (0, 0)
+
     def cost(self, images: int) -> float:
         """Cycles of one filter row of a map, for BK of K, added up over all blocks."""
         cycles = self.cycles(self.taps[1], self.row_input_tiles, self.tile.BK)
         return cycles * -(-images * self.tile_ow // self.tile.BM)
+
+
+def keeps_filter(output: OutputTiles, sizes: tuple[int, int, int], num_sms: int, reserved: int = 0) -> bool:
+    """Whether the filter of a block's channels stays in shared memory: it is small, and several tiles use it.
+
+    Such a block has an SM for itself and keeps to its channels, which must not cost a round of tiles. Small tiles gain
+    less than other blocks on the SM are worth.
+
+    Args:
+        sizes: of N, K and the output channels.
+        reserved: bytes of shared memory for other purposes.
+    """
+    (N, K, GN), tile = sizes, output.tile
+    if output.taps != (1, 1) or len(output.starts) > 1 or tile.BM + tile.BN < 192:
+        return False
+    across, down = -(-GN // tile.BN), -(-N * output.tile_ow // tile.BM)
+    rounds = -(-across * down // num_sms)
+    as_fast = rounds > 1 and across <= num_sms and -(-down // (num_sms // across)) <= rounds
+    return as_fast and output.stages_beside_filter(K, reserved)[0] > 0
 
 
 def _cheapest(images: int, candidates: list[OutputTiles]) -> OutputTiles:

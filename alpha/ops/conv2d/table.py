@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from alpha.ops.conv2d import cpu, direct, few_outputs, ffma, sm80, sm90_table
-from alpha.ops.conv2d.configuration import Condition, Configuration
+from alpha.ops.conv2d.configuration import Condition, Configuration, always
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 
@@ -64,6 +64,12 @@ def _direct_weight_sm80(item: int) -> Condition:
     return supports
 
 
+def _without_wgmma(operator: str) -> Condition:
+    """True if no kernel for Hopper takes the shape as it is."""
+    supports = sm90_table.supports(operator)
+    return lambda s, target: not supports(s, target)
+
+
 TILE_128x64 = {"BM": 128, "BN": 64, "WM": 64, "WN": 32, "STAGES": 3}
 TILE_128x128 = {"BM": 128, "BN": 128, "WM": 64, "WN": 32, "STAGES": 4}
 TILE_64x64 = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 4}
@@ -76,7 +82,10 @@ TILE_FFMA = {"BM": 64, "BN": 64, "BK": 16}
 def _mma_rows(
     algorithm: str, operator: str, make: Callable[..., Any], reason: str, tile: Mapping[str, int]
 ) -> Iterator[Configuration]:
-    """The configurations of one algorithm and tile on mma.sync, one per precision."""
+    """The configurations of one algorithm and tile on mma.sync, one per precision.
+
+    Forward and dX in tf32 and bf16 are never faster by them if kernels on wgmma take the shape as it is.
+    """
     for math, item in ((MathMode.BF16, 2), (MathMode.TF32, 4), (MathMode.TF32X3, 4)):
         large = tile["BM"] * tile["BN"] > 64 * 64
         yield Configuration(
@@ -86,6 +95,7 @@ def _mma_rows(
             make,
             reason,
             supports=_tensor_tiles(item, tile),
+            preferred=always if operator == WEIGHT or math is MathMode.TF32X3 else _without_wgmma(operator),
             tile=tile,
             math=math,
             pack=16 // item,

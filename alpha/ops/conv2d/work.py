@@ -101,14 +101,16 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     input_tiles = rows * output.row_input_tiles / places
     longest = int(output.rows.max()) * int(output.widths.max()) / taps
     products = taps * tile.cycles * tile.instructions(K) / sm90_tiles.INSTRUCTIONS
-    read = steps * (input_tiles * output.a_bytes + taps * tile.b_bytes)
+    read_a, read_b = steps * input_tiles * output.a_bytes, steps * taps * tile.b_bytes
+    keeps = sm90_tiles.keeps_filter(output, (s.N, K, GN), target.num_sms)
     most = min(sm90_schedule.MAX_SPLITS, int(input_tiles * steps) // 2) if tiles <= 6 * target.num_sms else 1
     sums = tile.BM * tile.BN * 4
     found = []
     for splits in range(1, max(1, most) + 1):
         busy = _busiest(tiles * splits, max(1.0, longest), target.num_sms) / splits
         partial = 0 if splits == 1 else tiles * splits * sums
-        work = Work(products * busy, read * busy, busy * splits, partial, active=_active(tiles * splits, target))
+        read = read_a * busy + read_b * (1 if keeps and splits == 1 else busy)
+        work = Work(products * busy, read, busy * splits, partial, active=_active(tiles * splits, target))
         begun = work.blocks * sm90_tiles.BLOCK_CYCLES + partial / sm90_weight_tiles.PARTIAL_BYTES_PER_CYCLE
         found.append((max(work.products, work.read / sm90_tiles.L2_BYTES_PER_CYCLE) + begun, work))
     return min(found)[1]

@@ -10,28 +10,32 @@
 // to the taps that any of the output pixels needs; with TILE_OW = 1 that is the paper's tile. TMA gives zeros outside of the map.
 //
 // Macros: NDIM (2, or 3: depth and dilation), BM 64 | 128 | 256, BN (multiples of 32 up to 256; up to 128 with BM 64), TILE_OW,
-// TILE_IW (TILE_OW, or with a halo TILE_OW + dw (the taps of a filter row that share an input-row tile - 1)), A_STAGES, B_STAGES (the same number without a halo), BLOCKS (per SM, 1
-// to 3), EPILOGUE, SPLIT_K (1: K of some tiles is split), STATISTICS (1: also the channel statistics of C), LAST_STEPS (1 to 4:
-// the instructions that the last BK of K needs), RAGGED (1: GN is no multiple of 8), and MATH:
+// TILE_IW (TILE_OW, or with a halo TILE_OW + dw (the taps of a filter row that share an input-row tile - 1)), A_STAGES, B_STAGES
+// (the same number without a halo), BLOCKS (per SM, 1 to 3), EPILOGUE, SPLIT_K (1: K of some tiles is split), KEEP_B (1: one tap,
+// whose B stays in shared memory: B_STAGES stages are all of K), STATISTICS (1: also the channel statistics of C), LAST_STEPS (1
+// to 4: the instructions that the last BK of K needs), RAGGED (1: GN is no multiple of 8), and MATH:
 //   FP16X3  A floats, split in registers into two scaled fp16 terms; B in two fp16 terms (prepare/filter_terms.cu). The products
 //           hi hi + hi lo + lo hi have 22 bits; those of each 64 of K are summed apart and promoted to float32: "float32"
 //   FP16    one term of each, hi hi, 11 bits: "tf32"
 //   TF32    A and B floats, of which the tensor cores read 11 bits
 //   BF16    A, B and C bfloat16; with B_MN 1 the output channels of B are contiguous
-// Block: two consumer warpgroups of BM / 2 rows, or with BM 64 only one, and a producer, of which one thread works.
+// Block: two consumer warpgroups of BM / 2 rows, or with BM 64 only one; a producer warp, of which one thread works, and with one
+// block per SM a planner warp, of which one works, too.
 // Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES 128 + B_STAGES B_BYTES; with STATISTICS also a static 68 BN + 1024.
 // Needs sm_90a; rows of A and B of whole 16 bytes; rows of C of whole 16 bytes, but with RAGGED 1.
 #pragma once
 #include "conv2d/sm90/statistics.cuh"
 #include "conv2d/sm90/products.cuh"
 #include "conv2d/sm90/split_k.cuh"
+#include "conv2d/sm90/tasks.cuh"
 #include "conv2d/sm90/epilogue.cuh"
 
-// One thread fills the pipelines: for each BK of K it loads the input-row tile, then B tap by tap.
-__device__ __forceinline__ void produce(const GemmProblem& p, const TileTaps& taps, const WorkTile& work,
-                                        const PipelineA& As, const PipelineB& Bs, int n0, int j0, PlaceA& a,
-                                        PlaceB& b) {
-  each_input_tile(taps, work, p.K, [&](int row, int c, int from, int to) {
+// One thread fills the pipelines: for each BK of K it loads the input-row tile, then B tap by tap. With KEEP_B it loads B for
+// the first task of the block alone.
+__device__ __forceinline__ void produce(const GemmProblem& p, const Task& task, bool first, const PipelineA& As,
+                                        const PipelineB& Bs, PlaceA& a, PlaceB& b) {
+  const TileTaps& taps = task.taps;
+  each_input_tile(taps, task.work, p.K, [&](int row, int c, int from, int to) {
     const int r = staggered_row(taps, row), residue = taps.map + divide(taps.residue + c, taps.step).remainder,
               x = floor_divide(taps.column + c * taps.column_step, taps.step).quotient;
     const int pixels = HAS_HALO ? TILE_OW + (split_size(residue, p.FW, p.sw) - 1) * taps.column_step : TILE_OW;
@@ -42,22 +46,25 @@ __device__ __forceinline__ void produce(const GemmProblem& p, const TileTaps& ta
       const uint32_t a_full = As.full_barrier(a.stage());
 #pragma unroll
       for (int box = 0; box < A_BOXES; box++)
-        tma_load(input_tile + box * A_BOX, p.A + residue, a_full, k + box * 32, n0, x, map_row);
+        tma_load(input_tile + box * A_BOX, p.A + residue, a_full, k + box * 32, task.n0, x, map_row);
+      if (KEEP_B && !first) continue;
       for (int t = 0; t < count; t++) {
         const int tap = first_tap + t * taps.step * taps.tap_column;
         const uint32_t tile = PAIRED ? input_tile + A_BYTES : Bs.producer_acquire(b, B_BYTES);
         const uint32_t b_full = PAIRED ? a_full : Bs.full_barrier(b.stage());
         if (B_MN) {
 #pragma unroll
-          for (int j = 0; j < BN; j += 64) tma_load(tile + j * 128, p.B, b_full, j0 + j, tap, k, 0);
+          for (int j = 0; j < BN; j += 64) tma_load(tile + j * 128, p.B, b_full, task.j0 + j, tap, k, 0);
         } else {
-          tma_load(tile, p.B, b_full, k, tap, j0, 0);
+          tma_load(tile, p.B, b_full, k, tap, task.j0, 0);
         }
         b.advance();
       }
     }
   });
 }
+
+constexpr bool STREAMS_B = !PAIRED && !KEEP_B;  // stages of B are released for the next taps
 
 // Computes the sums of a work tile: all its taps and its part of K.
 __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& taps, const WorkTile& work,
@@ -82,7 +89,7 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
             else
               multiply_fp16_terms<STEPS>(sum[m], a_rows, tile, scale);
           }
-          if (!PAIRED) Bs.consumer_release(b.stage());
+          if (STREAMS_B) Bs.consumer_release(b.stage());
         } else {
           if (LAST_STEPS < STEPS && k + BK > p.K)
             start_products<LAST_STEPS>(sum, rows, tile);
@@ -90,7 +97,7 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
             start_products<STEPS>(sum, rows, tile);
           wgmma_wait<1>();  // the products of the tap before are done
           if (begun) {
-            if (!PAIRED) Bs.consumer_release(b.stage_before());
+            if (STREAMS_B) Bs.consumer_release(b.stage_before());
             if (t == 0) As.consumer_release(a.stage_before());
           }
           begun = true;
@@ -103,64 +110,77 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
   wgmma_wait<0>();
   if (IS_FP16 || !begun) return;
   As.consumer_release(a.stage_before());
-  if (!PAIRED) Bs.consumer_release(b.stage_before());
+  if (STREAMS_B) Bs.consumer_release(b.stage_before());
 }
 
 // The output tiles of a block: every gridDim.x-th tile, so that the producer loads the next tile while this one is stored. If
 // blocks share an SM, the grid has one block per tile. Raster order 0: output channels fastest, then images, then the tile
 // schedule, which begins with the longest work tiles. Raster order 1: output channels, then the whole schedule for some images,
-// which share rows of A, then the next images. With STATISTICS 1 and SPLIT_K 0 the grid is a multiple of the tiles of output
-// channels, so that a block keeps to its channels.
+// which share rows of A, then the next images. With KEEP_B 1, or with STATISTICS 1 and SPLIT_K 0, the grid is a multiple of the
+// tiles of output channels, so that a block keeps to its channels.
 template <class Taps>
 __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const WorkTile* schedule, Taps taps_of) {
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   if (threadIdx.x == CONSUMER_GROUPS * 128) tma_prefetch(p.A), tma_prefetch(p.B);
-  __shared__ __align__(8) uint64_t barriers[PipelineA::BARRIERS + PipelineB::BARRIERS];
+  constexpr int B_BARRIERS = PipelineA::BARRIERS, TASK_BARRIERS = B_BARRIERS + PipelineB::BARRIERS;
+  __shared__ __align__(8) uint64_t barriers[TASK_BARRIERS + Tasks::BARRIERS];
+  __shared__ Task slots[Tasks::SLOTS];
   const uint32_t tiles_at = kept((shared_address(smem) + 1023) & ~1023u), barriers_at = kept(shared_address(barriers));
   const PipelineA As(tiles_at, barriers_at);
-  const PipelineB Bs(tiles_at + PipelineA::SHARED, barriers_at + PipelineA::BARRIERS * 8);
+  const PipelineB Bs(tiles_at + PipelineA::SHARED, barriers_at + B_BARRIERS * 8);
+  const Tasks tasks(PERSISTENT ? slots : nullptr, barriers_at + TASK_BARRIERS * 8);
   const int tiles_j = (p.GN + BN - 1) / BN, tiles_n = (p.N + IMAGES - 1) / IMAGES;
   PlaceA a;
   PlaceB b;
-  struct Task {
-    WorkTile work;
-    TileTaps taps;
-    OutputPixels to;
-    int n0, j0;
-  };
-  auto task_of = [&](int tile) {
+  Tasks::Place place;
+  const bool one_work_tile = p.num_work_tiles == 1;
+  const int tiles = p.num_work_tiles * tiles_n * tiles_j, first = blockIdx.x, next = PERSISTENT ? gridDim.x : tiles;
+  auto find_task = [&](int tile, bool anew, Task& task) {  // if not anew, of an earlier task of the block
     const auto [i, j] = divide(tile, tiles_j);
-    const auto [q, r] = divide(i, p.raster_order ? p.num_work_tiles : tiles_n);
-    Task task;
-    task.work = p.num_work_tiles == 1 ? WorkTile{0, 0, 1, 0} : schedule[p.raster_order ? r : q];
-    task.n0 = (p.raster_order ? q : r) * IMAGES, task.j0 = j * BN;
+    const auto [q, r] = one_work_tile ? Division{0, i} : divide(i, p.raster_order ? p.num_work_tiles : tiles_n);
+    task.n0 = (p.raster_order && !one_work_tile ? q : r) * IMAGES, task.j0 = j * BN;
+    if (one_work_tile && !anew) return;
+    task.work = one_work_tile ? WorkTile{0, 0, 1, 0} : schedule[p.raster_order ? r : q];
     taps_of(task.work.output_pixel, task.taps, task.to);
-    return task;
   };
-  const int tiles = p.num_work_tiles * tiles_n * tiles_j;
-  const int next = PERSISTENT ? int(gridDim.x) : tiles;
-  // With few registers per thread the task cannot stay in registers during the products. There is only one task then.
-  __shared__ Task only;
-  if (!PERSISTENT && threadIdx.x == 0) only = task_of(blockIdx.x);
+  if (!PERSISTENT && threadIdx.x == 0) {
+    Task task;
+    find_task(first, true, task);
+    slots[0] = task;
+  }
   __syncthreads();
   if (threadIdx.x >= CONSUMER_GROUPS * 128) {
-    if (MOVE_REGISTERS) setmaxnreg_decrease<24>();
-    if (threadIdx.x > CONSUMER_GROUPS * 128) return;
-    for (int tile = blockIdx.x; tile < tiles; tile += next) {
-      const Task task = PERSISTENT ? task_of(tile) : only;
-      produce(p, task.taps, task.work, As, Bs, task.n0, task.j0, a, b);
+    if (MOVE_REGISTERS) setmaxnreg_decrease<OTHER_REGISTERS>();
+    const int thread = threadIdx.x - CONSUMER_GROUPS * 128;
+    if (thread == 0) {
+      Task task;
+      for (int tile = first; tile < tiles; tile += next) {
+        if (PERSISTENT)
+          find_task(tile, tile == first, task);
+        else
+          task = slots[0];
+        if (KEEP_B) b = {};
+        produce(p, task, tile == first, As, Bs, a, b);
+      }
+    } else if (PERSISTENT && thread == 32) {
+      for (int tile = first; tile < tiles; tile += next, place.advance()) {
+        Task& task = tasks.acquire(place);
+        find_task(tile, tile < first + Tasks::SLOTS * next, task);
+        tasks.publish(place);
+      }
     }
     return;
   }
-  if (MOVE_REGISTERS) setmaxnreg_increase<240>();
+  if (MOVE_REGISTERS) setmaxnreg_increase<CONSUMER_REGISTERS>();
   __shared__ TileStatistics statistics;
   int rows = 0;  // the number of rows that have been added to it
-  for (int tile = blockIdx.x; tile < tiles; tile += next) {
+  for (int tile = first; tile < tiles; tile += next, place.advance()) {
     float sum[MI][R] = {};
-    const Task task = PERSISTENT ? task_of(tile) : only;
-    consume(p, task.taps, task.work, As, Bs, sum, a, b);
-    // with split-K the task is computed anew, since not all of it would stay in registers during the products
-    const auto [work, taps, to, n0, j0] = SPLIT_K ? task_of(kept(tile)) : PERSISTENT ? task : only;
+    const Task& task = PERSISTENT ? tasks.wait(place) : slots[0];
+    if (KEEP_B) b = {};
+    consume(p, TileTaps(task.taps), WorkTile(task.work), As, Bs, sum, a, b);
+    // read once more, so that all of it does not stay in registers during the products
+    const auto [work, taps, to, n0, j0] = task;
     if (!SPLIT_K || work.num_splits == 1 || fix_up(sum, p, work, n0 / IMAGES * tiles_j + j0 / BN, tiles_n * tiles_j)) {
       auto address_of = [&, n0 = n0, j0 = j0, to = to](int row) -> Output* {
         const int n = n0 + row % IMAGES, pixel = row / IMAGES;
@@ -183,6 +203,8 @@ __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const Wor
         }
       }
     }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) tasks.release(place);
   }
   if (STATISTICS && !SPLIT_K) write_statistics(statistics, p, blockIdx.x % tiles_j * BN, blockIdx.x / tiles_j, rows);
 }

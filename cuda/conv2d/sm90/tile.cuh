@@ -9,15 +9,16 @@ constexpr MathMode MATH = ALPHA_MATH;
 constexpr bool IS_FP16 = in_fp16_terms(MATH);
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TILE_OW = ALPHA_TILE_OW, TILE_IW = ALPHA_TILE_IW;
 constexpr bool HAS_HALO = TILE_IW > TILE_OW, B_MN = ALPHA_B_MN, SPLIT_K = ALPHA_SPLIT_K, STATISTICS = ALPHA_STATISTICS;
-constexpr bool RAGGED = ALPHA_RAGGED;
+constexpr bool RAGGED = ALPHA_RAGGED, KEEP_B = ALPHA_KEEP_B;
 constexpr int NDIM = ALPHA_NDIM;
 using Shape = ShapeOf<NDIM>::Type;
 constexpr int CONSUMER_GROUPS = BM == 64 ? 1 : 2, MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
-// With one block per SM, the block computes many tiles. If it has two consumer warpgroups, the producer is a warpgroup, too, so
-// that registers can be moved from it to them. Else the producer is a warp. With two blocks of 288 threads a thread has 96
-// registers.
+// With one block per SM, the block computes many tiles. If it has two consumer warpgroups, the producer and the planner are in a
+// warpgroup of their own, so that registers can be moved from it to them. With two blocks of 288 threads a thread has 96 registers.
 constexpr bool PERSISTENT = ALPHA_BLOCKS == 1, MOVE_REGISTERS = PERSISTENT && CONSUMER_GROUPS == 2;
-constexpr int THREADS = 128 * CONSUMER_GROUPS + (MOVE_REGISTERS ? 128 : 32);
+constexpr int OTHER_WARPS = MOVE_REGISTERS ? 4 : PERSISTENT ? 2 : 1;  // the producer, the planner, and idle ones
+constexpr int THREADS = 128 * CONSUMER_GROUPS + 32 * OTHER_WARPS;
+constexpr int CONSUMER_REGISTERS = 224, OTHER_REGISTERS = 56;  // per thread, of 3 x 168
 constexpr int BK = MATH == TF32 ? 32 : 64, STEPS = 4,
               LAST_STEPS = ALPHA_LAST_STEPS;  // K of a stage; its wgmma instructions, and those of the last stage
 constexpr int A_BOXES = IS_FP16 ? 2 : 1, A_BOX = TILE_IW * IMAGES * 128, TERM_BYTES = BN * 128,
@@ -36,8 +37,11 @@ struct OutputOf<BF16> {
 };
 using Output = OutputOf<MATH>::Type;
 
-// Without a halo each tap has an input-row tile of its own. The two tiles share a stage, and nobody uses PipelineB.
-constexpr bool PAIRED = !HAS_HALO;
+// Without a halo each tap has an input-row tile of its own. The two tiles share a stage, and nobody uses PipelineB. With KEEP_B
+// the stages of B hold all K of one tap and of the block's output channels, and are filled once.
+constexpr bool PAIRED = !HAS_HALO && !KEEP_B;
+static_assert(!KEEP_B || (!HAS_HALO && !SPLIT_K && PERSISTENT),
+              "a filter that stays has one tap, and many tiles use it");
 constexpr int A_BYTES = A_BOXES * A_BOX, B_STAGES = PAIRED ? 1 : ALPHA_B_STAGES;
 using PipelineA = Pipeline<A_BYTES + PAIRED * B_BYTES, ALPHA_A_STAGES, CONSUMER_GROUPS>;
 using PipelineB = Pipeline<B_BYTES, B_STAGES, CONSUMER_GROUPS>;

@@ -1,0 +1,46 @@
+// The tasks of a block, one output tile each (sm90/mainloop.cuh). To find out which pixels and taps a tile has takes about as long
+// as the products of a small tile, because each division waits for the one before. So a block that computes many tiles has a
+// planner, a thread that works out the tasks ahead of the others.
+#pragma once
+#include "conv2d/sm90/tile.cuh"
+
+struct Task {
+  WorkTile work;
+  TileTaps taps;
+  OutputPixels to;
+  int n0, j0;  // the first image and the first output channel
+};
+
+// The tasks in shared memory: a ring that the planner fills and that each consumer warp reads, in the order of the block's tiles.
+// The producer works its tasks out itself, as it is ahead of the others in any case. If a block has only one task, thread 0 puts it
+// there before the threads part.
+struct Tasks {
+  static constexpr int SLOTS = PERSISTENT ? 4 : 1, BARRIERS = 2 * SLOTS, READERS = 4 * CONSUMER_GROUPS;
+  using Place = ::Place<SLOTS>;
+  Task* slots;
+  uint32_t full;
+
+  // `barriers`: the shared address of BARRIERS barriers of 8 bytes. The caller then needs a __syncthreads.
+  __device__ __forceinline__ Tasks(Task* slots, uint32_t barriers) : slots(slots), full(barriers) {
+    if (threadIdx.x == 0 && PERSISTENT)
+      for (int i = 0; i < SLOTS; i++) mbarrier_init(full_barrier(i), 1), mbarrier_init(empty_barrier(i), READERS);
+  }
+  __device__ __forceinline__ uint32_t full_barrier(uint32_t slot) const { return full + slot * 8; }
+  __device__ __forceinline__ uint32_t empty_barrier(uint32_t slot) const { return full + (SLOTS + slot) * 8; }
+
+  // For the planner: waits until all have read the task that was there before, and returns its place.
+  __device__ __forceinline__ Task& acquire(const Place& place) const {
+    mbarrier_wait(empty_barrier(place.stage()), place.parity() ^ 1);  // at once in the first round
+    return slots[place.stage()];
+  }
+  __device__ __forceinline__ void publish(const Place& place) const { mbarrier_arrive(full_barrier(place.stage())); }
+  // For a reader: waits until the task is there.
+  __device__ __forceinline__ const Task& wait(const Place& place) const {
+    if (PERSISTENT) mbarrier_wait(full_barrier(place.stage()), place.parity());
+    return slots[place.stage()];
+  }
+  // For one thread of a reader, all of whose threads have read the task.
+  __device__ __forceinline__ void release(const Place& place) const {
+    if (PERSISTENT) mbarrier_arrive(empty_barrier(place.stage()));
+  }
+};
