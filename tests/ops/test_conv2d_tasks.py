@@ -18,7 +18,7 @@ import alpha
 from alpha.ops.conv2d import work
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.plan import compute, plan_configuration
-from alpha.ops.conv2d.problem import FORWARD, ConvProblem, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, ConvProblem, Target
 from alpha.ops.conv2d.sm90_table import FORWARD_ROWS, INPUT_ROWS
 from alpha.ops.plan import KernelLaunch
 from alpha.runtime.cuda.device import CudaDevice
@@ -86,6 +86,14 @@ def test_several_taps_do_not_stay() -> None:
     for F, p in (((3, 3), (1, 1)), ((1, 1), (1, 1)), ((1, 2), (0, 0))):
         problem = ConvProblem(FORWARD, make(32, (56, 56), (24, 64), F, p=p), "bf16", dtype=row.dtype)
         assert plan_configuration(problem, row, H200).launches[-1].defines["KEEP_B"] == 0
+
+
+@pytest.mark.parametrize("name", ["bf16_256x64", "bf16_128x128", "bf16_128x96", "tf32_256x64"])
+def test_large_tiles_of_dX_share_an_sm_only_with_a_stride(name: str) -> None:
+    row = next(v for v in INPUT_ROWS if v.name == f"ks_deconv_sm90_{name}")
+    for s, blocks in (((1, 1), 1), ((2, 1), 2), ((1, 2), 2)):
+        problem = ConvProblem(INPUT, make(64, (64, 64), (128, 128), (3, 3), s, (1, 1)), row.precision, dtype=row.dtype)
+        assert plan_configuration(problem, row, H200).launches[-1].defines["BLOCKS"] == blocks
 
 
 def test_a_filter_that_stays_is_read_once() -> None:

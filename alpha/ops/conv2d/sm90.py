@@ -45,7 +45,7 @@ def _semaphores(num_sms: int) -> Table:
 
 def conv_v2(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """Algorithm 1; bias, activation and channel statistics of Y are computed in the same kernel   X, W -> Y"""
-    s, tile = p.shape, Tile.of(v)
+    s, tile = p.shape, sm90_tiles.position_tile(v, p.shape)
     output = sm90_tiles.conv_v2_tiles(s, tile)
     prepare: tuple[KernelLaunch, ...] = ()
     workspaces = {}
@@ -64,7 +64,7 @@ def conv_v2(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 
 def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """Algorithm 2B, output tiles of one residue each; bias and activation in the same kernel   dY, W -> dX"""
-    s, tile = p.shape, Tile.of(v)
+    s, tile = p.shape, sm90_tiles.position_tile(v, p.shape)
     output = sm90_tiles.ks_deconv_tiles(s, tile)
     prepare: tuple[KernelLaunch, ...] = ()
     workspaces = {}
@@ -118,7 +118,7 @@ class _Gemm:
         room = output.stages(1, statistics_bytes(tile))[0] and self.num_sms % self.across <= self.num_sms // 8
         self.statistics = bool(epilogue.statistics and room)
         self.reserved = statistics_bytes(tile) if self.statistics else 0
-        self.keeps_filter = not self.workspace_slots and sm90_tiles.keeps_filter(
+        self.keeps_filter = not self.workspace_slots and sm90_schedule.keeps_filter(
             output, (s.N, self.K, self.GN), self.num_sms, self.reserved
         )
         # a block gets all registers and shared memory of an SM if no other block needs them, or if it needs them itself

@@ -1,4 +1,4 @@
-"""The order of the output tiles of ConvV2 and KS-deconv on Hopper, and the splits of their K."""
+"""The order of the output tiles of ConvV2 and KS-deconv on Hopper, the splits of their K, and which filters stay."""
 
 from __future__ import annotations
 
@@ -116,3 +116,22 @@ def _choose_splits(tiles: list[tuple[float, int]], tile: Tile, copies: int, num_
     for n in range(2, MAX_SPLITS + 1):  # only tiles of the last wave, which does not fill all SMs
         candidates.append(split([1] * whole_waves + [n] * (len(tiles) - whole_waves)))
     return min(candidates, key=end)
+
+
+def keeps_filter(output: OutputTiles, sizes: tuple[int, int, int], num_sms: int, reserved: int = 0) -> bool:
+    """Whether the filter of a block's channels stays in shared memory: it is small, and several tiles use it.
+
+    Such a block has an SM for itself and keeps to its channels, which must not cost a round of tiles. Small tiles gain
+    less than other blocks on the SM are worth.
+
+    Args:
+        sizes: of N, K and the output channels.
+        reserved: bytes of shared memory for other purposes.
+    """
+    (N, K, GN), tile = sizes, output.tile
+    if output.taps != (1, 1) or len(output.starts) > 1 or tile.BM + tile.BN < 192:
+        return False
+    across, down = -(-GN // tile.BN), -(-N * output.tile_ow // tile.BM)
+    rounds = -(-across * down // num_sms)
+    as_fast = rounds > 1 and across <= num_sms and -(-down // (num_sms // across)) <= rounds
+    return as_fast and output.stages_beside_filter(K, reserved)[0] > 0

@@ -74,16 +74,17 @@ _ALGORITHMS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 def _position_rows(operator: str) -> tuple[Configuration, ...]:
     """The configurations of ConvV2 or KS-deconv, whose rows are output pixels."""
+    blocks = 1 if operator == FORWARD else 2  # of large tiles; with a stride only, see `position_tile`
     small = _Tile(64, 32, 3), _Tile(64, 64, 3), _Tile(64, 128, 2)  # few rows: more blocks than with large tiles
     tiles = {
         MathMode.BF16: (
             _Tile(128, 32, 2),
-            _Tile(128, 96),
+            _Tile(128, 96, blocks),
             _Tile(128, 192),
             _Tile(128, 256),
             _Tile(256, 128),
-            _Tile(128, 128),
-            _Tile(256, 64),
+            _Tile(128, 128, blocks),
+            _Tile(256, 64, blocks),
             _Tile(128, 64, 2),
             *small,
         ),
@@ -95,7 +96,7 @@ def _position_rows(operator: str) -> tuple[Configuration, ...]:
             _Tile(128, 256),
             _Tile(256, 128),
             _Tile(128, 128),
-            _Tile(256, 64),
+            _Tile(256, 64, blocks),
             _Tile(128, 64, 2),
             *small,
         ),

@@ -27,6 +27,7 @@ SHARED_BYTES_PER_CYCLE = 128  # that the tensor cores read
 STEP_BYTES = 128  # of K, in a row of a tile
 INSTRUCTIONS = 4  # of wgmma per step and term
 MAX_STAGES = 8
+LARGE_TILE = 128 * 96  # results
 TASK_BYTES = 512  # of shared memory, for the tasks of a block that has an SM for itself
 MOST_KEPT_STEPS = 4  # of K, for a filter that stays in shared memory
 FEWEST_STAGES_BESIDE = 4  # of input-row tiles beside it
@@ -102,6 +103,18 @@ class Tile(NamedTuple):
 def _shared_bytes(blocks: int) -> int:
     """Bytes of shared memory for the stages of a block, with `blocks` of them per SM."""
     return SHARED_BYTES - TASK_BYTES if blocks == 1 else (SHARED_BYTES + 1024) // blocks - 2048
+
+
+def position_tile(v: Configuration, s: ConvShape) -> Tile:
+    """The tile of a configuration of ConvV2 or KS-deconv.
+
+    Large tiles of dX with a stride share an SM: they have few taps each, and finish one group of images before the next,
+    so that dY stays in the L2 cache. Without a stride a large tile has an SM for itself.
+    """
+    tile = Tile.of(v)
+    if s.sd * s.sh * s.sw == 1 and tile.BM * tile.BN >= LARGE_TILE:
+        return tile._replace(blocks=1)
+    return tile
 
 
 # -- ConvV2 and KS-deconv ---------------------------------------------------------------------------
@@ -191,25 +204,6 @@ class OutputTiles:
         """Cycles of one filter row of a map, for BK of K, added up over all blocks."""
         cycles = self.cycles(self.taps[1], self.row_input_tiles, self.tile.BK)
         return cycles * -(-images * self.tile_ow // self.tile.BM)
-
-
-def keeps_filter(output: OutputTiles, sizes: tuple[int, int, int], num_sms: int, reserved: int = 0) -> bool:
-    """Whether the filter of a block's channels stays in shared memory: it is small, and several tiles use it.
-
-    Such a block has an SM for itself and keeps to its channels, which must not cost a round of tiles. Small tiles gain
-    less than other blocks on the SM are worth.
-
-    Args:
-        sizes: of N, K and the output channels.
-        reserved: bytes of shared memory for other purposes.
-    """
-    (N, K, GN), tile = sizes, output.tile
-    if output.taps != (1, 1) or len(output.starts) > 1 or tile.BM + tile.BN < 192:
-        return False
-    across, down = -(-GN // tile.BN), -(-N * output.tile_ow // tile.BM)
-    rounds = -(-across * down // num_sms)
-    as_fast = rounds > 1 and across <= num_sms and -(-down // (num_sms // across)) <= rounds
-    return as_fast and output.stages_beside_filter(K, reserved)[0] > 0
 
 
 def _cheapest(images: int, candidates: list[OutputTiles]) -> OutputTiles:

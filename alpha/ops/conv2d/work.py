@@ -88,7 +88,7 @@ def _active(blocks: int, target: Target) -> float:
 
 def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     forward = v.operator == FORWARD
-    tile = Tile.of(v)
+    tile = sm90_tiles.position_tile(v, s)
     output = sm90_tiles.conv_v2_tiles(s, tile) if forward else sm90_tiles.ks_deconv_tiles(s, tile)
     K, GN = (s.IC, s.OC) if forward else (s.OC, s.IC)
     rows, widths = output.taps
@@ -102,7 +102,7 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     longest = int(output.rows.max()) * int(output.widths.max()) / taps
     products = taps * tile.cycles * tile.instructions(K) / sm90_tiles.INSTRUCTIONS
     read_a, read_b = steps * input_tiles * output.a_bytes, steps * taps * tile.b_bytes
-    keeps = sm90_tiles.keeps_filter(output, (s.N, K, GN), target.num_sms)
+    keeps = sm90_schedule.keeps_filter(output, (s.N, K, GN), target.num_sms)
     most = min(sm90_schedule.MAX_SPLITS, int(input_tiles * steps) // 2) if tiles <= 6 * target.num_sms else 1
     sums = tile.BM * tile.BN * 4
     found = []
