@@ -108,7 +108,7 @@ def _shared_bytes(blocks: int) -> int:
 def position_tile(v: Configuration, s: ConvShape) -> Tile:
     """The tile of a configuration of ConvV2 or KS-deconv.
 
-    Large tiles of dX with a stride share an SM: they have few taps each, and finish one group of images before the next,
+    Large tiles of dX with a stride share an SM: they have few taps each, and finish some images before the next,
     so that dY stays in the L2 cache. Without a stride a large tile has an SM for itself.
     """
     tile = Tile.of(v)
