@@ -434,15 +434,24 @@ class RangeMachine(ArenaMachine):
     @invariant()
     def no_page_at_the_end_is_kept_for_nothing(self) -> None:
         self.memory.trim()
-        end = max((b.address + b.nbytes for b in self.blocks), default=BASE)
+        end = max((self.end_of(block) for block in self.blocks), default=BASE)
         last = max(self.driver.segments, default=BASE)
         assert last < end or last == BASE == end
 
+    def end_of(self, block: Block) -> int:
+        """Of what cannot be given back as long as the block lives."""
+        return block.address + block.nbytes
+
 
 class RangeOfSlabsMachine(RangeMachine):
-    """The same where small blocks are pieces of slabs."""
+    """The same where small blocks are pieces of slabs, each of which is given back as a whole."""
 
     kind = Arena
+
+    def end_of(self, block: Block) -> int:
+        slabs = (slab for found in self.memory._slabs._starts.values() for slab in found.items())
+        ends = [start + nbytes for start, nbytes in slabs if start <= block.address < start + nbytes]
+        return max([super().end_of(block), *ends])
 
 
 TestRangeMachine = RangeMachine.TestCase

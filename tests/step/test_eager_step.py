@@ -165,7 +165,7 @@ def test_memory_is_used_again_by_the_next_step() -> None:
     with counting("tf32"):
         step = resnet_step()
         device = alpha.get_device("cuda")
-        for _ in range(20):
+        for _ in range(40):
             step()
         settled = device.memory_stats()
         for _ in range(20):
