@@ -16,7 +16,7 @@ from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 
 PACK = 8  # channels
-REGISTERS = 168  # per thread, at the launch of 384 threads; consumers then take 224
+REGISTERS = 168  # per thread, at the launch of 384 threads; consumers then take up to 216
 
 
 def supports(operator: str) -> Condition:

@@ -18,7 +18,14 @@ constexpr int CONSUMER_GROUPS = BM == 64 ? 1 : 2, MI = BM / (64 * CONSUMER_GROUP
 constexpr bool PERSISTENT = ALPHA_BLOCKS == 1, MOVE_REGISTERS = PERSISTENT && CONSUMER_GROUPS == 2;
 constexpr int OTHER_WARPS = MOVE_REGISTERS ? 4 : PERSISTENT ? 2 : 1;  // the producer, the planner, and idle ones
 constexpr int THREADS = 128 * CONSUMER_GROUPS + 32 * OTHER_WARPS;
-constexpr int CONSUMER_REGISTERS = 224, OTHER_REGISTERS = 56;  // per thread, of 3 x 168
+// Registers per thread: the warpgroups share what they were launched with, 3 x 168. With three axes the planner and the producer
+// need more. With split-K consumers have fewer, unless they need them for two terms, or for statistics of 256 columns. With other
+// shares ptxas spills.
+constexpr bool FEWER = SPLIT_K && TERMS == 1 && !(STATISTICS && BN == 256);
+constexpr int CONSUMER_REGISTERS = NDIM == 3 ? 200
+                                   : FEWER   ? 208
+                                             : 216,
+              OTHER_REGISTERS = 3 * 168 - 2 * CONSUMER_REGISTERS;
 constexpr int BK = MATH == TF32 ? 32 : 64, STEPS = 4,
               LAST_STEPS = ALPHA_LAST_STEPS;  // K of a stage; its wgmma instructions, and those of the last stage
 constexpr int A_BOXES = IS_FP16 ? 2 : 1, A_BOX = TILE_IW * IMAGES * 128, TERM_BYTES = BN * 128,
