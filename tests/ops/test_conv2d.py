@@ -172,14 +172,17 @@ def reordered(arch: str, seed: int = 1) -> CudaDevice:
 
 
 @functools.cache
-def hopper() -> CudaDevice:
-    """The GPU if it is a Hopper one, else the emulated driver as one."""
+def hopper(num_sms: int | None = None) -> CudaDevice:
+    """The GPU if it is a Hopper one, else the emulated driver as one, if wanted with so many SMs."""
     device = alpha.get_device("cuda")
     if device.properties.compute_capability == (9, 0):
         return device
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALPHA_ARCH", "sm_90a")
-        return CudaDevice(EmulatedDriver())
+        driver = EmulatedDriver()
+    if num_sms is not None:
+        driver.properties = dataclasses.replace(driver.properties, num_sms=num_sms)
+    return CudaDevice(driver)
 
 
 @pytest.mark.parametrize("part", first_of("first shapes", "other shapes"))

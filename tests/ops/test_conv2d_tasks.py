@@ -5,24 +5,17 @@ The emulated GPU has few SMs, so that few rows are many tiles for each of them.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-from typing import Any
-
 import pytest
 from helpers import sample_of
 from launch_log import observed_launches
-from test_conv2d import OPERATORS, arrays_of, make, operands, relative_error
+from test_conv2d import OPERATORS, arrays_of, hopper, make, operands, relative_error
 
-import alpha
 from alpha.ops.conv2d import work
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, ConvProblem, Target
 from alpha.ops.conv2d.sm90_table import FORWARD_ROWS, INPUT_ROWS
 from alpha.ops.plan import KernelLaunch
-from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
 ROWS = FORWARD_ROWS + INPUT_ROWS
 FEW = 4  # SMs
@@ -30,23 +23,10 @@ H200 = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")
 LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}
 
 
-@functools.cache
-def small_hopper() -> CudaDevice:
-    """The GPU if it is a Hopper one, else an emulated one with few SMs."""
-    device = alpha.get_device("cuda")
-    if device.properties.compute_capability == (9, 0):
-        return device
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ALPHA_ARCH", "sm_90a")
-        driver = EmulatedDriver()
-    driver.properties = dataclasses.replace(driver.properties, num_sms=FEW)
-    return CudaDevice(driver)
-
-
-def kernel_of(name: str, N: int, K: int, GN: int, **more: Any) -> KernelLaunch:
+def kernel_of(name: str, N: int, K: int, GN: int) -> KernelLaunch:
     """The launch of a configuration of ConvV2 for a product of (N, K) and (K, GN) on an H200."""
     row = next(v for v in FORWARD_ROWS if v.name == f"conv_v2_sm90_{name}")
-    problem = ConvProblem(FORWARD, make(N, (1, 1), (K, GN), (1, 1)), row.precision, dtype=row.dtype, **more)
+    problem = ConvProblem(FORWARD, make(N, (1, 1), (K, GN), (1, 1)), row.precision, dtype=row.dtype)
     return plan_configuration(problem, row, H200).launches[-1]
 
 
@@ -107,7 +87,7 @@ def test_a_filter_that_stays_is_read_once() -> None:
 @pytest.mark.parametrize("row", sample_of(ROWS))
 def test_a_block_computes_many_tiles(row: Configuration) -> None:
     """Of filters of one tap, with two steps of K, and of nine taps; the last tiles and the last steps are not full."""
-    device = small_hopper()
+    device = hopper(FEW)
     GN, sms = row.tile["BN"] + 8, device.properties.num_sms
     channels = (72, GN) if row.operator == FORWARD else (GN, 72)
     stride = (1, 1) if row.operator == FORWARD else (2, 1)

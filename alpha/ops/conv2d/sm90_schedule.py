@@ -16,6 +16,7 @@ from alpha.ops.conv2d.sm90_tiles import BLOCK_CYCLES, L2_BYTES_PER_CYCLE, Output
 MAX_SPLITS = 4  # of the K of one tile
 FIX_UP_CYCLES = 2000  # for partial sums on their way to memory and back
 WRITTEN_BYTES_PER_CYCLE = 12  # of one SM, while all of them write
+LEAST_SIDES = 192  # rows and columns of a tile whose filter may stay
 MAX_WAVES = 6  # tiles per SM; with more than these K is not split
 
 
@@ -129,7 +130,7 @@ def keeps_filter(output: OutputTiles, sizes: tuple[int, int, int], num_sms: int,
         reserved: bytes of shared memory for other purposes.
     """
     (N, K, GN), tile = sizes, output.tile
-    if output.taps != (1, 1) or len(output.starts) > 1 or tile.BM + tile.BN < 192:
+    if output.taps != (1, 1) or len(output.starts) > 1 or tile.BM + tile.BN < LEAST_SIDES:
         return False
     across, down = -(-GN // tile.BN), -(-N * output.tile_ow // tile.BM)
     rounds = -(-across * down // num_sms)

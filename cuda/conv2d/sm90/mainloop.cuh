@@ -21,7 +21,8 @@
 //   BF16    A, B and C bfloat16; with B_MN 1 the output channels of B are contiguous
 // Block: two consumer warpgroups of BM / 2 rows, or with BM 64 only one; a producer warp, of which one thread works, and with one
 // block per SM a planner warp, of which one works, too.
-// Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES 128 + B_STAGES B_BYTES; with STATISTICS also a static 68 BN + 1024.
+// Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES 128 + B_STAGES B_BYTES; with STATISTICS also a static 68 BN + 1024;
+// always a static 768 at most, for barriers and tasks.
 // Needs sm_90a; rows of A and B of whole 16 bytes; rows of C of whole 16 bytes, but with RAGGED 1.
 #pragma once
 #include "conv2d/sm90/statistics.cuh"
