@@ -6,6 +6,7 @@ One copy of the kernels has all mutants, each behind a test of a variable, so th
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 import os
 import re
@@ -14,7 +15,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -38,6 +38,7 @@ from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
 ARCH = "sm_90a"  # has every kernel
 SEEDS = (0, 1, 2)
+FEW = 4  # SMs, so that a block computes more tiles than its ring of tasks holds
 CALL = re.compile(
     r"\b(__syncthreads|__syncwarp|named_barrier_sync|cp_async_wait|mbarrier_wait|wgmma_wait)\b"
     r"(<[^;>]*>)?\([^;]*\);"
@@ -48,7 +49,7 @@ REPAIR = ("common/gemm_ffma.cuh", "not_numbers |= 1u", "not_numbers |= 0u")
 Run = Callable[[CudaDevice], list[np.ndarray]]
 
 
-@dataclass(frozen=True, order=True)
+@dataclasses.dataclass(frozen=True, order=True)
 class Mutant:
     """`source`, a kernel file, without the wait at a line of `file`: itself or what it includes."""
 
@@ -130,10 +131,13 @@ def _copy() -> tempfile.TemporaryDirectory[str]:
 
 
 class SeededDriver(EmulatedDriver):
+    """A GPU of few SMs, whose threads come in one of several orders."""
+
     def __init__(self, seed: int) -> None:
         variables = patch.dict(os.environ, ALPHA_ARCH=ARCH, ALPHA_EMULATED_SEED=str(seed))
         with compiled_quickly(), variables:
             super().__init__()
+        self.properties = dataclasses.replace(self.properties, num_sms=FEW)
 
 
 class MutatingDriver(SeededDriver):
