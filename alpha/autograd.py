@@ -33,11 +33,8 @@ _ids = itertools.count()
 class Version:
     """How often the memory of a tensor was written in place, all and recorded; views share one."""
 
-    __slots__ = ("recorded", "value", "writer")
-
-    def __init__(self) -> None:
-        self.value = self.recorded = 0
-        self.writer = ""
+    value = recorded = 0  # of the class, as nearly all are never written: each result of an operator has a version
+    writer = ""
 
     def bump(self, writer: str, recorded: bool = False) -> None:
         self.value += 1
@@ -144,8 +141,13 @@ class Function:
             DeviceError: the inputs are on several devices.
             GradientError: an input's memory was written in place in a way that loses its gradient.
         """
-        tensor_type = tensor_class()
         node = cls()
+        arrays, tensors = node.take(inputs)
+        return node.give(node.forward(*arrays, **options), inputs, tensors)
+
+    def take(self, inputs: Sequence[Tensor | None]) -> tuple[list[Array | None], list[Tensor]]:
+        """The first part of `apply`, before forward: the arrays of the inputs, and those inputs that are tensors."""
+        tensor_type = tensor_class()
         enabled = is_grad_enabled()
         arrays: list[Array | None] = []
         needs: list[bool] = []
@@ -160,36 +162,38 @@ class Function:
                 tensors.append(tensor)
             else:
                 raise TypeError(
-                    f"{node.name}: input {len(arrays)} is a {type_name(tensor)}, a Tensor is needed; "
+                    f"{self.name}: input {len(arrays)} is a {type_name(tensor)}, a Tensor is needed; "
                     "use alpha.tensor(..)"
                 )
-        node.needs = tuple(needs)
-        recording = True in needs
-        _check_inputs(node, tensors)
-        if cls.inplace:
-            writer = cls.written_as or node.name
-            _check_writable(writer, tensors[0], recording)
-        Y = node.forward(*arrays, **options)
+        self.needs = tuple(needs)
+        _check_inputs(self, tensors)
+        if self.inplace:
+            _check_writable(self.written_as or self.name, tensors[0], True in needs)
+        return arrays, tensors
+
+    def give(self, Y: Array, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> Tensor:
+        """The last part of `apply`, after forward has made Y: the output, and the record if a gradient is wanted."""
+        recording = True in self.needs
         if isinstance(Y, (np.ndarray, np.generic)):
             Y = contiguous(Y)
-        if cls.inplace:
+        if self.inplace:
             output = tensors[0]
-            output._version.bump(writer, recording)
+            output._version.bump(self.written_as or self.name, recording)
             if recording:
                 output._seen = output._version.recorded
         else:
-            output = tensor_type(Y)
-            owner = tensors[0] if cls.is_view else None
+            output = tensor_class()(Y)
+            owner = tensors[0] if self.is_view else None
             for tensor in tensors:
                 if tensor.array is Y:
                     owner = tensor
                     break
             if owner is not None:  # one memory, one version
-                node.is_view = True
+                self.is_view = True
                 output._version, output._seen = owner._version, owner._seen
         if recording and is_floating(Y.dtype):
-            node._record(inputs, (*tensors, output), Y)
-            output._node = node
+            self._record(inputs, (*tensors, output), Y)
+            output._node = self
             output._requires_grad = True
         return output
 

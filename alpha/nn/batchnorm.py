@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -14,10 +15,12 @@ from alpha.module import Buffer, Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.convolution import Conv2d
-from alpha.ops.batchnorm import check_eps
+from alpha.ops.batchnorm import Moments, check_eps
 from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.conv_batch_norm import conv_batch_norm as joint
 from alpha.ops.creation import zeros_like
 from alpha.ops.options import integer, real
+from alpha.ops.rectifier import rectifier_of
 from alpha.recompute import repeating
 from alpha.tensor import Tensor
 
@@ -218,5 +221,37 @@ def conv_batch_norm(
     """
     if not norm.uses_batch or "forward" in vars(conv):
         return batch_norm_activation(norm, conv(x), activation, residual)
+    y = _as_one_operator(conv, norm, x, activation, residual)
+    if y is not None:
+        return y
     statistics = ChannelStatistics()
     return batch_norm_activation(norm, conv(x, statistics), activation, residual, statistics)
+
+
+def _as_one_operator(
+    conv: Conv2d, norm: BatchNorm2d, x: Tensor, activation: Activation | None, residual: Tensor | None
+) -> Tensor | None:
+    """The result by `ops/conv_batch_norm.py`; None if it cannot compute that, or if a hook watches."""
+    if type(conv) is not Conv2d or type(norm) is not BatchNorm2d or "forward" in vars(norm):
+        return None
+    for module in (conv, norm, activation):
+        if isinstance(module, Module) and (module._pre_hooks or module._forward_hooks):
+            return None
+    if not isinstance(x, Tensor) or not (residual is None or isinstance(residual, Tensor)):
+        return None
+    weight, bias, running_mean, running_var = norm.weight, norm.bias, norm.running_mean, norm.running_var
+    eps, momentum = norm.eps, norm.momentum
+    if weight is None or bias is None or norm.num_batches_tracked is not None:
+        return None
+    if type(eps) is not float or type(momentum) is not float or not (0 <= eps < math.inf and math.isfinite(momentum)):
+        return None
+    sizes = conv.stride, conv.padding, conv.dilation
+    rectifier = rectifier_of(activation)
+    if conv.padding_mode != "zeros" or conv.negative_slope != 1 or list in map(type, sizes):
+        return None
+    if activation is not None and rectifier is None:
+        return None
+    running = None if running_mean is None or running_var is None else (running_mean, running_var)
+    moments = Moments.of_batch(running, momentum)
+    operands = x, conv.weight, conv.bias
+    return joint(operands, sizes, conv.groups, (weight, bias), moments, eps, residual, rectifier)

@@ -115,12 +115,22 @@ class Moments(NamedTuple):
     running: tuple[Tensor, Tensor] | None
     training: bool
     momentum: float
-    statistics: ChannelStatistics | None
+    statistics: ChannelStatistics | None = None
+
+    @classmethod
+    def of_batch(cls, running: tuple[Tensor, Tensor] | None, momentum: float) -> Moments:
+        """Those of the batch; the second run of a function under `alpha.checkpoint` leaves the running ones alone."""
+        return cls(None if repeating() else running, True, momentum)
 
     @property
     def arrays(self) -> tuple[Array, Array]:
         """The running ones, or None and None."""
         return (None, None) if self.running is None else (self.running[0].array, self.running[1].array)
+
+    def note_moved(self) -> None:
+        """Note that the running ones were written."""
+        for old in self.running or ():
+            old._version.bump("batch_norm")
 
 
 class BatchNorm(Function):
@@ -139,22 +149,28 @@ class BatchNorm(Function):
     ) -> Array:
         weight = _filled(X, 1) if weight is None else weight
         bias = _filled(X, 0) if bias is None else bias
-        self.eps, self.batch, self.rectifier = eps, moments.training, rectifier
         if moments.training:
             wanted = StatisticsArguments(*moments.arrays, moments.momentum, moments.statistics)
-            Y, self.mean, self.var = batch_norm_training(X, wanted, weight, bias, eps, residual, rectifier)
-            for old in moments.running or ():
-                old._version.bump("batch_norm")
+            Y, mean, var = batch_norm_training(X, wanted, weight, bias, eps, residual, rectifier)
+            moments.note_moved()
         else:
-            self.mean, self.var = moments.arrays
+            mean, var = moments.arrays
             self.guard(*moments.running or ())  # they are read again by backward
-            Y = batch_norm_apply(X, self.mean, self.var, weight, bias, eps, residual, rectifier)
-        self.sign_from_Y = residual is not None  # whose sign depends on the residual, which nobody keeps
+            Y = batch_norm_apply(X, mean, var, weight, bias, eps, residual, rectifier)
+        self.mean, self.var, self.eps, self.batch = mean, var, eps, moments.training
+        self.keep(X, weight, bias, Y, residual is not None, rectifier)
+        return Y
+
+    def keep(
+        self, X: Array, weight: Array, bias: Array, Y: Array, has_residual: bool, rectifier: Rectifier | None
+    ) -> None:
+        """Keep what the gradient needs of these arrays."""
+        self.rectifier = rectifier
+        self.sign_from_Y = has_residual  # whose sign depends on the residual, which nobody keeps
         if rectifier is None:
             self.save(X, weight)
         else:
             self.save(X, weight, Y if self.sign_from_Y else bias)
-        return Y
 
     def backward(self, dY: Array) -> Any:
         X, weight, *sign = self.saved
@@ -224,7 +240,7 @@ def batch_norm(
         raise ShapeError(f"batch_norm: one row a channel has no variance to train on  (x {x.shape})")
     running = None
     if running_mean is not None and running_var is not None:
-        running = None if training and repeating() else (running_mean, running_var)
+        running = running_mean, running_var
     elif running_mean is not None or running_var is not None:
         raise ShapeError("batch_norm: running_mean and running_var are needed together, or neither")
     elif not training:
@@ -235,9 +251,9 @@ def batch_norm(
     rectifier = rectifier_of(activation)
     if not fits:
         rectifier = None
-    if not training or statistics is None or not statistics.describes(x):
-        statistics = None
-    moments = Moments(running, training, momentum, statistics)
+    moments = Moments.of_batch(running, momentum) if training else Moments(running, False, momentum)
+    if training and statistics is not None and statistics.describes(x):
+        moments = moments._replace(statistics=statistics)
     y = BatchNorm.apply(x, weight, bias, residual if fits else None, moments=moments, eps=eps, rectifier=rectifier)
     if residual is not None and not fits:
         y = y + residual

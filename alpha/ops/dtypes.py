@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.ops.plan import KernelLaunch, Named, Plan, Value
-from alpha.primitive import Array, device_name, primitive
+from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
@@ -36,12 +36,13 @@ def storage_type(dtype: DType) -> str:
     return "unsigned short" if dtype == BFLOAT16 else CUDA_TYPES[dtype]
 
 
-def vector_width(*arrays: Array, along: int = 0) -> int:
+def vector_width(*arrays: Array, along: int = 0, beside: DType = FLOAT32) -> int:
     """Neighbouring elements that a thread takes together, of an axis `along` long: 8, 4 or 1.
 
     Such packs are aligned in every array and divide the axis; 8, where one of the arrays is bfloat16: 16 bytes of it.
+    Beside them there may be an array of the dtype `beside` that begins an allocation.
     """
-    addresses, halves = 0, False
+    addresses, halves = 0, beside.itemsize == 2
     for array in arrays:
         addresses |= array.block.address + array.offset  # `address`, without a call
         halves |= array.dtype.itemsize == 2
@@ -102,14 +103,14 @@ def result_type(operator: str, arrays: Sequence[Array]) -> DType:
     first: DType = arrays[0].dtype
     for array in arrays:
         if array.dtype is not first and array.dtype != first:
-            return _mixed(operator, arrays)
+            return _mixed(operator, [array.dtype for array in arrays])
     return first
 
 
-def _mixed(operator: str, arrays: Sequence[Array]) -> DType:
-    if {array.dtype for array in arrays} == {FLOAT32, BFLOAT16}:
+def _mixed(operator: str, dtypes: Sequence[DType]) -> DType:
+    if set(dtypes) == {FLOAT32, BFLOAT16}:
         return BFLOAT16
-    names = " and ".join(array.dtype.name for array in arrays)
+    names = " and ".join(dtype.name for dtype in dtypes)
     raise TypeError(f"{operator}: dtypes {names} differ; use .astype")
 
 
@@ -187,10 +188,13 @@ def as_float32(X: Array) -> Array:
     return cast(X, FLOAT32, 1.0, 0.0) if X.dtype == BFLOAT16 else X
 
 
+def product_type(operator: str, precision: str, a: DType, b: DType, on_cuda: bool) -> DType:
+    """The dtype of a product: bfloat16 with "bf16" on cuda, and where one of the operands is so; else theirs."""
+    met = a if a is b or a == b else _mixed(operator, (a, b))
+    return BFLOAT16 if on_cuda and precision == "bf16" and met == FLOAT32 else met
+
+
 def cast_operands(operator: str, precision: str, A: Array, B: Array) -> tuple[Array, Array]:
-    """The operands of a product in that precision: in bfloat16 with "bf16" on cuda, and where one of them is so."""
-    lower = precision == "bf16" and device_name(A) == "cuda"
-    met = result_type(operator, (A, B))
-    if met == BFLOAT16 or (lower and met == FLOAT32):
-        return as_dtype(A, BFLOAT16), as_dtype(B, BFLOAT16)
-    return A, B
+    """The operands of a product in that precision, in the dtype of the product."""
+    dtype = product_type(operator, precision, A.dtype, B.dtype, not isinstance(A, np.ndarray))
+    return as_dtype(A, dtype), as_dtype(B, dtype)

@@ -100,20 +100,30 @@ class Arena:
     def allocate(self, nbytes: int) -> Block:
         """A block of at least `nbytes`, aligned to GRAIN; `OutOfMemoryError` when nothing helps."""
         size = -(-nbytes // self._grain) * self._grain or self._grain
-        for make_room in (None, gc.collect, self._spare):  # not under the lock: finalizers may do anything
-            if make_room is not None:
-                make_room()
+        with self._lock:
+            block = self._obtain(size)
+        if block is not None:
+            return block
+        for make_room in (gc.collect, self._spare):  # not under the lock: finalizers may do anything
+            make_room()
             with self._lock:
-                if self._closed:
-                    raise OutOfMemoryError("the device is closed")
-                if self.returned:
-                    self._reclaim()
-                address = self._choose(size)
-                if address is not None:
-                    self._live[address] = (size, self.label)
-                    self._meter.use(size)
-                    return Block(self, address, size)
+                block = self._obtain(size)
+            if block is not None:
+                return block
         raise OutOfMemoryError(self._shortage(nbytes))
+
+    def _obtain(self, size: int) -> Block | None:
+        """A block of exactly `size`, or None; the lock is held."""
+        if self._closed:
+            raise OutOfMemoryError("the device is closed")
+        if self.returned:
+            self._reclaim()
+        address = self._choose(size)
+        if address is None:
+            return None
+        self._live[address] = size, self.label
+        self._meter.use(size)
+        return Block(self, address, size)
 
     def set_limit(self, limit: int | None) -> None:
         """Hold at most `limit` bytes, with the other arenas of the same total; frees unused segments first.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,7 +14,12 @@ from launch_log import observed_launches
 
 import alpha
 from alpha import nn
+from alpha.errors import GradientError, ShapeError
 from alpha.nn import functional as F
+from alpha.ops.plan import Plan
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.device import standing_in
 
 X = np.random.default_rng(0).standard_normal((4, 6, 5, 8)).astype(np.float32)
 
@@ -27,7 +33,7 @@ def run(call: Callable[..., alpha.Tensor], device: str, *modules: nn.Module) -> 
     """The result, the gradients of x and of all parameters, and the running statistics."""
     x = alpha.tensor(X, device=device, requires_grad=True)
     y = call(x)
-    y.backward(alpha.tensor(X[..., ::-1].copy(), device=device))
+    y.backward(alpha.tensor(X[..., ::-1].copy(), device=device).astype(y.dtype))
     grads = [t.grad for t in (x, *(p for module in modules for p in module.parameters()))]
     buffers = [b for module in modules for b in module.buffers()]
     return [t.numpy() for t in (y, *grads, *buffers) if t is not None]
@@ -62,6 +68,154 @@ def test_together_as_one_by_one(device: str, activation: Any, with_residual: boo
             found.append(run(call, device, conv, norm))
         for mine, own in zip(*found, strict=True):
             assert_close(mine, own, 300, "conv_batch_norm")
+
+
+def watched(module: nn.Module) -> nn.Module:
+    """The module with a hook that changes nothing, as a dry run sets it."""
+
+    def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        return output
+
+    vars(after)["only_watches"] = True
+    module._forward_hooks = (after,)
+    return module
+
+
+@functools.cache
+def emulated(arch: str) -> CudaDevice:
+    with pytest.MonkeyPatch.context() as variables:
+        variables.setenv("ALPHA_ARCH", arch)
+        return CudaDevice(EmulatedDriver())
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("with_residual", [True, False])
+def test_one_plan_launches_what_two_do(arch: str, precision: str, with_residual: bool) -> None:
+    """The kernels are the same and in the same order, and so are the bits of all results, gradients and statistics."""
+    with standing_in(emulated(arch)), alpha.precision(precision):
+        plans, found, launches = [], [], []
+        for one in (True, False):
+            conv, norm = layers("cuda")
+            if not one:
+                watched(conv)
+
+            def call(x: alpha.Tensor, conv: Any = conv, norm: Any = norm) -> alpha.Tensor:
+                y = nn.conv_batch_norm(conv, norm, x, F.relu)  # whose dtype is that of the next result, too
+                return nn.conv_batch_norm(conv, norm, y, nn.LeakyReLU(0.1), y if with_residual else None)
+
+            with observed_launches(alpha.get_device("cuda")) as launched, patch.object(Plan, "launch", plan_log(plans)):
+                found.append(run(call, "cuda", conv, norm))
+            launches.append([(x.source, x.entry, dict(x.defines)) for x in launched])
+        assert launches[0] == launches[1]
+        for mine, own in zip(*found, strict=True):
+            np.testing.assert_array_equal(mine, own)
+        assert len([name for name in plans if name.endswith(", batch_norm")]) == 2
+
+
+def plan_log(names: list[str]) -> Callable[..., Any]:
+    """`Plan.launch`, which notes the name of the plan."""
+    launch = Plan.launch
+
+    def noted(plan: Plan, *args: Any) -> Any:
+        names.append(plan.name)
+        return launch(plan, *args)
+
+    return noted
+
+
+@pytest.mark.parametrize(
+    ("conv", "norm"),
+    [
+        ({"padding_mode": "reflect"}, {}),
+        ({"negative_slope": 0.5}, {}),
+        ({"groups": 8}, {}),
+        ({"bias": True}, {}),
+        ({"stride": (2, 1), "padding": "valid"}, {}),
+        ({}, {"affine": False}),
+        ({}, {"bias": False}),
+        ({}, {"track_running_stats": False}),
+        ({}, {"bias_correction": True}),
+        ({}, {"eps": 1}),
+        ({}, {"momentum": 1}),
+    ],
+    ids=str,
+)
+def test_every_kind_of_pair_is_computed(device: str, conv: dict[str, Any], norm: dict[str, Any]) -> None:
+    found = []
+    for together in (True, False):
+        alpha.manual_seed(1)
+        first = nn.Conv2d(8, 8, 3, **{"padding": 1, **conv}).to(device)
+        second = nn.BatchNorm2d(8, **norm).to(device)
+        first.stride = list(first.stride)  # type: ignore[assignment]  # as a user may assign it
+        calls = {True: nn.Sequential(first, second), False: lambda x, a=first, b=second: b(a(x))}
+        x = alpha.tensor(X, device=device, requires_grad=True)
+        y = calls[together](x)
+        (y * y).sum().backward()
+        parts = [*first.parameters(), *second.parameters(), x]
+        found.append([t.numpy() for t in (y, *second.buffers(), *(p.grad for p in parts if p.grad is not None))])
+    for mine, own in zip(*found, strict=True):
+        assert_close(mine, own, 300, "a pair")
+
+
+@pytest.mark.parametrize(
+    ("x", "channels", "residual", "change", "error"),
+    [
+        (X, 6, None, {}, "running_mean has shape \\(6,\\), x"),
+        (X[:1, :1, :1], 8, None, {}, "one row"),
+        (X[0], 8, None, {}, "N, H, W, C"),
+        (X[..., :3], 8, None, {}, "channels"),
+        (X, 8, X[:2], {}, "residual"),
+        (X.astype(np.float64), 8, None, {}, "float64"),
+        (X, 8, None, {"eps": -1.0}, "eps=-1.0 is negative"),
+        (X, 8, None, {"momentum": float("nan")}, "momentum"),
+    ],
+)
+def test_what_does_not_fit_is_refused_as_by_the_layers(
+    device: str, x: Any, channels: int, residual: Any, change: dict[str, Any], error: str
+) -> None:
+    conv, norm = nn.Conv2d(8, 8, 1).to(device), nn.BatchNorm2d(channels).to(device)
+    vars(norm).update(change)
+    statistics = [buffer.numpy() for buffer in norm.buffers()]
+    given = alpha.tensor(x, device=device)
+    with pytest.raises((ShapeError, TypeError, ValueError), match=error):
+        nn.conv_batch_norm(conv, norm, given, None, None if residual is None else alpha.tensor(residual, device=device))
+    with pytest.raises(TypeError, match="Tensor"):
+        nn.conv_batch_norm(conv, norm, x)
+    for before, after in zip(statistics, norm.buffers(), strict=True):
+        np.testing.assert_array_equal(before, after.numpy())
+
+
+def test_the_graph_is_that_of_two_operators(device: str) -> None:
+    conv, norm = layers(device)
+    x = alpha.tensor(X, device=device, requires_grad=True)
+    y = nn.conv_batch_norm(conv, norm, x, nn.ReLU())
+    assert y._node is not None
+    assert (y._node.name, getattr(y._node.edges[0], "name", None)) == ("BatchNorm", "Conv2d")
+    y.sum().backward(retain_graph=True)
+    first = [p.grad.numpy() for p in (x, conv.weight, norm.weight) if p.grad is not None]
+    (again,) = alpha.grad(y.sum(), [x], retain_graph=True)
+    np.testing.assert_array_equal(first[0], again.numpy())
+    with alpha.no_grad():
+        assert nn.conv_batch_norm(conv, norm, x)._node is None
+        conv.weight.mul_(2.0)
+    with pytest.raises(GradientError, match="Conv2d: a tensor saved for backward was written in place by"):
+        y.sum().backward()
+    frozen = nn.conv_batch_norm(conv.requires_grad_(False), norm, alpha.tensor(X, device=device))
+    assert frozen._node is not None
+    assert frozen._node.edges[0] is None
+
+
+def test_a_checkpoint_moves_the_running_statistics_once(device: str) -> None:
+    found = []
+    for kept in (True, False):
+        conv, norm = layers(device)
+        x = alpha.tensor(X, device=device, requires_grad=True)
+        call = functools.partial(nn.conv_batch_norm, conv, norm)
+        (call(x) if kept else alpha.checkpoint(call, x)).sum().backward()
+        found.append([buffer.numpy() for buffer in norm.buffers()])
+    for mine, own in zip(*found, strict=True):
+        np.testing.assert_array_equal(mine, own)
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d])

@@ -122,17 +122,24 @@ class Convolution(Function):
         statistics: ChannelStatistics | None = None,
         magnitude: Array | None = None,
     ) -> Array:
+        X, W = self.begin(X, W, b, shape, negative_slope, magnitude)
+        wanted = {} if statistics is None else {"statistics": statistics}
+        with self.magnitudes:
+            Y = self.product(X, W, shape, self.precision, b, negative_slope, **wanted)
+        self.save(X, W) if negative_slope == 1 else self.save(X, W, Y)
+        return Y
+
+    def begin(
+        self, X: Array, W: Array, b: Array | None, shape: ConvShape, negative_slope: float, magnitude: Array | None
+    ) -> tuple[Array, Array]:
+        """Note what the gradient needs to know; X and W in the type in which they are multiplied."""
         self.s, self.slope = shape, negative_slope
         self.precision = get_precision()
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in (X, W, b)]
         X, W = cast_operands(self.name.lower(), self.precision, X, W)
         self.magnitudes = Magnitudes()
         self.magnitudes.note(X, magnitude)
-        wanted = {} if statistics is None else {"statistics": statistics}
-        with self.magnitudes:
-            Y = self.product(X, W, shape, self.precision, b, negative_slope, **wanted)
-        self.save(X, W) if negative_slope == 1 else self.save(X, W, Y)
-        return Y
+        return X, W
 
     def backward(self, dY: Array) -> Any:
         X, W = self.saved[:2]

@@ -22,11 +22,16 @@ def convolution_axes(
     name: str, x: Tensor, weight: Tensor, sizes: tuple[Lengths, Padding, Lengths], groups: int
 ) -> ConvAxes:
     """The axes of a convolution, after a check of its arguments; `sizes` are stride, padding and dilation."""
+    return axes_of(name, x.shape, weight.shape, sizes, groups)
+
+
+def axes_of(name: str, x: Shape, weight: Shape, sizes: tuple[Lengths, Padding, Lengths], groups: int) -> ConvAxes:
+    """`convolution_axes` of tensors of these shapes."""
     rank = int(name[-2])
     s = lengths(name, "stride", sizes[0], rank, least=1)
     p = sizes[1] if isinstance(sizes[1], str) else lengths(name, "padding", sizes[1], rank, least=0)
     d = lengths(name, "dilation", sizes[2], rank, least=1)
-    return _axes(name, x.shape, weight.shape, (s, p, d), integer(name, "groups", groups, least=1))
+    return _axes(name, x, weight, (s, p, d), integer(name, "groups", groups, least=1))
 
 
 @functools.lru_cache(maxsize=4096)
