@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from alpha.arrays import Form, contiguous, form_of, shares_memory
 from alpha.errors import DeviceError, GradientError, type_name
 from alpha.grad_mode import is_grad_enabled
 from alpha.numerics import is_floating
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 Hook = Callable[["Tensor"], "Tensor | None"]
 Edge = Union["Function", "Tensor", None]  # the producing node, a leaf, or no gradient wanted
-Form = tuple[bool, tuple[int, ...], np.dtype[Any]]  # whether it is on the cpu, shape and dtype of an array
 
 _ids = itertools.count()
 
@@ -276,29 +276,3 @@ def _check_writable(name: str, target: Tensor, recording: bool) -> None:
             f"{name}: a view ({target._node.name}) in the graph cannot be written in place; "
             "write its base, or use an operator that gives a new tensor"
         )
-
-
-# -- arrays -----------------------------------------------------------------------------------------
-
-
-def contiguous(Y: Any) -> Any:
-    """A numpy result of a `forward` as a contiguous array, which a scalar and a strided view are not."""
-    if type(Y) is np.ndarray:
-        return Y if Y.flags.c_contiguous else np.ascontiguousarray(Y)
-    return np.array(Y, order="C")
-
-
-def form_of(array: Array) -> Form:
-    """What a gradient must be that fits the array."""
-    return isinstance(array, np.ndarray), array.shape, array.dtype
-
-
-def shares_memory(array: Array, others: Iterable[Array]) -> bool:
-    """Whether the array has memory in common with one of the others."""
-    if isinstance(array, np.ndarray):
-        return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others)
-    block, start = array.block, array.offset  # several arrays may lie in one block
-    for other in others:
-        if getattr(other, "block", None) is block and -other.nbytes < other.offset - start < array.nbytes:
-            return True
-    return False

@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alpha.autograd import (
-    Form,
-    Function,
-    Hook,
-    HookHandle,
-    check_history,
-    contiguous,
-    form_of,
-    shares_memory,
-    tensor_class,
-)
+from alpha.arrays import Form, contiguous, form_of, shares_memory
+from alpha.autograd import Function, Hook, HookHandle, check_history, tensor_class
 from alpha.errors import GradientError, ShapeError, type_name
 from alpha.primitive import Array, device_name
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from alpha.errors import GradientError
 
 if TYPE_CHECKING:
-    from alpha.autograd import Form, Function
+    from alpha.arrays import Form
+    from alpha.autograd import Function
 
 T = TypeVar("T")
 

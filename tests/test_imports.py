@@ -22,6 +22,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "exports": 0,
     "runtime": 1,
     "primitive": 2,
+    "arrays": 2,
     "autograd": 2,
     "backward": 2,
     "grad_mode": 2,

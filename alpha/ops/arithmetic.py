@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from alpha.autograd import Function, shares_memory
+from alpha.arrays import shares_memory
+from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.numerics import FLOAT32, is_floating
 from alpha.ops import affine, broadcast

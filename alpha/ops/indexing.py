@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from alpha.autograd import Function, shares_memory
+from alpha.arrays import shares_memory
+from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.ops.assemble import Assemble, read
 from alpha.ops.broadcast import broadcast_to

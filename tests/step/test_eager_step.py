@@ -23,7 +23,7 @@ import pytest
 
 import alpha
 from alpha import nn
-from alpha.autograd import shares_memory
+from alpha.arrays import shares_memory
 from alpha.models import resnet18
 from alpha.nn import functional as F
 from alpha.numerics import FLOAT32
