@@ -132,6 +132,7 @@ def plan_log(names: list[str]) -> Callable[..., Any]:
         ({"groups": 8}, {}),
         ({"bias": True}, {}),
         ({"stride": (2, 1), "padding": "valid"}, {}),
+        ({"stride": [2, 1]}, {}),  # assigned to the layer, as a user may do
         ({}, {"affine": False}),
         ({}, {"bias": False}),
         ({}, {"track_running_stats": False}),
@@ -142,12 +143,12 @@ def plan_log(names: list[str]) -> Callable[..., Any]:
     ids=str,
 )
 def test_every_kind_of_pair_is_computed(device: str, conv: dict[str, Any], norm: dict[str, Any]) -> None:
-    found = []
+    found, assigned = [], conv["stride"] if isinstance(conv.get("stride"), list) else None
     for together in (True, False):
         alpha.manual_seed(1)
         first = nn.Conv2d(8, 8, 3, **{"padding": 1, **conv}).to(device)
         second = nn.BatchNorm2d(8, **norm).to(device)
-        first.stride = list(first.stride)  # type: ignore[assignment]  # as a user may assign it
+        first.stride = assigned or first.stride
         calls = {True: nn.Sequential(first, second), False: lambda x, a=first, b=second: b(a(x))}
         x = alpha.tensor(X, device=device, requires_grad=True)
         y = calls[together](x)
