@@ -4,10 +4,10 @@
     python examples/fit_conv_model.py runs/sweep/candidates.csv
 
 The constants go to `alpha/ops/conv2d/fitted/<name of the GPU>.json`, which `alpha.ops.conv2d.predict` reads. First the
-errors of the predicted times are minimised, then what their choices cost. This is done twice: without a fifth of the
-convolutions, to see how good the predictions are for those, and with all of them. A line says for how many problems
-(an operator, a convolution and a precision) the configuration that is predicted to be the fastest takes at most so much
-longer than the fastest.
+errors of the predicted times are minimised, above all those in which the configurations of a problem differ, then what
+their choices cost. This is done twice: without a fifth of the convolutions, to see how good the predictions are for
+those, and with all of them. A line says for how many problems (an operator, a convolution and a precision) the
+configuration that is predicted to be the fastest takes at most so much longer than the fastest.
 
     python examples/fit_conv_model.py runs/sweep/candidates.csv --rates-only --kernels sm90,product
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,13 +46,20 @@ from alpha.ops.conv2d.work import Work
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 HELD_OUT = 5  # each of so many convolutions is not fitted to
-FACTORS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25, 1.4, 2.0)
+FACTORS = (0.5, 0.7, 0.85, 0.95, 0.98, 1.02, 1.05, 1.18, 1.4, 2.0)
 FINE = (0.7, 0.85, 0.93, 0.97, 1.03, 1.08, 1.18, 1.4)
-ROUNDS, CHOICE_ROUNDS = 8, 3
+ROUNDS, CHOICE_ROUNDS = 6, 3
+START = {**USUAL, "step": 100.0, "end": 500.0}  # of rates that are not stored, as 0 has no multiples
 OF_THE_GPU = ("launch", "memory", "partial", "overlap", "memory_overlap", "least_active")
-SLOW, SLOW_WEIGHT = 3.0, 0.05  # a configuration that takes so many times the fastest one's time hardly counts
+NEAR, FAR_WEIGHT = (
+    0.25,
+    0.02,
+)  # a configuration that is slower than the fastest by NEAR counts a third, any other a little
+COMMON = 0.2  # how much the part of an error counts that all configurations of a problem share
+SMOOTH = 0.01  # an error below it hardly counts
 LIMITS = ((0.05, 0.015), (0.15, 0.05))  # what a choice costs that is slower than the fastest by so much
-MOST = {"read": 1024.0}  # bytes per cycle; a kernel that never waits for the L2 cache would get ever more
+# of what the other constants can stand for as well: bytes per cycle, and a share of the cycles of the arithmetic units
+BOUNDS = {"read": (1.0, 1024.0), "slowdown": (0.3, 10.0)}
 ERROR_SHARE = 0.02  # of the error of the predictions, beside what their choices cost
 
 
@@ -104,11 +112,11 @@ class Samples:
         """The time of the fastest configuration of each problem."""
         return np.minimum.reduceat(self.measured, self.starts)
 
-    @property
+    @functools.cached_property
     def weights(self) -> Array:
         """How much the error of each prediction counts: more for those that may be chosen."""
         ratio = self.measured / self.fastest[self.problem]
-        weights = np.where(ratio > SLOW, SLOW_WEIGHT, ratio**-0.5)
+        weights = np.exp((1 - ratio) / NEAR) + FAR_WEIGHT
         return weights / weights.sum()
 
     def predicted(self, c: Constants) -> Array:
@@ -118,8 +126,15 @@ class Samples:
         return np.asarray(total(self.quantities, Rates(**rates), c))
 
     def errors(self, c: Constants) -> Array:
-        """|log(predicted / measured)| of each sample, by its weight."""
-        return np.abs(np.log(self.predicted(c) / self.measured)) * self.weights
+        """log(predicted / measured) of each sample."""
+        return np.log(self.predicted(c) / self.measured)
+
+    def error(self, c: Constants) -> float:
+        """How wrong the predictions are: their errors about the mean error of the problem, and a little of these."""
+        errors = self.errors(c)
+        mean = np.bincount(self.problem, self.weights * errors) / np.bincount(self.problem, self.weights)
+        own = np.sqrt((errors - mean[self.problem]) ** 2 + SMOOTH**2)
+        return float(self.weights @ own + COMMON * (self.weights @ np.abs(errors)))
 
     def losses(self, c: Constants) -> Array:
         """Of each problem: the time of the configuration that is predicted to be the fastest, over the fastest's."""
@@ -160,43 +175,31 @@ def read(paths: Sequence[Path], target: Target, clock_mhz: float, kernels: Seque
 def fit(samples: Samples, stored: Constants | None = None) -> Constants:
     """The constants that fit best. `stored`: begin with these, and change only rates of kernels that were measured."""
     of_the_gpu = OF_THE_GPU if stored is None else ()
-    c = fit_choice(samples, fit_times(samples, stored or Constants(), of_the_gpu), of_the_gpu)
+    c = stored or Constants()
+    for kind, (names, _) in samples.keys.items():
+        rates = getattr(c, kind)
+        c = replace(c, **{kind: {**rates, **{name: bounded(kind, rates.get(name) or START[kind]) for name in names}}})
+    for objective, factors, rounds in ((Samples.error, FACTORS, ROUNDS), (cost, FINE, CHOICE_ROUNDS)):
+        c = descend(functools.partial(objective, samples), c, factors, rounds, samples, of_the_gpu)
     print("fitted:  ", report(samples, c), flush=True)
     return c
 
 
-def fit_times(samples: Samples, c: Constants, of_the_gpu: Sequence[str]) -> Constants:
-    """Change one constant after another by some percent, as long as the predicted times become better."""
-    for _ in range(ROUNDS):
-        for kind in samples.keys:
-            c = better_rates(samples, c, kind)
-        for name in of_the_gpu:
-            tried = [replace(c, **{name: getattr(c, name) * factor}) for factor in FACTORS]
-            c = min([c, *tried], key=lambda c: samples.errors(c).sum())
-    return c
-
-
-def better_rates(samples: Samples, c: Constants, kind: str) -> Constants:
-    """Change each rate of a kind. As a sample uses one of them, all of them are changed at the same time."""
-    names, used = samples.keys[kind]
-    values = np.array([getattr(c, kind).get(name, USUAL[kind]) for name in names])
-
-    def with_values(values: Array) -> Constants:
-        return replace(c, **{kind: {**getattr(c, kind), **dict(zip(names, values.tolist(), strict=True))}})
-
-    factors = np.array((1.0, *FACTORS))
-    errors = [np.bincount(used, samples.errors(with_values(values * factor))) for factor in factors]
-    return with_values(np.minimum(values * factors[np.argmin(errors, axis=0)], MOST.get(kind, np.inf)))
-
-
-def fit_choice(samples: Samples, c: Constants, of_the_gpu: Sequence[str]) -> Constants:
-    """Change one constant after another by some percent, as long as what is chosen becomes faster."""
-    least = cost(samples, c)
-    for _ in range(CHOICE_ROUNDS):
+def descend(
+    objective: Callable[[Constants], float],
+    c: Constants,
+    factors: Sequence[float],
+    rounds: int,
+    samples: Samples,
+    of_the_gpu: Sequence[str],
+) -> Constants:
+    """Change one constant after another by some percent, as long as the objective becomes smaller."""
+    least = objective(c)
+    for _ in range(rounds):
         for changed in constants_one_by_one(samples, of_the_gpu):
-            for factor in FINE:
+            for factor in factors:
                 tried = changed(c, factor)
-                if (found := cost(samples, tried)) < least - 1e-7:
+                if (found := objective(tried)) < least - 1e-7:
                     least, c = found, tried
     return c
 
@@ -213,22 +216,26 @@ def constants_one_by_one(
 
 def changed_rate(c: Constants, kind: str, name: str, factor: float) -> Constants:
     rates = getattr(c, kind)
-    value = min(rates.get(name, USUAL[kind]) * factor, MOST.get(kind, np.inf))
-    return replace(c, **{kind: {**rates, name: value}})
+    return replace(c, **{kind: {**rates, name: bounded(kind, rates[name] * factor)}})
+
+
+def bounded(kind: str, rate: float) -> float:
+    least, most = BOUNDS.get(kind, (0.0, np.inf))
+    return float(min(max(rate, least), most))
 
 
 def cost(samples: Samples, c: Constants) -> float:
     """The mean of log(time / fastest time) of what is chosen, more if that is much, and a little of all errors."""
     losses = samples.losses(c)
     slower = sum(weight * float(np.mean(losses > 1 + limit)) for limit, weight in LIMITS)
-    return float(np.mean(np.log(losses))) + slower + ERROR_SHARE * float(samples.errors(c).sum())
+    return float(np.mean(np.log(losses))) + slower + ERROR_SHARE * samples.error(c)
 
 
 def report(samples: Samples, c: Constants) -> str:
     """How much slower the configuration that is predicted to be the fastest is than the fastest."""
     losses = samples.losses(c)
     shares = ", ".join(f"{np.mean(losses <= 1 + p / 100):.1%} within {p} %" for p in (5, 15, 30))
-    error = np.expm1(samples.errors(c).sum())
+    error = np.expm1(samples.weights @ np.abs(samples.errors(c)))
     return f"{len(losses)} problems: {shares}; worst {losses.max():.2f}x; mean error of a prediction {error:.1%}"
 
 

@@ -132,10 +132,13 @@ def test_each_constant_counts() -> None:
 
 
 def test_the_constants_of_the_reference_name_every_configuration() -> None:
-    """A configuration that was added since the fit has to be measured, and a renamed one too."""
+    """A configuration that was added since the fit has to be measured, and a renamed one too.
+
+    Steps and ends are 0 for kernels that were fitted before there were any.
+    """
     constants = predict.constants_of(predict.REFERENCE)
     for v in CONFIGURATIONS:
-        for kind in predict.USUAL if work.is_counted(v) else ():
+        for kind in (k for k, usual in predict.USUAL.items() if usual) if work.is_counted(v) else ():
             assert predict.key_of(kind, v) in getattr(constants, kind), (kind, v.name)
 
 

@@ -3,10 +3,11 @@
     cycles = launches + max(SM, memory) + passes
 
 SM is the time of the busiest SM: the slowest of its products, its reads from the L2 cache and its conversions of
-operands, a part of the others, and the beginnings and ends of its blocks (work.py). Memory is what must come from and
-go to the GPU's memory at least. Passes are what prepares operands and adds partial sums. The constants are fitted to
-measurements by `examples/fit_conv_model.py`, which keeps them by the GPU's name in `fitted/`. A GPU that nobody has
-measured uses those of REFERENCE, with its own number of SMs.
+operands, a part of the others, and the beginnings and ends of its blocks (work.py). It is at least what the steps of
+its longest block take, which wait for one another. Memory is what must come from and go to the GPU's memory at least.
+Passes are what prepares operands and adds partial sums. The constants are fitted to measurements by
+`examples/fit_conv_model.py`, which keeps them by the GPU's name in `fitted/`. A GPU that nobody has measured uses those
+of REFERENCE, with its own number of SMs.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Constants:
         block: by kernel: cycles for the beginning and the end of a block.
         split: by kernel: cycles that split-K takes besides its partial sums.
         converted: by kernel: cycles for a predicted cycle of conversion.
+        step: by kernel: cycles from one step of K of a block to the next, if an SM does nothing else.
         slowdown: by configuration: its products' cycles over those of the arithmetic units.
+        end: by configuration: cycles before the first and after the last products of an SM, which nothing hides.
     """
 
     clock_mhz: float = 1755.0
@@ -64,7 +67,9 @@ class Constants:
     block: Mapping[str, float] = field(default_factory=dict)
     split: Mapping[str, float] = field(default_factory=dict)
     converted: Mapping[str, float] = field(default_factory=dict)
+    step: Mapping[str, float] = field(default_factory=dict)
     slowdown: Mapping[str, float] = field(default_factory=dict)
+    end: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: Path) -> Constants:
@@ -87,9 +92,12 @@ class Rates(NamedTuple):
     block: Number
     split: Number
     converted: Number
+    step: Number
+    end: Number
 
 
-USUAL = Rates(1.25, sm90_tiles.L2_BYTES_PER_CYCLE, 2000.0, 500.0, 1.0)._asdict()
+USUAL = Rates(1.25, sm90_tiles.L2_BYTES_PER_CYCLE, 2000.0, 500.0, 1.0, 0.0, 0.0)._asdict()
+OF_CONFIGURATIONS = ("slowdown", "end")  # the others are a kernel's
 
 
 class Quantities(NamedTuple):
@@ -113,7 +121,8 @@ def total(q: Quantities, r: Rates, c: Constants) -> Number:
     products, converted = done.products * r.slowdown, done.converted * r.converted
     read = done.read / r.read * np.maximum(done.active, c.least_active)
     slowest = np.maximum(np.maximum(products, read), converted)
-    busiest = slowest + c.overlap * (products + read + converted - slowest) + done.blocks * r.block
+    together = slowest + c.overlap * (products + read + converted - slowest)
+    busiest = np.maximum(together, done.steps * r.step) + done.blocks * r.block + r.end
     memory = q.least / c.memory
     product = np.maximum(busiest, memory) + c.memory_overlap * np.minimum(busiest, memory)
     splits = (done.partial > 0) * r.split + 2 * done.partial / c.partial
@@ -146,7 +155,7 @@ def kernel_of(v: Configuration) -> str:
 
 def key_of(kind: str, v: Configuration) -> str:
     """Under which name `Constants` has the rate of a configuration."""
-    return (v.base or v).name if kind == "slowdown" else kernel_of(v)
+    return (v.base or v).name if kind in OF_CONFIGURATIONS else kernel_of(v)
 
 
 class Passes(NamedTuple):

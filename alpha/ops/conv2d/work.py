@@ -45,6 +45,7 @@ class Work(NamedTuple):
         partial: bytes of partial sums that all SMs together write, and read again.
         converted: cycles of its warps that convert operands for the arithmetic units.
         active: the share of the SMs that have work.
+        steps: the steps of K that follow one another in its longest block, if the kernel's steps wait for one another.
     """
 
     products: float
@@ -53,6 +54,7 @@ class Work(NamedTuple):
     partial: float = 0.0
     converted: float = 0.0
     active: float = 1.0
+    steps: float = 0.0
 
 
 def is_counted(v: Configuration) -> bool:
@@ -99,7 +101,7 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
         return Work(0, 0, -(-tiles // target.num_sms), active=_active(tiles, target))
     taps = rows * widths / places  # of a mean tile
     input_tiles = rows * output.row_input_tiles / places
-    longest = int(output.rows.max()) * int(output.widths.max()) / taps
+    longest = max(1.0, int(output.rows.max()) * int(output.widths.max()) / taps)
     products = taps * tile.cycles * tile.instructions(K) / sm90_tiles.INSTRUCTIONS
     read_a, read_b = steps * input_tiles * output.a_bytes, steps * taps * tile.b_bytes
     keeps = sm90_schedule.keeps_filter(output, (s.N, K, GN), target.num_sms)
@@ -107,10 +109,12 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     sums = tile.BM * tile.BN * 4
     found = []
     for splits in range(1, max(1, most) + 1):
-        busy = _busiest(tiles * splits, max(1.0, longest), target.num_sms) / splits
+        busy = _busiest(tiles * splits, longest, target.num_sms) / splits
         partial = 0 if splits == 1 else tiles * splits * sums
         read = read_a * busy + read_b * (1 if keeps and splits == 1 else busy)
-        work = Work(products * busy, read, busy * splits, partial, active=_active(tiles * splits, target))
+        in_turn = max(longest / splits, busy / (1 if keeps else tile.blocks))  # tiles of a block, one after the other
+        active = _active(tiles * splits, target)
+        work = Work(products * busy, read, busy * splits, partial, 0.0, active, taps * steps * in_turn)
         begun = work.blocks * sm90_tiles.BLOCK_CYCLES + partial / sm90_weight_tiles.PARTIAL_BYTES_PER_CYCLE
         found.append((max(work.products, work.read / sm90_tiles.L2_BYTES_PER_CYCLE) + begun, work))
     return min(found)[1]
