@@ -142,6 +142,8 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         else:
             hooked = _run_hooks(leaf._hooks, total, "a leaf")
             targets.found[leaf] = hooked if hooked is total else _copy(hooked)
+    for device in {output.device for output, _ in roots}:
+        device.mark_step()
 
 
 class Targets:

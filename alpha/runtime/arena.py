@@ -15,9 +15,11 @@ from heapq import heappop, heappush
 
 from alpha.errors import OutOfMemoryError
 from alpha.runtime import fork
+from alpha.runtime.block import Block as Block
 from alpha.runtime.device import MIB, MemoryStats
 from alpha.runtime.growth import Growth as Growth
 from alpha.runtime.meter import Meter, mib
+from alpha.runtime.repeats import Repeats
 from alpha.runtime.segments import GRAIN as GRAIN
 from alpha.runtime.segments import Segments
 from alpha.runtime.slabs import SLAB_BYTES, SMALL_BYTES, Slabs
@@ -25,26 +27,6 @@ from alpha.runtime.slabs import SLAB_BYTES, SMALL_BYTES, Slabs
 MIN_SEGMENT = 64 * MIB
 PAGE = 2 * MIB  # the memory of a GPU comes in pages of this size
 LISTED_BLOCKS = 8  # how many of the largest live blocks an out-of-memory message names
-
-
-class Block:
-    """A piece of an arena; it goes back when its last reference dies, on whatever thread."""
-
-    __slots__ = ("__weakref__", "address", "arena", "nbytes")
-
-    def __init__(self, arena: Arena, address: int, nbytes: int) -> None:
-        self.arena = arena
-        self.address = address
-        self.nbytes = nbytes
-
-    def exchange(self, other: Block) -> None:
-        """Take the memory of `other` and give it this block's; arrays on the block then lie at the new address."""
-        self.arena, other.arena = other.arena, self.arena
-        self.address, other.address = other.address, self.address
-        self.nbytes, other.nbytes = other.nbytes, self.nbytes
-
-    def __del__(self) -> None:
-        self.arena.returned.append(self.address)
 
 
 class Arena:
@@ -92,6 +74,8 @@ class Arena:
         self._small = 0 if self.is_isolated else self.small_bytes
         self._recycled: defaultdict[int, list[int]] = defaultdict(list)  # size -> returned blocks, not joined yet
         self._slabs = Slabs()
+        self._repeats = Repeats()
+        self._dropped: list[int] = []  # addresses that were returned since the last block was asked for
         self._live: dict[int, tuple[int, str]] = {}  # address -> size, label
         self._closed = False
         self.returned: deque[int] = deque()
@@ -118,12 +102,36 @@ class Arena:
             raise OutOfMemoryError("the device is closed")
         if self.returned:
             self._reclaim()
-        address = self._choose(size)
+        dropped, address, followed = self._dropped, None, self._repeats.followed
+        if followed is not None:
+            asked = next(followed, None)
+            if asked is not None and asked[0] == size and asked[1] == dropped:
+                address = asked[2]
+            else:
+                self._leave_step()
         if address is None:
-            return None
+            address = self._choose(size)
+            if address is None:
+                return None
+            self._repeats.note(size, dropped, address)
+        if dropped:
+            self._dropped = []
         self._live[address] = size, self.label
         self._meter.use(size)
         return Block(self, address, size)
+
+    def mark_step(self) -> None:
+        """Here a step of training ends and the next one begins, see alpha/runtime/repeats.py."""
+        if self.is_isolated:
+            return
+        with self._lock:
+            followed = self._repeats.followed is not None
+            if not followed:
+                self._coalesce()  # so that the addresses of a step that is noted depend on nothing but what is live
+            self._reclaim()
+            if not self._repeats.mark(self._live, self._dropped) and followed:
+                self._find_free()
+            self._dropped = []
 
     def set_limit(self, limit: int | None) -> None:
         """Hold at most `limit` bytes, with the other arenas of the same total; frees unused segments first.
@@ -143,6 +151,8 @@ class Arena:
     def trim(self) -> int:
         """Give wholly free segments back to the device; the number of bytes."""
         with self._lock:
+            self._leave_step()
+            self._repeats.forget()
             self._coalesce()
             self._free_unused_slabs()
             return self._segments.release_unused()
@@ -194,6 +204,7 @@ class Arena:
         if address is None and self._free_unused_slabs():
             address = self._free.take(size)
         if address is None and self._segments.grow(size):
+            self._repeats.forget()
             address = self._free.take(size)
         return address
 
@@ -208,6 +219,7 @@ class Arena:
         for nbytes, take in ((whole, free.take_lowest), (size, free.take), (whole, self._take), (size, self._take)):
             start = take(nbytes)
             if start is not None:
+                self._repeats.forget()
                 return self._slabs.cut(start, nbytes, size)
         return None
 
@@ -216,19 +228,23 @@ class Arena:
         unused = self._slabs.pop_unused()
         for start, nbytes in unused:
             self._free.add(start, nbytes)
+        if unused:
+            self._repeats.forget()
         return bool(unused)
 
     def _reclaim(self) -> None:
         """Sort returned blocks by size; the lock is held."""
-        nbytes, pieces = 0, self._slabs.free
+        nbytes, pieces, followed = 0, self._slabs.free, self._repeats.followed
         while self.returned:
             address = self.returned.popleft()
-            found = self._live.pop(address, None)
-            if found is None:  # it outlived close()
+            size, _ = self._live.pop(address, (0, ""))
+            if not size:  # it outlived close()
                 continue
-            size = found[0]
             nbytes += size
-            if size <= self._small:
+            self._dropped.append(address)
+            if followed is not None:
+                pass  # `_find_free` will see it
+            elif size <= self._small:
                 heappush(pieces[size], address)
             else:
                 self._recycled[size].append(address)
@@ -246,6 +262,19 @@ class Arena:
             for address in addresses:
                 self._free.add(address, size)
         self._recycled.clear()
+
+    def _leave_step(self) -> None:
+        """Follow no noted step any longer; the lock is held."""
+        if self._repeats.followed is not None:
+            self._repeats.leave()
+            self._find_free()
+
+    def _find_free(self) -> None:
+        """Find what is free from what is live, as only that is known while a step is followed; the lock is held."""
+        self._recycled.clear()
+        taken = self._slabs.find_free(self._live)
+        taken += [(address, size) for address, (size, _) in self._live.items() if size > self._small]
+        self._segments.free_all_but(taken)
 
     def _shortage(self, nbytes: int) -> str:
         with self._lock:

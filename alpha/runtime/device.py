@@ -107,6 +107,13 @@ class Device(ABC):
     def set_memory_limit(self, nbytes: int | None) -> None:
         """Never hold more than this from the system; None lifts the limit."""
 
+    def mark_step(self) -> None:
+        """Here a step of training ends and the next one begins, which may ask for the same memory again.
+
+        The end of each backward pass calls it. A device that makes no use of it does nothing.
+        """
+        return
+
     def memory_summary(self) -> str:
         """`memory_stats` as one line, in MiB."""
         stats = self.memory_stats()

@@ -5,7 +5,7 @@ Nothing here takes a lock; the arena does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from alpha.runtime.free_blocks import FreeBlocks
 from alpha.runtime.growth import Growth
@@ -79,6 +79,19 @@ class Segments:
             last = next(reversed(self._sizes))
             return [(next(iter(self._sizes)), last + self._sizes[last])]
         return sorted((start, start + size) for start, size in self._sizes.items())
+
+    def free_all_but(self, taken: Iterable[tuple[int, int]]) -> None:
+        """Make everything free that is not in `taken`, (address, bytes) of pieces that do not overlap."""
+        self.free.clear()
+        places = sorted(taken, reverse=True)
+        for start, end in self.extents():
+            while places and start <= places[-1][0] < end:
+                address, size = places.pop()
+                if address > start:
+                    self.free.add(start, address - start)
+                start = address + size
+            if start < end:
+                self.free.add(start, end - start)
 
     def close(self, free: bool) -> None:
         """Forget every segment, after `free` has given them back."""

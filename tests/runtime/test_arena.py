@@ -286,6 +286,32 @@ class ArenaMachine(RuleBasedStateMachine):
     def trim(self) -> None:
         self.memory.trim()
 
+    @rule()
+    def mark_step(self) -> None:
+        self.memory.mark_step()
+
+    @rule(
+        sizes=st.lists(st.integers(0, 3 * SMALL_BYTES), min_size=1, max_size=8),
+        held=st.integers(0, 3),
+        change=st.sampled_from([None, "size", "drop", "trim", "extra"]),
+    )
+    def repeat_a_step(self, sizes: list[int], held: int, change: str | None) -> None:
+        """The same requests again and again, each block held until `held` others were asked for; one step differs."""
+        before = len(self.blocks)
+        for number in range(6):
+            self.memory.mark_step()
+            for index, nbytes in enumerate(sizes):
+                differs = number == 4 and index == len(sizes) // 2
+                if differs and change == "trim":
+                    self.memory.trim()
+                if differs and change == "extra":
+                    self.allocate(GRAIN)
+                self.allocate(nbytes + (GRAIN if differs and change == "size" else 0))
+                if len(self.blocks) > before + (0 if differs and change == "drop" else held):
+                    del self.blocks[before]
+                self.nothing_overlaps_or_leaves_its_segment()
+        del self.blocks[before + 1 :]
+
     @rule(segments=st.one_of(st.none(), st.integers(0, 12)))
     def limit_to(self, segments: int | None) -> None:
         try:
@@ -310,6 +336,8 @@ class ArenaMachine(RuleBasedStateMachine):
         assert stats.live <= stats.peak
         assert stats.live <= stats.reserved <= self.limit
         assert stats.reserved == sum(s.nbytes for s in self.driver.segments.values())
+        if self.memory._repeats.followed is not None:
+            return  # what is free is not kept up
         free = sum(self.memory._free.sizes.values())
         for waiting in (self.memory._recycled, self.memory._slabs.free):
             free += sum(size * len(addresses) for size, addresses in waiting.items())

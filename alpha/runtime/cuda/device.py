@@ -38,8 +38,7 @@ FILL_BLOCKS = 4096  # a grid-stride loop: more blocks than this only cost launch
 class CudaDevice(Device):
     """A GPU, or the emulated one; used from the main thread of the process that made it (see owner.py).
 
-    `driver`, `properties` (name, architecture, num_sms, ...) and `arena` are open to
-    launchers.
+    `driver`, `properties` (name, architecture, num_sms, ...) and `arena` are open to launchers.
     """
 
     name = "cuda"
@@ -231,8 +230,6 @@ class CudaDevice(Device):
         """Milliseconds of the stream between two events; waits for the second."""
         return self.driver.elapsed_ms(start, end)
 
-    # -- captured steps -----------------------------------------------------------------------
-
     def step_value(self, value: StepValue[Any], pack: Callable[[Any], Any]) -> tuple[Any, DeviceArray | None]:
         """How a kernel takes a value that changes from step to step: by value, and as an address that replaces it.
 
@@ -272,6 +269,9 @@ class CudaDevice(Device):
         # between two replays the memory of a graph holds nothing, but it is not free
         live = stats.live + max(0, self.graphs.nbytes - scratch.live)
         return replace(stats, live=live, peak=max(stats.peak, live))
+
+    def mark_step(self) -> None:
+        self.arena.mark_step()
 
     def set_memory_limit(self, nbytes: int | None) -> None:
         self.driver.owner.check("set_memory_limit")

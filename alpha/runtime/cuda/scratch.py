@@ -104,16 +104,7 @@ class Scratch(Arena):
             self._coalesce()
             if self._live:
                 raise AssertionError(f"{len(self._live)} blocks of scratch memory are live before a replay")
-            self._free.clear()
-            places = [(address, size) for address, (size, _) in live.items()][::-1]
-            for start, end in self._segments.extents():
-                while places and start <= places[-1][0] < end:
-                    address, size = places.pop()
-                    if address > start:
-                        self._free.add(start, address - start)
-                    start = address + size
-                if start < end:
-                    self._free.add(start, end - start)
+            self._segments.free_all_but((address, size) for address, (size, _) in live.items())
             self._live.update(live)
             self._meter.use(sum(size for size, _ in live.values()))
         blocks = {address: Block(self, address, size) for address, (size, _) in live.items()}

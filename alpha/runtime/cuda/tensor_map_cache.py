@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.array import DeviceArray, form_of
+from alpha.runtime.device import HostArray
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 # dtype name, address, dims, strides in bytes, box: the arguments of Driver.encode_tiled_map
 TensorMap = tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 MAX_TENSOR_MAPS = 4096
+PAGE_BYTES = 64 * 1024
+UINT8 = np.dtype(np.uint8)
 
 
 class TensorMapCache:
@@ -25,12 +28,17 @@ class TensorMapCache:
 
     TMA caches maps by where they lie, and no kernel tells it that another lies there now. So the memory of a map goes
     back only after MAX_TENSOR_MAPS others have been used since it was, more than any cache has.
+
+    Maps lie side by side in pages of PAGE_BYTES. So a step that needs new maps still asks the arena for the same blocks
+    as the step before it (see alpha/runtime/repeats.py). A page goes back with the last of its maps.
     """
 
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
         self._maps: dict[Hashable, DeviceArray] = {}
         self._older: dict[Hashable, DeviceArray] = {}
+        self._page: DeviceArray | None = None
+        self._used = 0  # bytes of the page
 
     def of(self, array: DeviceArray, layout: Hashable, maps: Callable[[], Iterable[TensorMap]]) -> DeviceArray:
         """The maps of `array` for a layout, one after the other in device memory; `maps` says what they are."""
@@ -40,7 +48,7 @@ class TensorMapCache:
             held = self._older.get(key)
             if held is None:
                 encoded = b"".join(self._device.driver.encode_tiled_map(*map_) for map_ in maps())
-                held = self._device.constant(np.frombuffer(encoded, np.uint8))
+                held = self._keep(np.frombuffer(encoded, np.uint8))
             if len(self._maps) >= MAX_TENSOR_MAPS:
                 self._older, self._maps = self._maps, {}
             self._maps[key] = held
@@ -50,3 +58,17 @@ class TensorMapCache:
         """Forget every map."""
         self._maps.clear()
         self._older.clear()
+        self._page = None
+
+    def _keep(self, encoded: HostArray) -> DeviceArray:
+        """The encoded maps in device memory."""
+        device, nbytes = self._device, encoded.nbytes
+        if device.arena.is_isolated or nbytes > PAGE_BYTES:
+            return device.constant(encoded)
+        with device.outside_capture():
+            if self._page is None or self._used + nbytes > PAGE_BYTES:
+                self._page, self._used = device.empty(PAGE_BYTES, UINT8), 0
+            held = DeviceArray(device, self._page.block, self._used, form_of((nbytes,), UINT8))
+            device.write(held, encoded)
+        self._used += nbytes
+        return held
