@@ -75,7 +75,7 @@ class Arena:
         self._recycled: defaultdict[int, list[int]] = defaultdict(list)  # size -> returned blocks, not joined yet
         self._slabs = Slabs()
         self._repeats = Repeats()
-        self._dropped: list[int] = []  # addresses that were returned since the last block was asked for
+        self._dropped: list[int] = []  # addresses of large blocks, returned since the last such was asked for
         self._live: dict[int, tuple[int, str]] = {}  # address -> size, label
         self._closed = False
         self.returned: deque[int] = deque()
@@ -102,20 +102,10 @@ class Arena:
             raise OutOfMemoryError("the device is closed")
         if self.returned:
             self._reclaim()
-        dropped, address, followed = self._dropped, None, self._repeats.followed
-        if followed is not None:
-            asked = next(followed, None)
-            if asked is not None and asked[0] == size and asked[1] == dropped:
-                address = asked[2]
-            else:
-                self._leave_step()
+        pieces = self._slabs.free.get(size)
+        address = heappop(pieces) if pieces else self._choose(size)
         if address is None:
-            address = self._choose(size)
-            if address is None:
-                return None
-            self._repeats.note(size, dropped, address)
-        if dropped:
-            self._dropped = []
+            return None
         self._live[address] = size, self.label
         self._meter.use(size)
         return Block(self, address, size)
@@ -129,7 +119,7 @@ class Arena:
             if not followed:
                 self._coalesce()  # so that the addresses of a step that is noted depend on nothing but what is live
             self._reclaim()
-            if not self._repeats.mark(self._live, self._dropped) and followed:
+            if not self._repeats.mark(self._live, self._small, self._dropped) and followed:
                 self._find_free()
             self._dropped = []
 
@@ -186,14 +176,33 @@ class Arena:
             self._live.clear()
 
     def _choose(self, size: int) -> int | None:
+        """The address of free memory for a block, or None: as in the step that is followed, or by a search."""
+        if size <= self._small:  # and no slab has a free piece
+            return self._cut_slab(size)
+        repeats, dropped, address = self._repeats, self._dropped, None
+        if repeats.followed is not None:
+            asked = next(repeats.followed, None)
+            if asked is not None and asked[0] == size and asked[1] == dropped:
+                address = asked[2]
+            else:
+                address = repeats.turn(size, dropped, asked)
+                if address is None:
+                    self._find_free()
+        if address is None:
+            address = self._search(size)
+            if address is None:
+                return None
+            repeats.note(size, dropped, address)
+        if dropped:
+            self._dropped = []
+        return address
+
+    def _search(self, size: int) -> int | None:
         """The address of free memory for a block, or None.
 
         A step of training asks again for the sizes it has just returned: an exact fit is the best fit and costs a
         look-up. Other returned blocks wait, not joined, until no exact fit is left.
         """
-        if size <= self._small:
-            pieces = self._slabs.free.get(size)
-            return heappop(pieces) if pieces else self._cut_slab(size)
         same = self._recycled.get(size)
         return same.pop() if same else self._take(size)
 
@@ -213,6 +222,7 @@ class Arena:
 
         A slab lies as low as possible: small blocks that live long then lie together and not between large ones.
         """
+        self._leave_step()
         self._coalesce()
         whole = SLAB_BYTES // size * size
         free = self._free
@@ -241,12 +251,11 @@ class Arena:
             if not size:  # it outlived close()
                 continue
             nbytes += size
-            self._dropped.append(address)
-            if followed is not None:
-                pass  # `_find_free` will see it
-            elif size <= self._small:
+            if size <= self._small:
                 heappush(pieces[size], address)
-            else:
+                continue
+            self._dropped.append(address)
+            if followed is None:  # else `_find_free` will see it
                 self._recycled[size].append(address)
         if nbytes:
             self._meter.use(-nbytes)
@@ -272,9 +281,8 @@ class Arena:
     def _find_free(self) -> None:
         """Find what is free from what is live, as only that is known while a step is followed; the lock is held."""
         self._recycled.clear()
-        taken = self._slabs.find_free(self._live)
-        taken += [(address, size) for address, (size, _) in self._live.items() if size > self._small]
-        self._segments.free_all_but(taken)
+        large = [(address, size) for address, (size, _) in self._live.items() if size > self._small]
+        self._segments.free_all_but(large + self._slabs.places)
 
     def _shortage(self, nbytes: int) -> str:
         with self._lock:

@@ -6,7 +6,6 @@ neighbours, so that it is taken again at once, and small blocks that live long d
 
 from __future__ import annotations
 
-from collections.abc import Container
 from heapq import heappush
 
 SMALL_BYTES = 4096  # the largest piece
@@ -47,11 +46,9 @@ class Slabs:
             self.free[size] = sorted(left)
         return unused
 
-    def find_free(self, live: Container[int]) -> list[tuple[int, int]]:
-        """Make the pieces free at whose addresses nothing is live; (start, bytes) of each slab."""
-        for size, starts in self._starts.items():
-            pieces = [a for start, nbytes in starts.items() for a in range(start, start + nbytes, size)]
-            self.free[size] = sorted([address for address in pieces if address not in live])
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """(start, bytes) of each slab."""
         return [place for starts in self._starts.values() for place in starts.items()]
 
     def clear(self) -> None:

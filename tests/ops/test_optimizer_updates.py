@@ -9,10 +9,12 @@ import pytest
 from helpers import assert_close
 
 import alpha
-from alpha.ops.optimizer import CHUNK, _device_table
+from alpha.arrays import shares_memory
+from alpha.ops.optimizer import CHUNK, MOST_LISTS, TABLES, _device_table
 from alpha.optim.adam import AdamRule, adam_update
 from alpha.optim.fused import Decay
 from alpha.optim.sgd import SgdRule, sgd_update
+from alpha.runtime import recording
 from alpha.runtime.recording import StepValue
 
 SIZES = ((3,), (4, 5), (1,), (CHUNK + 7,))
@@ -98,13 +100,50 @@ def test_the_table_of_chunks_is_kept() -> None:
     device: Any = alpha.get_device("cuda")
     addresses = ((1024, 2048, 4096), (3072, 5120, 6144))
     sizes = (5, 0, 2 * CHUNK + 1)
-    table, count = _device_table(device, addresses, sizes)
-    assert _device_table(device, addresses, sizes)[0] is table
-    assert count == 4
+    table = _device_table(device, addresses, sizes)
+    assert _device_table(device, addresses, sizes) is table
     np.testing.assert_array_equal(
         device.download(table),
         [[1024, 3072, 0, 5], [4096, 6144, 0, CHUNK], [4096, 6144, CHUNK, CHUNK], [4096, 6144, 2 * CHUNK, 1]],
     )
+
+
+def test_a_new_table_replaces_the_one_that_was_used_longest_ago() -> None:
+    device: Any = alpha.get_device("cuda")
+    sizes = (7, 9, CHUNK + 3)
+
+    def table(number: int) -> Any:
+        return _device_table(device, ((number, number + 1, number + 2),), sizes)
+
+    tables = [table(number) for number in range(TABLES)]
+    live = device.memory_stats().allocations
+    assert table(0) is tables[0]
+    assert table(50) is tables[1], "the one of 0 was used since"
+    assert device.memory_stats().allocations == live, "no memory is asked for"
+    assert [table(number) is tables[number] for number in range(TABLES)] == [True, False, False, False]
+    for number in range(100):
+        np.testing.assert_array_equal(
+            device.download(table(number))[:, 0], [number, number + 1, number + 2, number + 2]
+        )
+
+
+def test_tables_of_few_lists_of_parameters_are_kept() -> None:
+    device: Any = alpha.get_device("cuda")
+    for size in range(1, 3 * MOST_LISTS):
+        _device_table(device, ((0,),), (size,))
+    live = device.memory_stats().allocations
+    for size in range(3 * MOST_LISTS, 5 * MOST_LISTS):
+        _device_table(device, ((0,),), (size,))
+    assert device.memory_stats().allocations == live
+
+
+def test_the_table_of_a_captured_step_is_never_written_again() -> None:
+    device: Any = alpha.get_device("cuda")
+    with recording.recorded(recording.Recording(capturing=False)):
+        captured = _device_table(device, ((1, 2),), (3, 4))
+    others = [_device_table(device, ((number, 0),), (3, 4)) for number in range(2 * TABLES)]
+    assert not shares_memory(captured, others)
+    np.testing.assert_array_equal(device.download(captured)[:, 0], [1, 2])
 
 
 def test_other_dtypes_are_refused_on_cuda() -> None:

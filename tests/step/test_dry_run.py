@@ -19,7 +19,7 @@ import alpha.nn.functional as F
 from alpha import nn
 from alpha.errors import DeviceError, DryRunError
 from alpha.numerics import PRECISIONS
-from alpha.ops.optimizer import _device_table
+from alpha.ops.optimizer import _constant_table
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, Launch
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
@@ -213,7 +213,7 @@ def test_everything_is_left_as_it_was(device: str, steps: int) -> None:
         program.step(program.x, program.y)
         seen.clear()
     before, state = everything(program), generator.bit_generator.state
-    _device_table.cache_clear()  # a table of the dry run could take the place of one from an earlier test
+    _constant_table.cache_clear()  # a table of the dry run could take the place of one from an earlier test
     allocated = alpha.memory_stats(device).allocations
     given = program.x.array, program.y.array
     run = alpha.dry_run(step, program.x, program.y, gpu="sm_80")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from alpha.ops.conv2d.sm90_tiles import BLOCK_CYCLES, L2_BYTES_PER_CYCLE, OutputTiles, Tile
 
 MAX_SPLITS = 4  # of the K of one tile
-FIX_UP_CYCLES = 2000  # for partial sums on their way to memory and back
+FIX_UP_CYCLES = 4000  # for partial sums on their way to memory and back, and for the wait between them
 WRITTEN_BYTES_PER_CYCLE = 12  # of one SM, while all of them write
 LEAST_SIDES = 192  # rows and columns of a tile whose filter may stay
 MAX_WAVES = 6  # tiles per SM; with more than these K is not split
