@@ -79,11 +79,10 @@ class Repeats:
         begun = self._begun(expected is not None)
         count = len(begun)
         for other in self._noted():
-            if other.blocks[:count] == begun and [asked[:2] for asked in other.blocks[count : count + 1]] == [
-                (size, dropped)
-            ]:
-                self._step, self.followed = other, iter(other.blocks[count + 1 :])
-                return other.blocks[count][2]
+            blocks = other.blocks
+            if len(blocks) > count and blocks[count][:2] == (size, dropped) and blocks[:count] == begun:
+                self._step, self.followed = other, iter(blocks[count + 1 :])
+                return blocks[count][2]
         self._step = self.followed = None
         self._blocks = begun
         return None
