@@ -343,3 +343,9 @@ def test_kernels_on_mma_sync_are_left_to_shapes_that_wgmma_does_not_take() -> No
         rows = [v for v in applicable(operator, one_tap, hopper, precision) if "sm80" in v.name and v not in PRODUCTS]
         assert rows
         assert not any(v.preferred(one_tap, hopper) for v in rows if v.math in (MathMode.TF32, MathMode.BF16))
+
+
+def test_an_operator_that_is_none_is_refused() -> None:
+    shape = conv_shape("conv2d", (1, 8, 8, 8), (8, 3, 3, 8), (1, 1), (1, 1))
+    with pytest.raises(ValueError, match="no convolution operator 'forward': use conv2d_forward, "):
+        choose("forward", shape, cuda_target(gpu("sm_90")))

@@ -30,7 +30,12 @@ def applicable(operator: str, s: ConvShape, target: Target, precision: str = "fl
     """The configurations that compute the shape in this precision or a better one, in the order of the table.
 
     A convolution with groups has a table of its own.
+
+    Raises:
+        ValueError: there is no such operator.
     """
+    if operator not in OPERANDS:
+        raise ValueError(f"no convolution operator {operator!r}: use {', '.join(OPERANDS)}")
     s = seen_by_kernels(s, target)
     return [
         v
