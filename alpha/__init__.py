@@ -1,6 +1,6 @@
 """Alpha: a training framework whose convolutions skip zeros."""
 
-from alpha import models, nn, ops, optim
+from alpha import models, nn, ops, optim, transforms
 from alpha.autograd import Function
 from alpha.checkpointing import checkpoint, checkpoint_sequential
 from alpha.errors import (
@@ -165,6 +165,7 @@ __all__ = [
     "synchronize",
     "tanh",
     "tensor",
+    "transforms",
     "zeros",
     "zeros_like",
     *(name for room in _ROOMS for name in room.__all__),

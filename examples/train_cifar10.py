@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import alpha
-from alpha import models
+from alpha import models, transforms
 from alpha.data import DataLoader, Source, resolve
 from alpha.errors import AlphaError, CheckpointError, TrainingError
 from alpha.numerics import PRECISIONS, computed_precision
@@ -57,6 +57,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         metavar="sample|full|FOLDER",
         help="default: full with a GPU, where it is present or can be fetched, else sample",
     )
+    add(
+        "--augment",
+        action="store_const",
+        const=True,
+        help="train on parts of images with a border, at random places, and mirrored (default: no augmentation)",
+    )
     add("--seed", type=natural_int, help="default: 0")
     add("--output", type=Path, metavar="DIR", help="default: runs/MODEL, or runs/MODEL-2 and so on if that exists")
     add("--overwrite", action="store_true", help="replace the run in --output")
@@ -86,6 +92,7 @@ def new_options(args: argparse.Namespace) -> tuple[dict[str, Any], Source]:
         "batch_size": args.batch_size or (SAMPLE_BATCH if sample else PAPER_BATCH),
         "lr": args.lr or 1e-3,
         "schedule": args.schedule or ("cosine" if sample else "constant"),
+        "augment": bool(args.augment),
         "seed": args.seed or 0,
     }
     return options, source
@@ -94,6 +101,7 @@ def new_options(args: argparse.Namespace) -> tuple[dict[str, Any], Source]:
 def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any], Source]:
     """The options of the run; CheckpointError if the command line contradicts them."""
     options = run.options
+    options.setdefault("augment", False)  # runs of before have none
     given = {name: getattr(args, name) for name in options if getattr(args, name, None) is not None}
     if given.get("device") == "auto":
         del given["device"]
@@ -132,6 +140,8 @@ def train(args: argparse.Namespace) -> int:
         steps = min(len(train_loader), options["steps"] or len(train_loader))
         schedule = alpha.optim.CosineAnnealingLR(optimizer, options["epochs"] * steps)
     trainer = Trainer(model, optimizer, device, schedule=schedule, precision=precision)
+    if options["augment"]:  # as He et al. (2016) train on CIFAR-10
+        trainer.augment = transforms.Compose([transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()])
     if run:
         run.restore(trainer)
         print(f"{run.folder}: goes on after step {trainer.step} of epoch {trainer.epoch}", flush=True)

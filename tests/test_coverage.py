@@ -13,7 +13,7 @@ import pytest
 
 import alpha
 import alpha.nn.functional as F
-from alpha import data, models, nn, optim, train
+from alpha import data, models, nn, optim, train, transforms
 
 TESTS = page.tests()
 TEXT = page.PAGE.read_text()
@@ -81,8 +81,9 @@ def test_a_row_of_dragon_alpha(row: list[str]) -> None:
         "models": models,
         "data": data,
         "train": train,
+        "transforms": transforms,
     }
-    for space, path in re.findall(r"`(alpha|F|nn|optim|models|data|train)((?:\.\w+)+)", ours):
+    for space, path in re.findall(r"`(alpha|F|nn|optim|models|data|train|transforms)((?:\.\w+)+)", ours):
         value = spaces[space]
         for name in path.split(".")[1:]:
             assert hasattr(value, name), f"{feature}: {space}{path}"

@@ -41,6 +41,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "ops": 3,
     "nn": 4,
     "optim": 4,
+    "transforms": 5,
     "data": 4,
     "models": 5,
     "step": 5,

@@ -104,5 +104,9 @@ def _read(path: Path, md5: str) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     if found != md5:
         raise DataError(f"{path}: md5 is {found}, expected {md5}; {remedy}")
     records = np.frombuffer(data, np.uint8).reshape(_RECORDS, _RECORD)
-    images = records[:, 1:].reshape(_RECORDS, 3, 32, 32).transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(images), records[:, 0].astype(np.int32)
+    return pixels_of(records[:, 1:]), records[:, 0].astype(np.int32)
+
+
+def pixels_of(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Images from their channels, rows and columns   (N, 3 * 32 * 32) -> (N, 32, 32, 3)"""
+    return np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))

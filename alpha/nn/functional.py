@@ -26,6 +26,7 @@ from alpha.ops.embedding import *
 from alpha.ops.extremes import *
 from alpha.ops.fractional_max_pool import *
 from alpha.ops.gathering import *
+from alpha.ops.grid_sample import *
 from alpha.ops.instance_norm import *
 from alpha.ops.interpolate import *
 from alpha.ops.joining import *

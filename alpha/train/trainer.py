@@ -59,6 +59,8 @@ class Trainer:
 
     Attributes:
         epoch, step: what was begun and done: `step` steps of epoch `epoch`, both from 1.
+        augment: None, or what changes the pixels of a training batch on the device: a module of `alpha.transforms`, or
+            any function of a Tensor (N, H, W, C) in [-1, 1]; it may be another one in each epoch.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Trainer:
         self.loss = loss
         self.schedule = schedule
         self.capture, self.resident = capture, resident
+        self.augment: Callable[[Tensor], Tensor] | None = None
         self.epoch = 0
         self.step = 0
         self._unfinished: Mapping[str, float] | None = None  # the tally of an epoch that was interrupted
@@ -86,7 +89,7 @@ class Trainer:
         self._same_loader = False  # whether the next epoch must be trained on the same
         self._trained, self._tested = Tally(self.device), Tally(self.device)
         self._resident: dict[int, tuple[Any, Resident]] = {}  # data sets, and what lies on the device, by their id
-        self._steps: dict[tuple[str, Batch], Step] = {}  # by their name and where their batches come from
+        self._steps: dict[tuple[str, Batch, Any], Step] = {}  # by name, where batches come from, and augmentation
         self._kernels = Precompiler()
 
     def train_epoch(self, loader: DataLoader, steps: int | None = None) -> Result:
@@ -144,10 +147,11 @@ class Trainer:
 
     def _train_step(self, batch: Batch) -> Step:
         model, loss_of, optimizer, add = self.model, self.loss, self.optimizer, self._adder(self._trained)
+        augment = self.augment
 
         def train_step(*arguments: Any) -> None:
             pixels, labels = batch(*arguments)
-            logits = model(pixels)
+            logits = model(pixels if augment is None else augment(pixels))
             loss = loss_of(logits, labels)
             add(loss, logits, labels)
             loss.backward()
@@ -172,11 +176,12 @@ class Trainer:
 
     def _step(self, name: str, batch: Batch, make: Callable[[Batch], Step]) -> Step:
         """The step of this name that takes its batches from `batch`, one for all loaders of a data set."""
-        if (name, batch) not in self._steps:
+        key = name, batch, self.augment
+        if key not in self._steps:
             step = make(batch)
             capturing = self.capture is not False
-            self._steps[name, batch] = alpha.capture(strict=self.capture is True)(step) if capturing else step
-        return self._steps[name, batch]
+            self._steps[key] = alpha.capture(strict=self.capture is True)(step) if capturing else step
+        return self._steps[key]
 
     def _feed(self, loader: DataLoader) -> Feed:
         """How the batches of a loader come to the device."""

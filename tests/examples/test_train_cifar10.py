@@ -205,6 +205,18 @@ def test_stopped_and_resumed_gives_the_bits_of_a_whole_run(tmp_path: Path, numbe
         np.testing.assert_array_equal(half_weights[name], values)
 
 
+def test_augmentation_is_an_option_of_a_run(tmp_path: Path) -> None:
+    short = "--device", "cpu", *SMALL, "--epochs", "1"
+    for name, options in (("plain", ()), ("augmented", ("--augment",))):
+        done = run_tiny(tmp_path, "SIGINT", 0, *short, "--output", name, *options)
+        assert done.returncode == 0, done.stderr
+    first, second = (load_weights(tmp_path / name / "weights.safetensors") for name in ("plain", "augmented"))
+    assert first.keys() == second.keys()
+    assert any((first[name] != second[name]).any() for name in first)
+    done = run_tiny(tmp_path, "SIGINT", 0, "--resume", "plain", "--augment")
+    assert "--augment True (the run has False); leave them out" in done.stderr
+
+
 @pytest.mark.gate  # tests/train tests the same rules without the program
 def test_a_second_run_leaves_the_first_alone_and_options_of_a_run_hold(tmp_path: Path) -> None:
     assert run_tiny(tmp_path, "SIGINT", 0, "--device", "cpu", *SMALL).returncode == 0

@@ -40,6 +40,9 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
             "max_pool2d_backward",
         )
     },
+    "sample": ((0,), (BF16,)),
+    "sample_slopes": ((0, 1), (F32,)),
+    "sample_taps": ((0,), ("int64", F32)),
     "matmul_batch": ((0, 1), (BF16,)),
     "sum_axis1": ((0,), (F32,)),
     "channel_statistics": ((0,), (F32, F32)),

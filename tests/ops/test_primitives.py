@@ -19,6 +19,7 @@ from alpha.ops.places import NO_PLACE
 from alpha.ops.pool_shape import PoolShape
 from alpha.ops.rectifier import Rectified, Rectifier
 from alpha.ops.resample import Resampling
+from alpha.ops.sampling import Sampling
 from alpha.ops.views import View
 from alpha.primitive import REGISTRY, Array, Primitive, primitive
 from alpha.rng import Stream
@@ -47,6 +48,11 @@ def pixels(*shape: int) -> np.ndarray:
 
 def order(length: int) -> np.ndarray:
     return _rng.permutation(length).astype(np.int32)
+
+
+def places(*shape: int) -> np.ndarray:
+    """Places of samples, within an image and outside of it."""
+    return _rng.uniform(-1.6, 1.6, shape).astype(np.float32)
 
 
 def far(*shape: int) -> np.ndarray:
@@ -230,6 +236,27 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "resample_axis1": [
         (normal(2, rows, B), r) for r, rows in ((CUBIC, 5), (CUBIC._replace(transposed=True), 8)) for B in (8, 3)
     ],
+    # images in packs and not, and a volume; each way to pad
+    **{
+        name: [
+            (*dY, *X, places(*O, rank), *lengths, Sampling(mode, padding_mode, align_corners), 64 * taps)
+            for C, I, O, mode, padding_mode, align_corners, taps in (
+                (8, (5, 6), (2, 4, 3), "linear", "zeros", False, 4),
+                (3, (5, 6), (2, 4, 3), "nearest", "reflection", True, 1),
+                (40, (5, 6), (2, 4, 3), "cubic", "border", False, 16),
+                (3, (3, 4, 5), (2, 2, 3, 2), "linear", "reflection", False, 8),
+            )
+            for rank in (len(I),)
+            for dY, X, lengths in (
+                (
+                    [normal(*O, C)] if name != "sample" else [],
+                    [normal(2, *I, C)] if name != "sample_taps" else [],
+                    [I] if name == "sample_taps" else [],
+                ),
+            )
+        ]
+        for name in ("sample", "sample_slopes", "sample_taps")
+    },
     "cast": [
         (np.arange(250, dtype=np.uint8), f32, 2 / 255, -1.0),
         (normal(5, 7) * 9, i32, 1.0, 0.0),
@@ -378,6 +405,9 @@ def run(function: Primitive, device: str, arguments: tuple[Any, ...], magnitudes
 
 
 WITH_LENGTH = {
+    "sample",
+    "sample_slopes",
+    "sample_taps",
     "sum_axis1",
     "running_sum",
     "channel_statistics",

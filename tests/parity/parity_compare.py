@@ -74,6 +74,7 @@ OF_IMAGES = (
     "interpolate",
     "channel_shuffle",
     "prelu",
+    "grid_sample",
 )
 DEEP = ("transformer", "rnn", "gru", "lstm")
 OF_LAST_THREE = ("pixel_shuffle", "pixel_unshuffle")  # (.., C, H, W)

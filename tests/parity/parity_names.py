@@ -100,7 +100,7 @@ OWN_FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("fractional_max_pool2d", "fractional_max_pool3d"), "random; the layers are compared"),
     **dict.fromkeys(("rrelu", "alpha_dropout", "feature_alpha_dropout"), "other random numbers than PyTorch's"),
     **dict.fromkeys(("lp_pool1d", "lp_pool2d", "lp_pool3d"), "op_db has no entry; the layers are compared"),
-    **dict.fromkeys(("dropout1d", "fold"), "op_db has no entry"),
+    **dict.fromkeys(("dropout1d", "fold", "affine_grid"), "op_db has no entry"),
     "empty_like": "its values are not specified",
     "grad": "recording, not an operator",
 }

@@ -10,7 +10,7 @@ from argument_table import Row, changes, instead, refused
 import alpha
 import alpha.nn.functional as F
 from alpha import nn
-from rows.arrays import IMAGE, SEQUENCE, VOLUME
+from rows.arrays import IMAGE, SEQUENCE, VOLUME, drawn
 from rows.kinds import FunctionRow, LayerRow
 
 IMAGES = {1: SEQUENCE, 2: IMAGE, 3: VOLUME}  # by the number of axes
@@ -135,6 +135,7 @@ def padding(rank: int) -> list[LayerRow]:
 
 
 SIZE = {"size": (3, 4)}
+GRID = drawn(2, 4, 3, 2)  # places, a third of them outside of the image
 FACTORS = instead([2.0, 1.5], of="size")
 SAMPLED = {
     "size": changes((3, 5)),
@@ -191,6 +192,22 @@ FUNCTIONS = [
     *(function for function, _ in PAIRS),
     FunctionRow(
         F.interpolate, {"x": IMAGE, **SIZE}, {"x": changes(IMAGE * IMAGE), **SAMPLED, "antialias": refused(True)}
+    ),
+    FunctionRow(
+        F.grid_sample,
+        {"x": IMAGE, "grid": GRID},
+        {
+            "x": changes(IMAGE * IMAGE),
+            "grid": changes(GRID[:, ::-1].copy()),
+            "mode": changes("bicubic"),
+            "padding_mode": changes("reflection"),
+            "align_corners": changes(True),
+        },
+    ),
+    FunctionRow(
+        F.affine_grid,
+        {"theta": drawn(2, 2, 3), "size": (2, 4, 3, 1)},
+        {"theta": changes(drawn(2, 2, 3)), "size": changes((2, 3, 4, 1)), "align_corners": changes(True)},
     ),
 ]
 LAYERS = [*SAMPLING, *(layer for _, layer in PAIRS), *(row for rank in (1, 2, 3) for row in padding(rank))]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha import nn
+from alpha import nn, transforms
 from alpha.data import ArrayDataset, DataLoader
 from alpha.errors import CaptureError, CaptureWarning, DataError, DeviceError, TrainingError
 from alpha.nn import functional as F
@@ -80,6 +80,39 @@ def test_evaluation_counts_every_image_once(batch_size: int) -> None:
     assert result.images == 33
     assert result.accuracy == np.mean(logits.argmax(axis=1) == data.labels)
     assert result.loss == pytest.approx(losses.mean(), rel=1e-5)
+
+
+def test_augmentation_changes_what_is_trained_on_and_nothing_else(device: str) -> None:
+    """Images that are all turned into their opposite teach the opposite; evaluation sees them as they are."""
+    loader = DataLoader(two_classes(48), 8)
+    subject = trainer(device)
+    for _ in range(3):
+        subject.train_epoch(loader)
+    assert subject.evaluate(loader).accuracy == 1.0
+    subject.augment = lambda pixels: -pixels  # between two epochs
+    for _ in range(6):
+        subject.train_epoch(loader)
+    assert subject.evaluate(loader).accuracy == 0.0
+    subject.augment = None
+    for _ in range(6):
+        subject.train_epoch(loader)
+    assert subject.evaluate(loader).accuracy == 1.0
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_augmentation_in_captured_steps_gives_the_bits_of_plain_ones(resident: bool) -> None:
+    """Each step, captured or not, draws its own numbers."""
+
+    def weights(capture: bool) -> np.ndarray:
+        alpha.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).to("cuda")
+        subject = Trainer(model, SGD(model.parameters(), lr=0.1), "cuda", capture=capture, resident=resident)
+        subject.augment = transforms.Compose([transforms.RandomCrop(4, padding=2), transforms.RandomErasing()])
+        for _ in range(2):
+            subject.train_epoch(DataLoader(two_classes(40), 8))
+        return np.asarray(model.state_dict()["1.weight"])
+
+    np.testing.assert_array_equal(weights(True), weights(False))
 
 
 def test_mode_graph_precision_and_rate_hold_inside_every_step(device: str) -> None:

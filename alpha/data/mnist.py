@@ -1,0 +1,72 @@
+"""MNIST and the sets of its form (Fashion-MNIST, KMNIST): images of 28 x 28 in four IDX files.
+
+Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits".
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpha.data.dataset import ArrayDataset
+from alpha.errors import DataError
+
+_FILES = {True: "train", False: "t10k"}
+_LARGEST = 1 << 30  # bytes; a damaged gz file cannot fill the memory
+
+
+class Mnist(ArrayDataset):
+    """The train set or the test set from `train-images-idx3-ubyte` and the other IDX files in `root`, or their `.gz`.
+
+    `images` (N, H, W, 1) uint8, `labels` (N,) int32, `classes` the ten digits. Fashion-MNIST and others have files of
+    the same names.
+
+    Args:
+        classes: the names of the classes, in order.
+
+    Raises:
+        DataError: a file is missing, damaged or no IDX file of bytes; the message names it.
+    """
+
+    def __init__(self, root: str | Path, train: bool = True, classes: tuple[str, ...] = tuple("0123456789")) -> None:
+        part = _FILES[bool(train)]
+        images = read_idx(Path(root) / f"{part}-images-idx3-ubyte", axes=3)
+        labels = read_idx(Path(root) / f"{part}-labels-idx1-ubyte", axes=1)
+        super().__init__(images[..., None], labels.astype(np.int32), classes)
+
+
+def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
+    """The array of an IDX file of bytes with so many axes, or of the file with `.gz` behind its name.
+
+    The file is two zeros, the type (8 for bytes), the number of axes, their lengths as big-endian 32-bit numbers, and
+    the elements.
+
+    Raises:
+        DataError: there is no such file, or it is another one.
+    """
+    packed = path.with_name(path.name + ".gz")
+    try:
+        if path.is_file():
+            data = path.read_bytes()
+        elif packed.is_file():
+            path = packed
+            with gzip.open(packed) as file:
+                data = file.read(_LARGEST)
+        else:
+            raise DataError(f"{path}: there is no such file, nor {packed.name}")
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
+    head = 4 + 4 * axes
+    if len(data) < head or data[:4] != bytes((0, 0, 8, axes)):
+        raise DataError(f"{path}: is no IDX file of bytes with {axes} axes")
+    lengths: Any = np.frombuffer(data, ">u4", axes, 4).astype(np.int64)
+    if len(data) - head != lengths.prod():
+        raise DataError(
+            f"{path}: has {len(data) - head:,} bytes of data, its lengths {tuple(lengths.tolist())} need more or less"
+        )
+    return np.frombuffer(data, np.uint8, offset=head).reshape(tuple(lengths)).copy()

@@ -1,0 +1,146 @@
+"""Folders of images: classes by name, sizes, transforms, damaged files, and batches that several threads decode."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from alpha.data import DataLoader, ImageFolder
+from alpha.errors import DataError
+
+
+def save(path: Path, pixels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, rng: np.random.Generator) -> Path:
+    """Two classes, of three images and one, in PNG; a folder within a class, and files that are no images."""
+    for name in ("cats/b.png", "cats/deep/a.PNG", "cats/a.png", "birds/one.png"):
+        save(tmp_path / name, rng.integers(0, 256, (12, 16, 3), np.uint8))
+    (tmp_path / "cats" / "notes.txt").write_text("no image")
+    (tmp_path / ".hidden").mkdir()
+    return tmp_path
+
+
+def test_classes_are_the_sorted_folders(folder: Path) -> None:
+    dataset = ImageFolder(folder)
+    assert dataset.classes == ["birds", "cats"]
+    assert dataset.class_to_idx == {"birds": 0, "cats": 1}
+    names = ["birds/one.png", "cats/a.png", "cats/b.png", "cats/deep/a.PNG"]
+    assert [(str(path.relative_to(folder)), label) for path, label in dataset.samples] == [
+        (name, int(name.startswith("cats"))) for name in names
+    ]
+    assert len(dataset) == 4
+
+
+def test_items_and_batches(folder: Path) -> None:
+    dataset = ImageFolder(folder, workers=3)
+    images, labels = dataset.batch(np.array([2, 0, 2]))
+    assert (images.dtype, images.shape, labels.dtype) == (np.uint8, (3, 12, 16, 3), np.int32)
+    assert labels.tolist() == [1, 0, 1]
+    for image, index in zip(images, (2, 0, 2), strict=True):
+        item, _ = dataset[index]
+        np.testing.assert_array_equal(image, item)
+        np.testing.assert_array_equal(image, np.asarray(Image.open(dataset.samples[index][0])))
+
+
+def test_a_loader_shuffles_it(folder: Path) -> None:
+    loader = DataLoader(ImageFolder(folder), batch_size=3, shuffle=True)
+    batches = list(loader)
+    assert [len(labels) for _, labels in batches] == [3, 1]
+    assert sorted(np.concatenate([labels for _, labels in batches])) == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("size", "shape"), [(8, (8, 8)), ((6, 8), (6, 8)), ((30, 10), (30, 10)), ((12, 16), (12, 16))])
+def test_images_of_one_size(tmp_path: Path, size: Any, shape: tuple[int, int]) -> None:
+    """The middle of a scaled image: of a ramp, the mean stays that of the middle, and the ratio is kept."""
+    rows, columns = np.meshgrid(np.arange(12) * 20, np.arange(16) * 15, indexing="ij")
+    save(tmp_path / "a" / "ramp.png", np.stack([rows, columns, 0 * rows], -1).astype(np.uint8))
+    image, _ = ImageFolder(tmp_path, size=size)[0]
+    assert image.shape == (*shape, 3)
+    assert np.abs(image.mean(axis=(0, 1))[:2] - [110, 112.5]).max() < 1.5
+    scale = max(shape[0] / 12, shape[1] / 16)
+    if scale > 1 or shape == (12, 16):
+        steps = np.diff(image.astype(float), axis=1).mean(axis=(0, 1))[1], np.diff(image.astype(float), axis=0).mean()
+        assert steps[0] == pytest.approx(15 / scale, rel=0.2)
+
+
+def test_gray_and_transparent_images_become_rgb(tmp_path: Path) -> None:
+    save(tmp_path / "a" / "gray.png", np.full((4, 4), 7, np.uint8))
+    save(tmp_path / "a" / "rgba.png", np.full((4, 4, 4), 9, np.uint8))
+    images, _ = ImageFolder(tmp_path).batch(np.arange(2))
+    assert images.shape == (2, 4, 4, 3)
+    assert (images[0] == 7).all()
+
+
+def test_transforms_of_an_image_and_of_its_class(folder: Path) -> None:
+    def left(image: Image.Image) -> Image.Image:
+        return image.crop((0, 0, 5, 6))
+
+    dataset = ImageFolder(folder, size=10, transform=left, target_transform=lambda label: 10 - label)
+    images, labels = dataset.batch(np.arange(4))
+    assert images.shape == (4, 6, 5, 3)
+    assert labels.tolist() == [10, 9, 9, 9]
+    arrays = ImageFolder(folder, transform=lambda image: np.asarray(image, np.float32) / 255)
+    assert arrays.batch(np.arange(2))[0].dtype == np.float32
+
+
+def test_other_endings(folder: Path) -> None:
+    (folder / "birds" / "one.png").rename(folder / "birds" / "one.dat")
+    with pytest.raises(DataError, match=r"birds: has no image; endings are \.jpg"):
+        ImageFolder(folder)
+    (folder / "cats" / "a.png").rename(folder / "cats" / "a.dat")
+    assert len(ImageFolder(folder, extensions=(".dat",))) == 2
+
+
+def test_images_of_several_sizes_need_a_size(folder: Path) -> None:
+    save(folder / "cats" / "c.png", np.zeros((5, 5, 3), np.uint8))
+    with pytest.raises(DataError, match=r"item 3, element 0 has shape \(5, 5, 3\), item 0 \(12, 16, 3\)"):
+        ImageFolder(folder).batch(np.array([0, 3]))
+    assert ImageFolder(folder, size=8).batch(np.arange(5))[0].shape == (5, 8, 8, 3)
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "text"])
+def test_a_damaged_image_is_named(folder: Path, damage: str) -> None:
+    path = folder / "cats" / "b.png"
+    data = path.read_bytes()
+    path.write_bytes({"empty": b"", "truncated": data[: len(data) // 2], "text": b"no image at all"}[damage])
+    with pytest.raises(DataError, match=re.escape(f"{path}: cannot be decoded")):
+        ImageFolder(folder).batch(np.arange(4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"size": 0}, "size is 0, expected a whole number"),
+        ({"size": (3, 4, 5)}, r"size is \(3, 4, 5\)"),
+        ({"size": 2.5}, "size is 2.5"),
+        ({"workers": 0}, "workers is 0, expected a whole number, 1 or more"),
+        ({"workers": True}, "workers is True"),
+    ],
+)
+def test_arguments_that_mean_nothing(folder: Path, arguments: Any, message: str) -> None:
+    with pytest.raises(DataError, match=f"ImageFolder: {message}"):
+        ImageFolder(folder, **arguments)
+
+
+def test_no_folder_and_no_classes(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere: cannot be read as a folder of images"):
+        ImageFolder(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="has no folders; expected one per class"):
+        ImageFolder(tmp_path)
+
+
+def test_it_is_sent_to_another_process(folder: Path) -> None:
+    dataset = ImageFolder(folder, size=8)
+    dataset.batch(np.arange(2))
+    again = pickle.loads(pickle.dumps(dataset))
+    np.testing.assert_array_equal(again.batch(np.arange(4))[0], dataset.batch(np.arange(4))[0])

@@ -1,0 +1,465 @@
+"""Transforms of batches: what each one does to an image, that each image has its own numbers, and both modes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from argument_table import Facts, Row, Subject, changes, check_argument, check_complete, frozen, refused
+
+import alpha
+from alpha import ShapeError, nn, transforms
+from alpha.transforms.images import Transform
+
+IMAGES = np.random.default_rng(0).random((6, 9, 12, 3)).astype(np.float32)
+RANDOM = {
+    "ColorJitter": {"brightness": 0.4},
+    "RandomAffine": {"degrees": 30},
+    "RandomCrop": {"size": (6, 8)},
+    "RandomErasing": {},
+    "RandomGrayscale": {},
+    "RandomHorizontalFlip": {},
+    "RandomResizedCrop": {"size": (5, 6)},
+    "RandomRotation": {"degrees": 30},
+    "RandomVerticalFlip": {},
+}
+FIXED: dict[str, dict[str, Any]] = {
+    "CenterCrop": {"size": 6},
+    "Grayscale": {},
+    "Normalize": {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)},
+    "Resize": {"size": (5, 6)},
+}
+
+
+def run(transform: nn.Module, images: np.ndarray = IMAGES, device: str = "cpu", seed: int = 0) -> np.ndarray:
+    alpha.manual_seed(seed)
+    return transform.to(device)(alpha.tensor(images, device=device)).numpy()
+
+
+def test_every_transform_is_here() -> None:
+    assert {*RANDOM, *FIXED, "Compose"} == set(transforms.__all__)
+
+
+# -- arguments --------------------------------------------------------------------------------------
+
+
+def subject(name: str, usual: dict[str, Any], **rows: Row) -> Subject:
+    target: Callable[..., nn.Module] = getattr(transforms, name)
+
+    def observe(arguments: dict[str, Any]) -> Facts:
+        transform = target(**arguments)
+        return {"values": frozen(run(transform)), "repr": repr(transform), "error": None}
+
+    return Subject(target, observe, usual, rows)
+
+
+EDGES = changes("edge", padding=3)
+ARGUMENTS = [
+    subject("CenterCrop", {"size": 6}, size=changes((6, 7))),
+    subject("Grayscale", {}, num_output_channels=changes(3)),
+    subject(
+        "Normalize",
+        FIXED["Normalize"],
+        mean=changes((0.3, 0.2, 0.1)),
+        std=changes((1.0, 2.0, 3.0)),
+        inplace=refused(True),
+    ),
+    subject(
+        "Resize",
+        {"size": (5, 6)},
+        size=changes(4),
+        interpolation=changes("nearest"),
+        max_size=refused(7),
+        antialias=refused(True),
+    ),
+    subject(
+        "ColorJitter",
+        {},
+        brightness=changes(0.4),
+        contrast=changes(0.4),
+        saturation=changes((0.2, 0.3)),
+        hue=changes(0.2),
+        bounds=changes((-1, 1), contrast=0.4),
+    ),
+    subject(
+        "RandomAffine",
+        {"degrees": 0},
+        degrees=changes((20, 30)),
+        translate=changes((0.2, 0.3)),
+        scale=changes((0.5, 0.7)),
+        shear=changes((10, 20, 5, 6)),
+        interpolation=changes("bilinear", degrees=30),
+        fill=changes(0.5, degrees=30),
+        center=refused((0, 0)),
+    ),
+    subject(
+        "RandomCrop",
+        {"size": (6, 8)},
+        size=changes(5),
+        padding=changes(2),
+        pad_if_needed=refused(True),
+        fill=changes(0.5, padding=3),
+        padding_mode=EDGES,
+    ),
+    subject(
+        "RandomErasing",
+        {"p": 1.0},
+        p=changes(0.3),
+        scale=changes((0.5, 0.6)),
+        ratio=changes((4.0, 5.0)),
+        value=changes("random"),
+        inplace=refused(True),
+    ),
+    subject("RandomGrayscale", {}, p=changes(1.0)),
+    subject("RandomHorizontalFlip", {}, p=changes(1.0)),
+    subject("RandomVerticalFlip", {}, p=changes(1.0)),
+    subject(
+        "RandomResizedCrop",
+        {"size": (5, 6)},
+        size=changes(4),
+        scale=changes((0.2, 0.3)),
+        ratio=changes((2.0, 3.0)),
+        interpolation=changes("bicubic"),
+    ),
+    subject(
+        "RandomRotation",
+        {"degrees": 30},
+        degrees=changes((50, 60)),
+        interpolation=changes("bicubic"),
+        expand=refused(True),
+        center=refused((0, 0)),
+        fill=changes(0.5),
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ARGUMENTS, ids=lambda row: row.name)
+def test_every_argument_has_an_effect_or_is_refused(row: Subject) -> None:
+    check_complete(row)
+    for argument in row.rows:
+        check_argument(row, argument)
+
+
+def test_every_transform_has_a_row_of_arguments() -> None:
+    assert {row.name for row in ARGUMENTS} == {*RANDOM, *FIXED}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("RandomHorizontalFlip", {"p": 1.5}, r"RandomHorizontalFlip: p=1\.5 is not between 0 and 1"),
+        ("RandomCrop", {"size": 0}, "RandomCrop: size=0 must be at least 1"),
+        ("RandomCrop", {"size": 4, "padding": (1, 2, 3)}, r"padding=\(1, 2, 3\) is neither one number nor 2 or 4"),
+        ("RandomCrop", {"size": 4, "padding": -1}, "padding=-1 must be at least 0"),
+        ("RandomCrop", {"size": 4, "padding_mode": "zeros"}, "padding_mode='zeros' is not one of constant, edge"),
+        ("RandomRotation", {"degrees": (30, 10)}, r"degrees=\(30, 10\) must go up"),
+        ("RandomRotation", {"degrees": -5}, "degrees=-5 is negative"),
+        ("RandomRotation", {"degrees": 5, "interpolation": "linear"}, "interpolation='linear' is not one of"),
+        ("RandomAffine", {"degrees": 0, "translate": (0.1, 2)}, r"translate=\(0\.1, 2\) is no pair of shares"),
+        ("RandomAffine", {"degrees": 0, "scale": (0, 1)}, r"scale=\(0, 1\) must be above 0"),
+        ("RandomResizedCrop", {"size": 4, "scale": (0.5, 2)}, "must be above 0 and up to 1"),
+        ("RandomErasing", {"value": "noise"}, "value='noise' is neither a number nor 'random'"),
+        ("ColorJitter", {"hue": 0.7}, "hue=0.7 must"),
+        ("ColorJitter", {"brightness": (0.5, 0.6, 0.7)}, "is no pair"),
+        ("ColorJitter", {"bounds": (1, 1)}, "must differ"),
+        ("Normalize", {"mean": (1, 2), "std": (1,)}, "must be as many"),
+        ("Normalize", {"mean": (1, 2), "std": (1, 0)}, "no std may be 0"),
+        ("Grayscale", {"num_output_channels": 2}, "num_output_channels=2 is neither 1 nor 3"),
+    ],
+)
+def test_an_argument_that_means_nothing_is_refused(name: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        getattr(transforms, name)(**arguments)
+
+
+# -- every transform --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_each_image_has_its_own_numbers(name: str) -> None:
+    """Six copies of one image do not stay equal, and the seed decides."""
+    transform = getattr(transforms, name)(**({"p": 0.5} if name == "RandomGrayscale" else {}) | RANDOM[name])
+    copies = np.repeat(IMAGES[:1], 6, axis=0)
+    first = run(transform, copies)
+    assert len({image.tobytes() for image in first}) > 1
+    np.testing.assert_array_equal(first, run(transform, copies))
+    assert (first != run(transform, copies, seed=1)).any()
+
+
+@pytest.mark.parametrize("name", [*RANDOM, *FIXED])
+def test_both_devices_agree(name: str) -> None:
+    transform = getattr(transforms, name)(**(RANDOM | FIXED)[name])
+    np.testing.assert_allclose(run(transform, device="cuda"), run(transform), rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", [*RANDOM, *FIXED])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_the_dtype_stays(name: str, dtype: str) -> None:
+    transform = getattr(transforms, name)(**(RANDOM | FIXED)[name])
+    x = alpha.tensor(IMAGES, dtype=dtype)
+    for mode in (True, False):
+        assert transform.train(mode)(x).dtype.name == dtype
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_evaluation_has_no_randomness(name: str) -> None:
+    transform = getattr(transforms, name)(**RANDOM[name]).eval()
+    y = run(transform)
+    if "size" not in RANDOM[name]:
+        np.testing.assert_array_equal(y, IMAGES)
+        return
+    np.testing.assert_array_equal(y, run(transform, seed=1))
+    assert y.shape == (6, *RANDOM[name]["size"], 3)
+
+
+@pytest.mark.parametrize("name", [*RANDOM, *FIXED])
+def test_what_is_no_batch_of_images_is_refused(name: str) -> None:
+    transform = getattr(transforms, name)(**(RANDOM | FIXED)[name])
+    with pytest.raises(TypeError, match=f"{name}: x is a ndarray, a Tensor"):
+        transform(IMAGES)
+    with pytest.raises(ShapeError, match=rf"{name}: images \(N, H, W, C\) are needed  \(x \(9, 12, 3\)\)"):
+        transform(alpha.tensor(IMAGES[0]))
+    with pytest.raises(TypeError, match=f"{name}: x has dtype uint8; use"):
+        transform(alpha.zeros(2, 9, 12, 3, dtype="uint8"))
+    assert transform(alpha.zeros(0, 9, 12, 3)).shape[0] == 0
+
+
+@pytest.mark.parametrize("name", ["ColorJitter", "Grayscale", "RandomGrayscale"])
+def test_colours_need_three_channels(name: str) -> None:
+    transform = getattr(transforms, name)(**({"saturation": 0.5} if name == "ColorJitter" else {}))
+    with pytest.raises(ShapeError, match=rf"{name}: images \(N, H, W, 3\) .*\(x \(2, 9, 12, 1\)\)"):
+        transform(alpha.zeros(2, 9, 12, 1))
+
+
+# -- geometry ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "axis"), [("RandomHorizontalFlip", 2), ("RandomVerticalFlip", 1)])
+def test_a_flip(device: str, name: str, axis: int) -> None:
+    always, never = (getattr(transforms, name)(p) for p in (1.0, 0.0))
+    np.testing.assert_array_equal(run(always, device=device), np.flip(IMAGES, axis))
+    np.testing.assert_array_equal(run(never, device=device), IMAGES)
+
+
+@pytest.mark.parametrize(("mode", "numpys"), [("edge", "edge"), ("reflect", "reflect"), ("symmetric", "symmetric")])
+def test_a_crop_is_a_part_of_the_padded_image(mode: str, numpys: Any) -> None:
+    check_crops(np.pad(IMAGES, ((0, 0), (1, 4), (2, 3), (0, 0)), numpys), padding_mode=mode)
+
+
+@pytest.mark.parametrize("fill", [0.0, 0.3])
+def test_a_crop_of_an_image_with_a_border(fill: float) -> None:
+    check_crops(np.pad(IMAGES, ((0, 0), (1, 4), (2, 3), (0, 0)), constant_values=fill), fill=fill)
+
+
+def check_crops(padded: np.ndarray, **arguments: Any) -> None:
+    """Each crop is a part of the padded image, bit for bit; over some seeds all places come up."""
+    transform = transforms.RandomCrop((8, 10), padding=(2, 1, 3, 4), **arguments)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (8, 10), axis=(1, 2)).transpose(0, 1, 2, 4, 5, 3)
+    seen: set[tuple[int, int]] = set()
+    for seed in range(60):
+        for image, parts in zip(run(transform, seed=seed), windows, strict=True):
+            places = np.argwhere((parts == image).all(axis=(2, 3, 4)))
+            assert len(places) == 1
+            seen.add((int(places[0][0]), int(places[0][1])))
+    assert seen == {(row, column) for row in range(7) for column in range(8)}
+
+
+def test_a_crop_that_is_larger_than_the_image() -> None:
+    with pytest.raises(
+        ShapeError, match=r"size=\(12, 12\) is larger than .* padding \(1, 1, 1, 1\)  \(x \(6, 9, 12, 3\)\)"
+    ):
+        run(transforms.RandomCrop(12, padding=1))
+
+
+@pytest.mark.parametrize("size", [(6, 8), (5, 7), (9, 12), (12, 8), (10, 15)])
+def test_the_middle_of_an_image(size: tuple[int, int]) -> None:
+    """As torchvision's: an odd rest is rounded to the even number, a small image gets zeros around."""
+    expected = IMAGES
+    for axis, wanted in enumerate(size, 1):
+        length = expected.shape[axis]
+        if wanted <= length:
+            first = round((length - wanted) / 2)
+            expected = expected.take(range(first, first + wanted), axis)
+        else:
+            before = (wanted - length) // 2
+            pads = [(0, 0)] * 4
+            pads[axis] = before, wanted - length - before
+            expected = np.pad(expected, pads)
+    np.testing.assert_array_equal(run(transforms.CenterCrop(size)), expected)
+
+
+def test_quarter_turns() -> None:
+    square = IMAGES[:, :, :9]
+    turned = run(transforms.RandomRotation((90, 90)), square)
+    np.testing.assert_array_equal(turned, np.rot90(square, axes=(1, 2)))  # counter-clockwise, as torchvision's
+    clockwise = run(transforms.RandomAffine((90, 90)), square)
+    np.testing.assert_array_equal(clockwise, np.rot90(square, -1, axes=(1, 2)))
+
+
+def test_an_affine_map_by_its_formula() -> None:
+    """Every output pixel shows the input pixel that the inverse of scale, rotation and shear names."""
+    angle, sx, sy, growth = (*np.radians([25.0, 8.0, 5.0]), 1.2)
+    cos, sin, tan = np.cos, np.sin, np.tan
+    forward = growth * np.array(
+        [
+            [cos(angle - sy) / cos(sy), -cos(angle - sy) * tan(sx) / cos(sy) - sin(angle)],
+            [sin(angle - sy) / cos(sy), -sin(angle - sy) * tan(sx) / cos(sy) + cos(angle)],
+        ]
+    )
+    H, W = IMAGES.shape[1:3]
+    v, u = np.meshgrid(np.arange(H) + 0.5 - H / 2, np.arange(W) + 0.5 - W / 2, indexing="ij")
+    x, y = np.einsum("ij,jhw->ihw", np.linalg.inv(forward), np.stack([u, v]))
+    column, row = np.rint(x + W / 2 - 0.5).astype(int), np.rint(y + H / 2 - 0.5).astype(int)
+    inside = (column >= 0) & (column < W) & (row >= 0) & (row < H)
+    expected = np.where(inside[..., None], IMAGES[:, row.clip(0, H - 1), column.clip(0, W - 1)], 0.25)
+    transform = transforms.RandomAffine((25, 25), scale=(1.2, 1.2), shear=(8, 8, 5, 5), fill=0.25)
+    assert np.abs(run(transform) - expected).max() < 1e-6
+
+
+def test_moves_are_whole_pixels_within_their_share() -> None:
+    transform = transforms.RandomAffine(0, translate=(0.25, 0.34))
+    seen = set()
+    for seed in range(40):
+        for image, moved in zip(IMAGES, run(transform, seed=seed), strict=True):
+            places = [
+                (down, right)
+                for down in range(-3, 4)
+                for right in range(-3, 4)
+                if np.array_equal(shifted(image, down, right), moved)
+            ]
+            assert len(places) == 1
+            seen.add(places[0])
+    assert {abs(down) for down, _ in seen} == {abs(right) for _, right in seen} == {0, 1, 2, 3}
+
+
+def shifted(image: np.ndarray, down: int, right: int) -> np.ndarray:
+    wide = np.pad(image, ((3, 3), (3, 3), (0, 0)))
+    return wide[3 - down : 3 - down + image.shape[0], 3 - right : 3 - right + image.shape[1]]
+
+
+def test_a_resized_part_has_its_area_and_ratio() -> None:
+    """Of a ramp, the numbers at opposite sides tell how large the part is and where it begins."""
+    ramp = (
+        np.stack(np.meshgrid(np.arange(64), np.arange(80), indexing="ij"), -1)[None].repeat(200, 0).astype(np.float32)
+    )
+    y = run(transforms.RandomResizedCrop(16, scale=(0.2, 0.5), ratio=(0.5, 2.0)), ramp)
+    step = y[:, 8, 8] - y[:, 7, 7]  # input pixels per output pixel
+    height, width = 16 * step.T
+    area, ratio = height * width / (64 * 80), width / height
+    assert 0.19 < area.min() < 0.23
+    assert 0.45 < area.max() < 0.501
+    assert 0.49 < ratio.min() < 0.6
+    assert 1.7 < ratio.max() < 2.01
+    middle = (y[:, 7, 7] + y[:, 8, 8]) / 2 + 0.5
+    assert (middle[:, 0] >= height / 2 - 0.01).all()
+    assert (middle[:, 0] <= 64 - height / 2 + 0.01).all()
+    assert (middle[:, 1] >= width / 2 - 0.01).all()
+    assert (middle[:, 1] <= 80 - width / 2 + 0.01).all()
+
+
+def test_a_resized_crop_shows_the_middle_in_evaluation() -> None:
+    y = run(transforms.RandomResizedCrop((9, 6)).eval())
+    np.testing.assert_allclose(y, IMAGES[:, :, 3:9], atol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "shape"), [(6, (6, 8)), ((5, 4), (5, 4)), ([18], (18, 24)), ((9, 12), (9, 12))])
+def test_the_shorter_side_or_both(size: Any, shape: tuple[int, int]) -> None:
+    assert run(transforms.Resize(size)).shape == (6, *shape, 3)
+
+
+def test_an_erased_rectangle() -> None:
+    transform = transforms.RandomErasing(0.5, scale=(0.1, 0.3), ratio=(0.5, 2.0), value=7)
+    seen = 0
+    for seed in range(20):
+        for image, source in zip(run(transform, seed=seed), IMAGES, strict=True):
+            gone = (image == 7).all(axis=2)
+            np.testing.assert_array_equal(image[~gone], source[~gone])
+            if gone.any():
+                rows, columns = gone.any(1).sum(), gone.any(0).sum()
+                assert gone.sum() == rows * columns
+                assert 0.05 < gone.mean() < 0.4
+                seen += 1
+    assert 40 < seen < 80  # of 120
+
+
+# -- colours ----------------------------------------------------------------------------------------
+
+SHARES = np.array([0.2989, 0.587, 0.114], np.float32)
+
+
+def jittered(**arguments: float) -> np.ndarray:
+    return run(transforms.ColorJitter(**{name: (value, value) for name, value in arguments.items()}))
+
+
+def test_brightness_contrast_and_saturation() -> None:
+    gray = IMAGES @ SHARES
+    mean = gray.mean(axis=(1, 2))[:, None, None, None]
+    np.testing.assert_allclose(jittered(brightness=1.5), np.clip(IMAGES * 1.5, 0, 1), rtol=1e-5)
+    np.testing.assert_allclose(jittered(contrast=0.5), mean + (IMAGES - mean) * 0.5, rtol=1e-5)
+    wide = gray[..., None]
+    np.testing.assert_allclose(jittered(saturation=2.0), np.clip(wide + (IMAGES - wide) * 2, 0, 1), atol=1e-6)
+
+
+def test_the_hue() -> None:
+    """A third of a turn moves the channels on by one, and the gray stays; a turn there and back changes nothing."""
+    np.testing.assert_allclose(jittered(hue=1 / 3), np.roll(IMAGES, 1, axis=3), atol=2e-6)
+    np.testing.assert_allclose(jittered(hue=-1 / 3), np.roll(IMAGES, -1, axis=3), atol=2e-6)
+    gray = np.repeat(IMAGES[..., :1], 3, axis=3)
+    np.testing.assert_allclose(run(transforms.ColorJitter(hue=0.5), gray), gray, atol=1e-6)
+
+
+def test_colours_within_other_bounds() -> None:
+    """Images in [-1, 1] change as those in [0, 1] do."""
+    transform = transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)
+    wide = transforms.ColorJitter(0.4, 0.4, 0.4, 0.1, bounds=(-1, 1))
+    np.testing.assert_allclose(run(wide, IMAGES * 2 - 1), run(transform) * 2 - 1, atol=5e-6)
+
+
+def test_gray_images() -> None:
+    np.testing.assert_allclose(run(transforms.Grayscale()), (IMAGES @ SHARES)[..., None], rtol=1e-5)
+    np.testing.assert_allclose(
+        run(transforms.RandomGrayscale(1.0)), (IMAGES @ SHARES)[..., None] * np.ones(3), rtol=1e-5
+    )
+
+
+def test_channels_are_normalized() -> None:
+    transform = transforms.Normalize((0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
+    expected = (IMAGES - np.array([0.1, 0.2, 0.3])) / np.array([0.5, 0.6, 0.7])
+    np.testing.assert_allclose(run(transform), expected, rtol=1e-5, atol=1e-6)
+    assert not transform.state_dict()
+    with pytest.raises(ShapeError, match="2 means for 3 channels"):
+        run(transforms.Normalize((1, 2), (1, 1)))
+
+
+# -- in a model -------------------------------------------------------------------------------------
+
+
+def test_transforms_in_a_row() -> None:
+    both = transforms.Compose([transforms.RandomVerticalFlip(1.0), transforms.RandomHorizontalFlip(1.0)])
+    np.testing.assert_array_equal(run(both), IMAGES[:, ::-1, ::-1])
+    assert isinstance(both, nn.Sequential)
+
+
+def test_a_model_changes_its_images_in_training_only() -> None:
+    model = nn.Sequential(transforms.RandomHorizontalFlip(1.0), nn.Flatten())
+    np.testing.assert_array_equal(run(model), IMAGES[:, :, ::-1].reshape(6, -1))
+    np.testing.assert_array_equal(run(model.eval()), IMAGES.reshape(6, -1))
+
+
+def test_a_gradient_flows_to_the_image() -> None:
+    x = alpha.tensor(IMAGES, requires_grad=True)
+    transforms.RandomRotation(20, "bilinear")(x).sum().backward()
+    assert x.grad is not None
+    assert math.isfinite(float(x.grad.sum()))
+
+
+def test_a_transform_of_ones_own() -> None:
+    class Invert(Transform):
+        def apply_to(self, x: alpha.Tensor) -> alpha.Tensor:
+            return 1 - x
+
+    np.testing.assert_array_equal(run(Invert()), 1 - IMAGES)
+    np.testing.assert_array_equal(run(Invert().eval()), IMAGES)
