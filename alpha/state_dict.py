@@ -11,6 +11,7 @@ import numpy.typing as npt
 from alpha.errors import CheckpointError
 from alpha.host_values import host_array, is_torch
 from alpha.numerics import is_floating
+from alpha.parameter import Buffer
 from alpha.tensor import Tensor
 
 __all__ = ["StateDict"]
@@ -78,9 +79,17 @@ def read_state(
     turned = {
         name: _channels_last(value)
         for name, value in given.items()
-        if (own[name].ndim == 4 or name in filters) and own[name].ndim == value.ndim > 2
+        if _has_channels(own[name], value, is_filter=name in filters)
     }
     problems = _shape_problems(own, given, turned, layout or known)
+    if (layout or known) == "NCHW":
+        problems += [
+            f"layout      {name}: a Buffer {value.shape} may have channels or not; leave it out with strict=False, and "
+            "assign it"
+            for name, value in given.items()
+            if name in turned and name not in filters and isinstance(own[name], Buffer)
+            if _fits_both(value.shape, own[name].shape) and not np.array_equal(value, turned[name])
+        ]
     if layout is None:
         problems += _unclear(
             name
@@ -139,6 +148,17 @@ def _unclear(names: Iterable[str]) -> list[str]:
         f"layout      {found[0]}{more}: NHWC or NCHW cannot be told from the shape; "
         "pass layout='NCHW' for PyTorch's weights, layout='NHWC' for Alpha's"
     ]
+
+
+def _has_channels(own: Tensor, value: Values, is_filter: bool) -> bool:
+    """Whether the second axis of PyTorch's value is the channels, which Alpha has last.
+
+    That is so for a filter, and for any other value of four axes, which may be the filter of a layer of one's own; but
+    not for one that fits as it is and would not fit otherwise, such as a mask (1, 1, T, T).
+    """
+    if own.ndim != value.ndim or own.ndim < 3:
+        return False
+    return is_filter or (own.ndim == 4 and not value.shape == own.shape != _channels_last(value).shape)
 
 
 def _fits_both(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

@@ -13,7 +13,8 @@ from alpha.primitive import Array, primitive
 from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
 
-INT32 = np.dtype(np.int32)
+PIXELS, PLACES = np.dtype(np.uint8), np.dtype(np.int32)
+LABELS = tuple(np.dtype(kind) for kind in (np.int32, np.int64, np.uint8))
 SCALE, SHIFT = 2.0 / 255.0, -1.0  # of pixels 0..255, which become -1..1
 COUNTED = 6  # numbers of a `Counted`
 
@@ -36,7 +37,7 @@ def take_pixels(X: Array, order: Array, begin: StepValue[int], count: int) -> Ar
 
 @primitive
 def take_labels(labels: Array, order: Array, begin: StepValue[int], count: int) -> Array:
-    """Y_i = labels_(order_(begin + i))   labels (M,) int32, order (M,) int32 -> Y (count,) int32"""
+    """Y_i = labels_(order_(begin + i))   labels (M,) of integers, order (M,) int32 -> Y (count,) of the same dtype"""
 
 
 @primitive
@@ -83,14 +84,14 @@ def _(X: Array, order: Array, begin: StepValue[int], count: int) -> Array:
             (-(-size // (vector * BLOCK)), count),
             BLOCK,
             (Y, X, order, *X.device.step_value(begin, np.int64), np.int64(size), SCALE, SHIFT),
-            {"VECTOR": vector},
+            {"VECTOR": vector, "LABEL": "int"},
         )
     return Y
 
 
 @take_labels.impl("cuda")
 def _(labels: Array, order: Array, begin: StepValue[int], count: int) -> Array:
-    Y = labels.device.empty((count,), INT32)
+    Y = labels.device.empty((count,), labels.dtype)
     if count:
         labels.device.launch(
             "batch/take.cu",
@@ -98,7 +99,7 @@ def _(labels: Array, order: Array, begin: StepValue[int], count: int) -> Array:
             -(-count // BLOCK),
             BLOCK,
             (Y, labels, order, *labels.device.step_value(begin, np.int64), count),
-            {"VECTOR": 1},
+            {"VECTOR": 1, "LABEL": CUDA_TYPES[labels.dtype]},
         )
     return Y
 
@@ -123,16 +124,20 @@ def take_batch(
 
     Args:
         images: (M, H, W, C) of uint8.
-        labels: (M,) of int32.
+        labels: (M,) of int32, int64 or uint8.
         order: (M,) of int32, a permutation.
         begin: the first of the batch; in a captured step it may be another one at each replay.
 
     Returns:
-        (count, H, W, C) of float32 and (count,) of int32.
+        (count, H, W, C) of float32 and (count,) of the dtype of labels.
 
     Raises:
         ShapeError: the shapes do not fit, or `count` is more than there are.
+        TypeError: one of them has another dtype.
     """
+    for name, x, known in (("images", images, (PIXELS,)), ("labels", labels, LABELS), ("order", order, (PLACES,))):
+        if x.dtype not in known:
+            raise TypeError(f"take_batch: {name} have dtype {x.dtype.name}, not {' or '.join(t.name for t in known)}")
     if not images.shape[:1] == labels.shape == order.shape or not 0 <= count <= len(order):
         raise ShapeError(
             f"take_batch: images {images.shape}, labels {labels.shape} and order {order.shape} of one length are "

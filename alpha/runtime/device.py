@@ -126,6 +126,14 @@ class Device(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Device:
+        """The device itself, on which the copies of a model's arrays lie, too."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its name: what is loaded in another process is on the device of that name there."""
+        return get_device, (self.name,)
+
 
 _devices: dict[str, Device] = {}
 _lock = fork.held_across(threading.RLock())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 import types
 from collections.abc import Iterator
@@ -16,13 +17,33 @@ def names_in(function: Any) -> set[str]:
     return set(_code_names(code)) if code is not None else set()
 
 
-def _code_names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
+def globals_in(function: types.FunctionType) -> set[str]:
+    """The global variables of a function that its code may read: those that it loads, and its texts.
+
+    Unlike `names_in` it leaves out attributes, which may have the name of a global variable that the code never reads.
+    """
+    codes = list(_codes(function.__code__))
+    loaded = {step.argval for code in codes for step in dis.get_instructions(code) if _is_global(step.opname)}
+    texts = {constant for code in codes for constant in code.co_consts if isinstance(constant, str)}
+    return (loaded | texts) & function.__globals__.keys()
+
+
+def _is_global(operation: str) -> bool:
+    return "GLOBAL" in operation or operation in ("LOAD_NAME", "STORE_NAME")
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code and those of the functions within it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _code_names(constant)
-        elif isinstance(constant, str):
-            yield constant
+            yield from _codes(constant)
+
+
+def _code_names(code: types.CodeType) -> Iterator[str]:
+    for each in _codes(code):
+        yield from each.co_names
+        yield from (constant for constant in each.co_consts if isinstance(constant, str))
 
 
 def is_library(module: str | None) -> bool:

@@ -22,7 +22,7 @@ from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.step.captured import Captured
-from alpha.step.code import is_library, names_in
+from alpha.step.code import globals_in, is_library
 from alpha.tensor import Tensor
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class _Pickler(pickle.Pickler):
         """A function of the same code, whose variables are filled when it is there: they may name it."""
         scope, named = function.__globals__, {}
         if not is_library(scope.get("__name__")):
-            named = {name: scope[name] for name in sorted(names_in(function)) if name in scope}
+            named = {name: scope[name] for name in sorted(globals_in(function))}
             scope = self._scopes.setdefault(id(scope), dict(scope))
         cells = function.__closure__ or ()
         closure = tuple([self._cells.setdefault(id(cell), types.CellType()) for cell in cells])

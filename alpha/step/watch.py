@@ -22,7 +22,7 @@ import numpy as np
 from alpha.module import Module
 from alpha.optim.optimizer import Optimizer
 from alpha.runtime.recording import StepValue
-from alpha.step.code import is_library, names_in
+from alpha.step.code import globals_in, is_library, names_in
 from alpha.tensor import Tensor
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, slice, np.generic, np.dtype)
@@ -188,7 +188,7 @@ class Watch:
         if is_library(function.__module__):
             return
         scope = function.__globals__
-        for variable in sorted(names_in(function) & scope.keys()):
+        for variable in sorted(globals_in(function)):
             (value,) = self._watch(variable, lambda v=variable: (scope.get(v, _MISSING),))  # type: ignore[misc]
             if isinstance(value, types.ModuleType) and not is_library(value.__name__):
                 self._visit_attributes(variable, value)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from alpha.data import DataLoader
 from alpha.data.dataset import ArrayDataset
 from alpha.nn import functional as F
-from alpha.ops.batch import take_batch
+from alpha.ops.batch import LABELS, take_batch
 from alpha.runtime import Device
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.host_copies import Conveyor
@@ -170,4 +170,6 @@ def fits(dataset: Any, device: Device) -> bool:
     """Whether a data set is in host memory and takes at most a quarter of the memory that the device has left."""
     if not isinstance(dataset, ArrayDataset) or not isinstance(device, CudaDevice):
         return False
+    if dataset.images.dtype != np.uint8 or dataset.labels.dtype not in LABELS:
+        return False  # what cannot be trained on is refused where batches come from the host
     return 4 * dataset.images.nbytes <= device.driver.memory_info()[0]

@@ -3,11 +3,13 @@
 //
 // take_pixels: grid (blocks per image, images of the batch); a thread writes VECTOR neighbouring elements.
 // take_labels: grid ceil(count / 256). Block: 256 in both. No shared memory.
-// Macro: VECTOR 4 if an image has a multiple of 4 pixels and X is aligned to 4 bytes, else 1.
+// Macros: VECTOR 4 if an image has a multiple of 4 pixels and X is aligned to 4 bytes, else 1;
+//   LABEL int | long long | unsigned char.
 // Needs: the product is rounded before the shift is added, so that pixels are the numbers of elementwise/cast.cu.
 #include "common/step_value.cuh"
 #include "common/vector.cuh"
 
+using Label = ALPHA_LABEL;
 constexpr int THREADS = 256, V = ALPHA_VECTOR;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -24,8 +26,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    take_labels(int* __restrict__ Y, const int* __restrict__ labels, const int* __restrict__ order, long long given,
-                const long long* __restrict__ replayed, int count) {
+    take_labels(Label* __restrict__ Y, const Label* __restrict__ labels, const int* __restrict__ order,
+                long long given, const long long* __restrict__ replayed, int count) {
   const long long begin = step_value(given, replayed);
   const int i = blockIdx.x * THREADS + threadIdx.x;
   if (i < count) Y[i] = labels[order[begin + i]];

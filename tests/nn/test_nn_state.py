@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import copy
 import pickle
 from pathlib import Path
@@ -80,6 +81,40 @@ def test_pytorchs_weights_without_a_layout_are_refused(plain: bool) -> None:
 
 
 @pytest.mark.torch
+class Masked(nn.Module):
+    """A filter, and buffers of four axes that have no channels."""
+
+    def __init__(self, mask: tuple[int, ...] = (1, 1, 5, 5)) -> None:
+        self.conv = nn.Conv2d(2, 3, 3)
+        self.mask, self.table = nn.Buffer(np.zeros(mask)), nn.Parameter(np.zeros((1, 2, 4, 4)))
+
+
+def masked_state(mask: tuple[int, ...] = (1, 1, 5, 5)) -> dict[str, np.ndarray]:
+    shapes = {"conv.weight": (3, 2, 3, 3), "conv.bias": (3,), "mask": mask, "table": (1, 2, 4, 4)}
+    return {name: np.arange(math.prod(shape), dtype=np.float32).reshape(shape) for name, shape in shapes.items()}
+
+
+def test_what_has_four_axes_and_no_channels_is_read_as_it_is() -> None:
+    """A mask and a table of attention beside a filter, all of PyTorch's."""
+    net, state = Masked(), masked_state()
+    net.load_state_dict(state, layout="NCHW")
+    np.testing.assert_array_equal(net.conv.weight.numpy(), state["conv.weight"].transpose(0, 2, 3, 1))
+    for name in ("mask", "table"):
+        np.testing.assert_array_equal(getattr(net, name).numpy(), state[name])
+
+
+def test_a_buffer_that_may_have_channels_or_not_is_refused() -> None:
+    """Either reading of (1, 4, 4, 4) would be wrong for somebody."""
+    net, state = Masked((1, 4, 4, 4)), masked_state((1, 4, 4, 4))
+    with pytest.raises(CheckpointError, match=r"layout +mask: a Buffer \(1, 4, 4, 4\) may have channels or not"):
+        net.load_state_dict(state, layout="NCHW")
+    state["mask"][:] = 7  # both readings are the same
+    net.load_state_dict(state, layout="NCHW")
+    assert (net.mask.numpy() == 7).all()
+    net.load_state_dict(masked_state((1, 4, 4, 4)) | {"conv.weight": np.zeros((3, 3, 3, 2))}, layout="NHWC")
+    assert net.mask.numpy()[0, 1, 0, 0] == 16
+
+
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_a_layout_is_what_it_says(layout: str) -> None:
     torch = pytest.importorskip("torch")

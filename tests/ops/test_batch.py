@@ -33,6 +33,27 @@ def test_a_batch_is_what_normalize_pixels_makes_of_these_images(device: str, rng
         np.testing.assert_array_equal(found.numpy(), labels[rows])
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
+def test_labels_of_each_dtype(device: str, dtype: Any) -> None:
+    """numpy's own integers are int64, and MNIST's labels are bytes."""
+    images = put(np.zeros((6, 2, 2, 1), np.uint8), device)
+    labels, order = put(np.arange(6, dtype=dtype)[::-1].copy(), device), put(np.arange(6, dtype=np.int32), device)
+    _, found = take_batch(images, labels, order, StepValue.fixed(1), 4)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found.numpy(), [4, 3, 2, 1])
+
+
+def test_another_dtype_is_refused(device: str) -> None:
+    images, labels = put(np.zeros((4, 2, 2, 1), np.uint8), device), put(np.zeros(4, np.int32), device)
+    for name, arguments in (
+        ("images have dtype float32, not uint8", (images.float(), labels, labels)),
+        ("labels have dtype float32, not int32 or int64 or uint8", (images, labels.float(), labels)),
+        ("order have dtype int64, not int32", (images, labels, labels.long())),
+    ):
+        with pytest.raises(TypeError, match=f"take_batch: {name}"):
+            take_batch(*arguments, StepValue.fixed(0), 2)
+
+
 def test_what_does_not_fit_is_refused(device: str) -> None:
     images, labels = put(np.zeros((4, 2, 2, 1), np.uint8), device), put(np.zeros(4, np.int32), device)
     with pytest.raises(ShapeError, match="take_batch: images"):

@@ -212,7 +212,9 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (pixels(9, 4, 4, 3), order(9), StepValue.fixed(2), 5),
         (pixels(7, 3, 3, 1), order(7), StepValue.fixed(0), 7),
     ],
-    "take_labels": [(order(300), order(300), StepValue.fixed(3), 280)],
+    "take_labels": [
+        (order(300).astype(kind), order(300), StepValue.fixed(3), 280) for kind in (np.int32, np.int64, np.uint8)
+    ],
     "count_batch": [
         (np.array([1.5, 2, 7, 3, 0, 0]), np.array(1.25, f32), normal(40, 10), np.arange(40, dtype=kind) % 10)
         for kind in (np.int32, np.int64, np.uint8)

@@ -24,6 +24,7 @@ from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, Launch
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 from alpha.runtime.recording import active
+from alpha.step.code import globals_in
 from alpha.step.dry import shaped
 
 ARCHS = ("sm_75", "sm_80", "sm_90a")
@@ -419,3 +420,47 @@ def test_a_dry_run_needs_no_file_of_its_own(tmp_path: Path) -> None:
         with pytest.raises(DryRunError, match=r"TypeError: cannot pickle '(_io\.)?TextIOWrapper'"):
             alpha.dry_run(step, shaped((4,)), gpu="sm_80")
     assert (tmp_path / "log").read_text() == ""
+
+
+# -- names --------------------------------------------------------------------------------------------
+
+head: nn.Module | None = None  # a global with the name of an attribute of the module below
+
+
+class Headed(nn.Module):
+    def __init__(self) -> None:
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+        return self.head(x)
+
+
+def test_an_attribute_is_not_the_global_of_its_name() -> None:
+    """`self.head` names no global, also if the program keeps the model itself in one of that name."""
+    global head
+    head = Headed()
+    try:
+        assert alpha.dry_run(head, (3, 4), gpu="sm_90a").launches
+    finally:
+        head = None
+
+
+def test_which_globals_code_may_read() -> None:
+    def reads() -> Any:
+        return COUNT, [SCALE for _ in range(2)], lambda: BATCH
+
+    def names_only(net: Any) -> Any:
+        net.head, net.COUNT = 1, 2
+        return net.SCALE
+
+    def by_text() -> Any:
+        return globals()["KEPT"]
+
+    def writes() -> None:
+        global COUNT
+        COUNT = 1
+
+    assert globals_in(reads) >= {"COUNT", "SCALE", "BATCH"}
+    assert not globals_in(names_only)
+    assert "KEPT" in globals_in(by_text)
+    assert "COUNT" in globals_in(writes)

@@ -115,6 +115,19 @@ def test_augmentation_in_captured_steps_gives_the_bits_of_plain_ones(resident: b
     np.testing.assert_array_equal(weights(True), weights(False))
 
 
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+def test_labels_of_any_dtype_teach_the_same(device: str, dtype: Any, resident: bool) -> None:
+    data = two_classes(40)
+    losses = []
+    for labels in (data.labels, data.labels.astype(dtype)):
+        subject = trainer(device)
+        subject.resident = resident
+        loader = DataLoader(ArrayDataset(data.images, labels, data.classes), 8, shuffle=True)
+        losses.append([(subject.train_epoch(loader).loss, subject.evaluate(loader).accuracy) for _ in range(2)])
+    assert losses[0] == losses[1]
+
+
 def test_mode_graph_precision_and_rate_hold_inside_every_step(device: str) -> None:
     """Seen from the loss function and from a hook of the backward pass, not after the epoch."""
     seen: list[tuple[str, bool, bool, str, float]] = []

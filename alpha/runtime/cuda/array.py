@@ -128,6 +128,14 @@ class DeviceArray:
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("a DeviceArray is not in host memory: device.download(array) copies it")
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceArray:
+        """A copy on the same device."""
+        return self.device.copy(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its content, and uploaded to the device of the same name."""
+        return _uploaded, (self.device, self.device.download(self))
+
     def __len__(self) -> int:
         if not self.ndim:
             raise TypeError("a DeviceArray of shape () has no length")
@@ -135,3 +143,7 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype}, address={self.address:#x})"
+
+
+def _uploaded(device: CudaDevice, values: Any) -> DeviceArray:
+    return device.upload(values)
