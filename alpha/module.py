@@ -203,8 +203,9 @@ class Module(ModuleTree):
 
         PyTorch has filters as (OC, IC, FH, FW), and those of a transposed convolution as (IC, OC, FH, FW). With
         layout="NCHW" the second axis becomes the last one, in the filters of convolutions with one to three axes and in
-        each other value of four axes, unless only the value as it is fits, as a mask (1, 1, T, T) does. A Linear layer after a Flatten counts its features in another order, too, which
-        no shape tells: turn such a weight, made for maps of C channels, H rows and W columns, by
+        each other value of four axes, unless only the value as it is fits, as a mask (1, 1, T, T) does. A Linear layer
+        after a Flatten counts its features in another order, too, which no shape tells: turn such a weight, made for
+        maps of C channels, H rows and W columns, by
         `weight.reshape(-1, C, H, W).transpose(0, 2, 3, 1).reshape(len(weight), -1)`.
 
         Args:

@@ -15,7 +15,7 @@ from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.division import floor_divide, truncated_quotient
 from alpha.ops.dtypes import as_dtype, require_floating, result_type
 from alpha.ops.integers import beside, combined, integral, written
-from alpha.ops.operands import NUMBERS, OPERANDS, like, no_operand, operand_of, sum_to
+from alpha.ops.operands import NUMBERS, OPERANDS, like, no_operand, operand_of, sum_to, without_axes
 from alpha.ops.promotion import common_dtype
 from alpha.ops.rectifier import AddRectified, rectifier_of
 from alpha.primitive import Array, Primitive
@@ -138,7 +138,7 @@ def _operands(operator: str, x: Tensor, other: Any) -> tuple[Tensor, float | Ten
         dtype = dtype if is_floating(dtype) else FLOAT32
         return x.astype(dtype), float(other) if isinstance(other, NUMBERS) else beside_x.astype(dtype)
     if isinstance(other, Tensor):
-        return x, other if is_floating(other.dtype) else other.astype(x.dtype)
+        return without_axes(x, other if is_floating(other.dtype) else other.astype(x.dtype))
     if isinstance(other, NUMBERS):
         return x, float(other)
     if isinstance(other, OPERANDS):

@@ -13,6 +13,7 @@ from alpha.ops.reduce import sum_axes
 from alpha.primitive import Array
 from alpha.tensor import Tensor, full, tensor
 
+FLOAT64 = np.dtype(np.float64)
 Operand = tuple[tuple[int, ...], DType]  # the shape and dtype that its gradient has
 NUMBERS = (int, float, np.integer, np.floating, np.bool_, ml_dtypes.bfloat16)
 OPERANDS = (Tensor, *NUMBERS, np.ndarray, list)
@@ -39,6 +40,17 @@ def like(x: Tensor, value: Any) -> Tensor:
     if isinstance(value, NUMBERS):
         return full((), value, x.dtype, x.device)
     return tensor(np.asarray(value, x.dtype), device=x.device)
+
+
+def without_axes(x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Both floating tensors; one without axes in the dtype of one with axes if one of these dtypes is float64.
+
+    PyTorch's rule. float32 and bfloat16 meet in the operators themselves, which round once.
+    """
+    first, second = x.dtype, other.dtype
+    if first is second or FLOAT64 not in (first, second) or bool(x.ndim) == bool(other.ndim):
+        return x, other
+    return (x, other.astype(first)) if x.ndim else (x.astype(second), other)
 
 
 def no_operand(operator: str, value: Any) -> TypeError:

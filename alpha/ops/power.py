@@ -15,7 +15,7 @@ from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.dtypes import require_floating, result_type
 from alpha.ops.elementwise import elementwise
 from alpha.ops.integers import beside, combined, integral
-from alpha.ops.operands import NUMBERS, OPERANDS, like, operand_of, sum_to
+from alpha.ops.operands import NUMBERS, OPERANDS, like, operand_of, sum_to, without_axes
 from alpha.ops.promotion import common_dtype
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -132,7 +132,8 @@ def pow(x: Tensor, exponent: Any) -> Tensor:
     if not isinstance(exponent, OPERANDS):
         raise TypeError(f"pow: {type_name(exponent)} is no exponent; a number or a Tensor is needed")
     exponent = like(x, exponent)
-    return TensorPower.apply(x, exponent if is_floating(exponent.dtype) else exponent.astype(x.dtype))
+    exponent = exponent if is_floating(exponent.dtype) else exponent.astype(x.dtype)
+    return TensorPower.apply(*without_axes(x, exponent))
 
 
 def _integer_power(x: Tensor, exponent: Any) -> Tensor:

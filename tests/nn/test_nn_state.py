@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import copy
+import math
 import pickle
 from pathlib import Path
 from typing import Any
