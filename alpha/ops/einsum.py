@@ -22,32 +22,38 @@ class Diagonal(Assemble):
     """Elements whose indices of some axes are equal   X (...) -> Y (...)"""
 
 
-def einsum(equation: str, *operands: Tensor) -> Tensor:
+def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     """The sum of products that the equation names, as "bij,bjk->bik" names a batch of matrix products.
 
     Args:
         equation: a letter for each axis of each operand; letters that are not in the result are summed over. `...`
             stands for any leading axes. Without "->" the result has the letters that come once, in alphabetical order.
+        operands: one for each part of the equation, one after the other or as one list.
 
     Raises:
         ValueError: the equation is not one, or does not fit the operands.
         ShapeError: two axes of one letter have other lengths.
     """
-    for i, x in enumerate(operands):
+    given: tuple[object, ...] = operands
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        given = tuple(operands[0])
+    tensors: list[Tensor] = []
+    for i, x in enumerate(given):
         if not isinstance(x, Tensor):
             raise TypeError(
                 f"einsum: operands[{i}] is a {type_name(x)}, a Tensor is needed; use alpha.tensor(.., device=..)"
             )
         require_floating("einsum", x.dtype)
-    inputs, result = _labels(equation, operands)
+        tensors.append(x)
+    inputs, result = _labels(equation, tensors)
     lengths: dict[str, int] = {}
-    for labels, x in zip(inputs, operands, strict=True):
+    for labels, x in zip(inputs, tensors, strict=True):
         for label, length in zip(labels, x.shape, strict=True):
             if lengths.get(label, 1) == 1:
                 lengths[label] = length
             elif length not in (1, lengths[label]):
                 raise ShapeError(f"einsum: axes {label!r} of {equation!r} have lengths {lengths[label]} and {length}")
-    parts = [_diagonal(labels, x) for labels, x in zip(inputs, operands, strict=True)]
+    parts = [_diagonal(labels, x) for labels, x in zip(inputs, tensors, strict=True)]
     labels, x = parts[0]
     for i, (others, y) in enumerate(parts[1:], 1):
         later = set(result).union(*(names for names, _ in parts[i + 1 :]))

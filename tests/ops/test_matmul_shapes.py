@@ -38,6 +38,13 @@ def test_einsum(device: str, case: tuple[str, ...]) -> None:
     )
 
 
+def test_operands_in_a_list() -> None:
+    x, y = alpha.tensor(np.arange(6.0).reshape(2, 3)), alpha.tensor(np.arange(12.0).reshape(3, 4))
+    np.testing.assert_array_equal(alpha.einsum("ij,jk->ik", [x, y]).numpy(), (x @ y).numpy())
+    with pytest.raises(TypeError, match=r"einsum: operands\[1\] is a ndarray, a Tensor is needed"):
+        alpha.einsum("ij,jk->ik", [x, y.numpy()])
+
+
 def test_errors() -> None:
     x = alpha.tensor(np.zeros((2, 3), np.float32))
     for equation, operands, message in (
