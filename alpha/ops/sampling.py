@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alpha.ops.dtypes import BLOCK, CUDA_TYPES, NUMBER_TYPES, DType, as_dtype, as_float32, vector_width
+from alpha.ops.dtypes import BLOCK, CUDA_TYPES, NUMBER_TYPES, DType, as_dtype, as_float32, stream_grid, vector_width
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.primitive import Array, primitive
 
@@ -104,8 +104,8 @@ def _padded(p: Array, I: int, how: Sampling) -> tuple[Array, Array]:
             p, sign = np.zeros_like(p), np.zeros_like(p)
         else:
             distance = np.abs(p - kind(first))
-            turns, rest = np.floor(distance / kind(length)), np.fmod(distance, kind(length))
-            back = np.fmod(turns, kind(2)) == 1
+            turns = np.floor(distance / kind(length))
+            rest, back = distance - turns * kind(length), np.floor(turns / kind(2)) * kind(2) != turns
             sign = np.where(p < first, -sign, sign) * np.where(back, kind(-1), kind(1))
             p = np.where(back, kind(length) - rest, rest) + kind(first)
     if how.padding_mode != "zeros":
@@ -252,6 +252,7 @@ def _plan(entry: str, sizes: Sizes, dtype: DType, how: Sampling, vector: int) ->
             "PADDING": PADDING_MODES.index(how.padding_mode),
             "ALIGN_CORNERS": int(how.align_corners),
             "LANES": lanes,
+            "INDEX": stream_grid(max(taps * sizes.M, sizes.N * math.prod(sizes.I)) * sizes.C, vector)[1]["INDEX"],
         },
     )
     return Plan(f"{entry} {how.mode}", (launch,), outputs)
