@@ -73,7 +73,8 @@ class Module(ModuleTree):
     def __setattr__(self, name: str, value: Any) -> None:
         """Assign an attribute; one that is a part of the model stays a part of its kind, or becomes None.
 
-        A Tensor that is assigned to a Buffer's name becomes a Buffer with the same memory and graph.
+        A Tensor that is assigned to a Buffer's name becomes a Buffer with the same memory and graph, also if there was
+        None in its place.
 
         Raises:
             TypeError: the attribute is a Parameter, a Buffer or a Module and the value is of another kind.
@@ -81,6 +82,10 @@ class Module(ModuleTree):
         current = vars(self).get(name)
         if isinstance(current, (Parameter, Buffer, Module)) and not (value is None or isinstance(value, Parameter)):
             value = _of_the_kind_of(current, value, f"{type(self).__name__}.{name}")
+        elif value is None and isinstance(current, Buffer):
+            self._await_buffer(name, current.persistent)
+        elif current is None and name in self._awaited and isinstance(value, Tensor):
+            value = _as_buffer(value, self._awaited[name])
         object.__setattr__(self, name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -270,6 +275,11 @@ def _is_state(value: Tensor) -> bool:
     return not isinstance(value, Buffer) or value.persistent
 
 
+def _as_buffer(value: Tensor, persistent: bool) -> Tensor:
+    """A Tensor as a Buffer of the same memory; a Parameter or a Buffer as it is."""
+    return value if isinstance(value, (Parameter, Buffer)) else Buffer._of(value, persistent)
+
+
 def _of_the_kind_of(current: Parameter | Buffer | Module, value: Any, name: str) -> Any:
     """The value that may take the place of a part of a module, else `TypeError`."""
     if isinstance(current, Parameter):
@@ -280,6 +290,6 @@ def _of_the_kind_of(current: Parameter | Buffer | Module, value: Any, name: str)
     if isinstance(value, Module) or (isinstance(current, Buffer) and isinstance(value, Buffer)):
         return value
     if isinstance(current, Buffer) and isinstance(value, Tensor):
-        return Buffer._of(value, current.persistent)
+        return _as_buffer(value, current.persistent)
     kind, wanted = ("Buffer", "a Tensor") if isinstance(current, Buffer) else ("Module", "a Module")
     raise TypeError(f"{name} is a {kind}, and {type(value).__name__} cannot take its place; assign {wanted} or None")

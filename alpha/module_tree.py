@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from alpha.parameter import Buffer, Parameter
@@ -16,6 +16,8 @@ Self = TypeVar("Self", bound="ModuleTree")
 
 class ModuleTree:
     """What a `Module` offers to go through its parts, which are its attributes."""
+
+    _awaited: Mapping[str, bool] = {}  # whether it is persistent, for each Buffer in whose place there is None
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """(attribute name, module) of the direct submodules, in order of assignment."""
@@ -134,6 +136,12 @@ class ModuleTree:
         if isinstance(tensor, Tensor) and not isinstance(tensor, Parameter):
             tensor = Buffer._of(tensor, persistent)
         self._register(name, tensor, Buffer)
+        if tensor is None:
+            self._await_buffer(name, persistent)
+
+    def _await_buffer(self, name: str, persistent: bool) -> None:
+        """Note that an attribute is None in place of a Buffer: a Tensor that is assigned to it becomes one."""
+        vars(self)["_awaited"] = {**self._awaited, name: persistent}
 
     def _register(self, name: str, value: Any, kind: type) -> None:
         owner, wanted = type(self).__name__, "Module" if kind is ModuleTree else kind.__name__

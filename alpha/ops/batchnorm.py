@@ -14,6 +14,7 @@ from alpha.ops import batchnorm_cpu, batchnorm_cuda
 from alpha.ops.arguments import check_arguments
 from alpha.ops.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.dtypes import result_type
+from alpha.ops.no_images import NoImages
 from alpha.ops.options import real
 from alpha.ops.rectifier import Rectified, Rectifier, rectifier_of
 from alpha.primitive import Array, primitive
@@ -236,7 +237,7 @@ def batch_norm(
             raise ShapeError(f"batch_norm: {name} has shape {value.shape}, x {x.shape} needs ({C},)")
     check_eps("batch_norm", eps)
     momentum = real("batch_norm", "momentum", momentum)
-    if training and x.size <= C:
+    if training and 0 < x.size <= C:
         raise ShapeError(f"batch_norm: one row a channel has no variance to train on  (x {x.shape})")
     running = None
     if running_mean is not None and running_var is not None:
@@ -249,13 +250,16 @@ def batch_norm(
     if residual is not None and not fits:
         _check_residual(residual, x)
     rectifier = rectifier_of(activation)
-    if not fits:
+    if not fits or not x.size:
         rectifier = None
     moments = Moments.of_batch(running, momentum) if training else Moments(running, False, momentum)
     if training and statistics is not None and statistics.describes(x):
         moments = moments._replace(statistics=statistics)
-    y = BatchNorm.apply(x, weight, bias, residual if fits else None, moments=moments, eps=eps, rectifier=rectifier)
-    if residual is not None and not fits:
+    if x.size:
+        y = BatchNorm.apply(x, weight, bias, residual if fits else None, moments=moments, eps=eps, rectifier=rectifier)
+    else:  # no rows, as of a detector that has found nothing: the running statistics stay as they are
+        y = NoImages.apply(x, weight, bias, shape=x.shape)
+    if residual is not None and not (fits and x.size):
         y = y + residual
     return y if activation is None or rectifier is not None else activation(y)
 

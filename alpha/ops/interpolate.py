@@ -140,17 +140,21 @@ def interpolate(
         return unchecked(AREA[rank])(x, O)
     corners = bool(align_corners)
     axes = [
-        Resampling(kind, i, o, _distance(i, o, factor, corners), corners)
+        Resampling(kind, i, o, _distance(kind, i, o, None if corners else factor, corners), corners)
         for i, o, factor in zip(I, O, factors, strict=True)
     ]
     return Interpolate.apply(x, axes=tuple(axes))
 
 
-def _distance(i: int, o: int, factor: float | None, align_corners: bool) -> float:
-    """The distance between two outputs, in inputs."""
+def _distance(kind: str, i: int, o: int, factor: float | None, align_corners: bool) -> float:
+    """The distance between two outputs, in inputs.
+
+    As in PyTorch on the cpu, an axis that keeps its length, or is doubled by "nearest", is so whatever the factor is.
+    """
     if align_corners:
         return (i - 1) / (o - 1) if o > 1 else 0.0
-    return i / o if factor is None else 1 / factor
+    whole = (o == i and kind in ("nearest", "linear")) or (o == 2 * i and kind == "nearest")
+    return i / o if factor is None or whole else 1 / factor
 
 
 def _each(value: Any, check: Callable[[Any], Any]) -> Any:

@@ -187,7 +187,7 @@ def loss_of_classes(
             f"{operator}: target has dtype {target.dtype.name}; int32, int64 or uint8 is needed"
             + (", or probabilities of the shape of x" if operator == "cross_entropy" else "")
         )
-    if not x.ndim or x.size == 0 or target.shape != (x.shape if probable else x.shape[:-1]):
+    if not x.ndim or x.shape[-1] == 0 or target.shape != (x.shape if probable else x.shape[:-1]):
         first = x.ndim > 2 and target.shape == (x.shape[0], *x.shape[2:])
         raise ShapeError(
             f"{operator}: x (N, .., C) and target (N, ..) are needed, the classes on the last axis"
@@ -197,6 +197,8 @@ def loss_of_classes(
         raise ShapeError(f"{operator}: weight needs one number per class  (x {x.shape}, weight {weight.shape})")
     if weight is not None and weight._requires_grad:
         raise ValueError(f"{operator}: weight requires a gradient, which is not offered; .detach() it")
+    if not x.size:  # the sum over no rows is 0, and their mean NaN
+        return reduced((x * 0.0).sum(-1), reduction)
     if target._requires_grad:
         return _loss_of_probabilities(x, target, weight, reduction, options["smoothing"])
     batch, C = x.shape[:-1], x.shape[-1]

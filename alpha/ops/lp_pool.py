@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from alpha.ops.arguments import check_arguments
+from alpha.ops.arguments import check_arguments, unchecked
 from alpha.ops.avg_pool import avg_pool
 from alpha.ops.options import Lengths, lengths, real
 from alpha.ops.pool_shape import Windows, pooling
+from alpha.ops.selection import masked_fill
 from alpha.tensor import Tensor
 
 __all__ = ["lp_pool1d", "lp_pool2d", "lp_pool3d"]
@@ -20,8 +21,9 @@ def _lp_pool(operator: str, rank: int, x: Tensor, norm_type: float, windows: Win
     pools = pooling(operator, rank, x, windows)
     mean = avg_pool(x**p, pools)
     size = math.prod(lengths(operator, "kernel_size", windows.kernel_size, rank))
-    sign = mean.detach().sign()
-    return (mean * (sign * sign) * float(size)) ** (1 / p)  # as in PyTorch 0 has no gradient
+    empty = mean.detach() == 0  # the root of 0 has no slope; as in PyTorch its gradient is 0
+    root = (unchecked(masked_fill)(mean, empty, 1.0) * float(size)) ** (1 / p)
+    return unchecked(masked_fill)(root, empty, 0.0 if p > 0 else math.inf)
 
 
 @check_arguments

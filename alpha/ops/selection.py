@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -72,12 +73,12 @@ class Where(Function):
         return select(*broadcast_operands("where", M, A, B), out=None)
 
     def backward(self, dY: Array) -> Any:
-        return (None, *self.parts(dY))
+        return (None, *self.parts(dY, self.needs[1:]))
 
-    def parts(self, dY: Array) -> Any:
+    def parts(self, dY: Array, needs: Sequence[bool]) -> Any:
         """The gradients of A and B: no product, so that what was not chosen is 0 also if dY is not finite."""
         zero = Tensor(dY).device.zeros((1,), dY.dtype)
-        for chosen, operand, needed in zip(((dY, zero), (zero, dY)), self.operands, self.needs[-2:], strict=True):
+        for chosen, operand, needed in zip(((dY, zero), (zero, dY)), self.operands, needs, strict=True):
             yield sum_to(select(*broadcast_operands("where", self.M, *chosen)), operand) if needed else None
 
 
@@ -91,8 +92,7 @@ class FillWhere(Where):
         return select(*broadcast_operands("where", M, V, X), out=X)
 
     def backward(self, dY: Array) -> Any:
-        self.needs = self.needs[::-1]  # of V and X, as `parts` has them
-        dV, dX = self.parts(dY)
+        dV, dX = self.parts(dY, self.needs[::-1])
         return dX, dV
 
 

@@ -172,6 +172,27 @@ def test_a_buffer_that_is_not_persistent(device: str) -> None:
     assert list(net.state_dict()) == ["mask", "mean"]
 
 
+def test_a_buffer_that_comes_later(device: str) -> None:
+    """A Tensor in the place of None is a Buffer, which is saved and moved; None takes it away and keeps the place."""
+    net = nn.Module()
+    net.register_buffer("table", None)
+    net.register_buffer("scratch", None, persistent=False)
+    assert not net.state_dict()
+    net.table, net.scratch = alpha.ones(2), alpha.zeros(3)
+    assert list(net.state_dict()) == ["table"]
+    assert sorted(name for name, _ in net.named_buffers()) == ["scratch", "table"]
+    assert net.to(device).table.device.name == device
+    net.table = None
+    assert not net.state_dict()
+    twin = copy.deepcopy(net)
+    twin.table = alpha.full((2,), 3.0)
+    assert list(twin.state_dict()) == ["table"]
+    assert net.table is None
+    net.other = None
+    net.other = alpha.ones(1)  # a plain tensor is no state
+    assert not net.state_dict()
+
+
 def test_deepcopy_is_independent(device: str) -> None:
     net = Net().to(device)
     x = alpha.tensor(np.ones((2, 3), np.float32), device=device)

@@ -340,3 +340,21 @@ def test_a_rectified_layer_is_one_kernel_forward_and_two_backward() -> None:
         with observed_launches(device) as launched:
             y.backward(dy)
         assert [launch.entry for launch in launched] == ["gradient_sums", "input_gradient"]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_batch_of_no_images_is_taken(device: str, training: bool) -> None:
+    """As a detector makes them that has found nothing; the running statistics stay as they are."""
+    mean, var = (alpha.tensor(np.full(3, value, np.float32), device=device) for value in (0.5, 2.0))
+    weight, bias = (alpha.ones(3, device=device, requires_grad=True) for _ in range(2))
+    for residual, activation in ((None, None), (alpha.zeros(0, 4, 3, device=device), F.relu)):
+        x = alpha.zeros(0, 4, 3, device=device, requires_grad=True)
+        y = F.batch_norm(x, mean, var, weight, bias, training, residual=residual, activation=activation)
+        assert y.shape == (0, 4, 3)
+        y.sum().backward()
+        assert x.grad.shape == x.shape
+        assert not weight.grad.numpy().any()
+    assert mean.numpy()[0] == 0.5
+    assert var.numpy()[0] == 2.0
+    with pytest.raises(ShapeError, match="one row a channel"):
+        F.batch_norm(alpha.ones(1, 3, device=device), mean, var, training=True)

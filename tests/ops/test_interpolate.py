@@ -43,6 +43,17 @@ def test_what_is_not_read_does_not_matter(device: str) -> None:
     np.testing.assert_array_equal(y, [0, 0.5, 1, np.inf, np.inf, np.inf, 3, 3.5, 4])
 
 
+def test_an_axis_that_keeps_its_length_is_copied(device: str) -> None:
+    """Whatever the factor is, as in PyTorch on the cpu; so is one that "nearest" doubles."""
+    x = alpha.tensor(np.array([0.0, 3.0, 5.0], np.float32).reshape(1, 3, 1), device=device)
+    for mode, factor, expected in (
+        ("nearest", 1.3, [0, 3, 5]),
+        ("linear", 1.3, [0, 3, 5]),
+        ("nearest", 2.1, [0, 0, 3, 3, 5, 5]),
+    ):
+        np.testing.assert_array_equal(F.interpolate(x, scale_factor=factor, mode=mode).numpy().reshape(-1), expected)
+
+
 @pytest.mark.parametrize("mode", ["nearest", "area", "bilinear", "bicubic"])
 def test_a_batch_of_no_images_is_taken(device: str, mode: str) -> None:
     x = alpha.zeros(0, 4, 5, 3, device=device, requires_grad=True)

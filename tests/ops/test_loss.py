@@ -155,8 +155,8 @@ def test_errors(device: str) -> None:
     labels = alpha.tensor([0, 1], device=device)
     with pytest.raises(ShapeError, match=r"\(x \(2, 5\), target \(3,\)\)"):
         F.cross_entropy(x, alpha.tensor([0, 1, 2], device=device))
-    with pytest.raises(ShapeError, match=r"\(x \(0, 5\), target \(0,\)\)"):
-        F.cross_entropy(x[:0], labels[:0])
+    with pytest.raises(ShapeError, match=r"\(x \(0, 5\), target \(2,\)\)"):
+        F.cross_entropy(x[:0], labels)
     with pytest.raises(TypeError, match="target has dtype float32; int32, int64 or uint8 is needed"):
         F.cross_entropy(x, labels.astype("float32"))
     with pytest.raises(ValueError, match="reduction='max' is not mean, sum or none"):
@@ -395,3 +395,17 @@ def test_a_mean_of_nothing(device: str, reduction: str) -> None:
     with np.errstate(all="ignore"):
         found = F.kl_div(x, x, reduction=reduction).item()
     assert found == 0 if reduction == "sum" else np.isnan(found)
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_the_cross_entropy_of_no_rows(device: str, labels: bool) -> None:
+    """The sum is 0, the mean NaN, as PyTorch's."""
+    for reduction, expected in (("sum", 0.0), ("mean", np.nan), ("none", np.zeros(0))):
+        x = alpha.zeros(0, 3, device=device, requires_grad=True)
+        target = alpha.zeros(0, dtype="int64", device=device) if labels else x.detach()
+        loss = F.cross_entropy(x, target, reduction=reduction)
+        np.testing.assert_array_equal(loss.numpy(), expected)
+        loss.sum().backward()
+        assert x.grad.shape == (0, 3)
+    with pytest.raises(ShapeError, match=r"cross_entropy: x \(N, \.\., C\).*\(x \(2, 0\), target \(2,\)\)"):
+        F.cross_entropy(alpha.zeros(2, 0, device=device), alpha.zeros(2, dtype="int64", device=device))

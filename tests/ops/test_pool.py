@@ -151,6 +151,19 @@ def test_integers_are_refused(device: str, dtype: str) -> None:
             pool(x, 2)
 
 
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
+def test_a_window_of_zeros_has_the_gradient_0(device: str, p: float) -> None:
+    """The root of 0 has no slope. A window beside it keeps its own."""
+    values = np.zeros((1, 2, 4, 1), np.float32)
+    values[0, :, 2:, 0] = 2
+    x = alpha.tensor(values, device=device, requires_grad=True)
+    y = F.lp_pool2d(x, p, 2)
+    y.sum().backward()
+    np.testing.assert_allclose(y.numpy().reshape(-1), [0, 2 * 4 ** (1 / p)], rtol=1e-5)
+    np.testing.assert_allclose(x.grad.numpy()[0, :, :2], 0)
+    np.testing.assert_allclose(x.grad.numpy()[0, :, 2:], 4 ** (1 / p - 1), rtol=1e-5)
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_a_batch_of_no_images_is_taken(device: str, rank: int) -> None:
     calls: dict[str, dict[str, Any]] = {
