@@ -1,8 +1,19 @@
 """Alpha: a training framework whose convolutions skip zeros."""
 
-from alpha import models, nn, ops, optim, transforms
+from alpha import cuda, models, nn, ops, optim, transforms
 from alpha.autograd import Function
 from alpha.checkpointing import checkpoint, checkpoint_sequential
+from alpha.dtypes import bfloat16 as bfloat16
+from alpha.dtypes import bool as bool
+from alpha.dtypes import double as double
+from alpha.dtypes import float as float
+from alpha.dtypes import float32 as float32
+from alpha.dtypes import float64 as float64
+from alpha.dtypes import int as int
+from alpha.dtypes import int32 as int32
+from alpha.dtypes import int64 as int64
+from alpha.dtypes import long as long
+from alpha.dtypes import uint8 as uint8
 from alpha.errors import (
     AlphaError,
     CaptureError,
@@ -19,8 +30,9 @@ from alpha.errors import (
     ShapeError,
     TrainingError,
 )
-from alpha.grad_mode import enable_grad, is_grad_enabled, no_grad
+from alpha.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.gradients import grad
+from alpha.memory import memory_stats, set_memory_limit, synchronize
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.ops.activation import relu
 from alpha.ops.activation_smooth import sigmoid, tanh
@@ -28,6 +40,7 @@ from alpha.ops.arithmetic import add, mul
 from alpha.ops.axes import *
 from alpha.ops.bitwise import *
 from alpha.ops.compare import allclose, isnan
+from alpha.ops.conversion import is_floating_point, is_tensor, numel
 from alpha.ops.creation import (
     as_tensor,
     empty,
@@ -109,11 +122,14 @@ __all__ = [
     "allclose",
     "arange",
     "as_tensor",
+    "bfloat16",
     "bmm",
     "capture",
     "checkpoint",
     "checkpoint_sequential",
     "compile_kernels",
+    "cuda",
+    "double",
     "dry_run",
     "einsum",
     "empty",
@@ -122,6 +138,8 @@ __all__ = [
     "exp",
     "eye",
     "flatten",
+    "float32",
+    "float64",
     "from_numpy",
     "full",
     "full_like",
@@ -129,12 +147,18 @@ __all__ = [
     "get_precision",
     "get_rng_state",
     "grad",
+    "inference_mode",
+    "int32",
+    "int64",
+    "is_floating_point",
     "is_grad_enabled",
+    "is_tensor",
     "isnan",
     "linspace",
     "log",
     "log_softmax",
     "logsumexp",
+    "long",
     "manual_seed",
     "matmul",
     "memory_stats",
@@ -142,6 +166,7 @@ __all__ = [
     "mul",
     "nn",
     "no_grad",
+    "numel",
     "ones",
     "ones_like",
     "ops",
@@ -156,6 +181,7 @@ __all__ = [
     "randperm",
     "relu",
     "reshape",
+    "set_grad_enabled",
     "set_memory_limit",
     "set_precision",
     "set_rng_state",
@@ -166,22 +192,8 @@ __all__ = [
     "tanh",
     "tensor",
     "transforms",
+    "uint8",
     "zeros",
     "zeros_like",
     *(name for room in _ROOMS for name in room.__all__),
 ]
-
-
-def memory_stats(device: str | Device = "auto") -> MemoryStats:
-    """Bytes live, peak and reserved on a device, and its limit."""
-    return get_device(device).memory_stats()
-
-
-def set_memory_limit(nbytes: int | None, device: str | Device = "auto") -> None:
-    """Never hold more than `nbytes` of the device's memory; None lifts the limit."""
-    get_device(device).set_memory_limit(nbytes)
-
-
-def synchronize(device: str | Device = "auto") -> None:
-    """Wait until all work given to the device is done; raises what went wrong in it."""
-    get_device(device).synchronize()

@@ -20,37 +20,15 @@ from alpha.numerics import is_floating
 from alpha.primitive import Array
 from alpha.recompute import FirstRun
 from alpha.recompute import state as runs
+from alpha.tensor_hooks import Hook, HookHandle
+from alpha.versions import Version, check_history, check_writable, part_of
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
 
-Hook = Callable[["Tensor"], "Tensor | None"]
 Edge = Union["Function", "Tensor", None]  # the producing node, a leaf, or no gradient wanted
 
 _ids = itertools.count()
-
-
-class Version:
-    """How often the memory of a tensor was written in place, all and recorded; views share one."""
-
-    value = recorded = 0  # of the class, as nearly all are never written: each result of an operator has a version
-    writer = ""
-
-    def bump(self, writer: str, recorded: bool = False) -> None:
-        self.value += 1
-        self.recorded += recorded
-        self.writer = writer
-
-
-class HookHandle:
-    """The result of `Tensor.register_hook`; `remove()` takes the hook off again."""
-
-    def __init__(self, hooks: dict[HookHandle, Hook], hook: Hook) -> None:
-        self._hooks = hooks
-        hooks[self] = hook
-
-    def remove(self) -> None:
-        self._hooks.pop(self, None)
 
 
 class Function:
@@ -168,7 +146,7 @@ class Function:
         self.needs = tuple(needs)
         _check_inputs(self, tensors)
         if self.inplace:
-            _check_writable(self.written_as or self.name, tensors[0], True in needs)
+            check_writable(self.written_as or self.name, tensors[0], True in needs)
         return arrays, tensors
 
     def give(self, Y: Array, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> Tensor:
@@ -193,9 +171,19 @@ class Function:
                 output._version, output._seen = owner._version, owner._seen
         if recording and is_floating(Y.dtype):
             self._record(inputs, (*tensors, output), Y)
+            if self.inplace:
+                self.take_over(output._node)
             output._node = self
             output._requires_grad = True
+            if self.inplace and (part := part_of(output)) is not None:
+                part.written(output)
         return output
+
+    def take_over(self, before: Function | None) -> None:
+        """Take the hooks that belong to the tensor from the node that made it until now."""
+        if before is not None and before.hooks:
+            for handle in [handle for handle in before.hooks if handle.last]:
+                handle.move(self.hooks)
 
     def _record(self, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor], Y: Array) -> None:
         """Note where the gradients go, and the version of each saved array that is memory of one of the tensors."""
@@ -254,25 +242,16 @@ def check_devices(name: str, tensors: Sequence[Tensor]) -> None:
             )
 
 
-def check_history(name: str, tensor: Tensor) -> None:
-    """`GradientError` if a recorded operator wrote the tensor's memory through another tensor: its node misses that."""
-    version = tensor._version
-    if tensor._seen is not None and tensor._seen != version.recorded:
-        kind = f"the base of a view ({tensor._node.name})" if tensor._node is not None else "the memory of a tensor"
-        raise GradientError(
-            f"{name}: {version.writer} wrote {kind} in place through another tensor, whose gradient would be lost; "
-            "take the view after the write, or write a copy"
-        )
+# -- torch.autograd's functions, whose module imports this one -------------------------------------
 
+if TYPE_CHECKING:
+    from alpha.gradients import backward as backward
+    from alpha.gradients import grad as grad
+else:
 
-def _check_writable(name: str, target: Tensor, recording: bool) -> None:
-    if recording and target._requires_grad and target._node is None:
-        raise GradientError(
-            f"{name}: a leaf tensor that requires a gradient cannot be written in place; "
-            "use an operator that gives a new tensor, or no_grad()"
-        )
-    if target._node is not None and target._node.is_view:
-        raise GradientError(
-            f"{name}: a view ({target._node.name}) in the graph cannot be written in place; "
-            "write its base, or use an operator that gives a new tensor"
-        )
+    def __getattr__(name: str) -> Any:
+        if name not in ("backward", "grad"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from alpha import gradients
+
+        return getattr(gradients, name)

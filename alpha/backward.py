@@ -8,15 +8,18 @@ the array, and frees what a node saved as soon as the node has run. Every gradie
 from __future__ import annotations
 
 import heapq
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alpha.arrays import Form, contiguous, form_of, shares_memory
-from alpha.autograd import Function, Hook, HookHandle, check_history, tensor_class
+from alpha.autograd import Function, tensor_class
 from alpha.errors import GradientError, ShapeError, type_name
 from alpha.primitive import Array, device_name
+from alpha.tensor_hooks import Hook, HookHandle
+from alpha.versions import check_history
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
@@ -216,6 +219,25 @@ def _run_hooks(hooks: dict[HookHandle, Hook], array: Array, name: str) -> Array:
             array = checked_tensor(result, given, f"{name}: the gradient that a hook returned").array
             forget_magnitude(array)
     return array
+
+
+class Retaining(HookHandle):
+    """Keeps the gradient in `.grad` of a tensor that is no leaf, as the other hooks leave it."""
+
+    last = True
+
+
+def retain(tensor: Tensor, node: Function) -> None:
+    """Let the node of a tensor keep its gradient in `.grad`; the node does not keep the tensor."""
+    if any(isinstance(handle, Retaining) for handle in node.hooks):
+        return
+    owner = weakref.ref(tensor)
+
+    def keep(gradient: Tensor) -> None:
+        if (held := owner()) is not None:
+            _deposit(held, gradient.array, owned=True)
+
+    Retaining(node.hooks, keep)
 
 
 def _deposit(leaf: Tensor, array: Array, owned: bool) -> None:

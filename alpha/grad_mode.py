@@ -1,4 +1,4 @@
-"""Whether operators are recorded, per thread: `no_grad`, `enable_grad` and `is_grad_enabled`."""
+"""Whether operators are recorded, per thread: `no_grad`, `enable_grad`, `set_grad_enabled` and `inference_mode`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 Mode = TypeVar("Mode", bound="no_grad")
@@ -29,11 +29,23 @@ def is_grad_enabled() -> bool:
 class no_grad:
     """No graph is recorded inside `with alpha.no_grad(): ...`, or in a function decorated with `@alpha.no_grad()`.
 
-    It acts on the thread that enters it. A decorated generator function records nothing while it runs, and leaves its
-    caller's mode alone between two values.
+    The parentheses of the decorator may be left out. It acts on the thread that enters it. A decorated generator
+    function records nothing while it runs, and leaves its caller's mode alone between two values.
     """
 
     _enabled = False
+
+    if not TYPE_CHECKING:  # which would take the result of each call for an unknown one
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            """A new mode, or the function of a decorator without parentheses in it."""
+            if len(args) == 1 and not kwargs and callable(args[0]):
+                return cls()(args[0])
+            return super().__new__(cls)
+
+    def _again(self: Mode) -> Mode:
+        """A mode like this one, for a call of a decorated function."""
+        return type(self)()
 
     def __enter__(self: Mode) -> Mode:
         _state.outer.append(_state.enabled)
@@ -45,11 +57,11 @@ class no_grad:
 
     def __call__(self, function: F) -> F:
         """The function in this mode; `TypeError` for a class or an asynchronous function."""
-        mode = type(self)
+        mode = self._again
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function) or inspect.isclass(function):
             raise TypeError(
-                f"{mode.__name__}: {function.__name__} is a class or an asynchronous function; "
-                f"use `with {mode.__name__}():` in it"
+                f"{type(self).__name__}: {function.__name__} is a class or an asynchronous function; "
+                f"use `with {type(self).__name__}():` in it"
             )
         if inspect.isgeneratorfunction(function):
             return cast(F, _generating(function, mode))
@@ -71,8 +83,49 @@ class enable_grad(no_grad):
     _enabled = True
 
 
+class set_grad_enabled(no_grad):
+    """Operators are recorded from here on in this thread, or not; `with` restores the mode that was before the call.
+
+    As a decorator it sets the mode within the function alone.
+
+    Args:
+        mode: whether they are recorded.
+    """
+
+    def __init__(self, mode: bool) -> None:
+        self._enabled = bool(mode)
+        self._before = _state.enabled
+        _state.enabled = self._enabled
+
+    def _again(self) -> set_grad_enabled:
+        return type(self)(self._enabled)
+
+    def __enter__(self) -> set_grad_enabled:
+        _state.outer.append(self._before)
+        _state.enabled = self._enabled
+        return self
+
+    def __call__(self, function: F) -> F:
+        _state.enabled = self._before
+        return super().__call__(function)
+
+
+class inference_mode(no_grad):
+    """`no_grad` under PyTorch's other name; results may be used in a graph later on, which PyTorch refuses.
+
+    Args:
+        mode: False records operators, as `enable_grad`.
+    """
+
+    def __init__(self, mode: bool = True) -> None:
+        self._enabled = not mode
+
+    def _again(self) -> inference_mode:
+        return type(self)(not self._enabled)
+
+
 def _generating(
-    function: Callable[..., Generator[Any, Any, Any]], mode: type[no_grad]
+    function: Callable[..., Generator[Any, Any, Any]], mode: Callable[[], no_grad]
 ) -> Callable[..., Generator[Any, Any, Any]]:
     """A generator function each of whose steps runs in the mode."""
 

@@ -1,18 +1,19 @@
-"""`alpha.grad`: the gradients of some tensors with respect to others, which no `.grad` takes part in."""
+"""`alpha.grad`, in which no `.grad` takes part, and `alpha.autograd.backward`: the gradients of several tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alpha.autograd import check_history
-from alpha.backward import Targets, backward, checked_tensor
+from alpha.backward import Targets, checked_tensor
+from alpha.backward import backward as walk
 from alpha.errors import GradientError, type_name
 from alpha.grad_mode import no_grad
 from alpha.primitive import Array
 from alpha.runtime.recording import phase
 from alpha.tensor import Tensor, full
+from alpha.versions import check_history
 
-__all__ = ["grad"]
+__all__ = ["backward", "grad"]
 
 Tensors = Tensor | Sequence[Tensor]
 Gradients = Tensor | Sequence[Tensor | None]
@@ -56,12 +57,12 @@ def grad(
         )
     if materialize_grads and allow_unused is False:
         raise ValueError("grad: materialize_grads=True allows unused inputs; allow_unused=False contradicts it")
-    ends, starts = _tensors("outputs", outputs), _tensors("inputs", inputs)
-    given = _given(grad_outputs, len(ends))
+    ends, starts = _tensors("grad", "outputs", outputs), _tensors("grad", "inputs", inputs)
+    given = _given("grad", grad_outputs, len(ends))
     with no_grad(), phase("backward"):
-        roots = [(end, _seed(end, seed, index)) for index, (end, seed) in enumerate(zip(ends, given, strict=True))]
+        roots = _roots("grad", ends, given)
         targets = Targets(ends, starts)
-        backward(roots, bool(retain_graph), targets)
+        walk(roots, bool(retain_graph), targets)
         found = [targets.found[start._node or start] for start in starts]
         unused = [index for index, array in enumerate(found) if array is None]
         if unused and not (allow_unused or materialize_grads):
@@ -72,37 +73,71 @@ def grad(
         return tuple(_result(start, array, materialize_grads) for start, array in zip(starts, found, strict=True))
 
 
-def _tensors(name: str, given: Tensors) -> tuple[Tensor, ...]:
+def backward(
+    tensors: Tensors,
+    grad_tensors: Gradients | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: None = None,
+) -> None:
+    """Add the sum of d(tensor . grad_tensor)/d(leaf) over all tensors to `.grad` of each leaf, in one walk.
+
+    Args:
+        tensors: a tensor or several.
+        grad_tensors: one of the shape, dtype and device of each tensor; None is 1, for a tensor of one element.
+        retain_graph: keep what the graph saved, for another walk through it.
+        create_graph, inputs: not offered; only False and None.
+
+    Raises:
+        GradientError, ShapeError, TypeError, ValueError: as `alpha.grad` says.
+    """
+    if create_graph or inputs is not None:
+        raise ValueError("backward: create_graph and inputs are not offered; only False and None")
+    ends = _tensors("backward", "tensors", tensors)
+    given = _given("backward", grad_tensors, len(ends))
+    with no_grad(), phase("backward"):
+        walk(_roots("backward", ends, given), bool(retain_graph))
+
+
+def _tensors(operator: str, name: str, given: Tensors) -> tuple[Tensor, ...]:
     """The tensors of an argument, each of which must require a gradient."""
     tensors = (given,) if isinstance(given, Tensor) else tuple(given)
     if not tensors:
-        raise ValueError(f"grad: {name} is empty")
+        raise ValueError(f"{operator}: {name} is empty")
     for index, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"grad: {name}[{index}] is a {type_name(tensor)}, a Tensor is needed")
+            raise TypeError(f"{operator}: {name}[{index}] is a {type_name(tensor)}, a Tensor is needed")
         if not tensor._requires_grad:
-            raise GradientError(f"grad: {name}[{index}] (shape {tensor.shape}) does not require a gradient")
-        check_history("grad", tensor)
+            raise GradientError(f"{operator}: {name}[{index}] (shape {tensor.shape}) does not require a gradient")
+        check_history(operator, tensor)
     return tensors
 
 
-def _given(grad_outputs: Gradients | None, count: int) -> tuple[Tensor | None, ...]:
-    if grad_outputs is None:
+def _given(operator: str, gradients: Gradients | None, count: int) -> tuple[Tensor | None, ...]:
+    if gradients is None:
         return (None,) * count
-    given = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
+    given = (gradients,) if isinstance(gradients, Tensor) else tuple(gradients)
     if len(given) != count:
-        raise ValueError(f"grad: {len(given)} grad_outputs for {count} outputs")
+        ends, seeds = _WORDS[operator]
+        raise ValueError(f"{operator}: {len(given)} {seeds} for {count} {ends}")
     return given
 
 
-def _seed(output: Tensor, given: Tensor | None, index: int) -> Array:
-    if given is not None:
-        return checked_tensor(given, output, f"grad: grad_outputs[{index}]").array
-    if output.size != 1:
-        raise GradientError(
-            f"grad: grad_outputs[{index}] is needed for an output of {output.size} elements (shape {output.shape})"
-        )
-    return full(output.shape, 1, output.dtype, output.device).array
+_WORDS = {"grad": ("outputs", "grad_outputs"), "backward": ("tensors", "grad_tensors")}
+
+
+def _roots(operator: str, ends: Sequence[Tensor], given: Sequence[Tensor | None]) -> list[tuple[Tensor, Array]]:
+    """Each output with the gradient that it begins with."""
+    roots = []
+    for index, (end, seed) in enumerate(zip(ends, given, strict=True)):
+        where = f"{operator}: {_WORDS[operator][1]}[{index}]"
+        if seed is not None:
+            roots.append((end, checked_tensor(seed, end, where).array))
+        elif end.array.size != 1:
+            raise GradientError(f"{where} is needed for an output of {end.array.size} elements (shape {end.shape})")
+        else:
+            roots.append((end, full(end.shape, 1, end.dtype, end.device).array))
+    return roots
 
 
 def _result(start: Tensor, array: Array | None, zeros: bool) -> Tensor | None:

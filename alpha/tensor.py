@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from alpha import backward
-from alpha.autograd import Function, Hook, HookHandle, Version
+from alpha.autograd import Function
 from alpha.errors import GradientError, ShapeError
 from alpha.grad_mode import no_grad
 from alpha.host_values import host_array, is_torch
@@ -18,7 +18,14 @@ from alpha.numerics import is_floating
 from alpha.primitive import Array
 from alpha.runtime import Device, get_device
 from alpha.runtime.recording import phase
-from alpha.tensor_operators import Conversions, DTypeLike, Operators
+from alpha.tensor_conversions import Conversions
+from alpha.tensor_facts import Facts
+from alpha.tensor_hooks import Hook, HookHandle
+from alpha.tensor_operators import DTypeLike, Operators
+from alpha.versions import Version
+
+if TYPE_CHECKING:
+    from alpha.ops.parts import Part
 
 _DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
 
@@ -34,14 +41,19 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     return result if result.isnative else result.newbyteorder("=")
 
 
-class Tensor(Operators, Conversions):
+class Tensor(Facts, Operators, Conversions):
     """An n-dimensional array with a gradient. Make one with `alpha.tensor`.
 
     Attributes:
         array: the contiguous array itself, `numpy.ndarray` on cpu, `DeviceArray` on cuda.
     """
 
-    __slots__ = ("__weakref__", "_grad", "_hooks", "_node", "_requires_grad", "_seen", "_version", "array")
+    __slots__ = (
+        *("__weakref__", "_grad", "_hooks", "_node", "_requires_grad", "_seen", "_version", "array"),
+        *("_copied", "_part"),  # set where a part is read, and nowhere else
+    )
+    _copied: bool
+    _part: Part | None
     __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
     __hash__ = object.__hash__  # by identity, though == compares elements
 
@@ -57,42 +69,6 @@ class Tensor(Operators, Conversions):
         self._version = Version()
         self._seen: int | None = 0  # recorded writes to the memory that the node knows of; None: needs to know none
         self._hooks: dict[HookHandle, Hook] = {}
-
-    # -- what it is ---------------------------------------------------------------------------
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape  # type: ignore[no-any-return]
-
-    @property
-    def ndim(self) -> int:
-        return len(self.array.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements, as numpy's; for PyTorch's `x.size(0)` write `x.shape[0]`."""
-        return int(self.array.size)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self.array.dtype
-        return dtype
-
-    @property
-    def device(self) -> Device:
-        if isinstance(self.array, np.ndarray):
-            return get_device("cpu")
-        device: Device = self.array.device
-        return device
-
-    @property
-    def is_leaf(self) -> bool:
-        return self._node is None
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("a 0-d tensor has no length")
-        return self.shape[0]
 
     def __repr__(self) -> str:
         body = np.array2string(self.numpy(), separator=", ", threshold=100, precision=4, prefix="tensor(")
@@ -161,6 +137,14 @@ class Tensor(Operators, Conversions):
         result = Tensor(self.array)
         result._version, result._seen = self._version, None
         return result
+
+    def detach_(self) -> Tensor:
+        """The tensor itself as a leaf that requires no gradient; what was recorded before stays as it is."""
+        if self._node is not None and self._node.is_view:
+            raise GradientError(f"detach_: a view ({self._node.name}) cannot be detached in place; use .detach()")
+        self._node, self._requires_grad, self._seen, self._hooks = None, False, None, {}
+        self._part = None
+        return self
 
     # -- gradients ----------------------------------------------------------------------------
 
@@ -233,6 +217,13 @@ class Tensor(Operators, Conversions):
         if not self._requires_grad:
             raise GradientError("register_hook: the tensor does not require a gradient")
         return HookHandle(self._hooks if self._node is None else self._node.hooks, hook)
+
+    def retain_grad(self) -> None:
+        """Add the gradient of a result of operators to `.grad`, too, as that of a leaf is."""
+        if not self._requires_grad:
+            raise GradientError("retain_grad: the tensor does not require a gradient")
+        if self._node is not None:
+            backward.retain(self, self._node)
 
     def zero_grad(self) -> None:
         self._grad = None

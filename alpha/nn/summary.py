@@ -235,7 +235,7 @@ def _arrays(values: Iterable[Any]) -> Iterator[Array]:
     for value in values:
         if isinstance(value, (tuple, list)):
             yield from _arrays(value)
-        elif hasattr(value, "nbytes") and hasattr(value, "shape"):
+        elif isinstance(value, np.ndarray) or hasattr(value, "block"):
             yield value
 
 

@@ -66,6 +66,9 @@ class Tanh(ActivationLayer):
         return tanh(x)
 
 
+IN_PLACE = (_SIGMOID, _TANH)  # which are methods such as tanh_
+
+
 def _softplus_cpu(y: Array, a: Array, p: float, q: float) -> None:
     z = a if p == 1 else a * a.dtype.type(p)
     linear = z > q

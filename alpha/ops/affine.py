@@ -6,6 +6,7 @@ from typing import Any
 
 from alpha.autograd import Function
 from alpha.ops import elementwise as ew
+from alpha.ops.overwriting import kept, place
 from alpha.primitive import Array
 
 
@@ -32,6 +33,10 @@ class MultiplyNumberInPlace(Affine):
     inplace, written_as = True, "x *= number"
 
 
+class NegateInPlace(Affine):
+    inplace, written_as = True, "neg_"
+
+
 class DivideByNumber(Function):
     """Y = X / number   X (...) -> Y (...)"""
 
@@ -51,11 +56,16 @@ class DivideNumber(Function):
     """Y = number / X   X (...) -> Y (...)"""
 
     def forward(self, X: Array, *, number: float) -> Array:
-        Y = ew.divide_number(X, p=number)
-        self.save(X, Y)
+        held = kept(self, X)
+        Y = ew.divide_number(X, p=number, out=place(self, X))
+        self.save(held, Y)
         return Y
 
     def backward(self, dY: Array) -> Any:
         X, Y = self.saved
         slope = ew.divide(Y, X)
         return ew.multiply(ew.affine(slope, p=-1.0, out=slope), dY, out=slope)
+
+
+class ReciprocalInPlace(DivideNumber):
+    inplace, written_as = True, "reciprocal_"

@@ -13,7 +13,7 @@ from alpha.ops import affine, broadcast
 from alpha.ops import elementwise as ew
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.division import floor_divide, truncated_quotient
-from alpha.ops.dtypes import as_dtype, require_floating, result_type
+from alpha.ops.dtypes import require_floating, result_type
 from alpha.ops.integers import beside, combined, integral, written
 from alpha.ops.operands import NUMBERS, OPERANDS, like, no_operand, operand_of, sum_to, without_axes
 from alpha.ops.promotion import common_dtype
@@ -50,21 +50,13 @@ class _Binary(Function):
         return primitive(*broadcast.broadcast_operands(self.operator, a, b))
 
 
-class _Scaling(_Binary):
-    """X *= b or X /= b with b a constant of the graph: the gradient needs no X."""
+def _factors(step: Function, a: Array, b: Array) -> tuple[Array, Array]:
+    """What the gradient of a product or a quotient reads: a, which only the gradient of b does, and b.
 
-    inplace = True
-
-    def keep(self, a: Array, b: Array) -> None:
-        if self.needs[1]:
-            raise TypeError(
-                f"{self.operator}: the operand requires a gradient, which needs the values that are overwritten; "
-                "use an operator that gives a new tensor"
-            )
-        self.save(b)
-
-    def backward(self, dY: Array) -> Any:
-        return as_dtype(self.binary(self.primitive, dY, self.saved[0]), dY.dtype), None
+    In place a is overwritten, so a copy is kept if that gradient is needed; else what stands for a is never read.
+    """
+    held = Tensor(a).device.copy(a) if step.inplace and step.needs[1] else b if step.inplace else a
+    return held, held if b is a else b
 
 
 class Add(_Binary):
@@ -95,7 +87,7 @@ class Multiply(_Binary):
     operator, primitive = "mul", ew.multiply
 
     def keep(self, a: Array, b: Array) -> None:
-        self.save(a, b)
+        self.save(*_factors(self, a, b))
 
     def backward(self, dY: Array) -> Any:
         a, b = self.saved
@@ -105,15 +97,15 @@ class Multiply(_Binary):
         )
 
 
-class MultiplyInPlace(_Scaling):
-    operator, primitive, written_as = "mul_", ew.multiply, "x *= y"
+class MultiplyInPlace(Multiply):
+    operator, inplace, written_as = "mul_", True, "x *= y"
 
 
 class Divide(_Binary):
     operator, primitive = "div", ew.divide
 
     def keep(self, a: Array, b: Array) -> None:
-        self.save(a, b)
+        self.save(*_factors(self, a, b))
 
     def backward(self, dY: Array) -> Any:
         a, b = self.saved
@@ -126,8 +118,8 @@ class Divide(_Binary):
         return da, db
 
 
-class DivideInPlace(_Scaling):
-    operator, primitive, written_as = "div_", ew.divide, "x /= y"
+class DivideInPlace(Divide):
+    operator, inplace, written_as = "div_", True, "x /= y"
 
 
 def _operands(operator: str, x: Tensor, other: Any) -> tuple[Tensor, float | Tensor]:
@@ -235,7 +227,7 @@ def mul(x: AnyTensor, other: Any) -> Tensor:
 
 
 def mul_(x: Tensor, other: Any) -> Tensor:
-    """`mul` written into x, whose shape must be the broadcast one; `other` may not require a gradient."""
+    """`mul` written into x, whose shape must be the broadcast one; x is kept as a copy if `other` needs a gradient."""
     if not is_floating(x.dtype):
         return written("mul_", x, mul(x, other))
     _, value = _operands("mul_", x, other)
@@ -269,7 +261,7 @@ def _rounded_quotient(x: Tensor, other: Any, rounding_mode: str) -> Tensor:
 
 
 def div_(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """`div` written into x, whose shape must be the broadcast one; `other` may not require a gradient."""
+    """`div` written into x, whose shape must be the broadcast one; x is kept as a copy if `other` needs a gradient."""
     if rounding_mode is not None or not is_floating(x.dtype):
         return written("div_", x, div(x, other, rounding_mode=rounding_mode))
     _, value = _operands("div_", x, other)
@@ -297,3 +289,10 @@ def neg(x: Tensor) -> Tensor:
     if not is_floating(x.dtype):
         return combined("neg", "-", full((), 0, x.dtype, x.device), x)
     return affine.Affine.apply(x, alpha=-1.0, beta=0.0)
+
+
+def neg_(x: Tensor) -> Tensor:
+    """-x written into x."""
+    if not is_floating(x.dtype):
+        return written("neg_", x, neg(x))
+    return affine.NegateInPlace.apply(x, alpha=-1.0, beta=0.0)

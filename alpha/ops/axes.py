@@ -36,6 +36,8 @@ __all__ = [
 class Permute(Assemble):
     """The axes in another order   X (...) -> Y (...)"""
 
+    views = True
+
 
 class Flip(Assemble):
     """Axes from their end to their beginning   X (...) -> Y (...)"""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from alpha.autograd import Function
 from alpha.backward import checked_tensor
-from alpha.ops.axes import transpose
+from alpha.grad_mode import enable_grad, is_grad_enabled, no_grad
+from alpha.ops.arguments import AnyTensor, check_arguments
+from alpha.ops.axes import squeeze, transpose, unsqueeze
 from alpha.ops.layout import ToDevice
 from alpha.ops.layout import view as reshaped
 from alpha.primitive import Array
@@ -14,6 +17,7 @@ from alpha.runtime import get_device
 from alpha.runtime.device import names_device
 from alpha.tensor import Tensor
 from alpha.tensor_operators import DTypeLike
+from alpha.versions import check_history, check_writable
 
 
 class Clone(Function):
@@ -91,14 +95,21 @@ def tolist(x: Tensor) -> Any:
     return x.numpy().tolist()
 
 
-def numel(x: Tensor) -> int:
-    """The number of elements."""
-    return x.size
+def is_tensor(obj: Any) -> bool:
+    """True if it is a tensor of Alpha."""
+    return isinstance(obj, Tensor)
 
 
-def dim(x: Tensor) -> int:
-    """The number of axes."""
-    return x.ndim
+@check_arguments
+def is_floating_point(x: AnyTensor) -> bool:
+    """True if the dtype of x is float32, float64 or bfloat16."""
+    return x.is_floating_point()
+
+
+@check_arguments
+def numel(x: AnyTensor) -> int:
+    """The number of elements of x."""
+    return x.numel()
 
 
 def reversed_axes(x: Tensor) -> Tensor:
@@ -114,3 +125,33 @@ def transposed_matrices(x: Tensor) -> Tensor:
 def ravel(x: Tensor) -> Tensor:
     """x as one axis, a view."""
     return reshaped(x, (x.size,))
+
+
+def squeeze_(x: Tensor, dim: Any = None) -> Tensor:
+    """x itself without axes of length 1, as `squeeze` says."""
+    return _reshaped_in_place("squeeze_", x, lambda: squeeze(x, dim).shape)
+
+
+def unsqueeze_(x: Tensor, dim: int) -> Tensor:
+    """x itself with a new axis of length 1, as `unsqueeze` says."""
+    return _reshaped_in_place("unsqueeze_", x, lambda: unsqueeze(x, dim).shape)
+
+
+def _reshaped_in_place(operator: str, x: Tensor, wanted: Callable[[], tuple[int, ...]]) -> Tensor:
+    """x under another shape: its memory and the other tensors that share it stay as they are."""
+    recording = is_grad_enabled() and x.requires_grad
+    check_writable(operator, x, recording)
+    check_history(operator, x)
+    with no_grad():
+        shape = wanted()
+    if recording or x._node is not None:  # its gradient has the new shape, also under no_grad
+        with enable_grad():
+            y = reshaped(x, shape)
+        assert y._node is not None
+        y._node.is_view = False  # no tensor has the old shape that x could be written behind
+        y._node.take_over(x._node)
+        x._node = y._node
+    elif x.grad is not None:
+        x._grad = x.grad.reshape(shape)
+    x.array = x.array.reshape(shape)
+    return x

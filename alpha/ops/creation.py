@@ -192,3 +192,53 @@ def empty_like(x: AnyTensor, *, dtype: DTypeLike = None, device: Where = None, r
     """Unspecified values in the shape of x, and by default in its dtype and on its device."""
     kind, where = like(x, dtype, device)
     return Tensor(where.empty(x.shape, kind), requires_grad)
+
+
+# -- methods: x.new_zeros(2, 3) has by default the dtype and the device of x ---------------------------
+
+
+def new_zeros(
+    x: Tensor, *size: Size, dtype: DTypeLike = None, device: Where = None, requires_grad: bool = False
+) -> Tensor:
+    """Zeros of that shape, by default in the dtype of x and on its device."""
+    kind, where = like(x, dtype, device)
+    return Tensor(where.zeros(shape_of("new_zeros", size), kind), requires_grad)
+
+
+def new_ones(
+    x: Tensor, *size: Size, dtype: DTypeLike = None, device: Where = None, requires_grad: bool = False
+) -> Tensor:
+    """Ones of that shape, by default in the dtype of x and on its device."""
+    kind, where = like(x, dtype, device)
+    return Tensor(filled(shape_of("new_ones", size), 1, kind, where).array, requires_grad)
+
+
+def new_empty(
+    x: Tensor, *size: Size, dtype: DTypeLike = None, device: Where = None, requires_grad: bool = False
+) -> Tensor:
+    """Unspecified values of that shape, by default in the dtype of x and on its device."""
+    kind, where = like(x, dtype, device)
+    return Tensor(where.empty(shape_of("new_empty", size), kind), requires_grad)
+
+
+def new_full(
+    x: Tensor,
+    size: Size,
+    fill_value: Any,
+    *,
+    dtype: DTypeLike = None,
+    device: Where = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """One number in that shape, by default in the dtype of x and on its device."""
+    kind, where = like(x, dtype, device)
+    array = filled(shape_of("new_full", (size,)), number(fill_value, kind), kind, where).array
+    return Tensor(array, requires_grad)
+
+
+def new_tensor(
+    x: Tensor, data: Any, *, dtype: DTypeLike = None, device: Where = None, requires_grad: bool = False
+) -> Tensor:
+    """A copy of values as `alpha.tensor` makes it, by default in the dtype of x and on its device."""
+    kind, where = like(x, dtype, device)
+    return tensor(data, dtype=kind, device=where, requires_grad=requires_grad)

@@ -8,6 +8,7 @@ from alpha.autograd import Function
 from alpha.ops import elementwise as ew
 from alpha.ops.arguments import check_arguments
 from alpha.ops.dtypes import require_floating
+from alpha.ops.overwriting import in_place, kept, place
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
@@ -18,7 +19,7 @@ class Exponential(Function):
     """Y = exp(X)   X (...) -> Y (...)"""
 
     def forward(self, X: Array) -> Array:
-        Y = ew.exponential(X)
+        Y = ew.exponential(X, out=place(self, X))
         self.save(Y)
         return Y
 
@@ -30,11 +31,15 @@ class Logarithm(Function):
     """Y = log(X)   X (...) -> Y (...)"""
 
     def forward(self, X: Array) -> Array:
-        self.save(X)
-        return ew.logarithm(X)
+        self.save(kept(self, X))
+        return ew.logarithm(X, out=place(self, X))
 
     def backward(self, dY: Array) -> Any:
         return ew.divide(dY, self.saved[0])
+
+
+ExponentialInPlace = in_place(Exponential, "exp_")
+LogarithmInPlace = in_place(Logarithm, "log_")
 
 
 @check_arguments
@@ -49,3 +54,15 @@ def log(x: Tensor) -> Tensor:
     """The natural logarithm, elementwise"""
     require_floating("log", x.dtype)
     return Logarithm.apply(x)
+
+
+def exp_(x: Tensor) -> Tensor:
+    """`exp` written into x."""
+    require_floating("exp_", x.dtype)
+    return ExponentialInPlace.apply(x)
+
+
+def log_(x: Tensor) -> Tensor:
+    """`log` written into x; a copy of x is kept if a gradient is needed."""
+    require_floating("log_", x.dtype)
+    return LogarithmInPlace.apply(x)

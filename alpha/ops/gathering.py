@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.arrays import shares_memory
 from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.ops.arguments import AnyTensor, check_arguments
@@ -50,7 +51,9 @@ class ScatterAdd(Function):
 
     def forward(self, X: Array, V: Array, *, at: Places) -> Array:
         self.at, self.operand = at, operand_of(V)
-        Y = Tensor(X).device.copy(X)
+        if self.inplace and shares_memory(X, (V,)):
+            V = Tensor(V).device.copy(V)
+        Y = X if self.inplace else Tensor(X).device.copy(X)
         box, sizes, F, _ = at
         values = V.reshape((sizes[0], F.size, sizes[2]))
         if box == View.whole(tuple(X.shape)):
@@ -163,19 +166,25 @@ def index_add(x: AnyTensor, dim: int, index: AnyTensor, source: AnyTensor, *, al
     x (.., R, ..), index (I,) or (), source (.., I, ..) -> as x. source is cast to the dtype of x. The rows of one place
     are added in the order of the index.
     """
-    axis = axis_of("index_add", x, dim)
-    array = _index("index_add", index)
+    return added("index_add", ScatterAdd, x, dim, index, source, alpha)
+
+
+def added(
+    operator: str, kind: type[Function], x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float
+) -> Tensor:
+    axis = axis_of(operator, x, dim)
+    array = _index(operator, index)
     own = x.shape or (1,)
     if index.ndim > 1 or (source.shape or (1,)) != (*own[:axis], index.size, *own[axis + 1 :]):
         raise ShapeError(
-            f"index_add: index (I,) and source as x, but I long on axis {axis}, are needed  "
+            f"{operator}: index (I,) and source as x, but I long on axis {axis}, are needed  "
             f"(x {x.shape}, index {index.shape}, source {source.shape})"
         )
-    factor = real("index_add", "alpha", alpha)
-    source = _cast("index_add", x, source if factor == 1 else source * alpha, "source")
+    factor = real(operator, "alpha", alpha)
+    source = _cast(operator, x, source if factor == 1 else source * alpha, "source")
     sizes = around(own, axis)
     F = places(array.reshape(array.size), sizes[1], 1, None, NO_PLACE)
-    return ScatterAdd.apply(x, source, at=Places(View.whole(x.shape), sizes, F, source.shape))
+    return kind.apply(x, source, at=Places(View.whole(x.shape), sizes, F, source.shape))
 
 
 @check_arguments
@@ -188,14 +197,24 @@ def scatter(x: AnyTensor, dim: int, index: AnyTensor, src: Any, *, reduce: str |
     Args:
         reduce: "add" adds to x, as `scatter_add`. None replaces; nothing else is offered.
     """
+    check_reduce("scatter", reduce)
+    src = source_of("scatter", x, index, src)
+    return scattered("scatter", ScatterAdd if reduce else Scatter, x, dim, index, src)
+
+
+def check_reduce(operator: str, reduce: str | None) -> None:
     if reduce not in (None, "add"):
-        raise ValueError(f"scatter: reduce={reduce!r} is not offered; only None and 'add'")
+        raise ValueError(f"{operator}: reduce={reduce!r} is not offered; only None and 'add'")
+
+
+def source_of(operator: str, x: Tensor, index: Tensor, src: Any) -> Tensor:
+    """src as a tensor; a number repeats as often as the index names a place."""
     if not isinstance(src, (Tensor, *NUMBERS)):
-        raise TypeError(f"scatter: src is a {type(src).__name__}, a Tensor or a number is needed")
-    if not isinstance(src, Tensor):
-        _index("scatter", index)
-        src = expand(reshaped(like(x, src), (1,) * index.ndim), index.shape)
-    return _scattered("scatter", ScatterAdd if reduce else Scatter, x, dim, index, src)
+        raise TypeError(f"{operator}: src is a {type(src).__name__}, a Tensor or a number is needed")
+    if isinstance(src, Tensor):
+        return src
+    _index(operator, index)
+    return expand(reshaped(like(x, src), (1,) * index.ndim), index.shape)
 
 
 @check_arguments
@@ -205,7 +224,7 @@ def scatter_add(x: AnyTensor, dim: int, index: AnyTensor, src: AnyTensor) -> Ten
     x (..), index (..) of as many axes, src (..) at least as long on each axis -> as x.
     src is cast to the dtype of x. The elements of one place are added in the order of the index.
     """
-    return _scattered("scatter_add", ScatterAdd, x, dim, index, src)
+    return scattered("scatter_add", ScatterAdd, x, dim, index, src)
 
 
 def _cast(operator: str, x: Tensor, src: Tensor, name: str, adds: bool = True) -> Tensor:
@@ -219,19 +238,21 @@ def _cast(operator: str, x: Tensor, src: Tensor, name: str, adds: bool = True) -
     return src.astype(x.dtype)
 
 
-def _scattered(operator: str, kind: type[Function], x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    src = _cast(operator, x, src, "src", adds=kind is ScatterAdd)
+def scattered(operator: str, kind: type[Function], x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    src = _cast(operator, x, src, "src", adds=issubclass(kind, ScatterAdd))
     axis = axis_of(operator, x, dim)
     if not index.size:
         _index(operator, index)
-        return x.clone()
+        return x if kind.inplace else x.clone()
     at = _elements(operator, x, axis, index)
     own, wanted = src.shape or (1,), index.shape or (1,)
     if len(own) != len(wanted) or any(count > length for count, length in zip(wanted, own, strict=True)):
         raise ShapeError(f"{operator}: src is shorter than index  (index {index.shape}, src {src.shape})")
     part = src if own == wanted else block_or_copy(src, _first(own, wanted))
-    target = x if x.ndim else reshaped(x, (1,))
-    return reshaped(kind.apply(target, reshaped(part, index.shape), at=at), x.shape)
+    part = reshaped(part, index.shape)
+    if kind.inplace:
+        return kind.apply(x, part, at=at)
+    return reshaped(kind.apply(x if x.ndim else reshaped(x, (1,)), part, at=at), x.shape)
 
 
 @check_arguments

@@ -19,12 +19,12 @@ from alpha.ops.elementwise import add
 from alpha.ops.index_parser import Places, parse, places_of
 from alpha.ops.layout import view as reshaped
 from alpha.ops.operands import NUMBERS, like, operand_of, sum_to
+from alpha.ops.parts import SCALAR, Part
 from alpha.ops.places import add_zeros, put_rows, take_rows
 from alpha.ops.views import Shape, View, read_view, write_view
 from alpha.primitive import Array
 from alpha.tensor import Tensor
-
-SCALAR = View((), ())
+from alpha.versions import part_of
 
 
 class Block(Function):
@@ -55,6 +55,8 @@ class Block(Function):
 
 class Slice(Assemble):
     """A box of elements   X (...) -> Y (...)"""
+
+    views = True
 
 
 class Take(Function):
@@ -132,6 +134,14 @@ def _rows(V: Array, at: Places) -> Array:
     return V.reshape((A, at.F.size, C))
 
 
+def _part_of(x: Tensor, box: View) -> Tensor:
+    """`block_or_copy`, whose result knows of which tensor it is a part."""
+    result = block_or_copy(x, box)
+    if box.is_contiguous:
+        result._part = Part(x, box)
+    return result
+
+
 def block_or_copy(x: Tensor, view: View) -> Tensor:
     """The box of x that the view names: a view of its memory if the elements are neighbours, else a copy."""
     return Block.apply(x, view=view) if view.is_contiguous else read(Slice, x, view)
@@ -150,7 +160,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     """
     found = parse(x, index)
     if not found.arrays:
-        return block_or_copy(x, found.box)
+        return _part_of(x, found.box)
     at = places_of(x, found)
     whole = View.whole(x.shape)
     box = x if at.box == whole else reshaped(x, at.box.shape) if _same(at.box, whole) else read(Slice, x, at.box)
@@ -172,6 +182,9 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
         GradientError: x is a leaf that requires a gradient, or a view in the graph.
     """
     found = parse(x, index)
+    part = part_of(value) if isinstance(value, Tensor) and not found.arrays else None
+    if part is not None and part.box == found.box and part.whole(value) is x:
+        return  # it is this part itself: x[0] += y has written it before
     if not isinstance(value, (Tensor, np.ndarray, list, tuple, *NUMBERS)):
         raise TypeError(f"index: a {type(value).__name__} cannot be assigned; a number, a Tensor or an array can")
     given = like(x, list(value) if isinstance(value, tuple) else value)

@@ -1,4 +1,4 @@
-"""Methods that give a tensor other values: zero_, fill_, copy_, clamp_, masked_fill_, normal_ and uniform_.
+"""Methods that give a tensor other values: zero_, fill_, copy_, clamp_, masked_fill_, and random numbers.
 
 They follow the rules of every operator in place: what they write is recorded, and a leaf that requires a gradient is
 written under `no_grad` only.
@@ -14,12 +14,12 @@ from alpha import rng
 from alpha.autograd import Function
 from alpha.errors import ShapeError, type_name
 from alpha.grad_mode import is_grad_enabled
-from alpha.numerics import is_floating
+from alpha.numerics import FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
-from alpha.ops.creation import NORMAL, UNIFORM, fill_random
+from alpha.ops.creation import INTEGERS, NORMAL, UNIFORM, fill_random
 from alpha.ops.indexing import SetBlock
 from alpha.ops.operands import NUMBERS, like
-from alpha.ops.options import real
+from alpha.ops.options import integer, real
 from alpha.ops.promotion import BOOL, kind_of
 from alpha.ops.selection import FillWhere, clamp
 from alpha.ops.views import View
@@ -43,6 +43,14 @@ class ClampInPlace(SetBlock):
     written_as = "clamp_"
 
 
+class FillDiagonalInPlace(SetBlock):
+    written_as = "fill_diagonal_"
+
+
+class BernoulliInPlace(SetBlock):
+    written_as = "bernoulli_"
+
+
 class Draw(Function):
     """X becomes random numbers   X (...) -> X"""
 
@@ -62,6 +70,10 @@ class NormalInPlace(Draw):
 
 class UniformInPlace(Draw):
     written_as = "uniform_"
+
+
+class RandomInPlace(Draw):
+    written_as = "random_"
 
 
 def _put(step: type[SetBlock], x: Tensor, value: Tensor) -> Tensor:
@@ -127,6 +139,21 @@ def masked_fill_(x: AnyTensor, mask: AnyTensor, value: Any) -> Tensor:
     return FillWhere.apply(x, _number("masked_fill_", x, value), M=mask.array)
 
 
+def fill_diagonal_(x: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """The elements of x whose indices are equal become a number   x (M, N), or of more axes of one length -> x
+
+    Args:
+        wrap: begin the diagonal of a high matrix again, one row below its end.
+    """
+    if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) > 1):
+        raise ShapeError(f"fill_diagonal_: a matrix, or axes of one length, are needed, not shape {x.shape}")
+    step = sum(View.whole(x.shape).strides)
+    count = min(x.shape)
+    if wrap and x.ndim == 2 and count:
+        count = -(-x.numel() // step)
+    return FillDiagonalInPlace.apply(x, _number("fill_diagonal_", x, fill_value), box=View((count,), (step,)))
+
+
 def _draw(operator: str, step: type[Draw], x: Tensor, kind: int, low: float, scale: float) -> Tensor:
     if not is_floating(x.dtype):
         raise TypeError(f"{operator}: x has dtype {x.dtype.name}, a floating one is needed")
@@ -147,3 +174,44 @@ def uniform_(x: Tensor, low: float = 0.0, to: float = 1.0) -> Tensor:
     if first > last:
         raise ValueError(f"uniform_: low={low} is above to={to}")
     return _draw("uniform_", UniformInPlace, x, UNIFORM, first, last - first)
+
+
+_WHOLE = {"float32": 2**24, "bfloat16": 2**8, "int32": 2**31, "uint8": 2**8, "bool": 2}  # numbers that random_() draws
+
+
+def random_(x: Tensor, from_: int = 0, to: int | None = None) -> Tensor:
+    """x becomes random integers from `from_` up to, and without, `to`, which follow from `alpha.manual_seed`.
+
+    `random_(to)` begins with 0. Without `to`, they are all integers from 0 that the dtype holds exactly.
+
+    Raises:
+        ValueError: there is no integer from `from_` to `to`, or there are more than 2^32; without `to` this means
+            float64 and int64.
+    """
+    least, most = integer("random_", "from_", from_), to
+    if most is None and least:
+        least, most = 0, least
+    if most is None:
+        most = _WHOLE.get(x.dtype.name)
+    if most is None:
+        raise ValueError(f"random_: give the numbers from and to; dtype {x.dtype.name} holds more than 2^32 integers")
+    count = integer("random_", "to", most) - least
+    if not 0 < count <= 2**32:
+        raise ValueError(f"random_: {count} integers from {least} to {most}; 1 to 2^32 are needed")
+    return RandomInPlace.apply(x, kind=INTEGERS, low=least, scale=count)
+
+
+def bernoulli_(x: Tensor, p: Any = 0.5) -> Tensor:
+    """x becomes 1 with probability p, else 0; the random numbers follow from `alpha.manual_seed`.
+
+    Args:
+        p: a number from 0 to 1, or a tensor of them that broadcasts to x, which is not checked and has no gradient.
+    """
+    if isinstance(p, Tensor):
+        _check_fits("bernoulli_: p", p, x)
+        chance: Any = p.detach().to(x.device)
+    elif not 0 <= (chance := real("bernoulli_", "p", p)) <= 1:
+        raise ValueError(f"bernoulli_: p={p} is not between 0 and 1")
+    drawn = Tensor(x.device.empty(x.shape, FLOAT32))
+    fill_random(drawn.array, rng.default.step_stream(), UNIFORM, 0.0, 1.0)
+    return _put(BernoulliInPlace, x, (drawn < chance).astype(x.dtype))

@@ -7,7 +7,9 @@ import math
 import numpy as np
 
 from alpha.ops.activation import activation
+from alpha.ops.affine import ReciprocalInPlace
 from alpha.ops.arguments import AnyTensor, check_arguments
+from alpha.ops.dtypes import require_floating
 from alpha.ops.promotion import as_floating
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -70,6 +72,9 @@ _ERF = activation(
 )
 
 
+IN_PLACE = (_EXP2, _EXPM1, _LOG2, _LOG10, _LOG1P, _RSQRT, _ERF)  # which are methods such as log2_
+
+
 @check_arguments
 def exp2(x: AnyTensor) -> Tensor:
     """2 to the power of x, elementwise   x (...) -> (...)"""
@@ -128,3 +133,9 @@ def rsqrt(x: AnyTensor) -> Tensor:
 def positive(x: AnyTensor) -> Tensor:
     """x itself"""
     return x
+
+
+def reciprocal_(x: Tensor) -> Tensor:
+    """`reciprocal` written into x; a copy of x is kept if a gradient is needed."""
+    require_floating("reciprocal_", x.dtype)
+    return ReciprocalInPlace.apply(x, number=1.0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
@@ -16,6 +18,7 @@ from alpha.ops import (
     bitwise,
     compare,
     conversion,
+    creation,
     division,
     exponential,
     extremes,
@@ -31,6 +34,7 @@ from alpha.ops import (
     reduce,
     rounding,
     running,
+    scattering,
     selection,
     softmax,
     sorting,
@@ -106,13 +110,20 @@ def _several(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return method
 
 
+OVERWRITING = (activation_smooth, logarithms, trigonometric)
+
+
+def _overwriting(step: activation.Activation) -> Callable[[Tensor], Tensor]:
+    return lambda x: step(x, inplace=True)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": _add,
     "mul": _mul,
     **{name: getattr(arithmetic, name) for name in ("sub", "div", "add_", "sub_", "mul_", "div_")},
-    **_methods(exponential, "exp", "log"),
-    "sqrt": unchecked(power.sqrt),
-    "pow": power.pow,
+    **{name: getattr(arithmetic, name) for name in ("neg", "neg_")},
+    **_methods(exponential, "exp", "log", "exp_", "log_"),
+    **_methods(power, "sqrt", "pow", "sqrt_", "pow_"),
     "matmul": matmul.matmul,
     "sum": unchecked(reduce.sum),
     "mean": unchecked(reduce.mean),
@@ -126,13 +137,17 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(sorting, "sort", "argsort", "topk"),
     **_methods(running, "cumsum", "cumprod"),
     **{name: getattr(gathering, name) for name in gathering.__all__},
-    **_methods(conversion, "to", "clone", "contiguous", "cpu", "cuda", "ravel", "tolist", "numel", "dim"),
+    **_methods(conversion, "to", "clone", "contiguous", "cpu", "cuda", "ravel", "tolist"),
     **_methods(conversion, "view_as", "type_as"),
     **{name: _cast_to(dtype) for name, dtype in CASTS.items()},
+    **_methods(creation, "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor"),
     "view": lambda x, *shape: x.reshape(*shape),
-    **_methods(triangles, "tril", "triu"),
-    **_methods(rounding, *rounding.__all__),
-    **_methods(logarithms, *logarithms.__all__),
+    **_methods(conversion, "squeeze_", "unsqueeze_"),
+    **_methods(triangles, "tril", "triu", "tril_", "triu_"),
+    **_methods(rounding, *rounding.__all__, "abs_", "ceil_", "floor_", "round_", "trunc_"),
+    **_methods(logarithms, *logarithms.__all__, "reciprocal_"),
+    **{f"{step.name}_": _overwriting(step) for room in OVERWRITING for step in room.IN_PLACE},
+    **{name: getattr(scattering, name) for name in ("scatter_", "scatter_add_", "index_add_")},
     **_methods(trigonometric, "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
     **_methods(trigonometric, "deg2rad", "rad2deg"),
     "atan2": trigonometric.atan2,
@@ -141,12 +156,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(softmax, "softmax", "log_softmax", "logsumexp"),
     "isnan": unchecked(compare.isnan),
     **_methods(inplace, "zero_", "fill_", "copy_", "clamp_", "normal_", "uniform_"),
+    **_methods(inplace, "fill_diagonal_", "random_", "bernoulli_"),
     "masked_fill_": inplace.masked_fill_,
     "masked_fill": selection.masked_fill,
     "maximum": selection.maximum,
     "minimum": selection.minimum,
     **_methods(activation_smooth, "sigmoid", "tanh"),
     "relu": activation.relu,
+    "relu_": lambda x: activation.relu(x, inplace=True),
     "where": lambda x, condition, other: selection.where(condition, x, other),
     **_methods(division, *division.__all__),
     **{name: getattr(bitwise, name) for name in bitwise.__all__},
@@ -162,6 +179,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "__isub__": arithmetic.sub_,
     "__imul__": arithmetic.mul_,
     "__itruediv__": arithmetic.div_,
+    "__ipow__": power.pow_,
 }
 
 
@@ -194,7 +212,7 @@ BINARY: dict[str, Method] = {
     "__rmatmul__": lambda x, other: _matmul(like(x, other), x),
 }
 COMPARISONS = {f"__{name}__": sign for name, sign in RELATIONS.items()}
-REFUSED = {"__ipow__": ("**=", "x = x ** y"), "__imatmul__": ("@=", "x = x @ y")}
+REFUSED = {"__imatmul__": ("@=", "x = x @ y")}
 
 
 def _operator(function: Method) -> Method:
@@ -218,9 +236,48 @@ def _refusal(operator: str, instead: str) -> Method:
     return method
 
 
+def _counted(self: Any, *args: Any, **kwargs: Any) -> int:
+    return sys.getrefcount(self)
+
+
+class _Probe:
+    counted = _counted
+
+
+def _references() -> tuple[int, int]:
+    """What `sys.getrefcount` counts in a method of an object that nothing else refers to, and of one with a name."""
+    probe = _Probe()
+    return _Probe().counted(1), probe.counted(1)
+
+
+_UNNAMED, _NAMED = _references() if hasattr(sys, "getrefcount") else (0, 0)
+
+
+def _refusing_lost_writes(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, which refuses to write a copy that nothing refers to, as that of `q[:, 0].fill_(5)`.
+
+    PyTorch has a view there and writes q. If this Python does not tell such a copy by its references, as from 3.14 on,
+    the method stays as it is.
+    """
+    if _UNNAMED >= _NAMED:
+        return function
+
+    @functools.wraps(function)
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if getattr(self, "_copied", False) and sys.getrefcount(self) <= _UNNAMED:
+            raise ValueError(
+                f"{name}: this is a copy that nothing refers to, so what is written would be lost; write the part of "
+                f"the tensor, as in q[:, 0] = 5 or q[:, 0] += 1, or give the copy a name"
+            )
+        return function(self, *args, **kwargs)
+
+    return method
+
+
 def _install() -> None:
     methods: dict[str, Any] = {
         **FUNCTIONS,
+        **{name: _refusing_lost_writes(name, FUNCTIONS[name]) for name in FUNCTIONS if re.fullmatch(r"[a-z].*_", name)},
         **{name: _operator(function) for name, function in BINARY.items()},
         **{name: _comparison(relation) for name, relation in COMPARISONS.items()},
         **{name: _refusal(*words) for name, words in REFUSED.items()},

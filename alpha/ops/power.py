@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from alpha.arrays import shares_memory
 from alpha.autograd import Function
-from alpha.errors import type_name
+from alpha.errors import ShapeError, type_name
 from alpha.numerics import is_floating
 from alpha.ops import elementwise as ew
 from alpha.ops.arguments import check_arguments
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.dtypes import require_floating, result_type
 from alpha.ops.elementwise import elementwise
-from alpha.ops.integers import beside, combined, integral
+from alpha.ops.integers import beside, combined, integral, written
 from alpha.ops.operands import NUMBERS, OPERANDS, like, operand_of, sum_to, without_axes
+from alpha.ops.overwriting import in_place, kept, place
 from alpha.ops.promotion import common_dtype
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -56,13 +58,13 @@ exponent_slope = elementwise(
 _SPECIAL = {2.0: square, 3.0: cube, 0.5: square_root, -0.5: inverse_root, -2.0: inverse_square}
 
 
-def _power(X: Array, exponent: float) -> Array:
+def _power(X: Array, exponent: float, out: Array | None = None) -> Array:
     """X to the power of a number; X itself if that is 1"""
     if exponent == 1:
         return X
     if exponent == -1:
-        return ew.divide_number(X, p=1.0)
-    return _SPECIAL[exponent](X) if exponent in _SPECIAL else power(X, p=exponent)
+        return ew.divide_number(X, p=1.0, out=out)
+    return _SPECIAL[exponent](X, out=out) if exponent in _SPECIAL else power(X, p=exponent, out=out)
 
 
 class Power(Function):
@@ -70,8 +72,8 @@ class Power(Function):
 
     def forward(self, X: Array, *, exponent: float) -> Array:
         self.exponent = exponent
-        self.save(X)
-        return ew.affine(X, p=1.0) if exponent == 1 else _power(X, exponent)
+        self.save(kept(self, X))
+        return ew.affine(X, p=1.0) if exponent == 1 and not self.inplace else _power(X, exponent, place(self, X))
 
     def backward(self, dY: Array) -> Any:
         (X,) = self.saved
@@ -93,8 +95,13 @@ class TensorPower(Function):
             require_floating("pow", array.dtype)
         result_type("pow", (base, exponent))
         self.operands = operand_of(base), operand_of(exponent)
-        self.save(base, exponent)
-        return tensor_power(*broadcast_operands("pow", base, exponent))
+        if self.inplace and shares_memory(base, (exponent,)):
+            exponent = Tensor(exponent).device.copy(exponent)  # which is read while base is written
+        left, right = broadcast_operands("pow", base, exponent)
+        if self.inplace and left is not base:
+            raise ShapeError(f"pow_: {tuple(exponent.shape)} does not fit into {tuple(base.shape)}")
+        self.save(kept(self, base), exponent)
+        return tensor_power(left, right, out=place(self, base))
 
     def backward(self, dY: Array) -> Any:
         return tuple(
@@ -107,12 +114,17 @@ class SquareRoot(Function):
     """Y = sqrt(X)   X (...) -> Y (...)"""
 
     def forward(self, X: Array) -> Array:
-        Y = square_root(X)
+        Y = square_root(X, out=place(self, X))
         self.save(Y)
         return Y
 
     def backward(self, dY: Array) -> Any:
         return root_slope(dY, self.saved[0])
+
+
+PowerInPlace = in_place(Power, "pow_")
+TensorPowerInPlace = in_place(TensorPower, "pow_")
+SquareRootInPlace = in_place(SquareRoot, "sqrt_")
 
 
 def pow(x: Tensor, exponent: Any) -> Tensor:
@@ -129,11 +141,23 @@ def pow(x: Tensor, exponent: Any) -> Tensor:
         x = x.astype(common_dtype("pow", x, beside("pow", x, exponent)))
     if isinstance(exponent, NUMBERS):
         return Power.apply(x, exponent=float(exponent))
+    return TensorPower.apply(*without_axes(x, _exponent("pow", x, exponent)))
+
+
+def pow_(x: Tensor, exponent: Any) -> Tensor:
+    """`pow` written into x, whose shape must be the broadcast one; a copy of x is kept if a gradient is needed."""
+    if not is_floating(x.dtype):
+        return written("pow_", x, pow(x, exponent))
+    if isinstance(exponent, NUMBERS):
+        return PowerInPlace.apply(x, exponent=float(exponent))
+    return TensorPowerInPlace.apply(*without_axes(x, _exponent("pow_", x, exponent)))
+
+
+def _exponent(operator: str, x: Tensor, exponent: Any) -> Tensor:
     if not isinstance(exponent, OPERANDS):
-        raise TypeError(f"pow: {type_name(exponent)} is no exponent; a number or a Tensor is needed")
-    exponent = like(x, exponent)
-    exponent = exponent if is_floating(exponent.dtype) else exponent.astype(x.dtype)
-    return TensorPower.apply(*without_axes(x, exponent))
+        raise TypeError(f"{operator}: {type_name(exponent)} is no exponent; a number or a Tensor is needed")
+    given = like(x, exponent)
+    return given if is_floating(given.dtype) else given.astype(x.dtype)
 
 
 def _integer_power(x: Tensor, exponent: Any) -> Tensor:
@@ -157,3 +181,9 @@ def sqrt(x: Tensor) -> Tensor:
     """The square root, elementwise; NaN for negative numbers"""
     require_floating("sqrt", x.dtype)
     return SquareRoot.apply(x)
+
+
+def sqrt_(x: Tensor) -> Tensor:
+    """`sqrt` written into x."""
+    require_floating("sqrt_", x.dtype)
+    return SquareRootInPlace.apply(x)

@@ -11,6 +11,7 @@ from alpha.numerics import is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.elementwise import elementwise
 from alpha.ops.options import integer
+from alpha.ops.overwriting import in_place, kept, place
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor
 
@@ -38,7 +39,7 @@ class Rounded(Function):
     """A function whose gradient is 0   X (...) -> Y (...)"""
 
     def forward(self, X: Array, *, rule: Primitive, p: float) -> Array:
-        return rule(X, p=p)
+        return rule(X, p=p, out=place(self, X))
 
     def backward(self, dY: Array) -> Any:
         return Tensor(dY).device.zeros(dY.shape, dY.dtype)
@@ -48,17 +49,21 @@ class Absolute(Function):
     """Y = |X|   X (...) -> Y (...)"""
 
     def forward(self, X: Array) -> Array:
-        self.save(X)
-        return absolute(X)
+        self.save(kept(self, X))
+        return absolute(X, out=place(self, X))
 
     def backward(self, dY: Array) -> Any:
         return absolute_slope(dY, self.saved[0])
 
 
+AbsoluteInPlace = in_place(Absolute, "abs_")
+_ROUNDED = {name: in_place(Rounded, name) for name in ("ceil_", "floor_", "round_", "trunc_")}
+
+
 def _rounded(operator: str, x: Tensor, rule: Primitive, p: float = 1.0) -> Tensor:
     if x.dtype == np.bool_:
         raise TypeError(f"{operator}: x has dtype bool; use .astype('float32')")
-    return Rounded.apply(x, rule=rule, p=p) if is_floating(x.dtype) else x
+    return _ROUNDED.get(operator, Rounded).apply(x, rule=rule, p=p) if is_floating(x.dtype) else x
 
 
 @check_arguments
@@ -103,3 +108,30 @@ def round(x: AnyTensor, *, decimals: int = 0) -> Tensor:
 def frac(x: Tensor) -> Tensor:
     """The decimals of x, with its sign, elementwise   x (...) -> (...)"""
     return x - trunc(x)
+
+
+def abs_(x: Tensor) -> Tensor:
+    """`abs` written into x; a copy of x is kept if a gradient is needed."""
+    if x.dtype == np.bool_:
+        raise TypeError("abs_: x has dtype bool; use .astype('float32')")
+    return AbsoluteInPlace.apply(x)
+
+
+def ceil_(x: Tensor) -> Tensor:
+    """`ceil` written into x."""
+    return _rounded("ceil_", x, ceiling)
+
+
+def floor_(x: Tensor) -> Tensor:
+    """`floor` written into x."""
+    return _rounded("floor_", x, lower_integer)
+
+
+def trunc_(x: Tensor) -> Tensor:
+    """`trunc` written into x."""
+    return _rounded("trunc_", x, truncated)
+
+
+def round_(x: Tensor, *, decimals: int = 0) -> Tensor:
+    """`round` written into x."""
+    return _rounded("round_", x, nearest, 10.0 ** integer("round_", "decimals", decimals))

@@ -11,6 +11,7 @@ from alpha.errors import ShapeError
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES
 from alpha.ops.options import integer
+from alpha.ops.overwriting import in_place, overwrite
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
 
@@ -47,10 +48,14 @@ class Band(Function):
 
     def forward(self, X: Array, *, low: int, high: int) -> Array:
         self.band = low, high
-        return keep_band(X, low, high)
+        Y = keep_band(X, low, high)
+        return overwrite(X, Y) if self.inplace else Y
 
     def backward(self, dY: Array) -> Any:
         return keep_band(dY, *self.band)
+
+
+_BANDS = {name: in_place(Band, name) for name in ("tril_", "triu_")}
 
 
 @check_arguments
@@ -68,4 +73,14 @@ def triu(x: AnyTensor, diagonal: int = 0) -> Tensor:
 def _triangle(operator: str, x: Tensor, low: int, high: int) -> Tensor:
     if x.ndim < 2:
         raise ShapeError(f"{operator}: a matrix (..., M, N) is needed, not shape {x.shape}")
-    return Band.apply(x, low=low, high=high)
+    return _BANDS.get(operator, Band).apply(x, low=low, high=high)
+
+
+def tril_(x: Tensor, diagonal: int = 0) -> Tensor:
+    """`tril` written into x."""
+    return _triangle("tril_", x, -FAR, integer("tril_", "diagonal", diagonal))
+
+
+def triu_(x: Tensor, diagonal: int = 0) -> Tensor:
+    """`triu` written into x."""
+    return _triangle("triu_", x, integer("triu_", "diagonal", diagonal), FAR)

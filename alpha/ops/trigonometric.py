@@ -108,6 +108,9 @@ _ATANH = activation(
     holds="X",
 )
 
+# which are methods such as sin_
+IN_PLACE = (_SIN, _COS, _TAN, _ASIN, _ACOS, _ATAN, _SINH, _COSH, _ASINH, _ACOSH, _ATANH)
+
 angle = elementwise("angle", "atan2(a, b)", lambda y, a, b: np.arctan2(a, b, out=y), 2)
 hypotenuse = elementwise("hypotenuse", "hypot(a, b)", lambda y, a, b: np.hypot(a, b, out=y), 2)
 

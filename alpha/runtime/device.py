@@ -123,6 +123,14 @@ class Device(ABC):
             f"reserved {stats.reserved / MIB:.1f} MiB, limit {limit}"
         )
 
+    @property
+    def type(self) -> str:
+        """The name, under which PyTorch's programs ask for it."""
+        return self.name
+
+    def __str__(self) -> str:
+        return self.name
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 

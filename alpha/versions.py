@@ -1,0 +1,58 @@
+"""Writes in place: how often a memory was written, which tensors know of it, and what may not be written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alpha.errors import GradientError
+
+if TYPE_CHECKING:
+    from alpha.ops.parts import Part
+    from alpha.tensor import Tensor
+
+
+class Version:
+    """How often the memory of a tensor was written in place, all and recorded; views share one."""
+
+    value = recorded = 0  # of the class, as nearly all are never written: each result of an operator has a version
+    writer = ""
+
+    def bump(self, writer: str, recorded: bool = False) -> None:
+        self.value += 1
+        self.recorded += recorded
+        self.writer = writer
+
+
+def check_history(name: str, tensor: Tensor) -> None:
+    """`GradientError` if a recorded operator wrote the tensor's memory through another tensor: its node misses that."""
+    version = tensor._version
+    if tensor._seen is not None and tensor._seen != version.recorded:
+        kind = f"the base of a view ({tensor._node.name})" if tensor._node is not None else "the memory of a tensor"
+        raise GradientError(
+            f"{name}: {version.writer} wrote {kind} in place through another tensor, whose gradient would be lost; "
+            "take the view after the write, or write a copy"
+        )
+
+
+def part_of(tensor: Tensor) -> Part | None:
+    """Of which tensor it is a part that an index gave as a view; None for any other tensor, most of which never ask."""
+    return getattr(tensor, "_part", None)
+
+
+def check_writable(name: str, target: Tensor, recording: bool) -> None:
+    """`GradientError` if writing the tensor in place would lose a gradient."""
+    if recording and target._requires_grad and target._node is None:
+        raise GradientError(
+            f"{name}: a leaf tensor that requires a gradient cannot be written in place; "
+            "use an operator that gives a new tensor, or no_grad()"
+        )
+    part = part_of(target)
+    whole = None if part is None else part.whole(target)
+    if whole is not None:
+        check_history(name, whole)
+        check_writable(name, whole, recording)
+    elif target._node is not None and target._node.is_view:
+        raise GradientError(
+            f"{name}: a view ({target._node.name}) in the graph cannot be written in place; "
+            "write its base, or use an operator that gives a new tensor"
+        )
