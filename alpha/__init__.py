@@ -1,5 +1,8 @@
 """Alpha: a training framework whose convolutions skip zeros."""
 
+import importlib
+from typing import TYPE_CHECKING
+
 from alpha import models, nn, ops, optim, transforms
 from alpha.autograd import Function
 from alpha.checkpointing import checkpoint, checkpoint_sequential
@@ -83,6 +86,9 @@ _ROOMS = (
     ops.triangles,
     ops.trigonometric,
 )
+
+# packages that `import alpha` does not load; `alpha.data` does, when it is first named
+_LATER = ("data", "train")
 
 __version__ = "0.1.0"
 
@@ -170,6 +176,20 @@ __all__ = [
     "zeros_like",
     *(name for room in _ROOMS for name in room.__all__),
 ]
+
+
+if TYPE_CHECKING:
+    from alpha import data as data
+    from alpha import train as train
+else:
+
+    def __getattr__(name):
+        if name in _LATER:
+            return importlib.import_module(f"alpha.{name}")
+        raise AttributeError(f"module 'alpha' has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *_LATER})
 
 
 def memory_stats(device: str | Device = "auto") -> MemoryStats:
