@@ -67,8 +67,9 @@ class IterableDataset(Dataset[T]):
         return ChainDataset([self, other])
 
 
-def get_worker_info() -> None:
-    """None, as PyTorch's in a process without workers: a loader reads an `IterableDataset` in one thread."""
+def get_worker_info() -> Any:
+    """None, as PyTorch's in a process that is no worker: a loader reads an `IterableDataset` in one thread."""
+    return None
 
 
 class Batches(Protocol):
