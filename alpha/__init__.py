@@ -1,6 +1,9 @@
 """Alpha: a training framework whose convolutions skip zeros."""
 
-from alpha import cuda, models, nn, ops, optim, transforms
+import importlib
+from typing import TYPE_CHECKING
+
+from alpha import cuda, models, nn, ops, optim
 from alpha.autograd import Function
 from alpha.checkpointing import checkpoint, checkpoint_sequential
 from alpha.dtypes import bfloat16 as bfloat16
@@ -97,6 +100,9 @@ _ROOMS = (
     ops.trigonometric,
 )
 
+# packages that `import alpha` does not load; `alpha.data` does, when it is first named
+_LATER = ("data", "train", "transforms")
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -191,9 +197,22 @@ __all__ = [
     "synchronize",
     "tanh",
     "tensor",
-    "transforms",
     "uint8",
     "zeros",
     "zeros_like",
     *(name for room in _ROOMS for name in room.__all__),
 ]
+
+if TYPE_CHECKING:
+    from alpha import data as data
+    from alpha import train as train
+    from alpha import transforms as transforms
+else:
+
+    def __getattr__(name):
+        if name in _LATER:
+            return importlib.import_module(f"alpha.{name}")
+        raise AttributeError(f"module 'alpha' has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *_LATER})

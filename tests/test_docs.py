@@ -1,4 +1,4 @@
-"""The numpy of docs/kernels/*.md: each page's blocks run, in order, and are right."""
+"""The code of docs/kernels/*.md and docs/data.md: each page's blocks run, in order, and are right."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from ops import axes_geometry
+from PIL import Image
 
 from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from alpha.runtime import get_device
 
 KERNELS = Path(__file__).parents[1] / "docs" / "kernels"
+DATA = KERNELS.parent / "data.md"
 TESTED = {"conv_v2", "ks_deconv", "sk_dilated", "first_layers", "fp16_terms", "more_axes"}
 
 # H, W, F_H, F_W, (sh, sw), (ph, pw): padding above the filter, strides above it, filters larger than the map
@@ -28,7 +31,7 @@ SHAPES = [
 
 
 def _blocks(page: str) -> list[str]:
-    text = (KERNELS / f"{page}.md").read_text()
+    text = (DATA if page == DATA.stem else KERNELS / f"{page}.md").read_text()
     return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
@@ -146,3 +149,25 @@ def test_fp16_terms() -> None:
     one, apart = (_relative(page["tensor_core_sum"](A, B, n), exact) for n in (A.shape[1], 64))
     assert 4e-6 < one < 5e-5
     assert apart < 3e-7
+
+
+def test_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a folder with two classes of photos, dark and light ones."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 8), ("test", 3)):
+        for number, name in enumerate(("dark", "light")):
+            (tmp_path / "photos" / part / name).mkdir(parents=True)
+            for index in range(count):
+                pixels = rng.integers(0, 128, (40, 48, 3), np.uint8) + np.uint8(128 * number)
+                Image.fromarray(pixels).save(tmp_path / "photos" / part / name / f"{index}.png")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("alpha.get_device", lambda name: get_device("cpu"))  # whatever else the machine has
+    page = _run("data")
+    shapes, *results = capsys.readouterr().out.splitlines()
+    assert shapes == "(8, 64) int64"
+    assert len(results) == 2
+    assert all(re.fullmatch(r"loss \d\.\d{3}, accuracy \d+\.\d%", line) for line in results)
+    assert page["counts"].tolist() == [5, 5, 5, 5]
+    assert page["item"][1] == 3
+    assert [len(x) for x, _ in page["batches"]] == [20] * 10
+    assert 70 < sum(int((y == 3).sum()) for _, y in page["batches"]) < 130  # half of 200

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from alpha import config, nn, optim
+from alpha import config, data, nn, optim
 from alpha.models import torchvision
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +58,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
 }
 MOST_LINES = 300
 MOST_PARAMETERS = 8  # of a function
-ROOMS = (nn, nn.functional, optim, optim.lr_scheduler, torchvision)  # which offer PyTorch's names
+ROOMS = (data, nn, nn.functional, optim, optim.lr_scheduler, torchvision)  # which offer PyTorch's names
 FACADE = 5  # `import alpha` gives what is up to the models
 TOP = 7  # alpha/doctor.py sees everything
 UPWARD = {  # a method of Tensor is an operator, so these three reach up when they are called
@@ -150,9 +150,9 @@ def test_the_exceptions_are_all_needed() -> None:
 
 
 def test_siblings_that_do_not_know_each_other() -> None:
-    """data knows nothing of devices and gradients; ops do not import models, nn not optim."""
+    """data stacks tensors, but knows no operators; ops do not import models, nn not optim."""
     for path in ROOT.glob("alpha/data/*.py"):
-        above = {target.split(".")[1] for target, _ in imports(path)} - {"data", "config", "errors"}
+        above = {target.split(".")[1] for target, _ in imports(path)} - {"data", "config", "errors", "tensor"}
         assert not above, f"{path.name} imports {above}"
     for path in ROOT.glob("alpha/nn/*.py"):
         assert not any(target.startswith("alpha.optim") for target, _ in imports(path)), path.name
@@ -170,6 +170,19 @@ def test_importing_alpha_is_light() -> None:
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     heavy = {"pycuda", "torch", "matplotlib", "pynvml", "cuda"} & set(run.stdout.split())
     assert not heavy
+
+
+def test_data_and_train_are_loaded_when_they_are_named() -> None:
+    code = """
+import sys, alpha
+assert not {"alpha.data", "alpha.train"} & set(sys.modules), "import alpha loads them"
+assert {"data", "train", "nn"} <= set(dir(alpha))
+print(alpha.data.DataLoader.__name__, alpha.train.Trainer.__name__, "alpha.train" in sys.modules)
+alpha.dates
+"""
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["DataLoader", "Trainer", "True"], run.stderr
+    assert "AttributeError: module 'alpha' has no attribute 'dates'" in run.stderr
 
 
 def test_every_variable_is_in_the_table() -> None:

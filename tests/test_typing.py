@@ -31,6 +31,14 @@ class Net(nn.Module):
         return F.relu(self.fc(x)) * self.scale
 
 
+class Squares(alpha.data.Dataset[tuple[Tensor, int]]):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return alpha.tensor([float(index)]), index * index
+
+
 @alpha.no_grad()
 def step(net: Net, lr: float) -> None:
     for p in net.parameters():
@@ -58,6 +66,8 @@ def main() -> None:
     count: Tensor = (mask != (y.flatten(0)[0] > 0.5)).sum()
     print(loss.item(), int(count), bool(loss >= 0), losses(net, 2), x[0].shape, {x: 1}[x])
     z: Tensor = (x.exp().log().sqrt() ** x.pow(2).add(x, alpha=2)).transpose(0, 1) @ x
+    loader = alpha.data.DataLoader(Squares(), 2, shuffle=True) if x.ndim else alpha.data.DataLoader([1, 2])
+    print(len(loader), [part.dataset for part in alpha.data.random_split(Squares() + Squares(), [0.5, 0.5])])
     print(F.sum(z, 0), F.transpose(z, 0, 1).div(2).mul(3).sub(1).matmul(z).reshape(-1, 1), -z)
 
 
@@ -71,6 +81,7 @@ x.mean(axis=0)
 x.sum("0")
 x.grad = 1.0
 x.backwards()
+alpha.dates
 """
 
 
@@ -94,7 +105,7 @@ def test_a_users_program(tmp_path: Path) -> None:
 def test_mistakes_are_found(tmp_path: Path) -> None:
     """The types are not all Any."""
     output = check(WRONG, tmp_path)
-    for line in (5, 6, 7, 8):
+    for line in (5, 6, 7, 8, 9):
         assert f"program.py:{line}: error" in output, output
 
 

@@ -1,24 +1,49 @@
-"""Datasets and the loader that batches them: numpy arrays only, no device and no gradients."""
+"""Datasets, samplers and the loader that makes batches: arrays and tensors of the host, no gradients."""
 
 from alpha.data.cifar import Cifar10, fetch_cifar10
 from alpha.data.cifar100 import Cifar100
-from alpha.data.dataset import ArrayDataset, Dataset
+from alpha.data.collate import default_collate
+from alpha.data.combine import ChainDataset, ConcatDataset, StackDataset, Subset, random_split
+from alpha.data.dataset import ArrayDataset, Dataset, IterableDataset, TensorDataset, get_worker_info
 from alpha.data.image_folder import ImageFolder
 from alpha.data.loader import DataLoader
 from alpha.data.mnist import Mnist
 from alpha.data.sample import Cifar10Sample
+from alpha.data.samplers import (
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from alpha.data.source import Source, resolve
 
 __all__ = [
     "ArrayDataset",
+    "BatchSampler",
+    "ChainDataset",
     "Cifar10",
     "Cifar10Sample",
     "Cifar100",
+    "ConcatDataset",
     "DataLoader",
     "Dataset",
     "ImageFolder",
+    "IterableDataset",
     "Mnist",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
     "Source",
+    "StackDataset",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "default_collate",
     "fetch_cifar10",
+    "get_worker_info",
+    "random_split",
     "resolve",
 ]

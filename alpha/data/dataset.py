@@ -2,46 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.data.collate import mapped, with_tensors
 from alpha.errors import DataError
+from alpha.tensor import Tensor
+
+if TYPE_CHECKING:
+    from alpha.data.combine import ChainDataset, ConcatDataset
 
 Batch = tuple[NDArray[Any], NDArray[Any]]
+T = TypeVar("T", covariant=True)
 
 
-class Dataset(Protocol):
+class Dataset(Generic[T]):
+    """The base of datasets: a subclass has `__len__`, and `__getitem__(index)` or `batch(indices)`, or both.
+
+    `batch(indices)` gives the batch of `indices` (B,) int64 at once: images (B, H, W, C) uint8 and labels (B,) int32,
+    or what the model takes. Without it the loader stacks items. `a + b` is a `ConcatDataset`.
+
+    Attributes:
+        in_threads: whether items and batches may be made in other threads than the caller's. If it is False, the loader
+            starts no thread.
+    """
+
+    in_threads = True
+
+    if TYPE_CHECKING:  # an inherited __len__ would give a length to datasets that have none
+
+        def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any) -> T:
+        if not whole_batches(self):
+            raise NotImplementedError(f"{type(self).__name__} needs __getitem__(index) or batch(indices)")
+        batch: Any = self
+        item: T = mapped(batch.batch(np.array([index], np.int64)), lambda values: values[0])
+        return item
+
+    def __add__(self, other: Dataset[Any]) -> ConcatDataset:
+        from alpha.data.combine import ConcatDataset
+
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset[T]):
+    """The base of datasets that are read in their own order: a subclass has `__iter__`, and perhaps `__len__`.
+
+    `a + b` is a `ChainDataset`. A loader reads it in one thread, so nothing need be shared out between workers.
+    """
+
+    def __iter__(self) -> Iterator[T]:
+        raise NotImplementedError(f"{type(self).__name__} needs __iter__")
+
+    def __getitem__(self, index: Any) -> T:
+        raise TypeError(f"a {type(self).__name__} is read in its own order; it has no item {index!r}")
+
+    def __add__(self, other: Dataset[Any]) -> ChainDataset:  # type: ignore[override]
+        from alpha.data.combine import ChainDataset
+
+        return ChainDataset([self, other])
+
+
+def get_worker_info() -> Any:
+    """None, as PyTorch's in a process that is no worker: a loader reads an `IterableDataset` in one thread."""
+    return None
+
+
+class Batches(Protocol):
     """Anything with a length that can hand out the samples of given indices."""
 
     def __len__(self) -> int: ...
 
-    def batch(self, indices: NDArray[np.int64]) -> Batch:
-        """The samples of `indices` (B,): images (B, H, W, C) uint8 and labels (B,) int32, or what the model takes."""
-        ...
+    def batch(self, indices: NDArray[np.int64]) -> Any: ...
 
 
 class Items(Protocol):
-    """Anything with a length that has an item for each index: a number, an array, or a tuple of them."""
+    """Anything with a length that has an item for each index: a number, an array, or a structure of them."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-class ArrayDataset:
+def whole_batches(dataset: Any) -> bool:
+    """Whether a dataset hands out batches itself, which is then preferred to stacking items."""
+    return bool(getattr(dataset, "whole_batches", hasattr(dataset, "batch")))
+
+
+def in_threads(dataset: Any) -> bool:
+    """Whether the items of a dataset may be made in other threads than the caller's."""
+    return bool(getattr(dataset, "in_threads", True))
+
+
+class ArrayDataset(Dataset[tuple[Any, Any]]):
     """Features (N, ..) and labels or targets (N, ..), all in memory; a `Trainer` takes images (N, H, W, C) uint8.
+
+    Both are numpy arrays, or Alpha's tensors on the cpu, whose arrays are taken. Batches are numpy arrays; see
+    `TensorDataset` for batches of tensors.
 
     `classes` names the labels, in order; without it, labels of integers have any value. Raises DataError when the
     arrays do not fit each other.
     """
 
-    def __init__(self, images: NDArray[Any], labels: NDArray[Any], classes: tuple[str, ...] = ()) -> None:
-        for name, values in (("images", images), ("labels", labels)):
-            if not isinstance(values, np.ndarray) or not values.ndim:
-                raise DataError(f"dataset: {name} are no numpy array (N, ..) but a {type(values).__name__}")
+    def __init__(
+        self, images: NDArray[Any] | Tensor, labels: NDArray[Any] | Tensor, classes: tuple[str, ...] = ()
+    ) -> None:
+        images, labels = _array("images", images), _array("labels", labels)
         if len(labels) != len(images):
             raise DataError(
                 f"dataset: expected as many images as labels  (images {images.shape}, labels {labels.shape})"
@@ -62,48 +132,63 @@ class ArrayDataset:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __getitem__(self, index: Any) -> tuple[Any, Any]:
+        return self.images[index], self.labels[index]
+
     def batch(self, indices: NDArray[np.int64]) -> Batch:
         return self.images[indices], self.labels[indices]
 
 
-def collate(items: Sequence[Any], indices: Sequence[int]) -> Any:
-    """A batch of items: an array with one more axis, or a tuple of them if the items are tuples or lists.
+def _array(name: str, values: Any) -> NDArray[Any]:
+    if isinstance(values, Tensor):
+        if not isinstance(values.array, np.ndarray):
+            raise DataError(f"dataset: {name} are on {values.device.name}; move them by .to('cpu')")
+        values = values.array
+    if not isinstance(values, np.ndarray) or not values.ndim:
+        raise DataError(f"dataset: {name} are no numpy array (N, ..) but a {type(values).__name__}")
+    return values
 
-    Items are numpy arrays, Alpha's tensors on the cpu, or numbers, of one shape. Python's floats become float32 and its
-    integers int64, as in `alpha.tensor`.
+
+class TensorDataset(Dataset[tuple[Any, ...]]):
+    """Tensors or numpy arrays (N, ..) of one length; an item is the tuple of their parts at an index.
+
+    If one of them is a tensor, all are. Tensors may be on any device; batches are made there, without a thread. No
+    gradients flow to them.
 
     Raises:
-        DataError: the items differ in length or shape, or have other elements; it names the first one by its index.
+        DataError: there are none, or they differ in length.
     """
-    first = items[0]
-    if not isinstance(first, (tuple, list)):
-        return _stack(items, indices, "")
-    for item, index in zip(items, indices, strict=True):
-        if not isinstance(item, (tuple, list)) or len(item) != len(first):
-            found = f"has {len(item)}" if isinstance(item, (tuple, list)) else f"is of type {type(item).__name__}"
-            raise DataError(f"DataLoader: item {index} {found}, item {indices[0]} has {len(first)} elements")
-    columns = zip(*items, strict=True)
-    return tuple([_stack(column, indices, f", element {place}") for place, column in enumerate(columns)])
+
+    def __init__(self, *tensors: Tensor | NDArray[Any]) -> None:
+        for number, values in enumerate(tensors):
+            if not isinstance(values, (Tensor, np.ndarray)) or not values.ndim:
+                found = "has no axis" if isinstance(values, (Tensor, np.ndarray)) else f"is a {type(values).__name__}"
+                raise DataError(f"TensorDataset: argument {number} {found}; expected a tensor or an array (N, ..)")
+        if not tensors or any(len(values) != len(tensors[0]) for values in tensors):
+            shapes = ", ".join(str(values.shape) for values in tensors)
+            raise DataError(f"TensorDataset: expected tensors of one length  ({shapes or 'there are none'})")
+        mixed: Any = any(isinstance(values, Tensor) for values in tensors)
+        self.tensors: tuple[Any, ...] = mapped(tensors, _tensor_of) if mixed else tensors
+
+    @property
+    def in_threads(self) -> bool:  # type: ignore[override]
+        return all(isinstance(getattr(values, "array", values), np.ndarray) for values in self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        return tuple([values[index] for values in self.tensors])
+
+    def batch(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
+        return tuple([_rows(values, indices) for values in self.tensors])
 
 
-def _stack(values: Sequence[Any], indices: Sequence[int], place: str) -> NDArray[Any]:
-    if all(type(value) in (bool, int, float) for value in values):
-        return np.array(values, np.float32 if float in map(type, values) else None)
-    arrays = [_on_host(value, f"item {index}{place}") for value, index in zip(values, indices, strict=True)]
-    for array, index in zip(arrays, indices, strict=True):
-        if array.shape != arrays[0].shape:
-            raise DataError(
-                f"DataLoader: item {index}{place} has shape {array.shape}, item {indices[0]} {arrays[0].shape}"
-            )
-    return np.stack(arrays)
+def _tensor_of(values: Any) -> Any:
+    return values.detach() if isinstance(values, Tensor) else with_tensors(values)
 
 
-def _on_host(value: Any, name: str) -> NDArray[Any]:
-    if isinstance(value, (np.ndarray, np.generic, bool, int, float)):
-        return np.asarray(value, np.float32 if type(value) is float else None)
-    if not hasattr(value, "numpy"):  # which tensors have
-        raise DataError(f"DataLoader: {name} is of type {type(value).__name__}, not an array, a tensor or a number")
-    device = getattr(value.device, "name", "cpu")
-    if device != "cpu":
-        raise DataError(f"DataLoader: {name} is a tensor on {device}; the loader takes those on the cpu")
-    return np.asarray(value.numpy())
+def _rows(values: Any, indices: NDArray[np.int64]) -> Any:
+    if isinstance(values, Tensor) and isinstance(values.array, np.ndarray):
+        return Tensor(values.array[indices])  # no operator: a thread of the loader may do this
+    return values[indices]

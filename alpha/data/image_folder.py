@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from alpha.data.dataset import Batch, collate
+from alpha.data.collate import collate
+from alpha.data.dataset import Batch, Dataset
 from alpha.errors import DataError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
-class ImageFolder:
+class ImageFolder(Dataset[tuple[Any, int]]):
     """Images `root/CLASS/.../NAME.EXT` with the numbers of their classes, which are the sorted names of the folders.
 
     An item is (image (H, W, 3) uint8, class); a batch is decoded by several threads: (B, H, W, 3) uint8 and (B,) int32.

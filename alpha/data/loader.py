@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alpha.data.dataset import Dataset, Items, collate
+from alpha.data.checks import flag, only_offered, seed_of, whole_number
+from alpha.data.collate import collate
+from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, in_threads, whole_batches
+from alpha.data.draws import permutation, raw
+from alpha.data.fetch import made, recipe_of
 from alpha.data.prefetch import prefetched
+from alpha.data.samplers import BatchSampler, chunks
 from alpha.errors import DataError
 
 
@@ -17,105 +23,235 @@ class DataLoader:
     """Iterates over `dataset` in batches of numpy arrays, as images (B, H, W, C) uint8 and labels (B,) int32.
 
     Args:
-        dataset: has a length and `batch(indices)`, or a length and an item by each index, `dataset[i]`: a tuple of
-            numpy arrays, Alpha's tensors on the cpu and numbers, or one of them. Items are stacked, and Python's
-            numbers become float32 or int64.
-        batch_size: images per batch; the last one is shorter unless `drop_last`.
+        dataset: has a length and `batch(indices)`, or a length and an item by each index, `dataset[i]`, or is an
+            `IterableDataset`. Items are stacked as `default_collate` says; those with Alpha's tensors give tensors.
+        batch_size: items per batch; the last one is shorter unless `drop_last`. None gives the items as they are.
         shuffle: a new order every epoch, drawn from `seed` and the epoch's number alone.
+        sampler: gives the indices of an epoch at each `iter()`, in place of `shuffle`.
+        batch_sampler: gives the indices of each batch, in place of `batch_size`, `shuffle`, `sampler` and `drop_last`.
+        num_workers: threads that make items, or whole batches, several at once; 0 makes one after another. They are
+            threads of this process, so the dataset is not copied. An `IterableDataset` is read by one thread.
+        collate_fn: makes a batch of a list of items; with batch_size=None, of one item.
         drop_last: leave out a last batch that is not full.
+        generator: the seed, under PyTorch's name.
+        prefetch_factor: batches that are kept ready for each worker, in place of `prefetch`.
         prefetch: batches a background thread keeps ready; 0 makes them when asked for.
+        pin_memory, pin_memory_device, persistent_workers: change nothing; a `Trainer` copies through page-locked memory
+            by itself.
+        timeout, worker_init_fn, multiprocessing_context, in_order: not offered; only 0, None, None and True.
 
     Each `iter()` is one epoch; `set_epoch` picks the next one's number and place, to resume a run.
     Raises DataError if an argument means nothing.
     """
 
+    # what they hold, a user may change between two epochs
+    dataset: Any
+    batch_size: Any  # an int, or None: items as they are, or `batch_sampler`
+    sampler: Any
+    batch_sampler: Any
+
     def __init__(
         self,
-        dataset: Dataset | Items,
-        batch_size: int,
-        *,
-        shuffle: bool = False,
-        seed: int = 0,
+        dataset: Batches | Items | Dataset[Any],
+        batch_size: int | None = 1,
+        shuffle: bool | None = False,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
         drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: None = None,
+        multiprocessing_context: None = None,
+        generator: int | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        seed: int = 0,
         prefetch: int = 2,
     ) -> None:
-        for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0), ("prefetch", prefetch, 0)):
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-                raise DataError(f"DataLoader: {name} is {value!r}, expected a whole number, {least} or more")
-        if not hasattr(dataset, "__len__") or not (hasattr(dataset, "batch") or hasattr(dataset, "__getitem__")):
-            raise DataError(
-                f"DataLoader: a {type(dataset).__name__} is no dataset: it needs __len__ and either batch(indices) "
-                "or __getitem__"
-            )
         self.dataset = dataset
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.seed = seed
-        self.drop_last = drop_last
-        self.prefetch = prefetch
+        self.batch_size = None if batch_size is None else whole_number("DataLoader", "batch_size", batch_size, 1)
+        self.shuffle = flag("DataLoader", "shuffle", False if shuffle is None else shuffle)
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self.num_workers = whole_number("DataLoader", "num_workers", num_workers, 0)
+        self.collate_fn = collate_fn
+        self.drop_last = flag("DataLoader", "drop_last", drop_last)
+        self.seed = seed_of("DataLoader", seed, generator)
+        self.prefetch = whole_number("DataLoader", "prefetch", prefetch, 0)
+        if prefetch_factor is not None:
+            if not self.num_workers:
+                raise DataError(
+                    f"DataLoader: prefetch_factor={prefetch_factor} needs num_workers above 0; see prefetch="
+                )
+            self.prefetch = whole_number("DataLoader", "prefetch_factor", prefetch_factor, 1) * self.num_workers
+        flag("DataLoader", "pin_memory", pin_memory)
+        flag("DataLoader", "persistent_workers", persistent_workers)
+        only_offered(
+            "DataLoader",
+            timeout=(timeout, 0),
+            worker_init_fn=(worker_init_fn, None),
+            multiprocessing_context=(multiprocessing_context, None),
+            in_order=(in_order, True),
+        )
+        self._check_dataset()
+        self._check_samplers()
         self._epoch = 0
         self._first = 0
         self._prepared: tuple[tuple[int, ...], NDArray[np.int64]] | None = None  # what an order depends on, the order
 
+    def _check_dataset(self) -> None:
+        dataset = self.dataset
+        if isinstance(dataset, IterableDataset):
+            given = [name for name in ("sampler", "batch_sampler") if getattr(self, name) is not None]
+            given += ["shuffle"] if self.shuffle else []
+            if given:
+                raise DataError(
+                    f"DataLoader: {given[0]} is for datasets with indices; an IterableDataset has its own order"
+                )
+            return
+        by_item = hasattr(dataset, "__getitem__")
+        if not hasattr(dataset, "__len__") or not (hasattr(dataset, "batch") or by_item):
+            raise DataError(
+                f"DataLoader: a {type(dataset).__name__} is no dataset: it needs __len__ and either batch(indices) "
+                "or __getitem__"
+            )
+        own = not isinstance(dataset, Dataset) or type(dataset).__getitem__ is not Dataset.__getitem__
+        if not (by_item and own) and not whole_batches(dataset):
+            raise DataError(f"DataLoader: {type(dataset).__name__} needs __getitem__(index) or batch(indices)")
+        if not by_item and (self.collate_fn is not None or self.batch_size is None):
+            raise DataError(
+                f"DataLoader: collate_fn and batch_size=None take single items; {type(dataset).__name__} has only "
+                "batch(indices)"
+            )
+
+    def _check_samplers(self) -> None:
+        for name in ("sampler", "batch_sampler"):
+            if getattr(self, name) is not None and not hasattr(getattr(self, name), "__iter__"):
+                raise DataError(f"DataLoader: {name} is a {type(getattr(self, name)).__name__}, which has no __iter__")
+        if self.sampler is not None and self.shuffle:
+            raise DataError("DataLoader: sampler and shuffle=True are both given; a sampler has its own order")
+        if self.batch_sampler is not None:
+            if self.batch_size not in (1, None) or self.shuffle or self.sampler is not None or self.drop_last:
+                raise DataError(
+                    "DataLoader: batch_sampler takes the place of batch_size, shuffle, sampler and drop_last"
+                )
+            self.batch_size = None
+        elif self.batch_size is None and self.drop_last:
+            raise DataError("DataLoader: drop_last has no meaning with batch_size=None")
+
+    @property
+    def _order_is_own(self) -> bool:
+        return self.sampler is None and self.batch_sampler is None
+
+    @property
+    def samples(self) -> int:
+        """Items per epoch, before `drop_last`. Raises TypeError if the sampler has no length."""
+        return len(self.dataset if self.sampler is None else self.sampler)
+
     def __len__(self) -> int:
-        """Batches per epoch."""
-        full, rest = divmod(len(self.dataset), self.batch_size)
+        """Batches per epoch. Raises TypeError if what gives the items has no length."""
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)
+        full, rest = divmod(self.samples, 1 if self.batch_size is None else self.batch_size)
         return full if self.drop_last or not rest else full + 1
 
     def set_epoch(self, epoch: int, batch: int = 0) -> None:
-        """Gives the next `iter()` this number (the first is 0), and lets it begin with that batch."""
+        """Gives the next `iter()` this number (the first is 0), and lets it begin with that batch.
+
+        A sampler that has `set_epoch` is told the number.
+        """
         for name, value in (("epoch", epoch), ("batch", batch)):
             if value < 0:
                 raise DataError(f"DataLoader: {name} is {value}, expected 0 or more")
         self._epoch, self._first = epoch, batch
+        sampler = self.sampler if self.batch_sampler is None else self.batch_sampler
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
 
-    def describe(self) -> dict[str, int]:
+    def describe(self) -> dict[str, Any]:
         """What the batches of every epoch depend on, apart from the images themselves."""
-        return {
+        about: dict[str, Any] = {
             "images": len(self.dataset),
-            "batch_size": int(self.batch_size),
+            "batch_size": int(self.batch_size or 0),
             "shuffle": bool(self.shuffle),
             "seed": int(self.seed),
             "drop_last": bool(self.drop_last),
         }
+        if self.sampler is not None:
+            name, seed = type(self.sampler).__name__, int(getattr(self.sampler, "seed", 0))
+            about |= {"sampler": name, "samples": self.samples, "sampler_seed": seed}
+        return about
 
     def __iter__(self) -> Generator[Any, None, None]:
-        return prefetched(self._batches(*self.take_epoch()), self.prefetch)
+        threads = in_threads(self.dataset)
+        return prefetched(self._begin_epoch(self.num_workers if threads else 0), self.prefetch if threads else 0)
+
+    def _begin_epoch(self, workers: int) -> Iterator[Any]:
+        """The batches of the next epoch, which counts as begun."""
+        single = self.batch_size is None and self.batch_sampler is None
+        if isinstance(self.dataset, IterableDataset):
+            first = self._count_epoch()
+            return self._read(islice(iter(self.dataset), first * (self.batch_size or 1), None), single)
+        if self._order_is_own:
+            order, first = self.take_epoch()
+            size, stop = self.batch_size or 1, len(self)
+            starts = range(first * size, stop * size, size)
+            batches: Iterable[Any] = order[first:] if single else (order[i : i + size] for i in starts)
+        else:
+            source = self.batch_sampler
+            if source is None:
+                source = self.sampler if single else BatchSampler(self.sampler, self.batch_size, self.drop_last)
+            batches = islice(iter(source), self._count_epoch(), None)
+        return made(recipe_of(self.dataset, self.collate_fn, single), batches, workers)
+
+    def _read(self, items: Iterable[Any], single: bool) -> Iterator[Any]:
+        """Batches of items that come by themselves."""
+        if single:
+            yield from items if self.collate_fn is None else map(self.collate_fn, items)
+            return
+        begin = 0
+        for chunk in chunks(items, self.batch_size, self.drop_last):
+            yield (
+                collate(chunk, range(begin, begin + len(chunk))) if self.collate_fn is None else self.collate_fn(chunk)
+            )
+            begin += len(chunk)
+
+    def _count_epoch(self) -> int:
+        """The first batch of the epoch that begins now."""
+        first = self._first
+        self._epoch, self._first, self._prepared = self._epoch + 1, 0, None
+        return first
 
     def take_epoch(self) -> tuple[NDArray[np.int64], int]:
         """(the order of the images in the next epoch, its first batch), for whoever makes the batches by himself.
 
         The epoch counts as begun, as by `iter()`.
         """
+        if not self._order_is_own:
+            return np.fromiter(self.sampler, np.int64), self._count_epoch()
         self.prepare_epoch()
         assert self._prepared is not None
-        order, first = self._prepared[1], self._first
-        self._epoch, self._first, self._prepared = self._epoch + 1, 0, None
-        return order, first
+        return self._prepared[1], self._count_epoch()
 
     def prepare_epoch(self) -> None:
-        """Draw the order of the next epoch now, for instance while a device still works on the last one."""
+        """Draw the order of the next epoch now, for instance while a device still works on the last one.
+
+        A sampler is asked when its epoch begins.
+        """
+        if not self._order_is_own:
+            return
         key = self._epoch, int(self.seed), int(self.shuffle), len(self.dataset)
         if self._prepared is None or self._prepared[0] != key:
             self._prepared = key, self._order(self._epoch)
 
     def batch(self, indices: NDArray[np.int64]) -> Any:
         """The samples of `indices` (B,), which the dataset hands out or whose items are stacked."""
-        dataset: Any = self.dataset
-        if hasattr(dataset, "batch"):
-            return dataset.batch(indices)
-        places = [int(index) for index in indices]
-        return collate([dataset[place] for place in places], places)
-
-    def _batches(self, order: NDArray[np.int64], first: int) -> Iterator[Any]:
-        for start in range(first * self.batch_size, len(self) * self.batch_size, self.batch_size):
-            yield self.batch(order[start : start + self.batch_size])
+        return next(made(recipe_of(self.dataset, self.collate_fn, single=False), [indices], 0))
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         count = len(self.dataset)
-        if not self.shuffle:
-            return np.arange(count, dtype=np.int64)
-        # numpy promises its raw bits, not Generator.permutation, to stay the same from version to
-        # version; a stable sort of raw keys is the same permutation everywhere.
-        bits = np.random.Philox(np.random.SeedSequence((self.seed, epoch)))
-        return np.argsort(bits.random_raw(count), kind="stable").astype(np.int64, copy=False)
+        return permutation(raw(int(self.seed), epoch, count)) if self.shuffle else np.arange(count, dtype=np.int64)

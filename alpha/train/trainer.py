@@ -29,6 +29,7 @@ from alpha.train import trainer_state
 from alpha.train.feed import Batch, Feed, HostFeed, Resident, ResidentFeed, StreamingFeed, fits
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
+from alpha.train.pairs import Pairs, can_be_resident, check_loader, whole
 from alpha.train.precompiler import Precompiler
 from alpha.train.tally import Tally
 
@@ -85,7 +86,7 @@ class Trainer:
         self.epoch = 0
         self.step = 0
         self._unfinished: Mapping[str, float] | None = None  # the tally of an epoch that was interrupted
-        self._loader: dict[str, int] | None = None  # what the last epoch was trained on
+        self._loader: dict[str, Any] | None = None  # what the last epoch was trained on
         self._same_loader = False  # whether the next epoch must be trained on the same
         self._trained, self._tested = Tally(self.device), Tally(self.device)
         self._resident: dict[int, tuple[Any, Resident]] = {}  # data sets, and what lies on the device, by their id
@@ -185,23 +186,24 @@ class Trainer:
 
     def _feed(self, loader: DataLoader) -> Feed:
         """How the batches of a loader come to the device."""
-        data: Any = loader.dataset
+        data = loader.dataset
+        pairs: Any = Pairs(loader)  # which has all that a feed reads
         if not isinstance(self.device, CudaDevice):
-            return HostFeed(loader, self.device)
+            return HostFeed(pairs, self.device)
         known = id(data) in self._resident
-        wanted = known or fits(data, self.device) if self.resident is None else self.resident
-        if not wanted:
-            return StreamingFeed(loader, self.device)
+        wanted = known or fits(whole(data), self.device) if self.resident is None else self.resident
+        if not wanted or not can_be_resident(loader):
+            return StreamingFeed(pairs, self.device)
         if not known:
-            images, labels = (alpha.tensor(v, device=self.device) for v in loader.batch(np.arange(len(data))))
+            images, labels = (alpha.tensor(v, device=self.device) for v in pairs.batch(np.arange(len(data))))
             self._resident[id(data)] = data, Resident(images, labels)
-        return ResidentFeed(loader, self._resident[id(data)][1])
+        return ResidentFeed(pairs, self._resident[id(data)][1])
 
     def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
         """How many steps an epoch has; raises an error if it cannot begin."""
         total = len(loader) if steps is None else min(steps, len(loader))
         if total < 1:
-            raise DataError(f"{tally.name}: no batches of {loader.batch_size} in {len(loader.dataset)} images")
+            raise DataError(f"{tally.name}: no batches of {loader.batch_size} in {loader.samples} images")
         if device_of(self.model) is not self.device:
             raise DeviceError(
                 f"Trainer: the model is on {device_of(self.model).name}, the trainer on {self.device.name}; "
@@ -274,6 +276,7 @@ class Trainer:
 
     def _check_loader(self, loader: DataLoader) -> None:
         """Note what the loader gives; refuse another one if the state before must be continued."""
+        check_loader(loader)
         found = loader.describe()
         if self._same_loader and self._loader is not None and found != self._loader:
             pairs = [(name, found.get(name), value) for name, value in self._loader.items()]

@@ -1,0 +1,61 @@
+"""Checks of arguments that datasets, samplers and the loader share; all raise DataError."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpha.errors import DataError
+
+
+def whole_number(owner: str, name: str, value: Any, least: int) -> int:
+    """The value as an int."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+        raise DataError(f"{owner}: {name} is {value!r}, expected a whole number, {least} or more")
+    return int(value)
+
+
+def flag(owner: str, name: str, value: Any) -> bool:
+    """The value as a bool."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise DataError(f"{owner}: {name} is {value!r}, expected True or False")
+    return bool(value)
+
+
+def seed_of(owner: str, seed: Any, generator: Any) -> int:
+    """The seed: PyTorch's argument `generator` may be a whole number, too, and nothing else."""
+    if generator is None:
+        return whole_number(owner, "seed", seed, 0)
+    if not isinstance(generator, (int, np.integer)) or isinstance(generator, bool):
+        raise DataError(
+            f"{owner}: generator={type(generator).__name__} is not offered; give a whole number, seed=, "
+            "which alone fixes all orders"
+        )
+    if seed != 0:
+        raise DataError(f"{owner}: seed={seed!r} and generator={generator!r} are both given; seed= is enough")
+    return whole_number(owner, "generator", generator, 0)
+
+
+def only_offered(owner: str, **arguments: tuple[Any, Any]) -> None:
+    """Refuses each argument, name=(value, the only value that is offered), that has another value."""
+    for name, (value, offered) in arguments.items():
+        if value is not offered and (type(value) is bool or value != offered):
+            raise DataError(f"{owner}: {name}={value!r} is not offered; only {offered!r}")
+
+
+def indices_of(owner: str, indices: Any, count: int | None = None) -> NDArray[np.int64]:
+    """Indices (M,) as an array; `count` is the length of the dataset, and negative ones count from its end."""
+    values = np.asarray(indices if hasattr(indices, "__array__") else list(indices))
+    if not values.size:
+        return np.zeros(0, np.int64)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        hint = "; np.flatnonzero(mask) gives the indices of a mask" if values.dtype.kind == "b" else ""
+        raise DataError(f"{owner}: indices are {values.dtype} {values.shape}, expected whole numbers (M,){hint}")
+    values = values.astype(np.int64)
+    if count is not None and not -count <= values.min() <= values.max() < count:
+        raise DataError(
+            f"{owner}: indices run from {values.min()} to {values.max()}, the dataset has {count} items, from 0 on"
+        )
+    return values

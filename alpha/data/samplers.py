@@ -1,0 +1,216 @@
+"""Samplers: in which order a loader takes the items of a dataset.
+
+Random ones draw from a seed and the number of the epoch alone, so their orders are the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpha.data.checks import flag, indices_of, seed_of, whole_number
+from alpha.data.draws import below, permutation, raw, weighted, weighted_distinct
+from alpha.errors import DataError
+
+T = TypeVar("T", covariant=True)
+
+
+class Sampler(Generic[T]):
+    """The base of samplers: a subclass has `__iter__`, which gives the indices of an epoch, and perhaps `__len__`.
+
+    If it has `set_epoch(epoch)`, `DataLoader.set_epoch` calls that, too.
+    """
+
+    def __iter__(self) -> Iterator[T]:
+        raise NotImplementedError(f"{type(self).__name__} needs __iter__")
+
+
+class SequentialSampler(Sampler[int]):
+    """The indices 0, 1, .. of a dataset."""
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class _Seeded(Sampler[int]):
+    """Each `iter()` is an epoch, with indices of its own; `set_epoch` picks the number of the next one."""
+
+    def __init__(self, seed: int, generator: int | None) -> None:
+        self.seed = seed_of(type(self).__name__, seed, generator)
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Give the next `iter()` this number; the first is 0."""
+        self._epoch = whole_number(type(self).__name__, "epoch", epoch, 0)
+
+    def __iter__(self) -> Iterator[int]:
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        return iter(self._draw(epoch).tolist())
+
+    def _draw(self, epoch: int) -> NDArray[np.int64]:
+        raise NotImplementedError
+
+
+class RandomSampler(_Seeded):
+    """Indices of a dataset in a random order; the order of a loader with shuffle=True and the same seed.
+
+    Args:
+        replacement: draw each index from all of them.
+        num_samples: indices per epoch, by default as many as there are items. Without replacement, more of them than
+            items are several orders, one after another.
+        generator: the seed, under PyTorch's name.
+
+    Raises:
+        DataError: an argument means nothing, or there is nothing to draw from.
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: int | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(seed, generator)
+        self.data_source = data_source
+        self.replacement = flag("RandomSampler", "replacement", replacement)
+        self._count = None if num_samples is None else whole_number("RandomSampler", "num_samples", num_samples, 1)
+        if self._count and not len(data_source):
+            raise DataError(f"RandomSampler: num_samples is {num_samples}, and the dataset has no items")
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.data_source) if self._count is None else self._count
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def _draw(self, epoch: int) -> NDArray[np.int64]:
+        items, count = len(self.data_source), self.num_samples
+        if not items:
+            return np.zeros(0, np.int64)
+        if self.replacement:
+            return below(raw(self.seed, epoch, count), items)
+        rounds = -(-count // items)
+        words = raw(self.seed, epoch, rounds * items).reshape(rounds, items)
+        return np.concatenate([permutation(row) for row in words])[:count]
+
+
+class SubsetRandomSampler(_Seeded):
+    """The given indices (M,) in a random order.
+
+    Args:
+        generator: the seed, under PyTorch's name.
+
+    Raises:
+        DataError: the indices are not whole numbers.
+    """
+
+    def __init__(self, indices: Sequence[int] | NDArray[Any], generator: int | None = None, *, seed: int = 0) -> None:
+        super().__init__(seed, generator)
+        self.indices = indices_of("SubsetRandomSampler", indices)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def _draw(self, epoch: int) -> NDArray[np.int64]:
+        return self.indices[permutation(raw(self.seed, epoch, len(self.indices)))]
+
+
+class WeightedRandomSampler(_Seeded):
+    """Indices 0, 1, .., each drawn with a probability in proportion to its weight.
+
+    Args:
+        weights: (N,), finite and 0 or more; they need not add up to 1.
+        num_samples: indices per epoch.
+        replacement: False draws no index twice.
+        generator: the seed, under PyTorch's name.
+
+    Raises:
+        DataError: a weight is negative or not finite, all are 0, or there are fewer of them above 0 than distinct
+            indices are asked for.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[float] | NDArray[Any],
+        num_samples: int,
+        replacement: bool = True,
+        generator: int | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(seed, generator)
+        self.weights = np.asarray(weights, np.float64)
+        self.num_samples = whole_number("WeightedRandomSampler", "num_samples", num_samples, 1)
+        self.replacement = flag("WeightedRandomSampler", "replacement", replacement)
+        if self.weights.ndim != 1:
+            raise DataError(f"WeightedRandomSampler: weights have shape {self.weights.shape}, expected (N,)")
+        with np.errstate(over="ignore"):
+            total = self.weights.sum()
+        if not 0 < total < np.inf or (self.weights < 0).any():
+            raise DataError("WeightedRandomSampler: weights must be finite, 0 or more, and not all 0")
+        above = int(np.count_nonzero(self.weights))
+        if not self.replacement and self.num_samples > above:
+            raise DataError(
+                f"WeightedRandomSampler: num_samples is {num_samples} without replacement, and only {above} weights "
+                "are above 0"
+            )
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def _draw(self, epoch: int) -> NDArray[np.int64]:
+        if self.replacement:
+            return weighted(raw(self.seed, epoch, self.num_samples), self.weights)
+        return weighted_distinct(self.seed, epoch, self.weights, self.num_samples)
+
+
+class BatchSampler(Sampler[list[int]]):
+    """The indices of a sampler in lists of `batch_size`; the last one is shorter unless `drop_last`.
+
+    Args:
+        sampler: anything that gives the indices of an epoch at each `iter()`.
+
+    Raises:
+        DataError: an argument means nothing.
+    """
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
+        if not hasattr(sampler, "__iter__"):
+            raise DataError(f"BatchSampler: a {type(sampler).__name__} is no sampler: it has no __iter__")
+        self.sampler: Any = sampler
+        self.batch_size = whole_number("BatchSampler", "batch_size", batch_size, 1)
+        self.drop_last = flag("BatchSampler", "drop_last", drop_last)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Give the next epoch of the sampler this number, if it has `set_epoch`."""
+        if hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return chunks(self.sampler, self.batch_size, self.drop_last)
+
+    def __len__(self) -> int:
+        full, rest = divmod(len(self.sampler), self.batch_size)
+        return full if self.drop_last or not rest else full + 1
+
+
+def chunks(items: Iterable[Any], size: int, drop_last: bool) -> Iterator[list[Any]]:
+    """The items in lists of `size`; the last one is shorter unless `drop_last`."""
+    source = iter(items)
+    while chunk := list(islice(source, size)):
+        if len(chunk) == size or not drop_last:
+            yield chunk

@@ -1,0 +1,80 @@
+"""What a Trainer reads of a loader."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpha.data import DataLoader, IterableDataset, Subset
+from alpha.data.collate import widened
+from alpha.errors import DataError
+from alpha.tensor import Tensor
+
+Pair = tuple[NDArray[Any], NDArray[Any]]
+
+
+class Pairs:
+    """The batches of a loader as arrays: images, and labels of a dtype that tensors have.
+
+    Attributes:
+        dataset: something as long as an epoch, before `drop_last`.
+    """
+
+    def __init__(self, loader: DataLoader) -> None:
+        check_loader(loader)
+        self._loader = loader
+        self.dataset, self.batch_size = range(loader.samples), loader.batch_size
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Generator[Pair, None, None]:
+        with closing(iter(self._loader)) as batches:
+            yield from map(_pair, batches)
+
+    def batch(self, indices: NDArray[np.int64]) -> Pair:
+        return _pair(self._loader.batch(indices))
+
+    def take_epoch(self) -> tuple[NDArray[np.int64], int]:
+        return self._loader.take_epoch()
+
+
+def check_loader(loader: DataLoader) -> None:
+    """Raises DataError if a Trainer cannot count and resume the batches of a loader."""
+    iterable = isinstance(loader.dataset, IterableDataset)
+    if iterable or loader.batch_size is None:
+        found = "an IterableDataset" if iterable else "a batch_sampler, or batch_size=None"
+        raise DataError(
+            f"Trainer: the loader has {found}; a Trainer needs a batch_size and a dataset with indices, so that it can "
+            "resume a run"
+        )
+
+
+def can_be_resident(loader: DataLoader) -> bool:
+    """Whether an epoch is an order of the whole data set, each item of which is always the same."""
+    return loader.collate_fn is None and loader.samples == len(loader.dataset)
+
+
+def whole(dataset: Any) -> Any:
+    """The data set that a subset is a part of, or the data set itself."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    return dataset
+
+
+def _pair(batch: Any) -> Pair:
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        found = f"{len(batch)} parts" if isinstance(batch, (tuple, list)) else f"a {type(batch).__name__}"
+        raise DataError(f"Trainer: a batch of the loader has {found}; expected a pair, images and labels")
+    images, labels = map(_array, batch)
+    return images, widened(labels)
+
+
+def _array(values: Any) -> NDArray[Any]:
+    if isinstance(values, Tensor):
+        return values.array if isinstance(values.array, np.ndarray) else values.numpy()
+    return np.asarray(values)
