@@ -228,6 +228,14 @@ class Tensor(Facts, Operators, Conversions):
     def zero_grad(self) -> None:
         self._grad = None
 
+    def _held(self) -> dict[str, Any]:
+        """What a copy of the tensor has, too, by the names of the slots; of which other tensor it is a part is not."""
+        names = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ())]
+        return {name: getattr(self, name) for name in names if name not in ("__weakref__", "_copied", "_part")}
+
+    def __getstate__(self) -> tuple[Any, dict[str, Any]]:
+        return getattr(self, "__dict__", None), self._held()
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """A leaf with memory of its own, without hooks; this is what copies a whole module."""
         if self._node is not None:

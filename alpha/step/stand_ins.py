@@ -119,8 +119,7 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
     def _reduce_tensor(self, tensor: Tensor) -> Any:
-        names = [name for kind in type(tensor).__mro__ for name in getattr(kind, "__slots__", ())]
-        slots = {name: getattr(tensor, name) for name in names if name != "__weakref__"}
+        slots = tensor._held()
         slots["array"] = array = self._array(tensor.array)
         self._give(array, array)
         return _new, (type(tensor),), (getattr(tensor, "__dict__", None), slots)
