@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -37,14 +37,18 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
         TypeError: names the argument, for example a numpy array in place of a Tensor.
         DeviceError: names two arguments and their devices.
     """
+    signature = inspect.signature(function).parameters
     parameters = [
         (position, name, *_CHECKS[parameter.annotation])
-        for position, (name, parameter) in enumerate(inspect.signature(function).parameters.items())
+        for position, (name, parameter) in enumerate(signature.items())
         if parameter.annotation in _CHECKS
     ]
+    others = other_names(signature)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if kwargs and not others.keys().isdisjoint(kwargs):
+            return call(*args, **renamed(function.__name__, others, kwargs))
         first: Any = None
         for position, name, optional, real in parameters:
             if position < len(args):
@@ -72,6 +76,39 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return call
+
+
+# names of arguments in PyTorch and numpy, and Alpha's
+_OTHER_NAMES = {"input": "x", "axis": "dim", "keepdims": "keepdim"}
+
+
+def other_names(signature: Iterable[str]) -> dict[str, str]:
+    """The other names by which the arguments of a function may be given, with its own."""
+    known = set(signature)
+    return {other: own for other, own in _OTHER_NAMES.items() if own in known and other not in known}
+
+
+def renamed(operator: str, others: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments under the function's own names; `TypeError` if one of them is given by both."""
+    for other, own in others.items():
+        if other in arguments and own in arguments:
+            raise TypeError(f"{operator}: {other}= and {own}= are one argument; give one of them")
+    return {others.get(name, name): value for name, value in arguments.items()}
+
+
+def with_other_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that also takes `axis` and `keepdims`, if the function has `dim` and `keepdim`; else the function."""
+    others = other_names(list(inspect.signature(function).parameters)[1:])
+    if not others:
+        return function
+
+    @functools.wraps(function)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        if kwargs and not others.keys().isdisjoint(kwargs):
+            kwargs = renamed(function.__name__, others, kwargs)
+        return function(*args, **kwargs)
+
+    return method
 
 
 def unchecked(function: Callable[P, R]) -> Callable[P, R]:

@@ -40,6 +40,7 @@ def _tensors(operator: str, tensors: Any) -> list[Tensor]:
     return promoted(operator, *tensors)
 
 
+@check_arguments
 def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     """The tensors one after the other along an axis   (.., D0, ..), (.., D1, ..), .. -> (.., D0 + D1 + .., ..)
 
@@ -67,6 +68,7 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     return Cat.apply(*given, shape=shape, pieces=pieces)
 
 
+@check_arguments
 def stack(tensors: Tensors, dim: int = 0) -> Tensor:
     """Tensors of one shape one after the other along a new axis   (...), (...), .. -> (.., number of tensors, ..)
 

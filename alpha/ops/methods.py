@@ -41,7 +41,7 @@ from alpha.ops import (
     triangles,
     trigonometric,
 )
-from alpha.ops.arguments import unchecked
+from alpha.ops.arguments import unchecked, with_other_names
 from alpha.ops.compare import relate
 from alpha.ops.integers import beside, written
 from alpha.ops.operands import OPERANDS, like
@@ -56,7 +56,7 @@ RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=
 
 def _methods(room: ModuleType, *names: str) -> dict[str, Callable[..., Any]]:
     """Functions of a room as methods, without a check that the first argument is a Tensor."""
-    return {name: unchecked(getattr(room, name)) for name in names}
+    return {name: with_other_names(unchecked(getattr(room, name))) for name in names}
 
 
 def _relation(sign: str) -> Callable[[Tensor, Any], Tensor]:
@@ -125,8 +125,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(exponential, "exp", "log", "exp_", "log_"),
     **_methods(power, "sqrt", "pow", "sqrt_", "pow_"),
     "matmul": matmul.matmul,
-    "sum": unchecked(reduce.sum),
-    "mean": unchecked(reduce.mean),
+    "sum": with_other_names(unchecked(reduce.sum)),
+    "mean": with_other_names(unchecked(reduce.mean)),
     "flatten": unchecked(layout.flatten),
     "bmm": matmul.bmm,
     **_methods(axes, "transpose", "swapaxes", "movedim", "squeeze", "unsqueeze", "unflatten", "roll", "rot90"),
