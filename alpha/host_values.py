@@ -1,4 +1,4 @@
-"""Values of the host as numpy arrays: lists, numbers, and tensors of PyTorch."""
+"""Values of the host as numpy arrays: lists, numbers, and tensors of PyTorch; and the dtypes that they may have."""
 
 from __future__ import annotations
 
@@ -9,6 +9,19 @@ import numpy.typing as npt
 
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16
+
+_DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
+
+
+def as_dtype(dtype: Any) -> np.dtype[Any]:
+    """The numpy dtype of a name, in the byte order of this machine; `TypeError` lists what Alpha computes with."""
+    try:
+        result: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"{dtype!r} is no dtype; use one of {', '.join(_DTYPES)}") from None
+    if result.name not in _DTYPES:
+        raise TypeError(f"dtype {result.name} is not one of {', '.join(_DTYPES)}")
+    return result if result.isnative else result.newbyteorder("=")
 
 
 def is_torch(value: Any) -> bool:
@@ -34,6 +47,24 @@ def host_array(data: Any) -> npt.NDArray[Any]:
         raise ShapeError(f"tensor: {found or error}") from None
     except TypeError as error:
         raise TypeError(f"tensor: numpy cannot read the values of a {type(data).__name__}: {error}") from None
+
+
+WIDER = {"int8": np.int32, "int16": np.int32, "uint16": np.int32, "uint32": np.int64, "float16": np.float32}
+
+
+def wider(dtype: np.dtype[Any]) -> npt.DTypeLike:
+    """The dtype itself; or the next wider one, if Alpha does not compute with it."""
+    return WIDER.get(dtype.name, dtype)
+
+
+def check_fits(operator: str, values: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
+    """`ValueError` for integers that do not fit an integer dtype."""
+    if dtype.kind not in "iu" or values.dtype.kind not in "iu" or not values.size:
+        return
+    least, most, limits = int(values.min()), int(values.max()), np.iinfo(dtype)
+    if least < limits.min or most > limits.max:
+        found = str(most if most > limits.max else least)
+        raise ValueError(f"{operator}: {found} does not fit {dtype.name}, which holds {limits.min} to {limits.max}")
 
 
 def _uneven(data: Any) -> str:

@@ -13,7 +13,8 @@ from alpha import backward
 from alpha.autograd import Function
 from alpha.errors import GradientError, ShapeError
 from alpha.grad_mode import no_grad
-from alpha.host_values import host_array, is_torch
+from alpha.host_values import as_dtype as as_dtype
+from alpha.host_values import check_fits, host_array, is_torch, wider
 from alpha.numerics import is_floating
 from alpha.primitive import Array
 from alpha.runtime import Device, get_device
@@ -26,19 +27,6 @@ from alpha.versions import Version
 
 if TYPE_CHECKING:
     from alpha.ops.parts import Part
-
-_DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
-
-
-def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """The numpy dtype of a name, in the byte order of this machine; `TypeError` lists what Alpha computes with."""
-    try:
-        result = np.dtype(dtype)
-    except TypeError:
-        raise TypeError(f"{dtype!r} is no dtype; use one of {', '.join(_DTYPES)}") from None
-    if result.name not in _DTYPES:
-        raise TypeError(f"dtype {result.name} is not one of {', '.join(_DTYPES)}")
-    return result if result.isnative else result.newbyteorder("=")
 
 
 class Tensor(Facts, Operators, Conversions):
@@ -283,17 +271,23 @@ def tensor(
     Args:
         data: a number, (nested) list, numpy array, Tensor or tensor of PyTorch.
         dtype: "float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool" or a numpy dtype.
-            Default: that of an array or a tensor; Python floats become float32, Python ints int64.
+            Default: that of an array or a tensor, or the next wider one; Python floats become float32, ints int64.
         device: "cpu", "cuda", "auto" or a Device; default: that of a Tensor, else cpu.
         requires_grad: record operators on it.
+
+    Raises:
+        ValueError: Python's integers do not fit dtype.
     """
     if isinstance(data, Tensor):
         device = data.device if device is None else device
         data = data.numpy()
     values = host_array(data)
     of_python = not isinstance(data, (np.ndarray, np.generic)) and not is_torch(data)
-    if dtype is None and of_python and values.dtype == np.float64:
-        dtype = np.float32
-    values = values.astype(as_dtype(values.dtype if dtype is None else dtype), copy=False)
+    if dtype is None:
+        dtype = np.float32 if of_python and values.dtype == np.float64 else wider(values.dtype)
+    wanted = as_dtype(dtype)
+    if of_python:
+        check_fits("tensor", values, wanted)
+    values = values.astype(wanted, copy=False)
     target = get_device("cpu" if device is None else device)
     return Tensor(target.upload(np.ascontiguousarray(values).reshape(values.shape)), requires_grad)

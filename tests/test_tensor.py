@@ -31,7 +31,7 @@ def test_every_dtype_goes_there_and_back(device: str, dtype: str) -> None:
     np.testing.assert_array_equal(alpha.tensor(values, dtype=np.dtype(dtype)).numpy(), values)
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "float16", "U3"])
+@pytest.mark.parametrize("dtype", ["complex64", "uint64", "U3"])
 def test_unknown_dtypes_are_named(dtype: str) -> None:
     with pytest.raises(TypeError, match="is not one of float32, float64, bfloat16, int32"):
         alpha.tensor(np.zeros(2).astype(dtype))
@@ -316,3 +316,31 @@ def test_operands_that_are_refused() -> None:
         x + alpha.tensor([1.0, 2.0], dtype="float64")
     with pytest.raises(TypeError, match="unsupported operand"):
         x + "1"
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [("int8", "int32"), ("int16", "int32"), ("uint16", "int32"), ("uint32", "int64"), ("float16", "float32")],
+)
+def test_narrow_arrays_of_numpy_become_the_next_wider_dtype(narrow: str, wide: str) -> None:
+    """Sound is int16 and masks may be int8, with which Alpha does not compute."""
+    values = np.array([0, 1, np.iinfo(narrow).max if "int" in narrow else 2.5]).astype(narrow)
+    x = alpha.tensor(values)
+    assert x.dtype.name == wide
+    np.testing.assert_array_equal(x.numpy(), values)
+    with pytest.raises(TypeError, match="dtype uint64 is not one of"):
+        alpha.tensor(np.ones(2, np.uint64))
+
+
+def test_integers_that_do_not_fit_are_refused() -> None:
+    for call, message in (
+        (lambda: alpha.tensor([1, 300], dtype="uint8"), "tensor: 300 does not fit uint8, which holds 0 to 255"),
+        (lambda: alpha.tensor([-1, 3], dtype="uint8"), "tensor: -1 does not fit uint8"),
+        (lambda: alpha.tensor(2**31, dtype="int32"), "tensor: 2147483648 does not fit int32"),
+        (lambda: alpha.full((2,), 2**40, dtype="int32"), "full: 1099511627776 does not fit int32"),
+        (lambda: alpha.full_like(alpha.zeros(2, dtype="uint8"), 256), "full: 256 does not fit uint8"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert alpha.tensor([255, 0], dtype="uint8").tolist() == [255, 0]
+    assert alpha.tensor(np.array([300]), dtype="uint8").tolist() == [44]  # numpy's own conversion

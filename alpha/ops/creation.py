@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from alpha import rng
+from alpha.host_values import check_fits
 from alpha.numerics import FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.axes import lengths_of
@@ -157,8 +158,10 @@ def from_numpy(array: Any) -> Tensor:
 
 
 def number(value: Any, dtype: DType) -> Any:
-    """The value in that dtype; an integer that does not fit wraps around, as in PyTorch."""
-    return np.asarray(value).astype(dtype)[()]
+    """The value in that dtype; `ValueError` for an integer that does not fit."""
+    values = np.asarray(value)
+    check_fits("full", values, dtype)
+    return values.astype(dtype)[()]
 
 
 def like(x: Tensor, dtype: DTypeLike, device: Where) -> tuple[DType, Device]:
