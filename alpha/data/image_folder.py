@@ -107,7 +107,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
     def _threads(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="alpha-decode")
+                self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="image-folder")
             return self._pool
 
     def __getstate__(self) -> dict[str, Any]:
