@@ -34,7 +34,7 @@ def weighted(words: NDArray[np.uint64], weights: NDArray[np.float64]) -> NDArray
     sums = np.cumsum(weights)
     unit = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1)
     places = np.searchsorted(sums, unit * sums[-1], side="right")
-    last = np.flatnonzero(weights)[-1]  # a product may round up to the sum
+    last = np.flatnonzero(weights)[-1]  # a product of tiny weights may round up to the sum
     return np.asarray(np.minimum(places, last), np.int64)
 
 

@@ -285,6 +285,10 @@ def test_splits_with_all_classes_in_each() -> None:
         for part, share in zip(parts, (0.8, 0.1, 0.1), strict=True):
             counts = np.bincount(labels[part.indices], minlength=4)
             assert (np.abs(counts - share * np.array([600, 300, 90, 10])) <= 1).all(), counts
+    # of a class with one item, the larger part has it
+    for lengths, counts in (([60, 41], [1, 0]), ([41, 60], [0, 1])):
+        halves = random_split(range(101), lengths, stratify=[0] * 100 + [1])
+        assert [int((part.indices == 100).sum()) for part in halves] == counts
     again = random_split(range(1000), [0.8, 0.1, 0.1], seed=4, stratify=labels)
     assert again[0].indices.tolist() != parts[0].indices.tolist()
 

@@ -65,6 +65,35 @@ def test_workers_make_items_at_once_and_in_order(whole: bool, count: int, prefet
     assert not workers()
 
 
+@pytest.mark.parametrize(("whole", "most"), [(False, 8), (True, 12)])
+def test_workers_are_not_far_ahead(whole: bool, most: int) -> None:
+    """One batch ahead if a batch is many calls, one for each worker if it is one call."""
+    asked = []
+
+    class Noted(Dataset[Any]):
+        whole_batches = whole
+
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, index: Any) -> int:
+            asked.append(index)
+            return int(index)
+
+        def batch(self, indices: Any) -> Any:
+            asked.extend(indices)
+            return indices
+
+    batches = iter(DataLoader(Noted(), 4, num_workers=2, prefetch=0))
+    next(batches)
+    deadline = time.monotonic() + 5
+    while len(asked) < most and time.monotonic() < deadline:
+        time.sleep(0.005)
+    time.sleep(0.05)
+    assert len(asked) == most
+    batches.close()
+
+
 def test_workers_of_single_items() -> None:
     data = Slow()
     batches = iter(DataLoader(data, None, num_workers=3))

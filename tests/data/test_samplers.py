@@ -83,6 +83,7 @@ def test_frequencies() -> None:
     counts = np.bincount(list(WeightedRandomSampler(weights, 50_000)), minlength=6)
     assert counts[[0, 3, 5]].tolist() == [0, 0, 0]
     assert np.abs(counts - np.array(weights) * 5_000).max() < 600
+    assert set(WeightedRandomSampler([5e-324, 0.0], 20)) == {0}  # any product with it rounds to it or to 0
 
 
 def test_distinct_indices_are_drawn_from_what_is_left() -> None:
