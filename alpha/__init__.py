@@ -42,6 +42,11 @@ from alpha.ops.activation_smooth import sigmoid, tanh
 from alpha.ops.arithmetic import add, mul
 from alpha.ops.axes import *
 from alpha.ops.bitwise import *
+from alpha.ops.blend import *
+from alpha.ops.bounds import *
+from alpha.ops.checks import *
+from alpha.ops.checks import equal
+from alpha.ops.choices import *
 from alpha.ops.compare import allclose, isnan
 from alpha.ops.conversion import is_floating_point, is_tensor, numel
 from alpha.ops.creation import (
@@ -66,14 +71,19 @@ from alpha.ops.layout import flatten, reshape
 from alpha.ops.logarithms import *
 from alpha.ops.matmul import bmm, matmul
 from alpha.ops.moments import *
+from alpha.ops.operators import *
 from alpha.ops.power import sqrt
+from alpha.ops.quantiles import *
 from alpha.ops.ranges import arange, eye, linspace, rand, rand_like, randint, randint_like, randn, randn_like, randperm
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.running import *
+from alpha.ops.running_more import *
 from alpha.ops.selection import *
 from alpha.ops.softmax import log_softmax, logsumexp, softmax
 from alpha.ops.sorting import *
+from alpha.ops.special import *
+from alpha.ops.statistics import *
 from alpha.ops.triangles import *
 from alpha.ops.trigonometric import *
 from alpha.rng import get_rng_state, manual_seed, set_rng_state
@@ -85,17 +95,26 @@ from alpha.tensor import Tensor, tensor
 _ROOMS = (
     ops.axes,
     ops.bitwise,
+    ops.blend,
+    ops.bounds,
+    ops.checks,
+    ops.choices,
     ops.division,
     ops.extremes,
     ops.gathering,
     ops.joining,
     ops.logarithms,
     ops.moments,
+    ops.operators,
+    ops.quantiles,
     ops.reduce,
     ops.rounding,
     ops.running,
+    ops.running_more,
     ops.selection,
     ops.sorting,
+    ops.special,
+    ops.statistics,
     ops.triangles,
     ops.trigonometric,
 )
@@ -141,6 +160,7 @@ __all__ = [
     "empty",
     "empty_like",
     "enable_grad",
+    "equal",
     "exp",
     "eye",
     "flatten",

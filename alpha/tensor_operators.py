@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from alpha.tensor_operators_more import MoreOperators
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -16,7 +18,7 @@ Axes = int | Sequence[int]
 Dims = Axes | None  # axes; None: all of them
 
 
-class Operators:
+class Operators(MoreOperators):
     """The base of Tensor."""
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Division that is rounded: quotients and remainders of integers and of floating numbers."""
+"""Division that is rounded: quotients and remainders of integers and of floating numbers; divisors of integers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.integers import beside, combine, combined, integral
 from alpha.ops.operands import NUMBERS, like, operand_of, sum_to
 from alpha.ops.promotion import promoted
+from alpha.ops.rounding import abs
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
-__all__ = ["floor_divide", "remainder"]
+__all__ = ["floor_divide", "fmod", "gcd", "lcm", "remainder"]
 
 
 class Quotient(Function):
@@ -36,18 +37,22 @@ class Quotient(Function):
 
 
 class Remainder(Function):
-    """Y = A - B floor(A / B) with broadcasting   A (...), B (...) -> the broadcast shape"""
+    """Y = A - B floor(A / B), of the sign "fmod" A - B trunc(A / B)   A (...), B (...) -> the broadcast shape"""
 
     def forward(self, A: Array, B: Array, *, sign: str) -> Array:
-        self.operands = operand_of(A), operand_of(B)
+        self.operands, self.sign = (operand_of(A), operand_of(B)), sign
         self.save(A, B)
-        return combine(*broadcast_operands("remainder", A, B), sign)
+        return self.combined(sign)
+
+    def combined(self, sign: str) -> Array:
+        operator = "fmod" if self.sign == "fmod" else "remainder"
+        return combine(*broadcast_operands(operator, *self.saved), sign)
 
     def backward(self, dY: Array) -> Any:
         a, b = self.operands
         dB = None
         if self.needs[1]:
-            quotient = combine(*broadcast_operands("remainder", *self.saved), "//")
+            quotient = self.combined("/" if self.sign == "fmod" else "//")
             dB = sum_to(ew.multiply(ew.affine(quotient, p=-1.0, out=quotient), dY, out=quotient), b)
         return sum_to(dY, a) if self.needs[0] else None, dB
 
@@ -59,7 +64,7 @@ def _divided(operator: str, sign: str, x: Tensor, other: Any) -> Tensor:
         return combined(operator, sign, x, beside(operator, x, other))
     if is_floating(x.dtype) and isinstance(other, (np.ndarray, list)):
         other = like(x, other)
-    step = Remainder if sign == "%" else Quotient
+    step = Remainder if sign in ("%", "fmod") else Quotient
     return step.apply(*promoted(operator, x, beside(operator, x, other)), sign=sign)
 
 
@@ -85,6 +90,44 @@ def remainder(x: AnyTensor, other: Any) -> Tensor:
         ZeroDivisionError: x is of integers and other is the number 0. At zeros of a tensor the result is 0.
     """
     return _divided("remainder", "%", x, other)
+
+
+@check_arguments
+def fmod(x: AnyTensor, other: Any) -> Tensor:
+    """x - other trunc(x / other) with broadcasting, which has the sign of x; integers give integers
+
+    x (...), other (...) or a number -> the broadcast shape
+
+    Raises:
+        ZeroDivisionError: x is of integers and other is the number 0. At zeros of a tensor the result is 0.
+    """
+    return _divided("fmod", "fmod", x, other)
+
+
+def _divisor(operator: str, x: Tensor, other: Tensor) -> Tensor:
+    if not integral(x, other):
+        names = f"{x.dtype.name} and {other.dtype.name}"
+        raise TypeError(f"{operator}: integers are needed, not dtypes {names}; use .astype('int64')")
+    return combined(operator, "gcd", x, other)
+
+
+@check_arguments
+def gcd(x: AnyTensor, other: AnyTensor) -> Tensor:
+    """The greatest common divisor of integers, at least 0, with broadcasting
+
+    x (...), other (...) of integers -> the broadcast shape
+    """
+    return _divisor("gcd", x, other)
+
+
+@check_arguments
+def lcm(x: AnyTensor, other: AnyTensor) -> Tensor:
+    """The least common multiple of integers, at least 0, with broadcasting; it wraps around
+
+    x (...), other (...) of integers -> the broadcast shape
+    """
+    divisor = _divisor("lcm", x, other)
+    return abs(combined("lcm", "*", combined("lcm", "//", x, divisor), other))
 
 
 def truncated_quotient(x: Tensor, other: Any) -> Tensor:

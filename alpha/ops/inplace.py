@@ -16,12 +16,13 @@ from alpha.errors import ShapeError, type_name
 from alpha.grad_mode import is_grad_enabled
 from alpha.numerics import FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
+from alpha.ops.bounds import clamp
 from alpha.ops.creation import INTEGERS, NORMAL, UNIFORM, fill_random
 from alpha.ops.indexing import SetBlock
 from alpha.ops.operands import NUMBERS, like
 from alpha.ops.options import integer, real
 from alpha.ops.promotion import BOOL, kind_of
-from alpha.ops.selection import FillWhere, clamp
+from alpha.ops.selection import FillWhere
 from alpha.ops.views import View
 from alpha.primitive import Array
 from alpha.tensor import Tensor

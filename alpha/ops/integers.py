@@ -53,8 +53,10 @@ SIGNS: dict[str, Callable[..., Any]] = {  # in the order that the kernel numbers
     "^": np.bitwise_xor,
     "<<": np.left_shift,
     ">>": np.right_shift,
+    "fmod": np.fmod,
+    "gcd": np.gcd,
 }
-NOT_OF_BOOLS = ("-", "/", "//", "%", "**", "<<", ">>")
+NOT_OF_BOOLS = ("-", "/", "//", "%", "**", "<<", ">>", "fmod", "gcd")
 
 
 @primitive
@@ -62,8 +64,8 @@ def combine(A: Array, B: Array, sign: str) -> Array:
     """Y = A sign B   A (...), B of one dtype with A, of its shape or repeating along it -> Y (...)
 
     Of integers, a quotient or a remainder by 0 is 0; a power below 0 is 0, but 1 and -1 stay 1 and -1; a shift by all
-    bits or more, or by less than 0, moves all bits out. Floating numbers have /, // and % only; / is the quotient
-    without its decimals.
+    bits or more, or by less than 0, moves all bits out. Floating numbers have /, //, % and fmod only; / is the quotient
+    without its decimals, and fmod the remainder beside it, which has the sign of A.
     """
 
 

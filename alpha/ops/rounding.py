@@ -15,19 +15,19 @@ from alpha.ops.overwriting import in_place, kept, place
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor
 
-__all__ = ["abs", "ceil", "floor", "frac", "round", "sign", "trunc"]
+__all__ = ["abs", "absolute", "ceil", "floor", "frac", "round", "sgn", "sign", "trunc"]
 
 
 def _sign_cpu(y: Array, a: Array) -> None:
     np.subtract(a > 0, a < 0, out=y, dtype=np.int8, casting="unsafe")
 
 
-def _absolute_slope_cpu(dx: Array, a: Array, b: Array) -> None:
+def _magnitude_slope_cpu(dx: Array, a: Array, b: Array) -> None:
     np.copyto(dx, np.where(b > 0, a, np.where(b < 0, -a, 0)))
 
 
-absolute = elementwise("absolute", "a > 0 ? a : 0 - a", lambda y, a: np.abs(a, out=y), 1)
-absolute_slope = elementwise("absolute_slope", "b > 0 ? a : b < 0 ? -a : 0", _absolute_slope_cpu, 2)
+magnitude = elementwise("magnitude", "a > 0 ? a : 0 - a", lambda y, a: np.abs(a, out=y), 1)
+magnitude_slope = elementwise("magnitude_slope", "b > 0 ? a : b < 0 ? -a : 0", _magnitude_slope_cpu, 2)
 signum = elementwise("signum", "a > 0 ? 1 : a < 0 ? -1 : 0", _sign_cpu, 1)
 ceiling = elementwise("ceiling", "ceil(a)", lambda y, a: np.ceil(a, out=y), 1)
 lower_integer = elementwise("lower_integer", "floor(a)", lambda y, a: np.floor(a, out=y), 1)
@@ -50,10 +50,10 @@ class Absolute(Function):
 
     def forward(self, X: Array) -> Array:
         self.save(kept(self, X))
-        return absolute(X, out=place(self, X))
+        return magnitude(X, out=place(self, X))
 
     def backward(self, dY: Array) -> Any:
-        return absolute_slope(dY, self.saved[0])
+        return magnitude_slope(dY, self.saved[0])
 
 
 AbsoluteInPlace = in_place(Absolute, "abs_")
@@ -66,17 +66,33 @@ def _rounded(operator: str, x: Tensor, rule: Primitive, p: float = 1.0) -> Tenso
     return _ROUNDED.get(operator, Rounded).apply(x, rule=rule, p=p) if is_floating(x.dtype) else x
 
 
+def _absolute(operator: str, x: Tensor) -> Tensor:
+    if x.dtype == np.bool_:
+        raise TypeError(f"{operator}: x has dtype bool; use .astype('float32')")
+    return Absolute.apply(x)
+
+
 @check_arguments
 def abs(x: AnyTensor) -> Tensor:
     """|x|, elementwise; the gradient at 0 is 0   x (...) -> (...)"""
-    if x.dtype == np.bool_:
-        raise TypeError("abs: x has dtype bool; use .astype('float32')")
-    return Absolute.apply(x)
+    return _absolute("abs", x)
+
+
+@check_arguments
+def absolute(x: AnyTensor) -> Tensor:
+    """Another name of `abs`."""
+    return _absolute("absolute", x)
 
 
 @check_arguments
 def sign(x: AnyTensor) -> Tensor:
     """1, 0 or -1, the sign of x, elementwise; 0 for NaN   x (...) -> (...)"""
+    return Rounded.apply(x, rule=signum, p=0.0)
+
+
+@check_arguments
+def sgn(x: AnyTensor) -> Tensor:
+    """Another name of `sign`: both differ for complex numbers only."""
     return Rounded.apply(x, rule=signum, p=0.0)
 
 

@@ -1,8 +1,7 @@
-"""Elements chosen from two tensors: by a mask, or the larger or the smaller ones; and numbers kept within bounds."""
+"""Elements chosen from two tensors: by a mask, or the larger or the smaller ones; and finite numbers."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -21,7 +20,7 @@ from alpha.ops.promotion import BOOL, common_dtype, promoted
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor, full
 
-__all__ = ["clamp", "clip", "masked_fill", "maximum", "minimum", "nan_to_num", "where"]
+__all__ = ["masked_fill", "maximum", "minimum", "nan_to_num", "where"]
 
 select = elementwise("select", "a ? b : c", lambda y, a, b, c: np.copyto(y, np.where(a, b, c)), 3, mask=True)
 larger = elementwise("larger", "a != a || a > b ? a : b", lambda y, a, b: np.maximum(a, b, out=y), 2)
@@ -39,18 +38,6 @@ def _smaller_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
 # a is dY, b the operand, c the other one; equal ones share the gradient
 larger_slope = elementwise("larger_slope", "b == c ? a / 2 : b < c ? 0 : a", _larger_slope_cpu, 3)
 smaller_slope = elementwise("smaller_slope", "b == c ? a / 2 : b > c ? 0 : a", _smaller_slope_cpu, 3)
-
-
-def _bounded_cpu(y: Array, a: Array, p: float, q: float) -> None:
-    np.copyto(y, np.where(a < p, a.dtype.type(p), np.where(a > q, a.dtype.type(q), a)))
-
-
-def _bounded_slope_cpu(dx: Array, a: Array, b: Array, p: float, q: float) -> None:
-    np.copyto(dx, np.where((b >= p) & (b <= q), a, 0))
-
-
-bounded = elementwise("bounded", "a < p ? p : a > q ? q : a", _bounded_cpu, 1)
-bounded_slope = elementwise("bounded_slope", "b >= p && b <= q ? a : 0", _bounded_slope_cpu, 2)  # a is dY, b is X
 
 
 LARGEST = {BFLOAT16: (2 - 2.0**-7) * 2.0**127, **{t: float(np.finfo(t).max) for t in (FLOAT32, np.dtype(np.float64))}}
@@ -128,19 +115,6 @@ class Minimum(_Choice):
     operator, primitive, slope = "minimum", smaller, smaller_slope
 
 
-class Clamp(Function):
-    """Y = X within two numbers   X (...) -> Y (...)"""
-
-    def forward(self, X: Array, *, low: float, high: float) -> Array:
-        self.bounds = low, high
-        self.save(X)
-        return bounded(X, p=min(low, high), q=high)
-
-    def backward(self, dY: Array) -> Any:
-        low, high = self.bounds
-        return bounded_slope(dY, self.saved[0], p=low, q=high)
-
-
 class NanToNum(Function):
     """Y = X with numbers in place of NaN and of infinities   X (...) -> Y (...)"""
 
@@ -211,43 +185,6 @@ def minimum(x: AnyTensor, other: AnyTensor) -> Tensor:
     x (...), other (...) -> the broadcast shape
     """
     return Minimum.apply(*promoted("minimum", x, other))
-
-
-@check_arguments
-def clamp(x: AnyTensor, min: Any = None, max: Any = None) -> Tensor:
-    """x within bounds: `min` where it is less, `max` where it is more   x (...) -> (...)
-
-    The gradient is 0 where x is out of bounds. NaN stays NaN.
-
-    Args:
-        min, max: numbers, or tensors that broadcast with x; None: no bound.
-    """
-    return _clamp("clamp", x, min, max)
-
-
-@check_arguments
-def clip(x: AnyTensor, min: Any = None, max: Any = None) -> Tensor:
-    """Another name of `clamp`."""
-    return _clamp("clip", x, min, max)
-
-
-def _clamp(operator: str, x: Tensor, low: Any, high: Any) -> Tensor:
-    bounds = [bound for bound in (low, high) if bound is not None]
-    if not bounds:
-        raise ValueError(f"{operator}: min or max is needed")
-    if any(not isinstance(bound, (Tensor, *NUMBERS)) for bound in bounds):
-        raise TypeError(f"{operator}: min={low!r} and max={high!r} must be numbers, Tensors or None")
-    x = x.astype(common_dtype(operator, x, *bounds))
-    if not any(isinstance(bound, Tensor) for bound in bounds):
-        least, most = (-math.inf, math.inf) if is_floating(x.dtype) else _range(x.dtype)
-        return Clamp.apply(x, low=least if low is None else low, high=most if high is None else high)
-    if low is not None:
-        x = where(x < low, low, x)
-    return x if high is None else where(x > high, high, x)
-
-
-def _range(dtype: Any) -> tuple[int, int]:
-    return (0, 1) if dtype == BOOL else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
 
 
 @check_arguments

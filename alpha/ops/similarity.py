@@ -8,10 +8,10 @@ from alpha.errors import ShapeError
 from alpha.module import Module
 from alpha.ops.arguments import check_arguments, unchecked
 from alpha.ops.axes import axis_of, expand
+from alpha.ops.bounds import clamp
 from alpha.ops.moments import norm
 from alpha.ops.options import integer, real
 from alpha.ops.promotion import promoted
-from alpha.ops.selection import clamp
 from alpha.tensor import Tensor
 
 __all__ = ["CosineSimilarity", "PairwiseDistance", "cosine_similarity", "normalize", "pairwise_distance"]

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from alpha.autograd import Function
 from alpha.ops.activation import activation
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.elementwise import affine, divide, elementwise, multiply
-from alpha.ops.operands import operand_of, sum_to
+from alpha.ops.of_two import OfTwo
 from alpha.ops.options import real
 from alpha.ops.promotion import as_floating, promoted
 from alpha.ops.rounding import abs
-from alpha.primitive import Array, Primitive
+from alpha.primitive import Array
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -123,28 +122,7 @@ def _angle_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
 angle_slope = elementwise("angle_slope", "b == 0 && c == 0 ? 0 : a * (c / (b * b + c * c))", _angle_slope_cpu, 3)
 
 
-class _OfTwo(Function):
-    """A function of two operands with broadcasting."""
-
-    operator: ClassVar[str]
-    primitive: ClassVar[Primitive]
-
-    def forward(self, A: Array, B: Array) -> Array:
-        self.operands = operand_of(A), operand_of(B)
-        Y: Array = self.primitive(*broadcast_operands(self.operator, A, B))
-        self.save(A, B, Y)
-        return Y
-
-    def backward(self, dY: Array) -> Any:
-        slopes = zip(self.slopes(dY, *self.saved), self.operands, self.needs, strict=True)
-        return tuple(sum_to(slope(), operand) if needed else None for slope, operand, needed in slopes)
-
-    def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:
-        """What computes the gradient of A, and what computes that of B, both of the shape of dY."""
-        raise NotImplementedError
-
-
-class Atan2(_OfTwo):
+class Atan2(OfTwo):
     """Y = the angle of the point (B, A)   A (...), B (...) -> the broadcast shape"""
 
     operator, primitive = "atan2", angle
@@ -154,7 +132,7 @@ class Atan2(_OfTwo):
         yield lambda: affine(angle_slope(*broadcast_operands("atan2", dY, B, A)), p=-1.0)
 
 
-class Hypot(_OfTwo):
+class Hypot(OfTwo):
     """Y = sqrt(A A + B B)   A (...), B (...) -> the broadcast shape"""
 
     operator, primitive = "hypot", hypotenuse

@@ -1,9 +1,9 @@
-// Y[i] = A[i] sign B[i % period], elementwise. `sign` counts + - * / // % ** & | ^ << >> from 0, / being the
-// quotient without its decimals.
+// Y[i] = A[i] sign B[i % period], elementwise. `sign` counts + - * / // % ** & | ^ << >> fmod gcd from 0, / being the
+// quotient without its decimals and fmod the remainder beside it, which has the sign of A.
 //
 // Integers: what C++ leaves open is defined. Sums, products and shifts wrap around; a quotient or a remainder by 0 is 0;
 // a power below 0 is 0, but 1 and -1 stay 1 and -1; a shift by all bits or more, or by less than 0, moves all bits out.
-// bool: + is |, and * is &. Floating numbers have /, // and % only.
+// bool: + is |, and * is &. Floating numbers have /, //, % and fmod only.
 // Grid: ceil(size / 256). Block: 256. No shared memory.
 // Macros: TYPE element type of A and B: float | double | bfloat16 | int | long long | unsigned char | bool.
 #include "common/cuda.h"
@@ -11,7 +11,22 @@
 
 using T = ALPHA_TYPE;
 constexpr int THREADS = 256;
-enum Sign { ADD, SUBTRACT, MULTIPLY, TRUNCATE, FLOOR_DIVIDE, REMAINDER, POWER, AND, OR, XOR, SHIFT_LEFT, SHIFT_RIGHT };
+enum Sign {
+  ADD,
+  SUBTRACT,
+  MULTIPLY,
+  TRUNCATE,
+  FLOOR_DIVIDE,
+  REMAINDER,
+  POWER,
+  AND,
+  OR,
+  XOR,
+  SHIFT_LEFT,
+  SHIFT_RIGHT,
+  FMOD,
+  GCD
+};
 
 // U wraps around where T, which has as many bits, must not overflow.
 template <typename U, typename Integer>
@@ -42,6 +57,17 @@ __device__ Integer integers(Integer a, Integer b, int sign) {
       }
       return Integer(result);
     }
+    case FMOD:
+      return none || minus_one ? Integer(0) : Integer(a % b);
+    case GCD: {
+      U divisor = a < 0 ? U(0) - U(a) : U(a), rest = b < 0 ? U(0) - U(b) : U(b);
+      while (rest != 0) {
+        const U next = divisor % rest;
+        divisor = rest;
+        rest = next;
+      }
+      return Integer(divisor);
+    }
     case AND:
       return a & b;
     case OR:
@@ -59,6 +85,7 @@ template <typename Real>
 __device__ Real floating(Real a, Real b, int sign) {
   if (sign == TRUNCATE) return trunc(a / b);
   const Real rest = fmod(a, b);  // has the sign of a
+  if (sign == FMOD) return rest;
   const bool below = rest != 0 && (b < 0) != (rest < 0);
   if (sign == REMAINDER) return rest == 0 ? copysign(Real(0), b) : below ? rest + b : rest;
   if (b == 0) return a / b;

@@ -137,8 +137,17 @@ def right_or_refused(ours: Callable[..., Any], *values: np.ndarray, device: str,
     np.testing.assert_allclose(found.numpy().astype(np.float64), expected, rtol=1e-5, equal_nan=True)
 
 
-# functions that take integers only, or that mean something else by a quotient of integers: tests/ops/test_integers.py
-OF_INTEGERS = ("floor_divide", "remainder", *(name for name in CALLS if name.startswith("bitwise")))
+# functions that take integers only, that mean something else by a quotient of integers, or whose uint8 wraps around:
+# tests/ops/test_integers.py
+OF_INTEGERS = (
+    "floor_divide",
+    "remainder",
+    "fmod",
+    "gcd",
+    "lcm",
+    *("neg", "diff"),
+    *(name for name in CALLS if name.startswith("bitwise")),
+)
 OF_LABELS = ("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss", "normalize_pixels")
 
 
@@ -317,6 +326,49 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a 
     "logical_or": (lambda x: x.logical_or(x), lambda x: x != 0),
     "logical_xor": (lambda x: x.logical_xor(x), lambda x: x != x),
     "logical_not": (lambda x: x.logical_not(), lambda x: x == 0),
+    "neg": (lambda x: x.neg(), lambda x: -x),
+    "absolute": (lambda x: x.absolute(), np.abs),
+    "sgn": (lambda x: x.sgn(), np.sign),
+    "subtract": (lambda x: x.subtract(x), lambda x: x - x),
+    "multiply": (lambda x: x.multiply(x), lambda x: x * x),
+    "divide": (lambda x: x.divide(2), lambda x: x / 2),
+    "true_divide": (lambda x: x.true_divide(2), lambda x: x / 2),
+    "float_power": (lambda x: x.float_power(2), lambda x: x**2),
+    "clamp_min": (lambda x: x.clamp_min(2), lambda x: np.maximum(x, 2)),
+    "clamp_max": (lambda x: x.clamp_max(2), lambda x: np.minimum(x, 2)),
+    **{
+        name: (lambda x, n=name: getattr(x, n)(), getattr(np, name))
+        for name in ("isfinite", "isinf", "isposinf", "isneginf", "signbit", "count_nonzero")
+    },
+    "isclose": (lambda x: x.isclose(x), lambda x: np.isclose(x, x)),
+    "fmod": (lambda x: x.fmod(3), lambda x: np.fmod(x, 3)),
+    "fmax": (lambda x: x.fmax(x), lambda x: x),
+    "fmin": (lambda x: x.fmin(x), lambda x: x),
+    "copysign": (lambda x: x.copysign(-1), lambda x: -x),
+    "heaviside": (lambda x: x.heaviside(x), lambda x: np.heaviside(x, x)),
+    "logaddexp": (lambda x: x.logaddexp(x), lambda x: np.logaddexp(x, x)),
+    "logaddexp2": (lambda x: x.logaddexp2(x), lambda x: np.logaddexp2(x, x)),
+    "xlogy": (lambda x: x.xlogy(2), lambda x: x * np.log(2)),
+    "logit": (lambda x: x.logit(0.1), lambda x: np.log(x.clip(0.1, 0.9) / (1 - x.clip(0.1, 0.9)))),
+    "sinc": (lambda x: x.sinc().round(decimals=3), lambda x: np.sinc(x).round(3)),
+    "erfc": (lambda x: x.erfc(), np.vectorize(math.erfc)),
+    "lerp": (lambda x: x.lerp(x, 0.5), lambda x: x),
+    "addcmul": (lambda x: x.addcmul(x, x), lambda x: x + x * x),
+    "addcdiv": (lambda x: x.addcdiv(x, x), lambda x: x + x / x),
+    "ldexp": (lambda x: x.ldexp(x), lambda x: x * 2**x),
+    "gcd": (lambda x: x.gcd(x), lambda x: x),
+    "lcm": (lambda x: x.lcm(x), lambda x: x),
+    "nansum": (lambda x: x.nansum(), np.sum),
+    "nanmean": (lambda x: x.nanmean(), np.mean),
+    "aminmax": (lambda x: x.aminmax().max, np.max),
+    "median": (lambda x: x.median(), lambda x: np.sort(x.ravel())[7]),
+    "nanmedian": (lambda x: x.nanmedian(), lambda x: np.sort(x.ravel())[7]),
+    "quantile": (lambda x: x.quantile(0.3), lambda x: np.quantile(x, 0.3)),
+    "kthvalue": (lambda x: x.kthvalue(2).values, lambda x: np.sort(x, 1)[:, 1]),
+    "cummax": (lambda x: x.cummax(1).values, lambda x: np.maximum.accumulate(x, 1)),
+    "cummin": (lambda x: x.cummin(1).values, lambda x: np.minimum.accumulate(x, 1)),
+    "logcumsumexp": (lambda x: x.logcumsumexp(1), lambda x: np.logaddexp.accumulate(x, 1)),
+    "diff": (lambda x: x.diff(), lambda x: np.diff(x)),
 }
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
@@ -331,6 +383,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 OTHERS = {  # of Tensor: what they are is tested in tests/test_tensor.py and test_autograd.py
     *("array", "backward", "device", "dtype", "grad", "is_leaf", "item", "ndim", "numpy", "register_hook"),
     *(name for name in alpha.ops.bitwise.__all__ if name.startswith("bitwise")),  # tests/ops/test_integers.py
+    "equal",  # gives no tensor: tests/ops/test_checks.py
     *("tolist", "numel", "dim", "requires_grad", "shape", "size", "zero_grad"),
 }
 

@@ -31,6 +31,11 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 INTEGERS = ("uint8", "int32", "int64")
 DTYPES = (*INTEGERS, "bool", "float32")
+WITHOUT_SIGN: dict[str, Callable[[Any, Any], Any]] = {
+    "/": lambda a, b: a.div(b, rounding_mode="trunc"),
+    "fmod": lambda a, b: a.fmod(b),
+    "gcd": lambda a, b: a.gcd(b),
+}
 WORDS = ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor")
 
 
@@ -103,7 +108,7 @@ def test_the_devices_agree_at_the_ends_of_the_range(dtype: str) -> None:
         for device in ("cpu", "cuda"):
             x, y = alpha.tensor(a, device=device), alpha.tensor(b, device=device)
             try:
-                found = x.div(y, rounding_mode="trunc") if sign == "/" else OPERATORS[sign](x, y)
+                found = (OPERATORS | WITHOUT_SIGN)[sign](x, y)
             except TypeError:
                 assert dtype == "bool"
                 break
@@ -114,6 +119,33 @@ def test_the_devices_agree_at_the_ends_of_the_range(dtype: str) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("name", ["fmod", "gcd", "lcm", "sub", "rsub"])
+def test_functions_as_in_pytorch(device: str, name: str) -> None:
+    torch = pytest.importorskip("torch")
+    function, twin = getattr(alpha, name), getattr(torch, name)
+    for first in DTYPES:
+        a = values(first, 1)
+        for b in (values(second, 2) for second in DTYPES):
+            x, y, t, u = (
+                alpha.tensor(a, device=device),
+                alpha.tensor(b, device=device),
+                torch.tensor(a),
+                torch.tensor(b),
+            )
+            same(lambda x=x, y=y: function(x, y), lambda t=t, u=u: twin(t, u), f"{name} {first} {b.dtype}")
+
+
+def test_negatives_and_differences_of_integers(device: str) -> None:
+    small = alpha.tensor(np.array([0, 3, 1], np.uint8), device=device)
+    np.testing.assert_array_equal(alpha.neg(small).numpy(), [0, 253, 255])
+    np.testing.assert_array_equal(alpha.diff(small).numpy(), [3, 254])
+    np.testing.assert_array_equal(alpha.diff(small > 0).numpy(), [True, False])
+    for function in (alpha.gcd, alpha.lcm):
+        with pytest.raises(TypeError, match="integers are needed, not dtypes float32 and uint8"):
+            function(small.float(), small)
+
+
+@pytest.mark.torch
 def test_rounded_division_of_floats_as_in_pytorch(device: str) -> None:
     torch = pytest.importorskip("torch")
     numbers = np.array([0.0, -0.0, 1.0, -1.0, 2.5, -7.25, 1e5, 1e-3, np.inf, -np.inf, np.nan, 0.1], np.float32)
@@ -121,6 +153,7 @@ def test_rounded_division_of_floats_as_in_pytorch(device: str) -> None:
     x, y, t, u = alpha.tensor(a, device=device), alpha.tensor(b, device=device), torch.tensor(a), torch.tensor(b)
     np.testing.assert_array_equal((x // y).numpy(), (t // u).numpy())
     np.testing.assert_array_equal((x % y).numpy(), (t % u).numpy())
+    np.testing.assert_array_equal(x.fmod(y).numpy(), t.fmod(u).numpy())
     for mode in ("floor", "trunc"):
         found = x.div(y, rounding_mode=mode)
         np.testing.assert_array_equal(found.numpy(), t.div(u, rounding_mode=mode).numpy())
@@ -128,6 +161,7 @@ def test_rounded_division_of_floats_as_in_pytorch(device: str) -> None:
 
 def test_gradients() -> None:
     check_gradient(lambda a, b: (a * 3.1) % b, positive(4, 3), positive(3) + 1)
+    check_gradient(lambda a, b: (a * -3.1).fmod(b), positive(4, 3), positive(3) + 1)
     x = alpha.tensor([1.0, 5.0], requires_grad=True)
     (x // 2 + x.div(2, rounding_mode="trunc")).sum().backward()
     assert x.grad is not None

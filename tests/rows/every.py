@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rows import dropouts, functions, images, layers, neighbours
+from rows import dropouts, elementwise, functions, images, layers, neighbours, reductions
 from rows.activations import ACTIVATIONS
 from rows.losses import LOSSES
 
 FUNCTIONS = [
-    *(row for room in (functions, images, dropouts, neighbours) for row in room.FUNCTIONS),
+    *(row for room in (functions, elementwise, reductions, images, dropouts, neighbours) for row in room.FUNCTIONS),
     *(row.of_function() for row in (*ACTIVATIONS, *LOSSES)),
 ]
 LAYERS = [

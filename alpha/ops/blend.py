@@ -1,0 +1,188 @@
+"""Sums of products in one pass: lerp, addcmul and addcdiv; and ldexp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.numerics import BFLOAT16, FLOAT32, is_floating
+from alpha.ops import elementwise as ew
+from alpha.ops.arguments import AnyTensor, check_arguments
+from alpha.ops.arithmetic import add, mul
+from alpha.ops.broadcast import broadcast_operands
+from alpha.ops.elementwise import elementwise
+from alpha.ops.integers import integral
+from alpha.ops.logarithms import exp2
+from alpha.ops.operands import NUMBERS, operand_of, sum_to
+from alpha.ops.options import real
+from alpha.ops.promotion import BOOL, as_floating, promoted
+from alpha.primitive import Array, Primitive
+from alpha.tensor import Tensor
+
+__all__ = ["addcdiv", "addcmul", "ldexp", "lerp"]
+
+
+def _between_cpu(y: Array, a: Array, b: Array, p: float) -> None:
+    p = a.dtype.type(p)
+    np.copyto(y, a + p * (b - a) if abs(p) < 0.5 else b - (b - a) * (1 - p))
+
+
+def _between_weighted_cpu(y: Array, a: Array, b: Array, c: Array) -> None:
+    np.copyto(y, np.where(np.abs(c) < 0.5, a + c * (b - a), b - (b - a) * (1 - c)))
+
+
+# exact at both ends
+between = elementwise("between", "fabs(p) < Real(0.5) ? a + p * (b - a) : b - (b - a) * (1 - p)", _between_cpu, 2)
+between_weighted = elementwise(
+    "between_weighted", "fabs(c) < Real(0.5) ? a + c * (b - a) : b - (b - a) * (1 - c)", _between_weighted_cpu, 3
+)
+times_difference = elementwise("times_difference", "a * (b - c)", lambda dx, a, b, c: np.multiply(a, b - c, out=dx), 3)
+add_product = elementwise("add_product", "a + p * b * c", lambda y, a, b, c, p: np.add(a, p * b * c, out=y), 3)
+add_quotient = elementwise("add_quotient", "a + p * b / c", lambda y, a, b, c, p: np.add(a, p * b / c, out=y), 3)
+scaled_product = elementwise("scaled_product", "p * a * b", lambda y, a, b, p: np.multiply(p * a, b, out=y), 2)
+scaled_ratio = elementwise("scaled_ratio", "p * a / b", lambda y, a, b, p: np.divide(p * a, b, out=y), 2)
+divisor_slope = elementwise(
+    "divisor_slope", "-p * a * b / (c * c)", lambda dx, a, b, c, p: np.divide(-p * a * b, c * c, out=dx), 3
+)
+
+
+class _Broadcast(Function):
+    """A function of several operands with broadcasting."""
+
+    operator: str
+
+    def run(self, primitive: Primitive, *arrays: Array, **numbers: float) -> Array:
+        result: Array = primitive(*broadcast_operands(self.operator, *arrays), **numbers)
+        return result
+
+
+class Lerp(_Broadcast):
+    """Y = A + w (B - A), w a number   A (...), B (...) -> the broadcast shape"""
+
+    operator = "lerp"
+
+    def forward(self, A: Array, B: Array, *, weight: float) -> Array:
+        self.operands, self.weight = (operand_of(A), operand_of(B)), weight
+        return self.run(between, A, B, p=weight)
+
+    def backward(self, dY: Array) -> Any:
+        shares = zip((1 - self.weight, self.weight), self.operands, self.needs, strict=True)
+        return tuple(ew.affine(sum_to(dY, operand), p=share) if needed else None for share, operand, needed in shares)
+
+
+class LerpWeighted(_Broadcast):
+    """Y = A + W (B - A)   A (...), B (...), W (...) -> the broadcast shape"""
+
+    operator = "lerp"
+
+    def forward(self, A: Array, B: Array, W: Array) -> Array:
+        self.operands = operand_of(A), operand_of(B), operand_of(W)
+        self.save(A, B, W)
+        return self.run(between_weighted, A, B, W)
+
+    def backward(self, dY: Array) -> Any:
+        A, B, W = self.saved
+        a, b, w = self.operands
+        return (
+            sum_to(self.run(ew.multiply, dY, ew.affine(W, p=-1.0, q=1.0)), a) if self.needs[0] else None,
+            sum_to(self.run(ew.multiply, dY, W), b) if self.needs[1] else None,
+            sum_to(self.run(times_difference, dY, B, A), w) if self.needs[2] else None,
+        )
+
+
+class AddProduct(_Broadcast):
+    """Y = X + v A B, v a number   X (...), A (...), B (...) -> the broadcast shape"""
+
+    operator = "addcmul"
+
+    def forward(self, X: Array, A: Array, B: Array, *, value: float) -> Array:
+        self.operands, self.value = (operand_of(X), operand_of(A), operand_of(B)), value
+        self.save(A, B)
+        return self.run(add_product, X, A, B, p=value)
+
+    def backward(self, dY: Array) -> Any:
+        A, B = self.saved
+        x, a, b = self.operands
+        return (
+            sum_to(dY, x) if self.needs[0] else None,
+            sum_to(self.run(scaled_product, dY, B, p=self.value), a) if self.needs[1] else None,
+            sum_to(self.run(scaled_product, dY, A, p=self.value), b) if self.needs[2] else None,
+        )
+
+
+class AddQuotient(_Broadcast):
+    """Y = X + v A / B, v a number   X (...), A (...), B (...) -> the broadcast shape"""
+
+    operator = "addcdiv"
+
+    def forward(self, X: Array, A: Array, B: Array, *, value: float) -> Array:
+        self.operands, self.value = (operand_of(X), operand_of(A), operand_of(B)), value
+        self.save(A, B)
+        return self.run(add_quotient, X, A, B, p=value)
+
+    def backward(self, dY: Array) -> Any:
+        A, B = self.saved
+        x, a, b = self.operands
+        return (
+            sum_to(dY, x) if self.needs[0] else None,
+            sum_to(self.run(scaled_ratio, dY, B, p=self.value), a) if self.needs[1] else None,
+            sum_to(self.run(divisor_slope, dY, A, B, p=self.value), b) if self.needs[2] else None,
+        )
+
+
+@check_arguments
+def lerp(x: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """x + weight (end - x) with broadcasting: x if weight is 0, and end if it is 1, exactly
+
+    x (...), end (...), weight (...) or a number -> the broadcast shape
+    """
+    if isinstance(weight, Tensor):
+        return LerpWeighted.apply(*promoted("lerp", x, end, weight))
+    if not isinstance(weight, NUMBERS):
+        raise TypeError(f"lerp: weight={weight!r} is not a number or a Tensor")
+    return Lerp.apply(*promoted("lerp", x, end), weight=float(weight))
+
+
+def _factors(operator: str, x: Tensor, *others: Tensor) -> list[Tensor]:
+    """x and the others in one dtype, which is that of x if bfloat16 meets float32: x is the sum."""
+    low = {x.dtype, *(other.dtype for other in others)} <= {BFLOAT16, FLOAT32}
+    return [x, *(other.astype(x.dtype) for other in others)] if low else promoted(operator, x, *others)
+
+
+@check_arguments
+def addcmul(x: AnyTensor, tensor1: AnyTensor, tensor2: AnyTensor, *, value: float = 1) -> Tensor:
+    """x + value tensor1 tensor2 with broadcasting; integers give integers, which wrap around
+
+    x (...), tensor1 (...), tensor2 (...) -> the broadcast shape
+    """
+    by = real("addcmul", "value", value)
+    x, tensor1, tensor2 = _factors("addcmul", x, tensor1, tensor2)
+    if is_floating(x.dtype):
+        return AddProduct.apply(x, tensor1, tensor2, value=by)
+    if x.dtype == BOOL:
+        raise TypeError("addcmul: the tensors have dtype bool; use .astype('int32')")
+    if not integral(x, value):
+        raise TypeError(f"addcmul: value={value!r} must be an integer beside the dtype {x.dtype.name}")
+    return add(x, mul(tensor1, tensor2), alpha=value)
+
+
+@check_arguments
+def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """x + value tensor1 / tensor2 with broadcasting
+
+    x (...), tensor1 (...), tensor2 (...) -> the broadcast shape
+    """
+    by = real("addcdiv", "value", value)
+    return AddQuotient.apply(*_factors("addcdiv", x, tensor1, tensor2), value=by)
+
+
+@check_arguments
+def ldexp(x: AnyTensor, other: AnyTensor) -> Tensor:
+    """x times 2 to the power of other, with broadcasting; of integers in float32
+
+    x (...), other (...) -> the broadcast shape
+    """
+    x = as_floating(x)
+    return mul(x, exp2(other if is_floating(other.dtype) else other.astype(x.dtype)))
