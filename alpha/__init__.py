@@ -28,6 +28,7 @@ from alpha.ops.arithmetic import add, mul
 from alpha.ops.axes import *
 from alpha.ops.bitwise import *
 from alpha.ops.compare import allclose, isnan
+from alpha.ops.counting import *
 from alpha.ops.creation import (
     as_tensor,
     empty,
@@ -40,26 +41,49 @@ from alpha.ops.creation import (
     zeros,
     zeros_like,
 )
+from alpha.ops.diagonals import *
+from alpha.ops.distances import *
 from alpha.ops.division import *
 from alpha.ops.einsum import einsum
 from alpha.ops.exponential import exp, log
 from alpha.ops.extremes import *
 from alpha.ops.gathering import *
+from alpha.ops.index_writing import *
 from alpha.ops.joining import *
 from alpha.ops.layout import flatten, reshape
 from alpha.ops.logarithms import *
 from alpha.ops.matmul import bmm, matmul
 from alpha.ops.moments import *
 from alpha.ops.power import sqrt
+from alpha.ops.products import *
+from alpha.ops.random_draws import *
+from alpha.ops.random_draws import normal
 from alpha.ops.ranges import arange, eye, linspace, rand, rand_like, randint, randint_like, randn, randn_like, randperm
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.running import *
+from alpha.ops.scattering import *
+from alpha.ops.searching import *
 from alpha.ops.selection import *
+from alpha.ops.several import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    block_diag,
+    broadcast_tensors,
+    cartesian_prod,
+    combinations,
+    meshgrid,
+    tril_indices,
+    triu_indices,
+)
+from alpha.ops.shapes import *
 from alpha.ops.softmax import log_softmax, logsumexp, softmax
 from alpha.ops.sorting import *
+from alpha.ops.stacking import *
 from alpha.ops.triangles import *
 from alpha.ops.trigonometric import *
+from alpha.ops.uniques import *
 from alpha.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.step import capture, compile_kernels, dry_run
@@ -69,19 +93,30 @@ from alpha.tensor import Tensor, tensor
 _ROOMS = (
     ops.axes,
     ops.bitwise,
+    ops.counting,
+    ops.diagonals,
+    ops.distances,
     ops.division,
     ops.extremes,
     ops.gathering,
+    ops.index_writing,
     ops.joining,
     ops.logarithms,
     ops.moments,
+    ops.products,
+    ops.random_draws,
     ops.reduce,
     ops.rounding,
     ops.running,
+    ops.scattering,
+    ops.searching,
     ops.selection,
+    ops.shapes,
     ops.sorting,
+    ops.stacking,
     ops.triangles,
     ops.trigonometric,
+    ops.uniques,
 )
 
 __version__ = "0.1.0"
@@ -109,10 +144,17 @@ __all__ = [
     "allclose",
     "arange",
     "as_tensor",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "block_diag",
     "bmm",
+    "broadcast_tensors",
     "capture",
+    "cartesian_prod",
     "checkpoint",
     "checkpoint_sequential",
+    "combinations",
     "compile_kernels",
     "dry_run",
     "einsum",
@@ -138,10 +180,12 @@ __all__ = [
     "manual_seed",
     "matmul",
     "memory_stats",
+    "meshgrid",
     "models",
     "mul",
     "nn",
     "no_grad",
+    "normal",
     "ones",
     "ones_like",
     "ops",
@@ -166,6 +210,8 @@ __all__ = [
     "tanh",
     "tensor",
     "transforms",
+    "tril_indices",
+    "triu_indices",
     "zeros",
     "zeros_like",
     *(name for room in _ROOMS for name in room.__all__),

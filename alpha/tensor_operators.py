@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from alpha.tensor_structure import Structure
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -17,7 +19,7 @@ Axes = int | Sequence[int]
 Dims = Axes | None  # axes; None: all of them
 
 
-class Operators:
+class Operators(Structure):
     """The base of Tensor."""
 
     __slots__ = ()

@@ -31,6 +31,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "gradients": 2,
     "tensor": 2,
     "tensor_operators": 2,
+    "tensor_structure": 2,
     "module": 2,
     "module_tree": 2,
     "numerics": 2,

@@ -195,7 +195,7 @@ def scatter(x: AnyTensor, dim: int, index: AnyTensor, src: Any, *, reduce: str |
     if not isinstance(src, Tensor):
         _index("scatter", index)
         src = expand(reshaped(like(x, src), (1,) * index.ndim), index.shape)
-    return _scattered("scatter", ScatterAdd if reduce else Scatter, x, dim, index, src)
+    return scattered("scatter", ScatterAdd if reduce else Scatter, x, dim, index, src)
 
 
 @check_arguments
@@ -205,7 +205,7 @@ def scatter_add(x: AnyTensor, dim: int, index: AnyTensor, src: AnyTensor) -> Ten
     x (..), index (..) of as many axes, src (..) at least as long on each axis -> as x.
     src is cast to the dtype of x. The elements of one place are added in the order of the index.
     """
-    return _scattered("scatter_add", ScatterAdd, x, dim, index, src)
+    return scattered("scatter_add", ScatterAdd, x, dim, index, src)
 
 
 def _cast(operator: str, x: Tensor, src: Tensor, name: str, adds: bool = True) -> Tensor:
@@ -219,8 +219,11 @@ def _cast(operator: str, x: Tensor, src: Tensor, name: str, adds: bool = True) -
     return src.astype(x.dtype)
 
 
-def _scattered(operator: str, kind: type[Function], x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    src = _cast(operator, x, src, "src", adds=kind is ScatterAdd)
+def scattered(
+    operator: str, kind: type[Function], x: Tensor, dim: int, index: Tensor, src: Tensor, **options: Any
+) -> Tensor:
+    """What `kind`, with its options, makes of a copy of x, the elements that an index names, and src."""
+    src = _cast(operator, x, src, "src", adds=kind is not Scatter)
     axis = axis_of(operator, x, dim)
     if not index.size:
         _index(operator, index)
@@ -231,7 +234,7 @@ def _scattered(operator: str, kind: type[Function], x: Tensor, dim: int, index: 
         raise ShapeError(f"{operator}: src is shorter than index  (index {index.shape}, src {src.shape})")
     part = src if own == wanted else block_or_copy(src, _first(own, wanted))
     target = x if x.ndim else reshaped(x, (1,))
-    return reshaped(kind.apply(target, reshaped(part, index.shape), at=at), x.shape)
+    return reshaped(kind.apply(target, reshaped(part, index.shape), at=at, **options), x.shape)
 
 
 @check_arguments

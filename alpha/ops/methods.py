@@ -40,6 +40,7 @@ from alpha.ops import (
 from alpha.ops.arguments import unchecked
 from alpha.ops.compare import relate
 from alpha.ops.integers import beside, written
+from alpha.ops.methods_structure import SEVERAL_NUMBERS, STRUCTURE
 from alpha.ops.operands import OPERANDS, like
 from alpha.tensor import Tensor
 
@@ -152,6 +153,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(bitwise, name) for name in bitwise.__all__},
     "__invert__": bitwise.bitwise_not,
     **{name: _augmented(function) for name, function in AUGMENTED.items()},
+    **STRUCTURE,
+    **{name: _several(function) for name, function in SEVERAL_NUMBERS.items()},
     "__abs__": rounding.abs,
     **{name: _relation(sign) for name, sign in RELATIONS.items()},
     "__getitem__": indexing.get_item,
