@@ -49,6 +49,7 @@ from alpha.ops.checks import equal
 from alpha.ops.choices import *
 from alpha.ops.compare import allclose, isnan
 from alpha.ops.conversion import is_floating_point, is_tensor, numel
+from alpha.ops.counting import *
 from alpha.ops.creation import (
     as_tensor,
     empty,
@@ -61,11 +62,14 @@ from alpha.ops.creation import (
     zeros,
     zeros_like,
 )
+from alpha.ops.diagonals import *
+from alpha.ops.distances import *
 from alpha.ops.division import *
 from alpha.ops.einsum import einsum
 from alpha.ops.exponential import exp, log
 from alpha.ops.extremes import *
 from alpha.ops.gathering import *
+from alpha.ops.index_writing import *
 from alpha.ops.joining import *
 from alpha.ops.layout import flatten, reshape
 from alpha.ops.logarithms import *
@@ -73,19 +77,39 @@ from alpha.ops.matmul import bmm, matmul
 from alpha.ops.moments import *
 from alpha.ops.operators import *
 from alpha.ops.power import sqrt
+from alpha.ops.products import *
 from alpha.ops.quantiles import *
+from alpha.ops.random_draws import *
+from alpha.ops.random_draws import normal
 from alpha.ops.ranges import arange, eye, linspace, rand, rand_like, randint, randint_like, randn, randn_like, randperm
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.running import *
 from alpha.ops.running_more import *
+from alpha.ops.scattering import *
+from alpha.ops.searching import *
 from alpha.ops.selection import *
+from alpha.ops.several import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    block_diag,
+    broadcast_tensors,
+    cartesian_prod,
+    combinations,
+    meshgrid,
+    tril_indices,
+    triu_indices,
+)
+from alpha.ops.shapes import *
 from alpha.ops.softmax import log_softmax, logsumexp, softmax
 from alpha.ops.sorting import *
 from alpha.ops.special import *
+from alpha.ops.stacking import *
 from alpha.ops.statistics import *
 from alpha.ops.triangles import *
 from alpha.ops.trigonometric import *
+from alpha.ops.uniques import *
 from alpha.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.step import capture, compile_kernels, dry_run
@@ -99,24 +123,35 @@ _ROOMS = (
     ops.bounds,
     ops.checks,
     ops.choices,
+    ops.counting,
+    ops.diagonals,
+    ops.distances,
     ops.division,
     ops.extremes,
     ops.gathering,
+    ops.index_writing,
     ops.joining,
     ops.logarithms,
     ops.moments,
     ops.operators,
+    ops.products,
     ops.quantiles,
+    ops.random_draws,
     ops.reduce,
     ops.rounding,
     ops.running,
     ops.running_more,
+    ops.scattering,
+    ops.searching,
     ops.selection,
+    ops.shapes,
     ops.sorting,
     ops.special,
+    ops.stacking,
     ops.statistics,
     ops.triangles,
     ops.trigonometric,
+    ops.uniques,
 )
 
 # packages that `import alpha` does not load; `alpha.data` does, when it is first named
@@ -147,11 +182,18 @@ __all__ = [
     "allclose",
     "arange",
     "as_tensor",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
     "bfloat16",
+    "block_diag",
     "bmm",
+    "broadcast_tensors",
     "capture",
+    "cartesian_prod",
     "checkpoint",
     "checkpoint_sequential",
+    "combinations",
     "compile_kernels",
     "cuda",
     "double",
@@ -188,10 +230,12 @@ __all__ = [
     "manual_seed",
     "matmul",
     "memory_stats",
+    "meshgrid",
     "models",
     "mul",
     "nn",
     "no_grad",
+    "normal",
     "numel",
     "ones",
     "ones_like",
@@ -217,6 +261,8 @@ __all__ = [
     "synchronize",
     "tanh",
     "tensor",
+    "tril_indices",
+    "triu_indices",
     "uint8",
     "zeros",
     "zeros_like",

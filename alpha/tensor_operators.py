@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from alpha.tensor_operators_more import MoreOperators
+from alpha.tensor_structure import Structure
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -18,7 +19,7 @@ Axes = int | Sequence[int]
 Dims = Axes | None  # axes; None: all of them
 
 
-class Operators(MoreOperators):
+class Operators(MoreOperators, Structure):
     """The base of Tensor."""
 
     __slots__ = ()

@@ -14,6 +14,7 @@ from alpha.nn.attention import *
 from alpha.nn.batchnorm import *
 from alpha.nn.containers import *
 from alpha.nn.convolution import *
+from alpha.nn.embedding_bag import *
 from alpha.nn.instance_norm import *
 from alpha.nn.layers import *
 from alpha.nn.normalization import *

@@ -23,14 +23,19 @@ from alpha.ops.bounds import *
 from alpha.ops.checks import *
 from alpha.ops.choices import *
 from alpha.ops.convolution import *
+from alpha.ops.counting import *
+from alpha.ops.diagonals import *
+from alpha.ops.distances import *
 from alpha.ops.division import *
 from alpha.ops.dropout import *
 from alpha.ops.dropout_groups import *
 from alpha.ops.embedding import *
+from alpha.ops.embedding_bag import *
 from alpha.ops.extremes import *
 from alpha.ops.fractional_max_pool import *
 from alpha.ops.gathering import *
 from alpha.ops.grid_sample import *
+from alpha.ops.index_writing import *
 from alpha.ops.instance_norm import *
 from alpha.ops.interpolate import *
 from alpha.ops.joining import *
@@ -51,21 +56,28 @@ from alpha.ops.moments import *
 from alpha.ops.normalization import *
 from alpha.ops.operators import *
 from alpha.ops.padding import *
+from alpha.ops.products import *
 from alpha.ops.quantiles import *
+from alpha.ops.random_draws import *
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.running import *
 from alpha.ops.running_more import *
+from alpha.ops.scattering import *
+from alpha.ops.searching import *
 from alpha.ops.selection import *
+from alpha.ops.shapes import *
 from alpha.ops.shuffle import *
 from alpha.ops.similarity import *
 from alpha.ops.softmax import *
 from alpha.ops.sorting import *
 from alpha.ops.special import *
+from alpha.ops.stacking import *
 from alpha.ops.statistics import *
 from alpha.ops.triangles import *
 from alpha.ops.trigonometric import *
 from alpha.ops.unfold import *
+from alpha.ops.uniques import *
 
 _LAYERS = {name for name, value in globals().items() if isinstance(value, type) and issubclass(value, _Module)}
 _export(globals(), without=_LAYERS)

@@ -238,8 +238,11 @@ def _cast(operator: str, x: Tensor, src: Tensor, name: str, adds: bool = True) -
     return src.astype(x.dtype)
 
 
-def scattered(operator: str, kind: type[Function], x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    src = _cast(operator, x, src, "src", adds=issubclass(kind, ScatterAdd))
+def scattered(
+    operator: str, kind: type[Function], x: Tensor, dim: int, index: Tensor, src: Tensor, **options: Any
+) -> Tensor:
+    """What `kind`, with its options, makes of x, the elements that an index names, and src; x itself if it writes x."""
+    src = _cast(operator, x, src, "src", adds=not issubclass(kind, SetPlaces))
     axis = axis_of(operator, x, dim)
     if not index.size:
         _index(operator, index)
@@ -251,8 +254,8 @@ def scattered(operator: str, kind: type[Function], x: Tensor, dim: int, index: T
     part = src if own == wanted else block_or_copy(src, _first(own, wanted))
     part = reshaped(part, index.shape)
     if kind.inplace:
-        return kind.apply(x, part, at=at)
-    return reshaped(kind.apply(x if x.ndim else reshaped(x, (1,)), part, at=at), x.shape)
+        return kind.apply(x, part, at=at, **options)
+    return reshaped(kind.apply(x if x.ndim else reshaped(x, (1,)), part, at=at, **options), x.shape)
 
 
 @check_arguments

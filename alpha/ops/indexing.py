@@ -191,12 +191,12 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
     given = given if given.dtype == x.dtype else given.astype(x.dtype)
     if found.arrays:
         at = places_of(x, found)
-        SetPlaces.apply(x, _fitting(given, at.shape, x), at=at)
+        SetPlaces.apply(x, fitting(given, at.shape, x), at=at)
     else:
-        SetBlock.apply(x, _fitting(given, found.box.shape, x), box=found.box)
+        SetBlock.apply(x, fitting(given, found.box.shape, x), box=found.box)
 
 
-def _fitting(value: Tensor, shape: Shape, x: Tensor) -> Tensor:
+def fitting(value: Tensor, shape: Shape, x: Tensor) -> Tensor:
     """The value without leading axes of length 1 that the part has not."""
     own = value.shape
     while len(own) > len(shape) and own[0] == 1:

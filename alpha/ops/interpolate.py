@@ -17,7 +17,15 @@ from alpha.ops.resample import Resampling, is_identity, resample_axis1
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 
-__all__ = ["Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "interpolate"]
+__all__ = [
+    "Upsample",
+    "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
+    "interpolate",
+    "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
+]
 
 # mode: (the interpolation along one axis, the numbers of axes that it has, align_corners has a meaning)
 MODES: dict[str, tuple[str, tuple[int, ...], bool]] = {
@@ -56,14 +64,14 @@ def _along(X: Array, axis: int, r: Resampling) -> Array:
     return Y.reshape((*before, r.rows, *after))
 
 
-def _factors(scale_factor: Scale, rank: int) -> tuple[float, ...]:
+def _factors(operator: str, scale_factor: Scale, rank: int) -> tuple[float, ...]:
     """A number for each axis, from one for all or one for each."""
     given = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * rank
     if len(given) != rank:
-        raise ValueError(f"interpolate: scale_factor={scale_factor!r} is neither a number nor {rank} of them")
-    factors = tuple([real("interpolate", "scale_factor", factor) for factor in given])
+        raise ValueError(f"{operator}: scale_factor={scale_factor!r} is neither a number nor {rank} of them")
+    factors = tuple([real(operator, "scale_factor", factor) for factor in given])
     if min(factors) <= 0:
-        raise ValueError(f"interpolate: scale_factor={scale_factor!r} is not positive")
+        raise ValueError(f"{operator}: scale_factor={scale_factor!r} is not positive")
     return factors
 
 
@@ -113,27 +121,64 @@ def interpolate(
         ValueError: not one of size and scale_factor, or an argument has a value that is not offered.
     """
     only_offered("interpolate", antialias=(antialias, False))
-    check_mode("interpolate", mode, align_corners)
-    check_sizes("interpolate", size, scale_factor)
+    return _sampled("interpolate", x, size, scale_factor, mode, align_corners, recompute_scale_factor)
+
+
+@check_arguments
+def upsample(
+    x: Tensor,
+    size: Lengths | None = None,
+    scale_factor: Scale | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """`interpolate` without its last arguments   x (N, L, C), (N, H, W, C) or (N, D, H, W, C) -> (N, *size, C)"""
+    return _sampled("upsample", x, size, scale_factor, mode, align_corners)
+
+
+@check_arguments
+def upsample_nearest(x: Tensor, size: Lengths | None = None, scale_factor: Scale | None = None) -> Tensor:
+    """`interpolate` with mode="nearest"   x (N, L, C), (N, H, W, C) or (N, D, H, W, C) -> (N, *size, C)"""
+    return _sampled("upsample_nearest", x, size, scale_factor, "nearest", None)
+
+
+@check_arguments
+def upsample_bilinear(x: Tensor, size: Lengths | None = None, scale_factor: Scale | None = None) -> Tensor:
+    """`interpolate` with mode="bilinear" and align_corners=True   x (N, H, W, C) -> (N, *size, C)"""
+    return _sampled("upsample_bilinear", x, size, scale_factor, "bilinear", True)
+
+
+def _sampled(
+    operator: str,
+    x: Tensor,
+    size: Lengths | None,
+    scale_factor: Scale | None,
+    mode: str,
+    align_corners: bool | None,
+    recompute_scale_factor: bool | None = None,
+) -> Tensor:
+    """What `interpolate` returns, with the name of the operator in errors."""
+    check_mode(operator, mode, align_corners)
+    check_sizes(operator, size, scale_factor)
     kind, ranks, _ = MODES[mode]
     rank = x.ndim - 2
     if rank not in ranks:
         known = " or ".join(f"{n + 2}" for n in ranks)
         raise ShapeError(
-            f"interpolate: mode={mode!r} needs x of {known} axes, images first and channels last  (x {x.shape})"
+            f"{operator}: mode={mode!r} needs x of {known} axes, images first and channels last  (x {x.shape})"
         )
     I = x.shape[1:-1]
     factors: Sequence[float | None] = (None,) * rank
     if scale_factor is not None:
-        found = _factors(scale_factor, rank)
+        found = _factors(operator, scale_factor, rank)
         O = tuple([math.floor(n * factor) for n, factor in zip(I, found, strict=True)])
         factors = factors if recompute_scale_factor else found
     elif recompute_scale_factor:
-        raise ValueError("interpolate: recompute_scale_factor=True needs scale_factor, and size is given")
+        raise ValueError(f"{operator}: recompute_scale_factor=True needs scale_factor, and size is given")
     else:
-        O = lengths("interpolate", "size", size, rank)  # type: ignore[arg-type]
+        O = lengths(operator, "size", size, rank)  # type: ignore[arg-type]
     if min(*x.shape[1:], *O) < 1:
-        raise ShapeError(f"interpolate: x {x.shape} to the lengths {O}: neither may be empty")
+        raise ShapeError(f"{operator}: x {x.shape} to the lengths {O}: neither may be empty")
     if not x.shape[0]:
         return NoImages.apply(x, shape=(0, *O, x.shape[-1]))
     if kind == "area":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ class Cat(Assemble):
     """The inputs one after the other along an axis   (.., D0, ..), (.., D1, ..), .. -> (.., D0 + D1 + .., ..)"""
 
 
-def _tensors(operator: str, tensors: Any) -> list[Tensor]:
+def tensors_of(operator: str, tensors: Any) -> list[Tensor]:
     """The tensors, in one dtype."""
     if not isinstance(tensors, (tuple, list)) or not tensors:
         raise TypeError(f"{operator}: tensors must be a list or tuple of at least one Tensor")
@@ -50,7 +51,7 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
         TypeError: tensors is no list of tensors.
         ShapeError: lengths of other axes differ.
     """
-    given = _tensors("cat", tensors)
+    given = tensors_of("cat", tensors)
     numbered = [(i, x) for i, x in enumerate(given) if x.shape != (0,)] or [(0, given[0])]
     first = numbered[0][1]
     if any(x.ndim == 0 for x in given):
@@ -76,7 +77,7 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
         TypeError: tensors is no list of tensors.
         ShapeError: the shapes differ.
     """
-    given = _tensors("stack", tensors)
+    given = tensors_of("stack", tensors)
     if any(x.shape != given[0].shape for x in given):
         raise ShapeError(f"stack: the shapes differ  ({', '.join(str(x.shape) for x in given)})")
     axis = axis_of("stack", given[0], dim, given[0].ndim + 1)
@@ -105,7 +106,7 @@ def split(x: AnyTensor, split_size_or_sections: int | Sequence[int], dim: int = 
         if size == 0 and length:
             raise ValueError(f"split: split_size_or_sections=0 for an axis of {length}")
         parts = [min(size, length - start) for start in range(0, length, size or 1)] or [length]
-    return _cut(x, axis, parts)
+    return cut(x, axis, parts)
 
 
 @check_arguments
@@ -117,7 +118,7 @@ def chunk(x: AnyTensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     axis = axis_of("chunk", x, dim, x.ndim)
     count, length = integer("chunk", "chunks", chunks, 1), x.shape[axis]
     if length == 0:
-        return _cut(x, axis, [0] * count)
+        return cut(x, axis, [0] * count)
     return split(x, -(-length // count), axis)
 
 
@@ -128,9 +129,8 @@ def unbind(x: AnyTensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple([block_or_copy(x, View.whole(x.shape).dropped(axis, i)) for i in range(x.shape[axis])])
 
 
-def _cut(x: Tensor, axis: int, lengths: Sequence[int]) -> tuple[Tensor, ...]:
-    whole, start, parts = View.whole(x.shape), 0, []
-    for length in lengths:
-        parts.append(block_or_copy(x, whole.sliced(axis, start, length)))
-        start += length
-    return tuple(parts)
+def cut(x: Tensor, axis: int, lengths: Sequence[int], begins: Sequence[int] | None = None) -> tuple[Tensor, ...]:
+    """Parts of x along an axis, which begin at given places, or where the one before ends."""
+    whole = View.whole(x.shape)
+    starts = [0, *itertools.accumulate(lengths)][: len(lengths)] if begins is None else begins
+    return tuple([block_or_copy(x, whole.sliced(axis, a, n)) for a, n in zip(starts, lengths, strict=True)])

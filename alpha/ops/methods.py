@@ -41,7 +41,7 @@ from alpha.ops import (
     rounding,
     running,
     running_more,
-    scattering,
+    scatter_inplace,
     selection,
     softmax,
     sorting,
@@ -53,6 +53,7 @@ from alpha.ops import (
 from alpha.ops.arguments import unchecked, with_other_names
 from alpha.ops.compare import relate
 from alpha.ops.integers import beside, written
+from alpha.ops.methods_structure import SEVERAL_NUMBERS, STRUCTURE
 from alpha.ops.operands import OPERANDS, like
 from alpha.tensor import Tensor
 
@@ -163,7 +164,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(rounding, *rounding.__all__, "abs_", "ceil_", "floor_", "round_", "trunc_"),
     **_methods(logarithms, *logarithms.__all__, "reciprocal_"),
     **{f"{step.name}_": _overwriting(step) for room in OVERWRITING for step in room.IN_PLACE},
-    **{name: getattr(scattering, name) for name in ("scatter_", "scatter_add_", "index_add_")},
+    **{name: getattr(scatter_inplace, name) for name in ("scatter_", "scatter_add_", "index_add_")},
     **_methods(trigonometric, "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
     **_methods(trigonometric, "deg2rad", "rad2deg"),
     "atan2": trigonometric.atan2,
@@ -186,6 +187,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(bitwise, name) for name in bitwise.__all__},
     "__invert__": bitwise.bitwise_not,
     **{name: _augmented(function) for name, function in AUGMENTED.items()},
+    **STRUCTURE,
+    **{name: _several(function) for name, function in SEVERAL_NUMBERS.items()},
     "__abs__": rounding.abs,
     "__round__": lambda x, decimals=None: rounding.round(x, decimals=0 if decimals is None else decimals),
     **{name: _relation(sign) for name, sign in RELATIONS.items()},

@@ -23,6 +23,8 @@ INT64 = np.dtype(np.int64)
 Own = tuple[int, int, int]  # inner, outer, outer_stride: i has the place i % inner + i // outer * outer_stride
 NO_PLACE: Own = (1, 2**62, 0)
 _STEPS = 4  # words per thread of indexing/rows.cu
+LAST, SUM = 0, 1  # what indexing/scatter.cu makes of several elements
+FOLDS = {"prod": 2, "amax": 3, "amin": 4}
 
 
 @primitive
@@ -50,6 +52,14 @@ def put_rows(X: Array, F: Array, Y: Array, distinct: bool) -> None:
 @primitive
 def add_rows(X: Array, F: Array, Y: Array) -> None:
     """X[:, F_i] += Y[:, i], in place and in the order of i   X (A, R, C), F (I,), Y (A, I, C) of one dtype"""
+
+
+@primitive
+def fold_rows(X: Array, F: Array, Y: Array, fold: str) -> None:
+    """X[:, F_i] = X[:, F_i] combined with Y[:, i], in place and in the order of i
+
+    X (A, R, C), F (I,), Y (A, I, C) of one dtype. fold: "prod", "amax" or "amin"; NaN is the largest and the smallest.
+    """
 
 
 # -- cpu --------------------------------------------------------------------------------------------
@@ -83,15 +93,26 @@ def _(X: Array, F: Array, Y: Array, distinct: bool) -> None:
 
 @add_rows.impl("cpu")
 def _(X: Array, F: Array, Y: Array) -> None:
+    _fold_cpu(X, F, Y, np.add)
+
+
+@fold_rows.impl("cpu")
+@np.errstate(all="ignore")
+def _(X: Array, F: Array, Y: Array, fold: str) -> None:
+    _fold_cpu(X, F, Y, {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[fold])
+
+
+def _fold_cpu(X: Array, F: Array, Y: Array, combine: np.ufunc) -> None:
     order = np.argsort(F, kind="stable")
     order = order[np.searchsorted(F[order], 0) :]
     if order.size == 0 or Y.size == 0:
         return
     sorted_places = F[order]
     starts = np.flatnonzero(np.diff(sorted_places, prepend=-1))
-    sums = np.add.reduceat(as_float32(Y)[:, order], starts, axis=1)
+    wide = as_float32(Y)[:, order]
+    folded = combine.reduceat(wide, starts, axis=1, dtype=wide.dtype)
     targets = sorted_places[starts]
-    X[:, targets] = (as_float32(X[:, targets]) + sums).astype(X.dtype)
+    X[:, targets] = combine(as_float32(X[:, targets]), folded).astype(X.dtype)
 
 
 # -- cuda -------------------------------------------------------------------------------------------
@@ -127,7 +148,7 @@ def _(X: Array, F: Array, Y: Array, distinct: bool) -> None:
     if not X.size or not Y.size:
         return
     if not distinct:
-        _scatter(X, F, Y, adds=False)
+        _scatter(X, F, Y, LAST)
         return
     plan = _plan_rows("put", (A, R, I, C), X.dtype.itemsize, math.gcd(16, X.address, Y.address), None)
     plan.launch(X.device, {"X": X, "Y": Y, "F": F})
@@ -154,16 +175,22 @@ def _plan_rows(entry: str, sizes: tuple[int, int, int, int], itemsize: int, alig
 @add_rows.impl("cuda")
 def _(X: Array, F: Array, Y: Array) -> None:
     if X.size and Y.size:
-        _scatter(X, F, Y, adds=True)
+        _scatter(X, F, Y, SUM)
 
 
-def _scatter(X: Array, F: Array, Y: Array, adds: bool) -> None:
+@fold_rows.impl("cuda")
+def _(X: Array, F: Array, Y: Array, fold: str) -> None:
+    if X.size and Y.size:
+        _scatter(X, F, Y, FOLDS[fold])
+
+
+def _scatter(X: Array, F: Array, Y: Array, fold: int) -> None:
     order = sort_order(F.reshape(1, F.size), False)
-    _plan_scatter(X.shape, F.size, X.dtype, adds).launch(X.device, {"X": X, "Y": Y, "F": F, "order": order})
+    _plan_scatter(X.shape, F.size, X.dtype, fold).launch(X.device, {"X": X, "Y": Y, "F": F, "order": order})
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan_scatter(shape: tuple[int, int, int], I: int, dtype: DType, adds: bool) -> Plan:
+def _plan_scatter(shape: tuple[int, int, int], I: int, dtype: DType, fold: int) -> Plan:
     A, R, C = shape
     elements = A * I * C
     launch = KernelLaunch(
@@ -171,7 +198,7 @@ def _plan_scatter(shape: tuple[int, int, int], I: int, dtype: DType, adds: bool)
         "scatter",
         -(-elements // BLOCK),
         BLOCK,
-        (*map(Named, ("X", "Y", "F", "order")), *map(np.int64, (R, I, C, elements)), int(adds)),
+        (*map(Named, ("X", "Y", "F", "order")), *map(np.int64, (R, I, C, elements)), fold),
         {"TYPE": CUDA_TYPES[dtype]},
     )
     return Plan("scatter", (launch,), {})

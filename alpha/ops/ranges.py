@@ -93,7 +93,7 @@ def eye(
 # -- random numbers ---------------------------------------------------------------------------------
 
 
-def _random(shape: tuple[int, ...], kind: int, low: float, scale: float, dtype: Any, device: Any) -> Array:
+def drawn(shape: tuple[int, ...], kind: int, low: float, scale: float, dtype: Any, device: Any) -> Array:
     array = device.empty(shape, dtype)
     fill_random(array, rng.default.step_stream(), kind, low, scale)
     return array
@@ -109,13 +109,13 @@ def _floating(operator: str, dtype: DTypeLike) -> Any:
 def rand(*size: Size, dtype: DTypeLike = FLOAT32, device: Where = None, requires_grad: bool = False) -> Tensor:
     """Random numbers from 0 up to, and without, 1, equally distributed."""
     shape = shape_of("rand", size)
-    return Tensor(_random(shape, UNIFORM, 0.0, 1.0, _floating("rand", dtype), device_of(device)), requires_grad)
+    return Tensor(drawn(shape, UNIFORM, 0.0, 1.0, _floating("rand", dtype), device_of(device)), requires_grad)
 
 
 def randn(*size: Size, dtype: DTypeLike = FLOAT32, device: Where = None, requires_grad: bool = False) -> Tensor:
     """Random numbers of a normal distribution of mean 0 and deviation 1."""
     shape = shape_of("randn", size)
-    return Tensor(_random(shape, NORMAL, 0.0, 1.0, _floating("randn", dtype), device_of(device)), requires_grad)
+    return Tensor(drawn(shape, NORMAL, 0.0, 1.0, _floating("randn", dtype), device_of(device)), requires_grad)
 
 
 def randint(low: int, high: Any = None, size: Any = None, *, dtype: DTypeLike = INT64, device: Where = None) -> Tensor:
@@ -141,21 +141,21 @@ def _integers(operator: str, low: Any, high: Any, shape: tuple[int, ...], dtype:
     least, most = integer(operator, "low", low), integer(operator, "high", high)
     if not 0 < most - least <= 2**32:
         raise ValueError(f"{operator}: {most - least} integers from low={least} to high={most}; 1 to 2^32 are needed")
-    return _random(shape, INTEGERS, least, most - least, dtype, device)
+    return drawn(shape, INTEGERS, least, most - least, dtype, device)
 
 
 @check_arguments
 def rand_like(x: AnyTensor, *, dtype: DTypeLike = None, device: Where = None, requires_grad: bool = False) -> Tensor:
     """`rand` in the shape of x, and by default in its dtype and on its device."""
     kind, where = like(x, dtype, device)
-    return Tensor(_random(x.shape, UNIFORM, 0.0, 1.0, _floating("rand_like", kind), where), requires_grad)
+    return Tensor(drawn(x.shape, UNIFORM, 0.0, 1.0, _floating("rand_like", kind), where), requires_grad)
 
 
 @check_arguments
 def randn_like(x: AnyTensor, *, dtype: DTypeLike = None, device: Where = None, requires_grad: bool = False) -> Tensor:
     """`randn` in the shape of x, and by default in its dtype and on its device."""
     kind, where = like(x, dtype, device)
-    return Tensor(_random(x.shape, NORMAL, 0.0, 1.0, _floating("randn_like", kind), where), requires_grad)
+    return Tensor(drawn(x.shape, NORMAL, 0.0, 1.0, _floating("randn_like", kind), where), requires_grad)
 
 
 @check_arguments

@@ -9,7 +9,15 @@ from alpha.ops.axes import permute
 from alpha.ops.options import integer
 from alpha.tensor import Tensor
 
-__all__ = ["ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "channel_shuffle", "pixel_shuffle", "pixel_unshuffle"]
+__all__ = [
+    "ChannelShuffle",
+    "PixelShuffle",
+    "PixelUnshuffle",
+    "channel_shuffle",
+    "native_channel_shuffle",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+]
 
 
 @check_arguments
@@ -66,6 +74,12 @@ def channel_shuffle(x: AnyTensor, groups: int) -> Tensor:
     *lead, C = x.shape
     count = len(lead)
     return unchecked(permute)(x.reshape(*lead, g, C // g), (*range(count), count + 1, count)).reshape(*x.shape)
+
+
+@check_arguments
+def native_channel_shuffle(x: AnyTensor, groups: int) -> Tensor:
+    """Another name of `channel_shuffle`."""
+    return unchecked(channel_shuffle)(x, groups)
 
 
 class PixelShuffle(Module):

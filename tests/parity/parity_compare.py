@@ -74,6 +74,8 @@ OF_IMAGES = (
     "group_norm",
     "local_response_norm",
     "interpolate",
+    "upsample_nearest",
+    "upsample_bilinear",
     "channel_shuffle",
     "prelu",
     "grid_sample",

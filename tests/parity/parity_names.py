@@ -88,6 +88,7 @@ ORDERED: dict[str, Callable[..., Any]] = {
     "unfold": lambda x, *args, **kwargs: F.unfold(last(x), *args, **kwargs).transpose(-1, -2),
     "where": lambda x, condition, other: F.where(condition, x, other),
     "embedding": lambda weight, x, **options: F.embedding(x, weight, **options),
+    "embedding_bag": lambda weight, x, *args, **options: F.embedding_bag(x, weight, *args, **options),
     **{f"max_unpool{rank}d": unpool(rank) for rank in (1, 2, 3)},
 }
 
@@ -101,6 +102,8 @@ OWN_FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("rrelu", "alpha_dropout", "feature_alpha_dropout"), "other random numbers than PyTorch's"),
     **dict.fromkeys(("lp_pool1d", "lp_pool2d", "lp_pool3d"), "op_db has no entry; the layers are compared"),
     **dict.fromkeys(("dropout1d", "fold", "affine_grid"), "op_db has no entry"),
+    **dict.fromkeys(("bernoulli", "multinomial", "normal", "gumbel_softmax"), "other random numbers than PyTorch's"),
+    **dict.fromkeys(("upsample", "native_channel_shuffle"), "op_db has no entry"),
     "empty_like": "its values are not specified",
     "grad": "recording, not an operator",
 }
@@ -123,7 +126,7 @@ OWN_METHODS: dict[str, str] = {
     "type_as": "op_db has no entry",
     "zero_": "op_db has no entry",
     "copy_": "op_db has no entry",
-    **dict.fromkeys(("normal_", "uniform_"), "other random numbers than PyTorch's"),
+    **dict.fromkeys(("normal_", "uniform_", "bernoulli", "multinomial"), "other random numbers than PyTorch's"),
     "to": "its arguments are names of devices and dtypes, which are Alpha's",
 }
 OWN_LAYERS: dict[str, str] = {

@@ -1,0 +1,30 @@
+"""The methods of Tensor that are operators of structure, products, indices and random choices.
+
+`alpha/tensor_structure.py` declares their types, and `methods.py` installs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from alpha.ops import counting, diagonals, index_writing, products, random_draws, scattering, shapes, uniques
+from alpha.ops.arguments import unchecked
+
+STRUCTURE: dict[str, Callable[..., Any]] = {
+    # of one tensor: without a check that it is one
+    **{name: unchecked(getattr(diagonals, name)) for name in diagonals.__all__},
+    **{name: unchecked(getattr(index_writing, name)) for name in ("narrow", "select", "argwhere")},
+    **{name: unchecked(getattr(shapes, name)) for name in ("fliplr", "flipud", "moveaxis", "swapdims")},
+    **{name: unchecked(getattr(shapes, name)) for name in ("repeat_interleave", "tensor_split")},
+    **{name: unchecked(getattr(uniques, name)) for name in uniques.__all__},
+    # floating numbers, or several tensors
+    **{name: getattr(products, name) for name in products.__all__ if name != "tensordot"},
+    **{name: getattr(index_writing, name) for name in ("index_copy", "index_fill", "index_put")},
+    **{name: getattr(index_writing, name) for name in ("masked_scatter", "masked_select", "take")},
+    **{name: getattr(shapes, name) for name in ("cross", "expand_as", "kron", "reshape_as")},
+    **{name: getattr(counting, name) for name in ("bincount", "histc")},
+    **{name: getattr(random_draws, name) for name in ("bernoulli", "multinomial")},
+    "scatter_reduce": scattering.scatter_reduce,
+}
+SEVERAL_NUMBERS: dict[str, Callable[..., Any]] = {"broadcast_to": unchecked(shapes.broadcast_to)}
