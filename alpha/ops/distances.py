@@ -9,7 +9,7 @@ import numpy as np
 from alpha.errors import ShapeError
 from alpha.ops.arguments import check_arguments, unchecked
 from alpha.ops.axes import unsqueeze
-from alpha.ops.bounds import clamp, masked_fill, where
+from alpha.ops.bounds import clamp
 from alpha.ops.extremes import amax
 from alpha.ops.gathering import index_select
 from alpha.ops.matmul import products
@@ -17,6 +17,7 @@ from alpha.ops.moments import norm
 from alpha.ops.operands import NUMBERS
 from alpha.ops.promotion import promoted
 from alpha.ops.rounding import abs as absolute
+from alpha.ops.selection import masked_fill, where
 from alpha.tensor import Tensor
 
 __all__ = ["cdist", "pdist"]

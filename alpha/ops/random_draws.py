@@ -14,7 +14,7 @@ from alpha.grad_mode import no_grad
 from alpha.numerics import FLOAT32, is_floating
 from alpha.ops.arguments import check_arguments, unchecked
 from alpha.ops.axes import axis_of, unsqueeze
-from alpha.ops.bounds import clamp, where
+from alpha.ops.bounds import clamp
 from alpha.ops.creation import INTEGERS, Size, Where, device_of, shape_of
 from alpha.ops.extremes import amax, argmax
 from alpha.ops.gathering import scatter
@@ -24,6 +24,7 @@ from alpha.ops.ranges import drawn, rand, randn
 from alpha.ops.rounding import round as rounded
 from alpha.ops.running import cumsum
 from alpha.ops.searching import searchsorted
+from alpha.ops.selection import where
 from alpha.ops.softmax import softmax
 from alpha.ops.sorting import topk
 from alpha.tensor import Tensor
