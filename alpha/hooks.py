@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from alpha.tensor_hooks import Removable
+
 if TYPE_CHECKING:
     from alpha.module import Module
 
@@ -55,7 +57,7 @@ def after(hook: Callable[..., Any], with_kwargs: bool) -> After:
     return call
 
 
-class HookHandle:
+class HookHandle(Removable):
     """What registering a forward hook returns; `remove()` takes the hook off again."""
 
     def __init__(self, module: Module, hooks: str, call: Before | After, prepend: bool) -> None:

@@ -143,10 +143,11 @@ class Module(ModuleTree):
             elif (grad := parameter.grad) is not None:
                 parameter.grad = Tensor(grad.device.zeros(grad.shape, grad.dtype))
 
-    def to(self: Self, device: Any = None, dtype: DTypeLike = None) -> Self:
+    def to(self: Self, device: Any = None, dtype: DTypeLike = None, non_blocking: bool = False) -> Self:
         """Move parameters and buffers, turn them into a floating dtype, or both, in place; gradients are dropped.
 
         A dtype may come first, or a Tensor, whose device and dtype are taken: `to("cuda")`, `to("float64")`, `to(x)`.
+        non_blocking has no effect.
         """
         if isinstance(device, Tensor):
             device, dtype = device.device, device.dtype if dtype is None else dtype
@@ -164,8 +165,8 @@ class Module(ModuleTree):
     def cpu(self: Self) -> Self:
         return self.to("cpu")
 
-    def cuda(self: Self) -> Self:
-        return self.to("cuda")
+    def cuda(self: Self, device: Any = None) -> Self:
+        return self.to("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
 
     def double(self: Self) -> Self:
         return self.astype("float64")

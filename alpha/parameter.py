@@ -36,9 +36,8 @@ class Buffer(Tensor):
     def _of(cls, value: Tensor, persistent: bool = True) -> Buffer:
         """A Buffer that shares everything with a Tensor: memory, version, graph."""
         result = cls.__new__(cls)
-        for name in Tensor.__slots__:
-            if name != "__weakref__":
-                setattr(result, name, getattr(value, name))
+        for name, held in value._held().items():
+            setattr(result, name, held)
         result.persistent = persistent
         return result
 

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
 
 Hook = Callable[["Tensor"], "Tensor | None"]
+Self = TypeVar("Self", bound="Removable")
 
 
-class HookHandle:
+class Removable:
+    """What registering a hook returns; `remove()`, or the end of a `with` statement, takes the hook off again."""
+
+    def remove(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
+
+
+class HookHandle(Removable):
     """The result of `Tensor.register_hook`; `remove()` takes the hook off again."""
 
     last = False  # whether the hook runs after all others, and belongs to the tensor, whichever node makes it

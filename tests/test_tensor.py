@@ -344,3 +344,29 @@ def test_integers_that_do_not_fit_are_refused() -> None:
             call()
     assert alpha.tensor([255, 0], dtype="uint8").tolist() == [255, 0]
     assert alpha.tensor(np.array([300]), dtype="uint8").tolist() == [44]  # numpy's own conversion
+
+
+def test_arguments_of_moves_that_change_nothing(device: str) -> None:
+    """Programs for PyTorch write them on every line that moves a batch."""
+    x = alpha.tensor([1.0, 2.0], device=device)
+    assert x.to(device, non_blocking=True) is x
+    assert x.to("float32", copy=True) is not x
+    assert x.to(x, copy=True).tolist() == [1.0, 2.0]
+    assert x.to("float64", copy=True).dtype.name == "float64"
+    for moved in (x.cuda(), x.cuda(0), x.cuda("cuda", non_blocking=True)):
+        assert moved.device.name == "cuda"
+    with pytest.raises(DeviceError, match="cuda:1"):
+        x.cuda(1)
+    layer = alpha.nn.Linear(2, 2)
+    assert layer.to(device, non_blocking=True).weight.device.name == device
+    assert layer.cuda(0).weight.device.name == "cuda"
+
+
+def test_a_hook_for_the_length_of_a_with_statement() -> None:
+    seen = []
+    x = alpha.ones(2, requires_grad=True)
+    layer = alpha.nn.Linear(2, 1)
+    with x.register_hook(seen.append), layer.register_forward_hook(lambda *_: seen.append("forward")):
+        layer(x.reshape(1, 2)).sum().backward()
+    layer(x.reshape(1, 2)).sum().backward()
+    assert len(seen) == 2

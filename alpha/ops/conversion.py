@@ -13,7 +13,7 @@ from alpha.ops.axes import squeeze, transpose, unsqueeze
 from alpha.ops.layout import ToDevice
 from alpha.ops.layout import view as reshaped
 from alpha.primitive import Array
-from alpha.runtime import get_device
+from alpha.runtime import Device, get_device
 from alpha.runtime.device import names_device
 from alpha.tensor import Tensor
 from alpha.tensor_operators import DTypeLike
@@ -40,11 +40,17 @@ def contiguous(x: Tensor) -> Tensor:
     return x
 
 
-def to(x: Tensor, device: Any = None, dtype: DTypeLike = None) -> Tensor:
+def to(
+    x: Tensor, device: Any = None, dtype: DTypeLike = None, non_blocking: bool = False, copy: bool = False
+) -> Tensor:
     """The same values on another device, in another dtype, or both, and itself if nothing changes.
 
     Gradients flow back. A dtype may come first, and a tensor stands for its device and its dtype:
     `x.to("cuda")`, `x.to("float32")`, `x.to("cuda", "float32")`, `x.to(y)`.
+
+    Args:
+        non_blocking: has no effect; a copy to the GPU does not wait for the work that is queued there anyway.
+        copy: True: the result has memory of its own, also if nothing changes.
     """
     if isinstance(device, Tensor):
         if dtype is not None:
@@ -52,10 +58,10 @@ def to(x: Tensor, device: Any = None, dtype: DTypeLike = None) -> Tensor:
         device, dtype = device.device, device.dtype
     elif dtype is None and not names_device(device):
         device, dtype = None, device
-    if dtype is not None:
-        x = x.astype(dtype)
+    y = x if dtype is None else x.astype(dtype)
     target = x.device if device is None else get_device(device)
-    return x if target is x.device else ToDevice.apply(x, target=target)
+    y = y if target is y.device else ToDevice.apply(y, target=target)
+    return clone(y) if copy and y is x else y
 
 
 def cpu(x: Tensor) -> Tensor:
@@ -63,9 +69,14 @@ def cpu(x: Tensor) -> Tensor:
     return x.to("cpu")
 
 
-def cuda(x: Tensor) -> Tensor:
-    """The same values on the cuda device."""
-    return x.to("cuda")
+def cuda(x: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    """The same values on the cuda device; device may be its number 0, and non_blocking has no effect."""
+    return x.to(cuda_device(device))
+
+
+def cuda_device(device: Any) -> Device:
+    """The cuda device, of which there is one: None, 0, "cuda" and "cuda:0" mean it; `DeviceError` for others."""
+    return get_device("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
 
 
 def view_as(x: Tensor, other: Tensor) -> Tensor:
