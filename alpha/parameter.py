@@ -37,7 +37,7 @@ class Buffer(Tensor):
         """A Buffer that shares everything with a Tensor: memory, version, graph."""
         result = cls.__new__(cls)
         for name in Tensor.__slots__:
-            if name != "__weakref__":
+            if name != "__weakref__" and hasattr(value, name):
                 setattr(result, name, getattr(value, name))
         result.persistent = persistent
         return result

@@ -120,7 +120,8 @@ class _Pickler(pickle.Pickler):
 
     def _reduce_tensor(self, tensor: Tensor) -> Any:
         names = [name for kind in type(tensor).__mro__ for name in getattr(kind, "__slots__", ())]
-        slots = {name: getattr(tensor, name) for name in names if name != "__weakref__"}
+        left_out = ("__weakref__", "_part")  # of which tensor it is a part: nobody writes the copy
+        slots = {name: getattr(tensor, name) for name in names if name not in left_out and hasattr(tensor, name)}
         slots["array"] = array = self._array(tensor.array)
         self._give(array, array)
         return _new, (type(tensor),), (getattr(tensor, "__dict__", None), slots)
