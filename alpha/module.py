@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 
 import numpy as np
 
-from alpha import hooks
+from alpha.backward_hooks import call_with_backward_hooks
 from alpha.errors import CheckpointError
-from alpha.hooks import HookHandle, hooks_act
+from alpha.hooks import Hooked, hooks_act
 from alpha.module_tree import ModuleTree
 from alpha.numerics import BFLOAT16
 from alpha.parameter import Buffer, Parameter
@@ -48,7 +48,7 @@ class _Default(Generic[T]):
         return self if module is None else self._read(module)
 
 
-class Module(ModuleTree):
+class Module(ModuleTree, Hooked):
     """Base of layers and models: assign parameters and modules as attributes, define `forward`.
 
     An attribute that is a `Parameter`, a `Buffer` or a `Module` is part of the model; anything
@@ -64,8 +64,6 @@ class Module(ModuleTree):
     device = _Default(device_of)
     is_hooked = _Default(hooks_act)
     _filters: ClassVar[tuple[str, ...]] = ()  # parameters of a layer that PyTorch has with channels second
-    _pre_hooks: tuple[hooks.Before, ...] = ()
-    _forward_hooks: tuple[hooks.After, ...] = ()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{type(self).__name__} defines no forward(self, ...)")
@@ -89,34 +87,14 @@ class Module(ModuleTree):
         object.__setattr__(self, name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._backward_hooks or self._backward_pre_hooks:
+            return call_with_backward_hooks(self, args, kwargs)
         for before in self._pre_hooks:
             args, kwargs = before(self, args, kwargs)
         output = self.forward(*args, **kwargs)
         for after in self._forward_hooks:
             output = after(self, args, kwargs, output)
         return output
-
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> HookHandle:
-        """Call `hook(module, args)` before each forward; a result, a tuple or the only argument, replaces the args.
-
-        Args:
-            prepend: True calls it before the hooks that are there.
-            with_kwargs: True calls `hook(module, args, kwargs)`, whose result is None or a new (args, kwargs).
-        """
-        return HookHandle(self, "_pre_hooks", hooks.before(hook, with_kwargs), prepend)
-
-    def register_forward_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> HookHandle:
-        """Call `hook(module, args, output)` after each forward; a result replaces the output.
-
-        Args:
-            prepend: True calls it before the hooks that are there.
-            with_kwargs: True calls `hook(module, args, kwargs, output)`.
-        """
-        return HookHandle(self, "_forward_hooks", hooks.after(hook, with_kwargs), prepend)
 
     # -- state --------------------------------------------------------------------------------
 
@@ -173,6 +151,10 @@ class Module(ModuleTree):
 
     def float(self: Self) -> Self:
         return self.astype("float32")
+
+    def bfloat16(self: Self) -> Self:
+        """Refused, for parameters stay float32: `alpha.set_precision("bf16")` makes the activations bfloat16."""
+        return self.astype("bfloat16")
 
     def astype(self: Self, dtype: DTypeLike) -> Self:
         """Turn floating parameters and buffers into `dtype`, in place; gradients are dropped."""

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 import alpha
-from alpha import enable_grad, is_grad_enabled, no_grad
+from alpha import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
 
 def test_one_object_entered_again_and_again() -> None:
@@ -166,3 +166,75 @@ def test_enable_grad_within_no_grad() -> None:
             assert not is_grad_enabled()
     with pytest.raises(TypeError, match=r"enable_grad: Model is a class"):
         enable_grad()(type("Model", (), {}))
+
+
+def test_set_grad_enabled() -> None:
+    for mode in (False, True):
+        with set_grad_enabled(mode):
+            assert is_grad_enabled() is mode
+            with set_grad_enabled(not mode):
+                assert is_grad_enabled() is not mode
+            assert is_grad_enabled() is mode
+    assert is_grad_enabled()
+    set_grad_enabled(False)
+    assert not is_grad_enabled()
+    set_grad_enabled(True)
+    assert is_grad_enabled()
+
+    @set_grad_enabled(False)
+    def decorated() -> bool:
+        return is_grad_enabled()
+
+    assert is_grad_enabled()  # a decorator acts on the function alone
+    assert not decorated()
+    assert is_grad_enabled()
+    with pytest.raises(ZeroDivisionError), set_grad_enabled(False):
+        raise ZeroDivisionError
+    assert is_grad_enabled()
+
+
+def test_inference_mode() -> None:
+    x = alpha.tensor([2.0], requires_grad=True)
+    with inference_mode():
+        y = x * 2.0
+        assert not y.requires_grad
+        with inference_mode(False):
+            assert (x * 2.0).requires_grad
+        assert not is_grad_enabled()
+    assert is_grad_enabled()
+
+    @inference_mode()
+    def decorated() -> bool:
+        return is_grad_enabled()
+
+    @inference_mode(mode=False)
+    def recording() -> bool:
+        return is_grad_enabled()
+
+    assert not decorated()
+    with no_grad():
+        assert recording()
+    with pytest.raises(TypeError, match=r"inference_mode: Model is a class .* use `with inference_mode\(\):`"):
+        inference_mode()(type("Model", (), {}))
+
+
+def test_decorators_without_parentheses() -> None:
+    @no_grad  # type: ignore[call-arg]
+    def nothing(value: int) -> tuple[int, bool]:
+        """Doc"""
+        return value, is_grad_enabled()
+
+    @inference_mode  # type: ignore[arg-type]
+    def inference() -> bool:
+        return is_grad_enabled()
+
+    @enable_grad  # type: ignore[call-arg]
+    def recorded() -> bool:
+        return is_grad_enabled()
+
+    assert nothing(3) == (3, False)
+    assert nothing.__doc__ == "Doc"
+    assert not inference()
+    with no_grad():
+        assert recorded()
+    assert is_grad_enabled()

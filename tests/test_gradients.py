@@ -210,3 +210,38 @@ def test_inside_a_captured_step() -> None:
     for number in range(5):
         scale = alpha.tensor([float(number), 1.0], device="cuda")
         assert values(captured(scale)) == [2.0 * number, 4.0]
+
+
+def test_backward_of_several_tensors(device: str) -> None:
+    """One walk, so that a graph which they share is walked once."""
+    x = alpha.tensor([1.0, 2.0], device=device, requires_grad=True)
+    shared = x * x
+    first, second = shared.sum(), shared * 3.0
+    alpha.autograd.backward([first, second], [None, alpha.tensor([1.0, 10.0], device=device)])
+    np.testing.assert_array_equal(x.grad.numpy(), [2 + 6, 4 + 120])  # type: ignore[union-attr]
+    x.grad = None
+    loss = (x * x).sum()
+    alpha.autograd.backward(loss, retain_graph=True)
+    alpha.autograd.backward(loss)
+    np.testing.assert_array_equal(x.grad.numpy(), [4, 8])  # type: ignore[attr-defined]
+    assert alpha.autograd.grad is alpha.grad
+
+
+def test_what_backward_refuses(device: str) -> None:
+    x = alpha.tensor([1.0, 2.0], device=device, requires_grad=True)
+    y = x * 2.0
+    one = alpha.ones(2, device=device)
+    with pytest.raises(GradientError, match=r"backward: grad_tensors\[0\] is needed for an output of 2 elements"):
+        alpha.autograd.backward(y)
+    with pytest.raises(ValueError, match="backward: 2 grad_tensors for 1 tensors"):
+        alpha.autograd.backward(y, [one, one])
+    with pytest.raises(ShapeError, match=r"backward: grad_tensors\[0\] has shape \(1,\)"):
+        alpha.autograd.backward(y, one[:1])
+    with pytest.raises(GradientError, match=r"backward: tensors\[1\] .* does not require a gradient"):
+        alpha.autograd.backward([y, one], [one, one])
+    with pytest.raises(ValueError, match="backward: create_graph and inputs are not offered"):
+        alpha.autograd.backward(y, one, create_graph=True)
+    with pytest.raises(ValueError, match="backward: create_graph and inputs are not offered"):
+        alpha.autograd.backward(y, one, inputs=x)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="has no attribute 'gradcheck'"):
+        alpha.autograd.gradcheck  # type: ignore[attr-defined]  # noqa: B018

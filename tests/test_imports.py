@@ -17,6 +17,7 @@ from alpha.models import torchvision
 ROOT = Path(__file__).parents[1]
 LAYERS = {  # a module may import modules of its own layer and of lower ones
     "checkpointing": 2,
+    "backward_hooks": 2,
     "config": 0,
     "count": 1,
     "cuda": 2,

@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.grad_mode import no_grad
-from alpha.hooks import hooks_act, is_plain
+from alpha.hooks import hooks_act, is_plain, sees_gradients
 from alpha.module import Buffer, Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
@@ -202,7 +202,7 @@ def batch_norm_activation(
     """
     if is_plain(norm) and not (isinstance(activation, Module) and hooks_act(activation)):
         return norm(x, statistics, residual, activation)  # type: ignore[no-any-return]
-    y = norm(x) if "forward" in vars(norm) else norm(x, statistics)
+    y = norm(x) if "forward" in vars(norm) or sees_gradients(norm) else norm(x, statistics)
     if residual is not None:
         y = y + residual
     return y if activation is None else activation(y)
@@ -219,7 +219,7 @@ def conv_batch_norm(
 
     x (N, IH, IW, in_channels) -> (N, OH, OW, out_channels), residual as the result
     """
-    if not norm.uses_batch or "forward" in vars(conv):
+    if not norm.uses_batch or "forward" in vars(conv) or sees_gradients(conv):
         return batch_norm_activation(norm, conv(x), activation, residual)
     y = _as_one_operator(conv, norm, x, activation, residual)
     if y is not None:
@@ -235,7 +235,7 @@ def _as_one_operator(
     if type(conv) is not Conv2d or type(norm) is not BatchNorm2d or "forward" in vars(norm):
         return None
     for module in (conv, norm, activation):
-        if isinstance(module, Module) and (module._pre_hooks or module._forward_hooks):
+        if isinstance(module, Module) and (module._pre_hooks or module._forward_hooks or sees_gradients(module)):
             return None
     if not isinstance(x, Tensor) or not (residual is None or isinstance(residual, Tensor)):
         return None

@@ -51,7 +51,7 @@ class Part:
     def whole(self, part: Tensor) -> Tensor | None:
         """The tensor of which `part` is this part; None if it is gone or has other memory by now.
 
-        If it is gone and was a part itself, as `h[0]` in `h[0][1:].add_(1)`, that of which it was a part is taken.
+        If it is gone and was a part itself, as `h[0]` in `h[0][1:].add_(1)`, that of which it was one takes its place.
         """
         whole = self._whole()
         while whole is None and (above := self._above) is not None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, natural, refuse_others, share
+from alpha.optim.hyper import Rule, natural, refuse_others, share, without_effect
 from alpha.optim.optimizer import Group, Parameters
 from alpha.primitive import Array
 
@@ -72,9 +72,8 @@ class Adadelta(FusedOptimizer):
         differentiable: bool = False,
         l1_decay: float = 0.0,
     ) -> None:
-        refuse_others(
-            self._name, foreach=(foreach, None), capturable=(capturable, False), differentiable=(differentiable, False)
-        )
+        without_effect(self._name, foreach=foreach)
+        refuse_others(self._name, capturable=(capturable, False), differentiable=(differentiable, False))
         super().__init__(
             params, lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize, l1_decay=l1_decay
         )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, decays, flag, natural, refuse_others
+from alpha.optim.hyper import Rule, decays, flag, natural, refuse_others, without_effect
 from alpha.optim.optimizer import Group, Parameters
 from alpha.primitive import Array
 
@@ -78,7 +78,8 @@ class Adam(FusedOptimizer):
         weight_decay: lambda of an L2 term in the gradient.
         amsgrad: divide by the root of the largest second moment so far (Reddi et al., ICLR 2018).
         maximize: go up along the gradient.
-        foreach, capturable, differentiable, fused: only PyTorch's defaults; one kernel updates all parameters anyway.
+        foreach, fused: change nothing, for one kernel updates all parameters anyway.
+        capturable, differentiable: only PyTorch's defaults.
         decoupled_weight_decay: the decay is not in the gradient, as in AdamW.
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
@@ -111,13 +112,8 @@ class Adam(FusedOptimizer):
         decoupled_weight_decay: bool = False,
         l1_decay: float = 0.0,
     ) -> None:
-        refuse_others(
-            self._name,
-            foreach=(foreach, None),
-            capturable=(capturable, False),
-            differentiable=(differentiable, False),
-            fused=(fused, None),
-        )
+        without_effect(self._name, foreach=foreach, fused=fused)
+        refuse_others(self._name, capturable=(capturable, False), differentiable=(differentiable, False))
         super().__init__(
             params,
             lr=lr,

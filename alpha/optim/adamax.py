@@ -9,7 +9,7 @@ import numpy as np
 
 from alpha.optim.adam import update_moments
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, decays, natural, refuse_others, share
+from alpha.optim.hyper import Rule, decays, natural, refuse_others, share, without_effect
 from alpha.optim.optimizer import Group, Parameters
 from alpha.primitive import Array
 
@@ -54,7 +54,8 @@ class Adamax(FusedOptimizer):
         eps: added to each gradient's magnitude.
         weight_decay: lambda of an L2 term in the gradient.
         maximize: go up along the gradient.
-        foreach, differentiable, capturable: only PyTorch's defaults; one kernel updates all parameters anyway.
+        foreach: changes nothing, for one kernel updates all parameters anyway.
+        differentiable, capturable: only PyTorch's defaults.
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
@@ -76,9 +77,8 @@ class Adamax(FusedOptimizer):
         capturable: bool = False,
         l1_decay: float = 0.0,
     ) -> None:
-        refuse_others(
-            self._name, foreach=(foreach, None), differentiable=(differentiable, False), capturable=(capturable, False)
-        )
+        without_effect(self._name, foreach=foreach)
+        refuse_others(self._name, differentiable=(differentiable, False), capturable=(capturable, False))
         super().__init__(
             params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, l1_decay=l1_decay
         )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, natural, number, refuse_others
+from alpha.optim.hyper import Rule, natural, number, refuse_others, without_effect
 from alpha.optim.optimizer import Group, Parameters
 from alpha.primitive import Array
 
@@ -75,9 +75,8 @@ class ASGD(FusedOptimizer):
         *,
         l1_decay: float = 0.0,
     ) -> None:
-        refuse_others(
-            self._name, foreach=(foreach, None), differentiable=(differentiable, False), capturable=(capturable, False)
-        )
+        without_effect(self._name, foreach=foreach)
+        refuse_others(self._name, differentiable=(differentiable, False), capturable=(capturable, False))
         super().__init__(
             params,
             lr=lr,

@@ -68,3 +68,20 @@ def refuse_others(owner: str, **options: tuple[Any, Any]) -> None:
     for name, (value, only) in options.items():
         if value is not only:
             raise ValueError(f"{owner}: {name}={value!r} is not offered; only {only!r}")
+
+
+def without_effect(owner: str, **options: Any) -> None:
+    """Check options of PyTorch's that choose an implementation, and change nothing here: None, True or False.
+
+    Raises:
+        TypeError: one is something else.
+        ValueError: two of them are True.
+    """
+    for name, value in options.items():
+        if value is not None:
+            try:
+                flag(value)
+            except TypeError as error:
+                raise TypeError(f"{owner}: {name}={value!r} {error}") from None
+    if sum(bool(value) for value in options.values()) > 1:
+        raise ValueError(f"{owner}: {' and '.join(options)} cannot be True together")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any, ClassVar
+from functools import partial, wraps
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
 from alpha.errors import GradientError
+from alpha.hooks import HookHandle
 from alpha.optim import state as checkpoints
 from alpha.optim.hyper import Rule, natural, whole
 from alpha.primitive import Array
-from alpha.runtime.recording import again, phase
+from alpha.runtime.recording import again, phase, refuse
 from alpha.tensor import Tensor
 
 __all__ = ["Optimizer"]
@@ -21,14 +23,50 @@ Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[Group]
 
 
+Hook = Callable[["Optimizer", tuple[Any, ...], dict[str, Any]], Any]
+Step = TypeVar("Step", bound=Callable[..., Any])
+
+
+def _with_hooks(step: Step) -> Step:
+    """A step that calls the hooks of its optimizer; not those of a step that another one calls."""
+
+    @wraps(step)
+    def call(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if self._stepping or not (self._pre_hooks or self._post_hooks):
+            return step(self, *args, **kwargs)
+        refuse(f"{self._name}: hooks of its step run on the host")
+        self._stepping = True
+        try:
+            for hook in self._pre_hooks:
+                given = hook(self, args, kwargs)
+                if given is not None:
+                    if not isinstance(given, tuple) or list(map(type, given)) != [tuple, dict]:
+                        raise TypeError(
+                            f"{self._name}: a hook before the step returned a {type(given).__name__}; it returns None "
+                            "or (args, kwargs), a tuple and a dict"
+                        )
+                    args, kwargs = given
+            result = step(self, *args, **kwargs)
+            for hook in self._post_hooks:
+                hook(self, args, kwargs)
+        finally:
+            self._stepping = False
+        return result
+
+    return cast(Step, call)
+
+
 class Optimizer:
     """Base: parameter groups, each a dict of "params" and its own hyper-parameters.
+
+    A subclass defines the update of a group in `_update`, or, as in PyTorch, a `step` of its own, which goes through
+    `param_groups` and keeps tensors and numbers in `state`.
 
     Args:
         params: leaf tensors that require gradients, or groups `{"params": [...], "lr": ...}`. In place of a tensor
             there may be a pair of a name and a tensor, as of `model.named_parameters()`; the group keeps the names as
             "param_names".
-        defaults: hyper-parameters of the groups that do not set them.
+        defaults: hyper-parameters of the groups that do not set them, as a dict or by name.
 
     Attributes:
         param_groups: the groups; writing `param_groups[0]["lr"] = 1e-4` acts on the next step.
@@ -44,10 +82,21 @@ class Optimizer:
     per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr"})  # hyper-parameters that a replay reads anew
     added: ClassVar[Mapping[str, Any]] = {}  # hyper-parameters that older checkpoints lack, and what they mean there
 
-    def __init__(self, params: Parameters, **defaults: Any) -> None:
-        self.defaults = defaults
+    _pre_hooks: tuple[Hook, ...] = ()
+    _post_hooks: tuple[Hook, ...] = ()
+    _stepping = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "step" in vars(cls):
+            cls.step = _with_hooks(vars(cls)["step"])  # type: ignore[method-assign]
+
+    def __init__(self, params: Parameters, defaults: Mapping[str, Any] | None = None, **named: Any) -> None:
+        if not isinstance(defaults, (Mapping, type(None))):
+            raise TypeError(f"{self._name}: defaults is a {type(defaults).__name__}, not a dict")
+        self.defaults = {**(defaults or {}), **named}
         self.param_groups: list[Group] = []
-        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         if isinstance(params, Tensor):
             raise TypeError(f"{self._name}: params is one tensor; give a list of them")
         items: list[Any] = list(params)
@@ -59,6 +108,11 @@ class Optimizer:
     @property
     def _name(self) -> str:
         return type(self).__name__
+
+    @property
+    def _own_step(self) -> bool:
+        """Whether a subclass has a `step` of its own, which keeps in the state what it likes."""
+        return type(self).step is not Optimizer.step
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Add parameters with hyper-parameters of their own, for example those of a layer unfrozen later.
@@ -112,6 +166,22 @@ class Optimizer:
                 elif (grad := parameter.grad) is not None:
                     parameter.grad = Tensor(grad.device.zeros(grad.shape, grad.dtype))
 
+    def register_step_pre_hook(self, hook: Hook) -> HookHandle:
+        """Call `hook(optimizer, args, kwargs)` before each step; a result (args, kwargs) replaces its arguments."""
+        return HookHandle(self, "_pre_hooks", partial(hook), False)
+
+    def register_step_post_hook(self, hook: Hook) -> HookHandle:
+        """Call `hook(optimizer, args, kwargs)` after each step."""
+        return HookHandle(self, "_post_hooks", partial(hook), False)
+
+    def __repr__(self) -> str:
+        lines = []
+        for number, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {number}")
+            lines += [f"    {name}: {group[name]}" for name in sorted(group) if name != "params"]
+        return "\n".join([f"{self._name} (", *lines, ")"])
+
+    @_with_hooks
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient, in place.
 
@@ -154,7 +224,9 @@ class Optimizer:
             self._check(group)
         for group, parameters in work:
             for parameter in parameters:
-                self._count_one(group, self.state.setdefault(parameter, {"step": 0}))
+                state = self.state[parameter]
+                state.setdefault("step", 0)
+                self._count_one(group, state)
 
     def _count_one(self, group: Group, state: dict[str, Any]) -> None:
         """Count a step in the state of one parameter."""

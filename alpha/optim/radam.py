@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.optim.adam import update_moments
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, decays, flag, natural, number, refuse_others, whole
+from alpha.optim.hyper import Rule, decays, flag, natural, number, refuse_others, whole, without_effect
 from alpha.optim.optimizer import Group, Parameters
 from alpha.primitive import Array
 
@@ -55,7 +55,8 @@ class RAdam(FusedOptimizer):
         weight_decay: lambda of an L2 term in the gradient.
         decoupled_weight_decay: the decay is not in the gradient; W is changed by lr (weight_decay W) instead.
         maximize: go up along the gradient.
-        foreach, capturable, differentiable: only PyTorch's defaults; one kernel updates all parameters anyway.
+        foreach: changes nothing, for one kernel updates all parameters anyway.
+        capturable, differentiable: only PyTorch's defaults.
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
@@ -83,9 +84,8 @@ class RAdam(FusedOptimizer):
         differentiable: bool = False,
         l1_decay: float = 0.0,
     ) -> None:
-        refuse_others(
-            self._name, foreach=(foreach, None), capturable=(capturable, False), differentiable=(differentiable, False)
-        )
+        without_effect(self._name, foreach=foreach)
+        refuse_others(self._name, capturable=(capturable, False), differentiable=(differentiable, False))
         super().__init__(
             params,
             lr=lr,
@@ -149,7 +149,8 @@ class NAdam(FusedOptimizer):
         momentum_decay: psi; the momentum of step t is beta1 (1 - 0.96^(t psi) / 2).
         decoupled_weight_decay: the decay is not in the gradient; W is changed by lr (weight_decay W) instead.
         maximize: go up along the gradient.
-        foreach, capturable, differentiable: only PyTorch's defaults; one kernel updates all parameters anyway.
+        foreach: changes nothing, for one kernel updates all parameters anyway.
+        capturable, differentiable: only PyTorch's defaults.
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
@@ -180,9 +181,8 @@ class NAdam(FusedOptimizer):
         differentiable: bool = False,
         l1_decay: float = 0.0,
     ) -> None:
-        refuse_others(
-            self._name, foreach=(foreach, None), capturable=(capturable, False), differentiable=(differentiable, False)
-        )
+        without_effect(self._name, foreach=foreach)
+        refuse_others(self._name, capturable=(capturable, False), differentiable=(differentiable, False))
         super().__init__(
             params,
             lr=lr,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, flag, natural, refuse_others, share
+from alpha.optim.hyper import Rule, flag, natural, refuse_others, share, without_effect
 from alpha.optim.optimizer import Group, Parameters
 from alpha.primitive import Array
 
@@ -63,7 +63,8 @@ class RMSprop(FusedOptimizer):
         momentum: decay of the velocity, 0 for none.
         centered: divide by the root of the variance in place of the second moment (Graves 2013).
         maximize: go up along the gradient.
-        capturable, foreach, differentiable: only PyTorch's defaults; one kernel updates all parameters anyway.
+        foreach: changes nothing, for one kernel updates all parameters anyway.
+        capturable, differentiable: only PyTorch's defaults.
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
@@ -93,9 +94,8 @@ class RMSprop(FusedOptimizer):
         *,
         l1_decay: float = 0.0,
     ) -> None:
-        refuse_others(
-            self._name, capturable=(capturable, False), foreach=(foreach, None), differentiable=(differentiable, False)
-        )
+        without_effect(self._name, foreach=foreach)
+        refuse_others(self._name, capturable=(capturable, False), differentiable=(differentiable, False))
         super().__init__(
             params,
             lr=lr,
@@ -150,7 +150,8 @@ class Adagrad(FusedOptimizer):
         initial_accumulator_value: the sum of squares before a parameter's first step.
         eps: added to the root of the sum of squares.
         maximize: go up along the gradient.
-        foreach, differentiable, fused: only PyTorch's defaults; one kernel updates all parameters anyway.
+        foreach, fused: change nothing, for one kernel updates all parameters anyway.
+        differentiable: only PyTorch's default.
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
@@ -178,7 +179,8 @@ class Adagrad(FusedOptimizer):
         fused: bool | None = None,
         l1_decay: float = 0.0,
     ) -> None:
-        refuse_others(self._name, foreach=(foreach, None), differentiable=(differentiable, False), fused=(fused, None))
+        without_effect(self._name, foreach=foreach, fused=fused)
+        refuse_others(self._name, differentiable=(differentiable, False))
         super().__init__(
             params,
             lr=lr,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, flag, natural, number, refuse_others
+from alpha.optim.hyper import Rule, flag, natural, number, refuse_others, without_effect
 from alpha.optim.optimizer import Group, Parameters
 from alpha.primitive import Array
 
@@ -93,9 +93,8 @@ class Rprop(FusedOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        refuse_others(
-            self._name, capturable=(capturable, False), foreach=(foreach, None), differentiable=(differentiable, False)
-        )
+        without_effect(self._name, foreach=foreach)
+        refuse_others(self._name, capturable=(capturable, False), differentiable=(differentiable, False))
         super().__init__(params, lr=lr, etas=etas, step_sizes=step_sizes, maximize=maximize)
 
     def _first_value(self, name: str, group: Group) -> float:

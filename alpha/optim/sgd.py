@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, flag, natural, number, refuse_others, share
+from alpha.optim.hyper import Rule, flag, natural, number, refuse_others, share, without_effect
 from alpha.optim.optimizer import Group, Parameters
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -51,7 +51,8 @@ class SGD(FusedOptimizer):
         weight_decay: lambda of an L2 term in the gradient.
         nesterov: look ahead by one momentum step; needs momentum > 0 and dampening 0.
         maximize: go up along the gradient.
-        foreach, differentiable, fused: only PyTorch's defaults; one kernel updates all parameters anyway.
+        foreach, fused: change nothing, for one kernel updates all parameters anyway.
+        differentiable: only PyTorch's default.
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
@@ -79,7 +80,8 @@ class SGD(FusedOptimizer):
         fused: bool | None = None,
         l1_decay: float = 0.0,
     ) -> None:
-        refuse_others(self._name, foreach=(foreach, None), differentiable=(differentiable, False), fused=(fused, None))
+        without_effect(self._name, foreach=foreach, fused=fused)
+        refuse_others(self._name, differentiable=(differentiable, False))
         super().__init__(
             params,
             lr=lr,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from alpha.errors import CheckpointError
 from alpha.primitive import Array
-from alpha.tensor import Tensor
+from alpha.tensor import Tensor, tensor
 
 if TYPE_CHECKING:
     from alpha.optim.optimizer import Group, Optimizer
@@ -29,7 +30,8 @@ def state_dict(optimizer: Optimizer) -> dict[str, Any]:
         "optimizer": type(optimizer).__name__,
         "state": {
             index[id(parameter)]: {
-                name: value if name in optimizer.counts else on_host(value) for name, value in slots.items()
+                name: value if name in optimizer.counts and not isinstance(value, Tensor) else _kept(value)
+                for name, value in slots.items()
             }
             for parameter, slots in optimizer.state.items()
         },
@@ -37,6 +39,13 @@ def state_dict(optimizer: Optimizer) -> dict[str, Any]:
             {**group, "params": [index[id(p)] for p in group["params"]]} for group in optimizer.param_groups
         ],
     }
+
+
+def _kept(value: Any) -> Any:
+    """A value of the state on the host: an array, or what is none, as it is."""
+    if isinstance(value, Tensor):
+        return value.numpy()
+    return on_host(value) if hasattr(value, "nbytes") else value
 
 
 def load_state_dict(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
@@ -68,14 +77,18 @@ def load_state_dict(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
         raise CheckpointError(f"{name}: state does not fit:\n  " + "\n  ".join(problems))
 
     new = {
-        parameter: {
-            key: value if key in optimizer.counts else _uploaded(parameter, value) for key, value in arrays.items()
-        }
+        parameter: {key: _restored(optimizer, parameter, key, value) for key, value in arrays.items()}
         for parameter, arrays in slots.items()
     }
     for group, other in zip(optimizer.param_groups, groups, strict=True):
         group.update(other)
-    optimizer.state = new
+    optimizer.state = defaultdict(dict, new)
+
+
+def _restored(optimizer: Optimizer, parameter: Tensor, name: str, value: Any) -> Any:
+    if not optimizer._own_step or name in optimizer.slots:
+        return value if name in optimizer.counts else _uploaded(parameter, value)
+    return tensor(value, device=parameter.device) if isinstance(value, np.ndarray) else value
 
 
 def _index(key: Any) -> int | None:
@@ -113,6 +126,8 @@ def _arrays(
 ) -> Mapping[str, Any]:
     """The state of one parameter, checked."""
     result = dict(arrays)
+    if optimizer._own_step:
+        return result
     for name, rule in optimizer.counts.items():
         try:
             result[name] = rule(arrays.get(name))

@@ -24,7 +24,7 @@ class HostState:
         self._generators = [(value, _state(value)) for value in watch.reached if _state(value) is not None]
         optimizers = [value for value in watch.reached if isinstance(value, Optimizer)]
         self._counts = [
-            (slots, {name: slots[name] for name in optimizer.counts})
+            (slots, {name: slots[name] for name in optimizer.counts if name in slots})
             for optimizer in optimizers
             for slots in optimizer.state.values()
         ]

@@ -197,7 +197,8 @@ class Watch:
 
     def _visit_object(self, name: str, value: Any) -> None:
         kind = type(value)
-        if any(getattr(value, hooks, None) for hooks in ("_forward_hooks", "_pre_hooks")):
+        kinds = ("_forward_hooks", "_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+        if any(getattr(value, hooks, None) for hooks in kinds):
             self.hooks.append(name)
         if not is_library(kind.__module__):
             for base in kind.__mro__:

@@ -131,7 +131,6 @@ def test_nothing_to_clip(device: str) -> None:
         (lambda p: utils.clip_grad_norm_(p, -1.0), ValueError, "clip_grad_norm_: max_norm=-1.0 is negative"),
         (lambda p: utils.clip_grad_norm_(p, "x"), TypeError, "clip_grad_norm_: max_norm='x' is not a number"),
         (lambda p: utils.clip_grad_norm_(p, 1.0, 0), ValueError, "clip_grad_norm_: norm_type=0 is not above 0"),
-        (lambda p: utils.clip_grad_norm_(p, 1.0, foreach=True), ValueError, "clip_grad_norm_: foreach"),
         (lambda p: utils.clip_grad_value_(p, math.nan), ValueError, "clip_grad_value_: clip_value=nan is not finite"),
         (
             lambda p: utils.clip_grads_with_norm_(p, 1.0, 2.0),

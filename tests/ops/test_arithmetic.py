@@ -232,9 +232,6 @@ def test_errors(device: str) -> None:
     leaf = alpha.tensor([1.0], requires_grad=True, device=device)
     with pytest.raises(GradientError, match="leaf"):
         leaf.add_(1.0)
-    for name in ("mul_", "div_"):
-        with pytest.raises(TypeError, match=f"{name}: the operand requires a gradient"):
-            getattr(leaf * 1.0, name)(leaf)
     for name in ("add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_"):
         with pytest.raises(TypeError, match=f"^{name}: str is no operand; a Tensor, a number or a numpy array"):
             getattr(a, name)("1")

@@ -325,6 +325,20 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a 
     "copy_": (lambda x: x.copy_(alpha.ones(4)), np.ones_like),
     "clamp_": (lambda x: x.clamp_(1, 3), lambda x: x.clip(1, 3)),
     "masked_fill_": (lambda x: x.masked_fill_(x > 2, 1), lambda x: np.where(x > 2, 1, x)),
+    "neg_": (lambda x: x.neg_(), np.negative),
+    "pow_": (lambda x: x.pow_(2), np.square),
+    "tril_": (lambda x: x.tril_(), np.tril),
+    "scatter_": (lambda x: x.scatter_(1, first(x)[:, :1], 1), lambda x: np.hstack([x[:, :1] * 0 + 1, x[:, 1:]])),
+    "index_add_": (lambda x: x.index_add_(0, first(x)[0, :1], x[1:2]), lambda x: np.vstack([x[:1] + x[1:2], x[1:]])),
+    "fill_diagonal_": (lambda x: x.fill_diagonal_(1), lambda x: np.where(np.eye(4), 1, x)),
+    "unsqueeze_": (lambda x: x.unsqueeze_(1), lambda x: x[:, None]),
+    "random_": (lambda x: x.random_(0, 1), np.zeros_like),
+    "bernoulli_": (lambda x: x.bernoulli_(1), np.ones_like),
+    "new_zeros": (lambda x: x.new_zeros(2), lambda x: np.zeros(2)),
+    "new_ones": (lambda x: x.new_ones(2), lambda x: np.ones(2)),
+    "new_full": (lambda x: x.new_full((2,), 1), lambda x: np.ones(2)),
+    "new_tensor": (lambda x: x.new_tensor([1, 0]), lambda x: np.array([1, 0])),
+    "new_empty": (lambda x: x.new_empty(0), lambda x: np.empty(0)),
     "normal_": (lambda x: x.normal_(), lambda x: x),
     "uniform_": (lambda x: x.uniform_(), lambda x: x),
     "topk": (lambda x: x.topk(2).values, lambda x: -np.sort(-x)[:, :2]),
@@ -434,6 +448,8 @@ OTHERS = {  # of Tensor: what they are is tested in tests/test_tensor.py and tes
     *(name for name in alpha.ops.bitwise.__all__ if name.startswith("bitwise")),  # tests/ops/test_integers.py
     "equal",  # gives no tensor: tests/ops/test_checks.py
     *("tolist", "numel", "dim", "requires_grad", "shape", "size", "zero_grad"),
+    *("element_size", "grad_fn", "is_contiguous", "is_cuda", "is_floating_point", "itemsize", "nbytes", "ndimension"),
+    *("nelement", "retain_grad"),  # tests/test_tensor_facts.py
 }
 
 

@@ -128,7 +128,8 @@ def test_neighbours_are_a_view_and_others_a_copy(device: str) -> None:
     for view in (x[1], x[2, 1:], x[3, 2, 1], x[1:3], x[None, 0]):
         view.add_(1.0)
     np.testing.assert_array_equal(x.numpy().sum(axis=(1, 2)), [6, 12, 10, 1])
-    x[:, 1].add_(5.0)
+    column = x[:, 1]
+    column.add_(5.0)
     x[[1, 2]].add_(5.0)
     assert x.numpy().sum() == 29
     y = x[1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rows.optimizers import ALPHAS, CHANGES, OPTIMIZERS, REFUSED, OptimizerRow
+from rows.optimizers import ALPHAS, CHANGES, OPTIMIZERS, REFUSED, WITHOUT_EFFECT, OptimizerRow
 from trials import trials
 
 import alpha
@@ -111,6 +111,22 @@ def test_what_pytorch_has_and_alpha_does_not_is_refused(row: OptimizerRow) -> No
         for options in REFUSED[argument]:
             with pytest.raises(ValueError, match=f"^{row.name}: {argument}.* is not offered"):
                 row.kind([Parameter(np.zeros(3, np.float32))], **options)
+
+
+@EVERY_ROW
+def test_what_chooses_an_implementation_of_pytorchs_changes_nothing(row: OptimizerRow) -> None:
+    names = [name for name in row.arguments if name in WITHOUT_EFFECT]
+    gradients = [values(1, shapes=row.fitting(SHAPES))]
+    wanted = run("cpu", row, {}, gradients)
+    for name in names:
+        for value in (True, False, None):
+            for found, expected in zip(run("cpu", row, {name: value}, gradients), wanted, strict=True):
+                np.testing.assert_array_equal(found, expected)
+        with pytest.raises(TypeError, match=f"^{row.name}: {name}='x' is a str, not True or False"):
+            run("cpu", row, {name: "x"}, gradients)
+    if len(names) > 1:
+        with pytest.raises(ValueError, match=f"^{row.name}: foreach and fused cannot be True together"):
+            run("cpu", row, dict.fromkeys(names, True), gradients)
 
 
 @pytest.mark.torch

@@ -27,11 +27,10 @@ CHANGES: dict[str, list[Settings]] = {
 }
 ALPHAS = {"l1_decay"}  # arguments that PyTorch does not have
 REFUSED: dict[str, list[Settings]] = {
-    "foreach": [{"foreach": True}, {"foreach": False}],
-    "fused": [{"fused": True}],
     "capturable": [{"capturable": True}],
     "differentiable": [{"differentiable": True}],
 }
+WITHOUT_EFFECT = {"foreach", "fused"}  # arguments that choose an implementation of PyTorch's
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class OptimizerRow:
 
     @property
     def offered(self) -> list[str]:
-        return [argument for argument in self.arguments if argument not in REFUSED]
+        return [argument for argument in self.arguments if argument not in REFUSED.keys() | WITHOUT_EFFECT]
 
 
 def decayed(group: Mapping[str, Any], w: np.ndarray, g: np.ndarray, decoupled: bool = False) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from alpha.errors import DeviceError
 from alpha.ops.clip import clip_gradients, gradient_norm
-from alpha.ops.options import only_offered, real
+from alpha.ops.options import real
 from alpha.runtime.recording import phase
 from alpha.tensor import Tensor
 
@@ -17,7 +17,11 @@ Tensors = Tensor | Iterable[Tensor]
 
 
 def clip_grad_norm_(
-    parameters: Tensors, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: None = None
+    parameters: Tensors,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """Scale the gradients of all parameters together so that their norm is at most `max_norm`.
 
@@ -30,12 +34,11 @@ def clip_grad_norm_(
         norm_type: p of the p-norm, above 0; `math.inf` for the largest magnitude.
         error_if_nonfinite: raise an error if the norm is not finite, before anything changes. The norm is read for
             this, which waits for the device, and a step cannot be captured.
-        foreach: only None.
+        foreach: changes nothing.
 
     Returns:
         The norm before scaling, ().
     """
-    only_offered("clip_grad_norm_", foreach=(foreach, None))
     most = _natural("clip_grad_norm_", "max_norm", max_norm)
     tensors = _with_gradients(parameters)
     norm = _norm("clip_grad_norm_", _gradients(tensors), norm_type, error_if_nonfinite)
@@ -43,21 +46,20 @@ def clip_grad_norm_(
     return norm
 
 
-def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: None = None) -> None:
+def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
     """Limit each element of the gradients to [-clip_value, clip_value]; a NaN stays.
 
     Args:
         parameters: tensors; those without a gradient do not count.
         clip_value: at least 0.
-        foreach: only None.
+        foreach: changes nothing.
     """
-    only_offered("clip_grad_value_", foreach=(foreach, None))
     bound = _natural("clip_grad_value_", "clip_value", clip_value)
     _clip("clip_grad_value_", _with_gradients(parameters), None, math.inf, bound)
 
 
 def get_total_norm(
-    tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: None = None
+    tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
     """The norm of one vector of all elements of the tensors, ().
 
@@ -65,20 +67,20 @@ def get_total_norm(
         tensors: for example gradients.
         norm_type, error_if_nonfinite, foreach: as those of `clip_grad_norm_`.
     """
-    only_offered("get_total_norm", foreach=(foreach, None))
     return _norm("get_total_norm", _listed(tensors), norm_type, error_if_nonfinite)
 
 
-def clip_grads_with_norm_(parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: None = None) -> None:
+def clip_grads_with_norm_(
+    parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
     """Scale the gradients of all parameters by min(1, max_norm / (total_norm + 1e-6)).
 
     Args:
         parameters: tensors; those without a gradient do not count.
         max_norm: the largest norm.
         total_norm: the norm of the gradients, () on their device, as `get_total_norm` computes it.
-        foreach: only None.
+        foreach: changes nothing.
     """
-    only_offered("clip_grads_with_norm_", foreach=(foreach, None))
     most = _natural("clip_grads_with_norm_", "max_norm", max_norm)
     if not isinstance(total_norm, Tensor) or total_norm.size != 1:
         raise TypeError("clip_grads_with_norm_: total_norm is no tensor of one element")

@@ -1,0 +1,256 @@
+"""Parts of tensors that are written: `h[0] += 1` on a recorded tensor, and copies that nothing refers to."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import GradientError, Tensor
+from alpha.ops import methods
+
+X = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4)
+Y = (np.arange(12.0, dtype=np.float32)[::-1].reshape(3, 4) - 4) / 3
+
+
+def numbers(zeros: Any, x: Any, y: Any) -> Any:
+    h = x * 1
+    h[0] += 1
+    h[1:] *= 3
+    h[...] *= 2
+    h[2] -= 0.5
+    h[1] /= 4
+    h[0] **= 2
+    return h
+
+
+def tensors(zeros: Any, x: Any, y: Any) -> Any:
+    h = x * 1
+    h[0] += y[1]
+    h[1:] *= y[:2]
+    h[2] /= y[0] + 9
+    h[:, 0] += y[:, 1]
+    h[1, 1:3] -= y[0, 1:3]
+    return h
+
+
+def into_constants(zeros: Any, x: Any, y: Any) -> Any:
+    h = zeros(3, 4)
+    h[0] += y[1]
+    h[1] += x[0] * 2
+    h[1] *= y[2]
+    return h
+
+
+def parts_of_parts(zeros: Any, x: Any, y: Any) -> Any:
+    h = x * 1
+    h[0][1:] *= y[0][1:]
+    h[1:][0][2] += y[2][2]
+    h[1:][1].mul_(y[1])
+    h[0][1:][1:].add_(y[1][2:])
+    return h * y
+
+
+def a_named_part(zeros: Any, x: Any, y: Any) -> Any:
+    h = x * 1
+    v = h[0]
+    v += y[0]
+    v *= 3
+    return h * y + v * h[1]
+
+
+def methods_in_place(zeros: Any, x: Any, y: Any) -> Any:
+    h = x * y
+    h[0].zero_()
+    h[1].fill_(y[0, 0])
+    h[2, 1:].copy_(y[1, 1:])
+    h[0, :2].clamp_(-1, 1)
+    return h * x
+
+
+def elements(zeros: Any, x: Any, y: Any) -> Any:
+    h = (x * 1).reshape(4, 3) * 1
+    h[0, 0] += y[1, 1]
+    h[3] += h[2]
+    return h
+
+
+CASES = (numbers, tensors, into_constants, parts_of_parts, a_named_part, methods_in_place, elements)
+
+
+def run(case: Callable[..., Any], lib: Any, **where: Any) -> list[np.ndarray]:
+    """The result, and the gradients of x and y."""
+    x, y = (lib.tensor(values, requires_grad=True, **where) for values in (X, Y))
+    h = case(lambda *size: lib.zeros(*size, **where), x, y)
+    (h * h).sum().backward()
+    return [h.detach().cpu().numpy(), *(np.zeros(1) if t.grad is None else t.grad.cpu().numpy() for t in (x, y))]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_values_and_gradients_are_pytorchs(device: str, case: Callable[..., Any]) -> None:
+    torch = pytest.importorskip("torch")
+    for found, wanted in zip(run(case, alpha, device=device), run(case, torch), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=1e-5)
+
+
+def recorded(device: str) -> tuple[Tensor, Tensor]:
+    x = alpha.tensor(X, device=device, requires_grad=True)
+    return x, x * 1.0
+
+
+def test_a_product_with_a_part_of_itself(device: str) -> None:
+    x, h = recorded(device)
+    h[0] *= h[1]
+    h.sum().backward()
+    wanted = np.ones_like(X)
+    wanted[0], wanted[1] = X[1], X[0] + 1
+    np.testing.assert_array_equal(x.grad.numpy(), wanted)  # type: ignore[union-attr]
+
+
+def test_the_part_is_written_once(device: str) -> None:
+    """The assignment that follows `h[0] += 1` finds the part in its place."""
+    _, h = recorded(device)
+    h[0] += 1
+    assert h._version.value == 1
+    z = alpha.zeros(2, 3, device=device, dtype="int64")
+    z[1] += 4
+    assert z.tolist() == [[0, 0, 0], [4, 4, 4]]
+    assert z._version.value == 1
+    z[1] = z[0]
+    assert z.tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_other_views_are_refused_after_the_write(device: str) -> None:
+    _, h = recorded(device)
+    row, flat = h[1], h.reshape(12)
+    h[0] += 1
+    for view in (row, flat):
+        with pytest.raises(GradientError, match=r"wrote the base of a view"):
+            view.sum()
+        with pytest.raises(GradientError, match=r"wrote the base of a view"):
+            view.add_(1.0)
+    h[1].sum().backward()
+
+
+def test_what_was_saved_is_guarded(device: str) -> None:
+    _, h = recorded(device)
+    loss = (h * h).sum()
+    h[0] += 1
+    with pytest.raises(GradientError, match=r"Multiply: .* written in place by x \+= number"):
+        loss.backward()
+    v = h[1]
+    v.exp_()
+    h[1] += 1
+    with pytest.raises(GradientError, match=r"ExponentialInPlace: .* written in place by x \+= number"):
+        h.sum().backward()
+
+
+def test_leaves_and_views_of_another_kind_are_refused(device: str) -> None:
+    x, h = recorded(device)
+    with pytest.raises(GradientError, match=r"x \+= number: a leaf tensor that requires a gradient"):
+        x[0] += 1
+    np.testing.assert_array_equal(x.numpy(), X)
+    with alpha.no_grad():
+        x[0] += 1
+        h[0] += 1  # is not recorded, as any other write here
+    np.testing.assert_array_equal(x.numpy()[0], X[0] + 1)
+    np.testing.assert_array_equal(h.numpy()[0], X[0] + 1)
+    part = h.reshape(12)[3:]  # of a view that is gone
+    with pytest.raises(GradientError, match=r"a view \(Block\) in the graph cannot be written in place"):
+        part += 1
+    flat = h.reshape(12)
+    with pytest.raises(GradientError, match=r"a view \(Reshape\) in the graph cannot be written in place"):
+        flat[3:] += 1
+    for view in (h.chunk(3)[0], h.unbind()[1]):
+        with pytest.raises(GradientError, match=r"a view \(\w+\) in the graph cannot be written in place"):
+            view.add_(1.0)
+
+
+def test_a_part_of_memory_that_was_replaced(device: str) -> None:
+    x = alpha.tensor(X, device=device)
+    y = alpha.tensor(Y[0], device=device, requires_grad=True)
+    v = x[0]
+    x.data = alpha.zeros_like(x)
+    v += y
+    assert x.sum().item() == 0
+    assert not x.requires_grad
+    x[0] = v
+    np.testing.assert_allclose(x.numpy()[0], X[0] + Y[0])
+
+
+def test_a_part_keeps_no_tensor() -> None:
+    _, h = recorded("cpu")
+    h[0] += 1
+    part, gone = h[0], weakref.ref(h)
+    gc.disable()
+    try:
+        del h
+        assert gone() is None
+    finally:
+        gc.enable()
+    assert part.shape == (4,)
+
+
+def test_in_a_checkpointed_function(device: str) -> None:
+    ends = []
+    for wrapped in (False, True):
+        x, y = (alpha.tensor(values, device=device, requires_grad=True) for values in (X, Y))
+        result = alpha.checkpoint(tensors, None, x, y) if wrapped else tensors(None, x, y)
+        result.square().sum().backward()
+        ends.append([x.grad.numpy(), y.grad.numpy()])  # type: ignore[union-attr]
+    np.testing.assert_array_equal(ends[0][0], ends[1][0])
+    np.testing.assert_array_equal(ends[0][1], ends[1][1])
+
+
+# -- copies ---------------------------------------------------------------------------------------------
+
+
+LOST: dict[str, Callable[[Tensor], Any]] = {
+    "fill_": lambda q: q[:, 0].fill_(5),
+    "zero_": lambda q: q.T.zero_(),
+    "add_": lambda q: q[:, 1:3].add_(1),
+    "mul_": lambda q: q.transpose(0, 1).mul_(2),
+    "sigmoid_": lambda q: q[..., 1].sigmoid_(),
+    "copy_": lambda q: q[::2].copy_(q[1:3]),
+}
+
+
+@pytest.mark.skipif(methods._UNNAMED >= methods._NAMED, reason="this Python does not tell a copy without a name")
+@pytest.mark.parametrize("name", LOST)
+def test_a_write_that_would_be_lost_is_refused(device: str, name: str) -> None:
+    q = alpha.tensor(X, device=device)
+    for _ in range(20):  # also once the interpreter has specialized the call
+        with pytest.raises(ValueError, match=rf"^{name}: this is a copy that nothing refers to"):
+            LOST[name](q)
+    np.testing.assert_array_equal(q.numpy(), X)
+
+
+class Box:
+    held: Tensor
+
+
+def test_a_copy_with_a_name_is_written(device: str) -> None:
+    q = alpha.tensor(X, device=device)
+    for _ in range(20):
+        column = q[:, 0]
+        assert column.fill_(5).tolist() == [5] * 3
+        several = [q[:, 0], q.T]
+        assert several[0].zero_().tolist() == [0] * 3
+        assert (lambda t: t.zero_())(q[:, 1]).tolist() == [0] * 3
+        box = Box()
+        box.held = q[:, 1]
+        box.held.add_(1.0)
+        np.testing.assert_array_equal(box.held.numpy(), X[:, 1] + 1)
+        assert q[:, 0].clone().zero_().tolist() == [0] * 3
+        assert q[[0, 1]].zero_().shape == (2, 4)  # a copy in PyTorch, too
+        assert (q[:, 0] * 2).zero_().tolist() == [0] * 3
+    np.testing.assert_array_equal(q.numpy(), X)
+    q[:, 0] += 1  # written back by Python
+    q[0].add_(1)  # a view
+    np.testing.assert_array_equal(q.numpy()[:, 0], [3, 6, 10])
