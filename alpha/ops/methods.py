@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
-from alpha.errors import type_name
 from alpha.ops import (
     activation,
     activation_smooth,
@@ -51,31 +49,15 @@ from alpha.ops import (
     trigonometric,
 )
 from alpha.ops.arguments import unchecked, with_other_names
-from alpha.ops.compare import relate
-from alpha.ops.integers import beside, written
+from alpha.ops.lost_writes import refusing_lost_writes
+from alpha.ops.methods_signs import RELATIONS, SIGNS
 from alpha.ops.methods_structure import SEVERAL_NUMBERS, STRUCTURE
-from alpha.ops.operands import OPERANDS, like
 from alpha.tensor import Tensor
-
-Method = Callable[[Tensor, Any], Any]
-
-_add, _mul, _matmul = unchecked(arithmetic.add), unchecked(arithmetic.mul), unchecked(matmul.matmul)
-
-RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 def _methods(room: ModuleType, *names: str) -> dict[str, Callable[..., Any]]:
     """Functions of a room as methods, without a check that the first argument is a Tensor."""
     return {name: with_other_names(unchecked(getattr(room, name))) for name in names}
-
-
-def _relation(sign: str) -> Callable[[Tensor, Any], Tensor]:
-    def method(self: Tensor, other: Any) -> Tensor:
-        if not isinstance(other, OPERANDS):
-            raise TypeError(f"{sign}: a {type_name(other)} is no operand; a Tensor or a number is needed")
-        return relate(self, other, sign)
-
-    return method
 
 
 CASTS = {
@@ -90,22 +72,6 @@ CASTS = {
 
 def _cast_to(dtype: str) -> Callable[[Tensor], Tensor]:
     return lambda x: x.astype(dtype)
-
-
-# signs of Python in which the operator is written into the tensor
-AUGMENTED = {
-    "__ifloordiv__": division.floor_divide,
-    "__imod__": division.remainder,
-    "__iand__": bitwise.bitwise_and,
-    "__ior__": bitwise.bitwise_or,
-    "__ixor__": bitwise.bitwise_xor,
-    "__ilshift__": bitwise.bitwise_left_shift,
-    "__irshift__": bitwise.bitwise_right_shift,
-}
-
-
-def _augmented(function: Method) -> Method:
-    return lambda x, other: written(function.__name__, x, function(x, other))
 
 
 def _several(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -128,8 +94,8 @@ def _overwriting(step: activation.Activation) -> Callable[[Tensor], Tensor]:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": _add,
-    "mul": _mul,
+    "add": unchecked(arithmetic.add),
+    "mul": unchecked(arithmetic.mul),
     **{name: getattr(arithmetic, name) for name in ("add_", "sub_", "mul_", "div_", "neg_")},
     **_methods(operators, *(name for name in operators.__all__ if name not in ("rsub", *RELATIONS))),
     **_methods(exponential, "exp", "log", "exp_", "log_"),
@@ -185,124 +151,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "where": lambda x, condition, other: selection.where(condition, x, other),
     **_methods(division, *division.__all__),
     **{name: getattr(bitwise, name) for name in bitwise.__all__},
-    "__invert__": bitwise.bitwise_not,
-    **{name: _augmented(function) for name, function in AUGMENTED.items()},
     **STRUCTURE,
     **{name: _several(function) for name, function in SEVERAL_NUMBERS.items()},
-    "__abs__": rounding.abs,
-    "__round__": lambda x, decimals=None: rounding.round(x, decimals=0 if decimals is None else decimals),
-    **{name: _relation(sign) for name, sign in RELATIONS.items()},
     "__getitem__": indexing.get_item,
     "__setitem__": indexing.set_item,
-    "__neg__": arithmetic.neg,
-    "__pos__": logarithms.positive,
-    # These raise for an operand that they do not take: with NotImplemented, Python would bind the name anew.
-    "__iadd__": arithmetic.add_,
-    "__isub__": arithmetic.sub_,
-    "__imul__": arithmetic.mul_,
-    "__itruediv__": arithmetic.div_,
-    "__ipow__": power.pow_,
 }
-
-
-def _of_bits(sign: str, function: Method) -> dict[str, Method]:
-    """`x & y`, and `y & x` of an operand that is no tensor, for one of the signs"""
-    return {f"__{sign}__": function, f"__r{sign}__": lambda x, other: function(beside(function.__name__, x, other), x)}
-
-
-BINARY: dict[str, Method] = {
-    "__add__": _add,
-    "__radd__": _add,
-    "__sub__": arithmetic.sub,
-    "__rsub__": arithmetic.reversed_sub,
-    "__mul__": _mul,
-    "__rmul__": _mul,
-    "__truediv__": arithmetic.div,
-    "__rtruediv__": arithmetic.reversed_div,
-    "__floordiv__": division.floor_divide,
-    "__rfloordiv__": division.reversed_floor_divide,
-    "__mod__": division.remainder,
-    "__rmod__": division.reversed_remainder,
-    **_of_bits("and", bitwise.bitwise_and),
-    **_of_bits("or", bitwise.bitwise_or),
-    **_of_bits("xor", bitwise.bitwise_xor),
-    **_of_bits("lshift", bitwise.bitwise_left_shift),
-    **_of_bits("rshift", bitwise.bitwise_right_shift),
-    "__pow__": power.pow,
-    "__rpow__": power.reversed_pow,
-    "__matmul__": lambda x, other: _matmul(x, like(x, other)),
-    "__rmatmul__": lambda x, other: _matmul(like(x, other), x),
-}
-COMPARISONS = {f"__{name}__": sign for name, sign in RELATIONS.items()}
-REFUSED = {"__imatmul__": ("@=", "x = x @ y")}
-
-
-def _operator(function: Method) -> Method:
-    def method(self: Tensor, other: Any) -> Any:
-        return function(self, other) if isinstance(other, OPERANDS) else NotImplemented
-
-    return method
-
-
-def _comparison(relation: str) -> Method:
-    def method(self: Tensor, other: Any) -> Any:
-        return relate(self, other, relation) if isinstance(other, OPERANDS) else NotImplemented
-
-    return method
-
-
-def _refusal(operator: str, instead: str) -> Method:
-    def method(self: Tensor, other: Any) -> NoReturn:
-        raise TypeError(f"{operator} has no in-place form; write {instead}")
-
-    return method
-
-
-def _counted(self: Any, *args: Any, **kwargs: Any) -> int:
-    return sys.getrefcount(self)
-
-
-class _Probe:
-    counted = _counted
-
-
-def _references() -> tuple[int, int]:
-    """What `sys.getrefcount` counts in a method of an object that nothing else refers to, and of one with a name."""
-    probe = _Probe()
-    return _Probe().counted(1), probe.counted(1)
-
-
-_UNNAMED, _NAMED = _references() if hasattr(sys, "getrefcount") else (0, 0)
-
-
-def _refusing_lost_writes(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, which refuses to write a copy that nothing refers to, as that of `q[:, 0].fill_(5)`.
-
-    PyTorch has a view there and writes q. If this Python does not tell such a copy by its references, as from 3.14 on,
-    the method stays as it is.
-    """
-    if _UNNAMED >= _NAMED:
-        return function
-
-    @functools.wraps(function)
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if getattr(self, "_copied", False) and sys.getrefcount(self) <= _UNNAMED:
-            raise ValueError(
-                f"{name}: this is a copy that nothing refers to, so what is written would be lost; write the part of "
-                f"the tensor, as in q[:, 0] = 5 or q[:, 0] += 1, or give the copy a name"
-            )
-        return function(self, *args, **kwargs)
-
-    return method
 
 
 def _install() -> None:
     methods: dict[str, Any] = {
         **FUNCTIONS,
-        **{name: _refusing_lost_writes(name, FUNCTIONS[name]) for name in FUNCTIONS if re.fullmatch(r"[a-z].*_", name)},
-        **{name: _operator(function) for name, function in BINARY.items()},
-        **{name: _comparison(relation) for name, relation in COMPARISONS.items()},
-        **{name: _refusal(*words) for name, words in REFUSED.items()},
+        **SIGNS,
+        **{name: refusing_lost_writes(name, FUNCTIONS[name]) for name in FUNCTIONS if re.fullmatch(r"[a-z].*_", name)},
         "T": property(conversion.reversed_axes),
         "mT": property(conversion.transposed_matrices),
         "data": property(conversion.data, conversion.set_data),
