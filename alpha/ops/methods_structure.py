@@ -9,15 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 from alpha.ops import counting, diagonals, index_writing, products, random_draws, scattering, shapes, uniques
-from alpha.ops.arguments import unchecked
+from alpha.ops.arguments import unchecked, with_other_names
 
 STRUCTURE: dict[str, Callable[..., Any]] = {
     # of one tensor: without a check that it is one
-    **{name: unchecked(getattr(diagonals, name)) for name in diagonals.__all__},
-    **{name: unchecked(getattr(index_writing, name)) for name in ("narrow", "select", "argwhere")},
-    **{name: unchecked(getattr(shapes, name)) for name in ("fliplr", "flipud", "moveaxis", "swapdims")},
-    **{name: unchecked(getattr(shapes, name)) for name in ("repeat_interleave", "tensor_split")},
-    **{name: unchecked(getattr(uniques, name)) for name in uniques.__all__},
+    **{name: with_other_names(unchecked(getattr(diagonals, name))) for name in diagonals.__all__},
+    **{name: with_other_names(unchecked(getattr(index_writing, name))) for name in ("narrow", "select", "argwhere")},
+    **{
+        name: with_other_names(unchecked(getattr(shapes, name)))
+        for name in ("fliplr", "flipud", "moveaxis", "swapdims")
+    },
+    **{name: with_other_names(unchecked(getattr(shapes, name))) for name in ("repeat_interleave", "tensor_split")},
+    **{name: with_other_names(unchecked(getattr(uniques, name))) for name in uniques.__all__},
     # floating numbers, or several tensors
     **{name: getattr(products, name) for name in products.__all__ if name != "tensordot"},
     **{name: getattr(index_writing, name) for name in ("index_copy", "index_fill", "index_put")},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alpha.errors import ShapeError
+from alpha.ops.arguments import check_arguments
 from alpha.ops.joining import Tensors, cat, tensors_of
 from alpha.ops.layout import view as reshaped
 from alpha.ops.options import integer
@@ -23,6 +24,7 @@ def at_least(x: Tensor, rank: int) -> Tensor:
     return reshaped(x, shape)
 
 
+@check_arguments
 def concat(tensors: Tensors, dim: int = 0) -> Tensor:
     """Another name of `cat`."""
     return cat(tensors, dim)
