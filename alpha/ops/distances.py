@@ -15,7 +15,9 @@ from alpha.ops.matmul import products
 from alpha.ops.moments import norm
 from alpha.ops.operands import NUMBERS
 from alpha.ops.promotion import promoted
+from alpha.ops.ranges import arange
 from alpha.ops.rounding import abs as absolute
+from alpha.ops.searching import searchsorted
 from alpha.ops.selection import clamp, masked_fill, where
 from alpha.tensor import Tensor
 
@@ -97,6 +99,9 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     power = _power("pdist", p)
     if x.ndim != 2:
         raise ShapeError(f"pdist: x (N, C) is needed  (x {x.shape})")
-    pairs = (Tensor(x.device.upload(part.astype(np.int64))) for part in np.triu_indices(x.shape[0], 1))
-    first, second = (unchecked(index_select)(x, 0, index) for index in pairs)
-    return _length(first - second, power)
+    N = x.shape[0]
+    rows, pairs = (arange(count, device=x.device) for count in (N, N * (N - 1) // 2))
+    starts = rows * (2 * N - 1 - rows) // 2  # the first pair of each row
+    first = unchecked(searchsorted)(starts, pairs, right=True) - 1
+    second = pairs - unchecked(index_select)(starts, 0, first) + first + 1
+    return _length(unchecked(index_select)(x, 0, first) - unchecked(index_select)(x, 0, second), power)
