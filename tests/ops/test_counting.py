@@ -79,6 +79,8 @@ def test_counts(device: str) -> None:
     assert alpha.histc(values, 2, 0, 1).tolist() == [2, 2]
     assert alpha.histc(values[:5], 3).tolist() == [2, 1, 2]
     assert alpha.histc(values[:1], 4).tolist() == [0, 0, 1, 0]
+    near = alpha.tensor([1.0, 1.0078125, 1.015625], device=device).bfloat16()  # neighbours
+    assert alpha.histc(near, 3, 0.99609375, 1.01953125).tolist() == [1, 1, 1]
     assert alpha.histc(values[:0], 4).tolist() == [0, 0, 0, 0]
     with pytest.raises(ValueError, match="histc: min=2 is more than max=1"):
         alpha.histc(values, 3, 2, 1)

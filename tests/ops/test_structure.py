@@ -123,6 +123,15 @@ def test_the_places_of_triangles(device: str) -> None:
         alpha.tril_indices(2, 2, dtype="float32")
 
 
+def test_distances_of_bfloat16_are_rounded_once(device: str) -> None:
+    x = alpha.tensor(np.linspace(100, 101, 90).reshape(30, 3), device=device).bfloat16()
+    exact = np.sqrt(((x.numpy().astype(np.float64)[:, None] - x.numpy().astype(np.float64)[None]) ** 2).sum(-1))
+    found = alpha.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
+    assert found.dtype == x.dtype
+    np.testing.assert_allclose(found.numpy().astype(np.float64), exact, rtol=2**-8)
+    np.testing.assert_allclose(alpha.pdist(x).numpy().astype(np.float64), exact[np.triu_indices(30, 1)], rtol=2**-8)
+
+
 def test_one_tensor_or_several() -> None:
     x = alpha.tensor(A)
     assert alpha.atleast_3d(x).shape == (4, 5, 1)
