@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.grad_mode import no_grad
-from alpha.numerics import is_floating
+from alpha.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.compare import relate
 from alpha.ops.dtypes import as_dtype
@@ -109,9 +109,10 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
         raise ValueError(f"histc: min={min} is more than max={max}")
     with no_grad():
         flat = reshaped(x.detach(), (x.size,))
+        flat = flat.astype(FLOAT32) if x.dtype == BFLOAT16 else flat
         if not x.size:
             return Tensor(x.device.zeros((count,), x.dtype))
-        first, last = (full((), bound, x.dtype, x.device) for bound in (low, high))
+        first, last = (full((), bound, flat.dtype, x.device) for bound in (low, high))
         if low == high:
             first, last = unchecked(amin)(flat), unchecked(amax)(flat)
             alone = first == last

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from alpha.errors import ShapeError
+from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.arguments import check_arguments, unchecked
 from alpha.ops.axes import unsqueeze
 from alpha.ops.bounds import clamp
@@ -16,7 +18,9 @@ from alpha.ops.matmul import products
 from alpha.ops.moments import norm
 from alpha.ops.operands import NUMBERS
 from alpha.ops.promotion import promoted
+from alpha.ops.ranges import arange
 from alpha.ops.rounding import abs as absolute
+from alpha.ops.searching import searchsorted
 from alpha.ops.selection import masked_fill, where
 from alpha.tensor import Tensor
 
@@ -32,6 +36,14 @@ def _power(operator: str, p: float) -> float:
     if not p >= 0:
         raise ValueError(f"{operator}: p={p} must be at least 0; it may be infinite")
     return float(p)
+
+
+def _wide(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """A function of tensors of one dtype, in float32 if that is bfloat16, so that its result is rounded once."""
+    dtype = tensors[0].dtype
+    if dtype != BFLOAT16:
+        return function(*tensors)
+    return function(*[x.astype(FLOAT32) for x in tensors]).astype(dtype)
 
 
 def _rooted(total: Tensor, power: float) -> Tensor:
@@ -81,6 +93,10 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = MODES[0]) 
     except ValueError:
         raise ShapeError(f"cdist: the batch axes do not broadcast  (x1 {x1.shape}, x2 {x2.shape})") from None
     first, second = promoted("cdist", x1, x2)
+    return _wide(lambda a, b: _distances(a, b, power, compute_mode), first, second)
+
+
+def _distances(first: Tensor, second: Tensor, power: float, compute_mode: str) -> Tensor:
     many = max(first.shape[-2], second.shape[-2]) > MANY
     if power == 2 and (compute_mode == MODES[1] or (many and compute_mode == MODES[0])):
         lengths = (first * first).sum(-1, True) + (second * second).sum(-1, True).transpose(-1, -2)
@@ -98,6 +114,10 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     power = _power("pdist", p)
     if x.ndim != 2:
         raise ShapeError(f"pdist: x (N, C) is needed  (x {x.shape})")
-    pairs = (Tensor(x.device.upload(part.astype(np.int64))) for part in np.triu_indices(x.shape[0], 1))
-    first, second = (unchecked(index_select)(x, 0, index) for index in pairs)
-    return _length(first - second, power)
+    N = x.shape[0]
+    rows, pairs = (arange(count, device=x.device) for count in (N, N * (N - 1) // 2))
+    starts = rows * (2 * N - 1 - rows) // 2  # the first pair of each row
+    first = unchecked(searchsorted)(starts, pairs, right=True) - 1
+    second = pairs - unchecked(index_select)(starts, 0, first) + first + 1
+    row = unchecked(index_select)
+    return _wide(lambda w: _length(row(w, 0, first) - row(w, 0, second), power), x)

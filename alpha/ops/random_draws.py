@@ -147,7 +147,7 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
     with no_grad():
         weights = x.detach().astype(FLOAT32) if x.dtype != np.float64 else x.detach()
         if not replacement:
-            keys = where(weights > 0, exponential(weights) / weights, float("inf"))
+            keys = where(weights > 0, exponential(weights).astype(weights.dtype) / weights, float("inf"))
             return unchecked(topk)(keys, count, -1, False).indices
         rows = weights.reshape(-1, x.shape[-1])
         steps = unchecked(rounded)(rows / unchecked(amax)(rows, 1, True) * STEPS).astype(np.int64)

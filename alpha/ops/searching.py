@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.errors import ShapeError, type_name
+from alpha.errors import DeviceError, ShapeError, type_name
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_float32
 from alpha.ops.gathering import gather
@@ -115,7 +115,10 @@ def _searched(operator: str, rows: Tensor, values: Any, right: bool, out_int32: 
     if not isinstance(values, Tensor):
         raise TypeError(f"{operator}: {type_name(values)} is no Tensor and no number")
     if values.device is not rows.device:
-        raise ShapeError(f"{operator}: the tensors are on {values.device.name} and {rows.device.name}; use .to(device)")
+        raise DeviceError(
+            f"{operator}: the tensors are on {values.device.name} and {rows.device.name}; "
+            "move them together with .to(device)"
+        )
     if not rows.ndim or (rows.ndim > 1 and rows.shape[:-1] != values.shape[:-1]):
         raise ShapeError(
             f"{operator}: (C,), or rows (.., C) with values (.., I), are needed  "

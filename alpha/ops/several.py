@@ -72,20 +72,20 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple([x if x.shape == shape else unchecked(expand)(x, shape) for x in given])
 
 
-def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Tensor, indexing: str | None = None) -> tuple[Tensor, ...]:
     """A grid for each vector: its elements along an axis of their own, repeated along the others
 
     (D0,), (D1,), .. -> (D0, D1, ..) for each, or (D1, D0, ..) with indexing "xy"
 
     Args:
-        indexing: "ij", of rows and columns, or "xy", in which the first two axes are exchanged.
+        indexing: "ij", of rows and columns, or "xy", in which the first two axes are exchanged; None is "ij".
 
     Raises:
         ShapeError: a tensor has more than one axis.
         TypeError: the tensors have several dtypes.
     """
     given = _listed("meshgrid", tensors)
-    if indexing not in ("ij", "xy"):
+    if indexing not in (None, "ij", "xy"):
         raise ValueError(f"meshgrid: indexing={indexing!r} is neither 'ij' nor 'xy'")
     if not given:
         raise ValueError("meshgrid: at least one tensor is needed")

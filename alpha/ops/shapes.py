@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.errors import ShapeError
+from alpha.errors import DeviceError, ShapeError
 from alpha.ops.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.arithmetic import mul
 from alpha.ops.axes import axis_of, expand, flip, lengths_of, movedim, roll, transpose
@@ -129,8 +129,8 @@ def repeat_interleave(x: AnyTensor, repeats: Any, dim: int | None = None, *, out
     Args:
         repeats: how often, an integer or a tensor (D,) or (1,) of integers.
         dim: the axis; None: x as one axis.
-        output_size: the sum of a tensor of repeats. Without it the sum is counted by the host, which waits for the
-            device and is refused in a captured step.
+        output_size: the sum of a tensor of repeats, which is checked on cpu. Without it the host counts the sum, which
+            waits for the device and is refused in a captured step.
 
     Raises:
         ShapeError: repeats has neither one element nor as many as the axis.
@@ -150,7 +150,7 @@ def repeat_interleave(x: AnyTensor, repeats: Any, dim: int | None = None, *, out
         many = unchecked(expand)(apart, (*own[: axis + 1], count, *own[axis + 1 :]))
         return reshaped(many, (*own[:axis], count * own[axis], *own[axis + 1 :]))
     if repeats.device is not x.device:
-        raise ShapeError(
+        raise DeviceError(
             f"repeat_interleave: x is on {x.device.name} and repeats on {repeats.device.name}; "
             "move them together with .to(device)"
         )
@@ -173,7 +173,9 @@ def _named_rows(repeats: Tensor, rows: int, output_size: int | None) -> Tensor:
         refuse("repeat_interleave has a number of rows that only the host can count: give output_size")
         count = int(ends[-1].item()) if rows else 0
     else:
-        count = integer("repeat_interleave", "output_size", output_size, 0)
+        count = output_size
+        if isinstance(ends.array, np.ndarray) and count != (ends.array[-1] if rows else 0):
+            raise ShapeError(f"repeat_interleave: output_size={count} is not the sum of repeats {repeats.tolist()}")
     return unchecked(searchsorted)(ends, arange(count, device=repeats.device), right=True)
 
 

@@ -30,9 +30,9 @@ def concat(tensors: Tensors, dim: int = 0) -> Tensor:
     return cat(tensors, dim)
 
 
-def concatenate(tensors: Tensors, axis: int = 0) -> Tensor:
-    """Another name of `cat`."""
-    return cat(tensors, integer("concatenate", "axis", axis))
+def concatenate(tensors: Tensors, axis: int = 0, *, dim: int | None = None) -> Tensor:
+    """Another name of `cat`, whose `dim` is called axis here; it may be given under either name."""
+    return cat(tensors, integer("concatenate", "axis", axis) if dim is None else integer("concatenate", "dim", dim))
 
 
 def hstack(tensors: Tensors) -> Tensor:

@@ -305,6 +305,21 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(2, 6, 3), np.array([5, 0, 5, 5]), normal(2, 4, 3), False),
     ],
     "add_rows": [(normal(A, 6, C), REPEATED, normal(A, REPEATED.size, C)) for A, C in ((1, 8), (3, 3))],
+    "fold_rows": [
+        (values(A, 6, C), REPEATED, values(A, REPEATED.size, C), fold)
+        for fold in ("prod", "amax", "amin")
+        for A, C, values in ((1, 8, normal), (3, 3, normal), (2, 3, lambda *n: normal(*n).astype(np.float64)))
+    ],
+    "search_rows": [
+        (np.sort(S, 1), V, right)
+        for right in (False, True)
+        for S, V in (
+            (TIES.astype(np.float32), normal(*TIES.shape)),
+            (normal(1, 40), normal(3, 200)),
+            (TIES[:1].astype(np.int64), np.arange(-3, 3).reshape(2, 3)),
+            (normal(2, 7).astype(np.float64), normal(2, 5).astype(np.float64)),
+        )
+    ],
     "fill_range": [
         *(
             (np.zeros(n, kind), 2.0, 7.5, 0.25, both)

@@ -105,9 +105,11 @@ FUNCTIONS = [
         {"x": MORE, "repeats": changes(3), "dim": changes(1), "output_size": silent(60)},
     ),
     *lists(F.hstack, F.vstack, F.dstack, F.column_stack),
-    *(
-        FunctionRow(f, {"tensors": [MATRIX, MATRIX]}, {"tensors": changes([MATRIX, MATRIX + 1]), name: changes(1)})
-        for f, name in ((F.concat, "dim"), (F.concatenate, "axis"))
+    FunctionRow(F.concat, {"tensors": [MATRIX, MATRIX]}, {"tensors": changes([MATRIX, MATRIX + 1]), "dim": changes(1)}),
+    FunctionRow(
+        F.concatenate,
+        {"tensors": [MATRIX, MATRIX]},
+        {"tensors": changes([MATRIX, MATRIX + 1]), "axis": changes(1), "dim": changes(1)},
     ),
     # indices
     FunctionRow(
