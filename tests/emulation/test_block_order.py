@@ -27,6 +27,7 @@ from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
 from alpha.ops.places import NO_PLACE
 from alpha.ops.rectifier import Rectified, Rectifier
+from alpha.ops.sampling import Sampling
 from alpha.primitive import REGISTRY
 from alpha.rng import Stream
 from alpha.runtime.cuda.cache import source_root
@@ -84,6 +85,7 @@ def assert_the_same_in_every_order(arch: str, compute: Callable[[CudaDevice], Bi
 # -- primitives: the cases of test_primitives, and larger ones where a kernel has one block in all of them -----------
 
 LARGE = pool(3, (40, 30), 8, (3, 3), 2, 1)
+BILINEAR = Sampling("linear", "zeros", False)
 MORE: dict[str, list[tuple[Any, ...]]] = {
     "add": [(normal(9, 1000), normal(1000))],
     "broadcast_to": [(normal(60, 1, 40), (60, 30, 40))],
@@ -122,6 +124,9 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "max_pool2d_indices": [(test_primitives.taps(LARGE)[1], LARGE)],
     "combine": [(np.arange(20_000) - 9000, np.arange(20_000) % 7 + 1, "//", 1)],
     "put_rows": [(normal(2, 90, 66), np.arange(80), normal(2, 80, 66), True)],
+    "sample": [(normal(2, 9, 8, 24), normal(2, 20, 30, 2), BILINEAR, 0)],
+    "sample_slopes": [(normal(2, 20, 30, 24), normal(2, 9, 8, 24), normal(2, 20, 30, 2), BILINEAR, 0)],
+    "sample_taps": [(normal(2, 20, 30, 24), normal(2, 20, 30, 2), (9, 8), BILINEAR, 0)],
 }
 # alpha.doctor launches the first, each of whose threads writes a number of its own; the others have one block
 ELSEWHERE = {"selftest", "count_batch", "count_up", "total_norm"}
