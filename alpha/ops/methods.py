@@ -1,4 +1,7 @@
-"""The methods of Tensor that are operators; `alpha/tensor_operators.py` declares their types."""
+"""The methods of Tensor that are operators.
+
+`alpha/tensor_operators.py` and `alpha/tensor_operators_more.py` declare their types.
+"""
 
 from __future__ import annotations
 

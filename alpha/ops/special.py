@@ -9,7 +9,6 @@ import numpy as np
 
 from alpha.ops.activation import activation
 from alpha.ops.arguments import AnyTensor, check_arguments
-from alpha.ops.bounds import clamp
 from alpha.ops.elementwise import elementwise
 from alpha.ops.of_two import OfTwo, floating_pair
 from alpha.ops.options import real
@@ -29,7 +28,18 @@ def _erfc_cpu(y: Array, a: Array) -> None:
 
 
 def _logit_slope_cpu(dx: Array, a: Array, b: Array) -> None:
-    np.copyto(dx, np.where((b < 0) | (b > 1), np.nan, a / (b * (1 - b))))
+    np.copyto(dx, np.where((b < 0) | (b > 1), np.nan, a / (np.abs(b) * (1 - b))))
+
+
+def _bounded_logit_cpu(y: Array, a: Array, p: float, q: float) -> None:
+    number = a.dtype.type
+    z = np.where(a < number(p), number(p), np.where(a > number(q), number(q), a))
+    np.log(z / (1 - z), out=y)
+
+
+def _bounded_logit_slope_cpu(dx: Array, a: Array, b: Array, p: float, q: float) -> None:
+    number = a.dtype.type
+    np.copyto(dx, np.where((b < number(p)) | (b > number(q)), 0, a / (np.abs(b) * (1 - b))))
 
 
 def _sinc_cpu(y: Array, a: Array) -> None:
@@ -63,7 +73,15 @@ _ERFC = activation(
 _LOGIT = activation(
     "logit",
     ("log(a / (1 - a))", lambda y, a: np.log(a / (1 - a), out=y)),
-    ("b < 0 || b > 1 ? Real(NAN) : a / (b * (1 - b))", _logit_slope_cpu),
+    # NaN outside of [0, 1], and at -0 as at 0
+    ("b < 0 || b > 1 ? log(b * (1 - b)) : a / (fabs(b) * (1 - b))", _logit_slope_cpu),
+    holds="X",
+)
+_WITHIN = "(a < p ? p : a > q ? q : a)"
+_BOUNDED_LOGIT = activation(
+    "bounded_logit",
+    (f"log({_WITHIN} / (1 - {_WITHIN}))", _bounded_logit_cpu),
+    ("b < p || b > q ? 0 : a / (fabs(b) * (1 - b))", _bounded_logit_slope_cpu),
     holds="X",
 )
 _PI = "Real(3.141592653589793)"
@@ -142,13 +160,12 @@ def logit(x: AnyTensor, eps: float | None = None) -> Tensor:
         eps: clamps x to [eps, 1 - eps] first, outside of which the gradient is 0. With None, what is outside of [0, 1]
             gives NaN.
     """
-    x = as_floating(x)
-    if eps is not None:
-        bound = real("logit", "eps", eps)
-        if not 0 <= bound <= 0.5:
-            raise ValueError(f"logit: eps={bound} must be within 0 and 0.5")
-        x = clamp(x, bound, 1 - bound)
-    return _LOGIT(x)
+    if eps is None:
+        return _LOGIT(as_floating(x))
+    bound = real("logit", "eps", eps)
+    if not 0 <= bound <= 0.5:
+        raise ValueError(f"logit: eps={bound} must be within 0 and 0.5")
+    return _BOUNDED_LOGIT(as_floating(x), bound, q=1 - bound)
 
 
 @check_arguments

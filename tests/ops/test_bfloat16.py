@@ -56,6 +56,9 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "softmax_cross_entropy": ((0,), (F32, BF16)),
     "max_pool2d_forward": ((0,), (BF16, U8)),
     "compare": ((0, 1), ("bool",)),
+    "running_extreme": ((0,), ("int64",)),
+    "running_log_sum": ((0,), (BF16,)),
+    "running_log_sum_gradient": ((0, 1, 2), (BF16,)),
 }
 # what returns nothing, such as the update of an optimizer, and the images of a data set have no bfloat16 form
 NOTHING = {name for name, p in REGISTRY.items() if inspect.signature(p).return_annotation == "None"}
