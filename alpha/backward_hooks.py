@@ -1,8 +1,8 @@
 """Hooks that see the gradients of a call of a module.
 
 The recorded tensors that go into the call, and those that come out of it, pass a gate: one node that has an edge to
-each of them, and a node for each that leads to the gate. Such a passage keeps its gradient, and the gate gives all of them
-on together, after the hooks have seen them.
+each of them, and a node for each that leads to the gate. Such a passage keeps its gradient, and the gate gives all of
+them on together, after the hooks have seen them.
 """
 
 from __future__ import annotations
