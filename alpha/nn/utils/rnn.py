@@ -31,9 +31,7 @@ def pad_sequence(
         raise TypeError("pad_sequence: sequences is no list of tensors")
     for x in given:
         if not x.ndim or x.shape[1:] != given[0].shape[1:]:
-            raise ShapeError(
-                f"pad_sequence: sequences differ in another axis than the first  ({given[0].shape}, {x.shape})"
-            )
+            raise ShapeError(f"pad_sequence: only the first axis may differ in length  ({given[0].shape}, {x.shape})")
     longest = max(x.shape[0] for x in given)
     filled = []
     for x in given:
