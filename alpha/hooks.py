@@ -23,7 +23,7 @@ def sees_gradients(module: Hooked) -> bool:
 
 def hooks_act(module: Module) -> bool:
     """Whether a hook sees what a module is given and makes; not, if all its hooks have `only_watches` set."""
-    if sees_gradients(module):
+    if module._backward_hooks or module._backward_pre_hooks:
         return True
     hooks = module._pre_hooks + module._forward_hooks
     return bool(hooks) and not all([getattr(hook, "only_watches", False) for hook in hooks])
@@ -33,7 +33,9 @@ def is_plain(module: Module) -> bool:
     """Whether a call of a module is the forward of its class, which no hook sees, so that others may compute it."""
     if "forward" in vars(module):
         return False
-    return not hooks_act(module)
+    if module._pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks:
+        return not hooks_act(module)
+    return True
 
 
 def before(hook: Callable[..., Any], with_kwargs: bool) -> Before:

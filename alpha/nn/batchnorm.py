@@ -219,7 +219,7 @@ def conv_batch_norm(
 
     x (N, IH, IW, in_channels) -> (N, OH, OW, out_channels), residual as the result
     """
-    if not norm.uses_batch or "forward" in vars(conv) or sees_gradients(conv):
+    if not norm.uses_batch or "forward" in vars(conv) or conv._backward_hooks or conv._backward_pre_hooks:
         return batch_norm_activation(norm, conv(x), activation, residual)
     y = _as_one_operator(conv, norm, x, activation, residual)
     if y is not None:
@@ -235,7 +235,9 @@ def _as_one_operator(
     if type(conv) is not Conv2d or type(norm) is not BatchNorm2d or "forward" in vars(norm):
         return None
     for module in (conv, norm, activation):
-        if isinstance(module, Module) and (module._pre_hooks or module._forward_hooks or sees_gradients(module)):
+        if isinstance(module, Module) and (module._pre_hooks or module._forward_hooks or module._backward_hooks):
+            return None
+        if isinstance(module, Module) and module._backward_pre_hooks:
             return None
     if not isinstance(x, Tensor) or not (residual is None or isinstance(residual, Tensor)):
         return None

@@ -101,6 +101,9 @@ class _Recurrent(Module):
             y = y.transpose(0, 1)
         return y, last[0] if len(last) == 1 else tuple(last)
 
+    def flatten_parameters(self) -> None:
+        """Does nothing: the kernels take the parameters from where they are."""
+
     def _starts(self, x: Tensor, states: list[Tensor]) -> list[Tensor]:
         """The states before the first step, of all layers and directions: h, and c of an LSTM."""
         count, N = self.num_layers * (1 + self.bidirectional), x.shape[1]

@@ -1,7 +1,9 @@
 """Reading and writing a part of a tensor: `x[index]` and `x[index] = value`.
 
 What is read is a view of the same memory if its elements are neighbours, as in `x[3]`, `x[8:16]` or `x[2, 1:3]`, and a
-copy otherwise. So `x[:, 1:3] = value` writes x, but `y = x[:, 1:3]; y.add_(1)` does not.
+copy otherwise. So `x[:, 1:3] = value` and `x[:, 1:3] += 1` write x, but `y = x[:, 1:3]; y.add_(1)` does not, and
+`x[:, 1:3].add_(1)` is refused, because what it writes would be lost. A view knows of which tensor it is a part
+(`parts.py`), so that `x[3] += 1` and `x[3].add_(1)` have right gradients.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 """Functions on the parameters of a module, under PyTorch's names."""
 
+from alpha.nn.utils import parametrizations as parametrizations
+from alpha.nn.utils import parametrize as parametrize
+from alpha.nn.utils import rnn as rnn
 from alpha.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm_
 from alpha.nn.utils.clip_grad import clip_grad_value_ as clip_grad_value_
 from alpha.nn.utils.clip_grad import clip_grads_with_norm_ as clip_grads_with_norm_
 from alpha.nn.utils.clip_grad import get_total_norm as get_total_norm
+from alpha.nn.utils.vectors import parameters_to_vector as parameters_to_vector
+from alpha.nn.utils.vectors import vector_to_parameters as vector_to_parameters

@@ -1,0 +1,275 @@
+"""nn.utils: vectors of parameters, weights with norms of their own, and sequences side by side."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import ShapeError, Tensor, nn
+from alpha.nn import utils
+from alpha.nn.utils import parametrizations, parametrize
+
+# -- vectors --------------------------------------------------------------------------------------------
+
+
+def test_parameters_as_one_vector(device: str) -> None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False)).to(device)
+    vector = utils.parameters_to_vector(net.parameters())
+    np.testing.assert_array_equal(vector.numpy(), np.concatenate([p.numpy().ravel() for p in net.parameters()]))
+    (vector * vector).sum().backward()
+    for p in net.parameters():
+        assert p.grad is not None
+        np.testing.assert_allclose(p.grad.numpy(), 2 * p.numpy(), rtol=1e-6)
+    arrays = [p.array for p in net.parameters()]
+    utils.vector_to_parameters(vector.detach() * 2, net.parameters())
+    np.testing.assert_allclose(utils.parameters_to_vector(net.parameters()).numpy(), 2 * vector.numpy())
+    assert all(p.array is array for p, array in zip(net.parameters(), arrays, strict=True))
+    for count in (11, 13):
+        message = rf"vector_to_parameters: the parameters have 12 elements  \(vec \({count}"
+        with pytest.raises(ShapeError, match=message):
+            utils.vector_to_parameters(alpha.ones(count, device=device), net.parameters())
+    with pytest.raises(TypeError, match="vector_to_parameters: vec is a list"):
+        utils.vector_to_parameters([1.0], net.parameters())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="parameters_to_vector: a int is no parameter"):
+        utils.parameters_to_vector([1])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="parameters_to_vector: parameters is one tensor"):
+        utils.parameters_to_vector(vector)
+
+
+# -- weights with norms of their own ----------------------------------------------------------------------
+
+LAYERS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {  # of both libraries; an input with channels second
+    "Linear": (lambda n: n.Linear(4, 3), (2, 4)),
+    "Conv1d": (lambda n: n.Conv1d(4, 6, 3), (2, 4, 7)),
+    "Conv2d": (lambda n: n.Conv2d(4, 6, 3, groups=2), (2, 4, 5, 6)),
+    "Conv3d": (lambda n: n.Conv3d(2, 3, 2), (1, 2, 3, 4, 3)),
+    "ConvTranspose2d": (lambda n: n.ConvTranspose2d(4, 3, 3, stride=2), (2, 4, 3, 3)),
+}
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "weight": ("weight_norm", {}),
+    "weight, dim 1": ("weight_norm", {"dim": 1}),
+    "weight, dim -1": ("weight_norm", {"dim": -1}),
+    "weight, no dim": ("weight_norm", {"dim": None}),
+    "spectral": ("spectral_norm", {}),
+    "spectral, dim 1": ("spectral_norm", {"dim": 1, "n_power_iterations": 3}),
+}
+
+
+def last(values: np.ndarray) -> np.ndarray:
+    """Channels last."""
+    return np.ascontiguousarray(np.moveaxis(values, 1, -1)) if values.ndim > 2 else values
+
+
+def pair(layer: str, way: str, device: str) -> tuple[nn.Module, Any, Tensor, Any]:
+    """The layers of Alpha and PyTorch with the same state, and an input of each."""
+    torch = pytest.importorskip("torch")
+    make, shape = LAYERS[layer]
+    name, options = WAYS[way]
+    ours = getattr(parametrizations, name)(make(nn).to(device), **options)
+    theirs = getattr(torch.nn.utils.parametrizations, name)(make(torch.nn), **options)
+    state = theirs.state_dict()
+    assert set(ours.state_dict()) == set(state)
+    ours.load_state_dict(state, layout="NCHW")
+    values = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    x = alpha.tensor(last(values), device=device, requires_grad=True)
+    return ours, theirs, x, torch.tensor(values, requires_grad=True)
+
+
+def same(found: Tensor | None, expected: Any) -> None:
+    assert found is not None
+    values = last(expected.detach().numpy())
+    np.testing.assert_allclose(found.numpy(), values, rtol=2e-4, atol=2e-4 * np.abs(values).max())
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_values_gradients_and_states_are_pytorchs(device: str, layer: str, way: str) -> None:
+    ours, theirs, x, other = pair(layer, way, device)
+    for training in (True, True, False):
+        ours.train(training)
+        theirs.train(training)
+        ours.zero_grad()
+        theirs.zero_grad()
+        x.grad = other.grad = None
+        y, wanted = ours(x), theirs(other)
+        (y * y * y).sum().backward()
+        (wanted * wanted * wanted).sum().backward()
+        same(y, wanted)
+        same(x.grad, other.grad)
+        gradients = {name: p.grad for name, p in ours.named_parameters()}
+        for name, p in theirs.named_parameters():
+            same(gradients[name], p.grad)
+        for name, buffer in theirs.named_buffers():
+            same(ours.get_buffer(name), buffer)
+
+
+@pytest.mark.parametrize("way", ["weight", "spectral"])
+def test_a_layer_stays_what_it_is(device: str, way: str) -> None:
+    name, options = WAYS[way]
+    layer = nn.Conv2d(3, 4, 3).to(device)
+    before = layer.weight.numpy()
+    made = getattr(parametrizations, name)(layer, **options)
+    assert made is layer
+    assert isinstance(layer, nn.Conv2d)
+    assert type(layer).__name__ == "ParametrizedConv2d"
+    assert parametrize.is_parametrized(layer)
+    assert parametrize.is_parametrized(layer, "weight")
+    assert not parametrize.is_parametrized(layer, "bias")
+    assert "weight" not in dict(layer.named_parameters())
+    if way == "weight":
+        np.testing.assert_allclose(layer.weight.numpy(), before, rtol=1e-5, atol=1e-6)
+    else:
+        largest = np.linalg.svd(before.reshape(4, -1), compute_uv=False).max()
+        sigma = np.linalg.norm(before) / np.linalg.norm(layer.eval().weight.numpy())
+        assert 0.8 * largest < sigma < 1.001 * largest  # after 15 iterations
+    with pytest.raises(AttributeError):
+        layer.weight = nn.Parameter(before)
+    twin = copy.deepcopy(layer)
+    assert type(twin) is type(layer)
+    assert {id(p) for p in twin.parameters()}.isdisjoint(id(p) for p in layer.parameters())
+    value = layer.eval().weight.numpy()
+    np.testing.assert_allclose(twin.eval().weight.numpy(), value, rtol=1e-5)
+    parametrize.remove_parametrizations(layer, "weight")
+    assert type(layer) is nn.Conv2d
+    assert sorted(name for name, _ in layer.named_parameters()) == ["bias", "weight"]
+    np.testing.assert_allclose(layer.weight.numpy(), value, rtol=1e-5)
+    assert not parametrize.is_parametrized(layer)
+
+
+def test_training_with_a_batch_normalisation(device: str) -> None:
+    def made() -> nn.Module:
+        conv = parametrizations.spectral_norm(nn.Conv2d(2, 3, 3))
+        return nn.Sequential(conv, nn.BatchNorm2d(3), nn.ReLU()).to(device)
+
+    net, other = made(), made()
+    optimizer = alpha.optim.SGD(net.parameters(), lr=0.1)
+    x = alpha.tensor(np.random.default_rng(0).standard_normal((2, 5, 5, 2)).astype(np.float32), device=device)
+    before = net.state_dict()
+    for _ in range(2):
+        net(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    after = net.state_dict()
+    assert all((before[name] != after[name]).any() for name in before if name != "0.bias")
+    other.load_state_dict(after)
+    np.testing.assert_array_equal(other.eval()(x).numpy(), net.eval()(x).numpy())
+
+
+class Symmetric(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.triu() + x.triu(1).transpose(0, 1)
+
+
+class Doubled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+def test_parametrizations_of_ones_own(device: str) -> None:
+    layer = nn.Linear(3, 3).to(device)
+    original, bias = layer.weight.numpy(), layer.bias.numpy()  # type: ignore[union-attr]
+    parametrize.register_parametrization(layer, "weight", Symmetric())
+    parametrize.register_parametrization(layer, "weight", Doubled())
+    parametrize.register_parametrization(layer, "bias", Doubled())
+    wanted = 2 * (np.triu(original) + np.triu(original, 1).T)
+    np.testing.assert_allclose(layer.weight.numpy(), wanted, rtol=1e-6)
+    np.testing.assert_allclose(layer.bias.numpy(), 2 * bias, rtol=1e-6)  # type: ignore[union-attr]
+    names = ["parametrizations.weight.original", "parametrizations.bias.original"]
+    assert [name for name, _ in layer.named_parameters()] == names
+    parametrize.remove_parametrizations(layer, "weight", leave_parametrized=False)
+    np.testing.assert_array_equal(layer.weight.numpy(), original)
+    np.testing.assert_allclose(layer.bias.numpy(), 2 * bias, rtol=1e-6)  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="remove_parametrizations: ParametrizedLinear computes no parameter 'weight'"):
+        parametrize.remove_parametrizations(layer, "weight")
+    with pytest.raises(KeyError, match="register_parametrization: ParametrizedLinear has no parameter 'other'"):
+        parametrize.register_parametrization(layer, "other", Doubled())
+    normed = parametrizations.weight_norm(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="weight is computed already"):
+        parametrize.register_parametrization(normed, "weight", parametrizations.WeightNorm(0))
+    with pytest.raises(ValueError, match="weight has 2 originals; use leave_parametrized=True"):
+        parametrize.remove_parametrizations(normed, "weight", leave_parametrized=False)
+
+
+def test_what_norms_refuse() -> None:
+    with pytest.raises(AttributeError, match="Linear has no Parameter of the name 'other'"):
+        parametrizations.weight_norm(nn.Linear(2, 2), "other")
+    with pytest.raises(ShapeError, match=r"weight_norm: 2 is not an axis of weight \(2, 2\)"):
+        parametrizations.weight_norm(nn.Linear(2, 2), dim=2)
+    with pytest.raises(ValueError, match="spectral_norm: n_power_iterations=0 must be at least 1"):
+        parametrizations.spectral_norm(nn.Linear(2, 2), n_power_iterations=0)
+    with pytest.raises(TypeError, match="spectral_norm: eps='x' is not a number"):
+        parametrizations.spectral_norm(nn.Linear(2, 2), eps="x")  # type: ignore[arg-type]
+
+
+def test_a_vector_is_divided_by_its_norm(device: str) -> None:
+    layer = nn.Linear(3, 4).to(device)
+    bias = layer.get_parameter("bias").numpy()
+    made: Any = parametrizations.spectral_norm(layer, "bias")
+    np.testing.assert_allclose(made.bias.numpy(), bias / np.linalg.norm(bias), rtol=1e-5)
+    layer = nn.Linear(3, 4).to(device)
+    bias = layer.get_parameter("bias").numpy()
+    made = parametrizations.weight_norm(layer, "bias")
+    np.testing.assert_allclose(made.bias.numpy(), bias, rtol=1e-5)
+    np.testing.assert_allclose(layer.get_parameter("parametrizations.bias.original0").numpy(), abs(bias), rtol=1e-6)
+
+
+# -- sequences ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_sequences_side_by_side(device: str, batch_first: bool, side: str, shape: tuple[int, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    draw = np.random.default_rng(0)
+    values = [draw.standard_normal((length, *shape)).astype(np.float32) for length in (3, 1, 5, 0)]
+    ours = [alpha.tensor(value, device=device, requires_grad=True) for value in values]
+    theirs = [torch.tensor(value, requires_grad=True) for value in values]
+    options: dict[str, Any] = {"batch_first": batch_first, "padding_value": -2.0, "padding_side": side}
+    y = utils.rnn.pad_sequence(ours, **options)
+    wanted = torch.nn.utils.rnn.pad_sequence(theirs, **options)
+    np.testing.assert_array_equal(y.numpy(), wanted.detach().numpy())
+    (y * y).sum().backward()
+    (wanted * wanted).sum().backward()
+    for a, b in zip(ours, theirs, strict=True):
+        if a.size:
+            assert a.grad is not None
+            np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-6)
+    if side == "right":
+        for lengths in ([3, 1, 5, 0], alpha.tensor([3, 1, 5, 0], device=device)):
+            for a, value in zip(utils.rnn.unpad_sequence(y, lengths, batch_first), values, strict=True):
+                np.testing.assert_array_equal(a.numpy(), value)
+
+
+def test_sequences_of_other_kinds(device: str) -> None:
+    given = [alpha.tensor([1, 2], device=device), alpha.tensor([3], device=device)]
+    assert utils.rnn.pad_sequence(given, True).tolist() == [[1, 2], [3, 0]]
+    assert utils.rnn.pad_sequence(alpha.tensor([[1, 2], [3, 4]], device=device), True).tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(ValueError, match="pad_sequence: padding_side='top' is neither"):
+        utils.rnn.pad_sequence(given, padding_side="top")
+    with pytest.raises(TypeError, match="pad_sequence: sequences is no list of tensors"):
+        utils.rnn.pad_sequence([])
+    with pytest.raises(ShapeError, match="pad_sequence: only the first axis may differ in length"):
+        utils.rnn.pad_sequence([alpha.ones(2, 3), alpha.ones(2, 2)])
+    with pytest.raises(ShapeError, match="unpad_sequence: 1 lengths for 2 sequences"):
+        utils.rnn.unpad_sequence(alpha.ones(3, 2), [1])
+
+
+def test_parameters_of_recurrent_layers_need_no_flattening(device: str) -> None:
+    for kind in (nn.LSTM, nn.GRU, nn.RNN):
+        layer = kind(2, 3).to(device)
+        before = layer.state_dict()
+        layer.flatten_parameters()
+        assert all((value == before[name]).all() for name, value in layer.state_dict().items())
+
+
+def test_bfloat16_parameters_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"parameters stay float32; under alpha\.precision\('bf16'\)"):
+        nn.Linear(2, 2).bfloat16()
