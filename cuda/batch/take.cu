@@ -26,8 +26,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    take_labels(Label* __restrict__ Y, const Label* __restrict__ labels, const int* __restrict__ order,
-                long long given, const long long* __restrict__ replayed, int count) {
+    take_labels(Label* __restrict__ Y, const Label* __restrict__ labels, const int* __restrict__ order, long long given,
+                const long long* __restrict__ replayed, int count) {
   const long long begin = step_value(given, replayed);
   const int i = blockIdx.x * THREADS + threadIdx.x;
   if (i < count) Y[i] = labels[order[begin + i]];
