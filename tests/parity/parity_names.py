@@ -101,6 +101,7 @@ OWN_FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("rrelu", "alpha_dropout", "feature_alpha_dropout"), "other random numbers than PyTorch's"),
     **dict.fromkeys(("lp_pool1d", "lp_pool2d", "lp_pool3d"), "op_db has no entry; the layers are compared"),
     **dict.fromkeys(("dropout1d", "fold", "affine_grid"), "op_db has no entry"),
+    **dict.fromkeys(("is_floating_point", "numel"), "op_db has no entry"),
     "empty_like": "its values are not specified",
     "grad": "recording, not an operator",
 }
@@ -123,7 +124,10 @@ OWN_METHODS: dict[str, str] = {
     "type_as": "op_db has no entry",
     "zero_": "op_db has no entry",
     "copy_": "op_db has no entry",
-    **dict.fromkeys(("normal_", "uniform_"), "other random numbers than PyTorch's"),
+    **dict.fromkeys(("normal_", "uniform_", "random_", "bernoulli_"), "other random numbers than PyTorch's"),
+    **dict.fromkeys(("detach_", "retain_grad"), "recording, not an operator"),
+    **dict.fromkeys(("fill_diagonal_", "new_tensor"), "op_db has no entry"),
+    "new_empty": "its values are not specified",
     "to": "its arguments are names of devices and dtypes, which are Alpha's",
 }
 OWN_LAYERS: dict[str, str] = {
