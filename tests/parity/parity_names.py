@@ -104,6 +104,7 @@ OWN_FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("dropout1d", "fold", "affine_grid"), "op_db has no entry"),
     **dict.fromkeys(("bernoulli", "multinomial", "normal", "gumbel_softmax"), "other random numbers than PyTorch's"),
     **dict.fromkeys(("upsample", "native_channel_shuffle"), "op_db has no entry"),
+    **dict.fromkeys(("is_floating_point", "numel"), "op_db has no entry"),
     "empty_like": "its values are not specified",
     "grad": "recording, not an operator",
 }
@@ -126,7 +127,13 @@ OWN_METHODS: dict[str, str] = {
     "type_as": "op_db has no entry",
     "zero_": "op_db has no entry",
     "copy_": "op_db has no entry",
-    **dict.fromkeys(("normal_", "uniform_", "bernoulli", "multinomial"), "other random numbers than PyTorch's"),
+    **dict.fromkeys(
+        ("normal_", "uniform_", "random_", "bernoulli_", "bernoulli", "multinomial"),
+        "other random numbers than PyTorch's",
+    ),
+    **dict.fromkeys(("detach_", "retain_grad"), "recording, not an operator"),
+    **dict.fromkeys(("fill_diagonal_", "new_tensor"), "op_db has no entry"),
+    "new_empty": "its values are not specified",
     "to": "its arguments are names of devices and dtypes, which are Alpha's",
 }
 OWN_LAYERS: dict[str, str] = {
