@@ -121,7 +121,7 @@ def test_tensors(device: str) -> None:
     threads = []
     loader = DataLoader(StackDataset(Subset(data, [4, 2, 0, 1, 3]), data), 2, num_workers=2)
     for (images, labels), _ in loader:
-        threads += [t.name for t in threading.enumerate() if t.name.startswith("alpha-")]
+        threads += [t.name for t in threading.enumerate() if t.name.startswith(("alpha-worker", "alpha-prefetch"))]
         assert images.device.name == labels.device.name == device
         assert not images.requires_grad
         np.testing.assert_array_equal(images.numpy()[:, 0], labels.numpy() * 2)

@@ -42,7 +42,9 @@ class Slow(Dataset[Any]):
 
 
 def workers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("alpha-")]
+    return [
+        thread.name for thread in threading.enumerate() if thread.name.startswith(("alpha-worker", "alpha-prefetch"))
+    ]
 
 
 @pytest.mark.parametrize("whole", [False, True])

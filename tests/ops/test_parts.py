@@ -12,7 +12,7 @@ import pytest
 
 import alpha
 from alpha import GradientError, Tensor
-from alpha.ops import methods
+from alpha.ops import lost_writes
 
 X = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4)
 Y = (np.arange(12.0, dtype=np.float32)[::-1].reshape(3, 4) - 4) / 3
@@ -221,7 +221,9 @@ LOST: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-@pytest.mark.skipif(methods._UNNAMED >= methods._NAMED, reason="this Python does not tell a copy without a name")
+@pytest.mark.skipif(
+    lost_writes._UNNAMED >= lost_writes._NAMED, reason="this Python does not tell a copy without a name"
+)
 @pytest.mark.parametrize("name", LOST)
 def test_a_write_that_would_be_lost_is_refused(device: str, name: str) -> None:
     q = alpha.tensor(X, device=device)
