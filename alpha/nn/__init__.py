@@ -35,6 +35,7 @@ from alpha.ops.fractional_max_pool import *
 from alpha.ops.interpolate import *
 from alpha.ops.local_response_norm import *
 from alpha.ops.loss import *
+from alpha.ops.loss_ctc import *
 from alpha.ops.loss_distance import *
 from alpha.ops.loss_likelihood import *
 from alpha.ops.loss_margin import *

@@ -43,6 +43,7 @@ from alpha.ops.layout import *
 from alpha.ops.local_response_norm import *
 from alpha.ops.logarithms import *
 from alpha.ops.loss import *
+from alpha.ops.loss_ctc import *
 from alpha.ops.loss_distance import *
 from alpha.ops.loss_likelihood import *
 from alpha.ops.loss_margin import *

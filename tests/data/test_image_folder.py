@@ -139,6 +139,14 @@ def test_no_folder_and_no_classes(tmp_path: Path) -> None:
         ImageFolder(tmp_path)
 
 
+def test_two_folders_are_one_dataset(folder: Path) -> None:
+    both = ImageFolder(folder, size=8) + ImageFolder(folder, size=8)
+    assert len(both) == 8
+    images, labels = next(iter(DataLoader(both, batch_size=8, num_workers=2)))
+    assert images.shape == (8, 8, 8, 3)
+    assert labels.tolist() == [0, 1, 1, 1] * 2
+
+
 def test_it_is_sent_to_another_process(folder: Path) -> None:
     dataset = ImageFolder(folder, size=8)
     dataset.batch(np.arange(2))

@@ -106,6 +106,7 @@ OWN_FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("upsample", "native_channel_shuffle"), "op_db has no entry"),
     **dict.fromkeys(("is_floating_point", "numel"), "op_db has no entry"),
     "empty_like": "its values are not specified",
+    "ctc_loss": "PyTorch's gradient counts on a log_softmax before it; tests/ops/test_loss_ctc.py compares both",
     "grad": "recording, not an operator",
 }
 OWN_METHODS: dict[str, str] = {
@@ -143,6 +144,7 @@ OWN_LAYERS: dict[str, str] = {
     "ParameterDict": "a container",
     "ParameterList": "a container",
     "Sequential": "a container",
+    "CTCLoss": "as ctc_loss",
     **{row.name: row.own for row in LAYERS if row.own},
 }
 OWN_OPTIMIZERS: dict[str, str] = {

@@ -7,7 +7,7 @@ from argument_table import changes
 
 import alpha.nn.functional as F
 from alpha import nn
-from rows.arrays import IMAGE, MATRIX, SEQUENCE, VOLUME, normal
+from rows.arrays import IMAGE, MATRIX, SEQUENCE, VOLUME, drawn, normal
 from rows.kinds import FunctionRow, LayerRow
 
 WINDOWS = {
@@ -29,7 +29,27 @@ SQUARE = normal(6, 6)
 PARTS = {"dim": changes(1), "sizes": changes((3, -1))}
 RESPONSE = {"alpha": changes(0.5), "beta": changes(0.5), "k": changes(2.0)}
 DISTANCE = {"p": changes(1.0), "eps": changes(0.5), "keepdim": changes(True)}
+# logarithms of 3 classes at 5 times, labels, and the lengths of both
+READ = {
+    "log_probs": drawn(5, 2, 3),
+    "targets": np.array([[1, 1], [1, 1]]),
+    "input_lengths": np.array([5, 4]),
+    "target_lengths": np.array([2, 1]),
+}
+CTC = {"blank": changes(2), "reduction": changes("sum"), "zero_infinity": changes(True, input_lengths=np.array([1, 1]))}
 FUNCTIONS = [
+    FunctionRow(
+        F.ctc_loss,
+        READ,
+        {
+            "log_probs": changes(READ["log_probs"] * 2),
+            "targets": changes(np.array([[1, 2], [2, 1]])),
+            "input_lengths": changes(np.array([4, 4])),
+            "target_lengths": changes(np.array([1, 2])),
+            **CTC,
+        },
+        constants=("targets", "input_lengths", "target_lengths"),
+    ),
     FunctionRow(
         F.instance_norm,
         {"x": IMAGE, "running_mean": np.zeros(3, np.float32), "running_var": np.ones(3, np.float32)},
@@ -96,6 +116,14 @@ LAYERS = [
         {"kernel_size": 2},
         WINDOWS,
         [({"kernel_size": 2}, (2, 24, 12)), ({"kernel_size": (3, 2), "padding": 1, "stride": (2, 1)}, (2, 24, 18))],
+    ),
+    LayerRow(
+        nn.CTCLoss,
+        list(READ.values()),
+        {},
+        {name: CTC[name] for name in ("blank", "reduction")} | {"zero_infinity": changes(True, "repr")},
+        [({}, ()), ({"reduction": "none"}, (2,))],
+        constants=(1, 2, 3),
     ),
     LayerRow(nn.Fold, [ROWS], FOLDED, FOLDS, [(FOLDED, (2, 4, 5, 1))]),
     LayerRow(
