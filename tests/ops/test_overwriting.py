@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -348,7 +349,8 @@ def test_what_is_refused(call: Callable[[Tensor], Any], error: type[Exception], 
 
 
 def test_bfloat16(device: str) -> None:
-    for name, (write, operator) in SAME.items():
+    # each has a kernel of its own on cuda, which takes time to compile
+    for name, (write, operator) in itertools.islice(SAME.items(), 0, None, 1 if device == "cpu" else 4):
         x = alpha.tensor(number_of(VALUES, name), dtype="bfloat16", device=device)
         wanted = operator(x)
         np.testing.assert_array_equal(write(x).numpy().astype(np.float32), wanted.numpy().astype(np.float32), name)

@@ -109,7 +109,8 @@ def test_kth_values(device: str) -> None:
 
 @pytest.mark.parametrize("interpolation", ["linear", "lower", "higher", "midpoint", "nearest"])
 def test_quantiles(device: str, interpolation: str) -> None:
-    for shape in SHAPES[:-1]:
+    # the device makes no difference to the interpolation, and each shape compiles kernels on cuda
+    for shape in SHAPES[:-1] if device == "cpu" or interpolation == "linear" else SHAPES[1:2]:
         x = values(shape)
         for q in (0.0, 0.3, 0.5, 1.0, np.array(0.7, np.float32), np.array([0.9, 0.0, 0.35], np.float32)):
             check("quantile", x, device, q, interpolation=interpolation)
