@@ -124,7 +124,7 @@ def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> 
             "affine_grid: theta (N, 2, 3) and size (N, H, W, C) are needed, or theta (N, 3, 4) and size (N, D, H, W, C)"
             f"  (theta {theta.shape}, size {lengths})"
         )
-    if min(N, *O) < 1:
+    if min(O) < 1:
         raise ShapeError(f"affine_grid: size={lengths} has a length below 1")
     wide = theta.astype(FLOAT32) if theta.dtype == BFLOAT16 else theta
     columns = wide.transpose(1, 2).reshape(N, rank + 1, *(1,) * rank, rank)  # column k moves with coordinate k

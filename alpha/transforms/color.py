@@ -19,8 +19,8 @@ from alpha.transforms.images import (
     chosen,
     drawn,
     interval,
+    numbers_as_text,
     probability,
-    shape_of_text,
 )
 
 __all__ = ["ColorJitter", "Grayscale", "Normalize", "RandomGrayscale"]
@@ -108,7 +108,7 @@ class Normalize(FixedTransform):
         return (x - self.mean.astype(x.dtype)) / self.std.astype(x.dtype)
 
     def extra_repr(self) -> str:
-        return f"mean={shape_of_text(self.mean.tolist())}, std={shape_of_text(self.std.tolist())}"
+        return f"mean={numbers_as_text(self.mean.tolist())}, std={numbers_as_text(self.std.tolist())}"
 
 
 class ColorJitter(Transform):
@@ -160,7 +160,7 @@ class ColorJitter(Transform):
 
     def extra_repr(self) -> str:
         names = "brightness", "contrast", "saturation", "hue", "bounds"
-        return ", ".join(f"{name}={shape_of_text(getattr(self, name))}" for name in names)
+        return ", ".join(f"{name}={numbers_as_text(getattr(self, name))}" for name in names)
 
 
 def _clipped(y: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from alpha.nn import functional as F
 from alpha.ops.options import Pair, integer, only_offered, pair, real
 from alpha.tensor import Tensor
 from alpha.transforms.geometry import check_interpolation, warp
-from alpha.transforms.images import FixedTransform, Interval, Transform, drawn, interval, shape_of_text
+from alpha.transforms.images import FixedTransform, Interval, Transform, drawn, interval, numbers_as_text
 
 __all__ = ["CenterCrop", "RandomCrop", "RandomResizedCrop", "Resize"]
 
@@ -167,7 +167,7 @@ class RandomResizedCrop(Transform):
         return warp(x, ((step, 0.0, 0.0), (0.0, step, 0.0)), self.size, self.interpolation, EDGE)
 
     def extra_repr(self) -> str:
-        own = f"scale={shape_of_text(self.scale)}, ratio={shape_of_text(self.ratio)}"
+        own = f"scale={numbers_as_text(self.scale)}, ratio={numbers_as_text(self.ratio)}"
         return f"size={self.size}, {own}, interpolation={self.interpolation!r}"
 
 

@@ -8,7 +8,7 @@ from alpha.nn import functional as F
 from alpha.ops.options import only_offered, real
 from alpha.ops.ranges import arange, randn_like
 from alpha.tensor import Tensor
-from alpha.transforms.images import Interval, Transform, chosen, drawn, interval, probability, shape_of_text
+from alpha.transforms.images import Interval, Transform, chosen, drawn, interval, numbers_as_text, probability
 
 __all__ = ["RandomErasing"]
 
@@ -62,5 +62,5 @@ class RandomErasing(Transform):
         return x.where(F.logical_not(erased), randn_like(x) if isinstance(self.value, str) else self.value)
 
     def extra_repr(self) -> str:
-        own = f"scale={shape_of_text(self.scale)}, ratio={shape_of_text(self.ratio)}"
+        own = f"scale={numbers_as_text(self.scale)}, ratio={numbers_as_text(self.ratio)}"
         return f"p={self.p:g}, {own}, value={self.value!r}"

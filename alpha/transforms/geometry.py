@@ -17,8 +17,8 @@ from alpha.transforms.images import (
     drawn,
     interval,
     number_type,
+    numbers_as_text,
     probability,
-    shape_of_text,
 )
 
 __all__ = ["RandomAffine", "RandomHorizontalFlip", "RandomRotation", "RandomVerticalFlip"]
@@ -160,10 +160,10 @@ class RandomAffine(Transform):
         return warp(x, inverse_map(angle, moves, growth, shears), size, self.interpolation, fill=self.fill)
 
     def extra_repr(self) -> str:
-        parts = [f"degrees={shape_of_text(self.degrees)}"]
-        parts += [f"translate={shape_of_text(self.translate)}"] if self.translate is not None else []
-        parts += [f"scale={shape_of_text(self.scale)}"] if self.scale is not None else []
-        parts += [f"shear={shape_of_text([*self.shear[0], *self.shear[1]])}"] if self.shear is not None else []
+        parts = [f"degrees={numbers_as_text(self.degrees)}"]
+        parts += [f"translate={numbers_as_text(self.translate)}"] if self.translate is not None else []
+        parts += [f"scale={numbers_as_text(self.scale)}"] if self.scale is not None else []
+        parts += [f"shear={numbers_as_text([*self.shear[0], *self.shear[1]])}"] if self.shear is not None else []
         return ", ".join([*parts, f"interpolation={self.interpolation!r}", f"fill={self.fill:g}"])
 
 
@@ -229,4 +229,4 @@ class RandomRotation(Transform):
         return warp(x, inverse_map(angle, (0.0, 0.0), 1.0, (0.0, 0.0)), size, self.interpolation, fill=self.fill)
 
     def extra_repr(self) -> str:
-        return f"degrees={shape_of_text(self.degrees)}, interpolation={self.interpolation!r}, fill={self.fill:g}"
+        return f"degrees={numbers_as_text(self.degrees)}, interpolation={self.interpolation!r}, fill={self.fill:g}"

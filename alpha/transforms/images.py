@@ -19,7 +19,7 @@ Interval = tuple[float, float]
 
 
 class Transform(Module):
-    """A module of images; subclasses define `apply(x)`, and `still(x)` if evaluation mode is another thing."""
+    """The base of transforms: a subclass defines `apply_to(x)`, and `still(x)` if it changes images in evaluation, too."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x (N, H, W, C), a floating tensor   -> images of the same dtype
@@ -37,7 +37,7 @@ class Transform(Module):
             raise TypeError(
                 f"{name}: x has dtype {x.dtype.name}; use x.float() / 255, or F.normalize_pixels(x) for -1 to 1"
             )
-        return (self.apply_to(x) if self.training else self.still(x)) if x.shape[0] else x
+        return self.apply_to(x) if self.training else self.still(x)
 
     def apply_to(self, x: Tensor) -> Tensor:
         """The images of training mode."""
@@ -101,6 +101,6 @@ def probability(transform: str, p: Any) -> float:
     return value
 
 
-def shape_of_text(values: Sequence[Any]) -> str:
-    """Numbers for `extra_repr`, without trailing zeros."""
+def numbers_as_text(values: Sequence[Any]) -> str:
+    """Numbers in parentheses, for `extra_repr`."""
     return "(" + ", ".join(f"{value:g}" for value in values) + ")"
