@@ -19,7 +19,7 @@ Interval = tuple[float, float]
 
 
 class Transform(Module):
-    """The base of transforms: a subclass defines `apply_to(x)`, and `still(x)` if it changes images in evaluation, too."""
+    """The base of transforms: a subclass defines `apply_to(x)`, and `still(x)` if evaluation changes images, too."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x (N, H, W, C), a floating tensor   -> images of the same dtype
