@@ -85,7 +85,7 @@ from alpha.ops.ranges import arange, eye, linspace, rand, rand_like, randint, ra
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.running import *
-from alpha.ops.running_more import *
+from alpha.ops.running_extremes import *
 from alpha.ops.scattering import *
 from alpha.ops.searching import *
 from alpha.ops.selection import *
@@ -140,7 +140,7 @@ _ROOMS = (
     ops.reduce,
     ops.rounding,
     ops.running,
-    ops.running_more,
+    ops.running_extremes,
     ops.scattering,
     ops.searching,
     ops.selection,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from alpha.tensor_operators_more import MoreOperators
+from alpha.tensor_math import MathMethods
 from alpha.tensor_structure import Structure
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Axes = int | Sequence[int]
 Dims = Axes | None  # axes; None: all of them
 
 
-class Operators(MoreOperators, Structure):
+class Operators(MathMethods, Structure):
     """The base of Tensor."""
 
     __slots__ = ()

@@ -39,7 +39,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "tensor_hooks": 2,
     "tensor_operators": 2,
     "memory": 2,
-    "tensor_operators_more": 2,
+    "tensor_math": 2,
     "tensor_structure": 2,
     "module": 2,
     "module_tree": 2,

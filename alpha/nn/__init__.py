@@ -12,13 +12,13 @@ from alpha.nn import utils as utils
 from alpha.nn.adaptive_pooling import *
 from alpha.nn.attention import *
 from alpha.nn.batchnorm import *
+from alpha.nn.batchnorm_variants import *
 from alpha.nn.containers import *
 from alpha.nn.convolution import *
 from alpha.nn.embedding_bag import *
 from alpha.nn.instance_norm import *
 from alpha.nn.layers import *
 from alpha.nn.normalization import *
-from alpha.nn.normalization_more import *
 from alpha.nn.padding import *
 from alpha.nn.parameter_containers import *
 from alpha.nn.pooling import *
@@ -26,7 +26,7 @@ from alpha.nn.recurrent import *
 from alpha.nn.recurrent_cells import *
 from alpha.nn.transformer import *
 from alpha.ops.activation import *
-from alpha.ops.activation_more import *
+from alpha.ops.activation_derived import *
 from alpha.ops.activation_piecewise import *
 from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *

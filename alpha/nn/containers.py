@@ -8,9 +8,9 @@ from typing import Any, TypeVar, overload
 from alpha.hooks import hooks_act, is_plain
 from alpha.module import Module
 from alpha.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, conv_batch_norm
+from alpha.nn.batchnorm_variants import Affine
 from alpha.nn.convolution import Conv2d
 from alpha.nn.layers import Dropout
-from alpha.nn.normalization_more import Affine
 from alpha.ops.rectifier import rectifier_of
 
 __all__ = ["ModuleDict", "ModuleList", "Sequential"]

@@ -7,7 +7,7 @@ module leaves out the layers, which some rooms have beside their functions.
 from alpha.exports import export as _export
 from alpha.module import Module as _Module
 from alpha.ops.activation import *
-from alpha.ops.activation_more import *
+from alpha.ops.activation_derived import *
 from alpha.ops.activation_piecewise import *
 from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *
@@ -63,7 +63,7 @@ from alpha.ops.random_draws import *
 from alpha.ops.reduce import *
 from alpha.ops.rounding import *
 from alpha.ops.running import *
-from alpha.ops.running_more import *
+from alpha.ops.running_extremes import *
 from alpha.ops.scattering import *
 from alpha.ops.searching import *
 from alpha.ops.selection import *

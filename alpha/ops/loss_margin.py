@@ -10,7 +10,7 @@ from alpha.errors import ShapeError
 from alpha.module import Buffer
 from alpha.numerics import is_floating
 from alpha.ops.activation import relu
-from alpha.ops.activation_more import logsigmoid
+from alpha.ops.activation_derived import logsigmoid
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.options import integer, real
 from alpha.ops.pointwise_loss import LossLayer, check_reduction, reduced, widened

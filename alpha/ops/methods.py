@@ -1,6 +1,6 @@
 """The methods of Tensor that are operators.
 
-`alpha/tensor_operators.py` and `alpha/tensor_operators_more.py` declare their types.
+`alpha/tensor_operators.py` and `alpha/tensor_math.py` declare their types.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from alpha.ops import (
     reduce,
     rounding,
     running,
-    running_more,
+    running_extremes,
     scatter_inplace,
     selection,
     softmax,
@@ -114,12 +114,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(extremes, "max", "min", "amax", "amin", "argmax", "argmin", "all", "any"),
     **_methods(moments, "prod", "var", "std", "norm"),
     **_methods(sorting, "sort", "argsort", "topk"),
-    **_methods(running, "cumsum", "cumprod"),
+    **_methods(running, "cumsum", "cumprod", "diff"),
     **{name: getattr(statistics, name) for name in ("aminmax", "nanmean", "nansum")},
     **{name: getattr(checks, name) for name in (*checks.__all__, "equal") if name != "isin"},
     **{
         name: getattr(room, name)
-        for room in (blend, choices, quantiles, running_more, special)
+        for room in (blend, choices, quantiles, running_extremes, special)
         for name in room.__all__
     },
     **{name: getattr(gathering, name) for name in gathering.__all__},

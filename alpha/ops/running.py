@@ -1,4 +1,4 @@
-"""Running sums and products along an axis: cumsum and cumprod."""
+"""Running sums and products along an axis: cumsum and cumprod; and diff, which undoes a running sum."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.autograd import Function
+from alpha.errors import ShapeError
 from alpha.numerics import is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.axes import axis_of
+from alpha.ops.bitwise import logical_xor
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, vector_width, widest_vector
 from alpha.ops.fold import around
+from alpha.ops.joining import cat
+from alpha.ops.options import integer
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.promotion import BOOL
 from alpha.ops.reduce import LEAST_ROW_BYTES, WARP, held_elements, sum_dtype
 from alpha.ops.rows import RowTile, row_tile
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
 from alpha.tensor_operators import DTypeLike
 
-__all__ = ["cumprod", "cumsum"]
+__all__ = ["cumprod", "cumsum", "diff"]
 
 Sizes = tuple[int, int, int]
 LEAST_SEGMENT = 64  # rows of reduce/scan.cu
@@ -220,6 +225,33 @@ def cumprod(x: AnyTensor, dim: int, *, dtype: DTypeLike = None) -> Tensor:
         dtype: as of `cumsum`.
     """
     return _running("cumprod", RunningProduct, x, dim, dtype)
+
+
+@check_arguments
+def diff(
+    x: AnyTensor, n: int = 1, dim: int = -1, prepend: AnyTensor | None = None, append: AnyTensor | None = None
+) -> Tensor:
+    """Each element less the one before it along an axis; of bools whether they differ
+
+    x (.., D, ..) -> (.., D - n, ..), or no elements if D is less than n
+
+    Args:
+        n: how often differences are taken; with 0 the result is a copy of x.
+        prepend, append: tensors that are joined to x along the axis first.
+    """
+    if not x.ndim:
+        raise ShapeError("diff: x has no axis; one is needed")
+    axis, times = axis_of("diff", x, dim), integer("diff", "n", n, 0)
+    if times == 0:
+        return x.clone()
+    parts = [part for part in (prepend, x, append) if part is not None]
+    if len(parts) > 1:
+        x = cat(parts, axis)
+    for _ in range(min(times, x.shape[axis])):
+        before = (slice(None),) * axis
+        later, earlier = x[(*before, slice(1, None))], x[(*before, slice(None, -1))]
+        x = logical_xor(later, earlier) if x.dtype == BOOL else later - earlier
+    return x
 
 
 def _running(operator: str, kind: type[Function], x: Tensor, dim: int, dtype: DTypeLike) -> Tensor:

@@ -1,4 +1,4 @@
-"""Extremes and logarithms of sums of all elements so far along an axis; and differences of neighbours."""
+"""Extremes and logarithms of sums of all elements so far along an axis."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd import Function
-from alpha.errors import ShapeError
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.axes import axis_of
-from alpha.ops.bitwise import logical_xor
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32
 from alpha.ops.extremes import Extremes
 from alpha.ops.fold import around
 from alpha.ops.gathering import gather
-from alpha.ops.joining import cat
-from alpha.ops.options import integer
-from alpha.ops.promotion import BOOL, INT64
+from alpha.ops.promotion import INT64
 from alpha.ops.running import Sizes
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
 
-__all__ = ["cummax", "cummin", "diff", "logcumsumexp"]
+__all__ = ["cummax", "cummin", "logcumsumexp"]
 
 
 @primitive
@@ -156,30 +152,3 @@ def cummin(x: AnyTensor, dim: int) -> Extremes:
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     """The logarithm of the sum of exp(x) of all elements so far along an axis, without overflow   x (...) -> (...)"""
     return RunningLogSum.apply(x, sizes=around(x.shape or (1,), axis_of("logcumsumexp", x, dim)))
-
-
-@check_arguments
-def diff(
-    x: AnyTensor, n: int = 1, dim: int = -1, prepend: AnyTensor | None = None, append: AnyTensor | None = None
-) -> Tensor:
-    """Each element less the one before it along an axis; of bools whether they differ
-
-    x (.., D, ..) -> (.., D - n, ..), or no elements if D is less than n
-
-    Args:
-        n: how often differences are taken; with 0 the result is a copy of x.
-        prepend, append: tensors that are joined to x along the axis first.
-    """
-    if not x.ndim:
-        raise ShapeError("diff: x has no axis; one is needed")
-    axis, times = axis_of("diff", x, dim), integer("diff", "n", n, 0)
-    if times == 0:
-        return x.clone()
-    parts = [part for part in (prepend, x, append) if part is not None]
-    if len(parts) > 1:
-        x = cat(parts, axis)
-    for _ in range(min(times, x.shape[axis])):
-        before = (slice(None),) * axis
-        later, earlier = x[(*before, slice(1, None))], x[(*before, slice(None, -1))]
-        x = logical_xor(later, earlier) if x.dtype == BOOL else later - earlier
-    return x

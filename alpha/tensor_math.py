@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from alpha.tensor_operators import Dims, DTypeLike
 
 
-class MoreOperators:
+class MathMethods:
     """The base of `Operators`."""
 
     __slots__ = ()
