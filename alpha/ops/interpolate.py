@@ -12,7 +12,7 @@ from alpha.module import Module
 from alpha.ops.adaptive_pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from alpha.ops.arguments import check_arguments, unchecked
 from alpha.ops.no_images import NoImages
-from alpha.ops.options import Lengths, integer, lengths, only_offered, real
+from alpha.ops.options import Lengths, integer, lengths, real
 from alpha.ops.resample import Resampling, is_identity, resample_axis1
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -37,6 +37,7 @@ MODES: dict[str, tuple[str, tuple[int, ...], bool]] = {
     "trilinear": ("linear", (3,), True),
     "bicubic": ("cubic", (2,), True),
 }
+ANTIALIASED = ("bilinear", "bicubic")
 AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 Scale = float | Sequence[float]
 
@@ -114,14 +115,18 @@ def interpolate(
         align_corners: True: the first and the last output are the first and the last input. Otherwise the borders of
             the images meet. Only for linear and cubic modes; None is False.
         recompute_scale_factor: True: the distance between outputs follows from the two lengths, not from scale_factor.
-        antialias: only False is offered.
+        antialias: True: if the images become smaller, each output is the mean of all that it covers, weighted by the
+            filter of the mode, as Pillow does. Only for "bilinear" and "bicubic".
 
     Raises:
         ShapeError: x has not the axes of the mode, or is or would be empty.
         ValueError: not one of size and scale_factor, or an argument has a value that is not offered.
     """
-    only_offered("interpolate", antialias=(antialias, False))
-    return _sampled("interpolate", x, size, scale_factor, mode, align_corners, recompute_scale_factor)
+    if antialias and mode not in ANTIALIASED:
+        raise ValueError(
+            f"interpolate: antialias=True needs mode={' or '.join(map(repr, ANTIALIASED))}  (mode={mode!r})"
+        )
+    return _sampled("interpolate", x, size, scale_factor, mode, align_corners, recompute_scale_factor, bool(antialias))
 
 
 @check_arguments
@@ -156,6 +161,7 @@ def _sampled(
     mode: str,
     align_corners: bool | None,
     recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
 ) -> Tensor:
     """What `interpolate` returns, with the name of the operator in errors."""
     check_mode(operator, mode, align_corners)
@@ -184,21 +190,21 @@ def _sampled(
     if kind == "area":
         return unchecked(AREA[rank])(x, O)
     corners = bool(align_corners)
-    axes = [
-        Resampling(kind, i, o, _distance(kind, i, o, None if corners else factor, corners), corners)
-        for i, o, factor in zip(I, O, factors, strict=True)
-    ]
+    axes = []
+    for i, o, factor in zip(I, O, factors, strict=True):
+        distance = _distance(kind, i, o, None if corners else factor, corners, antialias)
+        axes.append(Resampling(kind, i, o, distance, corners, antialias=antialias))
     return Interpolate.apply(x, axes=tuple(axes))
 
 
-def _distance(kind: str, i: int, o: int, factor: float | None, align_corners: bool) -> float:
+def _distance(kind: str, i: int, o: int, factor: float | None, align_corners: bool, antialias: bool) -> float:
     """The distance between two outputs, in inputs.
 
     As in PyTorch on the cpu, an axis that keeps its length, or is doubled by "nearest", is so whatever the factor is.
     """
     if align_corners:
         return (i - 1) / (o - 1) if o > 1 else 0.0
-    whole = (o == i and kind in ("nearest", "linear")) or (o == 2 * i and kind == "nearest")
+    whole = (o == i and (antialias or kind in ("nearest", "linear"))) or (o == 2 * i and kind == "nearest")
     return i / o if factor is None or whole else 1 / factor
 
 

@@ -24,6 +24,8 @@ class Resampling(NamedTuple):
         scale: the distance between two outputs, in inputs.
         align_corners: the first and the last output are the first and the last input.
         transposed: the matrix (I, O) of the gradient.
+        antialias: an output that is further than one input from the next is the mean of all inputs that it covers,
+            weighted by the "linear" or "cubic" filter.
     """
 
     mode: str
@@ -32,6 +34,7 @@ class Resampling(NamedTuple):
     scale: float
     align_corners: bool = False
     transposed: bool = False
+    antialias: bool = False
 
     @property
     def rows(self) -> int:
@@ -44,6 +47,8 @@ def matrix(r: Resampling) -> Array:
     """The matrix, dense   -> (rows, columns) of float64"""
     if r.transposed:
         return np.ascontiguousarray(matrix(r._replace(transposed=False)).T)
+    if r.antialias:
+        return _means(r)
     out = np.arange(r.O)
     dense = np.zeros((r.O, r.I))
     for places, weights in _taps(r, out):
@@ -65,6 +70,20 @@ def _taps(r: Resampling, out: Array) -> list[tuple[Array, Array]]:
         return [(low, one - part), (low + 1, part)]
     low = np.floor(source)
     return [(low + k, _cubic(np.abs(source - low - k))) for k in range(-1, 3)]
+
+
+def _means(r: Resampling) -> Array:
+    """The matrix with `antialias`: a filter as wide as the distance of outputs, and weights whose sum is 1.
+
+    As in PyTorch, the borders of the images meet also with align_corners, and the cubic filter has Pillow's factor.
+    """
+    distance = np.abs((np.arange(r.I) + 0.5) - (np.arange(r.O)[:, None] + 0.5) * r.scale) / max(r.scale, 1.0)
+    if r.mode == "linear":
+        weights = np.maximum(1 - distance, 0)
+    else:
+        weights = np.where(distance < 2, _cubic(distance, -0.5), 0)
+    means: Array = weights / weights.sum(axis=1, keepdims=True)
+    return means
 
 
 def _cubic(distance: Array, a: float = -0.75) -> Array:

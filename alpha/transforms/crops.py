@@ -180,31 +180,42 @@ class Resize(FixedTransform):
     Args:
         size: (height, width); or the length of the shorter side, and the other one keeps the ratio, rounded down.
         interpolation: "nearest", "bilinear" or "bicubic".
-        max_size: only None is offered.
-        antialias: only False is offered: nothing is averaged when an image is reduced.
+        max_size: the most that the longer side may have, if size is one number; the shorter one is then less than size.
+        antialias: a reduced image is the mean of what each of its pixels covers. "nearest" reads one pixel anyway.
 
     Raises:
-        ValueError: an argument means nothing, or is not offered.
+        ValueError: an argument means nothing, or max_size is not above size or stands beside two lengths.
     """
 
     def __init__(
-        self, size: Pair, interpolation: str = "bilinear", max_size: None = None, antialias: bool = False
+        self, size: Pair, interpolation: str = "bilinear", max_size: int | None = None, antialias: bool = True
     ) -> None:
         name = type(self).__name__
-        only_offered(name, max_size=(max_size, None), antialias=(antialias, False))
         alone = not isinstance(size, (tuple, list)) or len(size) == 1
         both = pair(name, "size", size[0] if isinstance(size, (tuple, list)) and alone else size, least=1)
         self.size: Pair = both[0] if alone else both
+        self.max_size = None if max_size is None else integer(name, "max_size", max_size)
+        if self.max_size is not None and not (alone and self.max_size > both[0]):
+            raise ValueError(f"{name}: max_size={max_size} needs a size of one number below it  (size={size!r})")
         self.interpolation = check_interpolation(name, interpolation)
+        self.antialias = bool(antialias)
 
     def apply_to(self, x: Tensor) -> Tensor:
-        H, W = x.shape[1:3]
-        if isinstance(self.size, int):
-            short = self.size
-            size = (short * H // W, short) if W <= H else (short, short * W // H)
-        else:
-            size = self.size
-        return x if size == (H, W) else F.interpolate(x, size, mode=self.interpolation)
+        size = self._size_of(*x.shape[1:3])
+        if size == x.shape[1:3]:
+            return x
+        antialias = self.antialias and self.interpolation != "nearest"
+        return F.interpolate(x, size, mode=self.interpolation, antialias=antialias)
+
+    def _size_of(self, H: int, W: int) -> tuple[int, int]:
+        """The size of what an image (H, W) becomes."""
+        if not isinstance(self.size, int):
+            return self.size
+        short, long = self.size, self.size * max(H, W) // min(H, W)
+        if self.max_size is not None and long > self.max_size:
+            short, long = max(1, self.max_size * short // long), self.max_size
+        return (long, short) if W <= H else (short, long)
 
     def extra_repr(self) -> str:
-        return f"size={self.size}, interpolation={self.interpolation!r}"
+        most = "" if self.max_size is None else f", max_size={self.max_size}"
+        return f"size={self.size}, interpolation={self.interpolation!r}{most}, antialias={self.antialias}"

@@ -19,6 +19,10 @@ CASES: list[dict[str, Any]] = [
     {"scale_factor": 1.7, "mode": "bicubic", "align_corners": True, "recompute_scale_factor": True},
     {"scale_factor": (1.3, 2.0), "mode": "nearest-exact"},
     {"size": (11, 3), "mode": "nearest"},
+    {"size": (4, 9), "mode": "bilinear", "antialias": True},
+    {"scale_factor": (1.3, 0.5), "mode": "bicubic", "antialias": True},
+    {"scale_factor": (0.3, 0.41), "mode": "bicubic", "antialias": True, "recompute_scale_factor": True},
+    {"size": (2, 1), "mode": "bilinear", "antialias": True, "align_corners": True},
 ]
 
 
@@ -52,6 +56,9 @@ def test_an_axis_that_keeps_its_length_is_copied(device: str) -> None:
         ("nearest", 2.1, [0, 0, 3, 3, 5, 5]),
     ):
         np.testing.assert_array_equal(F.interpolate(x, scale_factor=factor, mode=mode).numpy().reshape(-1), expected)
+    square = alpha.tensor(np.random.default_rng(0).standard_normal((1, 6, 6, 1)).astype(np.float32), device=device)
+    same = F.interpolate(square, scale_factor=1.1, mode="bicubic", antialias=True)
+    np.testing.assert_array_equal(same.numpy(), square.numpy())
 
 
 @pytest.mark.parametrize("mode", ["nearest", "area", "bilinear", "bicubic"])
@@ -74,7 +81,7 @@ def test_errors(device: str) -> None:
         F.interpolate(x, scale_factor=(0.2, 0.5))
     with pytest.raises(ValueError, match="align_corners=True has no meaning for mode='nearest'"):
         F.interpolate(x, 2, align_corners=True)
-    with pytest.raises(ValueError, match="antialias=True is not offered"):
-        F.interpolate(x, 2, mode="bilinear", antialias=True)
+    with pytest.raises(ValueError, match=r"needs mode='bilinear' or 'bicubic'  \(mode='area'\)"):
+        F.interpolate(x, 2, mode="area", antialias=True)
     with pytest.raises(ValueError, match=r"size=2 and scale_factor=2\.0; one of them is needed"):
         F.interpolate(x, 2, 2.0)

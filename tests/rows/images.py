@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from argument_table import Row, changes, instead, refused
+from argument_table import Row, changes, instead
 
 import alpha
 import alpha.nn.functional as F
@@ -191,7 +191,9 @@ PAIRS = [pair for rank in (1, 2, 3) for pair in pools(rank)] + SHUFFLES + [fract
 FUNCTIONS = [
     *(function for function, _ in PAIRS),
     FunctionRow(
-        F.interpolate, {"x": IMAGE, **SIZE}, {"x": changes(IMAGE * IMAGE), **SAMPLED, "antialias": refused(True)}
+        F.interpolate,
+        {"x": IMAGE, **SIZE},
+        {"x": changes(IMAGE * IMAGE), **SAMPLED, "antialias": changes(True, mode="bilinear")},
     ),
     FunctionRow(
         F.grid_sample,

@@ -71,8 +71,8 @@ ARGUMENTS = [
         {"size": (5, 6)},
         size=changes(4),
         interpolation=changes("nearest"),
-        max_size=refused(7),
-        antialias=refused(True),
+        max_size=changes(7, size=6),
+        antialias=changes(False),
     ),
     subject(
         "ColorJitter",
@@ -166,6 +166,8 @@ def test_every_transform_has_a_row_of_arguments() -> None:
         ("ColorJitter", {"bounds": (1, 1)}, "must differ"),
         ("Normalize", {"mean": (1, 2), "std": (1,)}, "must be as many"),
         ("Normalize", {"mean": (1, 2), "std": (1, 0)}, "no std may be 0"),
+        ("Resize", {"size": 4, "max_size": 4}, r"max_size=4 needs a size of one number below it  \(size=4\)"),
+        ("Resize", {"size": (4, 5), "max_size": 9}, r"max_size=9 needs a size of one number below it"),
         ("Grayscale", {"num_output_channels": 2}, "num_output_channels=2 is neither 1 nor 3"),
     ],
 )
@@ -368,6 +370,24 @@ def test_a_resized_crop_shows_the_middle_in_evaluation() -> None:
 @pytest.mark.parametrize(("size", "shape"), [(6, (6, 8)), ((5, 4), (5, 4)), ([18], (18, 24)), ((9, 12), (9, 12))])
 def test_the_shorter_side_or_both(size: Any, shape: tuple[int, int]) -> None:
     assert run(transforms.Resize(size)).shape == (6, *shape, 3)
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "shape"), [(6, 8, (6, 8)), (6, 7, (5, 7)), (1, 2, (1, 1)), ([18], 20, (15, 20))]
+)
+def test_the_longer_side_has_a_limit(size: Any, most: int, shape: tuple[int, int]) -> None:
+    assert run(transforms.Resize(size, max_size=most)).shape == (6, *shape, 3)
+
+
+def test_a_reduced_image_keeps_its_mean(device: str) -> None:
+    """A third of each side: nine pixels have a part in each, and without `antialias` one."""
+    stripes = np.zeros((1, 9, 9, 1), np.float32)
+    stripes[:, :, ::3] = 3
+    small = run(transforms.Resize(3), stripes, device)
+    np.testing.assert_allclose(small[:, :, 1], 1, atol=1e-6)
+    assert (run(transforms.Resize(3, antialias=False), stripes, device) == 0).all()
+    for interpolation in ("nearest", "bicubic"):
+        run(transforms.Resize(3, interpolation), stripes, device)
 
 
 def test_an_erased_rectangle() -> None:
