@@ -39,6 +39,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "tensor_hooks": 2,
     "tensor_operators": 2,
     "memory": 2,
+    "tensor_inplace": 2,
     "tensor_math": 2,
     "tensor_structure": 2,
     "module": 2,

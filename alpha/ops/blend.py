@@ -1,4 +1,4 @@
-"""Sums of products in one pass: lerp, addcmul and addcdiv; and ldexp."""
+"""Sums of products in one pass: lerp, addcmul and addcdiv, also in place; and ldexp."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from alpha.arrays import shares_memory
 from alpha.autograd import Function
+from alpha.errors import ShapeError, type_name
 from alpha.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.ops import elementwise as ew
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.arithmetic import add, mul
 from alpha.ops.broadcast import broadcast_operands
+from alpha.ops.dtypes import require_floating
 from alpha.ops.elementwise import elementwise
-from alpha.ops.integers import integral
+from alpha.ops.integers import integral, written
 from alpha.ops.logarithms import exp2
 from alpha.ops.operands import NUMBERS, operand_of, sum_to
 from alpha.ops.options import real
+from alpha.ops.overwriting import in_place, kept, place
 from alpha.ops.promotion import BOOL, as_floating, promoted
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor
@@ -57,6 +61,23 @@ class _Broadcast(Function):
         result: Array = primitive(*broadcast_operands(self.operator, *arrays), **numbers)
         return result
 
+    def beside(self, X: Array, *others: Array) -> tuple[Array, ...]:
+        """The other operands; copies of those that lie in X, if X is about to be overwritten while they are read."""
+        return tuple([self._unwritten(X, y) for y in others]) if self.inplace else others
+
+    def _unwritten(self, X: Array, y: Array) -> Array:
+        if y is X:  # an element is read before it is written, but the gradient reads it later
+            return kept(self, X)
+        return Tensor(y).device.copy(y) if shares_memory(X, (y,)) else y
+
+    def result(self, primitive: Primitive, X: Array, *others: Array, **numbers: float) -> Array:
+        """What `forward` returns: a new array, or X with other values."""
+        whole, *rest = broadcast_operands(self.operator, X, *others)
+        if self.inplace and whole is not X:
+            raise ShapeError(f"{self.written_as}: the result {tuple(whole.shape)} does not fit into {tuple(X.shape)}")
+        result: Array = primitive(whole, *rest, out=place(self, X), **numbers)
+        return result
+
 
 class Lerp(_Broadcast):
     """Y = A + w (B - A), w a number   A (...), B (...) -> the broadcast shape"""
@@ -65,7 +86,7 @@ class Lerp(_Broadcast):
 
     def forward(self, A: Array, B: Array, *, weight: float) -> Array:
         self.operands, self.weight = (operand_of(A), operand_of(B)), weight
-        return self.run(between, A, B, p=weight)
+        return self.result(between, A, *self.beside(A, B), p=weight)
 
     def backward(self, dY: Array) -> Any:
         shares = zip((1 - self.weight, self.weight), self.operands, self.needs, strict=True)
@@ -79,8 +100,9 @@ class LerpWeighted(_Broadcast):
 
     def forward(self, A: Array, B: Array, W: Array) -> Array:
         self.operands = operand_of(A), operand_of(B), operand_of(W)
-        self.save(A, B, W)
-        return self.run(between_weighted, A, B, W)
+        B, W = self.beside(A, B, W)
+        self.save(kept(self, A), B, W)
+        return self.result(between_weighted, A, B, W)
 
     def backward(self, dY: Array) -> Any:
         A, B, W = self.saved
@@ -99,8 +121,9 @@ class AddProduct(_Broadcast):
 
     def forward(self, X: Array, A: Array, B: Array, *, value: float) -> Array:
         self.operands, self.value = (operand_of(X), operand_of(A), operand_of(B)), value
+        A, B = self.beside(X, A, B)
         self.save(A, B)
-        return self.run(add_product, X, A, B, p=value)
+        return self.result(add_product, X, A, B, p=value)
 
     def backward(self, dY: Array) -> Any:
         A, B = self.saved
@@ -119,8 +142,9 @@ class AddQuotient(_Broadcast):
 
     def forward(self, X: Array, A: Array, B: Array, *, value: float) -> Array:
         self.operands, self.value = (operand_of(X), operand_of(A), operand_of(B)), value
+        A, B = self.beside(X, A, B)
         self.save(A, B)
-        return self.run(add_quotient, X, A, B, p=value)
+        return self.result(add_quotient, X, A, B, p=value)
 
     def backward(self, dY: Array) -> Any:
         A, B = self.saved
@@ -130,6 +154,10 @@ class AddQuotient(_Broadcast):
             sum_to(self.run(scaled_ratio, dY, B, p=self.value), a) if self.needs[1] else None,
             sum_to(self.run(divisor_slope, dY, A, B, p=self.value), b) if self.needs[2] else None,
         )
+
+
+LerpInPlace, LerpWeightedInPlace = in_place(Lerp, "lerp_"), in_place(LerpWeighted, "lerp_")
+AddProductInPlace, AddQuotientInPlace = in_place(AddProduct, "addcmul_"), in_place(AddQuotient, "addcdiv_")
 
 
 @check_arguments
@@ -176,6 +204,36 @@ def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) ->
     """
     by = real("addcdiv", "value", value)
     return AddQuotient.apply(*_factors("addcdiv", x, tensor1, tensor2), value=by)
+
+
+def lerp_(x: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """`lerp` written into x, in the dtype of x."""
+    if isinstance(weight, Tensor):
+        return _written("lerp_", LerpWeightedInPlace, x, end, weight)
+    if not isinstance(weight, NUMBERS):
+        raise TypeError(f"lerp_: weight={weight!r} is not a number or a Tensor")
+    return _written("lerp_", LerpInPlace, x, end, weight=float(weight))
+
+
+def addcmul_(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """`addcmul` written into x, in the dtype of x."""
+    if not is_floating(x.dtype):
+        return written("addcmul_", x, addcmul(x, tensor1, tensor2, value=value))
+    return _written("addcmul_", AddProductInPlace, x, tensor1, tensor2, value=real("addcmul_", "value", value))
+
+
+def addcdiv_(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """`addcdiv` written into x, in the dtype of x."""
+    return _written("addcdiv_", AddQuotientInPlace, x, tensor1, tensor2, value=real("addcdiv_", "value", value))
+
+
+def _written(operator: str, step: type[Function], x: Tensor, *others: Tensor, **numbers: float) -> Tensor:
+    """x, which an operator in place has written; the other operands are cast to its dtype."""
+    require_floating(operator, x.dtype)
+    for other in others:
+        if not isinstance(other, Tensor):
+            raise TypeError(f"{operator}: a {type_name(other)} is no operand; a Tensor is needed")
+    return step.apply(x, *[other.astype(x.dtype) for other in others], **numbers)
 
 
 @check_arguments

@@ -1,4 +1,4 @@
-"""Methods that give a tensor other values: zero_, fill_, copy_, clamp_, masked_fill_, and random numbers.
+"""Methods that give a tensor other values: zero_, fill_, copy_, masked_fill_, and random numbers.
 
 They follow the rules of every operator in place: what they write is recorded, and a leaf that requires a gradient is
 written under `no_grad` only.
@@ -13,15 +13,13 @@ import numpy as np
 from alpha import rng
 from alpha.autograd import Function
 from alpha.errors import ShapeError, type_name
-from alpha.grad_mode import is_grad_enabled
 from alpha.numerics import FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
-from alpha.ops.bounds import clamp
 from alpha.ops.creation import INTEGERS, NORMAL, UNIFORM, fill_random
 from alpha.ops.indexing import SetBlock
 from alpha.ops.operands import NUMBERS, like
 from alpha.ops.options import integer, real
-from alpha.ops.promotion import BOOL, kind_of
+from alpha.ops.promotion import BOOL
 from alpha.ops.selection import FillWhere
 from alpha.ops.views import View
 from alpha.primitive import Array
@@ -38,10 +36,6 @@ class FillInPlace(SetBlock):
 
 class CopyInPlace(SetBlock):
     written_as = "copy_"
-
-
-class ClampInPlace(SetBlock):
-    written_as = "clamp_"
 
 
 class FillDiagonalInPlace(SetBlock):
@@ -119,16 +113,6 @@ def copy_(x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
         raise TypeError(f"copy_: src is a {type_name(src)}, a Tensor is needed; use alpha.tensor(src)")
     _check_fits("copy_: src", src, x)
     return _put(CopyInPlace, x, src.to(x.device).astype(x.dtype))
-
-
-def clamp_(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """`clamp` written into x; the gradient reads x, so a copy of x is kept if a gradient is needed."""
-    value = clamp(x.clone() if is_grad_enabled() and x.requires_grad else x, min, max)
-    if kind_of(value.dtype) > kind_of(x.dtype):
-        raise TypeError(f"clamp_: x of dtype {x.dtype.name} cannot hold bounds of dtype {value.dtype.name}; use clamp")
-    if value.shape != x.shape:
-        raise ShapeError(f"clamp_: the result {value.shape} does not fit x {x.shape}")
-    return _put(ClampInPlace, x, value.astype(x.dtype))
 
 
 @check_arguments

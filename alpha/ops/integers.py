@@ -144,8 +144,8 @@ def combined(operator: str, sign: str, x: Tensor, other: Tensor) -> Tensor:
     return Combine.apply(left, right, operator=operator, sign=sign)
 
 
-def written(operator: str, x: Tensor, result: Tensor) -> Tensor:
-    """The result of an operator as the new value of x, in the dtype of x, which is returned.
+def check_holds(operator: str, x: Tensor, result: Tensor) -> None:
+    """An error unless x can become the result of an operator.
 
     Raises:
         TypeError: the dtype of x cannot hold the result, as integers cannot hold floating numbers.
@@ -158,5 +158,10 @@ def written(operator: str, x: Tensor, result: Tensor) -> Tensor:
         )
     if result.shape != x.shape:
         raise ShapeError(f"{operator}: the result {result.shape} does not fit into {x.shape}")
+
+
+def written(operator: str, x: Tensor, result: Tensor) -> Tensor:
+    """x, with the result of an operator as its new value, in the dtype of x; errors are those of `check_holds`."""
+    check_holds(operator, x, result)
     set_item(x, Ellipsis, result)
     return x

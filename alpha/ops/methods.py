@@ -1,6 +1,6 @@
 """The methods of Tensor that are operators.
 
-`alpha/tensor_operators.py` and `alpha/tensor_math.py` declare their types.
+`alpha/tensor_operators.py`, `alpha/tensor_math.py` and `alpha/tensor_inplace.py` declare their types.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from alpha.ops.arguments import unchecked, with_other_names
 from alpha.ops.lost_writes import refusing_lost_writes
 from alpha.ops.methods_signs import RELATIONS, SIGNS
 from alpha.ops.methods_structure import SEVERAL_NUMBERS, STRUCTURE
+from alpha.ops.written_forms import written_forms
 from alpha.tensor import Tensor
 
 
@@ -122,6 +123,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         for room in (blend, choices, quantiles, running_extremes, special)
         for name in room.__all__
     },
+    **{name: getattr(blend, name) for name in ("addcdiv_", "addcmul_", "lerp_")},
     **{name: getattr(gathering, name) for name in gathering.__all__},
     **_methods(conversion, "to", "clone", "contiguous", "cpu", "cuda", "ravel", "tolist"),
     **_methods(conversion, "view_as", "type_as"),
@@ -142,7 +144,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nan_to_num": unchecked(selection.nan_to_num),
     **_methods(softmax, "softmax", "log_softmax", "logsumexp"),
     "isnan": unchecked(compare.isnan),
-    **_methods(inplace, "zero_", "fill_", "copy_", "clamp_", "normal_", "uniform_"),
+    **_methods(inplace, "zero_", "fill_", "copy_", "normal_", "uniform_"),
     **_methods(inplace, "fill_diagonal_", "random_", "bernoulli_"),
     "masked_fill_": inplace.masked_fill_,
     "masked_fill": selection.masked_fill,
@@ -159,6 +161,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "__getitem__": indexing.get_item,
     "__setitem__": indexing.set_item,
 }
+FUNCTIONS.update(written_forms({**SIGNS, **FUNCTIONS}))
 
 
 def _install() -> None:

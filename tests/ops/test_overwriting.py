@@ -14,6 +14,7 @@ from trials import trials
 import alpha
 from alpha import GradientError, ShapeError, Tensor
 from alpha.ops.methods import FUNCTIONS, OVERWRITING
+from alpha.ops.written_forms import OTHER_NAMES
 
 VALUES = np.array([[0.5, 0.25, 0.75], [0.125, 0.9, 0.3]], np.float32)
 OTHER = np.array([[2.0, 0.5, 3.0], [1.5, 4.0, 0.25]], np.float32)
@@ -27,6 +28,34 @@ def other(x: Tensor, requires_grad: bool = False) -> Tensor:
 
 def index(x: Tensor) -> Tensor:
     return alpha.tensor(INDEX, device=x.device)
+
+
+# what those of written_forms.py that take floating numbers are given beside x
+ONE = ("logit", "nan_to_num", "sign", "sgn", "frac", "square", "sinc", "erfc", "deg2rad", "rad2deg")
+TWO = ("fmod", "remainder", "floor_divide", "copysign", "hypot", "atan2", "ldexp", "xlogy")
+TRUTH = ("heaviside", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor")
+OF_INTEGERS = ("gcd", "lcm", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
+FORMS_AND_ARGUMENTS: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
+    **dict.fromkeys(ONE, lambda _: ()),
+    **dict.fromkeys(TWO, lambda x: (other(x),)),
+    **dict.fromkeys(("clamp", "clip"), lambda _: (0.2, 0.6)),
+    **dict.fromkeys(("clamp_max", "clamp_min"), lambda _: (0.5,)),
+    **dict.fromkeys(("cumsum", "cumprod"), lambda _: (1,)),
+    "addmm": lambda x: (other(x)[:, :2], other(x)),
+    "scatter_reduce": lambda x: (1, index(x), other(x), "prod"),
+    "masked_scatter": lambda x: (index(x) > 0, other(x)),
+    "index_copy": lambda x: (1, index(x)[0, :2], other(x)[:, :2]),
+    "index_fill": lambda x: (0, index(x)[1, 2:], 3.0),
+    "index_put": lambda x: ((index(x)[0, :2], index(x)[0, 1:]), other(x)[0, :2]),
+    "lerp": lambda x: (other(x), other(x)[0] / 4),
+    "addcmul": lambda x: (other(x), other(x)[0]),
+    "addcdiv": lambda x: (other(x), other(x)[0]),
+}
+
+
+def truth(x: Tensor, name: str) -> Tensor:
+    """The numbers of an operator whose gradient is 0."""
+    return getattr(x, name)(other(x)).astype(x.dtype) + x * 0.0
 
 
 UNARY = ("sqrt", "abs", "neg", "exp", "log", "sigmoid", "tanh", "relu", "round", "floor", "ceil", "trunc", "reciprocal")
@@ -54,6 +83,34 @@ SAME: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] =
     "scatter_add part": (
         lambda x: x.scatter_add_(1, index(x)[:1, :2], other(x)),
         lambda x: x.scatter_add(1, index(x)[:1, :2], other(x)),
+    ),
+    **{
+        name: (
+            lambda x, n=name, f=arguments: getattr(x, f"{n}_")(*f(x)),
+            lambda x, n=name, f=arguments: getattr(x, n)(*f(x)),
+        )
+        for name, arguments in FORMS_AND_ARGUMENTS.items()
+    },
+    **{name: (lambda x, n=name: getattr(x, f"{n}_")(other(x)), lambda x, n=name: truth(x, n)) for name in TRUTH},
+    **{
+        other_name: (lambda x, n=other_name: getattr(x, n)(other(x)), lambda x, n=own: getattr(x, n[:-1])(other(x)))
+        for other_name, own in OTHER_NAMES.items()
+        if own in ("div_", "mul_", "sub_")
+    },
+    **{
+        other_name: (lambda x, n=other_name: getattr(x, n)(), lambda x, n=own: getattr(x, n[:-1])())
+        for other_name, own in OTHER_NAMES.items()
+        if own not in ("div_", "mul_", "sub_")
+    },
+    "clamp to row": (lambda x: x.clamp_(other(x)[0] / 4, max=0.6), lambda x: x.clamp(other(x)[0] / 4, max=0.6)),
+    "lerp number": (lambda x: x.lerp_(other(x)[1], 0.3), lambda x: x.lerp(other(x)[1], 0.3)),
+    "addcmul value": (
+        lambda x: x.addcmul_(other(x), other(x)[:1], value=0.5),
+        lambda x: x.addcmul(other(x), other(x)[:1], value=0.5),
+    ),
+    "addcdiv value": (
+        lambda x: x.addcdiv_(other(x)[:, :1], other(x), value=-2),
+        lambda x: x.addcdiv(other(x)[:, :1], other(x), value=-2),
     ),
     "index_add": (
         lambda x: x.index_add_(1, index(x)[0], other(x), alpha=2),
@@ -215,6 +272,78 @@ def test_integers(device: str) -> None:
             getattr(whole("bool"), name)()
 
 
+def test_operators_of_integers(device: str) -> None:
+    a, b = (alpha.tensor(values, dtype="int32", device=device) for values in ([12, 18, 7], [2, 3, 1]))
+    for name in OF_INTEGERS:
+        x = a.clone()
+        memory = x.array
+        assert getattr(x, f"{name}_")(b) is x
+        assert x.array is memory
+        assert x.tolist() == getattr(a, name)(b).tolist()
+    assert a.clone().bitwise_not_().tolist() == [-13, -19, -8]
+    assert a.clone().logical_not_().tolist() == [0, 0, 0]
+    assert a.clone().addcmul_(b, b, value=2).tolist() == [20, 36, 9]
+    x = a.clone()
+    with pytest.raises(TypeError, match="clamp_: the result has dtype float32, which x of dtype int32 cannot hold"):
+        x.clamp_(0.5)
+    with pytest.raises(TypeError, match=r"addcdiv_.* dtype int32"):
+        x.addcdiv_(b, b)
+    assert x.tolist() == a.tolist()
+
+
+def test_products_of_vectors_and_of_batches(device: str) -> None:
+    x, y = (alpha.tensor(values, device=device) for values in (VALUES, OTHER))
+    z = x[0].clone()
+    np.testing.assert_allclose(
+        z.addmv_(x.T, y[:, 0], beta=2).numpy(), 2 * VALUES[0] + VALUES.T @ OTHER[:, 0], rtol=1e-6
+    )
+    w = x.clone().reshape(1, 2, 3)
+    w.baddbmm_(y.reshape(1, 2, 3)[:, :, :2], y.reshape(1, 2, 3), alpha=-1)
+    np.testing.assert_allclose(w.numpy()[0], VALUES - OTHER[:, :2] @ OTHER, rtol=1e-5)
+
+
+def test_sums_of_products_read_the_old_values_of_the_tensor(device: str) -> None:
+    """Also if they are given parts of x, or x itself; and so do their gradients."""
+    expected = VALUES + 2 * VALUES[0] * VALUES[1]
+    x = alpha.tensor(VALUES, device=device)
+    np.testing.assert_allclose(x.addcmul_(x[0], x[1], value=2).numpy(), expected, rtol=1e-6)
+    x = alpha.tensor(VALUES, device=device)
+    np.testing.assert_allclose(x.lerp_(x[1], 0.25).numpy(), VALUES + 0.25 * (VALUES[1] - VALUES), rtol=1e-6)
+    ends = []
+    for in_place in (False, True):
+        leaf = alpha.tensor(VALUES, device=device, requires_grad=True)
+        y = leaf * 1.0
+        for form in ("addcmul", "addcdiv", "lerp"):
+            for whole in (False, True):
+                z = getattr(y, form + "_" * in_place)(y if whole else y[0], y)
+                assert (z is y) == in_place
+                y = z
+        y.sum().backward()
+        ends.append((y.numpy(), leaf.grad.numpy()))  # type: ignore[union-attr]
+    np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-5)
+    np.testing.assert_allclose(ends[1][1], ends[0][1], rtol=1e-5)
+    for call in (lambda x: x[0].addcmul_(x, x), lambda x: x[0].lerp_(x, 0.5), lambda x: x[0].hypot_(x)):
+        with pytest.raises(ShapeError, match=r"_: the result \(2, 3\) does not fit into \(3,\)"):
+            call(alpha.tensor(VALUES, device=device))
+
+
+def test_adam_as_one_writes_it(device: str) -> None:
+    """The updates of a user's own optimizer are those of `alpha.optim.Adam`, and take no memory."""
+    p, q = (alpha.tensor(VALUES, device=device, requires_grad=True) for _ in range(2))
+    own = alpha.optim.Adam([q], lr=0.1)
+    m, v = alpha.zeros(2, 3, device=device), alpha.zeros(2, 3, device=device)
+    for step in range(1, 4):
+        for x in (p, q):
+            x.grad = None
+            (x * x * other(x)).sum().backward()
+        own.step()
+        with alpha.no_grad():
+            m.lerp_(p.grad, 0.1)
+            v.mul_(0.999).addcmul_(p.grad, p.grad, value=0.001)
+            p.addcdiv_(m, (v / (1 - 0.999**step)).sqrt_().add_(1e-8), value=-0.1 / (1 - 0.9**step))
+    np.testing.assert_allclose(p.numpy(), q.numpy(), rtol=1e-5)
+
+
 def test_special_numbers(device: str) -> None:
     values = np.array([np.nan, np.inf, -np.inf, 0.0, -1.5, 2.5], np.float32)
     for name in UNARY:
@@ -339,6 +468,8 @@ def test_coins(device: str) -> None:
         (lambda x: x.long().random_(), ValueError, "random_: give the numbers from and to; dtype int64"),
         (lambda x: x.random_(0.5), TypeError, "random_: from_=0.5 is not an integer"),
         (lambda x: x.bernoulli_(1.5), ValueError, "bernoulli_: p=1.5 is not between 0 and 1"),
+        (lambda x: x.lerp_(x, "1"), TypeError, "lerp_: weight='1' is not a number or a Tensor"),
+        (lambda x: x.addcdiv_(x, 2), TypeError, "addcdiv_: a int is no operand; a Tensor is needed"),
         (lambda x: x.bernoulli_("1"), TypeError, "bernoulli_: p='1' is not a number"),
         (lambda x: x.bernoulli_(alpha.ones(4)), ShapeError, r"bernoulli_: p \(4,\) does not fit x \(2, 3\)"),
     ],
@@ -358,7 +489,8 @@ def test_bfloat16(device: str) -> None:
 
 
 def test_every_method_in_place_is_tested_here() -> None:
-    elsewhere = {"add_", "sub_", "zero_", "fill_", "copy_", "clamp_", "masked_fill_", "normal_", "uniform_"}
+    elsewhere = {"add_", "sub_", "zero_", "fill_", "copy_", "masked_fill_", "normal_", "uniform_"}
     mine = {"fill_diagonal_", "random_", "bernoulli_", "squeeze_", "unsqueeze_"}
-    named = {f"{name.split()[0]}_" for name in SAME}
+    mine |= {"addmv_", "baddbmm_", "bitwise_not_", "logical_not_", *(f"{name}_" for name in OF_INTEGERS)}
+    named = {name if name in OTHER_NAMES else f"{name.split()[0]}_" for name in SAME}
     assert {name for name in FUNCTIONS if name.endswith("_") and not name.startswith("_")} == named | mine | elsewhere

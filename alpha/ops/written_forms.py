@@ -1,0 +1,64 @@
+"""In-place forms of operators without a kernel for it: the result is computed, and then written into x."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from alpha.autograd import Function
+from alpha.grad_mode import is_grad_enabled
+from alpha.ops.indexing import SetBlock
+from alpha.ops.integers import check_holds
+from alpha.ops.overwriting import in_place
+from alpha.ops.views import View
+from alpha.tensor import Tensor
+
+Method = Callable[..., Any]
+
+# operators whose result has the shape of x
+FORMS = (
+    *(
+        "clamp",
+        "clip",
+        "clamp_max",
+        "clamp_min",
+        "nan_to_num",
+        "sign",
+        "sgn",
+        "frac",
+        "square",
+        "sinc",
+        "erfc",
+        "logit",
+    ),
+    *("deg2rad", "rad2deg", "cumsum", "cumprod"),
+    *("fmod", "remainder", "floor_divide", "copysign", "hypot", "atan2", "heaviside", "ldexp", "xlogy", "gcd", "lcm"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_left_shift", "bitwise_right_shift"),
+    *("addmm", "addmv", "baddbmm", "scatter_reduce", "masked_scatter", "index_copy", "index_fill", "index_put"),
+)
+OTHER_NAMES = {"absolute_": "abs_", "divide_": "div_", "multiply_": "mul_", "subtract_": "sub_", "true_divide_": "div_"}
+
+
+def written_form(name: str, function: Method) -> Method:
+    """The method `name_` of an operator `name`: x with the values, and the gradient, of the operator's result."""
+    step: type[Function] = in_place(SetBlock, f"{name}_")
+
+    @functools.wraps(function)
+    def method(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        # what the gradient may read of x stays as it is
+        source = x.clone() if is_grad_enabled() and x.requires_grad else x
+        result = function(source, *args, **kwargs)
+        check_holds(f"{name}_", x, result)
+        return step.apply(x, result.astype(x.dtype), box=View.whole(x.shape))
+
+    method.__name__ = f"{name}_"
+    method.__doc__ = f"`{name}` written into x; a copy of x is kept if a gradient is needed."
+    return method
+
+
+def written_forms(functions: dict[str, Method]) -> dict[str, Method]:
+    """The methods in place, by their names, of the methods that there are."""
+    forms = {f"{name}_": written_form(name, functions[name]) for name in FORMS}
+    return {**forms, **{name: functions[own] for name, own in OTHER_NAMES.items()}}
