@@ -47,9 +47,13 @@ def written_form(name: str, function: Method) -> Method:
 
     @functools.wraps(function)
     def method(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        # what the gradient may read of x stays as it is
-        source = x.clone() if is_grad_enabled() and x.requires_grad else x
-        result = function(source, *args, **kwargs)
+        operands = [value for value in (x, *args, *kwargs.values()) if isinstance(value, Tensor)]
+        recorded = is_grad_enabled() and any(value.requires_grad for value in operands)
+        # what the gradient may read of x stays as it is, also if x is another operand, too
+        source = x.clone() if recorded else x
+        others = [source if value is x else value for value in args]
+        named = {key: source if value is x else value for key, value in kwargs.items()}
+        result = function(source, *others, **named)
         check_holds(f"{name}_", x, result)
         return step.apply(x, result.astype(x.dtype), box=View.whole(x.shape))
 

@@ -223,6 +223,13 @@ def test_gradients_of_sources(device: str) -> None:
         (lambda x, v: x.scatter_add_(1, index(x), v), [[1, 1, 1], [1, 1, 1]]),
         (lambda x, v: x.index_add_(0, index(x)[0, :2], v, alpha=3), [[3, 3, 3], [3, 3, 3]]),
         (lambda x, v: x.pow_(v), None),
+        (lambda x, v: x.hypot_(v), OTHER / np.hypot(VALUES, OTHER)),
+        (lambda x, v: x.xlogy_(v), VALUES / OTHER),
+        (lambda x, v: x.clamp_(max=v), OTHER < VALUES),
+        (lambda x, v: x.lerp_(v, 0.25), np.full((2, 3), 0.25)),
+        (lambda x, v: x.lerp_(x + 1.0, v), np.ones((2, 3))),
+        (lambda x, v: x.addcmul_(x, v), VALUES),
+        (lambda x, v: x.addcdiv_(x, v), -VALUES / OTHER**2),
     ):
         v = alpha.tensor(OTHER, device=device, requires_grad=True)
         x = alpha.tensor(VALUES, device=device)
@@ -322,6 +329,11 @@ def test_sums_of_products_read_the_old_values_of_the_tensor(device: str) -> None
         ends.append((y.numpy(), leaf.grad.numpy()))  # type: ignore[union-attr]
     np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-5)
     np.testing.assert_allclose(ends[1][1], ends[0][1], rtol=1e-5)
+    leaf = alpha.tensor(VALUES, device=device, requires_grad=True)
+    y = leaf * 1.0
+    y.hypot_(y).hypot_(other=y)
+    y.sum().backward()
+    np.testing.assert_allclose(leaf.grad.numpy(), np.full((2, 3), 2.0), rtol=1e-6)  # type: ignore[union-attr]
     for call in (lambda x: x[0].addcmul_(x, x), lambda x: x[0].lerp_(x, 0.5), lambda x: x[0].hypot_(x)):
         with pytest.raises(ShapeError, match=r"_: the result \(2, 3\) does not fit into \(3,\)"):
             call(alpha.tensor(VALUES, device=device))
