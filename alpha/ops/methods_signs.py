@@ -9,8 +9,9 @@ from alpha.errors import type_name
 from alpha.ops import arithmetic, bitwise, division, logarithms, matmul, power, rounding
 from alpha.ops.arguments import unchecked
 from alpha.ops.compare import relate
-from alpha.ops.integers import beside, written
+from alpha.ops.integers import beside
 from alpha.ops.operands import OPERANDS, like
+from alpha.ops.written_forms import written_form
 from alpha.tensor import Tensor
 
 Method = Callable[[Tensor, Any], Any]
@@ -39,10 +40,6 @@ AUGMENTED = {
     "__ilshift__": bitwise.bitwise_left_shift,
     "__irshift__": bitwise.bitwise_right_shift,
 }
-
-
-def _augmented(function: Method) -> Method:
-    return lambda x, other: written(function.__name__, x, function(x, other))
 
 
 def _of_bits(sign: str, function: Method) -> dict[str, Method]:
@@ -102,7 +99,7 @@ SIGNS: dict[str, Callable[..., Any]] = {
     **{name: _operator(function) for name, function in BINARY.items()},
     **{name: _comparison(relation) for name, relation in COMPARISONS.items()},
     **{name: _relation(sign) for name, sign in RELATIONS.items()},
-    **{name: _augmented(function) for name, function in AUGMENTED.items()},
+    **{name: written_form(function.__name__, function) for name, function in AUGMENTED.items()},
     **{name: _refusal(*words) for name, words in REFUSED.items()},
     "__neg__": arithmetic.neg,
     "__pos__": logarithms.positive,

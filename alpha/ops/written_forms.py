@@ -18,21 +18,8 @@ Method = Callable[..., Any]
 
 # operators whose result has the shape of x
 FORMS = (
-    *(
-        "clamp",
-        "clip",
-        "clamp_max",
-        "clamp_min",
-        "nan_to_num",
-        "sign",
-        "sgn",
-        "frac",
-        "square",
-        "sinc",
-        "erfc",
-        "logit",
-    ),
-    *("deg2rad", "rad2deg", "cumsum", "cumprod"),
+    *("clamp", "clip", "clamp_max", "clamp_min", "nan_to_num", "cumsum", "cumprod"),
+    *("sign", "sgn", "frac", "square", "sinc", "erfc", "logit", "deg2rad", "rad2deg"),
     *("fmod", "remainder", "floor_divide", "copysign", "hypot", "atan2", "heaviside", "ldexp", "xlogy", "gcd", "lcm"),
     *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"),
     *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_left_shift", "bitwise_right_shift"),

@@ -239,6 +239,15 @@ def test_gradients_of_sources(device: str) -> None:
         np.testing.assert_allclose(v.grad.numpy(), slope, rtol=1e-5)
 
 
+def test_the_gradient_of_what_a_sign_writes(device: str) -> None:
+    """`x %= y`: y may require a gradient, which reads the old x."""
+    y = alpha.tensor([2.0, 3.0], device=device, requires_grad=True)
+    x = alpha.tensor([7.5, 4.0], device=device)
+    x %= y
+    x.sum().backward()
+    assert (x.tolist(), y.grad.tolist()) == ([1.5, 1.0], [-3.0, -1.0])  # type: ignore[union-attr]
+
+
 def test_a_source_that_is_a_part_of_the_tensor(device: str) -> None:
     x = alpha.tensor(np.arange(1.0, 5.0, dtype=np.float32), device=device)
     zero = alpha.tensor([1, 2], device=device)
