@@ -113,8 +113,8 @@ def test_a_known_magnitude_costs_no_pass() -> None:
         ((False, True), (1, X)),
         ((True, True), (0, 0)),
     ):
-        assert predict.passes(fp16, WIDE, known) == expected
-        assert predict.passes(TERMS, WIDE, known) == (0, 0)
+        assert predict.passes(fp16, WIDE, cuda_target(hopper()), known) == expected
+        assert predict.passes(TERMS, WIDE, cuda_target(hopper()), known) == (0, 0)
 
 
 def test_dw_has_fp16_terms_if_both_magnitudes_are_known() -> None:

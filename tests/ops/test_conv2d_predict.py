@@ -70,7 +70,7 @@ def test_a_plan_launches_what_the_model_counts(operator: str) -> None:
             if not v.supports(seen, target()):
                 continue
             plan = plan_configuration(ConvProblem(operator, s, v.precision, PLAIN, v.dtype), v, target())
-            expected = predict.passes(v, seen).launches + 1
+            expected = predict.passes(v, seen, target()).launches + 1
             launches = len(plan.launches) + bool(plan.facts.get("scales"))  # the magnitudes
             if "part" in plan.workspaces:
                 launches -= sum("reduce/" in launch.source for launch in plan.launches)
@@ -152,7 +152,9 @@ def test_few_outputs_take_what_the_first_layer_of_dY_takes_and_a_rotation() -> N
         changes = {"slowdown": {v.base.name: 3.0}, "block": {predict.kernel_of(v.base): 9000.0}}
         for c in (predict.Constants(), replace(predict.Constants(), **changes)):  # type: ignore[arg-type]
             both = predict.cycles(v, s, target(), c), predict.cycles(v.base, of_dY, target(), c)
-            assert both[0] - both[1] == pytest.approx(c.launch + predict.passes(v, s).bytes / c.memory, rel=0.01)
+            assert both[0] - both[1] == pytest.approx(
+                c.launch + predict.passes(v, s, target()).bytes / c.memory, rel=0.01
+            )
 
 
 def test_a_1x1_convolution_is_a_matrix_product() -> None:

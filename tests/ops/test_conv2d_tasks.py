@@ -68,6 +68,27 @@ def test_several_taps_do_not_stay() -> None:
         assert plan_configuration(problem, row, H200).launches[-1].defines["KEEP_B"] == 0
 
 
+@pytest.mark.parametrize("sizes", [(128 * 5 + 3, 40, 68), (128 * 6, 128, 98), (128 * 5, 8, 63)])
+def test_a_filter_of_floats_that_stays_is_transposed_on_its_way(sizes: tuple[int, int, int]) -> None:
+    """dX of a filter of one tap is one launch, whatever the channels of W."""
+    row = next(v for v in INPUT_ROWS if v.name == "ks_deconv_sm90_tf32_128x64")
+    device, (N, K, GN) = hopper(FEW), sizes
+    s = make(N, (1, 1), (GN, K), (1, 1))
+    dY, W = operands(INPUT, s, "float32")
+    with observed_launches(device) as launched:
+        dX = device.download(compute(row, device.upload(dY), device.upload(W), s))
+    assert relative_error(dX, OPERATORS[INPUT][0](dY.astype("float64"), W.astype("float64"), s)) < LIMITS["tf32"]
+    assert [launch.defines["TRANSPOSE_B"] for launch in launched] == [1]
+
+
+def test_other_filters_of_floats_are_transposed_before() -> None:
+    row = next(v for v in INPUT_ROWS if v.name == "ks_deconv_sm90_tf32_128x64")
+    for N, K, F in ((100, 40, 1), (128 * 200, 136, 1), (128 * 200, 40, 3)):  # one tile per SM; five steps of K; taps
+        problem = ConvProblem(INPUT, make(N, (F, F), (64, K), (F, F), p=(F // 2, F // 2)), "tf32", dtype=row.dtype)
+        launches = plan_configuration(problem, row, H200).launches
+        assert [launch.defines.get("TRANSPOSE_B") for launch in launches] == [None, 0]
+
+
 @pytest.mark.parametrize("name", ["bf16_256x64", "bf16_128x128", "bf16_128x96", "tf32_256x64"])
 def test_large_tiles_of_dX_share_an_sm_only_with_a_stride(name: str) -> None:
     row = next(v for v in INPUT_ROWS if v.name == f"ks_deconv_sm90_{name}")

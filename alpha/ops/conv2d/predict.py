@@ -27,7 +27,6 @@ from alpha.ops.conv2d.padded import resized, shape_for
 from alpha.ops.conv2d.problem import INPUT, UNKNOWN, WEIGHT, Known, Target
 from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.work import Work
 
 FITTED = Path(__file__).parent / "fitted"
@@ -165,7 +164,7 @@ class Passes(NamedTuple):
     bytes: int
 
 
-def passes(v: Configuration, s: ConvShape, known: Known = UNKNOWN) -> Passes:
+def passes(v: Configuration, s: ConvShape, target: Target, known: Known = UNKNOWN) -> Passes:
     """The launches that prepare the operands of a configuration (prepare.py, magnitudes.py)."""
     item, weights = v.dtype.itemsize, _size(s.W)
     launches, moved = 0, 0
@@ -178,7 +177,11 @@ def passes(v: Configuration, s: ConvShape, known: Known = UNKNOWN) -> Passes:
         if v.operator != WEIGHT or v.tile.get("PREPARED"):
             converted = weights if v.operator != WEIGHT else first
             launches, moved = launches + 1, moved + converted * (4 + 2 * v.math.terms)
-    elif v.operator == INPUT and v not in PRODUCTS and not (on_wgmma and sm90.reads_weight(s, Tile.of(v))):
+    elif (
+        v.operator == INPUT
+        and v not in PRODUCTS
+        and not (on_wgmma and sm90.reads_weight(s, sm90_tiles.position_tile(v, s), target.num_sms))
+    ):
         launches, moved = 1, 2 * item * weights
     elif v.base is not None:  # dW is rotated
         launches, moved = 1, 2 * 4 * weights
@@ -195,7 +198,7 @@ def _size(shape: tuple[int, ...]) -> int:
 def quantities(v: Configuration, s: ConvShape, target: Target, known: Known = UNKNOWN) -> Quantities:
     """Those of a configuration on cuda for a shape that it computes."""
     used = shape_for(v, s, target) or s
-    done, (launches, moved) = work.of(v, used, target), passes(v, used, known)
+    done, (launches, moved) = work.of(v, used, target), passes(v, used, target, known)
     item, weights = v.dtype.itemsize, 4 if v.operator == WEIGHT else v.dtype.itemsize
     for name, sizes in resized(v.operator, s, used).items() if used is not s else ():
         launches += 1

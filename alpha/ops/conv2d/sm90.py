@@ -68,25 +68,33 @@ def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     output = sm90_tiles.ks_deconv_tiles(s, tile)
     prepare: tuple[KernelLaunch, ...] = ()
     workspaces = {}
+    B: TensorMaps | None
     if tile.math.in_fp16:
         terms, workspaces["P"] = filter_terms("split_filter_terms", s, (s.IC, s.OC), tile.math.terms)
         prepare = (terms,)
         B = map_filters("P", (64, 1, tile.BN, tile.math.terms))
-    elif tile.math is MathMode.TF32 or not reads_weight(s, tile):
+    elif not reads_weight(s, tile, target.num_sms):
         split, workspaces["C"] = split_filter(p)
         prepare = (split,)
         B = map_filters("C", (tile.BK, 1, tile.BN, 1))
-    else:  # the tensor cores read W as it is, input channels contiguous
-        B = map_weight(s.W, (64, 1, 64, 1))
+    else:  # input channels contiguous
+        B = None if tile.math is MathMode.TF32 else map_weight(s.W, (64, 1, 64, 1))
     residues = range(s.sw)
     A = map_images("dY", s.Y, 1, (0,) * s.sw, tuple(output.box(r) for r in residues))
     product = _Gemm("ks_deconv_sm90", tile, output, s, A, B, target, p.epilogue)
     return product.plan(v, {"dX": p.result}, prepare, workspaces)
 
 
-def reads_weight(s: ConvShape, tile: Tile) -> bool:
-    """KS-deconv in bfloat16: True if the tensor cores can read W as it is, in boxes of 64 input channels."""
-    return tile.math is MathMode.BF16 and tile.BN % 64 == 0 and s.IC % 8 == 0
+def reads_weight(s: ConvShape, tile: Tile, num_sms: int) -> bool:
+    """KS-deconv: True if the kernel reads W as it is, without a launch that splits or transposes it first.
+
+    Tensor cores can read bfloat16 so, in boxes of 64 input channels. A filter of floats that stays in shared memory is
+    transposed on its way there.
+    """
+    if tile.math is MathMode.BF16:
+        return tile.BN % 64 == 0 and s.IC % 8 == 0
+    output = sm90_tiles.ks_deconv_tiles(s, tile)
+    return tile.math is MathMode.TF32 and sm90_schedule.keeps_filter(output, (s.N, s.OC, s.IC), num_sms)
 
 
 class _Gemm:
@@ -99,7 +107,7 @@ class _Gemm:
         output: sm90_tiles.OutputTiles,
         s: ConvShape,
         A: TensorMaps,
-        B: TensorMaps,
+        B: TensorMaps | None,
         target: Target,
         epilogue: Epilogue,
     ) -> None:
@@ -110,17 +118,18 @@ class _Gemm:
         self.num_sms = target.num_sms
         self.across = -(-self.GN // tile.BN)  # tiles of output channels
         self.tiles_per_work_tile = -(-s.N * output.tile_ow // tile.BM) * self.across
-        self.schedule = sm90_schedule.tile_schedule(output, self.K, self.tiles_per_work_tile, self.num_sms)
-        self.workspace_slots = self.schedule.workspace_slots
-        self.tiles = len(self.schedule) * self.tiles_per_work_tile
         # Without room for them no statistics are computed. Nor are they if too many SMs would be idle, as a block keeps
         # to its channels.
         room = output.stages(1, statistics_bytes(tile))[0] and self.num_sms % self.across <= self.num_sms // 8
         self.statistics = bool(epilogue.statistics and room)
         self.reserved = statistics_bytes(tile) if self.statistics else 0
-        self.keeps_filter = not self.workspace_slots and sm90_schedule.keeps_filter(
-            output, (s.N, self.K, self.GN), self.num_sms, self.reserved
+        sizes = s.N, self.K, self.GN
+        self.keeps_filter = sm90_schedule.keeps_filter(output, sizes, self.num_sms, self.reserved)
+        self.schedule = sm90_schedule.tile_schedule(
+            output, self.K, self.tiles_per_work_tile, self.num_sms, whole=self.keeps_filter
         )
+        self.workspace_slots = self.schedule.workspace_slots
+        self.tiles = len(self.schedule) * self.tiles_per_work_tile
         # a block gets all registers and shared memory of an SM if no other block needs them, or if it needs them itself
         alone = self.workspace_slots or self.tiles <= self.num_sms or not output.stages(tile.blocks, self.reserved)[0]
         if self.keeps_filter or alone:
@@ -184,6 +193,8 @@ class _Gemm:
         if self.forward:
             computed = (Named(name, optional=True) for name in ("statistics", "statistics_counts"))
             arguments += [*computed, self.statistics_parts]
+        else:
+            arguments.append(Named("W") if self.B is None else None)
         return KernelLaunch(
             f"conv2d/{self.entry.removesuffix('_sm90')}/sm90.cu",
             self.entry,
@@ -200,12 +211,15 @@ class _Gemm:
                 "TILE_IW": self.output.tile_iw,
                 "A_STAGES": self.a_stages,
                 "B_STAGES": self.b_stages,
-                "B_MN": int(not self.forward and reads_weight(self.s, tile)),
+                "B_MN": int(
+                    not self.forward and tile.math is MathMode.BF16 and reads_weight(self.s, tile, self.num_sms)
+                ),
                 "LAST_STEPS": tile.last_instructions(self.K),
                 "RAGGED": int(self.GN % 8 > 0),
                 "EPILOGUE": int(self.epilogue.changes_results),
                 "SPLIT_K": int(self.workspace_slots > 0),
                 "KEEP_B": int(self.keeps_filter),
+                "TRANSPOSE_B": int(self.B is None),
                 "STATISTICS": int(self.statistics),
             },
             1024 + self.a_stages * self.output.a_bytes + self.b_stages * tile.b_bytes,

@@ -48,13 +48,14 @@ class Schedule:
         return map(WorkTile._make, self.order.tolist())
 
 
-def tile_schedule(output: OutputTiles, K: int, copies: int, num_sms: int) -> Schedule:
+def tile_schedule(output: OutputTiles, K: int, copies: int, num_sms: int, whole: bool = False) -> Schedule:
     """The output tiles and the splits of their K, longest first, so that the last blocks are short.
 
     Tiles that fill the GPU several times over are not split.
 
     Args:
         copies: how often each tile of the map is computed: for how many tiles of images and output channels.
+        whole: no tile is split.
     """
     across = -(-K // output.tile.BK)
     kinds = [np.unique(lengths, return_inverse=True) for lengths in (output.rows, output.widths)]
@@ -66,10 +67,10 @@ def tile_schedule(output: OutputTiles, K: int, copies: int, num_sms: int) -> Sch
     first = np.add.outer(np.arange(len(output.rows)) * output.columns, output.starts).ravel()
     longest_first = np.argsort(-of_tile, kind="stable")
     of_tile, pixels = of_tile[longest_first], first[longest_first]
-    if copies * len(pixels) > MAX_WAVES * num_sms:
-        whole = np.array([[0, 0, 1, 0]]).repeat(len(pixels), axis=0)
-        whole[:, 0] = pixels
-        return Schedule(whole)
+    if whole or copies * len(pixels) > MAX_WAVES * num_sms:
+        order = np.array([[0, 0, 1, 0]]).repeat(len(pixels), axis=0)
+        order[:, 0] = pixels
+        return Schedule(order)
     steps = np.multiply.outer(output.rows, output.input_tiles(output.widths)).ravel()[longest_first] * across
     result, slot = [], 0
     tiles = list(zip(of_tile.tolist(), steps.tolist(), strict=True))

@@ -17,6 +17,7 @@ from alpha.ops.conv2d.shape import ConvShape
 
 PACK = 8  # channels
 REGISTERS = 168  # per thread, at the launch of 384 threads; consumers then take up to 216
+REGISTERS_BY_BM = {64: 255, 192: 128}  # of ConvV2 and KS-deconv; 192 rows have 512 threads
 
 
 def supports(operator: str) -> Condition:
@@ -59,7 +60,7 @@ def _configure(operator: str, math: MathMode, tile: _Tile, reason: str = "") -> 
         tile=macros,
         math=math,
         pack=PACK,
-        registers=REGISTERS if operator == WEIGHT or tile.BM > 64 else 255,
+        registers=REGISTERS if operator == WEIGHT else REGISTERS_BY_BM.get(tile.BM, REGISTERS),
         supports_epilogue=operator != WEIGHT,
         supports_statistics=operator == FORWARD,
     )
@@ -76,6 +77,7 @@ def _position_rows(operator: str) -> tuple[Configuration, ...]:
     """The configurations of ConvV2 or KS-deconv, whose rows are output pixels."""
     blocks = 1 if operator == FORWARD else 2  # of large tiles; with a stride only, see `position_tile`
     small = _Tile(64, 32, 3), _Tile(64, 64, 3), _Tile(64, 128, 2)  # few rows: more blocks than with large tiles
+    three = _Tile(192, 64), _Tile(192, 128), _Tile(192, 192)  # where they leave fewer SMs idle in the last wave
     tiles = {
         MathMode.BF16: (
             _Tile(128, 32, 2),
@@ -86,6 +88,7 @@ def _position_rows(operator: str) -> tuple[Configuration, ...]:
             _Tile(128, 128, blocks),
             _Tile(256, 64, blocks),
             _Tile(128, 64, 2),
+            *three,
             *small,
         ),
         MathMode.FP16: (_Tile(128, 256), _Tile(256, 128), _Tile(128, 128), _Tile(128, 64)),
@@ -98,9 +101,17 @@ def _position_rows(operator: str) -> tuple[Configuration, ...]:
             _Tile(128, 128),
             _Tile(256, 64, blocks),
             _Tile(128, 64, 2),
+            *three,
             *small,
         ),
-        MathMode.FP16X3: (_Tile(128, 32), _Tile(128, 96), _Tile(128, 128), _Tile(256, 64), _Tile(128, 64)),
+        MathMode.FP16X3: (
+            _Tile(128, 32),
+            _Tile(128, 96),
+            _Tile(128, 128),
+            _Tile(256, 64),
+            _Tile(128, 64),
+            _Tile(192, 64),
+        ),
     }
     return tuple(_configure(operator, math, tile) for math, group in tiles.items() for tile in group)
 

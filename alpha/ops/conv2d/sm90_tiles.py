@@ -72,12 +72,12 @@ class Tile(NamedTuple):
     @property
     def consumer_warps(self) -> int:
         """The warps of ConvV2's and KS-deconv's blocks that multiply."""
-        return 4 if self.BM == 64 else 8
+        return {64: 4, 192: 12}.get(self.BM, 8)
 
     @property
     def threads(self) -> int:
         """Threads of a block of ConvV2 or KS-deconv: its consumers, and the warps of producer and planner."""
-        others = (4 if self.consumer_warps == 8 else 2) if self.blocks == 1 else 1
+        others = (4 if self.consumer_warps > 4 else 2) if self.blocks == 1 else 1
         return 32 * (self.consumer_warps + others)
 
     @property
@@ -217,7 +217,7 @@ def _tile_sizes(tile: Tile, halo: int, N: int) -> Iterator[tuple[int, int]]:
     With a halo the images of a tile are a multiple of 8, as a tap then begins at a whole group of 8 rows. For fewer
     images there are tiles of 4, 2 and 1 without a halo. A box of TMA has at most 256 pixels.
     """
-    for tile_ow in [1 << i for i in range(6) if tile.BM >> i >= 8]:
+    for tile_ow in [n for n in range(1, 33) if tile.BM % (8 * n) == 0]:
         yield from dict.fromkeys(((tile_ow, tile_ow), (tile_ow, tile_ow + halo)))
     if N < 8:
         yield from [(tile.BM // images, tile.BM // images) for images in (4, 2, 1)]

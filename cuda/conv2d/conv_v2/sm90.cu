@@ -33,7 +33,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                          statistics,
                          statistics_counts,
                          statistics_parts,
-                         s.OW};
+                         s.OW,
+                         nullptr};
   run_output_tiles(p, schedule, [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
     const Axis d = depth_of(s), h = height_of(s), w = width_of(s);
     const auto [map_row, ow] = divide(output_pixel, w.O);

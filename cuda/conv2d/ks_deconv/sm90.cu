@@ -6,7 +6,7 @@
 // Pixels of one residue are sw apart and read neighbours of dY, in unit steps. `schedule`: `count` work tiles. A is dY, with a
 // tensor map (OC, N, OW, OH) for each residue x. B is C of stage 1, or with B_MN the filters W themselves, whose split is then
 // only the order in which their taps are read. Stage 3, the composition, is the store. `workspace`, `semaphores`,
-// `raster_order`: GemmProblem (sm90/tile.cuh). K = OC, GN = IC.
+// `raster_order`, `filter`: GemmProblem (sm90/tile.cuh). K = OC, GN = IC.
 // Grid: count ceil(N TILE_OW / BM) ceil(IC / BN) blocks, or fewer. Block, shared memory, macros and needs: sm90/mainloop.cuh.
 #include "conv2d/sm90/mainloop.cuh"
 
@@ -14,12 +14,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
     ks_deconv_sm90(Output* __restrict__ dX, const TensorMap* __restrict__ dY, const TensorMap* __restrict__ C,
                    const unsigned* __restrict__ absmax_a, const unsigned* __restrict__ absmax_b,
                    const float* __restrict__ bias, float slope, const WorkTile* __restrict__ schedule, int count,
-                   int raster_order, float* workspace, unsigned* semaphores, Shape s) {
+                   int raster_order, float* workspace, unsigned* semaphores, const float* __restrict__ filter,
+                   Shape s) {
   const Axis depth = depth_of(s), height = height_of(s), width = width_of(s);
   const GemmProblem p = {dY,      C,         absmax_a,   absmax_b, bias,         slope,
                          dX,      workspace, semaphores, s.N,      s.OC,         depth.size * s.IH * s.IW,
                          s.IC,    s.FW,      s.sw,       count,    raster_order, nullptr,
-                         nullptr, 0,         s.IW};
+                         nullptr, 0,         s.IW,       filter};
   run_output_tiles(p, schedule, [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
     const auto [map_row, iw] = divide(output_pixel, s.IW);
     const auto [id, ih] = NDIM == 3 ? divide(map_row, s.IH) : Division{0, map_row};

@@ -9,17 +9,18 @@
 // rows further, or with a dilation dw so many pixels. With a halo (TILE_IW > TILE_OW) a pixel is loaded once per filter row, not once per tap. The filter is trimmed
 // to the taps that any of the output pixels needs; with TILE_OW = 1 that is the paper's tile. TMA gives zeros outside of the map.
 //
-// Macros: NDIM (2, or 3: depth and dilation), BM 64 | 128 | 256, BN (multiples of 32 up to 256; up to 128 with BM 64), TILE_OW,
+// Macros: NDIM (2, or 3: depth and dilation), BM 64 | 128 | 192 | 256, BN (multiples of 32 up to 256; up to 128 with BM 64), TILE_OW,
 // TILE_IW (TILE_OW, or with a halo TILE_OW + dw (the taps of a filter row that share an input-row tile - 1)), A_STAGES, B_STAGES
 // (the same number without a halo), BLOCKS (per SM, 1 to 3), EPILOGUE, SPLIT_K (1: K of some tiles is split), KEEP_B (1: one tap,
-// whose B stays in shared memory: B_STAGES stages are all of K), STATISTICS (1: also the channel statistics of C), LAST_STEPS (1
+// whose B stays in shared memory: B_STAGES stages are all of K), TRANSPOSE_B (1: B is a filter (K, GN) that stays, and the consumers
+// transpose it on its way to shared memory), STATISTICS (1: also the channel statistics of C), LAST_STEPS (1
 // to 4: the instructions that the last BK of K needs), RAGGED (1: GN is no multiple of 8), and MATH:
 //   FP16X3  A floats, split in registers into two scaled fp16 terms; B in two fp16 terms (prepare/filter_terms.cu). The products
 //           hi hi + hi lo + lo hi have 22 bits; those of each 64 of K are summed apart and promoted to float32: "float32"
 //   FP16    one term of each, hi hi, 11 bits: "tf32"
 //   TF32    A and B floats, of which the tensor cores read 11 bits
 //   BF16    A, B and C bfloat16; with B_MN 1 the output channels of B are contiguous
-// Block: two consumer warpgroups of BM / 2 rows, or with BM 64 only one; a producer warp, of which one thread works, and with one
+// Block: two consumer warpgroups of BM / 2 rows, with BM 64 one and with BM 192 three of 64 rows; a producer warp, of which one thread works, and with one
 // block per SM a planner warp, of which one works, too.
 // Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES 128 + B_STAGES B_BYTES; with STATISTICS also a static 68 BN + 1024;
 // always a static 768 at most, for barriers and tasks.
@@ -48,7 +49,7 @@ __device__ __forceinline__ void produce(const GemmProblem& p, const Task& task, 
 #pragma unroll
       for (int box = 0; box < A_BOXES; box++)
         tma_load(input_tile + box * A_BOX, p.A + residue, a_full, k + box * 32, task.n0, x, map_row);
-      if (KEEP_B && !first) continue;
+      if (TRANSPOSE_B || (KEEP_B && !first)) continue;
       for (int t = 0; t < count; t++) {
         const int tap = first_tap + t * taps.step * taps.tap_column;
         const uint32_t tile = PAIRED ? input_tile + A_BYTES : Bs.producer_acquire(b, B_BYTES);
@@ -80,7 +81,9 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
       const uint32_t input_tile = As.consumer_wait(a);
       for (int t = 0; t < count; t++) {
         const uint32_t rows = input_tile + (t * taps.column_step * IMAGES + first_row) * 128,
-                       tile = PAIRED ? input_tile + A_BYTES : Bs.consumer_wait(b);
+                       tile = PAIRED        ? input_tile + A_BYTES
+                              : TRANSPOSE_B ? Bs.tile(b.stage())
+                                            : Bs.consumer_wait(b);
         if (IS_FP16) {
 #pragma unroll
           for (int m = 0; m < MI; m++) {
@@ -114,6 +117,24 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
   if (STREAMS_B) Bs.consumer_release(b.stage_before());
 }
 
+// Writes the transpose of a filter's BN columns from j0 on into the stages of B, swizzled as TMA would. All consumers call it.
+// `base`: where shared address 0 is.
+__device__ __forceinline__ void transpose_filter(const GemmProblem& p, const PipelineB& Bs, unsigned char* base, int j0) {
+  constexpr int CONSUMERS = 128 * CONSUMER_GROUPS, BARRIER = 3;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < BN * B_STAGES * 8; i += CONSUMERS) {  // of a row of B: 16 bytes, four of K
+    const int n = i % BN, pack = i / BN, k = pack * 4;
+    float v[4] = {};
+    if (k < p.K && j0 + n < p.GN)
+#pragma unroll
+      for (int e = 0; e < 4; e++) v[e] = p.filter[long(k + e) * p.GN + j0 + n];
+    const uint32_t row = Bs.tile(pack / 8) + n * 128;
+    *reinterpret_cast<float4*>(base + row + ((pack % 8 ^ n % 8) << 4)) = make_float4(v[0], v[1], v[2], v[3]);
+  }
+  fence_proxy_async();
+  named_barrier_sync(BARRIER, CONSUMERS);
+}
+
 // The output tiles of a block: every gridDim.x-th tile, so that the producer loads the next tile while this one is stored. If
 // blocks share an SM, the grid has one block per tile. Raster order 0: output channels fastest, then images, then the tile
 // schedule, which begins with the longest work tiles. Raster order 1: output channels, then the whole schedule for some images,
@@ -122,7 +143,10 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
 template <class Taps>
 __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const WorkTile* schedule, Taps taps_of) {
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
-  if (threadIdx.x == CONSUMER_GROUPS * 128) tma_prefetch(p.A), tma_prefetch(p.B);
+  if (threadIdx.x == CONSUMER_GROUPS * 128) {
+    tma_prefetch(p.A);
+    if (!TRANSPOSE_B) tma_prefetch(p.B);
+  }
   constexpr int B_BARRIERS = PipelineA::BARRIERS, TASK_BARRIERS = B_BARRIERS + PipelineB::BARRIERS;
   __shared__ __align__(8) uint64_t barriers[TASK_BARRIERS + Tasks::BARRIERS];
   __shared__ Task slots[Tasks::SLOTS];
@@ -173,6 +197,7 @@ __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const Wor
     return;
   }
   if (MOVE_REGISTERS) setmaxnreg_increase<CONSUMER_REGISTERS>();
+  if (TRANSPOSE_B) transpose_filter(p, Bs, smem - shared_address(smem), first % tiles_j * BN);
   __shared__ TileStatistics statistics;
   int rows = 0;  // the number of rows that have been added to it
   for (int tile = first; tile < tiles; tile += next, place.advance()) {

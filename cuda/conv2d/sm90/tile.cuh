@@ -9,23 +9,25 @@ constexpr MathMode MATH = ALPHA_MATH;
 constexpr bool IS_FP16 = in_fp16_terms(MATH);
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TILE_OW = ALPHA_TILE_OW, TILE_IW = ALPHA_TILE_IW;
 constexpr bool HAS_HALO = TILE_IW > TILE_OW, B_MN = ALPHA_B_MN, SPLIT_K = ALPHA_SPLIT_K, STATISTICS = ALPHA_STATISTICS;
-constexpr bool RAGGED = ALPHA_RAGGED, KEEP_B = ALPHA_KEEP_B;
+constexpr bool RAGGED = ALPHA_RAGGED, KEEP_B = ALPHA_KEEP_B, TRANSPOSE_B = ALPHA_TRANSPOSE_B;
 constexpr int NDIM = ALPHA_NDIM;
 using Shape = ShapeOf<NDIM>::Type;
-constexpr int CONSUMER_GROUPS = BM == 64 ? 1 : 2, MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
-// With one block per SM, the block computes many tiles. If it has two consumer warpgroups, the producer and the planner are in a
-// warpgroup of their own, so that registers can be moved from it to them. With two blocks of 288 threads a thread has 96 registers.
-constexpr bool PERSISTENT = ALPHA_BLOCKS == 1, MOVE_REGISTERS = PERSISTENT && CONSUMER_GROUPS == 2;
+constexpr int CONSUMER_GROUPS = BM == 64 ? 1 : BM == 192 ? 3 : 2, MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
+// With one block per SM, the block computes many tiles. If it has several consumer warpgroups, the producer and the planner are in
+// a warpgroup of their own, so that registers can be moved from it to them. With two blocks of 288 threads a thread has 96 registers.
+constexpr bool PERSISTENT = ALPHA_BLOCKS == 1, MOVE_REGISTERS = PERSISTENT && CONSUMER_GROUPS > 1;
 constexpr int OTHER_WARPS = MOVE_REGISTERS ? 4 : PERSISTENT ? 2 : 1;  // the producer, the planner, and idle ones
 constexpr int THREADS = 128 * CONSUMER_GROUPS + 32 * OTHER_WARPS;
-// Registers per thread: the warpgroups share what they were launched with, 3 x 168. With three axes the planner and the producer
-// need more. With split-K consumers have fewer, unless they need them for two terms, or for statistics of 256 columns. With other
-// shares ptxas spills.
+// Registers per thread: the warpgroups share what they were launched with, 3 x 168 or 4 x 128. With three axes the planner and the
+// producer need more. With split-K consumers have fewer, unless they need them for two terms, or for statistics of 256 columns.
+// With other shares ptxas spills.
 constexpr bool FEWER = SPLIT_K && TERMS == 1 && !(STATISTICS && BN == 256);
-constexpr int CONSUMER_REGISTERS = NDIM == 3 ? 200
-                                   : FEWER   ? 208
-                                             : 216,
-              OTHER_REGISTERS = 3 * 168 - 2 * CONSUMER_REGISTERS;
+constexpr int LAUNCHED_REGISTERS = CONSUMER_GROUPS == 3 ? 128 : 168,
+              CONSUMER_REGISTERS = CONSUMER_GROUPS == 3 ? (NDIM == 3 ? 136 : 144)
+                                   : NDIM == 3          ? 200
+                                   : FEWER              ? 208
+                                                        : 216,
+              OTHER_REGISTERS = (CONSUMER_GROUPS + 1) * LAUNCHED_REGISTERS - CONSUMER_GROUPS * CONSUMER_REGISTERS;
 constexpr int BK = MATH == TF32 ? 32 : 64, STEPS = 4,
               LAST_STEPS = ALPHA_LAST_STEPS;  // K of a stage; its wgmma instructions, and those of the last stage
 constexpr int A_BOXES = IS_FP16 ? 2 : 1, A_BOX = TILE_IW * IMAGES * 128, TERM_BYTES = BN * 128,
@@ -34,6 +36,7 @@ static_assert(BM % TILE_OW == 0 && (IMAGES % 8 == 0 || !HAS_HALO),
               "taps that share a tile begin at whole groups of 8 rows");
 static_assert(TILE_IW * IMAGES >= BM, "a tap reads BM rows");
 static_assert(!B_MN || BN % 64 == 0, "boxes of 64 channels");
+static_assert(!TRANSPOSE_B || (KEEP_B && MATH == TF32), "a filter of floats that stays");
 template <MathMode>
 struct OutputOf {
   using Type = float;
@@ -146,4 +149,5 @@ struct GemmProblem {
   // output channels, or with SPLIT_K 1 one per tile of output pixels and images.
   float *statistics, *statistics_counts;
   int statistics_parts, columns;  // of the map of C
+  const float* filter;            // (K, GN), with TRANSPOSE_B 1; B then is not read
 };
