@@ -13,7 +13,8 @@ from alpha.ops.conv2d.magnitudes import Magnitudes, known_magnitudes
 from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration, prepare
 from alpha.ops.conv2d.problem import UNKNOWN, WEIGHT, ConvProblem, MathMode
 from alpha.ops.conv2d.sm90_tiles import Tile
-from alpha.ops.conv2d.sm90_weight_tiles import WeightTile, num_splits, weight_tile
+from alpha.ops.conv2d.sm90_weight_schedule import weight_schedule
+from alpha.ops.conv2d.sm90_weight_tiles import WeightTile, weight_tile
 from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.runtime.cuda.driver_dry import DryDevice
 
@@ -82,13 +83,13 @@ def test_no_magnitudes_are_computed_for_bfloat16_terms() -> None:
     ],
 )
 def test_warps_that_convert(tile: Tile, taps: int, warps: int) -> None:
-    block = WeightTile(tile, 8, taps, 8 + taps - 1, 1, 100)
+    block = WeightTile(tile, 8, taps, 8 + taps - 1, 1)
     assert block.transform_warps == warps
     assert block.threads == {3: 384, 7: 512}[warps]
 
 
 def test_more_warps_convert_faster() -> None:
-    three, seven = (WeightTile(Tile(64, 64, MathMode.FP16), 8, taps, 12, 1, 100) for taps in (5, 3))
+    three, seven = (WeightTile(Tile(64, 64, MathMode.FP16), 8, taps, 12, 1) for taps in (5, 3))
     assert three.converted_cycles * 3 == pytest.approx(seven.converted_cycles * 7)
 
 
@@ -96,7 +97,7 @@ def test_k_is_split_if_that_is_worth_a_launch() -> None:
     """The launch that adds the parts takes as long as some steps."""
     small, large = (make(N, (4, 4), (64, 64), (3, 3), p=(1, 1)) for N in (64, 1024))
     tile = Tile.of(BY_NAME["sk_dilated_sm90_bf16_64x64"])
-    splits = [num_splits(weight_tile(s, tile), 3, 1, 132) for s in (small, large)]
+    splits = [weight_schedule(s, weight_tile(s, tile), 1, 132).parts for s in (small, large)]
     assert splits[0] == 1
     assert splits[1] > 1
 

@@ -32,7 +32,7 @@ def test_a_plan_says_what_will_run_and_why() -> None:
     assert text[1].startswith("  conv2d/sk_dilated/sm90.cu:sk_dilated_sm90 BM=64 BN=64 DW=1 MATH=FP16X3 NDIM=2 ")
     assert " BM=64 BN=64 " in text[1]
     assert "block 512 shared" in text[1]
-    assert text[2].startswith("  reduce/sum.cu:sum_columns ")
+    assert text[2].startswith("  conv2d/sk_dilated/sum_splits.cu:sum_splits ")
     assert any(line.startswith("  workspace part (") and line.endswith(" bytes") for line in text)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alpha.ops.conv2d.sm90_tiles import BLOCK_CYCLES, L2_BYTES_PER_CYCLE, OutputTiles, Tile
+from alpha.ops.conv2d.waves import Blocks, busiest
 
 MAX_SPLITS = 4  # of the K of one tile
 FIX_UP_CYCLES = 4000  # for partial sums on their way to memory and back, and for the wait between them
@@ -94,16 +95,13 @@ def _choose_splits(tiles: list[tuple[float, int]], tile: Tile, copies: int, num_
 
     def end(counts: list[int]) -> float:
         """The cycle at which the last SM is done, if each SM takes the longest work that is left."""
-        pieces = []
+        pieces: Counter[float] = Counter()
         for (cycles, _), n in zip(tiles, counts, strict=True):
             add = FIX_UP_CYCLES + (n - 1) * sums / L2_BYTES_PER_CYCLE if n > 1 else 0
             each = cycles / n + BLOCK_CYCLES
-            pieces += [each + leave] * ((n - 1) * copies) + [each + add] * copies
-        pieces.sort(reverse=True)
-        ends = [0.0] * num_sms
-        for cycles in pieces:
-            heapq.heapreplace(ends, ends[0] + cycles)
-        return max(ends)
+            pieces[each + leave] += (n - 1) * copies
+            pieces[each + add] += copies
+        return busiest((Blocks(*piece) for piece in sorted(pieces.items(), reverse=True)), num_sms).cycles
 
     def split(into: Iterable[int]) -> list[int]:
         return [max(1, min(n, t[1] // 2, MAX_SPLITS)) for n, t in zip(into, tiles, strict=True)]

@@ -6,23 +6,25 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from alpha.numerics import FLOAT32
-from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.prepare import activation_terms
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import as_axes_struct, ndim
 from alpha.ops.conv2d.sm90 import ABSMAX
 from alpha.ops.conv2d.sm90_tiles import Tile
-from alpha.ops.conv2d.sm90_weight_tiles import num_splits, weight_tile
+from alpha.ops.conv2d.sm90_weight_schedule import WeightSchedule, weight_schedule
+from alpha.ops.conv2d.sm90_weight_tiles import weight_tile
 from alpha.ops.conv2d.tensor_maps import Box, map_images
 from alpha.ops.dtypes import CUDA_TYPES
-from alpha.ops.plan import KernelLaunch, Named, Plan
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration
 
+SUM_THREADS, SUMMED = 256, 4  # of sum_splits.cu: threads per block, channels per thread
+
 
 def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Algorithm 3B; a block has some taps of one filter row and one split of G_K   X, dY -> dW"""
+    """Algorithm 3B; a block has some taps of one filter row and one split of its K   X, dY -> dW"""
     s, tile = p.shape, Tile.of(v)
     block = weight_tile(s, tile)
     prepare: tuple[KernelLaunch, ...] = ()
@@ -36,15 +38,14 @@ def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         terms = (tile.math.terms,)
         converted, workspaces["P"] = activation_terms(s, tile.math.terms)
         prepare = (converted,)
-    grid = (-(-s.IC // tile.BN), -(-s.OC // tile.BM), s.FD * s.FH * -(-s.FW // block.taps))
-    blocks, weights = grid[0] * grid[1] * grid[2], prod(s.W)
-    GZ = num_splits(block, blocks, 4 * weights, target.num_sms)
-    only = p.gradient if GZ == 1 else FLOAT32
+    tiles = -(-s.IC // tile.BN), -(-s.OC // tile.BM)
+    schedule = weight_schedule(s, block, prod(tiles), target.num_sms)
+    only = p.gradient if schedule.parts == 1 else FLOAT32
     stages = block.stages()
     launch = KernelLaunch(
         "conv2d/sk_dilated/sm90.cu",
         "sk_dilated_sm90",
-        (*grid[:2], grid[2] * GZ),
+        (*tiles, len(schedule.blocks)),
         block.threads,
         (
             Named("part"),
@@ -52,7 +53,7 @@ def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
             map_images("dY", s.Y, 1, (0,), ((tile.a_channels, block.images, block.tile_ow, 1),)),
             *ABSMAX,
             as_axes_struct(s),
-            GZ,
+            Table(lambda: schedule.blocks),
         ),
         {
             "NDIM": ndim(s),
@@ -71,5 +72,23 @@ def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         },
         1024 + stages * block.stage_bytes,
     )
-    scales = tile.math.in_fp16
-    return with_partial_sums(p, v, target, (*prepare, launch), GZ, workspaces, only, scales=scales)
+    facts = {"scales": tile.math.in_fp16}
+    if schedule.parts == 1:
+        launches = *prepare, launch.renamed({"part": "dW"})
+        return Plan(v.name, launches, {"dW": Buffer(s.W, only)}, workspaces, facts=facts)
+    workspaces["part"] = Buffer((schedule.parts, *s.W), FLOAT32)
+    return Plan(v.name, (*prepare, launch, _sum(p, schedule)), {"dW": p.result}, workspaces, facts=facts)
+
+
+def _sum(p: ConvProblem, schedule: WeightSchedule) -> KernelLaunch:
+    """The sum of the partial dW, which is rounded once."""
+    s = p.shape
+    packs = prod(s.W) // SUMMED
+    return KernelLaunch(
+        "conv2d/sk_dilated/sum_splits.cu",
+        "sum_splits",
+        -(-packs // SUM_THREADS),
+        SUM_THREADS,
+        (Named("dW"), Named("part"), Table(lambda: schedule.splits), packs, s.taps, s.IC),
+        {"OUTPUT": CUDA_TYPES[p.result.dtype]},
+    )

@@ -1,11 +1,10 @@
-"""The tiles of the Hopper kernel of Sk-dilated: output pixels and taps of a block, input-row tiles, splits of K."""
+"""The tiles of the Hopper kernel of Sk-dilated: output pixels and taps of a block, and input-row tiles."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
 
-from alpha.ops.conv2d.partial_sums import MAX_PARTIAL_BYTES, MIN_STEPS
 from alpha.ops.conv2d.problem import MathMode
 from alpha.ops.conv2d.shape import ConvShape, valid_outputs
 from alpha.ops.conv2d.sm90_tiles import MAX_STAGES, SHARED_BYTES, Tile
@@ -31,7 +30,6 @@ class WeightTile:
     taps: int
     tile_iw: int
     num_input_tiles: int
-    steps: int  # for the whole K of a tap
 
     @property
     def images(self) -> int:
@@ -76,20 +74,6 @@ class WeightTile:
         return max(slowest, total / self.stages()) + OVERLAP * (total - slowest)
 
 
-@functools.lru_cache(maxsize=4096)
-def num_splits(block: WeightTile, blocks: int, partial_bytes: int, num_sms: int) -> int:
-    """The number of splits of G_K, the paper's G_Z (section IV.C): full waves of blocks, few partial sums."""
-    step = block.cycles
-
-    def cycles(GZ: int) -> float:
-        waves = -(-blocks * GZ // num_sms)
-        partial = SPLIT_CYCLES + 2 * GZ * partial_bytes / PARTIAL_BYTES_PER_CYCLE if GZ > 1 else 0
-        return waves * (-(-block.steps // GZ) * step + BLOCK_CYCLES) + partial
-
-    most = min(block.steps // MIN_STEPS, 4 * num_sms // blocks, MAX_PARTIAL_BYTES // partial_bytes)
-    return min(range(1, max(1, most) + 1), key=cycles)
-
-
 @functools.lru_cache(maxsize=1024)
 def weight_tile(s: ConvShape, tile: Tile) -> WeightTile:
     """The cheapest tile. Its taps share dY, and X within a residue; the registers limit how many there are."""
@@ -104,24 +88,23 @@ def weight_tile(s: ConvShape, tile: Tile) -> WeightTile:
         # with a halo a tap begins at a whole group of 8 rows: a pixel of as many images
         for tile_ow in (1, 2, 4, 8, *((16, 32, 64) if few_images and not halo else ())):
             num_input_tiles = min(s.sw, taps)
-            candidate = WeightTile(tile, tile_ow, taps, tile_ow + halo, num_input_tiles, _steps(s, taps, tile_ow))
+            candidate = WeightTile(tile, tile_ow, taps, tile_ow + halo, num_input_tiles)
             if candidate.stages() >= 2:
                 candidates.append(candidate)
     return min(candidates, key=lambda p: _cost(s, p))
 
 
-def _steps(s: ConvShape, taps: int, tile_ow: int) -> int:
-    begin = valid_outputs((min(taps, s.FW) - 1) * s.dw, s.OW, s.IW, s.sw, s.pw)[0]
-    end = valid_outputs(0, s.OW, s.IW, s.sw, s.pw)[1]
-    return s.OD * s.OH * -(-max(0, end - begin) // tile_ow) * -(-s.N * tile_ow // 64)
+def valid_columns(s: ConvShape, first: int, taps: int) -> int:
+    """How many columns of outputs meet the input with any of so many taps of a filter row."""
+    last = min(first + taps, s.FW) - 1
+    begin = valid_outputs(last * s.dw, s.OW, s.IW, s.sw, s.pw)[0]
+    end = valid_outputs(first * s.dw, s.OW, s.IW, s.sw, s.pw)[1]
+    return max(0, end - begin)
 
 
 def _cost(s: ConvShape, p: WeightTile) -> float:
     """Cycles of one filter row, added up over its blocks."""
     total = 0.0
     for first in range(0, s.FW, p.taps):
-        last = min(first + p.taps, s.FW) - 1
-        begin = valid_outputs(last * s.dw, s.OW, s.IW, s.sw, s.pw)[0]
-        end = valid_outputs(first * s.dw, s.OW, s.IW, s.sw, s.pw)[1]
-        total += -(-max(0, end - begin) // p.tile_ow) * -(-s.N * p.tile_ow // 64) * p.cycles
+        total += -(-valid_columns(s, first, p.taps) // p.tile_ow) * -(-s.N * p.tile_ow // 64) * p.cycles
     return total

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from math import prod
 from typing import NamedTuple
 
 from alpha.ops import matmul_tiles
@@ -22,6 +21,7 @@ from alpha.ops.conv2d import (
     sm90_schedule,
     sm90_tiles,
     sm90_weight,
+    sm90_weight_schedule,
     sm90_weight_tiles,
 )
 from alpha.ops.conv2d.configuration import Configuration
@@ -123,18 +123,16 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
 def _sm90_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
     tile = Tile.of(v)
     block = sm90_weight_tiles.weight_tile(s, tile)
-    blocks = tiles_of((s.IC, tile.BN), (s.OC, tile.BM), (s.FW, block.taps)) * s.FD * s.FH
-    weights = 4 * prod(s.W)
-    GZ = sm90_weight_tiles.num_splits(block, blocks, weights, target.num_sms)
-    waves = -(-blocks * GZ // target.num_sms)
-    steps = waves * -(-block.steps // GZ)
+    tiles = tiles_of((s.IC, tile.BN), (s.OC, tile.BM))
+    schedule = sm90_weight_schedule.weight_schedule(s, block, tiles, target.num_sms)
+    steps = schedule.busiest_steps
     return Work(
         steps * block.taps * tile.cycles,
         steps * block.stage_bytes,
-        waves,
-        GZ * weights if GZ > 1 else 0,
+        schedule.busiest_blocks,
+        schedule.partial_bytes,
         steps * block.converted_cycles,
-        _active(blocks * GZ, target),
+        _active(tiles * len(schedule.blocks), target),
     )
 
 

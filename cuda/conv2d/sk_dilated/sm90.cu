@@ -1,4 +1,4 @@
-// Sk-dilated-V2 on Hopper: filter gradient (Algorithm 3B), up to TAPS taps of one filter row and one split of G_K per block.
+// Sk-dilated-V2 on Hopper: filter gradient (Algorithm 3B), up to TAPS taps of one filter row and one split of its K per block.
 //
 // dW[oc, fh, fw, ic] = sum over the outputs (oh, ow) whose tap meets the input, over n of
 //                      dY[n, oh, ow, oc] X[n, oh sh + fh - ph, ow sw + fw - pw, ic]
@@ -12,36 +12,44 @@
 //   many blocks read it. FP16X3 has two terms; each step is summed apart and promoted: "float32". FP16 has 11 bits: "tf32".
 // MATH BF16X3: as FP16X3, with bfloat16 terms, which need no scale, and without promotion; "tf32". PREPARED is 0.
 // MATH BF16: both operands are bfloat16 and go from shared memory to the tensor cores directly.
-// Grid: (ceil(IC / BN), ceil(OC / BM), FD FH ceil(FW / TAPS) GZ). Each of GZ splits writes its own partial dW (summed by
-// reduce/sum.cu). With BM 64 both warpgroups have the same channels and are ping-pong: they take every second step, and their
+// Grid: (ceil(IC / BN), ceil(OC / BM), length of `schedule`). Filter rows with fewer steps have fewer splits, so that all blocks are
+// about equally long. Split z of a row writes to the z-th partial dW; sk_dilated/sum_splits.cu adds them up. With BM 64 both warpgroups have the same channels and are ping-pong: they take every second step, and their
 // sums are added in shared memory.
 // Block: two consumer warpgroups, then the producer, a warp with one working thread, then the transform warps.
 // Macros: NDIM (2, or 3: depth and dilation), DW (dw; 1 with NDIM 2), BM 64 | 128, BN (multiples of 32 up to 256), TAPS,
 // TILE_OW 1 | 2 | 4 | 8, or without a halo also 16 | 32 | 64, TILE_IW = TILE_OW + dw (ceil(TAPS / sw) - 1),
 // NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1, TRANSFORM_WARPS 3 | 7 (BN up to 128), OUTPUT float, or bfloat16 if
-// GZ is 1 (of part).
+// no K is split (of part).
 // Shared memory: 1024 + STAGES STAGE bytes. Needs sm_90a, OC % 8 == 0, IC % 8 == 0.
 #include "common/barrier.cuh"
+#include "common/quad.cuh"
 #include "common/vector.cuh"
 #include "conv2d/sk_dilated/sm90_transform.cuh"
 #include "conv2d/sk_dilated/sm90_products.cuh"
 
 using Output = ALPHA_OUTPUT;
 
-// The steps of a block: `count` steps from `first` on, of all (chunk of images, TILE_OW columns, row) of its taps, rows fastest;
+// What the blocks of one z of the grid compute: some taps of a filter row, and which split of their K.
+struct WeightBlock {
+  int filter_row, first_tap, split, num_splits;
+};
+
+// The steps of a block: `count` steps from `begin` on, of all (chunk of images, TILE_OW columns, row) of its taps, rows fastest;
 // with a depth the rows are those of all its planes.
 // The blocks of the other filter rows read the same rows of X one or two steps sooner or later, and find them in the L2 cache.
 struct Steps {
-  int first, count, rows, columns;
+  int begin, count, rows, columns;
   Range od, oh, ow;
 
-  __device__ __forceinline__ Steps(const Shape& s, int fd, int fh, int fw, int z, int GZ)
+  __device__ __forceinline__ Steps(const Shape& s, int fd, int fh, const WeightBlock& block)
       : od(valid_outputs(fd, depth_of(s))), oh(valid_outputs(fh, height_of(s))) {
-    const int last = min(fw + TAPS, s.FW) - 1;  // the last tap's outputs begin first, the first tap's end last
-    ow = {valid_outputs(last, width_of(s)).begin, valid_outputs(fw, width_of(s)).end};
+    const int first = block.first_tap, last = min(first + TAPS, s.FW) - 1;
+    // the last tap's outputs begin first, the first tap's end last
+    ow = {valid_outputs(last, width_of(s)).begin, valid_outputs(first, width_of(s)).end};
     rows = od.size() * oh.size(), columns = (ow.size() + TILE_OW - 1) / TILE_OW;
-    const Range steps = split_steps(rows * columns * ((s.N + IMAGES - 1) / IMAGES), z, GZ);
-    first = steps.begin, count = steps.size();
+    const int all = rows * columns * ((s.N + IMAGES - 1) / IMAGES);
+    const Range steps = split_steps(all, block.split, block.num_splits);
+    begin = steps.begin, count = steps.size();
   }
 };
 
@@ -49,7 +57,7 @@ __device__ __forceinline__ void produce(const TensorMap* X, const TensorMap* dY,
                                         const Tiles& tiles, int fd, int fh, int fw, int oc0, int ic0) {
   if (steps.count == 0) return;
   const Axis depth = depth_of(s), height = height_of(s), width = width_of(s);
-  auto [columns, row] = divide(steps.first, steps.rows);
+  auto [columns, row] = divide(steps.begin, steps.rows);
   auto [chunk, column] = divide(columns, steps.columns);
   Tiles::Place place;
   for (int i = 0; i < steps.count; i++, place.advance()) {
@@ -85,7 +93,8 @@ __device__ __forceinline__ void produce(const TensorMap* X, const TensorMap* dY,
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     sk_dilated_sm90(Output* __restrict__ part, const TensorMap* __restrict__ X, const TensorMap* __restrict__ dY,
-                    const unsigned* __restrict__ absmax_x, const unsigned* __restrict__ absmax_dy, Shape s, int GZ) {
+                    const unsigned* __restrict__ absmax_x, const unsigned* __restrict__ absmax_dy, Shape s,
+                    const WeightBlock* __restrict__ schedule) {
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   if (threadIdx.x == CONSUMER_GROUPS * 128) tma_prefetch(X), tma_prefetch(dY);
   __shared__ __align__(8) uint64_t barriers[3 * ALPHA_STAGES];
@@ -94,14 +103,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (threadIdx.x == 0)
     for (int i = 0; i < ALPHA_STAGES; i++) mbarrier_init(converted.barrier(i), TRANSFORM_WARPS);
   __syncthreads();
-  const int tap_groups = (s.FW + TAPS - 1) / TAPS;
-  const auto [rows, tap_group] = divide(blockIdx.z, tap_groups);
-  const int filter_rows = depth_of(s).F * s.FH;
-  const auto [z, filter_row] = divide(rows, filter_rows);
+  const WeightBlock block = schedule[blockIdx.z];
+  const int filter_rows = depth_of(s).F * s.FH, filter_row = block.filter_row, fw = block.first_tap;
   const auto [fd, fh] = NDIM == 3 ? divide(filter_row, s.FH) : Division{0, filter_row};
-  const int fw = tap_group * TAPS;
   const int ic0 = blockIdx.x * BN, oc0 = blockIdx.y * BM;
-  const Steps steps(s, fd, fh, fw, z, GZ);
+  const Steps steps(s, fd, fh, block);
   unsigned char* base = smem - shared_address(smem);  // base + a shared address is a pointer
   if (threadIdx.x >= CONSUMER_GROUPS * 128) {
     setmaxnreg_decrease<OTHER_REGISTERS>();
@@ -148,21 +154,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   Unscale unscale;
   if (IS_FP16) unscale = Unscale(half_scale(*absmax_x), half_scale(*absmax_dy));
-  Output* dW = part + (long)z * s.OC * filter_rows * s.FW * s.IC;
+  Output* dW = part + (long)block.split * s.OC * filter_rows * s.FW * s.IC;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const int oc = oc0 + channel + g + 8 * h;
-    if (oc >= s.OC) continue;
 #pragma unroll
     for (int tap = 0; tap < TAPS; tap++) {
       if (fw + tap >= s.FW) continue;
       Output* row = dW + (((long)oc * filter_rows + filter_row) * s.FW + fw + tap) * s.IC + ic0;
-#pragma unroll
-      for (int j = 0; j < BN / 8; j++) {
-        const int column = j * 8 + t * 2, e = j * 4 + h * 2;
-        if (ic0 + column < s.IC)
-          store_pack(row + column, Pack<float, 2>{unscale(sum[tap][e]), unscale(sum[tap][e + 1])});
-      }
+      store_row<BN>(oc < s.OC ? row : nullptr, s.IC - ic0, t, [&](int j) {
+        return make_float2(unscale(sum[tap][j * 4 + h * 2]), unscale(sum[tap][j * 4 + h * 2 + 1]));
+      });
     }
   }
 }

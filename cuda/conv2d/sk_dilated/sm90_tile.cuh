@@ -28,7 +28,7 @@ constexpr int STAGE = A_BYTES + (CONVERTS ? 2 : TERMS) * TERM_BYTES;
 // Registers per thread. The warpgroups share what they were launched with, 3 x 168 or 4 x 128. Transform warps need 40, a
 // producer alone 24.
 constexpr int WARPGROUPS = CONSUMER_GROUPS + OTHER_GROUPS, LAUNCHED = OTHER_GROUPS == 1 ? 168 : 128,
-              CONSUMER_REGISTERS = OTHER_GROUPS == 2 ? 208 : (CONVERTS ? 232 : 240),
+              CONSUMER_REGISTERS = OTHER_GROUPS == 2 ? (NDIM == 3 ? 200 : 208) : (CONVERTS ? 232 : 240),
               OTHER_REGISTERS = (WARPGROUPS * LAUNCHED - CONSUMER_GROUPS * CONSUMER_REGISTERS) / OTHER_GROUPS;
 static_assert(OTHER_GROUPS == 1 || BN <= 128,
               "a product of 256 columns needs more registers than a thread is launched with");

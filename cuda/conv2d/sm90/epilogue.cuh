@@ -78,28 +78,8 @@ __device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProble
           if (column + 1 < columns) c[column + 1] = y.y;
         }
       }
-    } else if constexpr (MATH == BF16) {
-#pragma unroll
-      for (int j = 0; j < BN / 8; j += 4) {  // four threads exchange pairs: each gets 8 columns
-        uint32_t v[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          const float2 y = pair(j + i);
-          v[i] = narrow_pair(y.x, y.y);
-        }
-        transpose_quad(v, t);
-        const int column = (j + t) * 8;
-        if (c != nullptr && column < columns)
-          *reinterpret_cast<uint4*>(c + column) = make_uint4(v[0], v[1], v[2], v[3]);
-      }
     } else {
-#pragma unroll
-      for (int j = 0; j < BN / 8; j += 2) {  // floats: each thread gets four contiguous ones
-        const float2 first = pair(j), second = pair(j + 1);
-        const float4 v = gather_quad(first, second, t);
-        const int column = j * 8 + t * 4;
-        if (c != nullptr && column < columns) *reinterpret_cast<float4*>(c + column) = v;
-      }
+      store_row<BN>(c, columns, t, pair);
     }
   }
 }

@@ -119,7 +119,8 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
 
 // Writes the transpose of a filter's BN columns from j0 on into the stages of B, swizzled as TMA would. All consumers call it.
 // `base`: where shared address 0 is.
-__device__ __forceinline__ void transpose_filter(const GemmProblem& p, const PipelineB& Bs, unsigned char* base, int j0) {
+__device__ __forceinline__ void transpose_filter(const GemmProblem& p, const PipelineB& Bs, unsigned char* base,
+                                                 int j0) {
   constexpr int CONSUMERS = 128 * CONSUMER_GROUPS, BARRIER = 3;
 #pragma unroll 4
   for (int i = threadIdx.x; i < BN * B_STAGES * 8; i += CONSUMERS) {  // of a row of B: 16 bytes, four of K

@@ -12,7 +12,10 @@ constexpr bool HAS_HALO = TILE_IW > TILE_OW, B_MN = ALPHA_B_MN, SPLIT_K = ALPHA_
 constexpr bool RAGGED = ALPHA_RAGGED, KEEP_B = ALPHA_KEEP_B, TRANSPOSE_B = ALPHA_TRANSPOSE_B;
 constexpr int NDIM = ALPHA_NDIM;
 using Shape = ShapeOf<NDIM>::Type;
-constexpr int CONSUMER_GROUPS = BM == 64 ? 1 : BM == 192 ? 3 : 2, MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
+constexpr int CONSUMER_GROUPS = BM == 64    ? 1
+                                : BM == 192 ? 3
+                                            : 2,
+              MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
 // With one block per SM, the block computes many tiles. If it has several consumer warpgroups, the producer and the planner are in
 // a warpgroup of their own, so that registers can be moved from it to them. With two blocks of 288 threads a thread has 96 registers.
 constexpr bool PERSISTENT = ALPHA_BLOCKS == 1, MOVE_REGISTERS = PERSISTENT && CONSUMER_GROUPS > 1;
@@ -24,7 +27,7 @@ constexpr int THREADS = 128 * CONSUMER_GROUPS + 32 * OTHER_WARPS;
 constexpr bool FEWER = SPLIT_K && TERMS == 1 && !(STATISTICS && BN == 256);
 constexpr int LAUNCHED_REGISTERS = CONSUMER_GROUPS == 3 ? 128 : 168,
               CONSUMER_REGISTERS = CONSUMER_GROUPS == 3 ? (NDIM == 3 ? 136 : 144)
-                                   : NDIM == 3          ? 200
+                                   : NDIM == 3          ? (BN == 192 ? 208 : 200)
                                    : FEWER              ? 208
                                                         : 216,
               OTHER_REGISTERS = (CONSUMER_GROUPS + 1) * LAUNCHED_REGISTERS - CONSUMER_GROUPS * CONSUMER_REGISTERS;
