@@ -130,7 +130,7 @@ def test_steps_and_ends_are_found_again(script: ModuleType, tmp_path: Path) -> N
         conv_shape("test", (16, 8, 8, 64), (64, 3, 3, 64), (1, 1), (1, 1)),
         Target("cuda", (9, 0), 132, 227 << 10),
     )
-    rows = [v for v in CONFIGURATIONS if v.name.startswith("conv_v2_sm90_bf16") and v.supports(shape, target)]
+    rows = [v for v in CONFIGURATIONS if v.name.startswith("conv_v2_sm90_bf16_") and v.tile["BM"] in (64, 128)]
     sizes = [(C, F) for C in (64, 128, 256, 512) for F in (1, 3, 5)]
     shapes = [replace(shape, IC=C, OC=C, FH=F, FW=F, ph=F // 2, pw=F // 2) for C, F in sizes]
     true = replace(

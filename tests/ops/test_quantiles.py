@@ -229,6 +229,8 @@ def test_means_beside_variances(device: str, name: str, single: str) -> None:
 
 
 def test_both_extremes(device: str) -> None:
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 12):
+        pytest.skip("older versions of PyTorch have no gradient of aminmax")
     for shape in SHAPES[:-1]:
         check("aminmax", values(shape), device)
         check("aminmax", values(shape), device, keepdim=True)

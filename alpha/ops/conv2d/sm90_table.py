@@ -104,14 +104,7 @@ def _position_rows(operator: str) -> tuple[Configuration, ...]:
             *three,
             *small,
         ),
-        MathMode.FP16X3: (
-            _Tile(128, 32),
-            _Tile(128, 96),
-            _Tile(128, 128),
-            _Tile(256, 64),
-            _Tile(128, 64),
-            _Tile(192, 64),
-        ),
+        MathMode.FP16X3: (_Tile(128, 32), _Tile(128, 96), _Tile(128, 128), _Tile(256, 64), _Tile(128, 64)),
     }
     return tuple(_configure(operator, math, tile) for math, group in tiles.items() for tile in group)
 

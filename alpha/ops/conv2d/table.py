@@ -73,6 +73,7 @@ def _without_wgmma(operator: str) -> Condition:
 TILE_128x64 = {"BM": 128, "BN": 64, "WM": 64, "WN": 32, "STAGES": 3}
 TILE_128x128 = {"BM": 128, "BN": 128, "WM": 64, "WN": 32, "STAGES": 4}
 TILE_64x64 = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 4}
+TILE_32x32 = {"BM": 32, "BN": 32, "WM": 16, "WN": 16, "STAGES": 4}  # for few images and few channels
 # Sk-dilated: RESIDENT blocks fit the registers of an SM
 WEIGHT_128x128 = {**TILE_128x128, "RESIDENT": 1}
 WEIGHT_64x64 = {**TILE_64x64, "STAGES": 3, "RESIDENT": 4}
@@ -87,7 +88,7 @@ def _mma_rows(
     Forward and dX in tf32 and bf16 are never faster by them if kernels on wgmma take the shape as it is.
     """
     for math, item in ((MathMode.BF16, 2), (MathMode.TF32, 4), (MathMode.TF32X3, 4)):
-        large = tile["BM"] * tile["BN"] > 64 * 64
+        results = tile["BM"] * tile["BN"]
         yield Configuration(
             f"{algorithm}_sm80_{math.name.lower()}_{tile['BM']}x{tile['BN']}",
             operator,
@@ -99,7 +100,7 @@ def _mma_rows(
             tile=tile,
             math=math,
             pack=16 // item,
-            registers=255 if large else 168,
+            registers=255 if results > 64 * 64 else 168 if results == 64 * 64 else 80,
         )
 
 
@@ -218,6 +219,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
     # -- CUDA: ConvV2 on mma.sync; few channels directly; then any shape on FFMA
     *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile; a large tile", TILE_128x64),
     *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile", TILE_64x64),
+    *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile; a small tile", TILE_32x32),
     *DIRECT_FORWARD,
     Configuration("implicit_gemm_ffma", FORWARD, "cuda", ffma.implicit_gemm_ffma, "any shape", tile=TILE_FFMA),
     # -- CUDA: KS-deconv
@@ -226,6 +228,9 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         "ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile; a large tile", TILE_128x64
     ),
     *_mma_rows("ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile", TILE_64x64),
+    *_mma_rows(
+        "ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile; a small tile", TILE_32x32
+    ),
     *map(few_outputs.for_few_outputs, DIRECT_FORWARD),
     Configuration("ks_deconv_ffma", INPUT, "cuda", ffma.ks_deconv_ffma, "any shape", tile=TILE_FFMA),
     # -- CUDA: Sk-dilated

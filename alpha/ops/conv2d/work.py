@@ -33,6 +33,8 @@ from alpha.ops.conv2d.sm90_tiles import Tile
 FFMA_PER_CYCLE = 128  # multiply-adds of an SM
 MMA_PER_CYCLE = {MathMode.BF16: 1024, MathMode.TF32: 512, MathMode.TF32X3: 512 / 3, MathMode.FP16: 1024}
 MMA_PER_CYCLE[MathMode.FP16X3] = MMA_PER_CYCLE[MathMode.FP16] / 3
+TRANSPOSE_CYCLES = 800.0  # for TRANSPOSED floats of a filter that stays, by a warp: 8 loads of 4 per lane
+TRANSPOSED = 32 * 8 * 4
 
 
 class Work(NamedTuple):
@@ -105,16 +107,19 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     products = taps * tile.cycles * tile.instructions(K) / sm90_tiles.INSTRUCTIONS
     read_a, read_b = steps * input_tiles * output.a_bytes, steps * taps * tile.b_bytes
     keeps = sm90_schedule.keeps_filter(output, (s.N, K, GN), target.num_sms)
-    most = min(sm90_schedule.MAX_SPLITS, int(input_tiles * steps) // 2) if tiles <= 6 * target.num_sms else 1
+    transposes = keeps and not forward and tile.math is MathMode.TF32
+    transposed = TRANSPOSE_CYCLES * -(-K * tile.BN // (TRANSPOSED * tile.consumer_warps)) if transposes else 0.0
+    few = tiles <= sm90_schedule.MAX_WAVES * target.num_sms and not keeps
+    most = min(sm90_schedule.MAX_SPLITS, int(input_tiles * steps) // 2) if few else 1
     sums = tile.BM * tile.BN * 4
     found = []
     for splits in range(1, max(1, most) + 1):
         busy = _busiest(tiles * splits, longest, target.num_sms) / splits
         partial = 0 if splits == 1 else tiles * splits * sums
-        read = read_a * busy + read_b * (1 if keeps and splits == 1 else busy)
+        read = read_a * busy + read_b * (1 if keeps else busy)
         in_turn = max(longest / splits, busy / (1 if keeps else tile.blocks))  # tiles of a block, one after the other
         active = _active(tiles * splits, target)
-        work = Work(products * busy, read, busy * splits, partial, 0.0, active, taps * steps * in_turn)
+        work = Work(products * busy, read, busy * splits, partial, transposed, active, taps * steps * in_turn)
         begun = work.blocks * sm90_tiles.BLOCK_CYCLES + partial / sm90_weight_tiles.PARTIAL_BYTES_PER_CYCLE
         found.append((max(work.products, work.read / sm90_tiles.L2_BYTES_PER_CYCLE) + begun, work))
     return min(found)[1]

@@ -37,7 +37,9 @@ struct PixelTile {
   using T = typename Warp::Element;
   static constexpr int THREADS = BM / WM * (BN / WN) * 32, ROWS = THREADS / 8, BK = Warp::TILE_K;
   static constexpr int STAGE_BYTES = (BM + BN) * ROW_BYTES;
-  static constexpr int RESIDENT = BM * BN > 64 * 64 ? 2 : 3;  // blocks that the registers of an SM hold
+  static constexpr int RESIDENT = BM * BN > 64 * 64    ? 2
+                                  : BM * BN == 64 * 64 ? 3
+                                                       : 6;  // blocks that the registers of an SM hold
   static_assert(BM % WM == 0 && BN % WN == 0 && WM % 16 == 0 && WN % 16 == 0, "warp tiles of 16 x 16 cover the tile");
   static_assert(BM % ROWS == 0 && BN % ROWS == 0, "eight threads load a row; every pass is whole");
 
