@@ -81,9 +81,19 @@ def test_a_filter_of_floats_that_stays_is_transposed_on_its_way(K: int, GN: int)
     assert [launch.defines["TRANSPOSE_B"] for launch in launched] == [1]
 
 
+def test_a_filter_that_is_transposed_may_have_one_tile() -> None:
+    """It saves a launch. Other filters stay only if several tiles use them."""
+    s, rows = make(100, (1, 1), (64, 40), (1, 1)), (FORWARD_ROWS, INPUT_ROWS)
+    found = []
+    for row in (next(v for v in group if v.name.endswith("_sm90_tf32_128x64")) for group in rows):
+        launches = plan_configuration(ConvProblem(row.operator, s, "tf32", dtype=row.dtype), row, H200).launches
+        found.append([launch.defines["KEEP_B"] for launch in launches])
+    assert found == [[0], [1]]
+
+
 def test_other_filters_of_floats_are_transposed_before() -> None:
     row = next(v for v in INPUT_ROWS if v.name == "ks_deconv_sm90_tf32_128x64")
-    for N, K, F in ((100, 40, 1), (128 * 200, 136, 1), (128 * 200, 40, 3)):  # one tile per SM; five steps of K; taps
+    for N, K, F in ((128 * 200, 136, 1), (128 * 200, 40, 3)):  # five steps of K; several taps
         problem = ConvProblem(INPUT, make(N, (F, F), (64, K), (F, F), p=(F // 2, F // 2)), "tf32", dtype=row.dtype)
         launches = plan_configuration(problem, row, H200).launches
         assert [launch.defines.get("TRANSPOSE_B") for launch in launches] == [None, 0]

@@ -117,6 +117,24 @@ def test_unequal_splits_give_the_gradient(name: str, gradient: np.dtype) -> None
     assert relative_error(found, exact) < 1e-6
 
 
+def test_several_threads_add_up_the_partial_sums_of_few_channels() -> None:
+    row, device = BY_NAME["sk_dilated_sm90_bf16_64x32"], hopper(132)
+    s = make(1024, (4, 4), (8, 8), (3, 3), p=(1, 1))
+    X, dY = (a.astype(row.dtype) for a in operands(WEIGHT, s, "float32"))
+    last = plan_configuration(ConvProblem(WEIGHT, s, "bf16", dtype=row.dtype), row, cuda_target(device)).launches[-1]
+    assert (last.entry, last.defines["LANES"]) == ("sum_splits", 16)
+    assert 16 < schedule_of(s, "bf16_64x32")[1].parts < 64
+    found = device.download(compute(row, device.upload(X), device.upload(dY), s))
+    exact = OPERATORS[WEIGHT][0](X.astype("float64"), dY.astype("float64"), s)
+    assert relative_error(found, exact) < 1e-6
+
+
+def test_equal_splits_are_added_as_those_of_other_kernels() -> None:
+    row, s = BY_NAME["sk_dilated_sm90_bf16_64x64"], SHAPES["one tap"]
+    launches = plan_configuration(ConvProblem(WEIGHT, s, "bf16", dtype=row.dtype), row, cuda_target(hopper())).launches
+    assert [launch.source for launch in launches] == ["conv2d/sk_dilated/sm90.cu", "reduce/sum.cu"]
+
+
 def test_the_busiest_sm() -> None:
     """As if each block was given to the SM that is free first."""
     groups = [Blocks(9.0, 5), Blocks(7.5, 11), Blocks(7.0, 1), Blocks(2.0, 40)]

@@ -91,10 +91,21 @@ def reads_weight(s: ConvShape, tile: Tile, num_sms: int) -> bool:
     Tensor cores can read bfloat16 so, in boxes of 64 input channels. A filter of floats that stays in shared memory is
     transposed on its way there.
     """
-    if tile.math is MathMode.BF16:
-        return tile.BN % 64 == 0 and s.IC % 8 == 0
-    output = sm90_tiles.ks_deconv_tiles(s, tile)
-    return tile.math is MathMode.TF32 and sm90_schedule.keeps_filter(output, (s.N, s.OC, s.IC), num_sms)
+    if tile.math is not MathMode.TF32:
+        return tile.math is MathMode.BF16 and tile.BN % 64 == 0 and s.IC % 8 == 0
+    return keeps_filter(s, tile, sm90_tiles.ks_deconv_tiles(s, tile), False, num_sms)
+
+
+def keeps_filter(
+    s: ConvShape, tile: Tile, output: sm90_tiles.OutputTiles, forward: bool, num_sms: int, reserved: int = 0
+) -> bool:
+    """True if the filter of a block stays in shared memory.
+
+    If it is transposed on its way there, that saves a launch, so it may have one tile.
+    """
+    K, GN = (s.IC, s.OC) if forward else (s.OC, s.IC)
+    transposed = not forward and tile.math is MathMode.TF32
+    return sm90_schedule.keeps_filter(output, (s.N, K, GN), num_sms, reserved, least_rounds=1 if transposed else 2)
 
 
 class _Gemm:
@@ -123,8 +134,7 @@ class _Gemm:
         room = output.stages(1, statistics_bytes(tile))[0] and self.num_sms % self.across <= self.num_sms // 8
         self.statistics = bool(epilogue.statistics and room)
         self.reserved = statistics_bytes(tile) if self.statistics else 0
-        sizes = s.N, self.K, self.GN
-        self.keeps_filter = sm90_schedule.keeps_filter(output, sizes, self.num_sms, self.reserved)
+        self.keeps_filter = keeps_filter(s, tile, output, self.forward, self.num_sms, self.reserved)
         self.schedule = sm90_schedule.tile_schedule(
             output, self.K, self.tiles_per_work_tile, self.num_sms, whole=self.keeps_filter
         )

@@ -118,7 +118,9 @@ def _choose_splits(tiles: list[tuple[float, int]], tile: Tile, copies: int, num_
     return min(candidates, key=end)
 
 
-def keeps_filter(output: OutputTiles, sizes: tuple[int, int, int], num_sms: int, reserved: int = 0) -> bool:
+def keeps_filter(
+    output: OutputTiles, sizes: tuple[int, int, int], num_sms: int, reserved: int = 0, least_rounds: int = 2
+) -> bool:
     """Whether the filter of a block's channels stays in shared memory: it is small, and several tiles use it.
 
     Such a block has an SM for itself and keeps to its channels, which must not cost a round of tiles. Small tiles gain
@@ -127,11 +129,12 @@ def keeps_filter(output: OutputTiles, sizes: tuple[int, int, int], num_sms: int,
     Args:
         sizes: of N, K and the output channels.
         reserved: bytes of shared memory for other purposes.
+        least_rounds: tiles of a block.
     """
     (N, K, GN), tile = sizes, output.tile
     if output.taps != (1, 1) or len(output.starts) > 1 or tile.BM + tile.BN < LEAST_SIDES:
         return False
     across, down = -(-GN // tile.BN), -(-N * output.tile_ow // tile.BM)
     rounds = -(-across * down // num_sms)
-    as_fast = rounds > 1 and across <= num_sms and -(-down // (num_sms // across)) <= rounds
+    as_fast = rounds >= least_rounds and across <= num_sms and -(-down // (num_sms // across)) <= rounds
     return as_fast and output.stages_beside_filter(K, reserved)[0] > 0

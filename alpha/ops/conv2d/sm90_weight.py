@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from alpha.numerics import FLOAT32
+from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.prepare import activation_terms
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import as_axes_struct, ndim
@@ -20,7 +21,8 @@ from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration
 
-SUM_THREADS, SUMMED = 256, 4  # of sum_splits.cu: threads per block, channels per thread
+SUM_THREADS, SUMMED, MOST_LANES = 256, 4, 32  # of sum_splits.cu: threads per block, channels and threads per pack
+BUSY_THREADS = 1024  # of an SM, which keep its loads busy
 
 
 def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
@@ -73,22 +75,24 @@ def sk_dilated(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         1024 + stages * block.stage_bytes,
     )
     facts = {"scales": tile.math.in_fp16}
-    if schedule.parts == 1:
-        launches = *prepare, launch.renamed({"part": "dW"})
-        return Plan(v.name, launches, {"dW": Buffer(s.W, only)}, workspaces, facts=facts)
+    if (schedule.splits == schedule.parts).all():
+        return with_partial_sums(p, v, target, (*prepare, launch), schedule.parts, workspaces, only, **facts)
     workspaces["part"] = Buffer((schedule.parts, *s.W), FLOAT32)
-    return Plan(v.name, (*prepare, launch, _sum(p, schedule)), {"dW": p.result}, workspaces, facts=facts)
+    added = _sum(p, schedule, target.num_sms)
+    return Plan(v.name, (*prepare, launch, added), {"dW": p.result}, workspaces, facts=facts)
 
 
-def _sum(p: ConvProblem, schedule: WeightSchedule) -> KernelLaunch:
-    """The sum of the partial dW, which is rounded once."""
+def _sum(p: ConvProblem, schedule: WeightSchedule, num_sms: int) -> KernelLaunch:
+    """The sum of partial dW, of which the taps have unequal numbers; it is rounded once."""
     s = p.shape
-    packs = prod(s.W) // SUMMED
+    packs, lanes = prod(s.W) // SUMMED, 1
+    while lanes < MOST_LANES and 4 * lanes < schedule.parts and packs * lanes < BUSY_THREADS * num_sms:
+        lanes *= 2
     return KernelLaunch(
         "conv2d/sk_dilated/sum_splits.cu",
         "sum_splits",
-        -(-packs // SUM_THREADS),
+        -(-packs * lanes // SUM_THREADS),
         SUM_THREADS,
         (Named("dW"), Named("part"), Table(lambda: schedule.splits), packs, s.taps, s.IC),
-        {"OUTPUT": CUDA_TYPES[p.result.dtype]},
+        {"OUTPUT": CUDA_TYPES[p.result.dtype], "LANES": lanes},
     )

@@ -106,7 +106,7 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     longest = max(1.0, int(output.rows.max()) * int(output.widths.max()) / taps)
     products = taps * tile.cycles * tile.instructions(K) / sm90_tiles.INSTRUCTIONS
     read_a, read_b = steps * input_tiles * output.a_bytes, steps * taps * tile.b_bytes
-    keeps = sm90_schedule.keeps_filter(output, (s.N, K, GN), target.num_sms)
+    keeps = sm90.keeps_filter(s, tile, output, forward, target.num_sms)
     transposes = keeps and not forward and tile.math is MathMode.TF32
     transposed = TRANSPOSE_CYCLES * -(-K * tile.BN // (TRANSPOSED * tile.consumer_warps)) if transposes else 0.0
     few = tiles <= sm90_schedule.MAX_WAVES * target.num_sms and not keeps

@@ -122,7 +122,7 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
 __device__ __forceinline__ void transpose_filter(const GemmProblem& p, const PipelineB& Bs, unsigned char* base,
                                                  int j0) {
   constexpr int CONSUMERS = 128 * CONSUMER_GROUPS, BARRIER = 3;
-#pragma unroll 8  // so many loads are under way at the same time
+#pragma unroll 8                                                      // so many loads are under way at the same time
   for (int i = threadIdx.x; i < BN * B_STAGES * 8; i += CONSUMERS) {  // of a row of B: 16 bytes, four of K
     const int n = i % BN, pack = i / BN, k = pack * 4;
     float v[4] = {};
