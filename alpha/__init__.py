@@ -32,6 +32,7 @@ from alpha.errors import (
     OutOfMemoryError,
     ShapeError,
     TrainingError,
+    UninitializedError,
 )
 from alpha.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.gradients import grad
@@ -178,6 +179,7 @@ __all__ = [
     "ShapeError",
     "Tensor",
     "TrainingError",
+    "UninitializedError",
     "add",
     "allclose",
     "arange",

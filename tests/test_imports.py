@@ -42,6 +42,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "tensor_inplace": 2,
     "tensor_math": 2,
     "tensor_structure": 2,
+    "uninitialized": 2,
     "module": 2,
     "module_tree": 2,
     "numerics": 2,

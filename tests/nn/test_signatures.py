@@ -21,6 +21,7 @@ STATED = re.compile(r"[^(]*[(](.*)[)](?: ->|\n)")  # the arguments, in the first
 NEVER = {"device", "dtype", "out", "_stacklevel", "_weight", "_freeze"}
 OPERANDS = {"x": "input", "a": "input", "b": "other"}
 WITHOUT = {"nn.Module", "nn.Sequential", "nn.StateDict", "nn.Parameter", "nn.Buffer"}
+WITHOUT |= {"nn.UninitializedParameter", "nn.UninitializedBuffer"}
 WITHOUT |= {f"nn.{row.name}" for row in LAYERS if row.own} | {f"F.{row.name}" for row in FUNCTIONS if row.own}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rows import dropouts, elementwise, functions, images, layers, neighbours, reductions, structure
+from rows import dropouts, elementwise, functions, images, layers, lazy, neighbours, reductions, structure
 from rows.activations import ACTIVATIONS
 from rows.losses import LOSSES
 
@@ -15,6 +15,6 @@ FUNCTIONS = [
     *(row.of_function() for row in (*ACTIVATIONS, *LOSSES)),
 ]
 LAYERS = [
-    *(row for room in (layers, images, dropouts, neighbours, structure) for row in room.LAYERS),
+    *(row for room in (layers, lazy, images, dropouts, neighbours, structure) for row in room.LAYERS),
     *(row.of_layer() for row in (*ACTIVATIONS, *LOSSES)),
 ]
