@@ -257,6 +257,10 @@ class Optimizer:
         """The value of a state array before the first step."""
         return 0.0
 
+    def _slot_shape(self, name: str, parameter: Tensor) -> tuple[int, ...] | None:
+        """The shape of a state array; None if the parameter has none of this name."""
+        return parameter.shape
+
     def _slots(self, name: str, ready: list[Tensor], group: Group) -> list[Array]:
         """One state array per parameter; it follows a parameter that moved."""
         result = []
@@ -264,7 +268,7 @@ class Optimizer:
             slots = self.state[parameter]
             held = slots.get(name)
             if held is None:
-                held = parameter.device.zeros(parameter.shape, parameter.dtype)
+                held = parameter.device.zeros(self._slot_shape(name, parameter) or (), parameter.dtype)
                 if value := self._first_value(name, group):
                     parameter.device.fill(held, value)
             elif isinstance(held, np.ndarray) != isinstance(parameter.array, np.ndarray):

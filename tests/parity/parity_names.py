@@ -150,6 +150,7 @@ OWN_LAYERS: dict[str, str] = {
 OWN_OPTIMIZERS: dict[str, str] = {
     "Optimizer": "the base of optimizers",
     "LRScheduler": "the base of schedules",
+    "LBFGS": "its steps need a closure: optim/test_lbfgs.py compares them",
     **{row.name: row.own for row in OPTIMIZERS if row.own},
 }
 
