@@ -71,12 +71,16 @@ from alpha.ops.exponential import exp, log
 from alpha.ops.extremes import *
 from alpha.ops.gathering import *
 from alpha.ops.index_writing import *
+from alpha.ops.integrals import *
 from alpha.ops.joining import *
 from alpha.ops.layout import flatten, reshape
 from alpha.ops.logarithms import *
 from alpha.ops.matmul import bmm, matmul
+from alpha.ops.matrices import *
 from alpha.ops.moments import *
 from alpha.ops.operators import *
+from alpha.ops.other_names import *
+from alpha.ops.part_copies import *
 from alpha.ops.power import sqrt
 from alpha.ops.products import *
 from alpha.ops.quantiles import *
@@ -131,10 +135,14 @@ _ROOMS = (
     ops.extremes,
     ops.gathering,
     ops.index_writing,
+    ops.integrals,
     ops.joining,
     ops.logarithms,
+    ops.matrices,
     ops.moments,
     ops.operators,
+    ops.other_names,
+    ops.part_copies,
     ops.products,
     ops.quantiles,
     ops.random_draws,
