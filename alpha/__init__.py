@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from alpha import cuda, models, nn, ops, optim
+from alpha import cuda, in_torch, models, nn, ops, optim
 from alpha.autograd import Function
 from alpha.checkpointing import checkpoint, checkpoint_sequential
 from alpha.dtypes import bfloat16 as bfloat16
@@ -36,6 +36,7 @@ from alpha.errors import (
 )
 from alpha.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.gradients import grad
+from alpha.in_torch import *
 from alpha.memory import memory_stats, set_memory_limit, synchronize
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.ops.activation import relu
@@ -122,6 +123,7 @@ from alpha.tensor import Tensor, tensor
 
 # whose functions PyTorch has in `torch` itself
 _ROOMS = (
+    in_torch,
     ops.axes,
     ops.bitwise,
     ops.blend,

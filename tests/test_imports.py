@@ -51,6 +51,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "rng": 2,
     "state_dict": 2,
     "versions": 2,
+    "in_torch": 3,
     "ops": 3,
     "nn": 4,
     "optim": 4,

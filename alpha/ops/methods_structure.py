@@ -11,6 +11,7 @@ from typing import Any
 from alpha.ops import (
     counting,
     diagonals,
+    facts,
     index_writing,
     integrals,
     matrices,
@@ -18,6 +19,7 @@ from alpha.ops import (
     part_copies,
     products,
     random_draws,
+    random_forms,
     scattering,
     shapes,
     uniques,
@@ -49,6 +51,11 @@ STRUCTURE: dict[str, Callable[..., Any]] = {
     **{name: getattr(part_copies, name) for name in ("diagonal_scatter", "select_scatter", "slice_scatter")},
     **{name: getattr(integrals, name) for name in ("dist", "renorm")},
     "cov": matrices.cov,
+    "unfold": part_copies.sliding,
+    # what is asked of a tensor
+    **{name: unchecked(getattr(facts, name)) for name in ("is_complex", "is_nonzero", "is_signed", "isreal")},
+    **{name: getattr(facts, name) for name in ("get_device", "is_same_size", "stride", "sum_to_size")},
+    **{name: getattr(random_forms, name) for name in ("cauchy_", "exponential_", "geometric_", "log_normal_")},
     **{name: getattr(products, name) for name in products.__all__ if name != "tensordot"},
     **{name: getattr(index_writing, name) for name in ("index_copy", "index_fill", "index_put")},
     **{name: getattr(index_writing, name) for name in ("masked_scatter", "masked_select", "take")},

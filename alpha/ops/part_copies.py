@@ -6,12 +6,14 @@ from typing import Any
 
 from alpha.errors import ShapeError
 from alpha.ops.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.axes import axis_of
+from alpha.ops.axes import axis_of, movedim
 from alpha.ops.diagonals import diag, diagonal_view
+from alpha.ops.gathering import index_select
 from alpha.ops.index_writing import narrow
 from alpha.ops.indexing import SetBlock
 from alpha.ops.layout import view as reshaped
 from alpha.ops.options import integer
+from alpha.ops.ranges import arange
 from alpha.ops.shapes import tensor_split
 from alpha.ops.views import View
 from alpha.tensor import Tensor
@@ -94,6 +96,29 @@ def narrow_copy(x: AnyTensor, dim: int, start: Any, length: int) -> Tensor:
 def diagflat(x: AnyTensor, offset: int = 0) -> Tensor:
     """A matrix of zeros with all elements on a diagonal   x (...) of D elements -> (M, M)  M = D + |offset|"""
     return unchecked(diag)(reshaped(x, (x.size,)), integer("diagflat", "offset", offset))
+
+
+def sliding(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """`x.unfold(..)`: windows along an axis, a copy   x (.., D, ..) -> (.., windows, .., size)
+
+    Args:
+        dimension: the axis.
+        size: the length of each window.
+        step: from the beginning of a window to that of the next one.
+
+    Raises:
+        ShapeError: the axis is shorter than a window.
+    """
+    axis = axis_of("unfold", x, dimension, x.ndim)
+    length, every = integer("unfold", "size", size, 1), integer("unfold", "step", step, 1)
+    if length > x.shape[axis]:
+        raise ShapeError(f"unfold: size={length} is more than axis {axis} of shape {x.shape} has")
+    count = (x.shape[axis] - length) // every + 1
+    first = arange(count, device=x.device).reshape(count, 1) * every
+    places = (first + arange(length, device=x.device)).reshape(count * length)
+    windows = unchecked(index_select)(x, axis, places)
+    cut = reshaped(windows, (*x.shape[:axis], count, length, *x.shape[axis + 1 :]))
+    return unchecked(movedim)(cut, axis + 1, -1)
 
 
 def _split(operator: str, x: Tensor, given: Any, axis: int, rank: int) -> tuple[Tensor, ...]:

@@ -280,6 +280,16 @@ STRUCTURE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # o
     "corrcoef": (lambda x: x.corrcoef(), lambda x: np.corrcoef(x).clip(-1, 1)),
     "dist": (lambda x: x.dist(x[0]), lambda x: np.sqrt(((x - x[0]) ** 2).sum())),
     "renorm": (lambda x: x.renorm(2, 0, 1e9), lambda x: x),
+    "unfold": (lambda x: x.unfold(1, 3, 1), lambda x: np.stack([x[:, :3], x[:, 1:]], 1)),
+    "isreal": (lambda x: x.isreal(), np.isreal),
+    "sum_to_size": (lambda x: x.sum_to_size(4, 1), lambda x: x.sum(1, keepdims=True)),
+    "byte": (lambda x: x.byte(), lambda x: x),
+    "hardshrink": (lambda x: x.hardshrink(1), lambda x: np.where(x > 1, x, 0)),
+    "prelu": (lambda x: x.prelu(x[0, :1] * 0), lambda x: x),
+    "exponential_": (lambda x: x.exponential_() * 0, np.zeros_like),
+    "geometric_": (lambda x: x.geometric_(0.5) * 0, np.zeros_like),
+    "cauchy_": (lambda x: x.cauchy_() * 0, np.zeros_like),
+    "log_normal_": (lambda x: x.log_normal_() * 0, np.zeros_like),
     "multinomial": (lambda x: x[:, :1].multinomial(1), lambda x: np.zeros((4, 1))),
 }
 UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a tensor, and in numpy
@@ -476,6 +486,7 @@ OTHERS = {  # of Tensor: what they are is tested in tests/test_tensor.py and tes
     *("array", "backward", "device", "dtype", "grad", "is_leaf", "item", "ndim", "numpy", "register_hook"),
     *(name for name in alpha.ops.bitwise.__all__ if name.startswith("bitwise")),  # tests/ops/test_integers.py
     "equal",  # gives no tensor: tests/ops/test_checks.py
+    *("allclose", "get_device", "is_complex", "is_nonzero", "is_same_size", "is_signed", "stride"),  # test_facts.py
     *("tolist", "numel", "dim", "requires_grad", "shape", "size", "zero_grad"),
     *("element_size", "grad_fn", "is_contiguous", "is_cuda", "is_floating_point", "itemsize", "nbytes", "ndimension"),
     *("nelement", "retain_grad"),  # tests/test_tensor_facts.py
