@@ -110,7 +110,7 @@ def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
 
 @check_arguments
 def unravel_index(indices: AnyTensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """The index along each axis of elements that are numbered in C order   indices (...) of integers -> (...) each
+    """The index along each axis of elements that are numbered in C order   indices (...) of integers -> int64 (...) each
 
     An index that is out of range is not noticed.
 
@@ -120,6 +120,7 @@ def unravel_index(indices: AnyTensor, shape: int | Sequence[int]) -> tuple[Tenso
     if indices.dtype.kind not in "iu":
         raise TypeError(f"unravel_index: indices has dtype {indices.dtype.name}; int64 or int32 is needed")
     lengths = lengths_of("unravel_index", "shape", (shape,) if isinstance(shape, int) else shape, 0)
+    indices = indices.astype(np.int64)
     found: list[Tensor] = []
     for length in reversed(lengths):
         found.append(indices % length)
@@ -155,4 +156,6 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     if lead < 0 or any(n not in (1, m) for n, m in zip(wanted, x.shape[lead:], strict=True)):
         raise ShapeError(f"sum_to_size: {wanted} does not broadcast to the shape {x.shape} of x")
     axes = [i for i, m in enumerate(x.shape) if i < lead or (wanted[i - lead] == 1 and m != 1)]
-    return reshaped(total(x, axes), wanted) if axes else reshaped(x, wanted)
+    if not axes and x.ndim:
+        return reshaped(x, wanted)
+    return reshaped(total(x, axes or None), wanted)  # which is int64 of integers, also of one number
