@@ -110,7 +110,7 @@ def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
 
 @check_arguments
 def unravel_index(indices: AnyTensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """The index along each axis of elements that are numbered in C order   indices (...) of integers -> int64 (...) each
+    """The index along each axis of elements numbered in C order   indices (...) of integers -> int64 (...) each
 
     An index that is out of range is not noticed.
 

@@ -466,6 +466,7 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a 
     "median": (lambda x: x.median(), lambda x: np.sort(x.ravel())[7]),
     "nanmedian": (lambda x: x.nanmedian(), lambda x: np.sort(x.ravel())[7]),
     "quantile": (lambda x: x.quantile(0.3), lambda x: np.quantile(x, 0.3)),
+    "nanquantile": (lambda x: x.nanquantile(0.3), lambda x: np.nanquantile(x, 0.3)),
     "kthvalue": (lambda x: x.kthvalue(2).values, lambda x: np.sort(x, 1)[:, 1]),
     "cummax": (lambda x: x.cummax(1).values, lambda x: np.maximum.accumulate(x, 1)),
     "cummin": (lambda x: x.cummin(1).values, lambda x: np.minimum.accumulate(x, 1)),
