@@ -141,6 +141,11 @@ def fill(value: Tensor, values: npt.NDArray[Any]) -> None:
     value.array = array
 
 
+def shape_text(value: Tensor) -> str:
+    """The shape of a tensor, for a message or a repr; "uninitialised" if it has none yet."""
+    return "uninitialised" if isinstance(value, Uninitialized) else str(value.shape)
+
+
 def state_of(value: Tensor) -> Any:
     """What a state dict has of a tensor: its values, or an uninitialised one on the host."""
     return type(value)(dtype=value.dtype) if isinstance(value, Uninitialized) else value.numpy()  # type: ignore[call-arg]

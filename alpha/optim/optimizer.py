@@ -16,6 +16,7 @@ from alpha.optim.hyper import Rule, natural, whole
 from alpha.primitive import Array
 from alpha.runtime.recording import again, phase, refuse
 from alpha.tensor import Tensor
+from alpha.uninitialized import shape_text
 
 __all__ = ["Optimizer"]
 
@@ -139,7 +140,7 @@ class Optimizer:
             if not parameter.is_leaf:
                 raise ValueError(f"{self._name}: a result of operators cannot be optimized")
             if id(parameter) in known:
-                raise ValueError(f"{self._name}: a parameter {parameter.shape} comes twice")
+                raise ValueError(f"{self._name}: a parameter {shape_text(parameter)} comes twice")
             known.add(id(parameter))
         merged = {**self.defaults, **group, "params": params}
         if named:

@@ -94,6 +94,19 @@ def test_uninitialised_parameters_say_so() -> None:
     assert issubclass(UninitializedError, (RuntimeError, ValueError))
 
 
+def test_messages_and_reprs_without_a_shape() -> None:
+    parameter = nn.UninitializedParameter()
+    with pytest.raises(ValueError, match="SGD: a parameter uninitialised comes twice"):
+        alpha.optim.SGD([parameter, parameter])
+    assert repr(nn.ParameterList([parameter, nn.Parameter([1.0])])) == "ParameterList(0: uninitialised, 1: (1,))"
+    model = nn.Sequential(nn.LazyLinear(3), nn.LazyLinear(3))
+    model[1].weight = model[0].weight
+    weight = np.ones((3, 3), np.float32)
+    model.load_state_dict({"0.weight": weight, "0.bias": weight[0], "1.bias": weight[0]})
+    assert model[1].weight is model[0].weight
+    assert model(alpha.ones(1, 3)).tolist() == [[13] * 3]
+
+
 def test_moved_and_frozen_before_the_first_forward(device: str) -> None:
     dtype = "float64" if device == "cpu" else "float32"  # of convolutions
     model = net().double().to(device, dtype).requires_grad_(False)
