@@ -367,7 +367,7 @@ def least_rounding(arguments: Arguments) -> float:
     key, dtypes = arguments.layout.key, {pair.theirs.dtype for pair in arguments.pairs}
     if key in FLOAT_NUMBERS:
         return 2.0**-24
-    if key in COARSE_GRADIENTS:
+    if key in COARSE_GRADIENTS and arguments.pairs[0].theirs.is_floating_point():
         return COARSE_GRADIENTS[key] * float(np.finfo(dtype_name(arguments.pairs[0].theirs.dtype)).eps)
     return 2.0**-8 if torch.bfloat16 in dtypes and len(dtypes) > 1 else 0.0
 
