@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from alpha import cuda, models, nn, ops, optim
+from alpha import cuda, in_torch, models, nn, ops, optim
 from alpha.autograd import Function
 from alpha.checkpointing import checkpoint, checkpoint_sequential
 from alpha.dtypes import bfloat16 as bfloat16
@@ -32,9 +32,11 @@ from alpha.errors import (
     OutOfMemoryError,
     ShapeError,
     TrainingError,
+    UninitializedError,
 )
 from alpha.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.gradients import grad
+from alpha.in_torch import *
 from alpha.memory import memory_stats, set_memory_limit, synchronize
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.ops.activation import relu
@@ -70,12 +72,16 @@ from alpha.ops.exponential import exp, log
 from alpha.ops.extremes import *
 from alpha.ops.gathering import *
 from alpha.ops.index_writing import *
+from alpha.ops.integrals import *
 from alpha.ops.joining import *
 from alpha.ops.layout import flatten, reshape
 from alpha.ops.logarithms import *
 from alpha.ops.matmul import bmm, matmul
+from alpha.ops.matrices import *
 from alpha.ops.moments import *
 from alpha.ops.operators import *
+from alpha.ops.other_names import *
+from alpha.ops.part_copies import *
 from alpha.ops.power import sqrt
 from alpha.ops.products import *
 from alpha.ops.quantiles import *
@@ -117,6 +123,7 @@ from alpha.tensor import Tensor, tensor
 
 # whose functions PyTorch has in `torch` itself
 _ROOMS = (
+    in_torch,
     ops.axes,
     ops.bitwise,
     ops.blend,
@@ -130,10 +137,14 @@ _ROOMS = (
     ops.extremes,
     ops.gathering,
     ops.index_writing,
+    ops.integrals,
     ops.joining,
     ops.logarithms,
+    ops.matrices,
     ops.moments,
     ops.operators,
+    ops.other_names,
+    ops.part_copies,
     ops.products,
     ops.quantiles,
     ops.random_draws,
@@ -178,6 +189,7 @@ __all__ = [
     "ShapeError",
     "Tensor",
     "TrainingError",
+    "UninitializedError",
     "add",
     "allclose",
     "arange",

@@ -39,6 +39,10 @@ class GradientError(AlphaError, RuntimeError):
     """A backward pass that cannot be right: no graph, freed buffers, a saved tensor written in place."""
 
 
+class UninitializedError(AlphaError, RuntimeError, ValueError):
+    """A parameter of a lazy layer that is asked for its shape or values before the first forward."""
+
+
 class CaptureError(AlphaError, RuntimeError):
     """A step that cannot be captured in a CUDA graph; the message names what it does and the line."""
 

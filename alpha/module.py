@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar, overload
-
-import numpy as np
+from typing import Any, Generic, TypeVar, overload
 
 from alpha.backward_hooks import call_with_backward_hooks
 from alpha.errors import CheckpointError
@@ -15,9 +13,10 @@ from alpha.numerics import BFLOAT16
 from alpha.parameter import Buffer, Parameter
 from alpha.runtime import Device, get_device
 from alpha.runtime.device import names_device
-from alpha.state_dict import IncompatibleKeys, StateDict, read_state
+from alpha.state_dict import IncompatibleKeys, StateDict, read_state, targets_of
 from alpha.tensor import Tensor, as_dtype
 from alpha.tensor_operators import DTypeLike
+from alpha.uninitialized import fill, move, state_of
 
 __all__ = ["Buffer", "Module", "Parameter"]
 
@@ -63,7 +62,6 @@ class Module(ModuleTree, Hooked):
     training = True
     device = _Default(device_of)
     is_hooked = _Default(hooks_act)
-    _filters: ClassVar[tuple[str, ...]] = ()  # parameters of a layer that PyTorch has with channels second
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{type(self).__name__} defines no forward(self, ...)")
@@ -135,9 +133,7 @@ class Module(ModuleTree, Hooked):
         if dtype is not None:
             self.astype(dtype)
         for _, value in self.named_tensors():
-            if target not in (None, value.device):
-                value.array = target.upload(value.numpy())
-                value.grad = None
+            move(value, target)
         return self
 
     def cpu(self: Self) -> Self:
@@ -166,9 +162,8 @@ class Module(ModuleTree, Hooked):
         if target.kind != "f":
             raise TypeError(f"Module.astype: {target.name} is not a floating dtype")
         for _, value in self.named_tensors():
-            if value.dtype.kind == "f" and value.dtype != target:
-                value.array = value.device.upload(value.numpy().astype(target))
-                value.grad = None
+            if value.dtype.kind == "f":
+                move(value, dtype=target)
         return self
 
     def _state(self) -> dict[str, Tensor]:
@@ -178,10 +173,11 @@ class Module(ModuleTree, Hooked):
     def state_dict(self) -> StateDict:
         """Copies of all parameters and persistent buffers on the host, by dotted name; its `layout` is "NHWC".
 
-        A shared one comes under each of its names, as one array.
+        A shared one comes under each of its names, as one array. What a lazy layer has not initialised yet is there as
+        an `UninitializedParameter` or an `UninitializedBuffer`.
         """
         own = self._state()
-        values = {id(value): value.numpy() for value in {id(value): value for value in own.values()}.values()}
+        values = {id(value): state_of(value) for value in {id(value): value for value in own.values()}.values()}
         return StateDict(((name, values[id(value)]) for name, value in own.items()), layout="NHWC")
 
     def load_state_dict(
@@ -200,7 +196,7 @@ class Module(ModuleTree, Hooked):
             state: arrays, or tensors of Alpha or PyTorch, by dotted name. One name of a shared tensor is enough; all
                 that are given must have the same values.
             strict: missing and unexpected names are errors; shapes that differ always are. PyTorch's
-                `num_batches_tracked` of a batch norm is passed over.
+                `num_batches_tracked` of a batch norm is passed over. Values that a lazy layer is given initialise it.
             layout: "NHWC" for Alpha's weights or "NCHW" for PyTorch's. What `state_dict()`, its `filter` and
                 `alpha.train.load_weights` return knows its layout. It must be given for PyTorch's filters and tensors
                 of four axes, and for plain arrays whose shape fits in both layouts.
@@ -212,17 +208,12 @@ class Module(ModuleTree, Hooked):
             CheckpointError: lists every mismatch at once.
         """
         own = self._state()
-        filters = {
-            f"{prefix}.{name}" if prefix else name
-            for prefix, module in self.named_modules(remove_duplicate=False)
-            for name in module._filters
-        }
-        values, problems, keys = read_state(own, filters, state, layout, strict)
+        values, problems, keys = read_state(own, targets_of(self, own), state, layout, strict)
         if problems:
             count = "1 mismatch" if len(problems) == 1 else f"{len(problems)} mismatches"
             raise CheckpointError(f"{count} between the weights and {type(self).__name__}:\n  " + "\n  ".join(problems))
         for target, value in {id(own[name]): (own[name], value) for name, value in values.items()}.values():
-            target.array = target.device.upload(np.asarray(value, target.dtype, order="C"))
+            fill(target, value)
             target._version.bump("load_state_dict")
         return keys
 

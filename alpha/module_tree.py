@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from alpha.parameter import Buffer, Parameter
 from alpha.tensor import Tensor
@@ -17,7 +17,12 @@ Self = TypeVar("Self", bound="ModuleTree")
 class ModuleTree:
     """What a `Module` offers to go through its parts, which are its attributes."""
 
+    _filters: ClassVar[tuple[str, ...]] = ()  # parameters of a layer that PyTorch has with channels second
     _awaited: Mapping[str, bool] = {}  # whether it is persistent, for each Buffer in whose place there is None
+
+    def _form_of(self, name: str) -> tuple[int | None, ...] | None:
+        """What is known of the shape of an uninitialised parameter or buffer: None for a length, or for all of them."""
+        return None
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """(attribute name, module) of the direct submodules, in order of assignment."""

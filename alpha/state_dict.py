@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,13 +10,17 @@ import numpy.typing as npt
 
 from alpha.errors import CheckpointError
 from alpha.host_values import host_array, is_torch
+from alpha.module_tree import ModuleTree
 from alpha.numerics import is_floating
 from alpha.parameter import Buffer
 from alpha.tensor import Tensor
+from alpha.uninitialized import Uninitialized
 
 __all__ = ["StateDict"]
 
 Values = npt.NDArray[Any]
+Shape = tuple[int, ...]
+Form = tuple[int | None, ...]  # a shape, with None for a length that is not known yet
 
 LAYOUTS = ("NHWC", "NCHW")  # Alpha's and PyTorch's
 
@@ -58,14 +62,65 @@ class Reading(NamedTuple):
     keys: IncompatibleKeys
 
 
+class Target(NamedTuple):
+    """What a tensor of a module takes.
+
+    Attributes:
+        form: its shape; None if nothing is known of it.
+        is_filter: whether it is the filters of a convolution, which are read in a layout.
+        is_buffer: whether it is a Buffer.
+    """
+
+    form: Form | None
+    is_filter: bool
+    is_buffer: bool
+
+    def takes(self, shape: Shape) -> bool:
+        return self.form is None or (
+            len(shape) == len(self.form) and all(n in (None, m) for n, m in zip(self.form, shape, strict=True))
+        )
+
+    def takes_both(self, value: Values) -> bool:
+        """Whether it takes the shape as it is and with the second axis last, and these are not the same."""
+        return self.takes(value.shape) and self.takes(_channels_last(value).shape) and max(value.shape[1:]) > 1
+
+    def has_channels(self, value: Values) -> bool:
+        """Whether the second axis of PyTorch's value is the channels, which Alpha has last.
+
+        That is so for a filter, and for any other value of four axes, which may be the filter of a layer of one's own;
+        but not for one that fits as it is and would not fit otherwise, such as a mask (1, 1, T, T).
+        """
+        if value.ndim < 3 or (self.form is not None and len(self.form) != value.ndim):
+            return False
+        only_as_it_is = self.takes(value.shape) and not self.takes(_channels_last(value).shape)
+        return self.is_filter or (value.ndim == 4 and not only_as_it_is)
+
+    def __str__(self) -> str:
+        if self.form is None or None not in self.form:
+            return "of any shape" if self.form is None else str(self.form)
+        return str(tuple("any" if n is None else n for n in self.form)).replace("'", "")
+
+
+def targets_of(root: ModuleTree, own: Mapping[str, Tensor]) -> dict[str, Target]:
+    """What each tensor of a module takes, by its dotted name in `own`."""
+    modules = dict(root.named_modules(remove_duplicate=False))
+    found = {}
+    for name, value in own.items():
+        path, _, last = name.rpartition(".")
+        module = modules[path]
+        form = module._form_of(last) if isinstance(value, Uninitialized) else value.shape
+        found[name] = Target(form, last in module._filters, isinstance(value, Buffer))
+    return found
+
+
 def read_state(
-    own: Mapping[str, Tensor], filters: Container[str], state: Mapping[str, Any], layout: str | None, strict: bool
+    own: Mapping[str, Tensor], targets: Mapping[str, Target], state: Mapping[str, Any], layout: str | None, strict: bool
 ) -> Reading:
     """Read the weights of a module.
 
     Args:
         own: the module's tensors by name; a shared one has several names.
-        filters: the names of filters of convolutions, which are read in a layout, as all tensors of four axes are.
+        targets: what each of them takes; the filters of convolutions are read in a layout, as all tensors of four axes.
         state, layout, strict: see `Module.load_state_dict`.
     """
     if layout is not None and layout not in LAYOUTS:
@@ -75,52 +130,54 @@ def read_state(
         raise CheckpointError(
             f"load_state_dict: layout={layout!r} was given, but the weights have the layout {known!r}"
         )
-    given = {name: host_array(state[name]) for name in own if name in state}
-    turned = {
-        name: _channels_last(value)
-        for name, value in given.items()
-        if _has_channels(own[name], value, is_filter=name in filters)
-    }
-    problems = _shape_problems(own, given, turned, layout or known)
+    empty = {name for name in own if isinstance(state.get(name), Uninitialized)}
+    given = {name: host_array(state[name]) for name in own if name in state and name not in empty}
+    turned = {name: _channels_last(value) for name, value in given.items() if targets[name].has_channels(value)}
+    problems = _shape_problems(targets, given, turned, layout or known)
+    problems += [
+        f"values      {name}: the weights are of a lazy layer before its first forward, the model has {targets[name]}"
+        for name in sorted(empty)
+        if not isinstance(own[name], Uninitialized)
+    ]
     if (layout or known) == "NCHW":
         problems += [
             f"layout      {name}: a Buffer {value.shape} may have channels or not; leave it out with strict=False, and "
             "assign it"
             for name, value in given.items()
-            if name in turned and name not in filters and isinstance(own[name], Buffer)
-            if _fits_both(value.shape, own[name].shape) and not np.array_equal(value, turned[name])
+            if name in turned and not targets[name].is_filter and targets[name].is_buffer
+            if targets[name].takes_both(value) and not np.array_equal(value, turned[name])
         ]
     if layout is None:
         problems += _unclear(
             name
             for name in turned
-            if is_torch(state[name]) or (known is None and _fits_both(given[name].shape, own[name].shape))
+            if is_torch(state[name]) or (known is None and targets[name].takes_both(given[name]))
         )
     values = given | turned if (layout or known) == "NCHW" else given
     if not problems:
         problems = _alias_problems(own, values)
-    there = {id(own[name]) for name in given}
+    there = {id(own[name]) for name in (*given, *empty)}
     missing = [name for name, tensor in own.items() if id(tensor) not in there]
     unexpected = [name for name in state if name not in own and not _is_counter(name, own)]
     if strict:
-        problems += [f"missing     {name} {own[name].shape}" for name in missing]
+        problems += [f"missing     {name} {targets[name]}" for name in missing]
         problems += [f"unexpected  {name}" for name in unexpected]
     return Reading(values, problems, IncompatibleKeys(missing, unexpected))
 
 
 def _shape_problems(
-    own: Mapping[str, Tensor], given: Mapping[str, Values], turned: Mapping[str, Values], layout: str | None
+    targets: Mapping[str, Target], given: Mapping[str, Values], turned: Mapping[str, Values], layout: str | None
 ) -> list[str]:
     """Values that are not numbers, or that have another shape than the module's."""
     problems = []
     for name, value in given.items():
-        target = own[name].shape
+        target = targets[name]
         in_nchw = turned.get(name, value).shape
         shape, other, advice = (in_nchw, value.shape, "NHWC") if layout == "NCHW" else (value.shape, in_nchw, "NCHW")
         if value.dtype.kind not in "iub" and not is_floating(value.dtype):
             problems.append(f"dtype       {name}: {value.dtype} is not a number")
-        elif shape != target:
-            hint = f"; they fit with layout={advice!r}" if other == target else ""
+        elif not target.takes(shape):
+            hint = f"; they fit with layout={advice!r}" if target.takes(other) else ""
             problems.append(f"shape       {name}: the weights have {value.shape}, the model {target}{hint}")
     return problems
 
@@ -148,22 +205,6 @@ def _unclear(names: Iterable[str]) -> list[str]:
         f"layout      {found[0]}{more}: NHWC or NCHW cannot be told from the shape; "
         "pass layout='NCHW' for PyTorch's weights, layout='NHWC' for Alpha's"
     ]
-
-
-def _has_channels(own: Tensor, value: Values, is_filter: bool) -> bool:
-    """Whether the second axis of PyTorch's value is the channels, which Alpha has last.
-
-    That is so for a filter, and for any other value of four axes, which may be the filter of a layer of one's own; but
-    not for one that fits as it is and would not fit otherwise, such as a mask (1, 1, T, T).
-    """
-    if own.ndim != value.ndim or own.ndim < 3:
-        return False
-    return is_filter or (own.ndim == 4 and not value.shape == own.shape != _channels_last(value).shape)
-
-
-def _fits_both(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Whether the shape is the target's with channels last and with channels second, which are not the same."""
-    return shape == target and shape[1] > 1 and len(set(shape[1:])) == 1
 
 
 def _channels_last(value: Values) -> Values:

@@ -51,7 +51,7 @@ class Tensor(Facts, Operators, Conversions):
         self.array = array
         self._requires_grad = requires_grad  # what the engine reads and writes: a property would take longer
         if requires_grad is not False:
-            _check_requires_grad(requires_grad, array)
+            _check_requires_grad(requires_grad, array.dtype)
         self._grad: Tensor | None = None
         self._node: Function | None = None
         self._version = Version()
@@ -183,7 +183,7 @@ class Tensor(Facts, Operators, Conversions):
 
     @requires_grad.setter
     def requires_grad(self, requires_grad: bool) -> None:
-        _check_requires_grad(requires_grad, self.array)
+        _check_requires_grad(requires_grad, self.dtype)
         if self._node is not None and not requires_grad:
             raise GradientError(
                 f"requires_grad = False: the tensor is a result of {self._node.name}, and its gradient would be lost; "
@@ -243,11 +243,11 @@ class Tensor(Facts, Operators, Conversions):
         return view(self, _lengths(shape))
 
 
-def _check_requires_grad(requires_grad: Any, array: Array) -> None:
+def _check_requires_grad(requires_grad: Any, dtype: np.dtype[Any]) -> None:
     if not isinstance(requires_grad, (bool, np.bool_)):
         raise TypeError(f"requires_grad is {requires_grad!r}, True or False is needed")
-    if requires_grad and not is_floating(array.dtype):
-        raise TypeError(f"only floating tensors have gradients, not {array.dtype.name}")
+    if requires_grad and not is_floating(dtype):
+        raise TypeError(f"only floating tensors have gradients, not {dtype.name}")
 
 
 def _lengths(shape: tuple[Any, ...]) -> tuple[int, ...]:

@@ -18,6 +18,8 @@ from alpha.nn.convolution import *
 from alpha.nn.embedding_bag import *
 from alpha.nn.instance_norm import *
 from alpha.nn.layers import *
+from alpha.nn.lazy import *
+from alpha.nn.lazy_convolution import *
 from alpha.nn.normalization import *
 from alpha.nn.padding import *
 from alpha.nn.parameter_containers import *
@@ -46,5 +48,6 @@ from alpha.ops.similarity import *
 from alpha.ops.softmax import *
 from alpha.ops.unfold import *
 from alpha.state_dict import *
+from alpha.uninitialized import *
 
 _export(globals(), "functional", "init", "utils", without=vars(functional)["__all__"])

@@ -39,6 +39,7 @@ class _BatchNorm(Module):
     """What the layers of batch normalisation are, for any number of axes between images and channels."""
 
     forms: ClassVar[tuple[str, ...]]  # the shapes of x that are taken
+    fewest: ClassVar[int] = 1  # channels; a lazy layer has 0 before its first forward
 
     def __init__(
         self,
@@ -52,17 +53,21 @@ class _BatchNorm(Module):
         bias_correction: bool = False,
     ) -> None:
         name = type(self).__name__
-        self.num_features = integer(name, "num_features", num_features, least=1)
+        self.num_features = integer(name, "num_features", num_features, least=self.fewest)
         check_eps(name, eps)
         self.eps, self.bias_correction = eps, bias_correction
         self.momentum = None if momentum is None else real(name, "momentum", momentum)
-        shape = (self.num_features,)
-        self.weight = Parameter(init.ones(shape)) if affine else None
-        self.bias = Parameter(init.zeros(shape)) if affine and bias else None
-        self.running_mean = Buffer(init.zeros(shape)) if track_running_stats else None
-        self.running_var = Buffer(init.ones(shape)) if track_running_stats else None
+        self._make(affine, affine and bias, track_running_stats)
         counts = track_running_stats and (momentum is None or bias_correction)
         self.num_batches_tracked = Buffer(np.zeros((), np.int64)) if counts else None
+
+    def _make(self, weight: bool, bias: bool, tracks: bool) -> None:
+        """Make the parameters and the running statistics, or None in their places."""
+        shape = (self.num_features,)
+        self.weight = Parameter(init.ones(shape)) if weight else None
+        self.bias = Parameter(init.zeros(shape)) if bias else None
+        self.running_mean = Buffer(init.zeros(shape)) if tracks else None
+        self.running_var = Buffer(init.ones(shape)) if tracks else None
 
     @property
     def uses_batch(self) -> bool:

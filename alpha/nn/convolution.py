@@ -23,12 +23,14 @@ class _Layer(Module):
 
     Attributes:
         rank: the number of axes between images and channels.
+        fewest: the least number of input channels; a lazy layer has 0 before its first forward.
         weight: see the layer.
         bias: (out_channels,) or None.
     """
 
     _filters = ("weight",)
     rank: ClassVar[int]
+    fewest: ClassVar[int] = 1
     weight: Parameter
     bias: Parameter | None
 
@@ -43,7 +45,7 @@ class _Layer(Module):
         negative_slope: float,
     ) -> None:
         layer = type(self).__name__
-        self.in_channels = integer(layer, "in_channels", channels[0], least=1)
+        self.in_channels = integer(layer, "in_channels", channels[0], least=self.fewest)
         self.out_channels = integer(layer, "out_channels", channels[1], least=1)
         self.kernel_size = lengths(layer, "kernel_size", kernel_size, self.rank, least=1)
         self.stride = lengths(layer, "stride", stride, self.rank, least=1)

@@ -37,6 +37,7 @@ from alpha.ops.gathering import *
 from alpha.ops.grid_sample import *
 from alpha.ops.index_writing import *
 from alpha.ops.instance_norm import *
+from alpha.ops.integrals import *
 from alpha.ops.interpolate import *
 from alpha.ops.joining import *
 from alpha.ops.layout import *
@@ -51,12 +52,15 @@ from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
 from alpha.ops.lp_pool import *
 from alpha.ops.matmul import *
+from alpha.ops.matrices import *
 from alpha.ops.max_pool import *
 from alpha.ops.max_unpool import *
 from alpha.ops.moments import *
 from alpha.ops.normalization import *
 from alpha.ops.operators import *
+from alpha.ops.other_names import *
 from alpha.ops.padding import *
+from alpha.ops.part_copies import *
 from alpha.ops.products import *
 from alpha.ops.quantiles import *
 from alpha.ops.random_draws import *

@@ -19,6 +19,7 @@ class _InstanceNorm(Module):
     """What the layers of instance normalisation are; `forms` are the shapes of one image and of several."""
 
     forms: ClassVar[tuple[str, ...]]
+    fewest: ClassVar[int] = 1  # channels; a lazy layer has 0 before its first forward
 
     def __init__(
         self,
@@ -33,14 +34,18 @@ class _InstanceNorm(Module):
         name = type(self).__name__
         if momentum is None:
             raise ValueError(f"{name}: momentum=None is not offered; only a number")
-        self.num_features = integer(name, "num_features", num_features, least=1)
+        self.num_features = integer(name, "num_features", num_features, least=self.fewest)
         check_eps(name, eps)
         self.eps, self.momentum = eps, real(name, "momentum", momentum)
+        self._make(affine, affine and bias, track_running_stats)
+
+    def _make(self, weight: bool, bias: bool, tracks: bool) -> None:
+        """Make the parameters and the running statistics, or None in their places."""
         shape = (self.num_features,)
-        self.weight = Parameter(init.ones(shape)) if affine else None
-        self.bias = Parameter(init.zeros(shape)) if affine and bias else None
-        self.running_mean = Buffer(init.zeros(shape)) if track_running_stats else None
-        self.running_var = Buffer(init.ones(shape)) if track_running_stats else None
+        self.weight = Parameter(init.ones(shape)) if weight else None
+        self.bias = Parameter(init.zeros(shape)) if bias else None
+        self.running_mean = Buffer(init.zeros(shape)) if tracks else None
+        self.running_var = Buffer(init.ones(shape)) if tracks else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Raises `ShapeError` if x has another number of axes than the layer is for."""

@@ -30,13 +30,14 @@ class Linear(Module):
         bias: (out_features,) or None.
     """
 
+    weight: Parameter
+    bias: Parameter | None
+
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         self.in_features = integer("Linear", "in_features", in_features, least=1)
         self.out_features = integer("Linear", "out_features", out_features, least=1)
         self.weight = Parameter(init.kaiming_uniform((self.out_features, self.in_features)))
-        self.bias: Parameter | None = None
-        if bias:
-            self.bias = Parameter(init.bias_uniform((self.out_features,), self.in_features))
+        self.bias = Parameter(init.bias_uniform((self.out_features,), self.in_features)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)

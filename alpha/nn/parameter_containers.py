@@ -8,6 +8,7 @@ from typing import Any, overload
 from alpha.module import Module, Parameter
 from alpha.nn.containers import check_name
 from alpha.tensor import Tensor
+from alpha.uninitialized import shape_text
 
 __all__ = ["ParameterDict", "ParameterList"]
 
@@ -29,7 +30,7 @@ class _Parameters(Module):
         return len(self._named())
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{name}: {value.shape}" for name, value in self._named().items())
+        return ", ".join(f"{name}: {shape_text(value)}" for name, value in self._named().items())
 
 
 class ParameterList(_Parameters):

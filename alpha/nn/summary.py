@@ -12,6 +12,7 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.module import Module, device_of
+from alpha.nn.lazy import initialised
 from alpha.numerics import computed_precision, get_precision
 from alpha.ops.conv2d import ConvTranspose2d
 from alpha.ops.conv2d.shape import ConvShape
@@ -80,6 +81,7 @@ class Table(str):
 def summary(model: Module, given: Given, dtype: DTypeLike = None) -> Table:
     """The table as text: see `Module.summary`."""
     arguments = _arguments(model, given, dtype)
+    model = initialised(model, arguments)
     return Table(_table(trace(model, arguments), model, ", ".join([str(x.shape) for x in arguments])))
 
 
@@ -242,11 +244,9 @@ def _arrays(values: Iterable[Any]) -> Iterator[Array]:
 def _tensors(output: Any) -> Iterator[Tensor]:
     if isinstance(output, Tensor):
         yield output
-    elif isinstance(output, (tuple, list)):
-        for value in output:
+    elif isinstance(output, (tuple, list, dict)):
+        for value in output.values() if isinstance(output, dict) else output:
             yield from _tensors(value)
-    elif isinstance(output, dict):
-        yield from _tensors(list(output.values()))
 
 
 # -- text -----------------------------------------------------------------------------------------

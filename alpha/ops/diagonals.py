@@ -52,9 +52,14 @@ def diagonal(x: AnyTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ten
 
 
 def _diagonal(operator: str, x: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
+    return read(Diagonal, x, diagonal_view(operator, x, offset, dim1, dim2))
+
+
+def diagonal_view(operator: str, x: Tensor, offset: int, dim1: int, dim2: int) -> View:
+    """Where the diagonals of the matrices of x lie, after a check of the arguments of `diagonal`."""
     first = axis_of(operator, x, dim1, x.ndim, "dim1")
     second = axis_of(operator, x, dim2, x.ndim, "dim2")
-    return read(Diagonal, x, _of(operator, View.whole(x.shape), integer(operator, "offset", offset), first, second))
+    return _of(operator, View.whole(x.shape), integer(operator, "offset", offset), first, second)
 
 
 @check_arguments

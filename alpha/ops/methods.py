@@ -13,6 +13,8 @@ from typing import Any
 
 from alpha.ops import (
     activation,
+    activation_piecewise,
+    activation_sloped,
     activation_smooth,
     arithmetic,
     axes,
@@ -71,6 +73,7 @@ CASTS = {
     "int": "int32",
     "long": "int64",
     "bool": "bool",
+    "byte": "uint8",
 }
 
 
@@ -143,7 +146,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(bounds, *bounds.__all__),
     "nan_to_num": unchecked(selection.nan_to_num),
     **_methods(softmax, "softmax", "log_softmax", "logsumexp"),
-    "isnan": unchecked(compare.isnan),
+    **_methods(compare, "allclose", "isnan"),
+    **_methods(activation_piecewise, "hardshrink"),
+    "prelu": activation_sloped.prelu,
     **_methods(inplace, "zero_", "fill_", "copy_", "normal_", "uniform_"),
     **_methods(inplace, "fill_diagonal_", "random_", "bernoulli_"),
     "masked_fill_": inplace.masked_fill_,

@@ -8,7 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from alpha.ops import counting, diagonals, index_writing, products, random_draws, scattering, shapes, uniques
+from alpha.ops import (
+    counting,
+    diagonals,
+    facts,
+    index_writing,
+    integrals,
+    matrices,
+    other_names,
+    part_copies,
+    products,
+    random_draws,
+    random_forms,
+    scattering,
+    shapes,
+    uniques,
+)
 from alpha.ops.arguments import unchecked, with_other_names
 
 STRUCTURE: dict[str, Callable[..., Any]] = {
@@ -21,7 +36,26 @@ STRUCTURE: dict[str, Callable[..., Any]] = {
     },
     **{name: with_other_names(unchecked(getattr(shapes, name))) for name in ("repeat_interleave", "tensor_split")},
     **{name: with_other_names(unchecked(getattr(uniques, name))) for name in uniques.__all__},
+    **{
+        name: with_other_names(unchecked(getattr(other_names, name)))
+        for name in other_names.__all__
+        if name not in ("arctan2", "ger", "row_stack", "vdot")
+    },
+    **{
+        name: with_other_names(unchecked(getattr(part_copies, name)))
+        for name in ("diagflat", "dsplit", "hsplit", "narrow_copy", "vsplit")
+    },
+    **{name: unchecked(getattr(matrices, name)) for name in ("corrcoef", "matrix_power")},
     # floating numbers, or several tensors
+    **{name: getattr(other_names, name) for name in ("arctan2", "ger", "vdot")},
+    **{name: getattr(part_copies, name) for name in ("diagonal_scatter", "select_scatter", "slice_scatter")},
+    **{name: getattr(integrals, name) for name in ("dist", "renorm")},
+    "cov": matrices.cov,
+    "unfold": part_copies.sliding,
+    # what is asked of a tensor
+    **{name: unchecked(getattr(facts, name)) for name in ("is_complex", "is_nonzero", "is_signed", "isreal")},
+    **{name: getattr(facts, name) for name in ("get_device", "is_same_size", "stride", "sum_to_size")},
+    **{name: getattr(random_forms, name) for name in ("cauchy_", "exponential_", "geometric_", "log_normal_")},
     **{name: getattr(products, name) for name in products.__all__ if name != "tensordot"},
     **{name: getattr(index_writing, name) for name in ("index_copy", "index_fill", "index_put")},
     **{name: getattr(index_writing, name) for name in ("masked_scatter", "masked_select", "take")},

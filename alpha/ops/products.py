@@ -18,7 +18,7 @@ from alpha.ops.options import integer, real
 from alpha.ops.selection import masked_fill
 from alpha.tensor import Tensor, full
 
-__all__ = ["addmm", "addmv", "baddbmm", "dot", "inner", "mm", "mv", "outer", "tensordot"]
+__all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm", "dot", "inner", "mm", "mv", "outer", "tensordot"]
 
 _product = unchecked(matmul)
 
@@ -121,6 +121,37 @@ def baddbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha
             f"baddbmm: batch1 (D, M, K) and batch2 (D, K, N) are needed  (batch1 {batch1.shape}, batch2 {batch2.shape})"
         )
     return _plus("baddbmm", x, _product(batch1, batch2), beta, alpha)
+
+
+@check_arguments
+def addbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta x + alpha times the sum of all products batch1[d] batch2[d]
+
+    x that broadcasts to (M, N), batch1 (D, M, K), batch2 (D, K, N) -> (M, N)
+
+    Args:
+        beta: as of `addmm`.
+    """
+    fits = batch1.ndim == batch2.ndim == 3 and (batch1.shape[0], batch1.shape[2]) == batch2.shape[:2]
+    if not fits:
+        raise ShapeError(
+            f"addbmm: batch1 (D, M, K) and batch2 (D, K, N) are needed  (batch1 {batch1.shape}, batch2 {batch2.shape})"
+        )
+    D, M, K = batch1.shape
+    wide = reshaped(batch1.transpose(0, 1), (M, D * K))  # one product over all D K
+    return _plus("addbmm", x, _product(wide, reshaped(batch2, (D * K, batch2.shape[2]))), beta, alpha)
+
+
+@check_arguments
+def addr(x: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta x + alpha times the products of all pairs   x that broadcasts to (M, N), vec1 (M,), vec2 (N,) -> (M, N)
+
+    Args:
+        beta: as of `addmm`.
+    """
+    if vec1.ndim != 1 or vec2.ndim != 1:
+        raise ShapeError(f"addr: vec1 (M,) and vec2 (N,) are needed  (vec1 {vec1.shape}, vec2 {vec2.shape})")
+    return _plus("addr", x, unchecked(outer)(vec1, vec2), beta, alpha)
 
 
 @check_arguments

@@ -29,7 +29,7 @@ from alpha.ops.sorting import argsort, sort
 from alpha.primitive import Array
 from alpha.tensor import Tensor, full
 
-__all__ = ["kthvalue", "median", "nanmedian", "quantile"]
+__all__ = ["kthvalue", "median", "nanmedian", "nanquantile", "quantile"]
 
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
@@ -141,33 +141,46 @@ def quantile(
         q: within 0 and 1, which is not checked on cuda: there it is clamped, so that nothing waits for the device.
         interpolation: what is between two elements: "linear", "lower", "higher", "midpoint" or "nearest".
     """
+    return _quantile("quantile", x, q, dim, keepdim, interpolation)
+
+
+@check_arguments
+def nanquantile(
+    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """`quantile` of what is not NaN, with the same arguments; NaN where all elements are."""
+    return _quantile("nanquantile", x, q, dim, keepdim, interpolation)
+
+
+def _quantile(operator: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str) -> Tensor:
     if interpolation not in INTERPOLATIONS:
-        raise ValueError(f"quantile: interpolation={interpolation!r} is none of {', '.join(INTERPOLATIONS)}")
-    axis = None if dim is None else axis_of("quantile", x, dim)
+        raise ValueError(f"{operator}: interpolation={interpolation!r} is none of {', '.join(INTERPOLATIONS)}")
+    axis = None if dim is None else axis_of(operator, x, dim)
     if not x.size:
-        raise ShapeError(f"quantile: x of shape {x.shape} is empty")
+        raise ShapeError(f"{operator}: x of shape {x.shape} is empty")
     wide = x.astype(FLOAT32) if x.dtype == BFLOAT16 else x
-    shares = _shares(x, wide, q)
+    shares = _shares(operator, x, wide, q)
     rows = reshaped(wide, (x.size,)) if axis is None or not x.ndim else movedim(wide, axis, -1)
-    found = _interpolated(sort(rows).values, reshaped(shares, (shares.size,)), interpolation)
+    between = _interpolated if operator == "quantile" else _interpolated_numbers
+    found = between(sort(rows).values, reshaped(shares, (shares.size,)), interpolation)
     kept = [1 if axis is None or i == axis else n for i, n in enumerate(x.shape)]
     shape = kept if keepdim else [n for i, n in enumerate(x.shape) if axis is not None and i != axis]
     return reshaped(movedim(found, -1, 0), (*shares.shape, *shape)).astype(x.dtype)
 
 
-def _shares(x: Tensor, wide: Tensor, q: Any) -> Tensor:
+def _shares(operator: str, x: Tensor, wide: Tensor, q: Any) -> Tensor:
     """q as a tensor of the dtype that is computed in."""
     if isinstance(q, Tensor):
         if q.ndim > 1:
-            raise ShapeError(f"quantile: q has shape {q.shape}; a number or one axis is needed")
+            raise ShapeError(f"{operator}: q has shape {q.shape}; a number or one axis is needed")
         if q.dtype != x.dtype:
-            raise TypeError(f"quantile: x has dtype {x.dtype.name} and q {q.dtype.name}; use .astype")
+            raise TypeError(f"{operator}: x has dtype {x.dtype.name} and q {q.dtype.name}; use .astype")
         if q.device.name == "cpu" and not ((q.numpy() >= 0) & (q.numpy() <= 1)).all():
-            raise ValueError("quantile: an element of q is not within 0 and 1")
+            raise ValueError(f"{operator}: an element of q is not within 0 and 1")
         return clamp(q.astype(wide.dtype), 0, 1)
-    share = real("quantile", "q", q)
+    share = real(operator, "q", q)
     if not 0 <= share <= 1:
-        raise ValueError(f"quantile: q={share} is not within 0 and 1")
+        raise ValueError(f"{operator}: q={share} is not within 0 and 1")
     return full((), share, wide.dtype, x.device)
 
 
@@ -182,3 +195,15 @@ def _interpolated(values: Tensor, shares: Tensor, interpolation: str) -> Tensor:
     last = values[..., -1:]  # NaN if any element is
     whole: Tensor = where(isnan(last), last, found)
     return whole
+
+
+def _interpolated_numbers(values: Tensor, shares: Tensor, interpolation: str) -> Tensor:
+    """As `_interpolated`, of the elements of each row that are not NaN, which are the first ones"""
+    numbers = values.shape[-1] - sum(isnan(values), -1, keepdim=True)
+    rank = clamp(numbers - 1, min=0).astype(values.dtype) * shares
+    nearest = {"higher": ceil, "nearest": round}.get(interpolation, floor)(rank)
+    found = gather(values, -1, nearest.astype(INT64))
+    if interpolation in ("linear", "midpoint"):
+        above = gather(values, -1, ceil(rank).astype(INT64))
+        found = lerp(found, above, rank - nearest if interpolation == "linear" else 0.5)
+    return found

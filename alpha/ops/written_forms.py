@@ -23,9 +23,15 @@ FORMS = (
     *("fmod", "remainder", "floor_divide", "copysign", "hypot", "atan2", "heaviside", "ldexp", "xlogy", "gcd", "lcm"),
     *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"),
     *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_left_shift", "bitwise_right_shift"),
-    *("addmm", "addmv", "baddbmm", "scatter_reduce", "masked_scatter", "index_copy", "index_fill", "index_put"),
+    *("addbmm", "addmm", "addmv", "addr", "baddbmm", "renorm"),
+    *("scatter_reduce", "masked_scatter", "index_copy", "index_fill", "index_put"),
 )
-OTHER_NAMES = {"absolute_": "abs_", "divide_": "div_", "multiply_": "mul_", "subtract_": "sub_", "true_divide_": "div_"}
+OTHER_NAMES = {
+    **{"absolute_": "abs_", "divide_": "div_", "fix_": "trunc_", "multiply_": "mul_", "negative_": "neg_"},
+    **{"subtract_": "sub_", "true_divide_": "div_", "greater_": "gt_", "greater_equal_": "ge_", "less_": "lt_"},
+    **{"less_equal_": "le_", "not_equal_": "ne_", "arctan2_": "atan2_"},
+    **{f"arc{name}_": f"a{name}_" for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
+}
 
 
 def written_form(name: str, function: Method) -> Method:
@@ -52,4 +58,4 @@ def written_form(name: str, function: Method) -> Method:
 def written_forms(functions: dict[str, Method]) -> dict[str, Method]:
     """The methods in place, by their names, of the methods that there are."""
     forms = {f"{name}_": written_form(name, functions[name]) for name in FORMS}
-    return {**forms, **{name: functions[own] for name, own in OTHER_NAMES.items()}}
+    return {**forms, **{name: (forms | functions)[own] for name, own in OTHER_NAMES.items()}}

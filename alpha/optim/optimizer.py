@@ -16,6 +16,7 @@ from alpha.optim.hyper import Rule, natural, whole
 from alpha.primitive import Array
 from alpha.runtime.recording import again, phase, refuse
 from alpha.tensor import Tensor
+from alpha.uninitialized import shape_text
 
 __all__ = ["Optimizer"]
 
@@ -139,7 +140,7 @@ class Optimizer:
             if not parameter.is_leaf:
                 raise ValueError(f"{self._name}: a result of operators cannot be optimized")
             if id(parameter) in known:
-                raise ValueError(f"{self._name}: a parameter {parameter.shape} comes twice")
+                raise ValueError(f"{self._name}: a parameter {shape_text(parameter)} comes twice")
             known.add(id(parameter))
         merged = {**self.defaults, **group, "params": params}
         if named:
@@ -257,6 +258,10 @@ class Optimizer:
         """The value of a state array before the first step."""
         return 0.0
 
+    def _slot_shape(self, name: str, parameter: Tensor) -> tuple[int, ...] | None:
+        """The shape of a state array; None if the parameter has none of this name."""
+        return parameter.shape
+
     def _slots(self, name: str, ready: list[Tensor], group: Group) -> list[Array]:
         """One state array per parameter; it follows a parameter that moved."""
         result = []
@@ -264,7 +269,7 @@ class Optimizer:
             slots = self.state[parameter]
             held = slots.get(name)
             if held is None:
-                held = parameter.device.zeros(parameter.shape, parameter.dtype)
+                held = parameter.device.zeros(self._slot_shape(name, parameter) or (), parameter.dtype)
                 if value := self._first_value(name, group):
                     parameter.device.fill(held, value)
             elif isinstance(held, np.ndarray) != isinstance(parameter.array, np.ndarray):

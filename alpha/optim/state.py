@@ -134,16 +134,19 @@ def _arrays(
         except (TypeError, ValueError) as error:
             problems.append(f"parameter {key}: {name}={arrays.get(name)!r} {error}")
     if result.get("step"):
-        problems += [f"parameter {key}: {name} is missing" for name in required if name not in arrays]
+        needed = [name for name in required if optimizer._slot_shape(name, parameter) is not None]
+        problems += [f"parameter {key}: {name} is missing" for name in needed if name not in arrays]
     for name, value in arrays.items():
         if name in optimizer.counts:
             continue
-        if name not in optimizer.slots:
+        shape = optimizer._slot_shape(name, parameter) if name in optimizer.slots else None
+        if shape is None:
             problems.append(f"parameter {key}: {name} is unknown")
         elif not isinstance(value, np.ndarray):
             problems.append(f"parameter {key}: {name} is a {type(value).__name__}, not an array")
-        elif value.shape != parameter.shape:
-            problems.append(f"parameter {key}: {name} has shape {value.shape}, the parameter {parameter.shape}")
+        elif value.shape != shape:
+            here = "the parameter" if shape == parameter.shape else "that of the parameter"
+            problems.append(f"parameter {key}: {name} has shape {value.shape}, {here} {shape}")
         elif value.dtype != parameter.dtype:
             problems.append(f"parameter {key}: {name} is {value.dtype.name}, the parameter {parameter.dtype.name}")
     return result

@@ -18,6 +18,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 from alpha import rng
 from alpha.errors import CaptureError, CaptureWarning
 from alpha.grad_mode import is_grad_enabled
+from alpha.nn.lazy import waits
 from alpha.numerics import get_precision
 from alpha.runtime import recording
 from alpha.runtime.cuda.device import CudaDevice
@@ -199,10 +200,19 @@ class Captured(Generic[P, R]):
         except OverflowError as error:
             self._refuse(kind, str(error))
             return self.captured_function(*arguments.args, **arguments.kwargs)
+        if watch.lazy:
+            return self._initialise(kind, arguments, watch)
         if watch.hooks:
             self._refuse(kind, f"{watch.hooks[0]} has a hook, which runs Python code at every step")
             return self.captured_function(*arguments.args, **arguments.kwargs)
         return (self._capture if self._known else self._observe)(device, kind, arguments, watch)
+
+    def _initialise(self, kind: Kind, arguments: Arguments, watch: Watch) -> Any:
+        """Run as usual, which makes the parameters of lazy layers."""
+        result = self.captured_function(*arguments.args, **arguments.kwargs)
+        if left := [name for name, part in watch.lazy.items() if waits(part)]:
+            self._refuse(kind, f"{left[0]} waits for its first forward, which the step does not do")
+        return result if left else map_tensors(result, Tensor.detach)
 
     def _observe(self, device: CudaDevice, kind: Kind, arguments: Arguments, watch: Watch) -> Any:
         """Run as usual, and note what cannot be captured."""

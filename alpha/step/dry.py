@@ -147,18 +147,25 @@ def _double(gpu: str | Device | None) -> DryDevice:
 
 def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], device: DryDevice) -> DryRun:
     (function, args, kwargs), devices = stand_in((function, args, dict(kwargs)), device)
-    watch = Watch(function, {"the arguments": (args, kwargs)})
+    reached = {"the arguments": (args, kwargs)}
+    watch = Watch(function, reached)
     for name, tensor in watch.named_tensors():
         if tensor.device is not device:
             raise DryRunError(f"it reaches the tensor {name} through a class or a module, which are not copied")
     notes = _Notes(device)
-    notes.follow([value for value in watch.reached if isinstance(value, Module)])
     real = opened("cuda")
     with ExitStack() as stack:
         if isinstance(real, CudaDevice) and real is not device:
             stack.enter_context(real.driver.owner.refusing(REFUSED))
         stack.enter_context(standing_in(device))
         stack.enter_context(_kept_state())
+        if watch.lazy:  # what is listed is a step of the plain layers, as all behind the first one are
+            before = {id(tensor): tensor._grad for tensor in watch.tensors}
+            function(*args, **kwargs)
+            watch = Watch(function, reached)
+            for tensor in watch.tensors:
+                tensor._grad = before.get(id(tensor))
+        notes.follow([value for value in watch.reached if isinstance(value, Module)])
         stack.enter_context(recorded(notes))
         found = stack.enter_context(device.driver.noting())
         function(*args, **kwargs)

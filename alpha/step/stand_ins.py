@@ -120,7 +120,7 @@ class _Pickler(pickle.Pickler):
 
     def _reduce_tensor(self, tensor: Tensor) -> Any:
         slots = tensor._held()
-        slots["array"] = array = self._array(tensor.array)
+        slots["array"] = array = self._array(slots["array"])
         self._give(array, array)
         return _new, (type(tensor),), (getattr(tensor, "__dict__", None), slots)
 

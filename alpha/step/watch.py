@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from alpha.module import Module
+from alpha.nn.lazy import waits
 from alpha.optim.optimizer import Optimizer
 from alpha.runtime.recording import StepValue
 from alpha.step.code import globals_in, is_library, names_in
@@ -43,6 +44,7 @@ class Watch:
         tensors: all tensors that it reaches, in the order in which they were found.
         reached: all objects that it reaches; they live as long as this, so that no address means another object.
         hooks: the names of tensors and modules that have hooks.
+        lazy: lazy modules and uninitialised tensors, by name, which wait for their first forward.
     """
 
     def __init__(self, function: Callable[..., Any], objects: Mapping[str, Any]) -> None:
@@ -54,6 +56,7 @@ class Watch:
             self.tensors: list[Tensor] = []
             self._tensor_values: list[tuple[str, tuple[Any, ...]]] = []
             self.hooks: list[str] = []
+            self.lazy: dict[str, Any] = {}
             self._seen: set[int] = set()
             self.reached: list[Any] = []
             self._readers: list[tuple[str, Callable[[], Iterable[Any]], tuple[Any, ...]]] = []
@@ -115,7 +118,9 @@ class Watch:
         self.reached.append(value)
         if len(self._seen) > MOST:
             raise OverflowError(f"the step reaches more than {MOST} objects, the last one at {name}")
-        if isinstance(value, Tensor):
+        if waits(value):
+            self.lazy[name] = value
+        elif isinstance(value, Tensor):
             self._visit_tensor(name, value)
         elif isinstance(value, np.ndarray):
             if value.nbytes <= LARGE and not value.dtype.hasobject:

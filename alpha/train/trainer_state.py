@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import alpha
 from alpha.errors import CheckpointError
 from alpha.train.tally import TALLIED
+from alpha.uninitialized import Uninitialized
 
 if TYPE_CHECKING:
     from alpha.train.trainer import Trainer
@@ -43,6 +44,10 @@ def load_state_dict(trainer: Trainer, state: Mapping[str, Any]) -> None:
     try:
         _load(trainer, state)
     except BaseException:
+        now = trainer.model.state_dict()  # what a lazy layer had no values for before keeps those that were loaded
+        own["model"].update(
+            {name: now[name] for name, value in own["model"].items() if isinstance(value, Uninitialized)}
+        )
         _load(trainer, own)
         trainer._same_loader = same_loader
         raise

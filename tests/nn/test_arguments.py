@@ -97,6 +97,18 @@ OTHERS = [
         requires_grad=changes(False),
     ),
     other(nn.Buffer, lambda b: [b, b.persistent], {"values": [1.0]}, values=changes([2.0]), persistent=changes(False)),
+    *(
+        other(
+            kind,
+            lambda p: [p.requires_grad, p.dtype.name, p.device.name, getattr(p, "persistent", None)],
+            {},
+            requires_grad=changes(kind is nn.UninitializedBuffer),
+            device=changes("cuda"),
+            dtype=changes("float64"),
+            **rows,
+        )
+        for kind, rows in ((nn.UninitializedParameter, {}), (nn.UninitializedBuffer, {"persistent": changes(False)}))
+    ),
     other(
         nn.StateDict,
         lambda s: [dict(s), s.layout],

@@ -42,6 +42,8 @@ FORMS_AND_ARGUMENTS: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     **dict.fromkeys(("clamp_max", "clamp_min"), lambda _: (0.5,)),
     **dict.fromkeys(("cumsum", "cumprod"), lambda _: (1,)),
     "addmm": lambda x: (other(x)[:, :2], other(x)),
+    "addr": lambda x: (other(x)[0, :2], other(x)[1]),
+    "renorm": lambda x: (2, 0, 1.5),
     "scatter_reduce": lambda x: (1, index(x), other(x), "prod"),
     "masked_scatter": lambda x: (index(x) > 0, other(x)),
     "index_copy": lambda x: (1, index(x)[0, :2], other(x)[:, :2]),
@@ -95,12 +97,17 @@ SAME: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] =
     **{
         other_name: (lambda x, n=other_name: getattr(x, n)(other(x)), lambda x, n=own: getattr(x, n[:-1])(other(x)))
         for other_name, own in OTHER_NAMES.items()
-        if own in ("div_", "mul_", "sub_")
+        if own in ("div_", "mul_", "sub_", "atan2_")
+    },
+    **{
+        name: (lambda x, n=name: getattr(x, n)(other(x)), lambda x, n=own: truth(x, n[:-1]))
+        for name, own in OTHER_NAMES.items()
+        if own[:-1] in TRUTH
     },
     **{
         other_name: (lambda x, n=other_name: getattr(x, n)(), lambda x, n=own: getattr(x, n[:-1])())
         for other_name, own in OTHER_NAMES.items()
-        if own not in ("div_", "mul_", "sub_")
+        if own not in ("div_", "mul_", "sub_", "atan2_") and own[:-1] not in TRUTH
     },
     "clamp to row": (lambda x: x.clamp_(other(x)[0] / 4, max=0.6), lambda x: x.clamp(other(x)[0] / 4, max=0.6)),
     "lerp number": (lambda x: x.lerp_(other(x)[1], 0.3), lambda x: x.lerp(other(x)[1], 0.3)),
@@ -512,6 +519,7 @@ def test_bfloat16(device: str) -> None:
 def test_every_method_in_place_is_tested_here() -> None:
     elsewhere = {"add_", "sub_", "zero_", "fill_", "copy_", "masked_fill_", "normal_", "uniform_"}
     mine = {"fill_diagonal_", "random_", "bernoulli_", "squeeze_", "unsqueeze_"}
-    mine |= {"addmv_", "baddbmm_", "bitwise_not_", "logical_not_", *(f"{name}_" for name in OF_INTEGERS)}
+    mine |= {"addbmm_", "addmv_", "baddbmm_", "bitwise_not_", "logical_not_", *(f"{name}_" for name in OF_INTEGERS)}
+    mine |= {"cauchy_", "exponential_", "geometric_", "log_normal_"}  # test_random_draws.py
     named = {name if name in OTHER_NAMES else f"{name.split()[0]}_" for name in SAME}
     assert {name for name in FUNCTIONS if name.endswith("_") and not name.startswith("_")} == named | mine | elsewhere

@@ -120,6 +120,19 @@ def test_quantiles(device: str, interpolation: str) -> None:
                 check("quantile", x, device, q, dim, keepdim=True, interpolation=interpolation)
 
 
+@pytest.mark.parametrize("interpolation", ["linear", "lower", "higher", "midpoint", "nearest"])
+def test_quantiles_of_numbers(device: str, interpolation: str) -> None:
+    """Rows with NaN, and one of nothing else."""
+    x = values((4, 5), 0.4)
+    x[2] = NAN
+    for q in (0.3, np.array([0.9, 0.0, 0.35], np.float32)):
+        check("nanquantile", x, device, q, interpolation=interpolation)
+        for dim in (0, 1):
+            check("nanquantile", x, device, q, dim, keepdim=True, interpolation=interpolation)
+    with pytest.raises(ValueError, match=r"nanquantile: q=-1\.0 is not within 0 and 1"):
+        alpha.tensor(x).nanquantile(-1)
+
+
 def test_quantiles_of_nan_and_bfloat16(device: str) -> None:
     x = alpha.tensor([[NAN, 1, 2], [0, 4, 2]], device=device)
     np.testing.assert_array_equal(x.quantile(0.25, 1).numpy(), [NAN, 1])

@@ -19,6 +19,10 @@ CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "multinomial again": lambda x: x.multinomial(9, replacement=True),
     "normal": lambda x: alpha.normal(x, x + 1),
     "normal of a number": lambda x: alpha.normal(2.0, x),
+    "exponential_": lambda x: x.clone().exponential_(2.0),
+    "geometric_": lambda x: x.clone().geometric_(0.1),
+    "cauchy_": lambda x: x.clone().cauchy_(1.0, 2.0),
+    "log_normal_": lambda x: x.clone().log_normal_(0.0, 0.5),
     "gumbel_softmax": lambda x: F.gumbel_softmax(x, 0.5),
     "gumbel_softmax hard": lambda x: F.gumbel_softmax(x, hard=True, dim=0),
 }
@@ -93,6 +97,48 @@ def test_normal_numbers() -> None:
     y = alpha.normal(mean, alpha.full((10_000,), 2.0))
     np.testing.assert_allclose(y.numpy().mean(1), [0, 100], atol=0.1)
     np.testing.assert_allclose(y.numpy().std(1), 2, atol=0.1)
+
+
+def test_further_distributions(device: str) -> None:
+    """Their quantiles, and the dtypes that they take."""
+    alpha.manual_seed(8)
+    x = alpha.zeros(200, 200, device=device)
+    quantiles = np.array([0.1, 0.5, 0.9])
+    cases: dict[str, tuple[Callable[[Tensor], Tensor], np.ndarray]] = {
+        "exponential_": (lambda x: x.exponential_(2.0), -np.log(1 - quantiles) / 2),
+        "cauchy_": (lambda x: x.cauchy_(3.0, 0.5), 3 + 0.5 * np.tan(np.pi * (quantiles - 0.5))),
+        "log_normal_": (lambda x: x.log_normal_(1.0, 0.25), np.exp(1 + 0.25 * np.array([-1.28155, 0, 1.28155]))),
+        "geometric_": (lambda x: x.geometric_(0.05), np.ceil(np.log(1 - quantiles) / np.log(0.95))),
+    }
+    for name, (draw, expected) in cases.items():
+        assert draw(x) is x
+        np.testing.assert_allclose(np.quantile(x.numpy(), quantiles), expected, rtol=0.05, atol=0.02, err_msg=name)
+    assert x.numpy().min() == 1
+    trials = alpha.zeros(1000, dtype="int64", device=device).geometric_(0.5)
+    assert (trials.dtype.name, trials.numpy().min()) == ("int64", 1)
+    assert alpha.zeros(10, dtype="bfloat16", device=device).log_normal_().dtype.name == "bfloat16"
+    leaf = alpha.ones(3, device=device, requires_grad=True)
+    y = leaf * 2
+    y.exponential_()
+    y.sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [0, 0, 0]
+
+
+def test_distributions_that_are_refused() -> None:
+    x = alpha.zeros(2)
+    calls: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: x.exponential_(0), ValueError, "exponential_: lambd=0.0 is not above 0"),
+        (lambda: x.geometric_(1.0), ValueError, "geometric_: p=1.0 is not between 0 and 1"),
+        (lambda: x.cauchy_(0, -1), ValueError, "cauchy_: sigma=-1.0 is not above 0"),
+        (lambda: x.log_normal_("1"), TypeError, "log_normal_: mean='1' is not a number"),
+        (lambda: x.long().exponential_(), TypeError, "exponential_: x has dtype int64; float32, float64 or bfloat16"),
+        (lambda: x.long().cauchy_(), TypeError, "cauchy_: x has dtype int64"),
+        (lambda: x.requires_grad_().log_normal_(), alpha.GradientError, "copy_"),
+    ]
+    for call, error, message in calls:
+        with pytest.raises(error, match=message):
+            call()
 
 
 def test_probabilities(device: str) -> None:

@@ -248,3 +248,30 @@ def test_a_gradient_of_another_shape_changes_nothing(device: str, shape: tuple[i
     with pytest.raises(alpha.AlphaError):
         step()
     np.testing.assert_array_equal(good.numpy(), 1)
+
+
+def test_arrays_that_are_no_parameters_size() -> None:
+    """Adafactor has a row and a column of each matrix, and an array of each vector."""
+    optimizer = made("Adafactor", {})
+    run(optimizer, 0, 2)
+    state = optimizer.state_dict()["state"]
+    assert {name: value.shape for name, value in state[0].items() if name != "step"} == {
+        "row": (3, 1),
+        "column": (1, 4),
+    }
+    assert {name: value.shape for name, value in state[2].items() if name != "step"} == {"second": (5,)}
+    changes: list[tuple[Callable[[dict[int, Any]], Any], str]] = [
+        (
+            lambda s: s[0].update(row=np.zeros((3, 4), np.float32)),
+            r"row has shape \(3, 4\), that of the parameter \(3, 1\)",
+        ),
+        (lambda s: s[0].pop("column"), "parameter 0: column is missing"),
+        (lambda s: s[2].pop("second"), "parameter 2: second is missing"),
+        (lambda s: s[0].update(second=np.zeros((3, 4), np.float32)), "parameter 0: second is unknown"),
+        (lambda s: s[2].update(row=np.zeros(5, np.float32)), "parameter 2: row is unknown"),
+    ]
+    for change, message in changes:
+        saved = copy.deepcopy(optimizer.state_dict())
+        change(saved["state"])
+        with pytest.raises(CheckpointError, match=message):
+            made("Adafactor", {}).load_state_dict(saved)

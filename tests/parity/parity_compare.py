@@ -27,7 +27,7 @@ OFFERED = {"float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool"}
 # the gradient at NaN is dY in PyTorch's scalar loops and on its GPUs, but NaN or 0 in its vector loops of the cpu
 SCALAR_LOOPS = ("elu", "selu", "celu", "hardtanh", "relu6", "hardswish", "hardshrink", "softshrink")
 # the gradient of PyTorch goes through logarithms, whose differences lose digits: by which factor a rounding is larger
-COARSE_GRADIENTS = {"logcumsumexp": 2.0**13}
+COARSE_GRADIENTS = {"logcumsumexp": 2.0**13, "cov": 2.0**8}
 FLOAT_NUMBERS = ("hardsigmoid",)  # PyTorch has a number of it in float32 also for float64
 # what Python itself says of a call that does not fit: a signature, and the two operands of a sign
 SIGNATURE = re.compile(
@@ -367,7 +367,7 @@ def least_rounding(arguments: Arguments) -> float:
     key, dtypes = arguments.layout.key, {pair.theirs.dtype for pair in arguments.pairs}
     if key in FLOAT_NUMBERS:
         return 2.0**-24
-    if key in COARSE_GRADIENTS:
+    if key in COARSE_GRADIENTS and arguments.pairs[0].theirs.is_floating_point():
         return COARSE_GRADIENTS[key] * float(np.finfo(dtype_name(arguments.pairs[0].theirs.dtype)).eps)
     return 2.0**-8 if torch.bfloat16 in dtypes and len(dtypes) > 1 else 0.0
 

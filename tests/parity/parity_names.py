@@ -83,6 +83,7 @@ def last(x: Any) -> Any:
     return F.movedim(x, -3, -1)
 
 
+METHOD_OF_AN_AXIS = "unfold of an axis"  # which has the name of another function
 # functions whose samples have another order of arguments, or results another order of axes
 ORDERED: dict[str, Callable[..., Any]] = {
     "unfold": lambda x, *args, **kwargs: F.unfold(last(x), *args, **kwargs).transpose(-1, -2),
@@ -104,7 +105,9 @@ OWN_FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("dropout1d", "fold", "affine_grid"), "op_db has no entry"),
     **dict.fromkeys(("bernoulli", "multinomial", "normal", "gumbel_softmax"), "other random numbers than PyTorch's"),
     **dict.fromkeys(("upsample", "native_channel_shuffle"), "op_db has no entry"),
-    **dict.fromkeys(("is_floating_point", "numel"), "op_db has no entry"),
+    **dict.fromkeys(("is_floating_point", "numel", "vander"), "op_db has no entry"),
+    **dict.fromkeys(("detach", "is_complex", "is_nonzero", "is_same_size", "is_signed"), "op_db has no entry"),
+    **{name: "the method in place is compared" for name in alpha.in_torch.__all__ if name.endswith("_")},
     "empty_like": "its values are not specified",
     "ctc_loss": "PyTorch's gradient counts on a log_softmax before it; tests/ops/test_loss_ctc.py compares both",
     "grad": "recording, not an operator",
@@ -122,6 +125,8 @@ OWN_METHODS: dict[str, str] = {
     "cuda": "moves between devices; op_db has no entry",
     "type": "op_db has no entry",
     "size": "op_db has no entry",
+    **dict.fromkeys(("get_device", "is_complex", "is_nonzero", "is_same_size", "is_signed"), "op_db has no entry"),
+    "stride": "op_db has no entry",
     "dim": "op_db has no entry",
     "numel": "op_db has no entry",
     "element_size": "op_db has no entry",
@@ -129,7 +134,10 @@ OWN_METHODS: dict[str, str] = {
     "zero_": "op_db has no entry",
     "copy_": "op_db has no entry",
     **dict.fromkeys(
-        ("normal_", "uniform_", "random_", "bernoulli_", "bernoulli", "multinomial"),
+        (
+            *("normal_", "uniform_", "random_", "bernoulli_", "bernoulli", "multinomial"),
+            *("cauchy_", "exponential_", "geometric_", "log_normal_"),
+        ),
         "other random numbers than PyTorch's",
     ),
     **dict.fromkeys(("detach_", "retain_grad"), "recording, not an operator"),
@@ -150,6 +158,7 @@ OWN_LAYERS: dict[str, str] = {
 OWN_OPTIMIZERS: dict[str, str] = {
     "Optimizer": "the base of optimizers",
     "LRScheduler": "the base of schedules",
+    "LBFGS": "its steps need a closure: optim/test_lbfgs.py compares them",
     **{row.name: row.own for row in OPTIMIZERS if row.own},
 }
 
@@ -210,7 +219,9 @@ def operators() -> dict[str, list[Way]]:
         elif name.endswith("_"):
             ways[name[:-1]].append(Way(f"Tensor.{name}", _method(name), method=True, in_place=True))
         else:
-            ways[name].append(Way(f"Tensor.{name}", _method(name), method=True))
+            ways[METHOD_OF_AN_AXIS if name == "unfold" else name].append(
+                Way(f"Tensor.{name}", _method(name), method=True)
+            )
     return dict(ways)
 
 
@@ -246,6 +257,8 @@ def entries(key: str) -> list[Any]:
     """The entries of PyTorch's op_db for a key."""
     from torch.testing._internal.common_methods_invocations import op_db
 
+    if key == METHOD_OF_AN_AXIS:
+        return [entry for entry in op_db if entry.name == "unfold"]
     names = {key, f"nn.functional.{key}", *ALIASES.get(key, ())}
     if key == "unfold":  # alone it is a method of PyTorch's tensors
         names.remove(key)

@@ -62,15 +62,22 @@ def one(layer: str, cls: Any, given: Any, training: bool, device: str, dtype: st
     import torch
 
     kind = getattr(torch, dtype)
-    layout = compare.Layout(OPERATORS.get(layer, layer.lower().replace("transpose", "_transpose")))
+    plain = layer.removeprefix("Lazy")
+    layout = compare.Layout(OPERATORS.get(plain, plain.lower().replace("transpose", "_transpose")))
     made = compare.Arguments(given.constructor_input.args, given.constructor_input.kwargs, compare.Layout(""), device)
     theirs = cls(*made.theirs[0], **made.theirs[1]).to(kind).train(training)
     ours = compare.call_alpha(getattr(alpha.nn, layer), *made.ours[0], **made.ours[1])
-    state = carry_over(theirs, ours, layout, device)
-    ours.train(training)
     keywords = dict(given.forward_input.kwargs)
     first = (keywords.pop("input"),) if "input" in keywords else ()  # Alpha's forward calls it x
     arguments = compare.Arguments((*first, *given.forward_input.args), keywords, layout, device)
+    if plain != layer:  # both have their parameters after a first forward
+        with torch.no_grad(), alpha.no_grad():
+            theirs(*arguments.theirs[0], **arguments.theirs[1])
+            ours.to(device, dtype)(*arguments.ours[0], **arguments.ours[1])
+        if not type(theirs).__name__ == type(ours).__name__ == plain:
+            raise compare.Wrong(f"the first forward leaves a {type(ours).__name__}")
+    state = carry_over(theirs, ours, layout, device)
+    ours.train(training)
     result = theirs(*arguments.theirs[0], **arguments.theirs[1])
     value = compare.call_alpha(ours, *arguments.ours[0], **arguments.ours[1])
     compare.check_result(arguments, value, result, layout.of_image(arguments.theirs[0][0].ndim))

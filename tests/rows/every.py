@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from rows import dropouts, elementwise, functions, images, layers, neighbours, reductions, structure
+from rows import compositions, dropouts, elementwise, functions, images, layers, lazy, neighbours, reductions, structure
 from rows.activations import ACTIVATIONS
 from rows.losses import LOSSES
 
 FUNCTIONS = [
     *(
         row
-        for room in (functions, elementwise, reductions, images, dropouts, neighbours, structure)
+        for room in (functions, elementwise, reductions, images, dropouts, neighbours, structure, compositions)
         for row in room.FUNCTIONS
     ),
     *(row.of_function() for row in (*ACTIVATIONS, *LOSSES)),
 ]
 LAYERS = [
-    *(row for room in (layers, images, dropouts, neighbours, structure) for row in room.LAYERS),
+    *(row for room in (layers, lazy, images, dropouts, neighbours, structure) for row in room.LAYERS),
     *(row.of_layer() for row in (*ACTIVATIONS, *LOSSES)),
 ]

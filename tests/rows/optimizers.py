@@ -44,6 +44,7 @@ class OptimizerRow:
             resumed; with the last ones it is captured.
         changes: settings for the arguments that CHANGES and REFUSED do not have, or other ones.
         extremes: settings that are tried with very small and very large gradients.
+        largest: the largest scale of these gradients that is compared with PyTorch.
         own: why PyTorch has none of this name, if so.
         matrices: it updates matrices only.
         twin: what PyTorch's optimizer runs in.
@@ -55,6 +56,7 @@ class OptimizerRow:
     settings: list[Settings]
     changes: Mapping[str, list[Settings]] = field(default_factory=dict)
     extremes: list[Settings] = field(default_factory=lambda: [{}])
+    largest: float = 1e20
     own: str = ""
     matrices: bool = False
     twin: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -230,6 +232,26 @@ def muon(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slot
     return w * (1 - group["lr"] * group["weight_decay"]) - group["lr"] * ratio * (x.T if rows > columns else x)
 
 
+def adafactor(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slots: dict[str, Any]) -> np.ndarray:
+    share, (eps1, eps2) = step ** group["beta2_decay"], group["eps"]
+    eps1 = np.finfo(np.float32).eps if eps1 is None else eps1
+    square = g * g
+
+    def mean(name: str, new: np.ndarray) -> np.ndarray:
+        slots[name] = (1 - share) * slots.get(name, 0) + share * new
+        return slots[name]
+
+    if g.ndim < 2:
+        v = mean("v", square)
+    else:
+        row, column = mean("row", square.mean(-1, keepdims=True)), mean("column", square.mean(-2, keepdims=True))
+        v = row * column / np.maximum(row.mean(-2, keepdims=True), eps1)
+    u = (-g if group["maximize"] else g) / np.maximum(np.sqrt(v), eps1)
+    length = min(group["lr"], step**-0.5) * max(eps2, np.sqrt(np.mean(w * w)))
+    length /= max(1, np.sqrt(np.mean(u * u)) / group["d"])
+    return w * (1 - group["lr"] * group["weight_decay"]) - length * u
+
+
 @contextmanager
 def muon_in_full_precision() -> Iterator[None]:
     """PyTorch's Muon computes in bfloat16; inside of this it has the precision of its parameters."""
@@ -339,6 +361,22 @@ OPTIMIZERS = [
         ],
         {"lr": [{"lr": 0.03}, {"lr": np.float32(0.5)}], "rho": [{"rho": 0.5}], "eps": [{"eps": 0.1}]},
         [{"rho": 0}, {"eps": 1e-20}, {"weight_decay": 1e10}],
+    ),
+    OptimizerRow(
+        optim.Adafactor,
+        adafactor,
+        [
+            {},
+            {"lr": 0.3, "beta2_decay": -0.5, "weight_decay": 0.1, "maximize": True},
+            {"lr": 1.0, "eps": (1e-2, 3.0), "d": 1.5, "weight_decay": 0.2},
+        ],
+        {
+            "beta2_decay": [{"beta2_decay": -0.3}, {"beta2_decay": 0}],
+            "eps": [{"eps": (0.9, 1e-3)}, {"eps": (None, 2)}, {"eps": [0.0, 3.0]}],
+            "d": [{"d": 2}],
+        },
+        [{}, {"eps": (1e-30, 1e-3)}, {"eps": (None, 0.0)}, {"lr": 1e10, "weight_decay": 1e-12}, {"beta2_decay": 0.0}],
+        largest=1e12,  # squares of infinity make a mean infinite here, and NaN in PyTorch
     ),
     OptimizerRow(
         optim.ASGD,

@@ -31,14 +31,17 @@ FUNCTIONS = [
     function(F.median, {"x": MATRIX}, x=MORE, dim=changes(1), keepdim=changes(True, dim=1)),
     function(F.nanmedian, {"x": GAPS}, x=changes(GAPS + 1), dim=changes(1), keepdim=changes(True, dim=1)),
     function(F.kthvalue, {"x": MATRIX, "k": 2}, x=MORE, k=changes(3), dim=changes(0), keepdim=changes(True)),
-    function(
-        F.quantile,
-        {"x": MATRIX, "q": 0.3},
-        x=MORE,
-        q=changes(0.7),
-        dim=changes(1),
-        keepdim=changes(True),
-        interpolation=changes("lower"),
+    *(
+        function(
+            f,
+            {"x": MATRIX, "q": 0.3},
+            x=MORE,
+            q=changes(0.7),
+            dim=changes(1),
+            keepdim=changes(True),
+            interpolation=changes("lower"),
+        )
+        for f in (F.quantile, F.nanquantile)
     ),
     *(function(f, {"x": MATRIX, "dim": 0}, x=MORE, dim=changes(1)) for f in (F.cummax, F.cummin, F.logcumsumexp)),
     function(

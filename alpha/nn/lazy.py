@@ -1,0 +1,288 @@
+"""Lazy layers, under PyTorch's names; convolutions are in `lazy_convolution.py`.
+
+The number of input channels is that of the first input, whose last axis it is.
+A lazy layer is a module like any other: it may be moved, frozen, copied, pickled and given to an optimizer before its
+first forward. That forward draws the parameters, as the plain layer would if it were made at that moment, on the device
+and in the dtype of the layer, and makes the layer one of the plain class: `type(m) is nn.Linear`.
+
+    model = nn.Sequential(nn.LazyConv2d(64, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10)).to("cuda")
+    with alpha.no_grad():
+        model(alpha.zeros(1, 32, 32, 3, device="cuda"))
+
+Weights that `load_state_dict` brings initialise the parameters, too.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar
+
+from alpha import rng
+from alpha.errors import ShapeError, UninitializedError, type_name
+from alpha.grad_mode import no_grad
+from alpha.hooks import Before, Inputs
+from alpha.module import Buffer, Module, Parameter
+from alpha.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm, check_axes
+from alpha.nn.instance_norm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, _InstanceNorm
+from alpha.nn.layers import Linear
+from alpha.ops.options import integer
+from alpha.tensor import Tensor
+from alpha.uninitialized import Uninitialized, UninitializedBuffer, UninitializedParameter, fill
+
+__all__ = [
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
+    "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d",
+    "LazyLinear",
+]
+
+
+def _infer(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+    """The hook before the first forward."""
+    assert isinstance(module, LazyModuleMixin)
+    module.initialize_parameters(*args, **kwargs)
+    left = [name for name, value in vars(module).items() if isinstance(value, Uninitialized)]
+    if left:
+        raise UninitializedError(
+            f"{type(module).__name__}: initialize_parameters has left {', '.join(left)} uninitialised; call "
+            "materialize(shape) of each"
+        )
+    module._pre_hooks = tuple([hook for hook in module._pre_hooks if hook is not _infer])
+    if module.cls_to_become is not None:
+        module.__class__ = module.cls_to_become  # type: ignore[assignment]
+    return args, kwargs
+
+
+class LazyModuleMixin(Module):
+    """The base of lazy layers, also of one's own: parameters that follow from the arguments of the first forward.
+
+    A subclass assigns `UninitializedParameter()` and `UninitializedBuffer()` to attributes, and defines
+    `initialize_parameters(self, *args, **kwargs)`, which gets the arguments of the first forward, before it, and
+    initialises all of them, for example by `self.weight.materialize(shape)`.
+
+    Attributes:
+        cls_to_become: the class that the module has afterwards; None leaves it.
+    """
+
+    cls_to_become: ClassVar[type[Module] | None] = None
+    _pre_hooks: tuple[Before, ...] = (_infer,)
+
+    def has_uninitialized_params(self) -> bool:
+        """Whether a parameter or a buffer of its own has no shape yet."""
+        return any(isinstance(value, Uninitialized) for value in vars(self).values())
+
+    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(f"{type(self).__name__} defines no initialize_parameters(self, ...)")
+
+
+def waits(value: object) -> bool:
+    """Whether it is a lazy module or an uninitialised tensor, whose first forward is still to come."""
+    return isinstance(value, Uninitialized) or (isinstance(value, LazyModuleMixin) and _infer in value._pre_hooks)
+
+
+def initialised(model: Module, arguments: tuple[Any, ...]) -> Module:
+    """The model, or a copy of it behind its first forward, if a part of it waits for that; nothing else changes."""
+    if not any(map(waits, model.modules())) and not any(waits(value) for _, value in model.named_tensors()):
+        return model
+    state, copied = rng.default.state(), copy.deepcopy(model).eval()
+    try:
+        with no_grad():
+            copied(*arguments)
+    finally:
+        rng.default.set_state(state)
+    return copied
+
+
+class _Lazy(LazyModuleMixin):
+    """What Alpha's lazy layers share.
+
+    Attributes:
+        kind: the plain layer.
+        counted: the name of its number of input channels.
+    """
+
+    kind: ClassVar[Any]
+    counted: ClassVar[str]
+
+    def initialize_parameters(self, x: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Raises `ShapeError` if x has another number of axes than the layer is for; nothing has changed then."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{type(self).__name__}: x is a {type_name(x)}, a Tensor is needed")
+        self._check(x)
+        channels = self._known() or x.shape[-1]
+        empty = {name: value for name, value in vars(self).items() if isinstance(value, Uninitialized)}
+        plain = self._plain(channels) if empty else None
+        for name, value in empty.items():
+            fill(value, getattr(plain, name).numpy())
+        setattr(self, self.counted, channels)
+
+    def _check(self, x: Tensor) -> None:
+        """Refuse an input of another number of axes."""
+        raise NotImplementedError
+
+    def _known(self) -> int | None:
+        """The number of channels, if a parameter or a buffer has been loaded that tells it."""
+        raise NotImplementedError
+
+    def _plain(self, channels: int) -> Module:
+        """The plain layer of so many channels, with the same arguments."""
+        raise NotImplementedError
+
+
+class LazyLinear(_Lazy, Linear):
+    """A `Linear` whose `in_features` is the length of the last axis of its first input.
+
+    (..., in_features) -> (..., out_features)
+
+    Args:
+        out_features, bias: as of `Linear`.
+    """
+
+    kind = cls_to_become = Linear
+    counted = "in_features"
+
+    def __init__(self, out_features: int, bias: bool = True) -> None:
+        self.in_features = 0
+        self.out_features = integer("LazyLinear", "out_features", out_features, least=1)
+        self.weight = UninitializedParameter()
+        self.bias = UninitializedParameter() if bias else None
+
+    def _form_of(self, name: str) -> tuple[int | None, ...]:
+        return (self.out_features, None) if name == "weight" else (self.out_features,)
+
+    def _check(self, x: Tensor) -> None:
+        if not x.ndim:
+            raise ShapeError("LazyLinear: x (..., in_features) is needed  (x ())")
+
+    def _known(self) -> int | None:
+        return None if isinstance(self.weight, Uninitialized) else self.weight.shape[1]
+
+    def _plain(self, channels: int) -> Linear:
+        return Linear(channels, self.out_features, self.bias is not None)
+
+
+class _LazyNorm(_Lazy):
+    """A normalisation, whose parameters and running statistics all have a number for each channel."""
+
+    counted = "num_features"
+    fewest = 0
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Buffer | None
+    running_var: Buffer | None
+
+    def _make(self, weight: bool, bias: bool, tracks: bool) -> None:
+        self.weight = UninitializedParameter() if weight else None
+        self.bias = UninitializedParameter() if bias else None
+        self.running_mean = UninitializedBuffer() if tracks else None
+        self.running_var = UninitializedBuffer() if tracks else None
+
+    def _form_of(self, name: str) -> tuple[int | None, ...]:
+        return (None,)
+
+    def _known(self) -> int | None:
+        parts = self.weight, self.bias, self.running_mean, self.running_var
+        return next((part.shape[0] for part in parts if part is not None and not isinstance(part, Uninitialized)), None)
+
+
+class _LazyBatchNorm(_LazyNorm, _BatchNorm):
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
+        bias: bool = True,
+        bias_correction: bool = False,
+    ) -> None:
+        own = eps, momentum, affine, track_running_stats
+        super().__init__(0, *own, bias=bias, bias_correction=bias_correction)
+
+    def _check(self, x: Tensor) -> None:
+        check_axes(self, x, self.forms)
+
+    def _plain(self, channels: int) -> Module:
+        own = self.eps, self.momentum, self.weight is not None, self.running_mean is not None
+        bias, corrects = self.bias is not None, self.bias_correction
+        return self.kind(channels, *own, bias=bias, bias_correction=corrects)  # type: ignore[no-any-return]
+
+
+class LazyBatchNorm1d(_LazyBatchNorm, BatchNorm1d):
+    """A `BatchNorm1d` whose `num_features` is that of its first input   (N, C) or (N, L, C) -> the same
+
+    Arguments are those of `BatchNorm2d` without `num_features`.
+    """
+
+    kind = cls_to_become = BatchNorm1d
+
+
+class LazyBatchNorm2d(_LazyBatchNorm, BatchNorm2d):
+    """A `BatchNorm2d` whose `num_features` is that of its first input   (N, H, W, C) -> the same
+
+    Arguments are those of `BatchNorm2d` without `num_features`.
+    """
+
+    kind = cls_to_become = BatchNorm2d
+
+
+class LazyBatchNorm3d(_LazyBatchNorm, BatchNorm3d):
+    """A `BatchNorm3d` whose `num_features` is that of its first input   (N, D, H, W, C) -> the same
+
+    Arguments are those of `BatchNorm2d` without `num_features`.
+    """
+
+    kind = cls_to_become = BatchNorm3d
+
+
+class _LazyInstanceNorm(_LazyNorm, _InstanceNorm):
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(0, eps, momentum, affine, track_running_stats, bias=bias)
+
+    def _check(self, x: Tensor) -> None:
+        check_axes(self, x, self.forms)
+
+    def _plain(self, channels: int) -> Module:
+        own = self.eps, self.momentum, self.weight is not None, self.running_mean is not None
+        return self.kind(channels, *own, bias=self.bias is not None)  # type: ignore[no-any-return]
+
+
+class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
+    """An `InstanceNorm1d` whose `num_features` is that of its first input   (N, L, C), or (L, C) -> the same
+
+    Arguments are those of `InstanceNorm2d` without `num_features`, but `affine` and `track_running_stats` are True by
+    default, as in PyTorch.
+    """
+
+    kind = cls_to_become = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
+    """An `InstanceNorm2d` whose `num_features` is that of its first input   (N, H, W, C), or (H, W, C) -> the same
+
+    Arguments are as of `LazyInstanceNorm1d`.
+    """
+
+    kind = cls_to_become = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
+    """An `InstanceNorm3d` whose `num_features` is that of its first input.
+
+    (N, D, H, W, C), or (D, H, W, C) -> the same
+
+    Arguments are as of `LazyInstanceNorm1d`.
+    """
+
+    kind = cls_to_become = InstanceNorm3d

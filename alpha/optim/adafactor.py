@@ -1,0 +1,153 @@
+"""Adafactor: second moments of matrices as a row and a column, and steps that are relative to the parameter."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from alpha.grad_mode import no_grad
+from alpha.optim.fused import Decay
+from alpha.optim.hyper import Rule, flag, natural, number, without_effect
+from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
+from alpha.optim.sgd import SgdRule, sgd_update
+from alpha.primitive import Array
+from alpha.runtime.recording import StepValue
+from alpha.tensor import Tensor
+
+__all__ = ["Adafactor"]
+
+
+def not_positive(value: Any) -> float:
+    """A finite number of at most 0."""
+    checked = number(value)
+    if checked > 0:
+        raise ValueError("is above 0")
+    return checked
+
+
+def threshold(value: Any) -> float:
+    """A finite number of at least 1."""
+    checked = number(value)
+    if checked < 1:
+        raise ValueError("is below 1")
+    return checked
+
+
+def least(value: Any) -> tuple[float | None, float]:
+    """None or a number of at least 0, and a number of at least 0."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise TypeError("is not a tuple of two numbers, the first of which may be None")
+    first, second = None if value[0] is None else natural(value[0]), natural(value[1])
+    if isinstance(value, tuple) and value[0] is first and value[1] is second:
+        return value  # the same object, so that a captured step sees at once that nothing has changed
+    return first, second
+
+
+class Adafactor(Optimizer):
+    """Descent with factored second moments (Shazeer & Stern 2018), with PyTorch's arguments in PyTorch's order.
+
+    In step t new squares have the share s = t^beta2_decay, and the relative length is rho = min(lr, 1 / sqrt(t)). A
+    parameter W of two axes or more is a stack of matrices, its last two axes, with a number for each row and column:
+
+    R = (1 - s) R + s mean of g^2 over columns;  C = (1 - s) C + s mean of g^2 over rows
+    V = R C / max(mean of R, eps1), or of any other parameter V = (1 - s) V + s g^2
+    U = g / max(sqrt(V), eps1);  W = (1 - lr weight_decay) W - rho max(eps2, rms(W)) U / max(1, rms(U) / d)
+
+    The filters of a convolution end in (.., FW, IC) here and in (.., FH, FW) in PyTorch, so the steps of these differ.
+
+    Args:
+        lr: the largest relative length of a step, and the rate of the weight decay.
+        beta2_decay: at most 0.
+        eps: eps1, by default the distance from 1 to the next number of the parameter's dtype, and eps2.
+        d: the largest root mean square of U, at least 1.
+        weight_decay: lambda of a decoupled L2 decay.
+        foreach: changes nothing.
+        maximize: go up along the gradient.
+    """
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "lr": natural,
+        "beta2_decay": not_positive,
+        "eps": least,
+        "d": threshold,
+        "weight_decay": natural,
+        "maximize": flag,
+    }
+    slots: ClassVar[tuple[str, ...]] = ("row", "column", "second")
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+    ) -> None:
+        without_effect("Adafactor", foreach=foreach)
+        numbers = {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d}
+        super().__init__(params, numbers, weight_decay=weight_decay, maximize=maximize)
+
+    def _slot_shape(self, name: str, parameter: Tensor) -> tuple[int, ...] | None:
+        shape = parameter.shape
+        if len(shape) < 2:
+            return shape if name == "second" else None
+        return {"row": (*shape[:-1], 1), "column": (*shape[:-2], 1, shape[-1])}.get(name)
+
+    def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        return self.slots
+
+    def _update(self, group: Group, ready: list[Tensor]) -> None:
+        state = self.state[ready[0]]
+        names = [[n for n in self.slots if self._slot_shape(n, p) is not None] for p in ready]
+        held = [[Tensor(*self._slots(n, [p], group)) for n in own] for p, own in zip(ready, names, strict=True)]
+        with no_grad():
+            given = [Tensor(array) if not group["maximize"] else -Tensor(array) for array in gradients(ready)]
+            means = [_squares(g) for g in given]
+            averages = [part.array for parts in held for part in parts]
+            squares = [part.array for parts in means for part in parts]
+            sgd_update(averages, squares, [[]], StepValue(functools.partial(_averaging, group, state)))
+            steps = [_direction(group, p, g, v) for p, g, v in zip(ready, given, held, strict=True)]
+        sgd_update([p.array for p in ready], steps, [[]], StepValue(functools.partial(_step, group, state)))
+
+
+def _squares(g: Tensor) -> list[Tensor]:
+    """What enters the state arrays of a parameter: means of the squares of its gradient, or these."""
+    square = g * g
+    return [square.mean(-1, keepdim=True), square.mean(-2, keepdim=True)] if g.ndim > 1 else [square]
+
+
+def _direction(group: Group, parameter: Tensor, g: Tensor, held: list[Tensor]) -> Array:
+    """max(eps2, rms(W)) U / max(1, rms(U) / d)"""
+    eps1, eps2 = group["eps"]
+    if eps1 is None:
+        eps1 = float(np.finfo(parameter.dtype).eps)
+    if g.ndim > 1:
+        row, column = held
+        second = row * column / row.mean(-2, keepdim=True).clamp(min=eps1)
+    else:
+        (second,) = held
+    u = g / second.clamp(min=eps1 * eps1).sqrt()
+    scale = _rms(parameter.detach()).clamp(min=eps2) / (_rms(u) / group["d"]).clamp(min=1.0)
+    return (u * scale).array
+
+
+def _rms(x: Tensor) -> Tensor:
+    return (x * x).mean().sqrt()
+
+
+def _averaging(group: Group, state: Mapping[str, Any]) -> SgdRule:
+    """What makes (1 - s) V + s x of V and x."""
+    share = float(state["step"]) ** group["beta2_decay"]
+    return SgdRule(Decay(shrink=1 - share), -share)
+
+
+def _step(group: Group, state: Mapping[str, Any]) -> SgdRule:
+    length = min(group["lr"], state["step"] ** -0.5)
+    return SgdRule(Decay(shrink=1 - group["lr"] * group["weight_decay"]), length)
