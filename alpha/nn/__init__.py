@@ -10,6 +10,7 @@ from alpha.nn import functional as functional
 from alpha.nn import init as init
 from alpha.nn import utils as utils
 from alpha.nn.adaptive_pooling import *
+from alpha.nn.adaptive_softmax import *
 from alpha.nn.attention import *
 from alpha.nn.batchnorm import *
 from alpha.nn.batchnorm_variants import *

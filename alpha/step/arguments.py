@@ -57,7 +57,8 @@ def map_tensors(value: Any, change: Callable[[Any], Any], kinds: Any = Tensor) -
     if isinstance(value, kinds):
         return change(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)._make(map_tensors(item, change, kinds) for item in value)
+        make: Any = type(value)
+        return make._make(map_tensors(item, change, kinds) for item in value)  # without checks of its `__new__`
     if type(value) in (tuple, list):
         return type(value)(map_tensors(item, change, kinds) for item in value)
     if type(value) is dict:
