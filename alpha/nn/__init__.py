@@ -42,6 +42,8 @@ from alpha.ops.loss_likelihood import *
 from alpha.ops.loss_margin import *
 from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
+from alpha.ops.loss_signs import *
+from alpha.ops.loss_triplet import *
 from alpha.ops.shuffle import *
 from alpha.ops.similarity import *
 from alpha.ops.softmax import *

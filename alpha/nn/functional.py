@@ -49,6 +49,8 @@ from alpha.ops.loss_likelihood import *
 from alpha.ops.loss_margin import *
 from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
+from alpha.ops.loss_signs import *
+from alpha.ops.loss_triplet import *
 from alpha.ops.lp_pool import *
 from alpha.ops.matmul import *
 from alpha.ops.max_pool import *
