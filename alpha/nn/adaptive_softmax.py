@@ -76,6 +76,12 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             layers = Linear(self.in_features, width, bias=False), Linear(width, stop - start, bias=False)
             self.tail.append(Sequential(*layers))
 
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, in place."""
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.reset_parameters()
+
     def forward(self, input: Tensor, target: Tensor) -> ASMoutput:
         """The logarithm of the probability of each target, and the loss, their mean times -1
 

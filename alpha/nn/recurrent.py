@@ -10,6 +10,7 @@ from alpha.errors import ShapeError
 from alpha.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn.recurrent_cells import as_float32, is_relu, state_tensors, steps
+from alpha.nn.resetting import reset_uniform
 from alpha.nn.utils.rnn import PackedSequence
 from alpha.ops.dropout import check_probability
 from alpha.ops.options import integer
@@ -124,6 +125,10 @@ class _Recurrent(Module):
             if layer + 1 < self.num_layers:
                 y = F.dropout(y, self.dropout, self.training)
         return y, [F.stack(list(parts)) for parts in zip(*ends, strict=True)]
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, in place."""
+        reset_uniform(self.hidden_size, *self.parameters())
 
     def flatten_parameters(self) -> None:
         """Does nothing: the kernels take the parameters from where they are."""

@@ -10,6 +10,7 @@ from alpha import rng
 from alpha.errors import ShapeError
 from alpha.module import Module, Parameter
 from alpha.nn import functional as F
+from alpha.nn.resetting import reset_uniform
 from alpha.numerics import BFLOAT16
 from alpha.ops.layout import view as reshaped
 from alpha.ops.options import integer
@@ -108,6 +109,10 @@ class _Cell(Module):
         end = steps(reshaped(x, (1, N, self.input_size)), start, weights, Steps(self.kind, self.relu, (N,)))[1]
         made = tuple(reshaped(state, shape) for state in end)
         return made if count == 2 else made[0]
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, in place."""
+        reset_uniform(self.hidden_size, *self.parameters())
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, bias={self.bias_ih is not None}"
