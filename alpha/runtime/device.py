@@ -185,6 +185,11 @@ def get_device(spec: str | Device) -> Device:
         return _devices[name]
 
 
+def device(type: str | Device, index: int | None = None) -> Device:
+    """`get_device` under PyTorch's name: `device("cuda")`, `device("cuda:0")` and `device("cuda", 0)` are one."""
+    return get_device(type if index is None else f"{type}:{index}")
+
+
 def opened(name: str) -> Device | None:
     """The device of that name if something has made it."""
     return _devices.get(name)
