@@ -8,6 +8,7 @@ from alpha.exports import export as _export
 from alpha.module import Module as _Module
 from alpha.ops.activation import *
 from alpha.ops.activation_derived import *
+from alpha.ops.activation_inplace import *
 from alpha.ops.activation_piecewise import *
 from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-from alpha.errors import ShapeError, type_name
+from alpha.errors import ShapeError
 from alpha.module import Buffer
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.loss import check_ignored, loss_of_classes
-from alpha.ops.operands import NUMBERS
 from alpha.ops.options import real
 from alpha.ops.pointwise_loss import LossLayer, check_reduction, common_shape, reduced, widened
 from alpha.ops.selection import where
@@ -63,15 +62,15 @@ class NLLLoss(LossLayer):
 
 @check_arguments
 def gaussian_nll_loss(
-    x: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+    x: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
     """(log(var) + (x - target)^2 / var) / 2, the targets being normal with mean x   x, target (...) -> () or (...)
 
     Args:
         target: it and x broadcast.
-        var: the variances, of the shape of x, or with one axis of length 1, or without the last axis; or one number.
-            Those below eps count as eps, and have the gradient of eps. A check for negative ones would wait for the
-            GPU, so there is none.
+        var: the variances, of the shape of x, or with one axis of length 1, or without the last axis. Those below eps
+            count as eps, and have the gradient of eps. A check for negative ones would wait for the GPU, so there is
+            none.
         full: True adds the constant log(2 pi) / 2.
         eps: the least variance, above 0.
         reduction: "mean", "sum" or "none".
@@ -79,9 +78,6 @@ def gaussian_nll_loss(
     check_reduction("gaussian_nll_loss", None, None, reduction)
     if real("gaussian_nll_loss", "eps", eps) <= 0:
         raise ValueError(f"gaussian_nll_loss: eps={eps} is not above 0")
-    if not isinstance(var, (Tensor, *NUMBERS)):
-        raise TypeError(f"gaussian_nll_loss: var is a {type_name(var)}, a Tensor is needed, or a number")
-    var = var if isinstance(var, Tensor) else x.new_full(x.shape, real("gaussian_nll_loss", "var", var))
     x, target, var = widened(x), widened(target), widened(var)
     if var.shape == x.shape[:-1] and var.shape != x.shape:
         var = var.unsqueeze(-1)
@@ -135,7 +131,7 @@ class GaussianNLLLoss(LossLayer):
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         self._keep(None, None, reduction, full=full, eps=real("GaussianNLLLoss", "eps", eps))
 
-    def forward(self, x: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
+    def forward(self, x: Tensor, target: Tensor, var: Tensor) -> Tensor:
         return gaussian_nll_loss(x, target, var, self.full, self.eps, self.reduction)
 
 

@@ -120,18 +120,6 @@ def test_a_weight_has_the_shape_of_x(device: str, name: str) -> None:
         getattr(F, name)(*ours, weight=ours[1].detach())
 
 
-@pytest.mark.torch
-def test_a_variance_that_is_a_number() -> None:
-    torch = pytest.importorskip("torch")
-    x, target = (drawn("any", (3, 4)).astype(np.float32) for _ in range(2))
-    found = F.gaussian_nll_loss(alpha.tensor(x), alpha.tensor(target), 0.5)
-    assert nn.GaussianNLLLoss()(alpha.tensor(x), alpha.tensor(target), 0.5).item() == found.item()
-    wanted = torch.nn.functional.gaussian_nll_loss(torch.tensor(x), torch.tensor(target), 0.5)
-    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-6)
-    with pytest.raises(TypeError, match="gaussian_nll_loss: var is a str, a Tensor is needed, or a number"):
-        F.gaussian_nll_loss(alpha.tensor(x), alpha.tensor(target), "0.5")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("layer", [nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss])
 def test_errors_of_numbers_warn_of_two_shapes(layer: Any) -> None:
     """The mean over (6, 6) of x (6, 1) and target (6,) is a mistake that nothing else shows."""
