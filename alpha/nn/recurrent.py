@@ -133,6 +133,12 @@ class _Recurrent(Module):
     def flatten_parameters(self) -> None:
         """Does nothing: the kernels take the parameters from where they are."""
 
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each layer and direction, those of the first layer first."""
+        endings = [ending for layer in range(self.num_layers) for ending in self._endings(layer)]
+        return [[p for name, p in self.named_parameters() if name.endswith(end)] for end in endings]
+
     def _starts(self, x: Tensor, sizes: Counts, states: list[Tensor]) -> list[Tensor]:
         """The states before the first step, of all layers and directions: h, and c of an LSTM."""
         if not sizes:
