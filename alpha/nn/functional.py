@@ -57,6 +57,7 @@ from alpha.ops.matmul import *
 from alpha.ops.max_pool import *
 from alpha.ops.max_unpool import *
 from alpha.ops.moments import *
+from alpha.ops.multi_head_attention import *
 from alpha.ops.normalization import *
 from alpha.ops.operators import *
 from alpha.ops.padding import *

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from rows import dropouts, elementwise, functions, images, in_place, layers, neighbours, reductions, structure
+from rows import (
+    attention,
+    dropouts,
+    elementwise,
+    functions,
+    images,
+    in_place,
+    layers,
+    neighbours,
+    reductions,
+    structure,
+)
 from rows.activations import ACTIVATIONS
 from rows.losses import LOSSES
 
 FUNCTIONS = [
     *(
         row
-        for room in (functions, elementwise, reductions, images, dropouts, neighbours, structure, in_place)
+        for room in (functions, elementwise, reductions, images, dropouts, neighbours, structure, in_place, attention)
         for row in room.FUNCTIONS
     ),
     *(row.of_function() for row in (*ACTIVATIONS, *LOSSES)),
