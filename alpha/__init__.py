@@ -118,6 +118,7 @@ from alpha.ops.trigonometric import *
 from alpha.ops.uniques import *
 from alpha.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.runtime import Device, MemoryStats, get_device
+from alpha.runtime.device import device
 from alpha.step import capture, compile_kernels, dry_run
 from alpha.tensor import Tensor, tensor
 
@@ -208,6 +209,7 @@ __all__ = [
     "combinations",
     "compile_kernels",
     "cuda",
+    "device",
     "double",
     "dry_run",
     "einsum",

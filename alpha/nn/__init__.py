@@ -10,6 +10,7 @@ from alpha.nn import functional as functional
 from alpha.nn import init as init
 from alpha.nn import utils as utils
 from alpha.nn.adaptive_pooling import *
+from alpha.nn.adaptive_softmax import *
 from alpha.nn.attention import *
 from alpha.nn.batchnorm import *
 from alpha.nn.batchnorm_variants import *
@@ -43,6 +44,8 @@ from alpha.ops.loss_likelihood import *
 from alpha.ops.loss_margin import *
 from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
+from alpha.ops.loss_signs import *
+from alpha.ops.loss_triplet import *
 from alpha.ops.shuffle import *
 from alpha.ops.similarity import *
 from alpha.ops.softmax import *

@@ -15,6 +15,7 @@ from alpha.module import Buffer, Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.convolution import Conv2d
+from alpha.nn.resetting import Resets
 from alpha.ops.batchnorm import Moments, check_eps
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv_batch_norm import conv_batch_norm as joint
@@ -35,7 +36,7 @@ def check_axes(layer: Module, x: Tensor, forms: tuple[str, ...]) -> None:
         raise ShapeError(f"{type(layer).__name__}: x {' or '.join(forms)} is needed, the channels last  (x {x.shape})")
 
 
-class _BatchNorm(Module):
+class _BatchNorm(Resets):
     """What the layers of batch normalisation are, for any number of axes between images and channels."""
 
     forms: ClassVar[tuple[str, ...]]  # the shapes of x that are taken

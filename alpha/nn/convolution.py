@@ -8,6 +8,7 @@ from alpha.errors import ShapeError
 from alpha.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
+from alpha.nn.resetting import reset_uniform
 from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.convolution.arguments import Padding, check_slope
 from alpha.ops.options import Lengths, integer, lengths, only_offered
@@ -70,6 +71,10 @@ class _Layer(Module):
         self.bias = None
         if bias:
             self.bias = Parameter(init.bias_uniform((self.out_channels,), init.fans(weight)[0]))
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, in place."""
+        reset_uniform(init.fans(self.weight.shape)[0], self.weight, self.bias)
 
     def extra_repr(self) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]

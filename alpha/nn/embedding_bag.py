@@ -6,6 +6,7 @@ from alpha import rng
 from alpha.errors import ShapeError
 from alpha.module import Module, Parameter
 from alpha.nn import functional as F
+from alpha.nn.resetting import reset_table
 from alpha.ops.embedding import padding_row
 from alpha.ops.embedding_bag import check_mode
 from alpha.ops.options import integer, only_offered, real
@@ -94,6 +95,10 @@ class EmbeddingBag(Module):
             include_last_offset=self.include_last_offset,
             padding_idx=self.padding_idx,
         )
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, in place."""
+        reset_table(self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
         norm = "" if self.max_norm is None else f", max_norm={self.max_norm}, norm_type={self.norm_type}"

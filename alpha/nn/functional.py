@@ -8,6 +8,7 @@ from alpha.exports import export as _export
 from alpha.module import Module as _Module
 from alpha.ops.activation import *
 from alpha.ops.activation_derived import *
+from alpha.ops.activation_inplace import *
 from alpha.ops.activation_piecewise import *
 from alpha.ops.activation_sloped import *
 from alpha.ops.activation_smooth import *
@@ -50,12 +51,15 @@ from alpha.ops.loss_likelihood import *
 from alpha.ops.loss_margin import *
 from alpha.ops.loss_probability import *
 from alpha.ops.loss_regression import *
+from alpha.ops.loss_signs import *
+from alpha.ops.loss_triplet import *
 from alpha.ops.lp_pool import *
 from alpha.ops.matmul import *
 from alpha.ops.matrices import *
 from alpha.ops.max_pool import *
 from alpha.ops.max_unpool import *
 from alpha.ops.moments import *
+from alpha.ops.multi_head_attention import *
 from alpha.ops.normalization import *
 from alpha.ops.operators import *
 from alpha.ops.other_names import *

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from alpha.module import Buffer, Module, Parameter
+from alpha.module import Buffer, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.batchnorm import check_axes
+from alpha.nn.resetting import Resets
 from alpha.ops.batchnorm import check_eps
 from alpha.ops.options import integer, real
 from alpha.tensor import Tensor
@@ -15,7 +16,7 @@ from alpha.tensor import Tensor
 __all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
 
 
-class _InstanceNorm(Module):
+class _InstanceNorm(Resets):
     """What the layers of instance normalisation are; `forms` are the shapes of one image and of several."""
 
     forms: ClassVar[tuple[str, ...]]

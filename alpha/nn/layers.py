@@ -13,6 +13,7 @@ from alpha.errors import ShapeError
 from alpha.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
+from alpha.nn.resetting import reset_table, reset_uniform
 from alpha.ops.axes import lengths_of
 from alpha.ops.dropout import check_probability
 from alpha.ops.embedding import padding_row
@@ -42,6 +43,10 @@ class Linear(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, in place."""
+        reset_uniform(self.in_features, self.weight, self.bias)
+
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
 
@@ -66,6 +71,10 @@ class Bilinear(Module):
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, in place."""
+        reset_uniform(self.in1_features, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"{self.in1_features}, {self.in2_features}, {self.out_features}, bias={self.bias is not None}"
@@ -126,6 +135,10 @@ class Embedding(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.embedding(x, self.weight, self.padding_idx, self.max_norm, self.norm_type)
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, in place."""
+        reset_table(self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"

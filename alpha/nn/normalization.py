@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpha.errors import ShapeError
-from alpha.module import Module, Parameter
+from alpha.module import Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
+from alpha.nn.resetting import Resets
 from alpha.ops.batchnorm import check_eps
 from alpha.ops.normalization import shape_of_axes
 from alpha.ops.options import integer
@@ -16,7 +17,7 @@ from alpha.tensor import Tensor
 __all__ = ["GroupNorm", "LayerNorm", "RMSNorm"]
 
 
-class LayerNorm(Module):
+class LayerNorm(Resets):
     """Layer normalisation over the last axes   (..., *normalized_shape) -> the same
 
     Args:
@@ -50,7 +51,7 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}{affine}"
 
 
-class RMSNorm(Module):
+class RMSNorm(Resets):
     """Normalisation by the root of the mean square over the last axes   (..., *normalized_shape) -> the same
 
     Args:
@@ -79,7 +80,7 @@ class RMSNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}{affine}"
 
 
-class GroupNorm(Module):
+class GroupNorm(Resets):
     """Normalisation over groups of neighbouring channels of each image   (N, ..., num_channels) -> the same
 
     Args:

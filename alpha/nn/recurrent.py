@@ -10,9 +10,13 @@ from alpha.errors import ShapeError
 from alpha.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn.recurrent_cells import as_float32, is_relu, state_tensors, steps
+from alpha.nn.resetting import reset_uniform
+from alpha.nn.utils.rnn import PackedSequence
 from alpha.ops.dropout import check_probability
 from alpha.ops.options import integer
-from alpha.ops.recurrent import GATES
+from alpha.ops.packing import Counts, backwards
+from alpha.ops.recurrent import Steps
+from alpha.ops.recurrent_cells import GATES
 from alpha.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "RNN"]
@@ -67,48 +71,79 @@ class _Recurrent(Module):
         """What the names of the parameters of a layer end in, for each direction."""
         return (f"_l{layer}", f"_l{layer}_reverse")[: 1 + self.bidirectional]
 
-    def forward(self, x: Tensor, hx: Any = None) -> Any:
+    def forward(self, x: Any, hx: Any = None) -> Any:
         """The states of the last layer at each step, and the last states of all layers
 
         x (T, N, input_size) or (N, T, input_size) with batch_first, or (T, input_size)
         -> y (T, N, directions R) as x, and h (layers directions, N, R), of an LSTM (h, c) with c (.., N, H).
 
+        Of a `PackedSequence` y is one, too, and the last states are those of each sequence's own last step, or of its
+        first one backwards. The states before and behind are in the order in which the sequences were packed.
+
         Args:
+            x: a tensor or a `nn.utils.rnn.PackedSequence`.
             hx: the states before the first step, 0 by default: h, or of an LSTM (h, c).
+
+        Raises:
+            ShapeError: x or a state has another shape than the layer needs.
+            TypeError: x is neither, or a state is no Tensor.
         """
+        packed = x if isinstance(x, PackedSequence) else None
+        x = x if packed is None else packed.data
         given = [as_float32(state) for state in state_tensors(self.kind, x, hx, 2 if self.kind == "LSTM" else 1)]
-        if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
+        if x.ndim not in (2, 3)[: 1 if packed else 2] or x.shape[-1] != self.input_size:
             I = self.input_size
-            raise ShapeError(f"{self.kind}: x (T, N, {I}) or (T, {I}) is needed  (x {x.shape})")
+            needed = f"packed data (rows, {I}) are" if packed else f"x (T, N, {I}) or (T, {I}) is"
+            raise ShapeError(f"{self.kind}: {needed} needed  (x {x.shape})")
+        if packed is not None:
+            sizes = packed.sizes
+            starts = self._starts(x, sizes, given)
+            y, last = self._layers(x, [packed.sorted_states(state) for state in starts] if given else starts, sizes)
+            last = [packed.unsorted_states(state) for state in last]
+            return packed.with_data(y), last[0] if len(last) == 1 else tuple(last)
         one = x.ndim == 2
         y = x.unsqueeze(1) if one else x.transpose(0, 1) if self.batch_first else x
-        starts = self._starts(y, [state.unsqueeze(1) for state in given] if one else given)
-        ends: list[tuple[Tensor, ...]] = []
-        for layer in range(self.num_layers):
-            made = []
-            for ending in self._endings(layer):
-                start = tuple(states[len(ends)] for states in starts)
-                found, end = self._direction(y, start, ending)
-                made.append(found)
-                ends.append(end)
-            y = made[0] if len(made) == 1 else F.cat(made, 2)
-            if layer + 1 < self.num_layers:
-                y = F.dropout(y, self.dropout, self.training)
-        last = [F.stack(list(parts)) for parts in zip(*ends, strict=True)]
+        sizes = (y.shape[1],) * y.shape[0]
+        y, last = self._layers(y, self._starts(y, sizes, [s.unsqueeze(1) for s in given] if one else given), sizes)
         if one:
             y, last = y.squeeze(1), [state.squeeze(1) for state in last]
         elif self.batch_first:
             y = y.transpose(0, 1)
         return y, last[0] if len(last) == 1 else tuple(last)
 
+    def _layers(self, y: Tensor, starts: list[Tensor], sizes: Counts) -> tuple[Tensor, list[Tensor]]:
+        """The states of the last layer, and the last ones of all   y (T, N, input_size) or (rows, input_size)"""
+        ends: list[tuple[Tensor, ...]] = []
+        for layer in range(self.num_layers):
+            made = []
+            for ending in self._endings(layer):
+                start = tuple(states[len(ends)] for states in starts)
+                found, end = self._direction(y, start, ending, sizes)
+                made.append(found)
+                ends.append(end)
+            y = made[0] if len(made) == 1 else F.cat(made, -1)
+            if layer + 1 < self.num_layers:
+                y = F.dropout(y, self.dropout, self.training)
+        return y, [F.stack(list(parts)) for parts in zip(*ends, strict=True)]
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, in place."""
+        reset_uniform(self.hidden_size, *self.parameters())
+
     def flatten_parameters(self) -> None:
         """Does nothing: the kernels take the parameters from where they are."""
 
-    def _starts(self, x: Tensor, states: list[Tensor]) -> list[Tensor]:
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each layer and direction, those of the first layer first."""
+        endings = [ending for layer in range(self.num_layers) for ending in self._endings(layer)]
+        return [[p for name, p in self.named_parameters() if name.endswith(end)] for end in endings]
+
+    def _starts(self, x: Tensor, sizes: Counts, states: list[Tensor]) -> list[Tensor]:
         """The states before the first step, of all layers and directions: h, and c of an LSTM."""
-        count, N = self.num_layers * (1 + self.bidirectional), x.shape[1]
-        if x.shape[0] == 0:
+        if not sizes:
             raise ShapeError(f"{self.kind}: x has no step  (x {x.shape})")
+        count, N = self.num_layers * (1 + self.bidirectional), sizes[0]
         widths = (self.proj_size or self.hidden_size, self.hidden_size)[: 2 if self.kind == "LSTM" else 1]
         shapes = [(count, N, width) for width in widths]
         if not states:
@@ -118,13 +153,21 @@ class _Recurrent(Module):
             raise ShapeError(f"{self.kind}: the state has shape {given}; {', '.join(map(str, shapes))} is needed")
         return states
 
-    def _direction(self, x: Tensor, start: tuple[Tensor, ...], ending: str) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The states at each step of one direction of a layer, and the last ones   x (T, N, features) -> (T, N, R)"""
-        backwards = ending.endswith("reverse")
+    def _direction(
+        self, x: Tensor, start: tuple[Tensor, ...], ending: str, sizes: Counts
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The states at each step of one direction of a layer, and the last ones   x (.., features) -> (.., R)"""
+
+        def turned(t: Tensor) -> Tensor:
+            """Each sequence from its end to its beginning."""
+            if not ending.endswith("reverse"):
+                return t
+            return F.flip(t, 0) if t.ndim == 3 else F.index_select(t, 0, backwards(sizes).on(t.device))
+
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
         weights = [getattr(self, name + ending, None) for name in names]
-        y, end = steps(F.flip(x, 0) if backwards else x, start, weights, kind=self.kind, relu=self.relu)
-        return (F.flip(y, 0) if backwards else y), end
+        y, end = steps(turned(x), start, weights, Steps(self.kind, self.relu, sizes))
+        return turned(y), end
 
     def extra_repr(self) -> str:
         usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}

@@ -10,10 +10,13 @@ from alpha import rng
 from alpha.errors import ShapeError
 from alpha.module import Module, Parameter
 from alpha.nn import functional as F
+from alpha.nn.resetting import reset_uniform
 from alpha.numerics import BFLOAT16
 from alpha.ops.layout import view as reshaped
 from alpha.ops.options import integer
-from alpha.ops.recurrent import GATES, Recurrent
+from alpha.ops.packing import last_rows
+from alpha.ops.recurrent import Recurrent, Steps
+from alpha.ops.recurrent_cells import GATES
 from alpha.tensor import Tensor
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell"]
@@ -41,22 +44,29 @@ def as_float32(x: Tensor) -> Tensor:
 
 
 def steps(
-    x: Tensor, start: tuple[Tensor, ...], weights: Sequence[Tensor | None], *, kind: str, relu: bool
+    x: Tensor, start: tuple[Tensor, ...], weights: Sequence[Tensor | None], how: Steps
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The states after each step, and the last ones   x (T, N, features) -> (T, N, R), (N, R) and of an LSTM (N, H)
+    """The states after each step, and the last ones of each sequence
+
+    x (T, N, features) or (rows, features) -> (T, N, R) or (rows, R), (N, R) and of an LSTM (N, H)
 
     Args:
         start: the states before the first step: h (N, R), and c (N, H) of an LSTM.
         weights: weight_ih, weight_hh, bias_ih or None, bias_hh or None, weight_hr or None.
+        how: what the steps are, and how many rows of x each has.
     """
     w_ih, w_hh, b_ih, b_hh, w_hr = weights
     assert w_ih is not None
     h, c = start[0], start[1] if len(start) > 1 else None
-    flat = Recurrent.apply(as_float32(F.linear(x, w_ih, b_ih)), w_hh, b_hh, h, c, w_hr, kind=kind, relu=relu)
-    (T, N), R = x.shape[:2], h.shape[1]
-    y = reshaped(flat[: T * N * R], (T, N, R))
-    last = reshaped(flat[(T - 1) * N * R : T * N * R], (N, R))
-    return y, (last,) if c is None else (last, reshaped(flat[T * N * R :], c.shape))
+    flat = Recurrent.apply(as_float32(F.linear(x, w_ih, b_ih)), w_hh, b_hh, h, c, w_hr, steps=how)
+    sizes, (N, R) = how.sizes, h.shape
+    rows = sum(sizes)
+    y = reshaped(flat[: rows * R], (*x.shape[:-1], R))
+    if sizes[-1] == N:
+        last = reshaped(flat[(rows - N) * R : rows * R], (N, R))
+    else:
+        last = F.index_select(reshaped(y, (rows, R)), 0, last_rows(sizes).on(x.device))
+    return y, (last,) if c is None else (last, reshaped(flat[rows * R :], c.shape))
 
 
 class _Cell(Module):
@@ -96,9 +106,13 @@ class _Cell(Module):
         N = 1 if x.ndim == 1 else len(x)
         start = tuple(reshaped(state, (N, self.hidden_size)) for state in states)
         weights = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh, None]
-        end = steps(reshaped(x, (1, N, self.input_size)), start, weights, kind=self.kind, relu=self.relu)[1]
+        end = steps(reshaped(x, (1, N, self.input_size)), start, weights, Steps(self.kind, self.relu, (N,)))[1]
         made = tuple(reshaped(state, shape) for state in end)
         return made if count == 2 else made[0]
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, in place."""
+        reset_uniform(self.hidden_size, *self.parameters())
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, bias={self.bias_ih is not None}"

@@ -93,6 +93,10 @@ class PReLU(Module):
     def forward(self, x: Tensor) -> Tensor:
         return prelu(x, self.weight)
 
+    def reset_parameters(self) -> None:
+        """Let the slopes be what they were at first, in place."""
+        self.weight.data.fill_(self.init)
+
     def extra_repr(self) -> str:
         return f"num_parameters={self.num_parameters}, init={self.init}"
 

@@ -109,8 +109,12 @@ def _(Y: Array, stream: StepValue[Stream], kind: int, low: float, scale: float) 
 # -- of one number ----------------------------------------------------------------------------------
 
 
-def shape_of(operator: str, size: tuple[Any, ...]) -> tuple[int, ...]:
-    """`zeros(2, 3)` or `zeros((2, 3))`."""
+def shape_of(operator: str, size: tuple[Any, ...], named: Size | None = None) -> tuple[int, ...]:
+    """`zeros(2, 3)`, `zeros((2, 3))` or `zeros(size=(2, 3))`; `TypeError` for two of them."""
+    if named is not None:
+        if size:
+            raise TypeError(f"{operator}: the lengths are given twice, as {size} and as size={named!r}")
+        size = (named,)
     lengths = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
     return lengths_of(operator, "size", tuple(lengths))
 
@@ -119,19 +123,37 @@ def device_of(device: Where) -> Device:
     return get_device("cpu" if device is None else device)
 
 
-def zeros(*size: Size, dtype: DTypeLike = FLOAT32, device: Where = None, requires_grad: bool = False) -> Tensor:
+def zeros(
+    *lengths: Size,
+    size: Size | None = None,
+    dtype: DTypeLike = FLOAT32,
+    device: Where = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor of zeros of that shape, by default float32 on cpu."""
-    return Tensor(device_of(device).zeros(shape_of("zeros", size), as_dtype(dtype)), requires_grad)
+    return Tensor(device_of(device).zeros(shape_of("zeros", lengths, size), as_dtype(dtype)), requires_grad)
 
 
-def ones(*size: Size, dtype: DTypeLike = FLOAT32, device: Where = None, requires_grad: bool = False) -> Tensor:
+def ones(
+    *lengths: Size,
+    size: Size | None = None,
+    dtype: DTypeLike = FLOAT32,
+    device: Where = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor of ones of that shape, by default float32 on cpu."""
-    return Tensor(filled(shape_of("ones", size), 1, dtype, device_of(device)).array, requires_grad)
+    return Tensor(filled(shape_of("ones", lengths, size), 1, dtype, device_of(device)).array, requires_grad)
 
 
-def empty(*size: Size, dtype: DTypeLike = FLOAT32, device: Where = None, requires_grad: bool = False) -> Tensor:
+def empty(
+    *lengths: Size,
+    size: Size | None = None,
+    dtype: DTypeLike = FLOAT32,
+    device: Where = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor of that shape whose values are not specified, by default float32 on cpu."""
-    return Tensor(device_of(device).empty(shape_of("empty", size), as_dtype(dtype)), requires_grad)
+    return Tensor(device_of(device).empty(shape_of("empty", lengths, size), as_dtype(dtype)), requires_grad)
 
 
 def full(

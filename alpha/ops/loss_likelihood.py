@@ -9,7 +9,7 @@ from alpha.module import Buffer
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.loss import check_ignored, loss_of_classes
 from alpha.ops.options import real
-from alpha.ops.pointwise_loss import LossLayer, check_reduction, reduced, widened
+from alpha.ops.pointwise_loss import LossLayer, check_reduction, common_shape, reduced, widened
 from alpha.ops.selection import where
 from alpha.tensor import Tensor
 
@@ -67,8 +67,10 @@ def gaussian_nll_loss(
     """(log(var) + (x - target)^2 / var) / 2, the targets being normal with mean x   x, target (...) -> () or (...)
 
     Args:
-        var: the variances, of the shape of x, or (..., 1), or without the last axis. Those below eps count
-            as eps, and have the gradient of eps. A check for negative ones would wait for the GPU, so there is none.
+        target: it and x broadcast.
+        var: the variances, of the shape of x, or with one axis of length 1, or without the last axis. Those below eps
+            count as eps, and have the gradient of eps. A check for negative ones would wait for the GPU, so there is
+            none.
         full: True adds the constant log(2 pi) / 2.
         eps: the least variance, above 0.
         reduction: "mean", "sum" or "none".
@@ -79,8 +81,10 @@ def gaussian_nll_loss(
     x, target, var = widened(x), widened(target), widened(var)
     if var.shape == x.shape[:-1] and var.shape != x.shape:
         var = var.unsqueeze(-1)
-    if var.shape not in (x.shape, (*x.shape[:-1], 1)):
+    repeats = [own for own, length in zip(var.shape, x.shape, strict=False) if own != length]
+    if var.ndim != x.ndim or repeats not in ([], [1]):
         raise ShapeError(f"gaussian_nll_loss: var {var.shape} fits neither x {x.shape} nor its rows")
+    common_shape("gaussian_nll_loss", x=x, target=target)
     least = where(var.detach() < eps, eps, var.detach()) + (var - var.detach())
     difference = x - target
     loss = (least.log() + difference * difference / least) * 0.5
@@ -101,12 +105,14 @@ def poisson_nll_loss(
     """exp(x) - target x, the targets being of a Poisson distribution with mean exp(x)   x, target (...) -> () or (...)
 
     Args:
+        target: it and x broadcast.
         log_input: False has the mean x, and the loss x - target log(x + eps).
         full: True adds Stirling's formula for log(target!) where the target is above 1.
         size_average, reduce: only None is offered.
         reduction: "mean", "sum" or "none".
     """
     check_reduction("poisson_nll_loss", size_average, reduce, reduction)
+    common_shape("poisson_nll_loss", x=x, target=target)
     x, target = widened(x), widened(target)
     loss = x.exp() - target * x if log_input else x - target * (x + real("poisson_nll_loss", "eps", eps)).log()
     if full:

@@ -13,7 +13,7 @@ from alpha.ops.activation import relu
 from alpha.ops.activation_derived import logsigmoid
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.options import integer, real
-from alpha.ops.pointwise_loss import LossLayer, check_reduction, reduced, widened
+from alpha.ops.pointwise_loss import LossLayer, check_reduction, common_shape, reduced, widened
 from alpha.ops.ranges import arange
 from alpha.ops.running import cumsum
 from alpha.ops.selection import where
@@ -130,20 +130,20 @@ def multilabel_soft_margin_loss(
 
     Args:
         x: logits, one for each class.
-        target: 1 for the classes of a row, else 0.
+        target: 1 for the classes of a row, else 0. x and target broadcast, and the classes are those of x.
         weight: a factor for the loss of each class; it repeats along x.
         size_average, reduce: only None is offered.
         reduction: "mean", "sum" or "none".
     """
     check_reduction("multilabel_soft_margin_loss", size_average, reduce, reduction)
-    if not x.ndim or x.shape != target.shape:
-        raise ShapeError(
-            f"multilabel_soft_margin_loss: x and target need one shape (..., C)  (x {x.shape}, target {target.shape})"
-        )
+    if not x.ndim:
+        raise ShapeError(f"multilabel_soft_margin_loss: x (..., C) is needed  (x {x.shape}, target {target.shape})")
+    common_shape("multilabel_soft_margin_loss", x=x, target=target)
     x = widened(x)
     target = widened(target) if is_floating(target.dtype) else target.astype(x.dtype)
     loss = -(target * logsigmoid(x) + (1.0 - target) * logsigmoid(-x))
-    return reduced((loss if weight is None else loss * weight).mean(-1), reduction)
+    loss = loss if weight is None else loss * weight
+    return reduced(loss.sum(x.ndim - 1) / x.shape[-1], reduction)  # as in PyTorch, also of two shapes
 
 
 class MultiMarginLoss(LossLayer):

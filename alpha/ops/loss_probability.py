@@ -1,4 +1,4 @@
-"""Losses of probabilities and signs: binary cross-entropy, Kullback-Leibler divergence, soft margin, hinge."""
+"""Losses of probabilities: binary cross-entropy, Kullback-Leibler divergence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from alpha.module import Buffer
 from alpha.ops.arguments import check_arguments
-from alpha.ops.options import real
 from alpha.ops.pointwise_loss import REDUCTIONS, LossLayer, PointwiseLoss, check_reduction
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -16,23 +15,19 @@ from alpha.tensor import Tensor
 __all__ = [
     "BCELoss",
     "BCEWithLogitsLoss",
-    "HingeEmbeddingLoss",
     "KLDivLoss",
-    "SoftMarginLoss",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
-    "hinge_embedding_loss",
     "kl_div",
-    "soft_margin_loss",
 ]
 
 
-def _softplus(z: Array) -> Array:
+def softplus(z: Array) -> Array:
     """log(1 + exp(z)) without overflow"""
     return np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))
 
 
-def _sigmoid(z: Array) -> Array:
+def sigmoid(z: Array) -> Array:
     e = np.exp(-np.abs(z))
     return np.where(z < 0, e, 1) / (1 + e)
 
@@ -42,7 +37,7 @@ def _bce(a: Array, b: Array) -> Array:
 
 
 def _pos_weighted(a: Array, b: Array, c: Array) -> Array:
-    return (1 - b) * a + ((c - 1) * b + 1) * _softplus(-a)
+    return (1 - b) * a + ((c - 1) * b + 1) * softplus(-a)
 
 
 def _log_or_zero(b: Array) -> Array:
@@ -66,8 +61,8 @@ _BCE = PointwiseLoss(
 _SOFTPLUS = "((a < 0 ? -a : 0) + log1p(exp(-fabs(a))))"  # log(1 + exp(-a))
 _LOGITS = PointwiseLoss(
     "binary_cross_entropy_with_logits",
-    (f"(1 - b) * a + {_SOFTPLUS}", lambda a, b: (1 - b) * a + _softplus(-a)),
-    ("(a < 0 ? exp(a) : Real(1)) / (1 + exp(-fabs(a))) - b", lambda a, b: _sigmoid(a) - b),
+    (f"(1 - b) * a + {_SOFTPLUS}", lambda a, b: (1 - b) * a + softplus(-a)),
+    ("(a < 0 ? exp(a) : Real(1)) / (1 + exp(-fabs(a))) - b", lambda a, b: sigmoid(a) - b),
     ("-a", lambda a, b: -a),
 )
 _POS_LOGITS = PointwiseLoss(
@@ -75,9 +70,9 @@ _POS_LOGITS = PointwiseLoss(
     (f"(1 - b) * a + ((c - 1) * b + 1) * {_SOFTPLUS}", _pos_weighted),
     (
         "(1 - b) - ((c - 1) * b + 1) * ((a > 0 ? exp(-a) : Real(1)) / (1 + exp(-fabs(a))))",
-        lambda a, b, c: (1 - b) - ((c - 1) * b + 1) * _sigmoid(-a),
+        lambda a, b, c: (1 - b) - ((c - 1) * b + 1) * sigmoid(-a),
     ),
-    (f"(c - 1) * {_SOFTPLUS} - a", lambda a, b, c: (c - 1) * _softplus(-a) - a),
+    (f"(c - 1) * {_SOFTPLUS} - a", lambda a, b, c: (c - 1) * softplus(-a) - a),
     third=True,
     primitive="binary_cross_entropy_pos_weight",
 )
@@ -86,6 +81,7 @@ _KL = PointwiseLoss(
     ("(b == 0 ? 0 : b * log(b)) - b * a", lambda a, b: _log_or_zero(b) - b * a),
     ("-b", lambda a, b: -b),
     ("log(b) + 1 - a", lambda a, b: np.log(b) + 1 - a),
+    broadcasts=True,
 )
 _KL_LOG = PointwiseLoss(
     "kl_div",
@@ -93,22 +89,7 @@ _KL_LOG = PointwiseLoss(
     ("-exp(b)", lambda a, b: -np.exp(b)),
     ("exp(b) * (b - a + 1)", lambda a, b: np.exp(b) * (b - a + 1)),
     primitive="kl_div_log_target",
-)
-_HINGE = PointwiseLoss(
-    "hinge_embedding_loss",
-    (
-        "(b == 1 || p < a ? 0 : p - a) + (b == -1 ? 0 : a)",
-        lambda a, b, p: np.where((b == 1) | (p < a), 0, p - a) + np.where(b == -1, 0, a),
-    ),
-    (
-        "(b == 1 || p < a ? 0 : -1) + (b == -1 ? 0 : 1)",
-        lambda a, b, p: np.where((b == 1) | (p < a), 0, -1) + np.where(b == -1, 0, 1),
-    ),
-)
-_SOFT_MARGIN = PointwiseLoss(
-    "soft_margin_loss",
-    ("(a * b < 0 ? -a * b : 0) + log1p(exp(-fabs(a * b)))", lambda a, b: _softplus(-a * b)),
-    ("-b * ((a * b > 0 ? exp(-a * b) : Real(1)) / (1 + exp(-fabs(a * b))))", lambda a, b: -b * _sigmoid(-a * b)),
+    broadcasts=True,
 )
 
 
@@ -179,43 +160,6 @@ def kl_div(
     return (_KL_LOG if log_target else _KL)(x, target, reduction)
 
 
-@check_arguments
-def hinge_embedding_loss(
-    x: Tensor,
-    target: Tensor,
-    margin: float = 1.0,
-    size_average: None = None,
-    reduce: None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """x where the target is 1, and max(0, margin - x) where it is -1   x, target (...) -> () or (...)
-
-    Args:
-        x: distances.
-        target: 1 or -1; it has no gradient.
-        margin: the distance from which on a pair of target -1 has no loss.
-        size_average, reduce: only None is offered.
-        reduction: "mean", "sum" or "none".
-    """
-    check_reduction("hinge_embedding_loss", size_average, reduce, reduction)
-    return _HINGE(x, target, reduction, p=real("hinge_embedding_loss", "margin", margin))
-
-
-@check_arguments
-def soft_margin_loss(
-    x: Tensor, target: Tensor, size_average: None = None, reduce: None = None, reduction: str = "mean"
-) -> Tensor:
-    """log(1 + exp(-target x)), without overflow   x, target (...) of 1 or -1 -> () or (...)
-
-    Args:
-        target: 1 or -1; it has no gradient.
-        size_average, reduce: only None is offered.
-        reduction: "mean", "sum" or "none".
-    """
-    check_reduction("soft_margin_loss", size_average, reduce, reduction)
-    return _SOFT_MARGIN(x, target, reduction)
-
-
 def _constant(value: Any) -> Buffer | None:
     return None if value is None else Buffer(value)
 
@@ -270,27 +214,3 @@ class KLDivLoss(LossLayer):
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         return kl_div(x, target, reduction=self.reduction, log_target=self.log_target)
-
-
-class HingeEmbeddingLoss(LossLayer):
-    """A loss of distances of equal and of different pairs; the arguments are those of `hinge_embedding_loss`."""
-
-    margin: float
-
-    def __init__(
-        self, margin: float = 1.0, size_average: None = None, reduce: None = None, reduction: str = "mean"
-    ) -> None:
-        self._keep(size_average, reduce, reduction, margin=real("HingeEmbeddingLoss", "margin", margin))
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return hinge_embedding_loss(x, target, self.margin, reduction=self.reduction)
-
-
-class SoftMarginLoss(LossLayer):
-    """log(1 + exp(-target x)), and its mean or sum; the arguments are those of `soft_margin_loss`."""
-
-    def __init__(self, size_average: None = None, reduce: None = None, reduction: str = "mean") -> None:
-        self._keep(size_average, reduce, reduction)
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return soft_margin_loss(x, target, reduction=self.reduction)

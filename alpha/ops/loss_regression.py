@@ -1,14 +1,20 @@
-"""Losses of numbers: absolute and squared errors, and what lies between them."""
+"""Losses of numbers: absolute and squared errors, and what lies between them.
+
+x and target of two shapes are broadcast, with a warning, as in PyTorch.
+"""
 
 from __future__ import annotations
+
+import warnings
 
 import numpy as np
 
 from alpha.errors import ShapeError
 from alpha.ops.arguments import check_arguments
 from alpha.ops.options import real
-from alpha.ops.pointwise_loss import LossLayer, PointwiseLoss, check_reduction
+from alpha.ops.pointwise_loss import LossLayer, PointwiseLoss, check_reduction, common_shape
 from alpha.primitive import Array
+from alpha.runtime.recording import callers
 from alpha.tensor import Tensor
 
 __all__ = ["HuberLoss", "L1Loss", "MSELoss", "SmoothL1Loss", "huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"]
@@ -39,25 +45,41 @@ _L1 = PointwiseLoss(
     ("fabs(a - b)", lambda a, b: np.abs(a - b)),
     ("a > b ? 1 : a < b ? -1 : a - b", lambda a, b: np.sign(a - b)),  # a NaN stays
     ("b > a ? 1 : b < a ? -1 : b - a", lambda a, b: np.sign(b - a)),
+    broadcasts=True,
 )
 _MSE = PointwiseLoss(
     "mse_loss",
     ("(a - b) * (a - b)", lambda a, b: (a - b) * (a - b)),
     ("2 * (a - b)", lambda a, b: 2 * (a - b)),
     ("2 * (b - a)", lambda a, b: 2 * (b - a)),
+    broadcasts=True,
 )
 _SMOOTH_L1 = PointwiseLoss(
     "smooth_l1_loss",
     ("fabs(a - b) < p ? (a - b) * (a - b) / (2 * p) : fabs(a - b) - p / 2", _smooth_l1),
     ("fabs(a - b) < p ? (a - b) / p : a > b ? 1 : a < b ? -1 : a - b", _smooth_l1_slope),
     ("fabs(a - b) < p ? (b - a) / p : b > a ? 1 : b < a ? -1 : b - a", lambda a, b, p: _smooth_l1_slope(b, a, p)),
+    broadcasts=True,
 )
 _HUBER = PointwiseLoss(
     "huber_loss",
     ("fabs(a - b) <= p ? (a - b) * (a - b) / 2 : p * (fabs(a - b) - p / 2)", _huber),
     ("fabs(a - b) <= p ? a - b : a > b ? p : a < b ? -p : a - b", _huber_slope),
     ("fabs(a - b) <= p ? b - a : b > a ? p : b < a ? -p : b - a", lambda a, b, p: _huber_slope(b, a, p)),
+    broadcasts=True,
 )
+
+
+def _warn_of_two_shapes(operator: str, x: Tensor, target: Tensor) -> None:
+    """PyTorch's warning: a target (N,) beside an x (N, 1) gives N N differences, which is hardly ever meant."""
+    if x.shape != target.shape:
+        shape = common_shape(operator, x=x, target=target)
+        warnings.warn(
+            f"{operator}: x {x.shape} and target {target.shape} are broadcast to {shape}, which is rarely meant; "
+            "give both one shape",
+            UserWarning,
+            stacklevel=callers() + 1,
+        )
 
 
 def _check_weight(operator: str, x: Tensor, weight: Tensor | None) -> None:
@@ -79,9 +101,10 @@ def l1_loss(
     Args:
         size_average, reduce: only None is offered.
         reduction: "mean", "sum" or "none".
-        weight: (...), a factor for each element; a mean is divided by its sum.
+        weight: of the shape of x, a factor for each element; a mean is divided by its sum.
     """
     check_reduction("l1_loss", size_average, reduce, reduction)
+    _warn_of_two_shapes("l1_loss", x, target)
     _check_weight("l1_loss", x, weight)
     return _L1(x, target, reduction, weight=weight, weighted_mean=True)
 
@@ -100,6 +123,7 @@ def mse_loss(
     The arguments are those of `l1_loss`.
     """
     check_reduction("mse_loss", size_average, reduce, reduction)
+    _warn_of_two_shapes("mse_loss", x, target)
     _check_weight("mse_loss", x, weight)
     return _MSE(x, target, reduction, weight=weight, weighted_mean=True)
 
@@ -121,6 +145,7 @@ def smooth_l1_loss(
         beta: where the square ends, at least 0.
     """
     check_reduction("smooth_l1_loss", size_average, reduce, reduction)
+    _warn_of_two_shapes("smooth_l1_loss", x, target)
     if real("smooth_l1_loss", "beta", beta) < 0:
         raise ValueError(f"smooth_l1_loss: beta={beta} is negative")
     return _SMOOTH_L1(x, target, reduction, p=float(beta))
@@ -135,9 +160,10 @@ def huber_loss(
     Args:
         reduction: "mean", "sum" or "none".
         delta: where the square ends, above 0.
-        weight: (...), a factor for each element.
+        weight: of the shape of x, a factor for each element.
     """
     check_reduction("huber_loss", None, None, reduction)
+    _warn_of_two_shapes("huber_loss", x, target)
     if real("huber_loss", "delta", delta) <= 0:
         raise ValueError(f"huber_loss: delta={delta} is not above 0")
     _check_weight("huber_loss", x, weight)

@@ -23,6 +23,8 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.module import Module
 from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.ops.arguments import unchecked
+from alpha.ops.axes import expand
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.dtypes import as_dtype, result_type
 from alpha.ops.elementwise import divide, divide_by_number, elementwise, multiply
@@ -36,7 +38,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 class PointwiseLoss:
-    """An elementwise loss of x and a target: call it on two tensors of one shape.
+    """An elementwise loss of x and a target: call it on two tensors of one shape, or of two if it `broadcasts`.
 
     Args:
         name: of the user's function, for errors.
@@ -44,6 +46,7 @@ class PointwiseLoss:
         slope, target_slope: its derivatives by a and by b; None where there is none.
         third: the expressions name c, which has the shape of x or repeats along it.
         primitive: the name of the primitives, by default `name`.
+        broadcasts: x and the target repeat along each other, as those of PyTorch's loss.
     """
 
     def __init__(
@@ -55,8 +58,9 @@ class PointwiseLoss:
         *,
         third: bool = False,
         primitive: str = "",
+        broadcasts: bool = False,
     ) -> None:
-        self.name, self.third, primitive = name, third, primitive or name
+        self.name, self.third, self.broadcasts, primitive = name, third, broadcasts, primitive or name
         self.forward = elementwise(f"{primitive}_forward", loss[0], _filled(loss[1]), 3 if third else 2)
         self._step: type[Function] = type(name, (_Step,), {"loss": self})
         self.slopes = (self._slope(f"{primitive}_slope", slope), self._slope(f"{primitive}_target_slope", target_slope))
@@ -84,27 +88,36 @@ class PointwiseLoss:
         """The loss   x, target (...) -> (), or (...) if the reduction is "none"
 
         Args:
-            reduction: "mean", "sum", "none", or "batchmean", the sum divided by the length of the first axis.
+            reduction: "mean", "sum", "none", or "batchmean", the sum divided by the length of the first axis of x.
             p, q: the numbers of the loss.
             third: the third operand.
             weight: multiplies the loss of each element; it has the shape of x or repeats along it.
             weighted_mean: a mean is divided by the sum of the weights, not by the number of elements.
+
+        Raises:
+            ShapeError: x and target have two shapes, or, if the loss broadcasts, two that do not fit; or weight or the
+                third operand does not repeat along x.
         """
-        if x.shape != target.shape:
-            raise ShapeError(f"{self.name}: x and target need one shape  (x {x.shape}, target {target.shape})")
+        shape = x.shape
+        if shape != target.shape:
+            if not self.broadcasts:
+                raise ShapeError(f"{self.name}: x and target need one shape  (x {x.shape}, target {target.shape})")
+            shape = common_shape(self.name, x=x, target=target)
         for name, other in (("weight", weight), ("pos_weight", third)):
             if other is not None and not _repeats(other.shape, x.shape):
                 raise ShapeError(f"{self.name}: {name} {other.shape} does not repeat along x {x.shape}")
             if other is not None and other._requires_grad:
                 raise ValueError(f"{self.name}: {name} requires a gradient, which is not offered; .detach() it")
+        count = math.prod(x.shape[:1] if reduction == "batchmean" else shape)
         return self._step.apply(
-            x,
-            target,
+            repeated(x, shape),
+            repeated(target, shape),
             third=None if third is None else third.array,
             weight=None if weight is None else weight.array,
             weighted_mean=weighted_mean,
             numbers={"p": p, "q": q},
             reduction=reduction,
+            count=count,
         )
 
 
@@ -123,6 +136,7 @@ class _Step(Function):
         weighted_mean: bool,
         numbers: dict[str, float],
         reduction: str,
+        count: int,
     ) -> Array:
         self.numbers = numbers
         met = result_type(self.loss.name, (X, T))
@@ -140,10 +154,9 @@ class _Step(Function):
         total = _sum(Y)
         if reduction == "sum":
             return total
-        if weighted_mean and self.weight is not None:
-            self.total = _sum(self.weight)
+        if weighted_mean and weight is not None:
+            self.total = _sum(as_dtype(weight, dtype))
             return divide(total, self.total)
-        count = X.shape[0] if reduction == "batchmean" and X.shape else X.size
         self.scale = 1 / count if count else math.nan
         return divide_by_number(total, p=count)
 
@@ -199,6 +212,28 @@ def _empty(like: Array, dtype: np.dtype[Any]) -> Array:
 
 def _sum(X: Array) -> Array:
     return sum_axis1(X.reshape(1, X.size, 1)).reshape(())
+
+
+def common_shape(operator: str, **tensors: Tensor) -> tuple[int, ...]:
+    """The shape in which tensors meet; `ShapeError` names them all if there is none."""
+    try:
+        return np.broadcast_shapes(*(tensor.shape for tensor in tensors.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in tensors.items())
+        raise ShapeError(f"{operator}: the shapes do not broadcast  ({shapes})") from None
+
+
+def check_axes(operator: str, **tensors: Tensor) -> None:
+    """`ShapeError` unless all tensors have as many axes, and broadcast."""
+    if len({tensor.ndim for tensor in tensors.values()}) > 1:
+        shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in tensors.items())
+        raise ShapeError(f"{operator}: all need as many axes  ({shapes})")
+    common_shape(operator, **tensors)
+
+
+def repeated(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """x in a shape in which it meets others; itself if it has that."""
+    return x if x.shape == shape else unchecked(expand)(x, shape)
 
 
 def check_reduction(

@@ -106,15 +106,27 @@ def _floating(operator: str, dtype: DTypeLike) -> Any:
     return kind
 
 
-def rand(*size: Size, dtype: DTypeLike = FLOAT32, device: Where = None, requires_grad: bool = False) -> Tensor:
+def rand(
+    *lengths: Size,
+    size: Size | None = None,
+    dtype: DTypeLike = FLOAT32,
+    device: Where = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Random numbers from 0 up to, and without, 1, equally distributed."""
-    shape = shape_of("rand", size)
+    shape = shape_of("rand", lengths, size)
     return Tensor(drawn(shape, UNIFORM, 0.0, 1.0, _floating("rand", dtype), device_of(device)), requires_grad)
 
 
-def randn(*size: Size, dtype: DTypeLike = FLOAT32, device: Where = None, requires_grad: bool = False) -> Tensor:
+def randn(
+    *lengths: Size,
+    size: Size | None = None,
+    dtype: DTypeLike = FLOAT32,
+    device: Where = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Random numbers of a normal distribution of mean 0 and deviation 1."""
-    shape = shape_of("randn", size)
+    shape = shape_of("randn", lengths, size)
     return Tensor(drawn(shape, NORMAL, 0.0, 1.0, _floating("randn", dtype), device_of(device)), requires_grad)
 
 

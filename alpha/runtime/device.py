@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -79,6 +79,10 @@ class Device(ABC):
     @abstractmethod
     def upload(self, source: HostArray) -> Array:
         """A new array on this device with the host array's content, whatever its strides and its byte order."""
+
+    def table(self, key: Any, make: Callable[[], HostArray]) -> Array:
+        """Numbers that an operator keeps as long as `key` lives and never writes; they may be made anew each time."""
+        return self.upload(make())
 
     @abstractmethod
     def download(self, array: Array) -> HostArray:
@@ -179,6 +183,11 @@ def get_device(spec: str | Device) -> Device:
         if name not in _devices:
             _devices[name] = _make(name)
         return _devices[name]
+
+
+def device(type: str | Device, index: int | None = None) -> Device:
+    """`get_device` under PyTorch's name: `device("cuda")`, `device("cuda:0")` and `device("cuda", 0)` are one."""
+    return get_device(type if index is None else f"{type}:{index}")
 
 
 def opened(name: str) -> Device | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from alpha.runtime.cuda.array import DeviceArray
-from alpha.step.watch import PLAIN
+from alpha.step.watch import LARGE, PLAIN
 from alpha.tensor import Tensor
 
 
@@ -47,6 +47,8 @@ class Arguments:
         if type(value) is dict:
             return dict, *((key, self._key(f"{place}[{key!r}]", item)) for key, item in value.items())
         self.objects[place] = value
+        if isinstance(value, Tensor) and value.dtype.kind in "biu" and value.array.nbytes <= LARGE:
+            return Tensor, value.dtype, value.shape, value.array.tobytes()  # as lengths, which the host reads
         return type(value), id(value)
 
 
@@ -55,7 +57,8 @@ def map_tensors(value: Any, change: Callable[[Any], Any], kinds: Any = Tensor) -
     if isinstance(value, kinds):
         return change(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_tensors(item, change, kinds) for item in value))
+        make: Any = type(value)
+        return make._make(map_tensors(item, change, kinds) for item in value)  # without checks of its `__new__`
     if type(value) in (tuple, list):
         return type(value)(map_tensors(item, change, kinds) for item in value)
     if type(value) is dict:

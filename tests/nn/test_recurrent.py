@@ -57,6 +57,22 @@ def test_results_and_gradients_are_pytorchs(device: str, name: str) -> None:
         np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), rtol=near, atol=near)
 
 
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("name", LAYERS)
+def test_all_weights_are_pytorchs(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    kind, arguments, _ = LAYERS[name]
+    layer, twin = (getattr(n, kind)(4, 3, **arguments) for n in (nn, torch.nn))
+    layer.load_state_dict({key: value.detach().numpy() for key, value in twin.state_dict().items()})
+    assert [len(weights) for weights in layer.all_weights] == [len(weights) for weights in twin.all_weights]
+    parameters = {id(p) for p in layer.parameters()}
+    for ours, theirs in zip(layer.all_weights, twin.all_weights, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            assert id(a) in parameters
+            np.testing.assert_array_equal(a.numpy(), b.detach().numpy())
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_batch_of_nothing_is_taken(device: str, name: str) -> None:
     kind, arguments, _ = LAYERS[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,11 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "weight, no dim": ("weight_norm", {"dim": None}),
     "spectral": ("spectral_norm", {}),
     "spectral, dim 1": ("spectral_norm", {"dim": 1, "n_power_iterations": 3}),
+    "older weight": ("weight_norm", {}),
+    "older weight, dim 1": ("weight_norm", {"dim": 1}),
+    "older weight, no dim": ("weight_norm", {"dim": None}),
+    "older spectral": ("spectral_norm", {}),
+    "older spectral, dim 1": ("spectral_norm", {"dim": 1, "n_power_iterations": 3, "eps": 1e-3}),
 }
 
 
@@ -70,8 +76,9 @@ def pair(layer: str, way: str, device: str) -> tuple[nn.Module, Any, Tensor, Any
     torch = pytest.importorskip("torch")
     make, shape = LAYERS[layer]
     name, options = WAYS[way]
-    ours = getattr(parametrizations, name)(make(nn).to(device), **options)
-    theirs = getattr(torch.nn.utils.parametrizations, name)(make(torch.nn), **options)
+    older = way.startswith("older")
+    ours = getattr(utils if older else parametrizations, name)(make(nn).to(device), **options)
+    theirs = getattr(torch.nn.utils if older else torch.nn.utils.parametrizations, name)(make(torch.nn), **options)
     state = theirs.state_dict()
     assert set(ours.state_dict()) == set(state)
     ours.load_state_dict(state, layout="NCHW")
@@ -87,6 +94,7 @@ def same(found: Tensor | None, expected: Any) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:.*is deprecated in favor of:FutureWarning")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_values_gradients_and_states_are_pytorchs(device: str, layer: str, way: str) -> None:
@@ -217,6 +225,61 @@ def test_a_vector_is_divided_by_its_norm(device: str) -> None:
     made = parametrizations.weight_norm(layer, "bias")
     np.testing.assert_allclose(made.bias.numpy(), bias, rtol=1e-5)
     np.testing.assert_allclose(layer.get_parameter("parametrizations.bias.original0").numpy(), abs(bias), rtol=1e-6)
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:.*is deprecated in favor of:FutureWarning")
+@pytest.mark.parametrize("name", ["weight_norm", "spectral_norm"])
+def test_older_norms_come_and_go(device: str, name: str) -> None:
+    torch = pytest.importorskip("torch")
+    put, removed = getattr(utils, name), getattr(utils, f"remove_{name}")
+    layer = nn.Conv2d(3, 4, 3).to(device)
+    before = layer.weight.numpy()
+    assert put(layer) is layer
+    theirs = getattr(torch.nn.utils, name)(torch.nn.Conv2d(3, 4, 3))
+    assert [n for n, _ in layer.named_parameters()] == [n for n, _ in theirs.named_parameters()]
+    assert isinstance(layer, nn.Conv2d)
+    assert type(layer).__name__ == "Conv2d"
+    if name == "weight_norm":
+        np.testing.assert_allclose(layer.weight.numpy(), before, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=f"{name}: weight has a norm already; remove that one first"):
+        put(layer)
+    with pytest.raises(AttributeError, match="Conv2d has no Parameter of the name 'other'"):
+        put(layer, "other")
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        np.testing.assert_array_equal(twin.eval().weight.numpy(), layer.eval().weight.numpy())
+        assert {id(p) for p in twin.parameters()}.isdisjoint(id(p) for p in layer.parameters())
+    value = layer.train().eval().weight.numpy()
+    assert removed(layer) is layer
+    assert type(layer) is nn.Conv2d
+    assert sorted(layer.state_dict()) == ["bias", "weight"]
+    assert layer._filters == ("weight",)
+    np.testing.assert_array_equal(layer.weight.numpy(), value)
+    other = "spectral_norm" if name == "weight_norm" else "weight_norm"
+    with pytest.raises(ValueError, match=f"remove_{name}: Conv2d has no such norm of 'weight'"):
+        removed(layer)
+    with pytest.raises(ValueError, match=f"remove_{name}: Conv2d has no such norm of 'weight'"):
+        removed(getattr(utils, other)(layer))
+
+
+def test_an_older_norm_of_each_weight(device: str) -> None:
+    layer = nn.LSTM(2, 3).to(device)
+    x = alpha.randn(4, 2, device=device)
+    wanted = layer(x)[0].numpy()
+    for name in ("weight_ih_l0", "weight_hh_l0"):
+        utils.weight_norm(layer, name)
+    assert "weight_ih_l0_g" in layer.state_dict()
+    y = layer(x)[0]
+    np.testing.assert_allclose(y.numpy(), wanted, rtol=1e-4, atol=1e-5)
+    y.sum().backward()
+    assert all(p.grad is not None and p.grad.device is p.device for p in layer.parameters())
+    utils.remove_weight_norm(layer, "weight_ih_l0")
+    assert sorted(layer.state_dict())[-3:] == ["weight_hh_l0_g", "weight_hh_l0_v", "weight_ih_l0"]
+    np.testing.assert_allclose(layer(x)[0].numpy(), wanted, rtol=1e-4, atol=1e-5)
+    frozen = nn.Linear(2, 2)
+    frozen.weight.requires_grad = False
+    assert not any(p.requires_grad for n, p in utils.weight_norm(frozen).named_parameters() if n != "bias")
+    assert not utils.remove_weight_norm(frozen).weight.requires_grad
 
 
 # -- sequences ------------------------------------------------------------------------------------------

@@ -308,3 +308,12 @@ def test_products_of_batches_are_refused_with_their_shapes(device: str) -> None:
         x.index_add(1, alpha.tensor([0, 1], device=device), x)
     with pytest.raises(TypeError, match="index_add: x of dtype int64 cannot hold source of dtype float32"):
         x.long().index_add(0, alpha.tensor([0, 1], device=device), x)
+
+
+@pytest.mark.parametrize("make", [alpha.zeros, alpha.ones, alpha.empty, alpha.rand, alpha.randn])
+def test_lengths_may_be_named(make: Any, device: str) -> None:
+    assert make(size=(2, 3), device=device).shape == make(2, 3, device=device).shape == (2, 3)
+    assert make(size=4).shape == (4,)
+    assert make(size=()).shape == make(()).shape == ()
+    with pytest.raises(TypeError, match=rf"{make.__name__}: the lengths are given twice, as \(2,\) and as size=3"):
+        make(2, size=3)

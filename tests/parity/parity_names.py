@@ -193,10 +193,11 @@ def operators() -> dict[str, list[Way]]:
     """Every operator that Alpha offers: its key, and the ways to call it."""
     ways: dict[str, list[Way]] = defaultdict(list)
     for name in F.__all__:
-        if name in OWN_FUNCTIONS:
+        key = name.removesuffix("_")
+        if key in OWN_FUNCTIONS:
             continue
         function = ORDERED.get(name, getattr(F, name))
-        ways[name].append(Way(f"F.{name}", function))
+        ways[key].append(Way(f"F.{name}", function, in_place=key != name))
         if "inplace" in inspect.signature(function).parameters:
             ways[name].append(Way(f"F.{name}(inplace=True)", _written(function), in_place=True))
     ways["einsum"].append(Way("alpha.einsum", lambda operands, equation: alpha.einsum(equation, *operands)))

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from rows import compositions, dropouts, elementwise, functions, images, layers, lazy, neighbours, reductions, structure
+from rows import (
+    attention,
+    compositions,
+    dropouts,
+    elementwise,
+    functions,
+    images,
+    in_place,
+    layers,
+    lazy,
+    neighbours,
+    reductions,
+    structure,
+)
 from rows.activations import ACTIVATIONS
 from rows.losses import LOSSES
 
 FUNCTIONS = [
     *(
         row
-        for room in (functions, elementwise, reductions, images, dropouts, neighbours, structure, compositions)
+        for room in (
+            functions,
+            elementwise,
+            reductions,
+            images,
+            dropouts,
+            neighbours,
+            structure,
+            compositions,
+            in_place,
+            attention,
+        )
         for row in room.FUNCTIONS
     ),
     *(row.of_function() for row in (*ACTIVATIONS, *LOSSES)),

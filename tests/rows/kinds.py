@@ -26,10 +26,11 @@ def each(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def joined(result: Any) -> Tensor:
-    """A result as one tensor: of several, number i times i plus its number of axes, one after the other."""
+    """A result as one tensor: of several but None, number i times i plus its number of axes, one after the other."""
     if isinstance(result, Tensor):
         return result
     parts = [part for value in result for part in (value if isinstance(value, tuple) else (value,))]
+    parts = [part for part in parts if part is not None]
     return F.cat([part.astype("float32").reshape(part.size) * (i + 1) + part.ndim for i, part in enumerate(parts)])
 
 

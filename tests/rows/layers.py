@@ -10,7 +10,7 @@ import numpy as np
 from argument_table import Row, changes, refused, silent
 
 from alpha import nn
-from rows.arrays import IMAGE, LABELS, SEQUENCE, VOLUME
+from rows.arrays import IMAGE, LABELS, MATRIX, SEQUENCE, VOLUME
 from rows.kinds import LayerRow, Shapes
 
 
@@ -322,6 +322,20 @@ LAYERS = [
     *(
         layer(kind, [IMAGE], {"dim": 1}, [({"dim": -1}, IMAGE.shape)], dim=changes(-1))
         for kind in (nn.Softmax, nn.LogSoftmax, nn.Softmin)
+    ),
+    LayerRow(
+        nn.AdaptiveLogSoftmaxWithLoss,
+        [MATRIX, LABELS],
+        {"in_features": 5, "n_classes": 6, "cutoffs": [2, 4], "div_value": 2.0},
+        {
+            "in_features": changes(4, "error"),
+            "n_classes": changes(7),
+            "cutoffs": changes([1, 4]),
+            "div_value": changes(1.5),
+            "head_bias": changes(True),
+        },
+        [({"in_features": 5, "n_classes": 6, "cutoffs": [1, 3], "div_value": 2.0, "head_bias": True}, (7,))],
+        constants=(1,),
     ),
     layer(nn.Identity, [IMAGE], {}, [({}, IMAGE.shape)], args=silent(("64",)), kwargs=silent({"bias": "no"})),
     layer(nn.Softmax2d, [IMAGE], {}, [({}, IMAGE.shape)]),

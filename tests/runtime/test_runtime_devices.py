@@ -32,6 +32,9 @@ def test_names() -> None:
     with pytest.raises(DeviceError, match="no device 'tpu': use 'cpu', 'cuda' or 'auto'"):
         get_device("tpu")
     assert get_device("cpu:0") is cpu
+    assert alpha.device("cpu") is alpha.device(get_device("cpu")) is alpha.device("cpu:0") is alpha.device("cpu", 0)
+    with pytest.raises(DeviceError, match="no device 'cuda:1': use 'cuda', the only one"):
+        alpha.device("cuda", 1)
     with pytest.raises(DeviceError, match="no device 'cuda:1': use 'cuda', the only one"):
         get_device("cuda:1")
     with pytest.raises(DeviceError, match="no device 'cpu:': use 'cpu', 'cuda' or 'auto'"):

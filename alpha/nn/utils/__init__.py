@@ -7,5 +7,11 @@ from alpha.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm_
 from alpha.nn.utils.clip_grad import clip_grad_value_ as clip_grad_value_
 from alpha.nn.utils.clip_grad import clip_grads_with_norm_ as clip_grads_with_norm_
 from alpha.nn.utils.clip_grad import get_total_norm as get_total_norm
+from alpha.nn.utils.fusion import fuse_conv_bn_eval as fuse_conv_bn_eval
+from alpha.nn.utils.fusion import fuse_linear_bn_eval as fuse_linear_bn_eval
+from alpha.nn.utils.norms import remove_spectral_norm as remove_spectral_norm
+from alpha.nn.utils.norms import remove_weight_norm as remove_weight_norm
+from alpha.nn.utils.norms import spectral_norm as spectral_norm
+from alpha.nn.utils.norms import weight_norm as weight_norm
 from alpha.nn.utils.vectors import parameters_to_vector as parameters_to_vector
 from alpha.nn.utils.vectors import vector_to_parameters as vector_to_parameters

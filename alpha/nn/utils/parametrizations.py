@@ -46,7 +46,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
             there is one norm for all.
     """
     weight = module.get_parameter(name)
-    axis = None if dim is None or dim == -1 else _axis("weight_norm", module, name, weight, dim)
+    axis = None if dim is None or dim == -1 else axis_of("weight_norm", module, name, weight, dim)
     return register_parametrization(module, name, WeightNorm(axis))
 
 
@@ -60,30 +60,17 @@ class SpectralNorm(Module):
         self.order, self.n_power_iterations, self.eps = order, n_power_iterations, eps
         if weight.ndim > 1:
             with no_grad():
-                rows, columns = self._matrix(weight).shape
-                self._u, self._v = (
-                    Buffer._of(self._unit(randn(length, dtype=weight.dtype, device=weight.device)))
-                    for length in (rows, columns)
-                )
+                self._u, self._v = vectors(matrix_of(weight, order), eps)
             self._iterate(weight, 15)
-
-    def _matrix(self, weight: Tensor) -> Tensor:
-        """The weight in PyTorch's layout, its axis `dim` first, as a matrix."""
-        if self.order != tuple(range(weight.ndim)):
-            weight = weight.permute(self.order)
-        return weight.flatten(1)
-
-    def _unit(self, x: Tensor) -> Tensor:
-        return x / x.norm().clamp(self.eps)
 
     def _iterate(self, weight: Tensor, times: int) -> None:
         with no_grad(), precision("float32"):
-            matrix = self._matrix(weight.detach())
+            matrix = matrix_of(weight.detach(), self.order)
             turned = matrix.transpose(0, 1)
             u, v = self._u.reshape(-1, 1), self._v.reshape(-1, 1)
             for _ in range(times):
-                u = self._unit(matrix @ v)
-                v = self._unit(turned @ u)
+                u = unit(matrix @ v, self.eps)
+                v = unit(turned @ u, self.eps)
             self._u.copy_(u.reshape(-1))
             self._v.copy_(v.reshape(-1))
 
@@ -92,10 +79,42 @@ class SpectralNorm(Module):
             return weight / weight.norm().clamp(self.eps)
         if self.training:
             self._iterate(weight, self.n_power_iterations)
-        u, v = self._u.detach().clone(), self._v.detach().clone()  # which the next forward writes
-        with precision("float32"):
-            sigma = (u * (self._matrix(weight) @ v.reshape(-1, 1)).reshape(-1)).sum()
-        return weight / sigma
+        return weight / largest(matrix_of(weight, self.order), self._u, self._v)
+
+
+def matrix_of(weight: Tensor, order: tuple[int, ...]) -> Tensor:
+    """The weight with its axes in that order, the first ones against all others, as a matrix."""
+    if order != tuple(range(weight.ndim)):
+        weight = weight.permute(order)
+    return weight.flatten(1) if weight.ndim > 1 else weight.reshape(-1, 1)
+
+
+def unit(x: Tensor, eps: float) -> Tensor:
+    return x / x.norm().clamp(eps)
+
+
+def vectors(matrix: Tensor, eps: float) -> tuple[Buffer, Buffer]:
+    """Where power iterations begin: random vectors of norm 1   matrix (R, C) -> (R,), (C,)"""
+    with no_grad():
+        u, v = (unit(randn(length, dtype=matrix.dtype, device=matrix.device), eps) for length in matrix.shape)
+    return Buffer._of(u), Buffer._of(v)
+
+
+def largest(matrix: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    """The largest singular value by its vectors, which have no gradient and which the next forward may write."""
+    u, v = u.detach().clone(), v.detach().clone()
+    with precision("float32"):
+        return (u * (matrix @ v.reshape(-1, 1)).reshape(-1)).sum()
+
+
+def order_of(operator: str, module: Module, name: str, dim: int | None) -> tuple[int, ...]:
+    """The axes of a weight in PyTorch's order, but `dim` first; by default 0, and 1 of a transposed convolution."""
+    weight = module.get_parameter(name)
+    if dim is None:
+        dim = int("ConvTranspose" in type(module).__name__)
+    first = axis_of(operator, module, name, weight, dim) if weight.ndim else 0
+    axes = [0, weight.ndim - 1, *range(1, weight.ndim - 1)] if name in module._filters else range(weight.ndim)
+    return (first, *[axis for axis in axes if axis != first])
 
 
 def spectral_norm(
@@ -115,16 +134,12 @@ def spectral_norm(
     """
     weight = module.get_parameter(name)
     count = integer("spectral_norm", "n_power_iterations", n_power_iterations, 1)
-    if dim is None:
-        dim = int("ConvTranspose" in type(module).__name__)
-    first = _axis("spectral_norm", module, name, weight, dim) if weight.ndim else 0
-    axes = [0, weight.ndim - 1, *range(1, weight.ndim - 1)] if name in module._filters else range(weight.ndim)
-    order = (first, *[axis for axis in axes if axis != first])
+    order = order_of("spectral_norm", module, name, dim)
     made = SpectralNorm(weight.detach(), order, count, real("spectral_norm", "eps", eps))
     return register_parametrization(module, name, made)
 
 
-def _axis(operator: str, module: Module, name: str, weight: Tensor, dim: int) -> int:
+def axis_of(operator: str, module: Module, name: str, weight: Tensor, dim: int) -> int:
     """The axis of a weight that PyTorch counts as `dim`."""
     rank, axis = weight.ndim, integer(operator, "dim", dim)
     if not -rank <= axis < rank:

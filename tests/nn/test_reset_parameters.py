@@ -1,0 +1,57 @@
+"""reset_parameters: a layer as it was made, with the numbers that are drawn then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rows.every import LAYERS
+
+import alpha
+from alpha import nn
+
+ROWS = {row.name: row for row in LAYERS if hasattr(row.layer, "reset_parameters")}
+
+
+@pytest.mark.torch
+def test_layers_have_it_where_pytorchs_have() -> None:
+    torch = pytest.importorskip("torch")
+    kinds = [(row.name, getattr(torch.nn, row.name, None)) for row in LAYERS]
+    assert set(ROWS) == {name for name, kind in kinds if hasattr(kind, "reset_parameters")}
+    statistics = {name for name, kind in kinds if hasattr(kind, "reset_running_stats")}
+    assert {row.name for row in LAYERS if hasattr(row.layer, "reset_running_stats")} >= statistics
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_parameters_are_drawn_as_when_the_layer_was_made(device: str, name: str) -> None:
+    options: dict[str, Any] = {"track_running_stats": True, "affine": True, "padding_idx": 1, "momentum": 0.3}
+    row = ROWS[name]
+    arguments = {**row.usual, **{key: value for key, value in options.items() if key in row.arguments}}
+    alpha.manual_seed(5)
+    layer: Any = row.layer(**arguments).to(device)
+    made, tensors = layer.state_dict(), dict(layer.named_tensors())
+    for value in tensors.values():
+        with alpha.no_grad():
+            value.copy_(value + 1)
+    assert all((layer.state_dict()[key] != value).any() for key, value in made.items())
+    alpha.manual_seed(5)
+    assert layer.reset_parameters() is None
+    assert all(tensors[key] is value for key, value in layer.named_tensors())
+    for key, value in layer.state_dict().items():
+        np.testing.assert_allclose(value, made[key], rtol=1e-6, atol=0, err_msg=key)
+    layer.reset_parameters()
+    drawn = [key for key, value in made.items() if value.std() > 0 and not key.startswith("running")]
+    assert all((layer.state_dict()[key] != made[key]).any() for key in drawn)
+
+
+def test_statistics_are_forgotten_alone() -> None:
+    layer = nn.BatchNorm1d(3, momentum=None)
+    layer(alpha.randn(4, 3) + 5)
+    layer.weight.data.fill_(2)  # type: ignore[union-attr]
+    layer.reset_running_stats()
+    state = layer.state_dict()
+    assert [state[f"running_{name}"].tolist() for name in ("mean", "var")] == [[0.0] * 3, [1.0] * 3]
+    assert state["num_batches_tracked"] == 0
+    assert state["weight"].tolist() == [2.0] * 3
+    nn.BatchNorm1d(3, track_running_stats=False).reset_running_stats()
