@@ -11,6 +11,7 @@ from typing import Any
 
 from alpha.errors import type_name
 from alpha.ops.activation_derived import celu, selu
+from alpha.ops.activation_inplace import celu_, relu_, rrelu_, selu_, threshold_
 from alpha.ops.activation_piecewise import hardshrink, threshold
 from alpha.ops.activation_sloped import prelu, rrelu
 from alpha.ops.adaptive_pool import adaptive_avg_pool1d
@@ -66,6 +67,7 @@ __all__ = [
     "can_cast",
     "ceil_",
     "celu",
+    "celu_",
     "channel_shuffle",
     "clamp_",
     "clamp_max_",
@@ -133,9 +135,11 @@ __all__ = [
     "rms_norm",
     "round_",
     "rrelu",
+    "rrelu_",
     "rsqrt_",
     "scalar_tensor",
     "selu",
+    "selu_",
     "sigmoid_",
     "sin_",
     "sinc_",
@@ -145,6 +149,7 @@ __all__ = [
     "tan_",
     "tanh_",
     "threshold",
+    "threshold_",
     "trunc_",
     "unravel_index",
     "xlogy_",
@@ -243,7 +248,6 @@ neg_ = _written("neg_")
 negative_ = _written("negative_")
 rad2deg_ = _written("rad2deg_")
 reciprocal_ = _written("reciprocal_")
-relu_ = _written("relu_")
 round_ = _written("round_")
 rsqrt_ = _written("rsqrt_")
 sigmoid_ = _written("sigmoid_")

@@ -119,6 +119,11 @@ class _Lazy(LazyModuleMixin):
             fill(value, getattr(plain, name).numpy())
         setattr(self, self.counted, channels)
 
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew; before they have a shape there is nothing to draw, and the first forward does."""
+        if not self.has_uninitialized_params():
+            super().reset_parameters()  # type: ignore[misc]
+
     def _check(self, x: Tensor) -> None:
         """Refuse an input of another number of axes."""
         raise NotImplementedError

@@ -23,7 +23,7 @@ def test_layers_have_it_where_pytorchs_have() -> None:
     assert {row.name for row in LAYERS if hasattr(row.layer, "reset_running_stats")} >= statistics
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [name for name in ROWS if not name.startswith("Lazy")])
 def test_parameters_are_drawn_as_when_the_layer_was_made(device: str, name: str) -> None:
     options: dict[str, Any] = {"track_running_stats": True, "affine": True, "padding_idx": 1, "momentum": 0.3}
     row = ROWS[name]
@@ -43,6 +43,26 @@ def test_parameters_are_drawn_as_when_the_layer_was_made(device: str, name: str)
     layer.reset_parameters()
     drawn = [key for key, value in made.items() if value.std() > 0 and not key.startswith("running")]
     assert all((layer.state_dict()[key] != made[key]).any() for key in drawn)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name.startswith("Lazy")])
+def test_a_lazy_layer_has_nothing_to_draw_before_its_first_forward(name: str) -> None:
+    row = ROWS[name]
+    layer: Any = row.layer(**row.usual)
+    before = alpha.get_rng_state()
+    assert layer.reset_parameters() is None
+    assert layer.has_uninitialized_params()
+    np.testing.assert_array_equal(alpha.get_rng_state(), before)
+    loaded: Any = row.layer(**row.usual)
+    x = alpha.randn(*{1: (2, 9, 4), 2: (2, 9, 9, 4), 3: (2, 5, 5, 5, 4)}[int(name[-2]) if name[-1] == "d" else 1])
+    layer(x)
+    loaded.load_state_dict(layer.state_dict())
+    drawn = loaded.state_dict()
+    with alpha.no_grad():
+        for _, value in loaded.named_tensors():
+            value.copy_(value + 1)
+    loaded.reset_parameters()
+    assert all((loaded.state_dict()[key] != value + 1).any() for key, value in drawn.items())
 
 
 def test_statistics_are_forgotten_alone() -> None:

@@ -168,7 +168,7 @@ def test_windows_that_are_refused() -> None:
 
 # -- functions of torch -----------------------------------------------------------------------------------
 
-IN_PLACE = [name for name in in_torch.__all__ if name.endswith("_")]
+IN_PLACE = [name for name in in_torch.__all__ if name.endswith("_") and hasattr(Tensor, name)]
 ARGUMENTS: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     **dict.fromkeys(("clamp_max_", "clamp_min_", "fill_"), lambda x: (0.5,)),
     **dict.fromkeys(("clamp_", "clip_"), lambda x: (0.2, 0.6)),
