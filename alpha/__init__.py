@@ -166,8 +166,8 @@ _ROOMS = (
     ops.uniques,
 )
 
-# packages that `import alpha` does not load; `alpha.data` does, when it is first named
-_LATER = ("data", "train", "transforms")
+# what `import alpha` does not load, but `alpha.data` does, when it is first named; functions with their room
+_LATER = {"data": "", "train": "", "transforms": "", "load": "serialization", "save": "serialization"}
 
 __version__ = "0.1.0"
 
@@ -287,11 +287,13 @@ if TYPE_CHECKING:
     from alpha import data as data
     from alpha import train as train
     from alpha import transforms as transforms
+    from alpha.serialization import load as load, save as save  # isort: skip
 else:
 
     def __getattr__(name):
         if name in _LATER:
-            return importlib.import_module(f"alpha.{name}")
+            found = importlib.import_module(f"alpha.{_LATER[name] or name}")
+            return getattr(found, name) if _LATER[name] else found
         raise AttributeError(f"module 'alpha' has no attribute {name!r}")
 
     def __dir__():

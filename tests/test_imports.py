@@ -50,6 +50,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "recompute": 2,
     "rng": 2,
     "state_dict": 2,
+    "torch_files": 2,
     "versions": 2,
     "in_torch": 3,
     "ops": 3,
@@ -60,6 +61,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "models": 5,
     "step": 5,
     "train": 6,
+    "serialization": 6,
     "examples": 7,
 }
 MOST_LINES = 300

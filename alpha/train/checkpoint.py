@@ -75,9 +75,9 @@ def _load(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     except (OSError, SafetensorError) as error:
         if _is_pickle(path):
             raise CheckpointError(
-                f"{path}: is a PyTorch (pickle) file, which Alpha does not load; convert it with "
-                "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors') in PyTorch, and load that "
-                'with model.load_state_dict(load_weights(path), layout="NCHW")'
+                f"{path}: is a PyTorch (pickle) file, not safetensors; alpha.load(path) reads one of PyTorch 1.6 and "
+                "newer. Convert an older one by safetensors.torch.save_file(model.state_dict(), 'weights.safetensors') "
+                'in PyTorch, and load that with model.load_state_dict(load_weights(path), layout="NCHW")'
             ) from error
         raise CheckpointError(
             f"{path}: not a whole safetensors file ({error}); train again or restore a copy"

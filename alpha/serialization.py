@@ -1,0 +1,214 @@
+"""`alpha.save` and `alpha.load`: nested objects with tensors in one file, under PyTorch's names.
+
+    alpha.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "run.pt")
+    state = alpha.load("run.pt")
+    model.load_state_dict(state["model"])
+
+A file is a safetensors file, whose metadata hold everything but the arrays as JSON. So reading one runs no code, and a
+file is written whole or not at all. `load` also reads plain safetensors files, and files that `torch.save` wrote
+(torch_files.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import save as as_safetensors
+
+from alpha.errors import CheckpointError, type_name
+from alpha.module import Module, Parameter
+from alpha.numerics import BFLOAT16
+from alpha.runtime import Device
+from alpha.state_dict import StateDict
+from alpha.tensor import Tensor, tensor
+from alpha.torch_files import is_torch_file, read_torch_file
+from alpha.train.checkpoint import load_metadata, load_weights
+from alpha.train.files import write_atomically
+
+__all__ = ["load", "save"]
+
+KEY = "alpha.object"  # of the metadata
+KIND = "$"  # of a JSON object: what it stands for
+Values: TypeAlias = npt.NDArray[Any]
+Location: TypeAlias = "str | Device | Mapping[str, str | Device] | None"
+
+
+class Writable(Protocol):
+    def write(self, data: bytes, /) -> Any: ...
+
+
+class Readable(Protocol):
+    def read(self) -> bytes: ...
+
+
+def save(obj: Any, f: str | os.PathLike[str] | Writable) -> None:
+    """Save an object to a file, or to what has a `write`.
+
+    Args:
+        obj: a Tensor, an array of numpy, a number, text, bytes, None, or dicts, lists, tuples and sets of them. A state
+            dict keeps its layout, a Tensor its device, its dtype and `requires_grad`.
+        f: a path, whose file appears whole or not at all, or a binary file.
+
+    Raises:
+        TypeError: a part of obj is none of these; the message says where. Nothing is written.
+        CheckpointError: the file cannot be written; an older one is intact.
+    """
+    arrays: dict[str, Values] = {}
+    text = json.dumps(_packed(obj, "obj", arrays))
+    try:
+        data = as_safetensors(arrays, metadata={KEY: text})
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"save: the arrays cannot be saved ({error}); nothing was written") from error
+    if isinstance(f, (str, os.PathLike)):
+        write_atomically(Path(f), data)
+    elif hasattr(f, "write"):
+        f.write(data)
+    else:
+        raise TypeError(f"save: f is a {type_name(f)}; a path or a file that is open for writing bytes is needed")
+
+
+def load(
+    f: str | os.PathLike[str] | Readable, map_location: Location = None, *, weights_only: bool | None = None
+) -> Any:
+    """The object in a file that `save` or `torch.save` wrote, or the state dict of a safetensors file.
+
+    Args:
+        f: a path, or a binary file.
+        map_location: the device of all tensors, or a dict from the devices that they were on to others. By default they
+            come back to the device that they were on; those of PyTorch's files are on the cpu.
+        weights_only: changes nothing, as a file is never more than data.
+
+    Returns:
+        What was saved. PyTorch's state dicts are state dicts of the layout "NCHW", which `load_state_dict` turns.
+
+    Raises:
+        CheckpointError: there is no such file, it is damaged, or it holds what is no data.
+        DeviceError: a tensor was on cuda, and there is none; give map_location="cpu".
+    """
+    if not isinstance(weights_only, (bool, type(None))):
+        raise TypeError(f"load: weights_only is a {type_name(weights_only)}, not a bool")
+    place = _places(map_location)
+    if isinstance(f, (str, os.PathLike)):
+        return _read(Path(f), place)
+    if not hasattr(f, "read"):
+        raise TypeError(f"load: f is a {type_name(f)}; a path or a file that is open for reading bytes is needed")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "read")
+        path.write_bytes(f.read())
+        return _read(path, place)
+
+
+Placed: TypeAlias = "Callable[[str], str | Device]"
+
+
+def _places(location: Location) -> Placed:
+    """From the name of the device that a tensor was on to the one that it gets."""
+    if location is None:
+        return lambda name: name
+    if isinstance(location, Mapping):
+        return lambda name: location.get(name, location.get(f"{name}:0", name))
+    if isinstance(location, (str, Device)):
+        return lambda name: location
+    raise TypeError(f"load: map_location is a {type_name(location)}; a device, or a dict of devices is needed")
+
+
+def _read(path: Path, place: Placed) -> Any:
+    if is_torch_file(path):
+        return _of_torch(read_torch_file(path), place)
+    arrays = load_weights(path)
+    text = load_metadata(path).get(KEY)
+    if text is None:
+        return arrays
+    try:
+        return _unpacked(json.loads(text), arrays, place)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise CheckpointError(f"{path}: is damaged ({error!r}); restore a copy") from error
+
+
+# -- Alpha's files ----------------------------------------------------------------------------------------------------
+
+
+def _packed(value: Any, where: str, arrays: dict[str, Values]) -> Any:
+    """As JSON, with arrays by their numbers."""
+
+    def put(array: Values) -> str:
+        if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
+            raise TypeError(f"save: {where} is an array of {array.dtype.name}, which no tensor has")
+        arrays[str(len(arrays))] = np.asarray(array, order="C")
+        return str(len(arrays) - 1)
+
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, Tensor):
+        found = {KIND: "tensor", "values": put(value.numpy()), "device": value.device.name}
+        return {**found, "requires_grad": value.requires_grad, "parameter": isinstance(value, Parameter)}
+    if isinstance(value, (np.ndarray, np.generic)):
+        return {KIND: "array", "values": put(np.asarray(value)), "scalar": isinstance(value, np.generic)}
+    if isinstance(value, Mapping):
+        items = [
+            [_packed(key, f"a key of {where}", arrays), _packed(item, f"{where}[{key!r}]", arrays)]
+            for key, item in value.items()
+        ]
+        layout = {"layout": value.layout} if isinstance(value, StateDict) else {}
+        return {KIND: "dict", "items": items, **layout}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        parts = [_packed(item, f"{where}[{i}]", arrays) for i, item in enumerate(value)]
+        kind = next(kind for kind in (list, tuple, set, frozenset) if isinstance(value, kind))
+        return parts if kind is list else {KIND: kind.__name__, "items": parts}
+    if isinstance(value, bytes):
+        return {KIND: "bytes", "text": value.decode("latin-1")}
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return {KIND: "dtype", "name": np.dtype(value).name}
+    if isinstance(value, Module):
+        raise TypeError(f"save: {where} is a {type_name(value)}; save its state_dict(), and load that into a new one")
+    raise TypeError(f"save: {where} is a {type_name(value)}, which is neither a tensor nor plain data")
+
+
+def _unpacked(value: Any, arrays: Mapping[str, Values], place: Placed) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(item, arrays, place) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kind = value[KIND]
+    if kind == "tensor":
+        values, device = arrays[value["values"]], place(value["device"])
+        if value["parameter"]:
+            return Parameter(tensor(values, device=device), requires_grad=value["requires_grad"])
+        return tensor(values, device=device, requires_grad=value["requires_grad"])
+    if kind == "array":
+        array = arrays[value["values"]]
+        return array[()] if value["scalar"] else array
+    if kind == "dict":
+        items = [(_unpacked(key, arrays, place), _unpacked(item, arrays, place)) for key, item in value["items"]]
+        return StateDict(items, value["layout"]) if "layout" in value else dict(items)
+    if kind == "bytes":
+        return value["text"].encode("latin-1")
+    if kind == "dtype":
+        return BFLOAT16 if value["name"] == "bfloat16" else np.dtype(value["name"])
+    return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](
+        [_unpacked(item, arrays, place) for item in value["items"]]
+    )
+
+
+# -- PyTorch's --------------------------------------------------------------------------------------------------------
+
+
+def _of_torch(value: Any, place: Placed) -> Any:
+    """The object of a PyTorch file, in which arrays stand for tensors."""
+    if isinstance(value, np.ndarray):
+        return tensor(value, device=place("cpu"))
+    if isinstance(value, dict):
+        if value and all(isinstance(k, str) and isinstance(v, np.ndarray) for k, v in value.items()):
+            return StateDict(value, "NCHW")
+        return {_of_torch(key, place): _of_torch(item, place) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return type(value)([_of_torch(item, place) for item in value])
+    return value

@@ -1,0 +1,242 @@
+"""alpha.save and alpha.load: what was saved comes back; files of torch.save are read, and run nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import CheckpointError, Tensor, nn
+from alpha.state_dict import StateDict
+
+
+def back(value: Any, path: Path, **options: Any) -> Any:
+    alpha.save(value, path / "file.pt")
+    return alpha.load(path / "file.pt", **options)
+
+
+def test_plain_data_comes_back_with_its_types(tmp_path: Path) -> None:
+    state = {
+        "numbers": [1, -(2**70), 0.1, float("inf"), True, None],
+        (3, "key"): ("text", b"\x00\xff", ()),
+        5: {"a": {1, 2}, None: frozenset("x")},
+        "dtypes": [alpha.bfloat16, alpha.float32],
+        2.5: [[]],
+    }
+    found = back(state, tmp_path)
+    assert found == state
+    assert list(map(type, found)) == [str, tuple, int, str, float]
+    assert [type(part) for part in found["numbers"]] == [int, int, float, float, bool, type(None)]
+    assert np.isnan(back(float("nan"), tmp_path))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "int32", "uint8", "bool"])
+def test_tensors_keep_dtype_device_and_what_is_recorded(device: str, tmp_path: Path, dtype: str) -> None:
+    if device == "cuda" and dtype == "float64":
+        pytest.skip("cuda has no float64")
+    x = alpha.tensor(np.arange(6).reshape(2, 3), device=device).to(dtype)
+    x.requires_grad = dtype == "float32"
+    found = back([x, alpha.zeros(0, 2)], tmp_path)
+    assert (found[0].dtype, found[0].device.name, found[0].requires_grad) == (x.dtype, device, x.requires_grad)
+    np.testing.assert_array_equal(found[0].numpy(), x.numpy())
+    assert found[1].shape == (0, 2)
+
+
+def test_arrays_of_numpy_stay_such(tmp_path: Path) -> None:
+    found = back({"a": np.arange(6.0).reshape(2, 3).T, "s": np.float32(2.5), "b": np.array(True)}, tmp_path)
+    assert {name: type(value) for name, value in found.items()} == {"a": np.ndarray, "s": np.float32, "b": np.ndarray}
+    np.testing.assert_array_equal(found["a"], np.arange(6.0).reshape(2, 3).T)
+
+
+def test_a_run_goes_on(device: str, tmp_path: Path) -> None:
+    def make() -> tuple[nn.Module, alpha.optim.Optimizer]:
+        model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2)).to(device)
+        return model, alpha.optim.Adam(model.parameters())
+
+    def step(model: nn.Module, optimizer: alpha.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        model(alpha.ones(3, 4, 4, 2, device=device)).square().sum().backward()
+        optimizer.step()
+
+    model, optimizer = make()
+    step(model, optimizer)
+    state = back({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path)
+    assert isinstance(state["model"], StateDict)
+    assert state["model"].layout == "NHWC"
+    again, other = make()
+    again.load_state_dict(state["model"])
+    other.load_state_dict(state["optimizer"])
+    for pair in ((model, optimizer), (again, other)):
+        step(*pair)
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(again.state_dict()[name], value, err_msg=name)
+
+
+def test_parameters_come_back_as_such(tmp_path: Path) -> None:
+    layer = nn.Linear(2, 3)
+    layer.bias.requires_grad = False  # type: ignore[union-attr]
+    weight, bias = back([layer.weight, layer.bias], tmp_path)
+    assert isinstance(weight, nn.Parameter)
+    assert (weight.requires_grad, bias.requires_grad) == (True, False)
+    np.testing.assert_array_equal(weight.numpy(), layer.weight.numpy())
+
+
+def test_map_location(tmp_path: Path) -> None:
+    x = alpha.ones(2, device="cuda")
+    for location in ("cpu", alpha.get_device("cpu"), {"cuda": "cpu"}, {"cuda:0": "cpu"}):
+        assert back([x], tmp_path, map_location=location)[0].device.name == "cpu"
+    assert back([x], tmp_path, map_location={"cpu": "cuda"})[0].device.name == "cuda"
+    assert back(alpha.ones(2), tmp_path, map_location="cuda").device.name == "cuda"
+    with pytest.raises(TypeError, match=r"^load: map_location is a function"):
+        back(x, tmp_path, map_location=lambda storage, place: storage)
+
+
+def test_files_that_are_open(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    alpha.save(alpha.arange(3), buffer)
+    buffer.seek(0)
+    assert alpha.load(buffer, weights_only=True).tolist() == [0, 1, 2]
+    for call in (lambda: alpha.save(1, 3), lambda: alpha.load(3)):  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="f is a int; a path or a file"):
+            call()
+    with pytest.raises(TypeError, match=r"^load: weights_only is a str"):
+        alpha.load(tmp_path / "none", weights_only="yes")  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_saved_leaves_the_older_file(tmp_path: Path) -> None:
+    alpha.save([1], tmp_path / "file.pt")
+    for value, message in (
+        ({"a": [1, nn.Linear(1, 1)]}, r"^save: obj\['a'\]\[1\] is a Linear; save its state_dict\(\)"),
+        ({"a": object()}, r"^save: obj\['a'\] is a object, which is neither a tensor nor plain data"),
+        ({alpha.ReLU if hasattr(alpha, "ReLU") else nn.ReLU: 1}, r"^save: a key of obj is a"),
+        (np.array(["text"]), "^save: obj is an array of str"),
+        (1j, "^save: obj is a complex"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            alpha.save(value, tmp_path / "file.pt")
+    assert alpha.load(tmp_path / "file.pt") == [1]
+    with pytest.raises(CheckpointError):
+        alpha.save([1], tmp_path / "no folder" / "file.pt")
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    path = tmp_path / "file.pt"
+    with pytest.raises(CheckpointError, match="no such"):
+        alpha.load(path)
+    alpha.save({"x": alpha.ones(3)}, path)
+    data = path.read_bytes()
+    path.write_bytes(data[:-4])
+    with pytest.raises(CheckpointError):
+        alpha.load(path)
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    changed = data.replace(b'\\"values\\": \\"0\\"', b'\\"values\\": \\"7\\"')
+    assert changed != data, header
+    path.write_bytes(changed)
+    with pytest.raises(CheckpointError, match="is damaged"):
+        alpha.load(path)
+
+
+def test_weights_of_other_programs(tmp_path: Path) -> None:
+    from alpha.train import save_weights
+
+    save_weights(tmp_path / "w.safetensors", nn.Linear(2, 3).state_dict())
+    found = alpha.load(tmp_path / "w.safetensors")
+    assert isinstance(found, StateDict)
+    assert set(found) == {"weight", "bias"}
+
+
+# -- PyTorch's files --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.torch
+def test_state_dicts_of_pytorch(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    theirs = torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).eval()
+    ours = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    torch.save({"model": theirs.state_dict(), "epoch": 3}, tmp_path / "run.pth")
+    state = alpha.load(tmp_path / "run.pth", map_location="cpu")
+    assert state["epoch"] == 3
+    ours.load_state_dict(state["model"])
+    x = np.random.default_rng(0).standard_normal((2, 5, 5, 2)).astype(np.float32)
+    expected = theirs(torch.tensor(x).permute(0, 3, 1, 2)).permute(0, 2, 3, 1).detach().numpy()
+    np.testing.assert_allclose(ours(alpha.tensor(x)).numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.torch
+def test_tensors_of_pytorch(device: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    whole = torch.arange(24.0).reshape(2, 3, 4)
+    values = [
+        whole.transpose(0, 2),
+        whole[1:, ::2],
+        torch.tensor(5),
+        torch.zeros(0, 3),
+        torch.nn.Parameter(torch.ones(2)),
+        whole[0, :1].expand(3, 4),
+        *(torch.tensor([1, 0, 3]).to(dtype) for dtype in (torch.float16, torch.bfloat16, torch.int32, torch.bool)),
+    ]
+    torch.save(
+        (values, {"size": torch.Size([2, 3]), "dtype": torch.int64, "device": torch.device("cpu")}), tmp_path / "x"
+    )
+    found, rest = alpha.load(tmp_path / "x", map_location=device)
+    for mine, other in zip(found, values, strict=True):
+        assert isinstance(mine, Tensor)
+        assert mine.device.name == device
+        np.testing.assert_array_equal(mine.numpy().astype(np.float64), other.detach().double().numpy())
+    assert [str(mine.dtype) for mine in found[-3:]] == ["bfloat16", "int32", "bool"]
+    assert rest == {"size": (2, 3), "dtype": np.dtype("int64"), "device": "cpu"}
+
+
+@pytest.mark.torch
+def test_what_would_run_code_is_refused(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(torch.nn.Linear(2, 3), tmp_path / "module.pth")
+    with pytest.raises(CheckpointError, match=r"it holds a torch\.nn\.modules\.linear\.Linear, .* save a state_dict"):
+        alpha.load(tmp_path / "module.pth")
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return print, ("run",)
+
+
+def archive(path: Path, value: Any, **files: bytes) -> Path:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data.pkl", value if isinstance(value, bytes) else pickle.dumps(value, 2))
+        for name, data in files.items():
+            file.writestr(f"archive/{name}", data)
+    return path
+
+
+def test_made_up_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "file.pth"
+    assert alpha.load(archive(path, OrderedDict(a=[1, (2,)]))) == {"a": [1, (2,)]}
+    for value, files, message in (
+        (Evil(), {}, r"holds a \w+\.print"),
+        (b"\x80\x02K\x01", {}, "is damaged"),
+        ([1], {"byteorder": b"big"}, "big-endian"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            alpha.load(archive(path, value, **files))  # type: ignore[arg-type]
+    assert "run" not in capsys.readouterr().out
+
+
+@pytest.mark.torch
+def test_an_archive_whose_storage_is_too_short(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(torch.ones(4), tmp_path / "whole.pth")
+    with zipfile.ZipFile(tmp_path / "whole.pth") as whole, zipfile.ZipFile(tmp_path / "cut.pth", "w") as cut:
+        for name in whole.namelist():
+            data = whole.read(name)
+            cut.writestr(name, data[:8] if name.endswith("data/0") else data)
+    with pytest.raises(CheckpointError, match="reaches beyond its 2 numbers"):
+        alpha.load(tmp_path / "cut.pth")
