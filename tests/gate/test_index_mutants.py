@@ -100,7 +100,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "conv2d/sk_dilated/sm90.cu",
         "without - 1",
-        "const int last = min(fw + TAPS, s.FW) - 1;",
+        "const int first = block.first_tap, last = min(first + TAPS, s.FW) - 1;",
     ): "it begins at columns of output pixels that no tap needs: they meet zeros of X",
     ("matmul/ffma.cu", "without + BK", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",
     ("matmul/ffma.cu", "< -> <=", "if (k + BK < k_stop) {"): "the last step fetches zeros that nobody reads",

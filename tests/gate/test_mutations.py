@@ -15,6 +15,7 @@ EXPLAINED = {
     ("batchnorm/gradient_sums.cu", "common/last_block.cuh"): ONE_AFTER_THE_OTHER,
     ("batchnorm/input_gradient.cu", "common/columns.cuh"): "it adds no lanes up",
     ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/split_k.cuh"): ONE_AFTER_THE_OTHER,
+    ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/transpose.cuh"): "only the filter of dX is transposed",
     ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/split_k.cuh"): ONE_AFTER_THE_OTHER,
     ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/statistics.cuh"): "it finds no statistics",
     ("reduce/scan_rows.cu", "common/rows.cuh"): "it scans the lanes of a row and does not join them",

@@ -81,6 +81,18 @@ def test_a_filter_of_floats_that_stays_is_transposed_on_its_way(K: int, GN: int)
     assert [launch.defines["TRANSPOSE_B"] for launch in launched] == [1]
 
 
+def test_a_filter_of_two_taps_of_which_one_meets_the_map() -> None:
+    """It stays, but it is not the first tap, so it is not W as it lies in memory."""
+    row = next(v for v in INPUT_ROWS if v.name == "ks_deconv_sm90_tf32_128x64")
+    device = hopper(FEW)
+    s = make(128 * 3 * device.properties.num_sms, (2, 1), (40, 72), (2, 1), (3, 1), (1, 0))
+    dY, W = operands(INPUT, s, "float32")
+    with observed_launches(device) as launched:
+        dX = device.download(compute(row, device.upload(dY), device.upload(W), s))
+    assert relative_error(dX, OPERATORS[INPUT][0](dY.astype("float64"), W.astype("float64"), s)) < LIMITS["tf32"]
+    assert launched[-1].defines["TRANSPOSE_B"] == 0
+
+
 def test_a_filter_that_is_transposed_may_have_one_tile() -> None:
     """It saves a launch. Other filters stay only if several tiles use them."""
     s, rows = make(100, (1, 1), (64, 40), (1, 1)), (FORWARD_ROWS, INPUT_ROWS)

@@ -93,7 +93,7 @@ def reads_weight(s: ConvShape, tile: Tile, num_sms: int) -> bool:
     """
     if tile.math is not MathMode.TF32:
         return tile.math is MathMode.BF16 and tile.BN % 64 == 0 and s.IC % 8 == 0
-    return keeps_filter(s, tile, sm90_tiles.ks_deconv_tiles(s, tile), False, num_sms)
+    return s.taps == 1 and keeps_filter(s, tile, sm90_tiles.ks_deconv_tiles(s, tile), False, num_sms)
 
 
 def keeps_filter(
@@ -104,7 +104,7 @@ def keeps_filter(
     If it is transposed on its way there, that saves a launch, so it may have one tile.
     """
     K, GN = (s.IC, s.OC) if forward else (s.OC, s.IC)
-    transposed = not forward and tile.math is MathMode.TF32
+    transposed = not forward and tile.math is MathMode.TF32 and s.taps == 1
     return sm90_schedule.keeps_filter(output, (s.N, K, GN), num_sms, reserved, least_rounds=1 if transposed else 2)
 
 

@@ -107,7 +107,7 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     products = taps * tile.cycles * tile.instructions(K) / sm90_tiles.INSTRUCTIONS
     read_a, read_b = steps * input_tiles * output.a_bytes, steps * taps * tile.b_bytes
     keeps = sm90.keeps_filter(s, tile, output, forward, target.num_sms)
-    transposes = keeps and not forward and tile.math is MathMode.TF32
+    transposes = keeps and not forward and tile.math is MathMode.TF32 and s.taps == 1
     transposed = TRANSPOSE_CYCLES * -(-K * tile.BN // (TRANSPOSED * tile.consumer_warps)) if transposes else 0.0
     few = tiles <= sm90_schedule.MAX_WAVES * target.num_sms and not keeps
     most = min(sm90_schedule.MAX_SPLITS, int(input_tiles * steps) // 2) if few else 1

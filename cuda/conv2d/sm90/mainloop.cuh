@@ -30,6 +30,7 @@
 #include "conv2d/sm90/products.cuh"
 #include "conv2d/sm90/split_k.cuh"
 #include "conv2d/sm90/tasks.cuh"
+#include "conv2d/sm90/transpose.cuh"
 #include "conv2d/sm90/epilogue.cuh"
 
 // One thread fills the pipelines: for each BK of K it loads the input-row tile, then B tap by tap. With KEEP_B it loads B for
@@ -115,25 +116,6 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
   if (IS_FP16 || !begun) return;
   As.consumer_release(a.stage_before());
   if (STREAMS_B) Bs.consumer_release(b.stage_before());
-}
-
-// Writes the transpose of a filter's BN columns from j0 on into the stages of B, swizzled as TMA would. All consumers call it.
-// `base`: where shared address 0 is.
-__device__ __forceinline__ void transpose_filter(const GemmProblem& p, const PipelineB& Bs, unsigned char* base,
-                                                 int j0) {
-  constexpr int CONSUMERS = 128 * CONSUMER_GROUPS, BARRIER = 3;
-#pragma unroll 8                                                      // so many loads are under way at the same time
-  for (int i = threadIdx.x; i < BN * B_STAGES * 8; i += CONSUMERS) {  // of a row of B: 16 bytes, four of K
-    const int n = i % BN, pack = i / BN, k = pack * 4;
-    float v[4] = {};
-    if (k < p.K && j0 + n < p.GN)
-#pragma unroll
-      for (int e = 0; e < 4; e++) v[e] = p.filter[long(k + e) * p.GN + j0 + n];
-    const uint32_t row = Bs.tile(pack / 8) + n * 128;
-    *reinterpret_cast<float4*>(base + row + ((pack % 8 ^ n % 8) << 4)) = make_float4(v[0], v[1], v[2], v[3]);
-  }
-  fence_proxy_async();
-  named_barrier_sync(BARRIER, CONSUMERS);
 }
 
 // The output tiles of a block: every gridDim.x-th tile, so that the producer loads the next tile while this one is stored. If
