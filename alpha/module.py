@@ -11,6 +11,7 @@ from alpha.hooks import Hooked, hooks_act
 from alpha.module_tree import ModuleTree
 from alpha.numerics import BFLOAT16
 from alpha.parameter import Buffer, Parameter
+from alpha.placing import with_place
 from alpha.runtime import Device, get_device
 from alpha.runtime.device import names_device
 from alpha.state_dict import IncompatibleKeys, StateDict, read_state, targets_of
@@ -22,6 +23,7 @@ __all__ = ["Buffer", "Module", "Parameter"]
 
 Self = TypeVar("Self", bound="Module")
 T = TypeVar("T")
+LAYERS = "alpha.nn.", "alpha.ops."  # where they are defined
 
 
 def device_of(module: ModuleTree) -> Device:
@@ -57,7 +59,14 @@ class Module(ModuleTree, Hooked):
         training: True after `train()` (the default), False after `eval()`.
         device: where the first parameter or buffer lives; cpu for a module without any.
         is_hooked: whether a hook sees what this module is given and makes.
+
+    Layers of Alpha take PyTorch's `device=` and `dtype=` behind their own arguments: `nn.Linear(3, 4, device="cuda")`.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith(LAYERS) and "__init__" in vars(cls):
+            cls.__init__ = with_place(cls.__init__)  # type: ignore[method-assign]
 
     training = True
     device = _Default(device_of)

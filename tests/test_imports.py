@@ -47,6 +47,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "module_tree": 2,
     "numerics": 2,
     "parameter": 2,
+    "placing": 2,
     "recompute": 2,
     "rng": 2,
     "state_dict": 2,
