@@ -22,5 +22,6 @@ def cuda() -> CudaDevice:
     if device.driver.why_no_capture:
         pytest.skip(device.driver.why_no_capture)
     gc.collect()
+    gc.freeze()  # what is left is no garbage: the next test need not look through it
     device.graphs.close_dropped()
     return device
