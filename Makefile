@@ -15,7 +15,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/modules
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: train test gate sanitize parity mutate format clean help
+.PHONY: train test types suite gate sanitize parity mutate format clean help
 
 train: $(VENV)/train.stamp  ## train ResNet18 on CIFAR-10; options: make train ARGS="--epochs 1"
 	@$(BIN)/python examples/train_cifar10.py $(ARGS)
@@ -24,7 +24,12 @@ test: $(VENV)/test.stamp  ## ruff, mypy and the tests: some minutes; ARGS go to 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	@$(BIN)/clang-format --dry-run --Werror $(CUDA_SOURCES)
+	@$(MAKE) --no-print-directory --jobs 2 types suite
+
+types: $(VENV)/test.stamp
 	$(BIN)/mypy
+
+suite: $(VENV)/test.stamp
 	$(PYTEST) $(ARGS)
 
 gate: $(VENV)/test.stamp  ## every tile of every kernel, with nvcc and emulated; mutants of the kernels
