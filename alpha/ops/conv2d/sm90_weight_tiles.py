@@ -35,7 +35,7 @@ class WeightTile:
     def images(self) -> int:
         return 64 // self.tile_ow
 
-    @property
+    @functools.cached_property
     def stage_bytes(self) -> int:
         width = 2 if self.tile.converts else self.tile.math.terms  # rows of 128 bytes per pixel of X and 64 channels
         X = self.num_input_tiles * self.tile_iw * self.images * -(-self.tile.BN // 64) * width
@@ -65,7 +65,7 @@ class WeightTile:
         """Of a block: two consumer warpgroups, the producer and the transform warps."""
         return 256 + 32 * (1 + self.transform_warps)
 
-    @property
+    @functools.cached_property
     def cycles(self) -> float:
         """Cycles of a step: of the slowest of tensor cores, L2 cache and transform warps, or the pipeline's latency."""
         item = 2 if self.tile.math is MathMode.BF16 else 4
