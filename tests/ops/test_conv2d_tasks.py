@@ -81,6 +81,16 @@ def test_a_filter_of_floats_that_stays_is_transposed_on_its_way(K: int, GN: int)
     assert [launch.defines["TRANSPOSE_B"] for launch in launched] == [1]
 
 
+def test_the_model_counts_the_transposition() -> None:
+    """By the numbers of the filter; a filter that TMA loads costs its warps nothing."""
+    row = next(v for v in INPUT_ROWS if v.name == "ks_deconv_sm90_tf32_128x128")
+    other = next(v for v in FORWARD_ROWS if v.name == "conv_v2_sm90_tf32_128x128")
+    few, many = (work.of(row, make(128 * 400, (1, 1), (128, K), (1, 1)), H200).converted for K in (64, 128))
+    assert many == 2 * few > 0
+    assert work.of(row, make(128 * 400, (1, 1), (128, 136), (1, 1)), H200).converted == 0
+    assert work.of(other, make(128 * 400, (1, 1), (64, 128), (1, 1)), H200).converted == 0
+
+
 def test_a_filter_of_two_taps_of_which_one_meets_the_map() -> None:
     """It stays, but it is not the first tap, so it is not W as it lies in memory."""
     row = next(v for v in INPUT_ROWS if v.name == "ks_deconv_sm90_tf32_128x64")

@@ -51,7 +51,6 @@ class WeightSchedule:
         splits: of each tap (FD FH FW,).
         partial_bytes: of all partial sums; 0 if no K is split.
         busiest_steps, busiest_blocks: of the SM that is done last.
-        cycles: when it is done and the partial sums are added, by the tile's own estimate.
     """
 
     blocks: npt.NDArray[np.int32]
@@ -59,7 +58,6 @@ class WeightSchedule:
     partial_bytes: int
     busiest_steps: float
     busiest_blocks: int
-    cycles: float
 
     @property
     def parts(self) -> int:
@@ -79,29 +77,28 @@ def weight_schedule(s: ConvShape, tile: WeightTile, tiles: int, num_sms: int) ->
     counts = np.bincount(kinds.ravel())
     bytes_of_a_split = 4 * prod(s.W) / steps.size  # of a filter row's taps
 
-    def evaluate(splits: Lengths) -> tuple[float, int, Lengths]:
+    def cost(splits: Lengths) -> tuple[float, int]:
         done = busiest(_blocks(lengths, counts * tiles, splits, tile.cycles), num_sms)
         several = splits.max() > 1
         partial = float((counts * splits).sum()) * bytes_of_a_split if several else 0.0
         added = SPLIT_CYCLES + 2 * partial / PARTIAL_BYTES_PER_CYCLE if several else 0.0
-        return done.cycles + added, int(splits.max()), splits
+        return done.cycles + added, int(splits.max())
 
     most = np.minimum(np.maximum(lengths // MIN_STEPS, 1), max(1, MAX_PARTIAL_BYTES // (4 * prod(s.W))))
     fill = _fill if _operand_bytes(s, tile) <= L2_BYTES else _fill_evenly
     candidates = [np.ones_like(lengths)]
     for waves in range(1, MOST_WAVES + 1):
         candidates.append(fill(lengths, counts, most, waves * num_sms // tiles))
-    cycles, parts, splits = min(map(evaluate, candidates), key=lambda found: found[:2])
+    splits = min(candidates, key=cost)
     done = busiest(_blocks(lengths, counts * tiles, splits, tile.cycles), num_sms)
     each = splits[kinds].reshape(steps.shape)
     of_taps = each.repeat(tile.taps, axis=1)[:, : s.FW]  # the last block of a filter row may have fewer taps
     return WeightSchedule(
         _in_order(steps, each, tile.taps),
         np.ascontiguousarray(of_taps, np.int32).ravel(),
-        int((counts * splits).sum() * bytes_of_a_split) if parts > 1 else 0,
+        int((counts * splits).sum() * bytes_of_a_split) if splits.max() > 1 else 0,
         (done.cycles - done.blocks * BLOCK_CYCLES) / tile.cycles,
         done.blocks,
-        cycles,
     )
 
 
