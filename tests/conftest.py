@@ -36,12 +36,6 @@ def has_gpu() -> bool:
     return os.environ.get("ALPHA_CUDA_DRIVER", "pycuda") != "emulated"
 
 
-def pytest_collection_finish() -> None:
-    """Thousands of collected tests are no garbage: the arena collects garbage when memory is short, and tests of that
-    would look through all of them again and again."""
-    gc.freeze()
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     missing = {
         "cuda": None if has_gpu() else "needs a CUDA GPU and pycuda",
@@ -51,6 +45,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in missing.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def garbage_of_earlier_modules() -> None:
+    """It is collected once. What is still alive, thousands of tests among it, is no garbage, and is not looked through
+    again: the arena collects garbage whenever memory is short."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["cpu", "cuda"])
