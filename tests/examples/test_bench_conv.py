@@ -24,16 +24,28 @@ EXAMPLES = ROOT / "examples"
 Rooms = Callable[[str], ModuleType]
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, without: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """What a user sees, who has not installed the packages that `without` hides."""
+    path = str(ROOT) if without is None else f"{without}:{ROOT}"
     return subprocess.run(
         [sys.executable, "-W", "error", "bench_conv.py", *arguments],
         cwd=EXAMPLES,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
+
+
+def hide(folder: Path, *packages: str) -> Path:
+    """A folder on Python's path in which these packages are, but cannot be imported.
+
+    The import of PyTorch takes longer than a short benchmark, so only tests that need it have it.
+    """
+    for name in packages:
+        (folder / f"{name}.py").write_text("raise ImportError('not installed')\n")
+    return folder
 
 
 @pytest.fixture
@@ -63,6 +75,7 @@ def test_alone(device: str, tmp_path: Path) -> None:
         "--output",
         str(tmp_path),
         "--statistics",
+        without=hide(tmp_path, "torch"),
     )
     assert result.returncode == 0, result.stderr
     assert len(re.findall(r"error \d\S+  (?:then|with) statistics", result.stdout)) == 4
@@ -120,8 +133,6 @@ def test_against_pytorch(tmp_path: Path) -> None:
 
 
 def test_without_pytorch_and_matplotlib(tmp_path: Path) -> None:
-    for name in ("torch", "matplotlib"):
-        (tmp_path / f"{name}.py").write_text("raise ImportError('not installed')\n")
     result = run(
         "--device",
         "cpu",
@@ -133,7 +144,7 @@ def test_without_pytorch_and_matplotlib(tmp_path: Path) -> None:
         "1",
         "--output",
         str(tmp_path / "out"),
-        PYTHONPATH=f"{tmp_path}:{ROOT}",
+        without=hide(tmp_path, "torch", "matplotlib"),
     )
     assert result.returncode == 0, result.stderr
     assert "no charts: pip install matplotlib" in result.stdout
@@ -240,7 +251,7 @@ def test_the_drawn_layers_are_the_same_each_time_and_unlike_each_other(room: Roo
 
 def test_unchecked_times_have_no_error(tmp_path: Path) -> None:
     arguments = ["--device", "cpu", "--cases", "4,8,8,4,3,1", "--alone", "--precision", "float32", "--unchecked"]
-    result = run(*arguments, "--budget-ms", "1", "--output", str(tmp_path))
+    result = run(*arguments, "--budget-ms", "1", "--output", str(tmp_path), without=hide(tmp_path, "torch"))
     assert result.returncode == 0, result.stderr
     assert [(row["error"], float(row["ms"]) > 0) for row in table(tmp_path)] == 3 * [("", True)]
 
