@@ -3,7 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from alpha import cuda, in_torch, models, nn, ops, optim
+from alpha import amp, cuda, errors, in_torch, memory, models, nn, ops, optim
+from alpha.amp import *
 from alpha.autograd import Function
 from alpha.checkpointing import checkpoint, checkpoint_sequential
 from alpha.dtypes import bfloat16 as bfloat16
@@ -17,27 +18,11 @@ from alpha.dtypes import int32 as int32
 from alpha.dtypes import int64 as int64
 from alpha.dtypes import long as long
 from alpha.dtypes import uint8 as uint8
-from alpha.errors import (
-    AlphaError,
-    CaptureError,
-    CaptureWarning,
-    CheckpointError,
-    CompileError,
-    ConfigError,
-    DataError,
-    DeviceError,
-    DryRunError,
-    DryRunWarning,
-    GradientError,
-    OutOfMemoryError,
-    ShapeError,
-    TrainingError,
-    UninitializedError,
-)
+from alpha.errors import *
 from alpha.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.gradients import grad
 from alpha.in_torch import *
-from alpha.memory import memory_stats, set_memory_limit, synchronize
+from alpha.memory import *
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.ops.activation import relu
 from alpha.ops.activation_smooth import sigmoid, tanh
@@ -122,9 +107,12 @@ from alpha.runtime.device import device
 from alpha.step import capture, compile_kernels, dry_run
 from alpha.tensor import Tensor, tensor
 
-# whose functions PyTorch has in `torch` itself
+# all of whose names are names of `alpha`
 _ROOMS = (
+    amp,
+    errors,
     in_torch,
+    memory,
     ops.axes,
     ops.bitwise,
     ops.blend,
@@ -172,27 +160,13 @@ _LATER = {"data": "", "train": "", "transforms": "", "load": "serialization", "s
 __version__ = "0.1.0"
 
 __all__ = [
-    "AlphaError",
-    "CaptureError",
-    "CaptureWarning",
-    "CheckpointError",
-    "CompileError",
-    "ConfigError",
-    "DataError",
     "Device",
-    "DeviceError",
-    "DryRunError",
-    "DryRunWarning",
     "Function",
-    "GradientError",
     "MemoryStats",
-    "OutOfMemoryError",
-    "ShapeError",
     "Tensor",
-    "TrainingError",
-    "UninitializedError",
     "add",
     "allclose",
+    "amp",
     "arange",
     "as_tensor",
     "atleast_1d",
@@ -243,7 +217,6 @@ __all__ = [
     "long",
     "manual_seed",
     "matmul",
-    "memory_stats",
     "meshgrid",
     "models",
     "mul",
@@ -266,13 +239,11 @@ __all__ = [
     "relu",
     "reshape",
     "set_grad_enabled",
-    "set_memory_limit",
     "set_precision",
     "set_rng_state",
     "sigmoid",
     "softmax",
     "sqrt",
-    "synchronize",
     "tanh",
     "tensor",
     "tril_indices",

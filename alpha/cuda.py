@@ -1,10 +1,40 @@
-"""Questions about the GPU under PyTorch's names: `alpha.cuda.is_available()`."""
+"""The GPU under PyTorch's names: `alpha.cuda.is_available()`, `alpha.cuda.max_memory_allocated()`.
+
+`device` is the GPU in any of PyTorch's forms, which all mean the only one that Alpha uses: None, 0, "cuda", "cuda:0" or
+the device itself. Without a GPU, all but `is_available`, `device_count` and the seeds raise `DeviceError`.
+"""
 
 from __future__ import annotations
 
-from alpha.runtime import get_device
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-__all__ = ["device_count", "is_available", "synchronize"]
+from alpha.rng import manual_seed
+from alpha.runtime import Device, get_device
+
+if TYPE_CHECKING:
+    from alpha.runtime.cuda.device import CudaDevice
+
+__all__ = [
+    "Event",
+    "current_device",
+    "device_count",
+    "empty_cache",
+    "get_device_capability",
+    "get_device_name",
+    "is_available",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "reset_peak_memory_stats",
+    "synchronize",
+]
+
+Place: TypeAlias = "int | str | Device | None"
+
+manual_seed_all = manual_seed
 
 
 def is_available() -> bool:
@@ -17,6 +47,108 @@ def device_count() -> int:
     return int(is_available())
 
 
-def synchronize() -> None:
+def current_device() -> int:
+    """0, the number of the GPU among those that Alpha uses."""
+    _the_gpu(None)
+    return 0
+
+
+def synchronize(device: Place = None) -> None:
     """Wait until all work given to the cuda device is done; raises what went wrong in it."""
-    get_device("cuda").synchronize()
+    _the_gpu(device).synchronize()
+
+
+def get_device_name(device: Place = None) -> str:
+    """The name of the GPU, as "NVIDIA H200"."""
+    return _the_gpu(device).properties.name
+
+
+def get_device_capability(device: Place = None) -> tuple[int, int]:
+    """Its compute capability, as (9, 0)."""
+    return _the_gpu(device).properties.compute_capability
+
+
+def memory_allocated(device: Place = None) -> int:
+    """Bytes of the arrays that are alive."""
+    return _the_gpu(device).memory_stats().live
+
+
+def max_memory_allocated(device: Place = None) -> int:
+    """The most bytes of arrays that were alive at once, since the last `reset_peak_memory_stats`."""
+    return _the_gpu(device).memory_stats().peak
+
+
+def memory_reserved(device: Place = None) -> int:
+    """Bytes that Alpha holds of the GPU's memory."""
+    return _the_gpu(device).memory_stats().reserved
+
+
+def reset_peak_memory_stats(device: Place = None) -> None:
+    """Let `max_memory_allocated` start again from what is alive now."""
+    _the_gpu(device).reset_peak()
+
+
+def mem_get_info(device: Place = None) -> tuple[int, int]:
+    """(bytes that are free on the GPU, bytes that it has)"""
+    return _the_gpu(device).driver.memory_info()
+
+
+def empty_cache() -> None:
+    """Give memory that no array uses back to the GPU, so that other programs can have it."""
+    _the_gpu(None).trim()
+
+
+class Event:
+    """A mark in the work of the GPU, to measure the time between two of them.
+
+        start, end = alpha.cuda.Event(enable_timing=True), alpha.cuda.Event(enable_timing=True)
+        start.record()
+        y = model(x)
+        end.record()
+        end.synchronize()
+        print(start.elapsed_time(end), "ms")
+
+    Args:
+        enable_timing: needed for `elapsed_time`.
+        blocking: taken for PyTorch's sake; whether the host sleeps while it waits is left to the driver.
+    """
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False) -> None:
+        self.enable_timing, self.blocking = enable_timing, blocking
+        self._mark: Any = None
+
+    def record(self) -> None:
+        """Set the mark behind all work that has been given to the GPU so far; an earlier mark is forgotten."""
+        self._mark = _the_gpu(None).record_event()
+
+    def query(self) -> bool:
+        """Whether the work before the mark has ended; True before `record`."""
+        return self._mark is None or _the_gpu(None).driver.is_done(self._mark)
+
+    def synchronize(self) -> None:
+        """Wait until the work before the mark has ended."""
+        if self._mark is not None:
+            _the_gpu(None).driver.wait_until(self._mark)
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds of the GPU from this mark to that of `end_event`, for which the host waits.
+
+        Raises `ValueError` if one of them has no mark, or was made without `enable_timing`.
+        """
+        for name, event in (("this event", self), ("end_event", end_event)):
+            if not event.enable_timing:
+                raise ValueError(f"elapsed_time: {name} was made without enable_timing=True")
+            if event._mark is None:
+                raise ValueError(f"elapsed_time: {name} was not recorded")
+        return _the_gpu(None).elapsed_ms(self._mark, end_event._mark)
+
+
+def _the_gpu(place: Place) -> CudaDevice:
+    """The cuda device; `DeviceError` if there is none or another one is meant."""
+    from alpha.runtime.cuda.device import CudaDevice
+
+    spec = "cuda" if place is None else f"cuda:{place}" if isinstance(place, int) else place
+    device = get_device(spec)
+    if not isinstance(device, CudaDevice):
+        raise ValueError(f"a cuda device is needed, not {device.name!r}")
+    return device

@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "AlphaError",
+    "CaptureError",
+    "CaptureWarning",
+    "CheckpointError",
+    "CompileError",
+    "ConfigError",
+    "DataError",
+    "DeviceError",
+    "DryRunError",
+    "DryRunWarning",
+    "GradientError",
+    "OutOfMemoryError",
+    "ShapeError",
+    "TrainingError",
+    "UninitializedError",
+]
+
 
 class AlphaError(Exception):
     """Base of every error that Alpha raises on purpose."""

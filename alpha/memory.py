@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from alpha.runtime import Device, MemoryStats, get_device
 
+__all__ = ["empty_cache", "memory_stats", "reset_peak_memory_stats", "set_memory_limit", "synchronize"]
+
 
 def memory_stats(device: str | Device = "auto") -> MemoryStats:
     """Bytes live, peak and reserved on a device, and its limit."""
     return get_device(device).memory_stats()
+
+
+def reset_peak_memory_stats(device: str | Device = "auto") -> None:
+    """The peak of `memory_stats` starts again from the bytes that are live now."""
+    get_device(device).reset_peak()
+
+
+def empty_cache(device: str | Device = "auto") -> None:
+    """Give memory that no array uses back to the system, so that other programs can have it."""
+    get_device(device).trim()
 
 
 def set_memory_limit(nbytes: int | None, device: str | Device = "auto") -> None:

@@ -63,12 +63,16 @@ class precision(contextlib.ContextDecorator):
         self.name = name
 
     def __enter__(self) -> precision:
+        name = self._inside()
         _state.outer.append(_state.name)
-        _state.name = self.name
+        _state.name = name
         return self
 
     def __exit__(self, *_: object) -> None:
         _state.name = _state.outer.pop()
+
+    def _inside(self) -> str:
+        return self.name
 
 
 def computed_precision(device_name: str, asked: str) -> str:

@@ -16,6 +16,7 @@ from alpha.models import torchvision
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {  # a module may import modules of its own layer and of lower ones
+    "amp": 2,
     "checkpointing": 2,
     "backward_hooks": 2,
     "config": 0,

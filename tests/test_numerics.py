@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,3 +71,45 @@ def test_floating_dtypes() -> None:
     assert BFLOAT16.itemsize == 2
     assert all(is_floating(np.dtype(name)) for name in ("float32", "float64", "bfloat16"))
     assert not any(is_floating(np.dtype(name)) for name in ("int32", "uint8", "bool", "V2"))
+
+
+# -- autocast, PyTorch's name of it --------------------------------------------------------------------------------
+
+
+def inside(outer: str, *arguments: Any, **options: Any) -> str:
+    with alpha.precision(outer), alpha.autocast(*arguments, **options):
+        return alpha.get_precision()
+
+
+@pytest.mark.parametrize("outer", ["float32", "tf32", "bf16"])
+def test_autocast_is_the_precision_of_its_dtype(outer: str) -> None:
+    assert inside(outer, "cuda") == inside(outer, "cuda:0", alpha.bfloat16, cache_enabled=True) == "bf16"
+    assert inside(outer, "cuda", alpha.float32) == inside(outer, "cpu", alpha.bfloat16) == outer
+    assert inside(outer, "cpu", enabled=False) == outer
+    assert inside(outer, "cuda", enabled=False) == ("float32" if outer == "bf16" else outer)
+    assert alpha.get_precision() == "float32"
+
+
+def test_autocast_decorates() -> None:
+    @alpha.amp.autocast("cuda", dtype=alpha.bfloat16)
+    def found() -> str:
+        return alpha.get_precision()
+
+    assert [found(), alpha.get_precision(), found()] == ["bf16", "float32", "bf16"]
+
+
+def test_autocast_refuses_what_alpha_does_not_compute_in() -> None:
+    with pytest.raises(ValueError, match="dtype float16 is not one of bfloat16, float32"):
+        alpha.autocast("cuda", np.float16)
+    with pytest.raises(ValueError, match="device_type 'mps' is not one of cpu, cuda"):
+        alpha.autocast("mps")
+
+
+def test_autocast_reaches_a_layer(device: str) -> None:
+    layer = alpha.nn.Linear(3, 4, device=device)
+    with alpha.autocast("cuda", dtype=alpha.bfloat16):
+        y = layer(alpha.ones(2, 3, device=device))
+    assert y.dtype == (BFLOAT16 if device == "cuda" else np.float32)
+    y.float().sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype == np.float32

@@ -157,7 +157,7 @@ class Arena:
         """The peak starts again from what is in use."""
         with self._lock:
             self._reclaim()
-            self._meter.peak = self._meter.in_use
+            self._meter.reset_peak()
 
     def largest_live(self, count: int = LISTED_BLOCKS) -> list[tuple[int, str]]:
         """(bytes, label) of the largest live blocks."""

@@ -63,6 +63,12 @@ class CpuDevice(Device):
     def memory_stats(self) -> MemoryStats:
         return self.arena.stats()
 
+    def reset_peak(self) -> None:
+        self.arena.reset_peak()
+
+    def trim(self) -> None:
+        self.arena.trim()
+
     def set_memory_limit(self, nbytes: int | None) -> None:
         self.arena.set_limit(nbytes)
 

@@ -108,6 +108,14 @@ class Device(ABC):
     def memory_stats(self) -> MemoryStats: ...
 
     @abstractmethod
+    def reset_peak(self) -> None:
+        """The peak of `memory_stats` starts again from what is in use."""
+
+    @abstractmethod
+    def trim(self) -> None:
+        """Give memory that no array uses back to the system."""
+
+    @abstractmethod
     def set_memory_limit(self, nbytes: int | None) -> None:
         """Never hold more than this from the system; None lifts the limit."""
 

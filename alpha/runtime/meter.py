@@ -51,6 +51,12 @@ class Meter:
         if self.total is not None:
             self.total.reserve(nbytes)
 
+    def reset_peak(self) -> None:
+        """The most ever in use starts again from what is in use now, in the total, too."""
+        self.peak = self.in_use
+        if self.total is not None:
+            self.total.reset_peak()
+
     def stats(self, blocks: int) -> MemoryStats:
         """The counts, with that number of live blocks."""
         return MemoryStats(self.in_use, self.peak, self.reserved, self.limit, blocks)

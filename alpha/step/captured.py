@@ -218,7 +218,7 @@ class Captured(Generic[P, R]):
         """Run as usual, and note what cannot be captured."""
         notes, host = CudaRecording(device, capturing=False, strict=self.strict), HostState(watch)
         versions = [tensor._version.value for tensor in arguments.tensors]
-        device.clear_scratch()
+        device.memory.clear_scratch()
         with recording.recorded(notes), device.allocating_from(device.scratch):
             result = self.captured_function(*arguments.args, **arguments.kwargs)
         changed = host.changes()
@@ -240,7 +240,7 @@ class Captured(Generic[P, R]):
                 trial.inputs = [Tensor(device.copy(tensor.array)) for tensor in arguments.tensors]
         else:
             copy_inputs(device, trial.inputs, arguments)
-        device.clear_scratch()
+        device.memory.clear_scratch()
         notes, host = CudaRecording(device, capturing=True), HostState(watch)
         entries = [Entry(leaf, trial.gradients.get(id(leaf))) for leaf in leaves]
         counts = [(t._version, t._version.value, t._version.recorded) for t in (*watch.tensors, *trial.inputs)]
@@ -271,7 +271,7 @@ class Captured(Generic[P, R]):
         read = [entry for entry in entries if entry.is_read(notes)]
         differs = difference(trial.nodes, notes)
         if why or differs or read or trial.nodes is None:
-            device.clear_scratch()  # what the step made stays, the graph does not
+            device.memory.clear_scratch()  # what the step made stays, the graph does not
             graph.close()
             trial.nodes, trial.count = None if read else notes.nodes, trial.count + 1
             if trial.plan is None or trial.plan.lives != graph.trace.lives:

@@ -120,7 +120,7 @@ def run(replay: Replay, arguments: Arguments) -> Any:
             device.copy_into(gradient.input, grad.array)
         if gradient.after is not KEPT:
             gradient.leaf._grad = grad = None
-    device.clear_scratch()
+    device.memory.clear_scratch()
     graph.launch()
     blocks = graph.blocks()
 

@@ -432,7 +432,7 @@ def test_memory_of_a_graph_stays_when_the_device_is_short(cuda: CudaDevice) -> N
     x = alpha.tensor(np.arange(5000, dtype=np.float32), device="cuda")
     kept = [step(x).numpy() for _ in range(6)]
     assert step.graphs
-    cuda.clear_scratch()
+    cuda.memory.clear_scratch()
     held = cuda.scratch.stats().reserved
     cuda.scratch.trim()
     assert cuda.scratch.stats().reserved == held > 0

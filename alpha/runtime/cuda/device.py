@@ -5,8 +5,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,19 +16,16 @@ from alpha.runtime import fork, recording
 from alpha.runtime.arena import Arena
 from alpha.runtime.cuda.array import ArrayForm, DeviceArray, form_of, side_by_side
 from alpha.runtime.cuda.driver import Driver
-from alpha.runtime.cuda.graphs import VALUE_BYTES, CudaRecording, StepGraphs
+from alpha.runtime.cuda.graphs import VALUE_BYTES, CudaRecording
 from alpha.runtime.cuda.host_copies import CudaReadback
 from alpha.runtime.cuda.kernel import Define, Dim, Kernel, KernelTable
-from alpha.runtime.cuda.scratch import Scratch
+from alpha.runtime.cuda.memory import CudaMemory
 from alpha.runtime.cuda.small_workspaces import SmallWorkspaces
 from alpha.runtime.cuda.tensor_map_cache import TensorMapCache
 from alpha.runtime.device import Device, HostArray, MemoryStats, Readback, Shape, as_shape, native
-from alpha.runtime.meter import Meter
 from alpha.runtime.recording import StepValue
 
 MAX_PREPARED = 10_000
-
-A = TypeVar("A", bound=Arena)
 
 FILL_THREADS = 256
 FILL_BLOCKS = 4096  # a grid-stride loop: more blocks than this only cost launch time
@@ -46,11 +42,9 @@ class CudaDevice(Device):
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.properties = driver.properties
-        self._meter = Meter()
-        self.arena = self._new_arena(Arena, scratch=False)
-        self.scratch = self._new_arena(Scratch, scratch=True)
+        self.memory = memory = CudaMemory(driver)
+        self.arena, self.scratch, self.graphs = memory.arena, memory.scratch, memory.graphs
         self._pool: Arena = self.arena  # what new arrays come from
-        self.graphs = StepGraphs(self.scratch)
         self._step_block: DeviceArray | None = None
         self._kernels = KernelTable(driver)
         self.tensor_maps = TensorMapCache(self)
@@ -58,17 +52,6 @@ class CudaDevice(Device):
         self._tables: WeakKeyDictionary[Any, DeviceArray] = WeakKeyDictionary()
         self.prepared: dict[Any, Any] = {}  # the `PreparedPlan` of each plan that has run, see alpha/ops/plan.py
         atexit.register(self.close)  # after the driver's own hook, hence run before it
-
-    def _new_arena(self, kind: type[A], scratch: bool) -> A:
-        allocate, free, growth = self.driver.raw_memory(scratch)
-
-        def spare() -> int:  # what the other arena holds and does not use
-            if not scratch:
-                self.graphs.close_dropped()
-            return self.arena.trim() if scratch else self.scratch.trim()
-
-        free_bytes: Callable[[], int] = lambda: self.driver.memory_info()[0]  # noqa: E731
-        return kind(allocate, free, free_bytes, growth, total=self._meter, spare=spare)
 
     def empty(self, shape: Shape | int, dtype: npt.DTypeLike) -> DeviceArray:
         sizes = shape if isinstance(shape, tuple) else as_shape(shape)
@@ -252,30 +235,23 @@ class CudaDevice(Device):
             self._step_block = self.constant(np.zeros(VALUE_BYTES, np.uint8))
         return self._step_block
 
-    def clear_scratch(self) -> None:
-        """Move what is still alive in the scratch memory to memory of its own."""
-        for block in self.scratch.live_blocks():
-            target = self.arena.allocate(block.nbytes)
-            self.driver.copy(target.address, block.address, block.nbytes)
-            block.exchange(target)
-
     def readback(self, array: DeviceArray) -> Readback:
         return CudaReadback(self, array)
 
     def memory_stats(self) -> MemoryStats:
-        self.driver.owner.check("memory_stats")
-        arena, scratch = self.arena.stats(), self.scratch.stats()  # which take back what was returned
-        stats = self._meter.stats(arena.allocations + scratch.allocations)
-        # between two replays the memory of a graph holds nothing, but it is not free
-        live = stats.live + max(0, self.graphs.nbytes - scratch.live)
-        return replace(stats, live=live, peak=max(stats.peak, live))
+        return self.memory.stats()
+
+    def reset_peak(self) -> None:
+        self.memory.reset_peak()
+
+    def trim(self) -> None:
+        self.memory.trim()
 
     def mark_step(self) -> None:
         self.arena.mark_step()
 
     def set_memory_limit(self, nbytes: int | None) -> None:
-        self.driver.owner.check("set_memory_limit")
-        self.arena.set_limit(nbytes)
+        self.memory.set_limit(nbytes)
 
     def close(self) -> None:
         """Give everything back; arrays of this device are dead afterwards. Safe to call twice."""
@@ -285,15 +261,13 @@ class CudaDevice(Device):
         atexit.unregister(self.close)
         if owner.forked:  # a child has only copies of what its parent holds
             fork.keep_forever(self, self._kernels)
-            self.arena.close(free=False)
-            self.scratch.close(free=False)
+            self.memory.close(free=False)
         else:
             self.graphs.close()
             self.tensor_maps.clear()
             self._tables.clear()
             self.prepared.clear()
             self.small_workspaces.clear()
-            self.scratch.close()
-            self.arena.close()
+            self.memory.close()
             self._kernels.clear()
         self.driver.close()

@@ -203,7 +203,7 @@ def capture(
     Raises whatever the step raises; nothing of it has run then.
     """
     device.graphs.close_dropped()
-    device.clear_scratch()
+    device.memory.clear_scratch()
     device.arena.trim()
     device.synchronize()  # what is written beside the stream, such as tables, must not overtake the work before
     scratch = device.scratch

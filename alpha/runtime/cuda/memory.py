@@ -1,0 +1,80 @@
+"""The memory of a cuda device: the arena of its arrays and the scratch arena of captured steps, counted together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from alpha.runtime import recording
+from alpha.runtime.arena import Arena
+from alpha.runtime.cuda.driver import Driver
+from alpha.runtime.cuda.graphs import StepGraphs
+from alpha.runtime.cuda.scratch import Scratch
+from alpha.runtime.device import MemoryStats
+from alpha.runtime.meter import Meter
+
+A = TypeVar("A", bound=Arena)
+
+
+class CudaMemory:
+    """Both arenas, which share one limit and give way to each other, and the graphs, which hold scratch memory."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._meter = Meter()
+        self.arena = self._new_arena(Arena, scratch=False)
+        self.scratch = self._new_arena(Scratch, scratch=True)
+        self.graphs = StepGraphs(self.scratch)
+
+    def _new_arena(self, kind: type[A], scratch: bool) -> A:
+        allocate, free, growth = self._driver.raw_memory(scratch)
+
+        def spare() -> int:  # what the other arena holds and does not use
+            if not scratch:
+                self.graphs.close_dropped()
+            return self.arena.trim() if scratch else self.scratch.trim()
+
+        free_bytes: Callable[[], int] = lambda: self._driver.memory_info()[0]  # noqa: E731
+        return kind(allocate, free, free_bytes, growth, total=self._meter, spare=spare)
+
+    def stats(self) -> MemoryStats:
+        self._driver.owner.check("memory_stats")
+        arena, scratch = self.arena.stats(), self.scratch.stats()  # which take back what was returned
+        stats = self._meter.stats(arena.allocations + scratch.allocations)
+        # between two replays the memory of a graph holds nothing, but it is not free
+        live = stats.live + max(0, self.graphs.nbytes - scratch.live)
+        return replace(stats, live=live, peak=max(stats.peak, live))
+
+    def reset_peak(self) -> None:
+        """The peak starts again from what is in use."""
+        self._driver.owner.check("reset_peak_memory_stats")
+        self.arena.reset_peak()
+        self.scratch.reset_peak()
+
+    def set_limit(self, nbytes: int | None) -> None:
+        """Never hold more than this; None lifts the limit."""
+        self._driver.owner.check("set_memory_limit")
+        self.arena.set_limit(nbytes)
+
+    def trim(self) -> None:
+        """Give back what no array and no captured step uses; nothing while a step is captured, which may use it yet."""
+        self._driver.owner.check("empty_cache")
+        if recording.active() is not None:
+            recording.refuse("memory is given back to the system")
+            return
+        self.graphs.close_dropped()
+        self.arena.trim()
+        self.scratch.trim()
+
+    def clear_scratch(self) -> None:
+        """Move what is still alive in the scratch memory to memory of its own."""
+        for block in self.scratch.live_blocks():
+            target = self.arena.allocate(block.nbytes)
+            self._driver.copy(target.address, block.address, block.nbytes)
+            block.exchange(target)
+
+    def close(self, free: bool = True) -> None:
+        """Give up everything, and `free` it."""
+        self.scratch.close(free)
+        self.arena.close(free)
