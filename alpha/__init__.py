@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from alpha import amp, cuda, errors, in_torch, memory, models, nn, ops, optim
+from alpha import amp, cuda, errors, in_torch, linalg, memory, models, nn, ops, optim
 from alpha.amp import *
 from alpha.autograd import Function
 from alpha.checkpointing import checkpoint, checkpoint_sequential
@@ -210,6 +210,7 @@ __all__ = [
     "is_grad_enabled",
     "is_tensor",
     "isnan",
+    "linalg",
     "linspace",
     "log",
     "log_softmax",

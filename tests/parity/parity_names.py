@@ -200,6 +200,8 @@ def operators() -> dict[str, list[Way]]:
         ways[key].append(Way(f"F.{name}", function, in_place=key != name))
         if "inplace" in inspect.signature(function).parameters:
             ways[name].append(Way(f"F.{name}(inplace=True)", _written(function), in_place=True))
+    for name in alpha.linalg.__all__:
+        ways[f"linalg.{name}"].append(Way(f"alpha.linalg.{name}", getattr(alpha.linalg, name)))
     ways["einsum"].append(Way("alpha.einsum", lambda operands, equation: alpha.einsum(equation, *operands)))
     for name in alpha.__all__:
         value = getattr(alpha, name)
