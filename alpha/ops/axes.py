@@ -12,6 +12,7 @@ from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.assemble import Assemble, Piece, read
 from alpha.ops.broadcast import broadcast_to
 from alpha.ops.layout import view as reshaped
+from alpha.ops.lost_writes import copy_of_view
 from alpha.ops.operands import sum_to
 from alpha.ops.options import integer
 from alpha.ops.views import Shape, View
@@ -187,7 +188,7 @@ def expand(x: AnyTensor, size: Sequence[int]) -> Tensor:
     shape = tuple([n if length == -1 else length for n, length in zip(own, wanted, strict=False)])
     if lead < 0 or -1 in shape or any(n not in (-1, 1, length) for n, length in zip(own, shape, strict=True)):
         raise ShapeError(f"expand: shape {x.shape} does not expand to {wanted}")
-    return Expand.apply(x, shape=shape)
+    return copy_of_view(Expand.apply(x, shape=shape))
 
 
 @check_arguments

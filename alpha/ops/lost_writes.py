@@ -28,6 +28,12 @@ def _references() -> tuple[int, int]:
 _UNNAMED, _NAMED = _references() if hasattr(sys, "getrefcount") else (0, 0)
 
 
+def copy_of_view(copy: Tensor) -> Tensor:
+    """The copy, marked as what PyTorch gives as a view."""
+    copy._copied = True
+    return copy
+
+
 def refusing_lost_writes(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The method, which refuses to write a copy that nothing refers to, as that of `q[:, 0].fill_(5)`.
 

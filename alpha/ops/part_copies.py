@@ -12,6 +12,7 @@ from alpha.ops.gathering import index_select
 from alpha.ops.index_writing import narrow
 from alpha.ops.indexing import SetBlock
 from alpha.ops.layout import view as reshaped
+from alpha.ops.lost_writes import copy_of_view
 from alpha.ops.options import integer
 from alpha.ops.ranges import arange
 from alpha.ops.shapes import tensor_split
@@ -118,7 +119,7 @@ def sliding(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     places = (first + arange(length, device=x.device)).reshape(count * length)
     windows = unchecked(index_select)(x, axis, places)
     cut = reshaped(windows, (*x.shape[:axis], count, length, *x.shape[axis + 1 :]))
-    return unchecked(movedim)(cut, axis + 1, -1)
+    return copy_of_view(unchecked(movedim)(cut, axis + 1, -1))
 
 
 def _split(operator: str, x: Tensor, given: Any, axis: int, rank: int) -> tuple[Tensor, ...]:

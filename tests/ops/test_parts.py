@@ -218,6 +218,10 @@ LOST: dict[str, Callable[[Tensor], Any]] = {
     "mul_": lambda q: q.transpose(0, 1).mul_(2),
     "sigmoid_": lambda q: q[..., 1].sigmoid_(),
     "copy_": lambda q: q[::2].copy_(q[1:3]),
+    "neg_": lambda q: q.diagonal().neg_(),
+    "abs_": lambda q: q.unsqueeze(1).expand(-1, 2, -1).abs_(),
+    "exp_": lambda q: alpha.broadcast_to(q, (2, *q.shape)).exp_(),
+    "sin_": lambda q: q.unfold(1, 2, 1).sin_(),
 }
 
 
@@ -251,6 +255,9 @@ def test_a_copy_with_a_name_is_written(device: str) -> None:
         np.testing.assert_array_equal(box.held.numpy(), X[:, 1] + 1)
         assert q[:, 0].clone().zero_().tolist() == [0] * 3
         assert q[[0, 1]].zero_().shape == (2, 4)  # a copy in PyTorch, too
+        assert q.diag().zero_().shape == (3,)
+        assert q.T.contiguous().zero_().shape == q.mT.reshape(4, 3).zero_().shape == (4, 3)
+        assert q[0].expand(2, 4).contiguous().zero_().shape == (2, 4)
         assert (q[:, 0] * 2).zero_().tolist() == [0] * 3
     np.testing.assert_array_equal(q.numpy(), X)
     q[:, 0] += 1  # written back by Python
