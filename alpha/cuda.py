@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from alpha.rng import manual_seed
-from alpha.runtime import Device, get_device
+from alpha.runtime import Device, get_device, recording
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
@@ -70,27 +70,27 @@ def get_device_capability(device: Place = None) -> tuple[int, int]:
 
 def memory_allocated(device: Place = None) -> int:
     """Bytes of the arrays that are alive."""
-    return _the_gpu(device).memory_stats().live
+    return _now(device).memory_stats().live
 
 
 def max_memory_allocated(device: Place = None) -> int:
     """The most bytes of arrays that were alive at once, since the last `reset_peak_memory_stats`."""
-    return _the_gpu(device).memory_stats().peak
+    return _now(device).memory_stats().peak
 
 
 def memory_reserved(device: Place = None) -> int:
     """Bytes that Alpha holds of the GPU's memory."""
-    return _the_gpu(device).memory_stats().reserved
+    return _now(device).memory_stats().reserved
 
 
 def reset_peak_memory_stats(device: Place = None) -> None:
     """Let `max_memory_allocated` start again from what is alive now."""
-    _the_gpu(device).reset_peak()
+    _now(device).reset_peak()
 
 
 def mem_get_info(device: Place = None) -> tuple[int, int]:
     """(bytes that are free on the GPU, bytes that it has)"""
-    return _the_gpu(device).driver.memory_info()
+    return _now(device).driver.memory_info()
 
 
 def empty_cache() -> None:
@@ -123,12 +123,12 @@ class Event:
 
     def query(self) -> bool:
         """Whether the work before the mark has ended; True before `record`."""
-        return self._mark is None or _the_gpu(None).driver.is_done(self._mark)
+        return self._mark is None or _now(None).driver.is_done(self._mark)
 
     def synchronize(self) -> None:
         """Wait until the work before the mark has ended."""
         if self._mark is not None:
-            _the_gpu(None).driver.wait_until(self._mark)
+            _now(None).driver.wait_until(self._mark)
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds of the GPU from this mark to that of `end_event`, for which the host waits.
@@ -140,7 +140,13 @@ class Event:
                 raise ValueError(f"elapsed_time: {name} was made without enable_timing=True")
             if event._mark is None:
                 raise ValueError(f"elapsed_time: {name} was not recorded")
-        return _the_gpu(None).elapsed_ms(self._mark, end_event._mark)
+        return _now(None).elapsed_ms(self._mark, end_event._mark)
+
+
+def _now(place: Place) -> CudaDevice:
+    """The cuda device, to be asked for what changes from step to step: a captured step would keep the first answer."""
+    recording.refuse("the GPU is asked for its state of this moment")
+    return _the_gpu(place)
 
 
 def _the_gpu(place: Place) -> CudaDevice:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from alpha.runtime import Device, MemoryStats, get_device
+from alpha.runtime import Device, MemoryStats, get_device, recording
 
 __all__ = ["empty_cache", "memory_stats", "reset_peak_memory_stats", "set_memory_limit", "synchronize"]
 
 
 def memory_stats(device: str | Device = "auto") -> MemoryStats:
     """Bytes live, peak and reserved on a device, and its limit."""
+    recording.refuse("the counts of memory are read")
     return get_device(device).memory_stats()
 
 
 def reset_peak_memory_stats(device: str | Device = "auto") -> None:
     """The peak of `memory_stats` starts again from the bytes that are live now."""
+    recording.refuse("the peak of memory starts again")
     get_device(device).reset_peak()
 
 

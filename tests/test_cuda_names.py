@@ -110,15 +110,35 @@ def test_seeds_are_those_of_both_devices(seed: Callable[[int], None]) -> None:
     np.testing.assert_array_equal(*draws)
 
 
-def test_memory_is_not_given_back_within_a_captured_step(gpu: alpha.Device) -> None:
+MARK = alpha.cuda.Event(enable_timing=True)
+OF_THIS_MOMENT: dict[str, tuple[Callable[[], Any], str]] = {
+    "empty_cache": (alpha.cuda.empty_cache, "memory is given back to the system"),
+    "memory_stats": (lambda: alpha.memory_stats("cuda"), "the counts of memory are read"),
+    "reset_peak": (lambda: alpha.reset_peak_memory_stats("cuda"), "the peak of memory starts again"),
+    **{
+        name: (getattr(alpha.cuda, name), "the GPU is asked for its state of this moment")
+        for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "mem_get_info")
+    },
+    "reset_peak_memory_stats": (alpha.cuda.reset_peak_memory_stats, "the GPU is asked for its state"),
+    "query": (MARK.query, "the GPU is asked for its state"),
+    "synchronize": (MARK.synchronize, "the GPU is asked for its state"),
+    "elapsed_time": (lambda: MARK.elapsed_time(MARK), "the GPU is asked for its state"),
+    "record": (alpha.cuda.Event().record, "an event is recorded"),
+}
+
+
+@pytest.mark.parametrize("name", OF_THIS_MOMENT)
+def test_no_captured_step_keeps_what_holds_for_a_moment(gpu: alpha.Device, name: str) -> None:
     if gpu.driver.why_no_capture:  # type: ignore[attr-defined]
         pytest.skip("no graphs")
 
     @alpha.capture(strict=True)
     def step(x: alpha.Tensor) -> alpha.Tensor:
-        alpha.cuda.empty_cache()
+        call()
         return x * 2
 
+    call, message = OF_THIS_MOMENT[name]
+    MARK.record()
     x = alpha.ones(3, device="cuda")
-    with pytest.raises(alpha.CaptureError, match="memory is given back to the system"):
+    with pytest.raises(alpha.CaptureError, match=message):
         step(x)
