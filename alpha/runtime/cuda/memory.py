@@ -44,7 +44,8 @@ class CudaMemory:
         stats = self._meter.stats(arena.allocations + scratch.allocations)
         # between two replays the memory of a graph holds nothing, but it is not free
         live = stats.live + max(0, self.graphs.nbytes - scratch.live)
-        return replace(stats, live=live, peak=max(stats.peak, live))
+        self._meter.peak = max(self._meter.peak, live)  # no later peak is below it
+        return replace(stats, live=live, peak=self._meter.peak)
 
     def reset_peak(self) -> None:
         """The peak starts again from what is in use."""
