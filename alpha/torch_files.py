@@ -12,7 +12,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ def is_torch_file(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return _index(archive) is not None
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return False
 
 
@@ -77,14 +77,24 @@ def read_torch_file(path: Path) -> Any:
                 raise CheckpointError(f"{path}: was written by a big-endian machine, which Alpha does not read")
             with archive.open(index) as file:
                 return _Reader(file, path, lambda key: archive.read(f"{folder}data/{key}")).load()
-    except (OSError, EOFError, KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}: is damaged ({error!r}); restore a copy") from error
+    except CheckpointError:
+        raise
     except (zipfile.BadZipFile, pickle.UnpicklingError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
+    except Exception as error:  # damage can lead the reader anywhere
+        raise CheckpointError(f"{path}: is damaged ({error!r}); restore a copy") from error
 
 
-class _Reader(pickle.Unpickler):
-    """An unpickler that knows the few names which tensors need, and refuses all others."""
+_Unpickler: Any = pickle._Unpickler  # written in Python: its instructions can be checked
+
+
+class _Reader(_Unpickler):  # type: ignore[misc]
+    """An unpickler that knows the few names which tensors need, and refuses all others.
+
+    Only an OrderedDict takes a state (PyTorch's state dicts have attributes), so no file changes a function or a dtype.
+    """
+
+    dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
 
     def __init__(self, file: Any, path: Path, read: Callable[[str], bytes]) -> None:
         super().__init__(file)
@@ -109,6 +119,14 @@ class _Reader(pickle.Unpickler):
         raise pickle.UnpicklingError(
             f"it holds a {module}.{name}, which is neither a tensor nor plain data; save a state_dict() in PyTorch"
         )
+
+    def load_build(self) -> None:
+        changed = type(self.stack[-2])
+        if changed is not OrderedDict:
+            raise pickle.UnpicklingError(f"it sets the state of a {changed.__name__}, which is no state dict")
+        super().load_build()
+
+    dispatch[pickle.BUILD[0]] = load_build
 
     def persistent_load(self, pid: Any) -> Values:
         kind, dtype, key, _, count = pid

@@ -16,6 +16,7 @@ import pytest
 import alpha
 from alpha import CheckpointError, Tensor, nn
 from alpha.state_dict import StateDict
+from alpha.torch_files import _tensor as read_tensor
 
 
 def back(value: Any, path: Path, **options: Any) -> Any:
@@ -240,3 +241,40 @@ def test_an_archive_whose_storage_is_too_short(tmp_path: Path) -> None:
             cut.writestr(name, data[:8] if name.endswith("data/0") else data)
     with pytest.raises(CheckpointError, match="reaches beyond its 2 numbers"):
         alpha.load(tmp_path / "cut.pth")
+
+
+STATES = {  # what BUILD would set, of a dtype and of a function
+    "a dtype": b"\x80\x02ctorch\nbfloat16\n" + pickle.dumps((3, ">", None, None, None, 8, 8, 0), 2)[2:-1] + b"b0N.",
+    "a function": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n"
+    + pickle.dumps((None, {"__defaults__": (1, 2)}), 2)[2:-1]
+    + b"b0N.",
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_no_file_changes_a_dtype_or_a_function(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "x.pth"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data.pkl", STATES[name])
+        file.writestr("archive/byteorder", b"little")
+    with pytest.raises(CheckpointError, match=r"sets the state of a .*, which is no state dict"):
+        alpha.load(path)
+    assert (alpha.bfloat16.itemsize, str(alpha.bfloat16)) == (2, "bfloat16")
+    assert read_tensor.__defaults__ is None
+
+
+@pytest.mark.torch
+def test_a_damaged_byte_of_pytorchs_file_is_an_error_or_changes_nothing(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "x.pth"
+    torch.save({"w": torch.arange(6.0), "epoch": 3}, path)
+    whole, refused = path.read_bytes(), 0
+    for place in range(0, len(whole), 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x80]) + whole[place + 1 :])
+        try:
+            found = alpha.load(path)
+        except CheckpointError:
+            refused += 1
+        else:
+            assert found["w"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert refused > 50

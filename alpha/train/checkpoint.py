@@ -93,5 +93,5 @@ def _is_pickle(path: Path) -> bool:
             return start in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith("data.pkl") for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return False
