@@ -6,8 +6,9 @@
 "float32" (the default) is at least as accurate as float32 arithmetic; "tf32" keeps 11 bits of each operand and
 sums in float32. "bf16" on cuda gives bfloat16 activations, 8 bits: convolutions and linear layers take and give them,
 and what follows keeps them; every sum, all parameters, their gradients, batch statistics and losses stay float32, so
-there is no loss to scale. The backward pass of an operator has the precision of its forward pass, whatever has been set
-since.
+there is no loss to scale. An operator of a float32 and a bfloat16 tensor gives float32, as in PyTorch; only products
+(convolutions, linear layers, matmul) give bfloat16. The backward pass of an operator has the precision of its forward
+pass, whatever has been set since.
 
 An operator computes more accurately than asked if that is all there is: the cpu computes in float32 in every precision
 (in float64 on float64 arrays), and so do GPUs older than sm_80, which with "bf16" have bfloat16 arrays nonetheless.

@@ -49,11 +49,11 @@ class PReLUStep(Function):
 
     def forward(self, X: Array, weight: Array) -> Array:
         self.save(X, weight)
-        return as_dtype(sloped(X, weight), X.dtype)
+        return sloped(X, weight, out=Tensor(X).device.empty(X.shape, X.dtype))
 
     def backward(self, dY: Array) -> Any:
         X, weight = self.saved
-        dX = as_dtype(sloped_input(dY, X, weight), X.dtype)
+        dX = sloped_input(dY, X, weight, out=Tensor(X).device.empty(X.shape, X.dtype))
         slopes = max(1, weight.size)
         dw = sum_axis1(sloped_slope(dY, X).reshape((1, X.size // slopes, weight.size)))
         return dX, as_dtype(dw.reshape(tuple(weight.shape)), weight.dtype)

@@ -15,7 +15,7 @@ from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.division import floor_divide, truncated_quotient
 from alpha.ops.dtypes import require_floating, result_type
 from alpha.ops.integers import beside, combined, integral, written
-from alpha.ops.operands import NUMBERS, OPERANDS, like, no_operand, operand_of, sum_to, without_axes
+from alpha.ops.operands import NUMBERS, OPERANDS, like, no_operand, operand_of, room_in, sum_to, without_axes
 from alpha.ops.promotion import common_dtype
 from alpha.ops.rectifier import AddRectified, rectifier_of
 from alpha.primitive import Array, Primitive
@@ -33,7 +33,7 @@ class _Binary(Function):
     def forward(self, a: Array, b: Array) -> Array:
         for array in (a, b):
             require_floating(self.operator, array.dtype)
-        result_type(self.operator, (a, b))
+        dtype = result_type(self.operator, (a, b))
         self.operands = operand_of(a), operand_of(b)
         if self.inplace and b is not a and shares_memory(a, (b,)):
             b = Tensor(b).device.copy(b)  # a part of a, which is written while b is read
@@ -41,7 +41,7 @@ class _Binary(Function):
         if self.inplace and left is not a:
             raise ShapeError(f"{self.operator}: {tuple(b.shape)} does not fit into {tuple(a.shape)}")
         self.keep(a, b)
-        return self.primitive(left, right, out=a if self.inplace else None)
+        return self.primitive(left, right, out=a if self.inplace else room_in(dtype, left))
 
     def keep(self, a: Array, b: Array) -> None:
         """Save what the gradient reads."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops import batchnorm_cpu, batchnorm_cuda
 from alpha.ops.arguments import check_arguments
 from alpha.ops.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.dtypes import result_type
+from alpha.ops.dtypes import DType, as_dtype, as_float32, result_type
 from alpha.ops.no_images import NoImages
 from alpha.ops.options import real
 from alpha.ops.rectifier import Rectified, Rectifier, rectifier_of
@@ -137,6 +137,8 @@ class Moments(NamedTuple):
 class BatchNorm(Function):
     """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual), as `batch_norm_apply`"""
 
+    dtypes: Sequence[DType | None] = (None, None)  # of the gradients of weight and bias; None is as they come
+
     def forward(
         self,
         X: Array,
@@ -148,8 +150,9 @@ class BatchNorm(Function):
         eps: float,
         rectifier: Rectifier | None,
     ) -> Array:
-        weight = _filled(X, 1) if weight is None else weight
-        bias = _filled(X, 0) if bias is None else bias
+        self.dtypes = [None if part is None else part.dtype for part in (weight, bias)]
+        weight = _filled(X, 1) if weight is None else as_float32(weight)
+        bias = _filled(X, 0) if bias is None else as_float32(bias)
         if moments.training:
             wanted = StatisticsArguments(*moments.arrays, moments.momentum, moments.statistics)
             Y, mean, var = batch_norm_training(X, wanted, weight, bias, eps, residual, rectifier)
@@ -179,7 +182,9 @@ class BatchNorm(Function):
         if self.rectifier is not None:
             bias, Y = (None, *sign) if self.sign_from_Y else (*sign, None)
             rectified = Rectified(self.rectifier, bias, Y)
-        return batch_norm_gradients(dY, X, self.mean, self.var, weight, self.eps, self.batch, rectified)
+        dX, dw, db, *dZ = batch_norm_gradients(dY, X, self.mean, self.var, weight, self.eps, self.batch, rectified)
+        dw, db = (G if dtype is None else as_dtype(G, dtype) for G, dtype in zip((dw, db), self.dtypes, strict=True))
+        return dX, dw, db, *dZ
 
 
 def _filled(X: Array, value: float) -> Array:

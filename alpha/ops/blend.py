@@ -9,7 +9,7 @@ import numpy as np
 from alpha.arrays import shares_memory
 from alpha.autograd import Function
 from alpha.errors import ShapeError, type_name
-from alpha.numerics import BFLOAT16, FLOAT32, is_floating
+from alpha.numerics import is_floating
 from alpha.ops import elementwise as ew
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.arithmetic import add, mul
@@ -173,12 +173,6 @@ def lerp(x: Tensor, end: Tensor, weight: Any) -> Tensor:
     return Lerp.apply(*promoted("lerp", x, end), weight=float(weight))
 
 
-def _factors(operator: str, x: Tensor, *others: Tensor) -> list[Tensor]:
-    """x and the others in one dtype, which is that of x if bfloat16 meets float32: x is the sum."""
-    low = {x.dtype, *(other.dtype for other in others)} <= {BFLOAT16, FLOAT32}
-    return [x, *(other.astype(x.dtype) for other in others)] if low else promoted(operator, x, *others)
-
-
 @check_arguments
 def addcmul(x: AnyTensor, tensor1: AnyTensor, tensor2: AnyTensor, *, value: float = 1) -> Tensor:
     """x + value tensor1 tensor2 with broadcasting; integers give integers, which wrap around
@@ -186,7 +180,7 @@ def addcmul(x: AnyTensor, tensor1: AnyTensor, tensor2: AnyTensor, *, value: floa
     x (...), tensor1 (...), tensor2 (...) -> the broadcast shape
     """
     by = real("addcmul", "value", value)
-    x, tensor1, tensor2 = _factors("addcmul", x, tensor1, tensor2)
+    x, tensor1, tensor2 = promoted("addcmul", x, tensor1, tensor2)
     if is_floating(x.dtype):
         return AddProduct.apply(x, tensor1, tensor2, value=by)
     if x.dtype == BOOL:
@@ -203,7 +197,7 @@ def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) ->
     x (...), tensor1 (...), tensor2 (...) -> the broadcast shape
     """
     by = real("addcdiv", "value", value)
-    return AddQuotient.apply(*_factors("addcdiv", x, tensor1, tensor2), value=by)
+    return AddQuotient.apply(*promoted("addcdiv", x, tensor1, tensor2), value=by)
 
 
 def lerp_(x: Tensor, end: Tensor, weight: Any) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.numerics import get_precision, is_floating
+from alpha.numerics import BFLOAT16, get_precision, is_floating
 from alpha.ops.batchnorm import BatchNorm, Moments, batch_norm_training
 from alpha.ops.batchnorm_cuda import plan_apply, plan_merge, plan_statistics
 from alpha.ops.channel_statistics import StatisticsArguments
@@ -172,7 +172,7 @@ def _shape_of_kernels(
     if any(device is not x[0] or not is_floating(dtype) for device, _, dtype in arrays) or len(x[1]) != 4:
         return None
     c = axes_of("conv2d", x[1], weight[1], sizes, groups)
-    if any(form is not None and form[1] != (c.OC,) for form in (bias, gamma, beta, *running)):
+    if any(form is not None and (form[1] != (c.OC,) or form[2] == BFLOAT16) for form in (bias, gamma, beta, *running)):
         return None
     on_cuda = isinstance(x[0], CudaDevice)
     shape = shape_of_kernels(c, "cuda" if on_cuda else "cpu")

@@ -99,19 +99,23 @@ def require_same_float(operator: str, *arrays: Array) -> None:
 
 
 def result_type(operator: str, arrays: Sequence[Array]) -> DType:
-    """The dtype of what is computed from the arrays: theirs, or bfloat16 where it meets float32; else `TypeError`."""
+    """The dtype of what is computed from the arrays: theirs, or float32 if float32 and bfloat16 meet.
+
+    Arrays of no axes do not count if one has axes. `TypeError` for other dtypes that differ.
+    """
     first: DType = arrays[0].dtype
     for array in arrays:
         if array.dtype is not first and array.dtype != first:
-            return _mixed(operator, [array.dtype for array in arrays])
+            _require_mixable(operator, [array.dtype for array in arrays])
+            counting = [array for array in arrays if array.ndim] or arrays
+            return FLOAT32 if FLOAT32 in [array.dtype for array in counting] else BFLOAT16
     return first
 
 
-def _mixed(operator: str, dtypes: Sequence[DType]) -> DType:
-    if set(dtypes) == {FLOAT32, BFLOAT16}:
-        return BFLOAT16
-    names = " and ".join(dtype.name for dtype in dtypes)
-    raise TypeError(f"{operator}: dtypes {names} differ; use .astype")
+def _require_mixable(operator: str, dtypes: Sequence[DType]) -> None:
+    if set(dtypes) != {FLOAT32, BFLOAT16}:
+        names = " and ".join(dtype.name for dtype in dtypes)
+        raise TypeError(f"{operator}: dtypes {names} differ; use .astype")
 
 
 @primitive
@@ -189,9 +193,14 @@ def as_float32(X: Array) -> Array:
 
 
 def product_type(operator: str, precision: str, a: DType, b: DType, on_cuda: bool) -> DType:
-    """The dtype of a product: bfloat16 with "bf16" on cuda, and where one of the operands is so; else theirs."""
-    met = a if a is b or a == b else _mixed(operator, (a, b))
-    return BFLOAT16 if on_cuda and precision == "bf16" and met == FLOAT32 else met
+    """The dtype of a product: bfloat16 with "bf16" on cuda, and if one of the operands is so; else theirs.
+
+    Tensor cores multiply operands of one dtype, and parameters are float32, so bfloat16 decides; not as in a sum.
+    """
+    if a is not b and a != b:
+        _require_mixable(operator, (a, b))
+        return BFLOAT16
+    return BFLOAT16 if on_cuda and precision == "bf16" and a == FLOAT32 else a
 
 
 def cast_operands(operator: str, precision: str, A: Array, B: Array) -> tuple[Array, Array]:

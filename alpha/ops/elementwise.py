@@ -2,8 +2,8 @@
 
     add = elementwise("add", "a + b", lambda y, a, b: np.add(a, b, out=y), inputs=2)
 
-makes a primitive on both devices. bfloat16 and float32 operands may meet, and give bfloat16; what is computed with is
-float32. Operands `a`, `b`, `c` have the output's shape, or repeat along it (their shape is
+makes a primitive on both devices. bfloat16 and float32 operands may meet (`result_type` says what they give);
+what is computed with is float32. Operands `a`, `b`, `c` have the output's shape, or repeat along it (their shape is
 a suffix of the output's, as a bias's is); `p`, `q`, `r` are numbers. Broadcasting of other kinds is made
 by `broadcast_operands` first. Division by zero and overflow give infinities and NaN on both devices, without a warning.
 """
@@ -85,9 +85,9 @@ def _map_cpu(
 ) -> Array:
     first = arrays[0]
     dtype = result_type(name, arrays[mask:])
-    if dtype == BFLOAT16:
-        wide = (*arrays[:mask], *(a.astype(FLOAT32) for a in arrays[mask:]))
-        result = _map_cpu(name, function, wide, numbers, None, mask)
+    if BFLOAT16 in (dtype, *[a.dtype for a in arrays[mask:]]):
+        wide = [a if a.dtype == FLOAT32 else a.astype(FLOAT32) for a in arrays[mask:]]
+        result = _map_cpu(name, function, (*arrays[:mask], *wide), numbers, None, mask)
         Y = cpu_empty(first.shape, dtype) if out is None else out
         Y[...] = result
         return Y

@@ -87,7 +87,7 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def result_type(tensor1: Any, tensor2: Any) -> np.dtype[Any]:
-    """The dtype in which two tensors or numbers meet in an operator; float32 and bfloat16 give bfloat16.
+    """The dtype in which two tensors or numbers meet in an operator; float32 and bfloat16 give float32.
 
     Raises:
         TypeError: float64 meets float32 or bfloat16, which no operator does; or one is no tensor and no number.

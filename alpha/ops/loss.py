@@ -152,7 +152,8 @@ class CrossEntropy(Function):
     def backward(self, dY: Array) -> Any:
         (dX,) = self.saved
         if self.reduction == "none":
-            return _scaled_gradient(dX, broadcast_to(dY.reshape(-1, 1), tuple(dX.shape)))
+            dY = broadcast_to(dY.reshape(-1, 1), tuple(dX.shape))
+            return _scaled_gradient(dX, dY, out=Tensor(dX).device.empty(dX.shape, dX.dtype))  # dY is float32
         return _scaled_gradient(dX, divide(dY, self.counted) if self.reduction == "mean" else dY)
 
 

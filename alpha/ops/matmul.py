@@ -117,7 +117,7 @@ class Linear(Function):
 
     def forward(self, X: Array, W: Array, b: Array | None) -> Array:
         self.precision = get_precision()
-        self.dtypes = X.dtype, W.dtype
+        self.dtypes = X.dtype, W.dtype, W.dtype if b is None else b.dtype
         X, W = cast_operands("linear", self.precision, X, W)
         self.save(X, W)
         x, w = (array.reshape(1, *array.shape) for array in (X, W))
@@ -132,7 +132,7 @@ class Linear(Function):
         if self.needs[1]:
             dW = matmul_batch(g, x, True, False, self.precision, self.dtypes[1]).reshape(*W.shape)
         if self.needs[2]:
-            db = sum_axis1(g).reshape(W.shape[0])
+            db = as_dtype(sum_axis1(g).reshape(W.shape[0]), self.dtypes[2])
         return dX, dW, db
 
 

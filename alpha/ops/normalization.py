@@ -12,7 +12,9 @@ from alpha.autograd import Function
 from alpha.errors import ShapeError
 from alpha.ops.arguments import check_arguments
 from alpha.ops.batchnorm import check_eps
+from alpha.ops.dtypes import as_dtype, as_float32
 from alpha.ops.group_statistics import Sizes, normalize_groups, normalize_groups_gradients, number_dtype
+from alpha.ops.operands import operand_of
 from alpha.ops.options import integer
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -27,7 +29,7 @@ class GroupNormStep(Function):
         self, X: Array, weight: Array | None, bias: Array | None, *, sizes: Sizes, eps: float, centered: bool
     ) -> Array:
         self.sizes, self.centered = sizes, centered
-        self.shapes = tuple(None if part is None else tuple(part.shape) for part in (weight, bias))
+        self.operands = tuple(None if part is None else operand_of(part) for part in (weight, bias))
         Y, *self.statistics = normalize_groups(X.reshape(sizes), _flat(weight), _flat(bias), eps, centered)
         self.save(X, *(() if weight is None else (weight,)))
         return Y.reshape(tuple(X.shape))
@@ -36,12 +38,15 @@ class GroupNormStep(Function):
         X, *weight = self.saved
         given = (dY.reshape(self.sizes), X.reshape(self.sizes), *self.statistics)
         dX, *sums = normalize_groups_gradients(*given, _flat(weight[0]) if weight else None, self.centered)
-        parts = [None if shape is None else part.reshape(shape) for part, shape in zip(sums, self.shapes, strict=True)]
+        parts = [
+            None if operand is None else as_dtype(part.reshape(operand[0]), operand[1])
+            for part, operand in zip(sums, self.operands, strict=True)
+        ]
         return dX.reshape(tuple(X.shape)), *parts
 
 
 def _flat(array: Array | None) -> Array | None:
-    return None if array is None else array.reshape((array.size,))
+    return None if array is None else as_float32(array).reshape((array.size,))
 
 
 def shape_of_axes(operator: str, normalized_shape: Any) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from alpha.errors import type_name
+from alpha.numerics import FLOAT32
 from alpha.ops.dtypes import DType, as_dtype
 from alpha.ops.reduce import sum_axes
 from alpha.primitive import Array
@@ -45,12 +46,20 @@ def like(x: Tensor, value: Any) -> Tensor:
 def without_axes(x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """Both floating tensors; one without axes in the dtype of one with axes if one of these dtypes is float64.
 
-    PyTorch's rule. float32 and bfloat16 meet in the operators themselves, which round once.
+    PyTorch's rule. float32 and bfloat16 meet in the operators themselves (`result_type`), which round once.
     """
     first, second = x.dtype, other.dtype
     if first is second or FLOAT64 not in (first, second) or bool(x.ndim) == bool(other.ndim):
         return x, other
     return (x, other.astype(first)) if x.ndim else (x.astype(second), other)
+
+
+def room_in(dtype: DType, first: Array) -> Array | None:
+    """Where an elementwise result of that dtype goes, if the first operand is float32 and the result is not; or None.
+
+    The first operand is then one number, repeated, beside bfloat16. A kernel would take it for an array of float32.
+    """
+    return Tensor(first).device.empty(first.shape, dtype) if first.dtype == FLOAT32 != dtype else None
 
 
 def no_operand(operator: str, value: Any) -> TypeError:

@@ -16,7 +16,7 @@ from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.dtypes import require_floating, result_type
 from alpha.ops.elementwise import elementwise
 from alpha.ops.integers import beside, combined, integral, written
-from alpha.ops.operands import NUMBERS, OPERANDS, like, operand_of, sum_to, without_axes
+from alpha.ops.operands import NUMBERS, OPERANDS, like, operand_of, room_in, sum_to, without_axes
 from alpha.ops.overwriting import in_place, kept, place
 from alpha.ops.promotion import common_dtype
 from alpha.primitive import Array
@@ -93,7 +93,7 @@ class TensorPower(Function):
     def forward(self, base: Array, exponent: Array) -> Array:
         for array in (base, exponent):
             require_floating("pow", array.dtype)
-        result_type("pow", (base, exponent))
+        dtype = result_type("pow", (base, exponent))
         self.operands = operand_of(base), operand_of(exponent)
         if self.inplace and shares_memory(base, (exponent,)):
             exponent = Tensor(exponent).device.copy(exponent)  # which is read while base is written
@@ -101,7 +101,7 @@ class TensorPower(Function):
         if self.inplace and left is not base:
             raise ShapeError(f"pow_: {tuple(exponent.shape)} does not fit into {tuple(base.shape)}")
         self.save(kept(self, base), exponent)
-        return tensor_power(left, right, out=place(self, base))
+        return tensor_power(left, right, out=base if self.inplace else room_in(dtype, left))
 
     def backward(self, dY: Array) -> Any:
         return tuple(

@@ -1,7 +1,7 @@
 """The dtype in which tensors of several dtypes meet, by PyTorch's rules for the dtypes that Alpha has.
 
 Floating dtypes come before integers, integers before bools, and tensors with axes before 0-d tensors and numbers of the
-same kind. float32 and bfloat16 give bfloat16, which is Alpha's rule; float64 meets no other floating dtype.
+same kind. float64 meets no other floating dtype.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _pair(operator: str, a: DType, b: DType) -> DType:
     if kind_of(a) != kind_of(b):
         return a if kind_of(a) > kind_of(b) else b
     if {a, b} == {FLOAT32, BFLOAT16}:
-        return BFLOAT16
+        return FLOAT32
     if kind_of(a) == 2:
         raise TypeError(f"{operator}: dtypes {a.name} and {b.name} differ; use .astype")
     return np.promote_types(a, b)

@@ -22,7 +22,7 @@ from alpha.ops.dtypes import (
 
 def array(dtype: Any, address: int = 512) -> Any:
     block = SimpleNamespace(address=address)
-    return SimpleNamespace(dtype=np.dtype(dtype), address=address, block=block, offset=0)
+    return SimpleNamespace(dtype=np.dtype(dtype), address=address, block=block, offset=0, ndim=1)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,11 @@ def test_packs_are_aligned_and_divide_the_axis(arrays: list[Any], along: int, wi
     assert vector_width(*arrays, along=along) == width
 
 
-def test_bfloat16_wins_over_float32_and_meets_nothing_else() -> None:
-    assert result_type("add", [array(FLOAT32), array(BFLOAT16)]) == BFLOAT16
+def test_float32_wins_over_bfloat16_which_meets_nothing_else() -> None:
+    assert result_type("add", [array(FLOAT32), array(BFLOAT16)]) == FLOAT32
+    number = np.empty((), FLOAT32)
+    assert result_type("add", [number, np.empty(3, BFLOAT16)]) == BFLOAT16
+    assert result_type("add", [number, number.astype(BFLOAT16)]) == FLOAT32
     assert result_type("add", [array(np.int32)] * 3) == np.int32
     with pytest.raises(TypeError, match=r"add: dtypes bfloat16 and int32 differ; use \.astype"):
         result_type("add", [array(BFLOAT16), array(np.int32)])

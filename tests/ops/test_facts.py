@@ -98,7 +98,8 @@ def test_shapes_and_dtypes() -> None:
     x = alpha.zeros(2)
     assert alpha.result_type(x, 1) == alpha.float32
     assert alpha.result_type(x.long(), 1.0) == alpha.float32
-    assert alpha.result_type(x.bfloat16(), x) == alpha.bfloat16
+    assert alpha.result_type(x.bfloat16(), x) == alpha.float32
+    assert alpha.result_type(x.bfloat16(), alpha.tensor(1.0)) == alpha.bfloat16
     assert alpha.result_type(alpha.tensor(1.0, dtype="float64"), x) == alpha.float32
     assert alpha.promote_types("uint8", "int32") == alpha.int32
     with pytest.raises(TypeError, match="promote_types: dtypes float32 and float64 differ"):

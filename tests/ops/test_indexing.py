@@ -176,7 +176,7 @@ def test_dtypes_of_a_join_are_pytorchs(device: str) -> None:
         (("uint8", "int32"), "int32"),
         (("bool", "uint8", "bool"), "uint8"),
         (("int64", "float32"), "float32"),
-        (("float32", "bfloat16"), "bfloat16"),
+        (("float32", "bfloat16"), "float32"),
     ):
         assert F.cat([x(dtype) for dtype in parts]).dtype.name == expected
     with pytest.raises(TypeError, match="cat: dtypes float32 and float64 differ"):

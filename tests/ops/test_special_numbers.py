@@ -80,13 +80,13 @@ def test_sums_of_products(device: str, name: str) -> None:
             check(name, arrays, device, value=value)
 
 
-def test_a_sum_of_products_keeps_its_dtype(device: str) -> None:
-    """It adds to x, so that bfloat16 beside float32 does not lower it."""
+def test_a_sum_of_products_has_the_common_dtype(device: str) -> None:
     x, low = alpha.ones(3, device=device), alpha.full((3,), 2.0, dtype="bfloat16", device=device)
     for found, value in ((x.addcmul(low, x), 3), (x.addcdiv(x, low), 1.5)):
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found.numpy(), np.full(3, value))
-    assert low.addcmul(x, x).dtype == "bfloat16"
+    assert low.addcmul(x, x).dtype == np.float32
+    assert low.addcmul_(x, x).dtype == "bfloat16"
     with pytest.raises(TypeError, match=r"addcmul: value=0.5 must be an integer beside the dtype int64"):
         alpha.tensor([1, 2], device=device).addcmul(
             alpha.tensor(2, device=device), alpha.tensor(3, device=device), value=0.5
