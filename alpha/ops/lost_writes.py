@@ -1,17 +1,20 @@
-"""Writes that would be lost: an in-place method on a copy that nothing refers to."""
+"""Writes that would be lost: a function or method in place, of a copy that nothing refers to."""
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from alpha.tensor import Tensor
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def _counted(self: Any, *args: Any, **kwargs: Any) -> int:
-    return sys.getrefcount(self)
+
+def _counted(*args: Any) -> int:
+    return sys.getrefcount(args[0])
 
 
 class _Probe:
@@ -19,9 +22,12 @@ class _Probe:
 
 
 def _references() -> tuple[int, int]:
-    """What `sys.getrefcount` counts in a method of an object that nothing else refers to, and of one with a name."""
+    """What `sys.getrefcount` counts of a first argument that nothing else refers to, and of one with a name.
+
+    A method counts as a function does; here are the larger count of the one, and the smaller of the other.
+    """
     probe = _Probe()
-    return _Probe().counted(1), probe.counted(1)
+    return max(_Probe().counted(1), _counted(_Probe())), min(probe.counted(1), _counted(probe))
 
 
 # a Python whose calls keep no count of the object, as from 3.14 on, does not tell the two apart
@@ -34,22 +40,23 @@ def copy_of_view(copy: Tensor) -> Tensor:
     return copy
 
 
-def refusing_lost_writes(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, which refuses to write a copy that nothing refers to, as that of `q[:, 0].fill_(5)`.
+def refusing_lost_writes(function: Callable[P, R], name: str = "") -> Callable[P, R]:
+    """The function or method in place, which refuses to write a copy that nothing refers to, as `q[:, 0].fill_(5)`.
 
     PyTorch has a view there and writes q. If this Python does not tell such a copy by its references, as from 3.14 on,
-    the method stays as it is.
+    the function stays as it is.
     """
     if _UNNAMED >= _NAMED:
         return function
+    name = name or function.__name__
 
     @functools.wraps(function)
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if getattr(self, "_copied", False) and sys.getrefcount(self) <= _UNNAMED:
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if args and getattr(args[0], "_copied", False) and sys.getrefcount(args[0]) <= _UNNAMED:
             raise ValueError(
                 f"{name}: this is a copy that nothing refers to, so what is written would be lost; write the part of "
                 f"the tensor, as in q[:, 0] = 5 or q[:, 0] += 1, or give the copy a name"
             )
-        return function(self, *args, **kwargs)
+        return function(*args, **kwargs)
 
-    return method
+    return call

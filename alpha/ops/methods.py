@@ -173,7 +173,7 @@ def _install() -> None:
     methods: dict[str, Any] = {
         **FUNCTIONS,
         **SIGNS,
-        **{name: refusing_lost_writes(name, FUNCTIONS[name]) for name in FUNCTIONS if re.fullmatch(r"[a-z].*_", name)},
+        **{name: refusing_lost_writes(FUNCTIONS[name], name) for name in FUNCTIONS if re.fullmatch(r"[a-z].*_", name)},
         "T": property(conversion.reversed_axes),
         "mT": property(conversion.transposed_matrices),
         "data": property(conversion.data, conversion.set_data),

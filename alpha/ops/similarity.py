@@ -70,7 +70,11 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
 
 @check_arguments
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """x divided by its p-norm over an axis, or by eps if that is larger   (..) -> (..)"""
+    """x divided by its p-norm over an axis, or by eps if that is larger   (..) -> (..)
+
+    Args:
+        dim: the axis, in the order of the axes of x: the channels of images are axis -1, and 1 is their height.
+    """
     return x / unchecked(clamp)(unchecked(norm)(x, p, dim, True), real("normalize", "eps", eps))
 
 

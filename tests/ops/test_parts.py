@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha import GradientError, Tensor
+from alpha import GradientError, Tensor, nn
+from alpha.nn import functional as F
 from alpha.ops import lost_writes
+from alpha.ops.lost_writes import refusing_lost_writes
 
 X = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4)
 Y = (np.arange(12.0, dtype=np.float32)[::-1].reshape(3, 4) - 4) / 3
@@ -211,6 +214,10 @@ def test_in_a_checkpointed_function(device: str) -> None:
 # -- copies ---------------------------------------------------------------------------------------------
 
 
+tells_copies = pytest.mark.skipif(
+    lost_writes._UNNAMED >= lost_writes._NAMED, reason="this Python does not tell a copy without a name"
+)
+
 LOST: dict[str, Callable[[Tensor], Any]] = {
     "fill_": lambda q: q[:, 0].fill_(5),
     "zero_": lambda q: q.T.zero_(),
@@ -222,12 +229,24 @@ LOST: dict[str, Callable[[Tensor], Any]] = {
     "abs_": lambda q: q.unsqueeze(1).expand(-1, 2, -1).abs_(),
     "exp_": lambda q: alpha.broadcast_to(q, (2, *q.shape)).exp_(),
     "sin_": lambda q: q.unfold(1, 2, 1).sin_(),
+    "round_": lambda q: alpha.round_(q[:, 0]),
+    "relu_": lambda q: F.relu_(q[:, 0]),
+    "leaky_relu_": lambda q: F.leaky_relu_(q.T, 0.1),
+    "zeros_": lambda q: nn.init.zeros_(q[:, :2]),
+    "xavier_uniform_": lambda q: nn.init.xavier_uniform_(q.data.t(), gain=2.0),
 }
 
 
-@pytest.mark.skipif(
-    lost_writes._UNNAMED >= lost_writes._NAMED, reason="this Python does not tell a copy without a name"
-)
+@tells_copies
+@pytest.mark.parametrize("room", [alpha, F, nn.init, Tensor], ids=lambda room: room.__name__)
+def test_every_function_in_place_refuses_lost_writes(room: Any) -> None:
+    names = [name for name in dir(room) if re.fullmatch(r"[a-z].*[a-z0-9]_", name)]
+    wrapped = refusing_lost_writes(abs).__code__
+    assert names
+    assert all(getattr(room, name).__code__ is wrapped for name in names if name not in ("detach_", "requires_grad_"))
+
+
+@tells_copies
 @pytest.mark.parametrize("name", LOST)
 def test_a_write_that_would_be_lost_is_refused(device: str, name: str) -> None:
     q = alpha.tensor(X, device=device)
