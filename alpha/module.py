@@ -179,15 +179,21 @@ class Module(ModuleTree, Hooked):
         """What a state dict has, by dotted name; a shared tensor has each of its names."""
         return {name: value for name, value in self.named_tensors(remove_duplicate=False) if _is_state(value)}
 
-    def state_dict(self) -> StateDict:
-        """Copies of all parameters and persistent buffers on the host, by dotted name; its `layout` is "NHWC".
+    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> StateDict:
+        """All parameters and persistent buffers by dotted name, detached; its `layout` is "NHWC".
 
-        A shared one comes under each of its names, as one array. What a lazy layer has not initialised yet is there as
-        an `UninitializedParameter` or an `UninitializedBuffer`.
+        The tensors share the memory of the module's own, as in PyTorch, so a later step changes them;
+        `copy.deepcopy(..)` or `.numpy()` keeps the values of now. A shared one comes under each of its names, as one
+        tensor. What a lazy layer has not initialised yet is there as an `UninitializedParameter` or an
+        `UninitializedBuffer`.
+
+        Args:
+            prefix: put before each name.
+            keep_vars: give the parameters and buffers themselves.
         """
         own = self._state()
-        values = {id(value): state_of(value) for value in {id(value): value for value in own.values()}.values()}
-        return StateDict(((name, values[id(value)]) for name, value in own.items()), layout="NHWC")
+        values = {id(value): value if keep_vars else state_of(value) for value in own.values()}
+        return StateDict(((prefix + name, values[id(value)]) for name, value in own.items()), layout="NHWC")
 
     def load_state_dict(
         self, state: Mapping[str, Any], strict: bool = True, *, layout: str | None = None

@@ -54,7 +54,8 @@ def save(obj: Any, f: str | os.PathLike[str] | Writable) -> None:
 
     Args:
         obj: a Tensor, an array of numpy, a number, text, bytes, None, or dicts, lists, tuples and sets of them. A state
-            dict keeps its layout, a Tensor its device, its dtype and `requires_grad`.
+            dict keeps its layout, a Tensor its device, its dtype and `requires_grad`; the tensors of a state dict are
+            loaded on the host.
         f: a path, whose file appears whole or not at all, or a binary file.
 
     Raises:
@@ -172,6 +173,11 @@ def _packed(value: Any, where: str, arrays: dict[str, Values]) -> Any:
     raise TypeError(f"save: {where} is a {type_name(value)}, which is neither a tensor nor plain data")
 
 
+def _on_host(place: Placed) -> Placed:
+    """Where the tensors of a state dict go: a model copies them, so they need no memory of its device."""
+    return lambda _: place("cpu")
+
+
 def _unpacked(value: Any, arrays: Mapping[str, Values], place: Placed) -> Any:
     if isinstance(value, list):
         return [_unpacked(item, arrays, place) for item in value]
@@ -187,6 +193,7 @@ def _unpacked(value: Any, arrays: Mapping[str, Values], place: Placed) -> Any:
         array = arrays[value["values"]]
         return array[()] if value["scalar"] else array
     if kind == "dict":
+        place = _on_host(place) if "layout" in value else place
         items = [(_unpacked(key, arrays, place), _unpacked(item, arrays, place)) for key, item in value["items"]]
         return StateDict(items, value["layout"]) if "layout" in value else dict(items)
     if kind == "bytes":
@@ -207,7 +214,7 @@ def _of_torch(value: Any, place: Placed) -> Any:
         return tensor(value, device=place("cpu"))
     if isinstance(value, dict):
         if value and all(isinstance(k, str) and isinstance(v, np.ndarray) for k, v in value.items()):
-            return StateDict(value, "NCHW")
+            return StateDict({name: tensor(item, device=place("cpu")) for name, item in value.items()}, "NCHW")
         return {_of_torch(key, place): _of_torch(item, place) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):
         return type(value)([_of_torch(item, place) for item in value])

@@ -25,26 +25,33 @@ Form = tuple[int | None, ...]  # a shape, with None for a length that is not kno
 LAYOUTS = ("NHWC", "NCHW")  # Alpha's and PyTorch's
 
 
-class StateDict(dict[str, Values]):
-    """Arrays by dotted name, and the layout of the filters among them.
+class StateDict(dict[str, Any]):
+    """Tensors, or arrays of the host, by dotted name, and the layout of the filters among them.
 
     Attributes:
         layout: "NHWC" (filters (OC, FH, FW, IC), as Alpha has them), "NCHW" (filters (OC, IC, FH, FW), as PyTorch has
             them), or None if it is not known.
     """
 
-    def __init__(
-        self, values: Mapping[str, Values] | Iterable[tuple[str, Values]] = (), layout: str | None = None
-    ) -> None:
+    def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), layout: str | None = None) -> None:
         super().__init__(values)
         self.layout = layout
 
     def copy(self) -> StateDict:
         return StateDict(self, self.layout)
 
+    def numpy(self) -> StateDict:
+        """Copies of the values on the host as arrays, which later steps do not change; a shared tensor is one array."""
+        arrays = {id(value): value.numpy() for value in self.values() if _has_values(value)}
+        return StateDict(((name, arrays.get(id(value), value)) for name, value in self.items()), self.layout)
+
     def filter(self, keep: Callable[[str], bool]) -> StateDict:
         """The entries for whose name `keep(name)` is true, in the same layout; a plain dict would not know it."""
         return StateDict({name: value for name, value in self.items() if keep(name)}, self.layout)
+
+
+def _has_values(value: Any) -> bool:
+    return isinstance(value, Tensor) and not isinstance(value, Uninitialized)
 
 
 class IncompatibleKeys(NamedTuple):

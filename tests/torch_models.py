@@ -18,7 +18,7 @@ class Weights:
 
     def __init__(self, model: nn.Module) -> None:
         self.all = {}
-        for name, value in model.state_dict().items():
+        for name, value in model.state_dict().numpy().items():
             turned = np.moveaxis(value, -1, 1) if value.ndim == 4 else value
             self.all[name] = torch.tensor(turned.copy(), requires_grad="running" not in name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops import batchnorm_cpu, batchnorm_cuda
 from alpha.ops.arguments import check_arguments
 from alpha.ops.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.dtypes import DType, as_dtype, as_float32, result_type
+from alpha.ops.dtypes import result_type
 from alpha.ops.no_images import NoImages
 from alpha.ops.options import real
 from alpha.ops.rectifier import Rectified, Rectifier, rectifier_of
@@ -137,8 +137,6 @@ class Moments(NamedTuple):
 class BatchNorm(Function):
     """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual), as `batch_norm_apply`"""
 
-    dtypes: Sequence[DType | None] = (None, None)  # of the gradients of weight and bias; None is as they come
-
     def forward(
         self,
         X: Array,
@@ -150,9 +148,8 @@ class BatchNorm(Function):
         eps: float,
         rectifier: Rectifier | None,
     ) -> Array:
-        self.dtypes = [None if part is None else part.dtype for part in (weight, bias)]
-        weight = _filled(X, 1) if weight is None else as_float32(weight)
-        bias = _filled(X, 0) if bias is None else as_float32(bias)
+        weight = _filled(X, 1) if weight is None else weight
+        bias = _filled(X, 0) if bias is None else bias
         if moments.training:
             wanted = StatisticsArguments(*moments.arrays, moments.momentum, moments.statistics)
             Y, mean, var = batch_norm_training(X, wanted, weight, bias, eps, residual, rectifier)
@@ -182,9 +179,7 @@ class BatchNorm(Function):
         if self.rectifier is not None:
             bias, Y = (None, *sign) if self.sign_from_Y else (*sign, None)
             rectified = Rectified(self.rectifier, bias, Y)
-        dX, dw, db, *dZ = batch_norm_gradients(dY, X, self.mean, self.var, weight, self.eps, self.batch, rectified)
-        dw, db = (G if dtype is None else as_dtype(G, dtype) for G, dtype in zip((dw, db), self.dtypes, strict=True))
-        return dX, dw, db, *dZ
+        return batch_norm_gradients(dY, X, self.mean, self.var, weight, self.eps, self.batch, rectified)
 
 
 def _filled(X: Array, value: float) -> Array:
@@ -251,6 +246,10 @@ def batch_norm(
         raise ShapeError("batch_norm: running_mean and running_var are needed together, or neither")
     elif not training:
         raise ShapeError("batch_norm: evaluation needs running_mean and running_var")
+    if weight is not None and weight.array.dtype == BFLOAT16:
+        weight = weight.astype(FLOAT32)
+    if bias is not None and bias.array.dtype == BFLOAT16:
+        bias = bias.astype(FLOAT32)
     fits = residual is None or (residual.shape == x.shape and residual.dtype == x.dtype)
     if residual is not None and not fits:
         _check_residual(residual, x)

@@ -15,11 +15,12 @@ from safetensors.numpy import save
 from alpha.errors import CheckpointError
 from alpha.numerics import BFLOAT16
 from alpha.state_dict import LAYOUTS, StateDict
+from alpha.tensor import Tensor
 from alpha.train.files import write_atomically
 
 
 def save_weights(
-    path: str | Path, state_dict: Mapping[str, NDArray[Any]], metadata: Mapping[str, object] | None = None
+    path: str | Path, state_dict: Mapping[str, Tensor | NDArray[Any]], metadata: Mapping[str, object] | None = None
 ) -> None:
     """Writes a model's `state_dict()` to `path`, with `metadata` as text beside it.
 
@@ -28,13 +29,14 @@ def save_weights(
     """
     if not state_dict:
         raise CheckpointError(f"{path}: there are no weights to save: the state dict is empty; nothing was written")
-    for name, array in state_dict.items():
+    arrays = StateDict(state_dict).numpy()
+    for name, array in arrays.items():
         if name == "__metadata__" or not isinstance(array, np.ndarray):
             raise CheckpointError(f"{path}: {name!r} is a {type(array).__name__}, not an array of weights")
         if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
             raise CheckpointError(f"{path}: {name!r} is {array.dtype.name}, a dtype that Alpha does not load")
     # safetensors writes the buffer as it lies in memory, so a transposed view must be copied.
-    tensors = {name: np.asarray(array, order="C") for name, array in state_dict.items()}
+    tensors = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     text = {key: str(value) for key, value in (metadata or {}).items()}
     layout = state_dict.layout if isinstance(state_dict, StateDict) else None
     if layout is not None and text.setdefault("layout", layout) != layout:

@@ -25,7 +25,7 @@ def state_dict(trainer: Trainer) -> dict[str, Any]:
         "rng": alpha.get_rng_state(),
         "schedule": None if trainer.schedule is None else trainer.schedule.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
-        "model": trainer.model.state_dict(),
+        "model": trainer.model.state_dict().numpy(),
     }
 
 

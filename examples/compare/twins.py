@@ -107,7 +107,7 @@ def copy_weights(source: Any, target: nn.Module) -> nn.Module:
     """Alpha's state into PyTorch's module of the same names; filters (OC, FH, FW, IC) become (OC, IC, FH, FW)."""
     state = {
         name: torch.from_numpy(value.transpose(0, 3, 1, 2).copy() if value.ndim == 4 else value)
-        for name, value in source.state_dict().items()
+        for name, value in source.state_dict().numpy().items()
     }
     result = target.load_state_dict(state, strict=False)
     wrong = [*result.unexpected_keys, *(k for k in result.missing_keys if not k.endswith("num_batches_tracked"))]

@@ -106,7 +106,7 @@ def test_training_steps(bits: Callable[[str, Run], list[Bits]]) -> None:
                 assert parameter.grad is not None
                 found[f"gradient of {name}, step {step}"] = parameter.grad.numpy().tobytes()
             optimizer.step()
-        for name, value in network.state_dict().items():
+        for name, value in network.state_dict().numpy().items():
             found[name] = np.asarray(value).tobytes()
         return found
 

@@ -66,7 +66,7 @@ def layer(row: LayerRow) -> Subject:
             module.zero_grad()
             steps.append(run(lambda **xs: module(*xs.values()), {f"x{i}": x for i, x in enumerate(row.inputs)}))
             grads = [parameter.grad for parameter in module.parameters()]
-            steps[-1]["values"] = [steps[-1]["values"], frozen(grads), frozen(module.state_dict())]
+            steps[-1]["values"] = [steps[-1]["values"], frozen(grads), frozen(module.state_dict().numpy())]
         return {kind: [step[kind] for step in steps] for kind in steps[0]} | {"repr": repr(module)}
 
     return Subject(row.layer, observe, row.usual, row.arguments)

@@ -98,7 +98,7 @@ def test_batch_norm_that_counts_batches_as_in_pytorch(device: str) -> None:
     for scale in (1.0, 3.0, -2.0):
         layer(alpha.tensor(X * scale + 1, device=device))
         twin(torch.tensor(X * scale + 1).permute(0, 3, 1, 2))
-    for name, value in layer.state_dict().items():
+    for name, value in layer.state_dict().numpy().items():
         np.testing.assert_allclose(value, twin.state_dict()[name].numpy(), rtol=1e-5, atol=1e-6)
     other = nn.BatchNorm2d(3, momentum=None)
     other.load_state_dict(twin.state_dict(), layout="NCHW")

@@ -46,6 +46,25 @@ NAMES = [
 ]
 
 
+def test_a_state_dict_shares_memory_with_the_module(device: str) -> None:
+    """As PyTorch's: an exponential mean of weights may be written through it."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(device)
+    shared, own, before = net.state_dict(), net.state_dict(keep_vars=True), net.state_dict().numpy()
+    assert all(isinstance(value, Tensor) and not value.requires_grad for value in shared.values())
+    assert own["0.weight"] is net[0].weight
+    assert own["1.running_mean"] is net[1].running_mean
+    for value in shared.values():
+        value *= 0.5
+        value += 1
+    copied = copy.deepcopy(shared)
+    for name, value in net.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), before[name] * np.float32(0.5) + 1)
+    shared["0.bias"].zero_()
+    assert net[0].bias.tolist() == [0, 0]
+    assert copied["0.bias"].tolist() != [0, 0]
+    assert list(net.state_dict(prefix="net.")) == [f"net.{name}" for name in before]
+
+
 def test_names_come_in_order_of_assignment() -> None:
     net = Net()
     assert list(net.state_dict()) == NAMES
@@ -116,7 +135,7 @@ def test_train_eval_and_freezing() -> None:
 
 def test_state_goes_from_one_model_to_another(device: str) -> None:
     source, target = Net(), Net().to(device)
-    state = source.state_dict()
+    state = source.state_dict().numpy()
     target.load_state_dict(state)
     for name, value in target.named_tensors():
         assert value.device.name == device
@@ -127,7 +146,7 @@ def test_state_goes_from_one_model_to_another(device: str) -> None:
 
 def test_load_state_dict_lists_every_mismatch_and_changes_nothing() -> None:
     net = Net()
-    before = net.state_dict()
+    before = net.state_dict().numpy()
     state: dict[str, Any] = {name: value + 1 for name, value in before.items()}
     del state["scale"], state["body.0.bias"]
     state["body.0.weight"] = np.zeros((4, 5), np.float32)
@@ -143,7 +162,7 @@ def test_load_state_dict_lists_every_mismatch_and_changes_nothing() -> None:
         "  missing     body.0.bias (4,)",
         "  unexpected  tail.weight",
     ]
-    for name, value in net.state_dict().items():
+    for name, value in net.state_dict().numpy().items():
         np.testing.assert_array_equal(value, before[name])
 
 

@@ -69,14 +69,14 @@ def test_pytorchs_weights_without_a_layout_are_refused(plain: bool) -> None:
     net, state = Net(), torch_twin().state_dict()
     if plain:
         state = {name: value.numpy() for name, value in state.items() if "num_batches" not in name}
-    before = net.state_dict()
+    before = net.state_dict().numpy()
     with pytest.raises(
         CheckpointError, match=r"layout +both.weight.*pass layout='NCHW' for PyTorch's weights"
     ) as error:
         net.load_state_dict(state, strict=not plain)
     if plain:  # in each layout it would have another shape
         assert "(4, 8, 3, 2), the model (4, 3, 2, 8); they fit with layout='NCHW'" in str(error.value)
-    for name, value in net.state_dict().items():
+    for name, value in net.state_dict().numpy().items():
         np.testing.assert_array_equal(value, before[name])
 
 
@@ -135,7 +135,7 @@ def test_a_layout_is_what_it_says(layout: str) -> None:
 
 def test_what_alpha_made_loads_as_it_is(tmp_path: Path) -> None:
     source = Net()
-    state = source.state_dict()
+    state = source.state_dict().numpy()
     save_weights(tmp_path / "w", state, {"epoch": 3})
     assert load_metadata(tmp_path / "w") == {"epoch": "3", "layout": "NHWC"}
     for known in (
@@ -148,7 +148,7 @@ def test_what_alpha_made_loads_as_it_is(tmp_path: Path) -> None:
         assert known.layout == "NHWC"
         target = Net()
         target.load_state_dict(known)
-        for name, value in target.state_dict().items():
+        for name, value in target.state_dict().numpy().items():
             np.testing.assert_array_equal(value, state[name])
     with pytest.raises(CheckpointError, match="layout='NCHW' was given, but the weights have the layout 'NHWC'"):
         Net().load_state_dict(state, layout="NCHW")
@@ -170,7 +170,7 @@ def test_a_file_of_another_program_has_no_layout(tmp_path: Path) -> None:
 
 def test_weights_that_fit_in_one_way_need_no_layout() -> None:
     for layer in (nn.Conv2d(4, 3, 3), nn.Conv2d(1, 5, 1), nn.Linear(3, 3), nn.Conv2d(3, 3, (3, 2))):
-        state = dict(layer.state_dict())
+        state = dict(layer.state_dict().numpy())
         layer.load_state_dict(state)
     with pytest.raises(CheckpointError, match=r"weights have \(3, 4, 3, 3\), the model \(3, 3, 3, 4\); they fit with"):
         nn.Conv2d(4, 3, 3).load_state_dict({"weight": np.zeros((3, 4, 3, 3))}, strict=False)
@@ -218,9 +218,9 @@ def test_parameters_of_three_and_five_axes_stay_as_they_are() -> None:
 
 def test_a_part_of_a_state_dict_knows_its_layout() -> None:
     source, target = Net(), Net()
-    part = source.state_dict().filter(lambda name: name.startswith("both"))
+    part = source.state_dict().numpy().filter(lambda name: name.startswith("both"))
     assert (list(part), part.layout) == (["both.weight", "both.bias"], "NHWC")
-    assert len(target.load_state_dict(part, strict=False).missing_keys) == len(source.state_dict()) - 2
+    assert len(target.load_state_dict(part, strict=False).missing_keys) == len(source.state_dict().numpy()) - 2
     np.testing.assert_array_equal(target.both.weight.numpy(), source.both.weight.numpy())
     assert nn.StateDict(layout="NCHW").filter(bool).layout == "NCHW"
 
@@ -240,7 +240,7 @@ TIED = ["table.weight", "first.weight", "first.bias", "second.weight", "second.b
 
 def test_a_shared_tensor_has_each_of_its_names(device: str, tmp_path: Path) -> None:
     source = Tied().to(device)
-    state = source.state_dict()
+    state = source.state_dict().numpy()
     assert list(state) == TIED
     assert state["head.weight"] is state["table.weight"]
     save_weights(tmp_path / "w", state)
@@ -248,9 +248,9 @@ def test_a_shared_tensor_has_each_of_its_names(device: str, tmp_path: Path) -> N
         target = Tied().to(device)
         assert target.load_state_dict(given) == ([], [])
         assert target.head.weight is target.table.weight
-        for name, value in target.state_dict().items():
+        for name, value in target.state_dict().numpy().items():
             np.testing.assert_array_equal(value, state[name])
-    before = target.state_dict()
+    before = target.state_dict().numpy()
     state["head.weight"] = state["table.weight"] + 1
     with pytest.raises(CheckpointError, match=r"values +head\.weight: not those of table\.weight, which"):
         target.load_state_dict(state, strict=False)
@@ -270,7 +270,7 @@ def test_shared_weights_come_from_pytorch_and_go_there() -> None:
     net = Tied()
     net.load_state_dict(twin.state_dict())
     np.testing.assert_array_equal(net.head.weight.numpy(), twin.head.weight.detach().numpy())
-    twin.load_state_dict({name: torch.from_numpy(value) for name, value in Tied().state_dict().items()})
+    twin.load_state_dict({name: torch.from_numpy(value) for name, value in Tied().state_dict().numpy().items()})
 
 
 def test_several_unclear_weights_are_one_line() -> None:

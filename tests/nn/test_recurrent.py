@@ -96,7 +96,7 @@ def test_a_batch_of_nothing_is_taken(device: str, name: str) -> None:
 @pytest.mark.parametrize(("kind", "states"), [("RNN", 1), ("GRU", 1), ("LSTM", 2)])
 def test_a_cell_is_a_step_of_its_layer(kind: str, states: int) -> None:
     layer, cell = getattr(nn, kind)(4, 3), getattr(nn, f"{kind}Cell")(4, 3)
-    cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().items()})
+    cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().numpy().items()})
     x, state = alpha.tensor(X.astype(np.float32)), None
     for step in x.unbind(0):
         state = cell(step, state)

@@ -30,19 +30,19 @@ def test_parameters_are_drawn_as_when_the_layer_was_made(device: str, name: str)
     arguments = {**row.usual, **{key: value for key, value in options.items() if key in row.arguments}}
     alpha.manual_seed(5)
     layer: Any = row.layer(**arguments).to(device)
-    made, tensors = layer.state_dict(), dict(layer.named_tensors())
+    made, tensors = layer.state_dict().numpy(), dict(layer.named_tensors())
     for value in tensors.values():
         with alpha.no_grad():
             value.copy_(value + 1)
-    assert all((layer.state_dict()[key] != value).any() for key, value in made.items())
+    assert all((layer.state_dict().numpy()[key] != value).any() for key, value in made.items())
     alpha.manual_seed(5)
     assert layer.reset_parameters() is None
     assert all(tensors[key] is value for key, value in layer.named_tensors())
-    for key, value in layer.state_dict().items():
+    for key, value in layer.state_dict().numpy().items():
         np.testing.assert_allclose(value, made[key], rtol=1e-6, atol=0, err_msg=key)
     layer.reset_parameters()
     drawn = [key for key, value in made.items() if value.std() > 0 and not key.startswith("running")]
-    assert all((layer.state_dict()[key] != made[key]).any() for key in drawn)
+    assert all((layer.state_dict().numpy()[key] != made[key]).any() for key in drawn)
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name.startswith("Lazy")])
@@ -57,12 +57,12 @@ def test_a_lazy_layer_has_nothing_to_draw_before_its_first_forward(name: str) ->
     x = alpha.randn(*{1: (2, 9, 4), 2: (2, 9, 9, 4), 3: (2, 5, 5, 5, 4)}[int(name[-2]) if name[-1] == "d" else 1])
     layer(x)
     loaded.load_state_dict(layer.state_dict())
-    drawn = loaded.state_dict()
+    drawn = loaded.state_dict().numpy()
     with alpha.no_grad():
         for _, value in loaded.named_tensors():
             value.copy_(value + 1)
     loaded.reset_parameters()
-    assert all((loaded.state_dict()[key] != value + 1).any() for key, value in drawn.items())
+    assert all((loaded.state_dict().numpy()[key] != value + 1).any() for key, value in drawn.items())
 
 
 def test_statistics_are_forgotten_alone() -> None:
@@ -70,7 +70,7 @@ def test_statistics_are_forgotten_alone() -> None:
     layer(alpha.randn(4, 3) + 5)
     layer.weight.data.fill_(2)  # type: ignore[union-attr]
     layer.reset_running_stats()
-    state = layer.state_dict()
+    state = layer.state_dict().numpy()
     assert [state[f"running_{name}"].tolist() for name in ("mean", "var")] == [[0.0] * 3, [1.0] * 3]
     assert state["num_batches_tracked"] == 0
     assert state["weight"].tolist() == [2.0] * 3

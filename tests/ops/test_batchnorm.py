@@ -116,7 +116,7 @@ def test_the_layer_without_some_of_its_parts_as_in_pytorch(device: str, affine: 
         check_torch(layer, lambda x: twin(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1), (2, 4, 5, 3), device=device)
     names = [name for name in twin.state_dict() if name != "num_batches_tracked"]
     assert list(layer.state_dict()) == names
-    for name, value in layer.state_dict().items():
+    for name, value in layer.state_dict().numpy().items():
         assert_close(value, twin.state_dict()[name].numpy(), 64, name)
 
 

@@ -38,7 +38,7 @@ def steps(model: nn.Module, optimizer: alpha.optim.Optimizer, schedule: Any, cou
 
 
 def weights(model: nn.Module) -> dict[str, np.ndarray]:
-    return {name: np.array(value) for name, value in model.state_dict().items()}
+    return {name: np.array(value) for name, value in model.state_dict().numpy().items()}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -84,7 +84,7 @@ def training_step() -> Bits:
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None
         found[f"gradient of {name}"] = parameter.grad.numpy().tobytes()
-    return found | {name: np.asarray(value).tobytes() for name, value in network.state_dict().items()}
+    return found | {name: np.asarray(value).tobytes() for name, value in network.state_dict().numpy().items()}
 
 
 def products() -> Bits:

@@ -78,7 +78,7 @@ class Program:
 
     def state(self) -> dict[str, np.ndarray]:
         """All that a step may change."""
-        found = {f"net {name}": value for name, value in self.net.state_dict().items()}
+        found = {f"net {name}": value for name, value in self.net.state_dict().numpy().items()}
         for index, slots in self.optimizer.state_dict()["state"].items():
             found |= {f"optimizer {index} {name}": np.asarray(value) for name, value in slots.items()}
         for name, parameter in self.net.named_parameters():

@@ -177,7 +177,7 @@ def everything(program: Program) -> dict[str, Any]:
         (id(t), id(t.array), t.requires_grad, t._grad, t._node, t._version.value, t._version.recorded, dict(t._hooks))
         for _, t in program.net.named_tensors()
     ]
-    found["values"] = {name: value.tobytes() for name, value in program.net.state_dict().items()}
+    found["values"] = {name: value.tobytes() for name, value in program.net.state_dict().numpy().items()}
     found["optimizer"] = copy.copy(program.optimizer.param_groups[0]), len(program.optimizer.state)
     found["drawn"] = alpha.get_rng_state(), random.getstate(), np.random.get_state()[1].tobytes()  # type: ignore[index]
     found["mode"] = alpha.get_precision(), alpha.is_grad_enabled(), active()

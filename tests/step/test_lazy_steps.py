@@ -47,7 +47,7 @@ def program(capturing: bool, precision: str = "float32", loaded: bool = False) -
     run = alpha.capture(strict=True)(step) if capturing else step
     with alpha.precision(precision):
         losses = [run(x, y).detach().numpy() for _ in range(7)]
-    return run, [*losses, *model.state_dict().values()]
+    return run, [*losses, *model.state_dict().numpy().values()]
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])

@@ -71,7 +71,7 @@ def test_a_run_is_written_while_training_goes_on(tmp_path: Path, monkeypatch: py
     _, go, job = jobs()
     run, subject = Run.start({"name": "one"}, tmp_path / "run"), trainer()
     subject.train_epoch(loader())
-    saved = subject.model.state_dict()
+    saved = subject.model.state_dict().numpy()
     row = Row(1, 1.0, 1.0, 0.5, 0.5, 1.0, 1.0, "float32")
     run.history.rows.append(row)
     run._writer.start(job(0))  # something that takes its time

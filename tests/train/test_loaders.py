@@ -54,7 +54,7 @@ def results(device: str, loader: DataLoader, **options: Any) -> tuple[float, flo
     trained: Result = subject.train_epoch(loader)
     tested = subject.evaluate(loader)
     assert (trained.images, tested.images) == (loader.samples, loader.samples)
-    return trained.loss, tested.loss, subject.model.state_dict()["1.weight"].tobytes()
+    return trained.loss, tested.loss, subject.model.state_dict().numpy()["1.weight"].tobytes()
 
 
 @pytest.mark.parametrize("resident", [False, True])
@@ -132,8 +132,8 @@ def test_a_run_with_a_sampler_is_resumed() -> None:
     with pytest.raises(CheckpointError, match="sampler_seed is 1, was 0"):
         second.train_epoch(loader(seed=1))
     second.train_epoch(loader())
-    for name, values in whole.model.state_dict().items():
-        np.testing.assert_array_equal(second.model.state_dict()[name], values)
+    for name, values in whole.model.state_dict().numpy().items():
+        np.testing.assert_array_equal(second.model.state_dict().numpy()[name], values)
 
 
 def test_a_collating_function_is_called_for_each_batch() -> None:

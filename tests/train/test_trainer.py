@@ -110,7 +110,7 @@ def test_augmentation_in_captured_steps_gives_the_bits_of_plain_ones(resident: b
         subject.augment = transforms.Compose([transforms.RandomCrop(4, padding=2), transforms.RandomErasing()])
         for _ in range(2):
             subject.train_epoch(DataLoader(two_classes(40), 8))
-        return np.asarray(model.state_dict()["1.weight"])
+        return np.asarray(model.state_dict().numpy()["1.weight"])
 
     np.testing.assert_array_equal(weights(True), weights(False))
 
@@ -179,8 +179,8 @@ def test_an_epoch_is_the_loop_that_one_would_write(device: str) -> None:
         losses.append(loss.item() * len(labels))
     assert result.images == 50
     assert result.loss == sum(losses) / 50  # 13 steps: the last three are read, too
-    for name, values in twin.model.state_dict().items():
-        np.testing.assert_array_equal(subject.model.state_dict()[name], values)
+    for name, values in twin.model.state_dict().numpy().items():
+        np.testing.assert_array_equal(subject.model.state_dict().numpy()[name], values)
 
 
 def test_a_loss_that_is_not_finite_names_its_step() -> None:
@@ -205,8 +205,8 @@ def test_on_the_cpu_the_weights_before_a_bad_loss_stay(bad: float) -> None:
     with pytest.raises(TrainingError, match=f"epoch 1: the loss is {bad} at step 4"):
         subject.train_epoch(DataLoader(two_classes(50), 2))
     assert subject.step == 3
-    for name, values in twin.model.state_dict().items():
-        np.testing.assert_array_equal(subject.model.state_dict()[name], values)
+    for name, values in twin.model.state_dict().numpy().items():
+        np.testing.assert_array_equal(subject.model.state_dict().numpy()[name], values)
 
 
 @pytest.mark.parametrize("at", [2, 12, 24])
@@ -238,7 +238,7 @@ def test_captured_or_not_resident_or_streamed_gives_the_same_bits(capture: bool,
         assert len(subject._steps) == 2
         steps: list[Any] = list(subject._steps.values())
         assert [len(step.graphs) for step in steps] == [2, 2] if capture else not hasattr(steps[0], "graphs")
-        found = dict(model.state_dict())
+        found = dict(model.state_dict().numpy())
         for index, slots in optimizer.state_dict()["state"].items():
             found |= {f"{index} {name}": np.asarray(value) for name, value in slots.items()}
         return found, [(result.loss, result.accuracy, result.images) for result in results]
@@ -334,7 +334,7 @@ def test_two_runs_with_one_seed_agree_bit_for_bit() -> None:
     for _ in range(2):
         subject = trainer()
         subject.train_epoch(DataLoader(two_classes(50), 8, shuffle=True, seed=1))
-        runs.append(subject.model.state_dict())
+        runs.append(subject.model.state_dict().numpy())
     for name, values in runs[0].items():
         np.testing.assert_array_equal(values, runs[1][name])
 
