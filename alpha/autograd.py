@@ -51,6 +51,7 @@ class Function:
     inplace = False
     written_as = ""  # how a user writes an operator in place, for errors; by default its name
     is_view = False
+    is_writable = False  # of a view: whether what it gives may be written in place
     adds_gradient = False
     first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
 

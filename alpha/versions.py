@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alpha.errors import GradientError
 
 if TYPE_CHECKING:
+    from alpha.autograd import Function
     from alpha.ops.parts import Part
     from alpha.tensor import Tensor
 
@@ -52,7 +53,24 @@ def check_writable(name: str, target: Tensor, recording: bool) -> None:
         check_history(name, whole)
         check_writable(name, whole, recording)
     elif target._node is not None and target._node.is_view:
+        _check_view(name, target._node, recording)
+
+
+def _check_view(name: str, view: Function, recording: bool) -> None:
+    """`GradientError` unless the memory was made by a recorded operator and all views on the way may be written.
+
+    The base and other views of it do not know of the write, and are refused when they are used (`check_history`).
+    """
+    base: Any = view
+    while getattr(base, "is_view", False):
+        if not base.is_writable:
+            raise GradientError(
+                f"{name}: a view ({base.name}) in the graph cannot be written in place; "
+                "write its base, or use an operator that gives a new tensor"
+            )
+        base = base.edges[0]
+    if recording and not hasattr(base, "edges"):
         raise GradientError(
-            f"{name}: a view ({target._node.name}) in the graph cannot be written in place; "
-            "write its base, or use an operator that gives a new tensor"
+            f"{name}: a view ({view.name}) of a leaf tensor that requires a gradient cannot be written in place; "
+            "use an operator that gives a new tensor, or no_grad()"
         )

@@ -32,7 +32,7 @@ from alpha.versions import part_of
 class Block(Function):
     """Neighbouring elements, a view   X (...) -> Y view.shape"""
 
-    is_view = adds_gradient = True
+    is_view = is_writable = adds_gradient = True
 
     def forward(self, X: Array, *, view: View) -> Array:
         self.shape, self.view = tuple(X.shape), view

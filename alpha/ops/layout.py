@@ -23,7 +23,7 @@ __all__ = ["flatten", "normalize_pixels", "reshape"]
 class Reshape(Function):
     """The same memory under another shape   X (...) -> Y shape"""
 
-    is_view = True
+    is_view = is_writable = True
 
     def forward(self, X: Array, *, shape: tuple[int, ...]) -> Array:
         self.shape = tuple(X.shape)
