@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar, overload
 
@@ -94,6 +95,10 @@ class Module(ModuleTree, Hooked):
         object.__setattr__(self, name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if "input" in kwargs:  # PyTorch's name of the x of its layers
+            known = inspect.signature(self.forward).parameters
+            own = "x" if "x" in known and "input" not in known else "input"
+            kwargs = {own if name == "input" else name: value for name, value in kwargs.items()}
         if self._backward_hooks or self._backward_pre_hooks:
             return call_with_backward_hooks(self, args, kwargs)
         for before in self._pre_hooks:

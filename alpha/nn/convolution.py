@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from alpha.errors import ShapeError
@@ -10,7 +11,7 @@ from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.resetting import reset_uniform
 from alpha.ops.channel_statistics import ChannelStatistics
-from alpha.ops.convolution.arguments import Padding, check_slope
+from alpha.ops.convolution.arguments import Padding, check_slope, padding_for
 from alpha.ops.options import Lengths, integer, lengths, only_offered
 from alpha.tensor import Tensor
 
@@ -223,6 +224,12 @@ class _ConvTranspose(_Layer):
         only_offered(type(self).__name__, padding_mode=(padding_mode, "zeros"))
         return padding_mode
 
+    def _output_padding(self, x: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
+        if output_size is None:
+            return self.output_padding
+        sizes = self.kernel_size, self.stride, self.padding, self.dilation
+        return padding_for(type(self).__name__, x.shape, output_size, sizes)
+
     def _own_repr(self) -> list[str]:
         parts = [f"padding={self.padding}"]
         if self.output_padding != (0,) * self.rank:
@@ -238,8 +245,8 @@ class ConvTranspose1d(_ConvTranspose):
 
     rank = 1
 
-    def forward(self, x: Tensor) -> Tensor:
-        own = self.stride, self.padding, self.output_padding, self.groups, self.dilation
+    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        own = self.stride, self.padding, self._output_padding(x, output_size), self.groups, self.dilation
         return F.conv_transpose1d(x, self.weight, self.bias, *own, negative_slope=self.negative_slope)
 
 
@@ -251,6 +258,7 @@ class ConvTranspose2d(_ConvTranspose):
     Args:
         kernel_size, stride, padding, output_padding, dilation: a number, or a pair (height, width).
         padding_mode: only "zeros" is offered, as in PyTorch.
+        output_size: of `forward`, in place of output_padding: (OH, OW), or (N, OH, OW, out_channels).
         groups, bias, negative_slope: as for `Conv2d`.
 
     Attributes:
@@ -260,8 +268,8 @@ class ConvTranspose2d(_ConvTranspose):
 
     rank = 2
 
-    def forward(self, x: Tensor) -> Tensor:
-        own = self.stride, self.padding, self.output_padding, self.groups, self.dilation
+    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        own = self.stride, self.padding, self._output_padding(x, output_size), self.groups, self.dilation
         return F.conv_transpose2d(x, self.weight, self.bias, *own, negative_slope=self.negative_slope)
 
 
@@ -273,6 +281,6 @@ class ConvTranspose3d(_ConvTranspose):
 
     rank = 3
 
-    def forward(self, x: Tensor) -> Tensor:
-        own = self.stride, self.padding, self.output_padding, self.groups, self.dilation
+    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        own = self.stride, self.padding, self._output_padding(x, output_size), self.groups, self.dilation
         return F.conv_transpose3d(x, self.weight, self.bias, *own, negative_slope=self.negative_slope)

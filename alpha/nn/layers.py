@@ -151,20 +151,19 @@ class Dropout(Module):
 
     Args:
         p: in [0, 1].
-        inplace: only False is offered.
+        inplace: write the result into x.
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         check_probability("Dropout", p)
-        only_offered("Dropout", inplace=(inplace, False))
-        self.p = p
+        self.p, self.inplace = p, inplace
 
     def forward(self, x: Tensor, activation: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """`activation`: see `F.dropout`."""
-        return F.dropout(x, self.p, training=self.training, activation=activation)
+        return F.dropout(x, self.p, self.training, self.inplace, activation=activation)
 
     def extra_repr(self) -> str:
-        return f"p={self.p}"
+        return f"p={self.p}" + (", inplace=True" if self.inplace else "")
 
 
 class Flatten(Module):

@@ -12,7 +12,8 @@ from alpha import rng
 from alpha.autograd import Function
 from alpha.ops.arguments import check_arguments
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, NUMBER_TYPES, as_dtype, as_float32, vector_width
-from alpha.ops.options import only_offered, real
+from alpha.ops.options import real
+from alpha.ops.overwriting import in_place, overwrite
 from alpha.ops.plan import KernelLaunch, Named, Plan, Value
 from alpha.ops.rectifier import IDENTITY, Rectifier, rectifier_of
 from alpha.primitive import Array, primitive
@@ -110,10 +111,14 @@ class Dropout(Function):
         self.stream = rng.default.step_stream()
         if rectifier is not None:
             self.save(X)
-        return dropout_apply(X, self.stream, p, rectifier)
+        Y = dropout_apply(X, self.stream, p, rectifier)
+        return overwrite(X, Y) if self.inplace else Y
 
     def backward(self, dY: Array) -> Any:
         return dropout_apply(dY, self.stream, self.p, self.rectifier, *self.saved)
+
+
+DropoutInPlace = in_place(Dropout, "dropout")
 
 
 def check_probability(operator: str, p: float, name: str = "p") -> None:
@@ -137,18 +142,20 @@ def dropout(
 
     Args:
         training: False returns x itself.
-        inplace: only False is offered.
+        inplace: write the result into x, or into what the activation made of it.
         activation: is applied to x before: a layer or a function of one tensor. In training, the kernel of the dropout
             computes ReLU, ReLU6 and leaky ReLU of a positive slope itself.
 
     Raises:
         TypeError: x is not a Tensor of floating numbers.
-        ValueError: p is not in [0, 1], or inplace is not False.
+        ValueError: p is not in [0, 1].
     """
-    only_offered("dropout", inplace=(inplace, False))
     check_probability("dropout", p)
     drops = training and p > 0
     rectifier = rectifier_of(activation) if drops and activation is not None else None
     if activation is not None and rectifier is None:
         x = activation(x)
-    return Dropout.apply(x, p=float(p), rectifier=rectifier) if drops else x
+    if not drops:
+        return x
+    step = DropoutInPlace if inplace and rectifier is None else Dropout
+    return step.apply(x, p=float(p), rectifier=rectifier)

@@ -15,7 +15,7 @@ from alpha.module import Module
 from alpha.ops.arguments import check_arguments
 from alpha.ops.dropout import STREAM, check_probability, stream_numbers, threshold_of
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, NUMBER_TYPES, DType, as_dtype, as_float32, stream_grid, vector_width
-from alpha.ops.options import only_offered
+from alpha.ops.overwriting import in_place, overwrite
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.pool_shape import FORMS
 from alpha.primitive import Array, primitive
@@ -105,15 +105,20 @@ class DropGroups(Function):
     def forward(self, X: Array, *, sizes: tuple[int, int, int], p: float, outcome: Outcome) -> Array:
         self.sizes, self.p, self.outcome = sizes, p, outcome
         self.stream = rng.default.step_stream()
-        return drop_groups(X.reshape(sizes), self.stream, p, outcome).reshape(tuple(X.shape))
+        Y = drop_groups(X.reshape(sizes), self.stream, p, outcome).reshape(tuple(X.shape))
+        return overwrite(X, Y) if self.inplace else Y
 
     def backward(self, dY: Array) -> Any:
         dX = drop_groups(dY.reshape(self.sizes), self.stream, self.p, Outcome(self.outcome.scale))
         return dX.reshape(tuple(dY.shape))
 
 
-def _dropped(x: Tensor, sizes: tuple[int, int, int], p: float, outcome: Outcome) -> Tensor:
-    return DropGroups.apply(x, sizes=sizes, p=float(p), outcome=outcome)
+DropGroupsInPlace = in_place(DropGroups, "dropout")
+
+
+def _dropped(x: Tensor, sizes: tuple[int, int, int], p: float, outcome: Outcome, inplace: bool = False) -> Tensor:
+    step = DropGroupsInPlace if inplace else DropGroups
+    return step.apply(x, sizes=sizes, p=float(p), outcome=outcome)
 
 
 def _scaled(p: float) -> Outcome:
@@ -131,14 +136,13 @@ def _balanced(p: float) -> Outcome:
 
 def _channels(operator: str, rank: int, x: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
     """Dropout of whole channels of x (N, .., C), or of one image without N."""
-    only_offered(operator, inplace=(inplace, False))
     check_probability(operator, p)
     if x.ndim != rank + 2 and (rank == 2 or x.ndim != rank + 1):
         raise ShapeError(f"{operator}: x {FORMS[rank]} is needed  (x {x.shape})")
     if not training or p == 0:
         return x
     N = x.shape[0] if x.ndim == rank + 2 else 1
-    return _dropped(x, (N, math.prod(x.shape[-1 - rank : -1]), x.shape[-1]), p, _scaled(float(p)))
+    return _dropped(x, (N, math.prod(x.shape[-1 - rank : -1]), x.shape[-1]), p, _scaled(float(p)), inplace)
 
 
 @check_arguments
@@ -155,11 +159,11 @@ def dropout2d(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = 
 
     Args:
         training: False returns x itself.
-        inplace: only False is offered.
+        inplace: write the result into x.
 
     Raises:
         ShapeError: x has other axes.
-        ValueError: p is not in [0, 1], or inplace is not False.
+        ValueError: p is not in [0, 1].
     """
     return _channels("dropout2d", 2, x, p, training, inplace)
 
@@ -178,14 +182,13 @@ def alpha_dropout(x: Tensor, p: float = 0.5, training: bool = False, inplace: bo
 
     Args:
         training: False returns x itself.
-        inplace: only False is offered.
+        inplace: write the result into x.
 
     Raises:
-        ValueError: p is not in [0, 1], or inplace is not False.
+        ValueError: p is not in [0, 1].
     """
-    only_offered("alpha_dropout", inplace=(inplace, False))
     check_probability("alpha_dropout", p)
-    return _dropped(x, (1, 1, x.size), p, _balanced(float(p))) if training and p > 0 else x
+    return _dropped(x, (1, 1, x.size), p, _balanced(float(p)), inplace) if training and p > 0 else x
 
 
 @check_arguments
@@ -194,14 +197,13 @@ def feature_alpha_dropout(x: Tensor, p: float = 0.5, training: bool = False, inp
 
     Raises:
         ShapeError: x has less than two axes.
-        ValueError: p is not in [0, 1], or inplace is not False.
+        ValueError: p is not in [0, 1].
     """
-    only_offered("feature_alpha_dropout", inplace=(inplace, False))
     check_probability("feature_alpha_dropout", p)
     if x.ndim < 2:
         raise ShapeError(f"feature_alpha_dropout: x (N, .., C) is needed  (x {x.shape})")
     sizes = x.shape[0], math.prod(x.shape[1:-1]), x.shape[-1]
-    return _dropped(x, sizes, p, _balanced(float(p))) if training and p > 0 else x
+    return _dropped(x, sizes, p, _balanced(float(p)), inplace) if training and p > 0 else x
 
 
 @check_arguments
@@ -231,21 +233,20 @@ def drop_path(x: Tensor, drop_prob: float = 0.0, training: bool = False, scale_b
 
 
 class _Dropout(Module):
-    """What the layers share: p, and that they do nothing in evaluation."""
+    """What the layers share: p, whether they write x, and that they do nothing in evaluation."""
 
     function: ClassVar[Any]
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         check_probability(type(self).__name__, p)
-        only_offered(type(self).__name__, inplace=(inplace, False))
-        self.p = p
+        self.p, self.inplace = p, inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = type(self).function(x, self.p, training=self.training)
+        result: Tensor = type(self).function(x, self.p, self.training, self.inplace)
         return result
 
     def extra_repr(self) -> str:
-        return f"p={self.p}"
+        return f"p={self.p}" + (", inplace=True" if self.inplace else "")
 
 
 class Dropout1d(_Dropout):

@@ -137,23 +137,23 @@ class Linear(Function):
 
 
 @check_arguments
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix product   a (..., M, K) or (K,), b (..., K, N) or (K,) -> (..., M, N), without M or N for a vector
+def matmul(x: Tensor, other: Tensor) -> Tensor:
+    """Matrix product   x (..., M, K) or (K,), other (..., K, N) or (K,) -> (..., M, N), without M or N for a vector
 
-    Batch axes broadcast; one that repeats costs a copy, except if b is a single matrix.
+    Batch axes broadcast; one that repeats costs a copy, except if other is a single matrix.
 
     Raises:
         ShapeError: the inner lengths differ, or the batch axes do not broadcast.
     """
-    if not a.ndim or not b.ndim or a.shape[-1] != b.shape[-min(2, b.ndim)]:
-        raise ShapeError(f"matmul: a (..., M, K) and b (..., K, N) are needed  (a {a.shape}, b {b.shape})")
-    for tensor in (a, b):
+    if not x.ndim or not other.ndim or x.shape[-1] != other.shape[-min(2, other.ndim)]:
+        raise ShapeError(f"matmul: x (..., M, K) and other (..., K, N) are needed  (x {x.shape}, other {other.shape})")
+    for tensor in (x, other):
         require_floating("matmul", tensor.dtype)
-    left = a.reshape(1, *a.shape) if a.ndim == 1 else a
-    right = b.reshape(*b.shape, 1) if b.ndim == 1 else b
+    left = x.reshape(1, *x.shape) if x.ndim == 1 else x
+    right = other.reshape(*other.shape, 1) if other.ndim == 1 else other
     y = products(left, right)
     *batch, M, N = y.shape
-    return y.reshape(*batch, *([M] if a.ndim > 1 else []), *([N] if b.ndim > 1 else []))
+    return y.reshape(*batch, *([M] if x.ndim > 1 else []), *([N] if other.ndim > 1 else []))
 
 
 @check_arguments
@@ -173,7 +173,7 @@ def products(a: Tensor, b: Tensor, transpose_b: bool = False) -> Tensor:
     try:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
-        raise ShapeError(f"matmul: the batch axes do not broadcast  (a {a.shape}, b {b.shape})") from None
+        raise ShapeError(f"matmul: the batch axes do not broadcast  (x {a.shape}, other {b.shape})") from None
     (M, K), N = a.shape[-2:], b.shape[-2 if transpose_b else -1]
     D = math.prod(batch)
     if math.prod(b.shape[:-2]) == 1 and a.shape[:-2] == batch:  # every row of a meets the same b

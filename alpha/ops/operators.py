@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -32,6 +34,8 @@ __all__ = [
     "subtract",
     "true_divide",
 ]
+
+P = ParamSpec("P")
 
 FLOAT64 = np.dtype(np.float64)
 
@@ -98,11 +102,24 @@ def true_divide(x: AnyTensor, other: Any) -> Tensor:
     return arithmetic.div(x, other)
 
 
+def _or_a_number(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """The power, whose base may be a number if the exponent is a tensor."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        if len(args) == 2 and isinstance(args[0], NUMBERS) and isinstance(args[1], Tensor):
+            return power.reversed_pow(args[1], args[0])
+        return function(*args, **kwargs)
+
+    return call
+
+
+@_or_a_number
 @check_arguments
 def pow(x: AnyTensor, exponent: Any) -> Tensor:
     """x to the power of a number or a tensor with broadcasting; integers give integers, which wrap around
 
-    x (...), exponent (...) or a number -> the broadcast shape
+    x (...) or a number, exponent (...) or a number; one of them is a tensor -> the broadcast shape
 
     Raises:
         ValueError: x is of integers, and the exponent is an integer below 0.

@@ -13,6 +13,7 @@ from rows.kinds import LayerRow, joined
 
 import alpha
 from alpha import ShapeError, nn
+from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.init import gain
 
@@ -356,8 +357,43 @@ def test_gains_are_those_of_he_and_pytorch() -> None:
 def test_a_layer_names_itself_in_its_errors() -> None:
     with pytest.raises(ValueError, match=r"^Dropout: p=1\.5 is not in \[0, 1\]"):
         nn.Dropout(1.5)
-    with pytest.raises(ValueError, match=r"^Dropout: inplace=True"):
-        nn.Dropout(inplace=True)
+
+
+def test_the_first_argument_may_be_called_input_as_in_pytorch(device: str) -> None:
+    x = alpha.randn(2, 5, 5, 3, device=device)
+    conv = nn.Conv2d(3, 4, 3).to(device)
+    np.testing.assert_array_equal(conv(input=x).numpy(), conv(x).numpy())
+    logits, target = alpha.randn(4, 3, device=device), alpha.tensor([0, 2, 1, 1], device=device)
+    assert nn.CrossEntropyLoss()(input=logits, target=target).item() == F.cross_entropy(logits, target).item()
+
+    class Own(nn.Module):
+        def forward(self, x: Any, input: Any) -> Any:
+            return x - input
+
+    assert Own()(input=1, x=3) == 2
+    with pytest.raises(TypeError, match="other"):
+        nn.Sequential(conv)(other=x)
+    product = alpha.matmul(input=logits, other=logits.t())
+    np.testing.assert_array_equal(product.numpy(), alpha.matmul(logits, logits.t()).numpy())
+
+
+def test_the_output_size_of_a_transposed_convolution(device: str) -> None:
+    """The size that PyTorch's layer has, and the result of the same output padding."""
+    alpha.manual_seed(0)
+    x = alpha.randn(2, 4, 5, 3, device=device)
+    layer = nn.ConvTranspose2d(3, 4, 3, stride=(2, 3), padding=1, dilation=(1, 2)).to(device)
+    for size, extra in (((7, 15), (0, 0)), ([8, 16], (1, 1)), ((2, 8, 17, 4), (1, 2))):
+        found = layer(x, output_size=size)
+        own = layer.stride, layer.padding, extra, 1, layer.dilation
+        assert found.shape[1:3] == tuple(size[-3:-1] if len(size) == 4 else size)
+        np.testing.assert_array_equal(found.numpy(), F.conv_transpose2d(x, layer.weight, layer.bias, *own).numpy())
+    assert layer(x[0], output_size=(8, 16)).shape == layer(x[0], (8, 16, 4)).shape == (8, 16, 4)
+    line, volume = nn.ConvTranspose1d(3, 4, 3, 2).to(device), nn.ConvTranspose3d(3, 4, 2, 2).to(device)
+    assert line(x[0], (12,)).shape == (4, 12, 4)
+    assert volume(x.unsqueeze(0), output_size=(5, 8, 11)).shape == (1, 5, 8, 11, 4)
+    for size in ((9, 16), (8,), (8, 14)):
+        with pytest.raises(ShapeError, match=r"ConvTranspose2d: output_size=.* is not \(7, 15\) to \(8, 17\),"):
+            layer(x, output_size=size)
 
 
 def test_an_embedding_with_a_given_table() -> None:

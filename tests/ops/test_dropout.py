@@ -52,6 +52,47 @@ def test_each_call_draws_anew(device: str) -> None:
     assert (F.dropout(x).numpy() != F.dropout(x).numpy()).any()
 
 
+DROPS: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "dropout": (F.dropout, (6, 8)),
+    "dropout2d": (F.dropout2d, (4, 3, 3, 8)),
+    "alpha_dropout": (F.alpha_dropout, (6, 8)),
+    "feature_alpha_dropout": (F.feature_alpha_dropout, (4, 3, 8)),
+}
+
+
+@pytest.mark.parametrize("name", DROPS)
+def test_in_place(device: str, name: str) -> None:
+    """The numbers and gradients of the new tensor, in the memory of x."""
+    function, shape = DROPS[name]
+    leaf = alpha.randn(*shape, device=device, requires_grad=True)
+    ends = []
+    for inplace in (False, True):
+        alpha.manual_seed(3)
+        leaf.grad = None
+        x = leaf * 2.0
+        y = function(x, 0.5, True, inplace)
+        assert (y is x) == inplace
+        y.square().sum().backward()
+        assert leaf.grad is not None
+        ends.append((y.numpy(), leaf.grad.numpy()))
+    np.testing.assert_array_equal(ends[1][0], ends[0][0])
+    np.testing.assert_array_equal(ends[1][1], ends[0][1])
+    with pytest.raises(alpha.GradientError, match="dropout: a leaf tensor that requires a gradient cannot be written"):
+        function(leaf, 0.5, True, True)
+
+
+def test_in_place_behind_an_activation(device: str) -> None:
+    x = alpha.randn(6, 8, device=device)
+    before, ends = x.numpy(), []
+    for inplace in (False, True):
+        for activation in (F.relu, F.gelu):  # of which the kernel computes one
+            alpha.manual_seed(3)
+            ends.append(F.dropout(x, 0.5, True, inplace, activation=activation).numpy())
+    np.testing.assert_array_equal(x.numpy(), before)
+    np.testing.assert_array_equal(ends[2], ends[0])
+    np.testing.assert_array_equal(ends[3], ends[1])
+
+
 def test_off_in_evaluation_and_empty(device: str) -> None:
     x = alpha.tensor([1.0, 2.0], device=device)
     assert F.dropout(x, 0.5, training=False) is x

@@ -136,3 +136,12 @@ def test_a_number_of_float64_beside_an_array_of_float32(device: str, turned: boo
         x * alpha.ones(3, dtype="float64", device=device)
     half = alpha.ones(3, dtype="bfloat16", device=device)
     assert (half * alpha.tensor(1 / 3, device=device)).numpy()[0] == np.float32(1 / 3).astype(half.dtype)
+
+
+def test_a_number_to_the_power_of_a_tensor(device: str) -> None:
+    x = alpha.tensor([0.0, 1.0, 3.0], device=device, requires_grad=True)
+    alpha.pow(2, x).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), np.log(2.0) * np.array([1, 2, 8]), rtol=1e-5)  # type: ignore[union-attr]
+    assert alpha.pow(2, alpha.tensor([1, 3], device=device)).tolist() == [2, 8]
+    with pytest.raises(TypeError, match="pow: x is a int, a Tensor is needed"):
+        alpha.pow(2, 3)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argument_table import changes, refused
+from argument_table import changes
 
 import alpha.nn.functional as F
 from alpha import nn
@@ -12,18 +12,17 @@ from rows.kinds import FunctionRow, LayerRow
 TIMM = "of timm"
 MANY = normal(16, 3, 2)  # so many images that some are kept
 P = {"p": changes(0.75)}
+IN_PLACE = changes(True, "memory")
 FUNCTIONS = [
     *(
-        FunctionRow(
-            function, {"x": x}, {"x": changes(x + 1), **P, "training": changes(False), "inplace": refused(True)}
-        )
+        FunctionRow(function, {"x": x}, {"x": changes(x + 1), **P, "training": changes(False), "inplace": IN_PLACE})
         for function, x in ((F.dropout1d, SEQUENCE), (F.dropout2d, IMAGE), (F.dropout3d, VOLUME))
     ),
     *(
         FunctionRow(
             function,
             {"x": IMAGE, "training": True},
-            {"x": changes(IMAGE + 1), **P, "training": changes(False), "inplace": refused(True)},
+            {"x": changes(IMAGE + 1), **P, "training": changes(False), "inplace": IN_PLACE},
         )
         for function in (F.alpha_dropout, F.feature_alpha_dropout)
     ),
@@ -41,7 +40,7 @@ FUNCTIONS = [
 ]
 LAYERS = [
     *(
-        LayerRow(layer, [x], {}, {**P, "inplace": refused(True)}, [({}, x.shape)])
+        LayerRow(layer, [x], {}, {**P, "inplace": IN_PLACE}, [({}, x.shape)])
         for layer, x in (
             (nn.Dropout1d, SEQUENCE),
             (nn.Dropout2d, IMAGE),

@@ -138,7 +138,7 @@ FUNCTIONS = [
         x=changes(IMAGE + 1),
         p=changes(0.25),
         training=changes(False),
-        inplace=refused(True),
+        inplace=changes(True, "memory"),
         activation=changes(F.relu),
     ),
     function(
@@ -156,7 +156,7 @@ FUNCTIONS = [
         x=changes(drawn(2, 3, 4) + 1),
         mat2=changes(drawn(2, 4, 5) + 1),
     ),
-    function(F.matmul, {"a": MATRIX, "b": MATRIX.T.copy()}, a=changes(MATRIX + 1), b=changes(MATRIX.T + 1)),
+    function(F.matmul, {"x": MATRIX, "other": MATRIX.T.copy()}, x=changes(MATRIX + 1), other=changes(MATRIX.T + 1)),
     function(
         F.linear,
         {"x": MATRIX, "weight": normal(3, 5)},

@@ -340,6 +340,6 @@ LAYERS = [
     layer(nn.Identity, [IMAGE], {}, [({}, IMAGE.shape)], args=silent(("64",)), kwargs=silent({"bias": "no"})),
     layer(nn.Softmax2d, [IMAGE], {}, [({}, IMAGE.shape)]),
     layer(nn.GLU, [PAIRED], {}, [({}, (2, 7, 5, 1))], dim=changes(0)),
-    layer(nn.Dropout, [IMAGE], {}, [({}, IMAGE.shape)], p=changes(0.25), inplace=refused(True)),
+    layer(nn.Dropout, [IMAGE], {}, [({}, IMAGE.shape)], p=changes(0.25), inplace=IN_PLACE),
     layer(nn.Flatten, [IMAGE], {}, [({}, (2, 105))], start_dim=changes(2), end_dim=changes(2)),
 ]

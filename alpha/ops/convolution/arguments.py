@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from alpha.errors import ShapeError
+from alpha.ops.axes import lengths_of
 from alpha.ops.conv2d.shape import TRIVIAL, Axis
 from alpha.ops.convolution.axes import ConvAxes, output_length
 from alpha.ops.options import Lengths, integer, lengths, real
@@ -55,6 +56,33 @@ def transposed_axes(
     named = zip(("stride", "padding", "output_padding", "dilation"), sizes, (1, 0, 0, 1), strict=True)
     found = tuple([lengths(name, key, value, int(name[-2]), least=n) for key, value, n in named])
     return _transposed_axes(name, x.shape, weight.shape, found, integer(name, "groups", groups, least=1))
+
+
+def padding_for(name: str, x: Shape, output_size: Sequence[int], sizes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    """The output padding with which a transposed convolution has results of that size.
+
+    Args:
+        x: the shape of its input (N, *O, C), or without N.
+        output_size: the lengths of the result's axes, without N and channels or with them.
+        sizes: kernel_size, stride, padding and dilation.
+
+    Raises:
+        ShapeError: no output padding below the stride gives that size.
+    """
+    F, s, p, d = sizes
+    rank = len(F)
+    wanted = lengths_of(name, "output_size", output_size, 0)
+    if len(wanted) == len(x) and len(x) > rank:
+        wanted = wanted[len(x) - rank - 1 : -1]
+    each = zip(x[-1 - rank : -1], F, s, p, d, strict=True)
+    least = [(o - 1) * st - 2 * n + di * (f - 1) + 1 for o, f, st, n, di in each]
+    most = [n + st - 1 for n, st in zip(least, s, strict=True)]
+    if len(wanted) != rank or any(not a <= n <= b for a, n, b in zip(least, wanted, most, strict=True)):
+        raise ShapeError(
+            f"{name}: output_size={tuple(output_size)} is not {tuple(least)} to {tuple(most)}, the sizes that an input "
+            f"{x} can give"
+        )
+    return tuple([n - a for n, a in zip(wanted, least, strict=True)])
 
 
 @functools.lru_cache(maxsize=4096)
