@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.data.collate import collate
-from alpha.data.dataset import whole_batches
+from alpha.data.dataset import item_of, way_of
 
 
 class Recipe(NamedTuple):
@@ -33,11 +33,11 @@ def recipe_of(dataset: Any, collate_fn: Callable[[Any], Any] | None, single: boo
     """The recipe for a dataset; `single`: the indices of a batch are one index, and its item is handed out as it is."""
     if single:
         return Recipe(
-            lambda index: [partial(operator.getitem, dataset, _index(index))],
+            lambda index: [partial(item_of, dataset, _index(index))],
             lambda results, _: results[0] if collate_fn is None else collate_fn(results[0]),
             True,
         )
-    if collate_fn is None and whole_batches(dataset):
+    if collate_fn is None and way_of(dataset) == "batch":
         return Recipe(
             lambda indices: [partial(dataset.batch, np.asarray(indices, np.int64))], lambda results, _: results[0], True
         )
@@ -45,15 +45,13 @@ def recipe_of(dataset: Any, collate_fn: Callable[[Any], Any] | None, single: boo
     def stack(items: list[Any], indices: Any) -> Any:
         return collate(items, list(map(_index, indices))) if collate_fn is None else collate_fn(items)
 
-    if hasattr(dataset, "__getitems__"):  # PyTorch's name for a list of items
+    if way_of(dataset, ("__getitems__", "__getitem__")) == "__getitems__":
         return Recipe(
             lambda indices: [partial(dataset.__getitems__, list(map(_index, indices)))],
             lambda results, indices: stack(results[0], indices),
             True,
         )
-    return Recipe(
-        lambda indices: [partial(operator.getitem, dataset, _index(index)) for index in indices], stack, False
-    )
+    return Recipe(lambda indices: [partial(item_of, dataset, _index(index)) for index in indices], stack, False)
 
 
 def _index(index: Any) -> Any:
