@@ -55,15 +55,24 @@ def check_loader(loader: DataLoader) -> None:
 
 
 def can_be_resident(loader: DataLoader) -> bool:
-    """Whether an epoch is an order of the whole data set, each item of which is always the same."""
-    return loader.collate_fn is None and loader.samples == len(loader.dataset)
+    """Whether an epoch is an order of the whole data set, of which batches are made as usual."""
+    return loader.collate_fn is None and is_plain(loader, DataLoader) and loader.samples == len(loader.dataset)
 
 
 def whole(dataset: Any) -> Any:
     """The data set that a subset is a part of, or the data set itself."""
-    while isinstance(dataset, Subset):
+    while is_plain(dataset, Subset):
         dataset = dataset.dataset
     return dataset
+
+
+def is_plain(value: Any, kind: type) -> bool:
+    """Whether a data set or a loader makes items and batches as the class `kind` does, not in a way of its own."""
+    makes = ("batch", "take_epoch", "__getitem__", "__getitems__", "__iter__")
+    own = getattr(value, "__dict__", {})
+    return isinstance(value, kind) and all(
+        name not in own and getattr(type(value), name, None) is getattr(kind, name, None) for name in makes
+    )
 
 
 def _pair(batch: Any) -> Pair:

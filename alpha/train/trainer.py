@@ -26,10 +26,10 @@ from alpha.runtime.cuda.device import CudaDevice
 from alpha.step.precompile import compile_runs
 from alpha.tensor import Tensor
 from alpha.train import trainer_state
-from alpha.train.feed import Batch, Feed, HostFeed, Resident, ResidentFeed, StreamingFeed, fits
+from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
-from alpha.train.pairs import Pairs, can_be_resident, check_loader, whole
+from alpha.train.pairs import Pairs, can_be_resident, check_loader
 from alpha.train.precompiler import Precompiler
 from alpha.train.tally import Tally
 
@@ -43,9 +43,10 @@ class Trainer:
 
     Pixels are mapped to [-1, 1] on the device. Progress bars show on a terminal only.
 
-    On cuda a step is one CUDA graph (see `alpha.capture`), and a data set that is small beside the device's memory is
-    copied there once. A larger one is copied batch by batch, each while the step before runs. All kernels are compiled
-    before the first step, as many at a time as there are cores (see `alpha.compile_kernels`).
+    On cuda a step is one CUDA graph (see `alpha.capture`), and an `ArrayDataset` that is small beside the device's
+    memory is copied there once, and stays there until the program drops it. Another data set is copied batch by batch,
+    each while the step before runs. All kernels are compiled before the first step, as many at a time as there are
+    cores (see `alpha.compile_kernels`).
 
     Args:
         device: a device or its name; the model must be there.
@@ -55,8 +56,9 @@ class Trainer:
             name the precision of the computation, which is float32 on the cpu; `ValueError` for another name.
         capture: False runs each step as usual. True makes it an error if a step cannot be captured; by default that
             is a warning, and the step runs as usual.
-        resident: whether data sets are copied to the device as a whole; by default those that take at most a quarter
-            of its free memory.
+        resident: whether data sets are copied to the device as a whole; by default each `ArrayDataset`, or `Subset` of
+            one, whose class overrides neither `__getitem__` nor `batch`, while they take at most a quarter of the
+            memory together. True says that the items of all data sets are the same in each epoch.
 
     Attributes:
         epoch, step: what was begun and done: `step` steps of epoch `epoch`, both from 1.
@@ -89,7 +91,7 @@ class Trainer:
         self._loader: dict[str, Any] | None = None  # what the last epoch was trained on
         self._same_loader = False  # whether the next epoch must be trained on the same
         self._trained, self._tested = Tally(self.device), Tally(self.device)
-        self._resident: dict[int, tuple[Any, Resident]] = {}  # data sets, and what lies on the device, by their id
+        self._residents = Residents(self.device)
         self._steps: dict[tuple[str, Batch, Any], Step] = {}  # by name, where batches come from, and augmentation
         self._kernels = Precompiler()
 
@@ -177,7 +179,7 @@ class Trainer:
 
     def _step(self, name: str, batch: Batch, make: Callable[[Batch], Step]) -> Step:
         """The step of this name that takes its batches from `batch`, one for all loaders of a data set."""
-        key = name, batch, self.augment
+        key = name, batch, self.augment if name == "train" else None
         if key not in self._steps:
             step = make(batch)
             capturing = self.capture is not False
@@ -190,14 +192,15 @@ class Trainer:
         pairs: Any = Pairs(loader)  # which has all that a feed reads
         if not isinstance(self.device, CudaDevice):
             return HostFeed(pairs, self.device)
-        known = id(data) in self._resident
-        wanted = known or fits(whole(data), self.device) if self.resident is None else self.resident
+        for gone in self._residents.drop():
+            self._steps = {key: step for key, step in self._steps.items() if key[1] != gone.batch}
+        resident = self._residents.find(data)
+        wanted = resident is not None or self._residents.fits(data) if self.resident is None else self.resident
         if not wanted or not can_be_resident(loader):
             return StreamingFeed(pairs, self.device)
-        if not known:
-            images, labels = (alpha.tensor(v, device=self.device) for v in pairs.batch(np.arange(len(data))))
-            self._resident[id(data)] = data, Resident(images, labels)
-        return ResidentFeed(pairs, self._resident[id(data)][1])
+        if resident is None:
+            resident = self._residents.put(data, *pairs.batch(np.arange(len(data))))
+        return ResidentFeed(pairs, resident)
 
     def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
         """How many steps an epoch has; raises an error if it cannot begin."""
