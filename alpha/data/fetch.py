@@ -7,12 +7,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from alpha import rng
 from alpha.data.collate import collate
 from alpha.data.dataset import item_of, way_of
+
+T = TypeVar("T")
 
 
 class Recipe(NamedTuple):
@@ -62,27 +65,77 @@ def _index(index: Any) -> Any:
         return index
 
 
-def made(recipe: Recipe, batches: Iterable[Any], workers: int) -> Iterator[Any]:
+class Draws(NamedTuple):
+    """Where the random numbers of an epoch come from: each call has its own, whichever thread makes it.
+
+    Attributes:
+        numbers: what tells the epoch from others.
+        first: the number of its first batch; another one if a run goes on within an epoch.
+    """
+
+    numbers: tuple[int, ...]
+    first: int = 0
+
+    def place(self, *numbers: int) -> rng.Place:
+        """The random numbers of a part of the epoch; a batch has its number, and a call of it one more."""
+        return rng.Place(*self.numbers, *numbers)
+
+    def steadily(self, make: Callable[[], Iterable[T]]) -> Iterator[T]:
+        """What an iterable gives, where all that is drawn for it comes from one place."""
+        place = self.place()
+        with rng.within(place):
+            source = iter(make())
+        return _drawn(source, place)
+
+
+def _drawn(source: Iterator[T], place: rng.Place) -> Iterator[T]:
+    while True:
+        with rng.within(place):
+            try:
+                item = next(source)
+            except StopIteration:
+                return
+        yield item
+
+
+def made(recipe: Recipe, batches: Iterable[Any], workers: int, draws: Draws) -> Iterator[Any]:
     """The batch of each of `batches`, which are indices, in order; `workers` threads make the calls, 0 this one.
 
     An exception of a call is raised in place of its batch.
     """
+
+    def calls(number: int, indices: Any) -> list[Callable[[], Any]]:
+        parts = recipe.parts(indices)
+        return [partial(_call, part, draws.place(number, place)) for place, part in enumerate(parts)]
+
+    numbered = enumerate(batches, draws.first)
     if not workers:
-        for indices in batches:
-            yield recipe.join([call() for call in recipe.parts(indices)], indices)
+        for number, indices in numbered:
+            yield _join(recipe, [call() for call in calls(number, indices)], indices, draws.place(number))
         return
-    waiting: deque[tuple[Any, list[Future[Any]]]] = deque()
+    waiting: deque[tuple[int, Any, list[Future[Any]]]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="alpha-worker")
+
+    def result() -> Any:
+        number, indices, futures = waiting.popleft()
+        return _join(recipe, [future.result() for future in futures], indices, draws.place(number))
+
     try:
-        for indices in batches:
-            waiting.append((indices, [pool.submit(call) for call in recipe.parts(indices)]))
+        for number, indices in numbered:
+            waiting.append((number, indices, [pool.submit(call) for call in calls(number, indices)]))
             if len(waiting) > (workers if recipe.ahead else 1):
-                yield _result(recipe, *waiting.popleft())
+                yield result()
         while waiting:
-            yield _result(recipe, *waiting.popleft())
+            yield result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _result(recipe: Recipe, indices: Any, calls: list[Future[Any]]) -> Any:
-    return recipe.join([call.result() for call in calls], indices)
+def _call(part: Callable[[], Any], place: rng.Place) -> Any:
+    with rng.within(place):
+        return part()
+
+
+def _join(recipe: Recipe, results: list[Any], indices: Any, place: rng.Place) -> Any:
+    with rng.within(place):
+        return recipe.join(results, indices)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from alpha import rng
 from alpha.data.collate import collate
 from alpha.data.dataset import Batch, Dataset
 from alpha.errors import DataError
@@ -101,8 +102,13 @@ class ImageFolder(Dataset[tuple[Any, int]]):
             DataError: an image cannot be decoded, or the images have several sizes.
         """
         places = [int(index) for index in indices]
-        images, labels = collate(list(self._threads().map(self.__getitem__, places)), places)
+        draws = rng.split(len(places))  # a transform may draw, and threads come in any order
+        images, labels = collate(list(self._threads().map(self._item, places, draws)), places)
         return images, labels.astype(np.int32)
+
+    def _item(self, index: int, draws: rng.Place) -> tuple[Any, int]:
+        with rng.within(draws):
+            return self[index]
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._lock:

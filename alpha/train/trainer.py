@@ -135,8 +135,10 @@ class Trainer:
 
     def evaluate(self, loader: DataLoader) -> Result:
         """Loss and accuracy over every image of `loader`, each counted once; leaves the model in eval mode."""
+        check_loader(loader)
         tally = self._tested
         tally.begin("evaluation")
+        loader.set_epoch(max(0, self.epoch - 1))  # so that a resumed run draws the same
         self.model.eval()
         feed = self._feed(loader)
         step = self._step("evaluate", feed.batch, self._evaluate_step)
