@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from alpha import rng
+from alpha.data.checks import say_where
 from alpha.data.collate import collate
 from alpha.data.dataset import item_of, way_of
 
@@ -22,27 +23,34 @@ class Recipe(NamedTuple):
     """How a batch is made of its indices.
 
     Attributes:
-        parts: gives the calls that a batch takes; several threads may make them at once.
+        parts: gives the calls that a batch takes, each with the index or the indices that it is for; several threads
+            may make them at once.
         join: makes the batch of the results and the indices.
         ahead: the batches whose calls may begin before they are needed, for each thread.
     """
 
-    parts: Callable[[Any], list[Callable[[], Any]]]
+    parts: Callable[[Any], list[tuple[Any, Callable[[], Any]]]]
     join: Callable[[list[Any], Any], Any]
     ahead: bool
 
 
 def recipe_of(dataset: Any, collate_fn: Callable[[Any], Any] | None, single: bool) -> Recipe:
     """The recipe for a dataset; `single`: the indices of a batch are one index, and its item is handed out as it is."""
+
+    def item(index: Any) -> tuple[Any, Callable[[], Any]]:
+        return _index(index), partial(item_of, dataset, _index(index))
+
     if single:
         return Recipe(
-            lambda index: [partial(item_of, dataset, _index(index))],
+            lambda index: [item(index)],
             lambda results, _: results[0] if collate_fn is None else collate_fn(results[0]),
             True,
         )
     if collate_fn is None and way_of(dataset) == "batch":
         return Recipe(
-            lambda indices: [partial(dataset.batch, np.asarray(indices, np.int64))], lambda results, _: results[0], True
+            lambda indices: [(indices, partial(dataset.batch, np.asarray(indices, np.int64)))],
+            lambda results, _: results[0],
+            True,
         )
 
     def stack(items: list[Any], indices: Any) -> Any:
@@ -50,11 +58,11 @@ def recipe_of(dataset: Any, collate_fn: Callable[[Any], Any] | None, single: boo
 
     if way_of(dataset, ("__getitems__", "__getitem__")) == "__getitems__":
         return Recipe(
-            lambda indices: [partial(dataset.__getitems__, list(map(_index, indices)))],
+            lambda indices: [(indices, partial(dataset.__getitems__, list(map(_index, indices))))],
             lambda results, indices: stack(results[0], indices),
             True,
         )
-    return Recipe(lambda indices: [partial(item_of, dataset, _index(index)) for index in indices], stack, False)
+    return Recipe(lambda indices: list(map(item, indices)), stack, False)
 
 
 def _index(index: Any) -> Any:
@@ -106,7 +114,7 @@ def made(recipe: Recipe, batches: Iterable[Any], workers: int, draws: Draws) -> 
 
     def calls(number: int, indices: Any) -> list[Callable[[], Any]]:
         parts = recipe.parts(indices)
-        return [partial(_call, part, draws.place(number, place)) for place, part in enumerate(parts)]
+        return [partial(_call, *part, draws.place(number, place)) for place, part in enumerate(parts)]
 
     numbered = enumerate(batches, draws.first)
     if not workers:
@@ -131,9 +139,22 @@ def made(recipe: Recipe, batches: Iterable[Any], workers: int, draws: Draws) -> 
         pool.shutdown(cancel_futures=True)
 
 
-def _call(part: Callable[[], Any], place: rng.Place) -> Any:
-    with rng.within(place):
-        return part()
+def _call(asked: Any, part: Callable[[], Any], place: rng.Place) -> Any:
+    try:
+        with rng.within(place):
+            return part()
+    except Exception as error:
+        say_where(error, f"DataLoader: {_named(asked)} was asked for")
+        raise
+
+
+def _named(asked: Any) -> str:
+    """The index, or the indices, of a call."""
+    if not isinstance(asked, (list, tuple, np.ndarray)):
+        return f"item {asked!r}"
+    few = [str(_index(index)) for index in asked[:8]]
+    rest = f", .. ({len(asked)} in all)" if len(asked) > len(few) else ""
+    return f"the batch of items {', '.join(few)}{rest}"
 
 
 def _join(recipe: Recipe, results: list[Any], indices: Any, place: rng.Place) -> Any:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from alpha import rng
+from alpha.data.checks import say_where
 from alpha.data.collate import collate
 from alpha.data.dataset import Batch, Dataset
 from alpha.errors import DataError
@@ -107,8 +108,12 @@ class ImageFolder(Dataset[tuple[Any, int]]):
         return images, labels.astype(np.int32)
 
     def _item(self, index: int, draws: rng.Place) -> tuple[Any, int]:
-        with rng.within(draws):
-            return self[index]
+        try:
+            with rng.within(draws):
+                return self[index]
+        except Exception as error:
+            say_where(error, f"ImageFolder: item {index}, {self.samples[index][0]}")
+            raise
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -52,6 +52,15 @@ def check_loader(loader: DataLoader) -> None:
             f"Trainer: the loader has {found}; a Trainer needs a batch_size and a dataset with indices, so that it can "
             "resume a run"
         )
+
+
+def difference(loader: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """What differs between two descriptions of a loader, in words; empty if nothing does."""
+    names = dict.fromkeys([*before, *loader])
+    if ("sampler" in loader) != ("sampler" in before):  # what else is known of a sampler says no more
+        names = {name: None for name in names if name not in ("samples", "sampler_seed")}
+    changed = [name for name in names if loader.get(name) != before.get(name)]
+    return ", ".join(f"{name} is {loader.get(name, 'none')}, was {before.get(name, 'none')}" for name in changed)
 
 
 def can_be_resident(loader: DataLoader) -> bool:

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 import alpha
 from alpha.data import DataLoader
+from alpha.data.checks import whole_number
 from alpha.errors import CheckpointError, DataError, DeviceError
 from alpha.module import device_of
 from alpha.nn import Module
@@ -29,7 +30,7 @@ from alpha.train import trainer_state
 from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
-from alpha.train.pairs import Pairs, can_be_resident, check_loader
+from alpha.train.pairs import Pairs, can_be_resident, check_loader, difference
 from alpha.train.precompiler import Precompiler
 from alpha.train.tally import Tally
 
@@ -103,7 +104,10 @@ class Trainer:
                 before that step. A GPU's losses are read some steps later, so the weights may be lost; files are not.
             Interrupted: Ctrl-C, after a whole step. The next call goes on with the epoch.
             CheckpointError: a loaded or interrupted epoch goes on with another loader.
+            DataError: the loader cannot be resumed or has no batches; or `steps` is not a whole number of at least 1.
         """
+        if steps is not None:
+            steps = whole_number("Trainer", "steps", steps, 1)
         self._check_loader(loader)
         if self._unfinished is None:
             self.epoch, self.step = self.epoch + 1, 0
@@ -283,8 +287,6 @@ class Trainer:
         """Note what the loader gives; refuse another one if the state before must be continued."""
         check_loader(loader)
         found = loader.describe()
-        if self._same_loader and self._loader is not None and found != self._loader:
-            pairs = [(name, found.get(name), value) for name, value in self._loader.items()]
-            wrong = ", ".join(f"{name} is {new}, was {old}" for name, new, old in pairs if new != old)
+        if self._same_loader and self._loader is not None and (wrong := difference(found, self._loader)):
             raise CheckpointError(f"Trainer: the run must go on with the loader that it began with: {wrong}")
         self._loader = found

@@ -16,7 +16,7 @@ import pytest
 
 import alpha
 from alpha import nn
-from alpha.data import ArrayDataset, DataLoader
+from alpha.data import ArrayDataset, DataLoader, RandomSampler
 from alpha.errors import CheckpointError, TrainingError
 from alpha.nn import functional as F
 from alpha.optim import SGD, Adam, CosineAnnealingLR
@@ -213,6 +213,18 @@ def test_another_loader_is_refused_after_loading() -> None:
     resumed.load_state_dict(subject.state_dict())
     with pytest.raises(CheckpointError, match="batch_size is 6, was 5"):
         resumed.train_epoch(loader(batch_size=6))
+    sampled = DataLoader(data(), BATCH, sampler=RandomSampler(data(), num_samples=5, seed=7), seed=7)
+    with pytest.raises(CheckpointError, match=r"with: shuffle is False, was True, sampler is RandomSampler, was none$"):
+        resumed.train_epoch(sampled)
+    subject.train_epoch(sampled)
+    resumed.load_state_dict(subject.state_dict())
+    with pytest.raises(CheckpointError, match=r"with: shuffle is True, was False, sampler is none, was RandomSampler$"):
+        resumed.train_epoch(loader())
+    ordered, plain = DataLoader(data(), BATCH, sampler=range(18)), DataLoader(data(), BATCH)
+    subject.train_epoch(plain)
+    resumed.load_state_dict(subject.state_dict())
+    with pytest.raises(CheckpointError, match=r"began with: sampler is range, was none$"):
+        resumed.train_epoch(ordered)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,14 @@ def test_a_limit_of_steps() -> None:
     assert subject.train_epoch(DataLoader(two_classes(50), 8), steps=100).images == 50
 
 
+@pytest.mark.parametrize("steps", [0, -1, 1.5, True])
+def test_a_limit_that_is_no_number_of_steps(steps: Any) -> None:
+    subject = trainer()
+    with pytest.raises(ValueError, match=f"Trainer: steps is {steps}, expected a whole number, 1 or more"):
+        subject.train_epoch(DataLoader(two_classes(50), 8), steps=steps)
+    assert (subject.epoch, subject.step) == (0, 0)
+
+
 @pytest.mark.parametrize("batch_size", [1, 7, 32, 100])
 def test_evaluation_counts_every_image_once(batch_size: int) -> None:
     data = two_classes(33)
