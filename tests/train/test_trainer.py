@@ -204,6 +204,22 @@ def test_a_loss_that_is_not_finite_names_its_step() -> None:
         subject.train_epoch(DataLoader(two_classes(50), 2))
 
 
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize("label", [2, -1, 300])
+def test_labels_out_of_range_on_a_gpu_are_named(resident: bool, label: int) -> None:
+    data = two_classes(24)
+    wrong = ArrayDataset(data.images, data.labels.copy())
+    wrong.labels[13] = label
+    subject = trainer("cuda")
+    subject.resident = resident
+    message = f"the loss is nan at step 4; its label {label} is out of range for 2 classes, 0 to 1"
+    with pytest.raises(TrainingError, match=f"epoch 1: {message}"):
+        subject.train_epoch(DataLoader(wrong, 4))
+    again = trainer("cuda")
+    with pytest.raises(TrainingError, match=f"evaluation: {message}"):
+        again.evaluate(DataLoader(wrong, 4))
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_on_the_cpu_the_weights_before_a_bad_loss_stay(bad: float) -> None:
     subject, twin = trainer(), trainer()
