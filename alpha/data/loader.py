@@ -162,6 +162,11 @@ class DataLoader:
         full, rest = divmod(self.samples, 1 if self.batch_size is None else self.batch_size)
         return full if self.drop_last or not rest else full + 1
 
+    @property
+    def next_epoch(self) -> tuple[int, int]:
+        """The number of the next `iter()` and the batch with which it begins, as `set_epoch` takes them."""
+        return self._epoch, self._first
+
     def set_epoch(self, epoch: int, batch: int = 0) -> None:
         """Gives the next `iter()` this number (the first is 0), and lets it begin with that batch.
 

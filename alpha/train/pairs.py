@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import closing
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,17 @@ def check_loader(loader: DataLoader) -> None:
             f"Trainer: the loader has {found}; a Trainer needs a batch_size and a dataset with indices, so that it can "
             "resume a run"
         )
+
+
+@contextmanager
+def at_epoch(loader: DataLoader, epoch: int) -> Iterator[None]:
+    """What is read of a loader inside is of this epoch, also in a resumed run; afterwards it goes on as before."""
+    before = loader.next_epoch
+    loader.set_epoch(epoch)
+    try:
+        yield
+    finally:
+        loader.set_epoch(*before)
 
 
 def difference(loader: Mapping[str, Any], before: Mapping[str, Any]) -> str:

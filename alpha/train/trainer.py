@@ -27,10 +27,11 @@ from alpha.runtime.cuda.device import CudaDevice
 from alpha.step.precompile import compile_runs
 from alpha.tensor import Tensor
 from alpha.train import trainer_state
+from alpha.train.accepted import after_epoch, after_step, check_accepted
 from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
-from alpha.train.pairs import Pairs, can_be_resident, check_loader, difference
+from alpha.train.pairs import Pairs, at_epoch, can_be_resident, check_loader, difference
 from alpha.train.precompiler import Precompiler
 from alpha.train.tally import Tally
 
@@ -52,7 +53,8 @@ class Trainer:
     Args:
         device: a device or its name; the model must be there.
         loss: gives the mean loss of a batch from logits and labels.
-        schedule: steps after each optimizer step.
+        schedule: steps after each optimizer step; a `ReduceLROnPlateau` after each training epoch, with its loss, or
+            with its accuracy if mode="max".
         precision: "float32", "tf32" or "bf16" (see `alpha.set_precision`), by default the one in force. Results
             name the precision of the computation, which is float32 on the cpu; `ValueError` for another name.
         capture: False runs each step as usual. True makes it an error if a step cannot be captured; by default that
@@ -79,6 +81,7 @@ class Trainer:
         resident: bool | None = None,
     ) -> None:
         self.precision = alpha.precision(precision or alpha.get_precision()).name  # checked first
+        check_accepted(optimizer, schedule)
         self.model = model
         self.optimizer = optimizer
         self.device = alpha.get_device(device)
@@ -121,8 +124,7 @@ class Trainer:
 
         def step(*batch: Any) -> None:
             train(*batch)
-            if self.schedule is not None:
-                self.schedule.step()
+            after_step(self.schedule)
             self.step += 1
 
         self._unfinished = None
@@ -135,6 +137,7 @@ class Trainer:
             self._unfinished, self._same_loader = tally.state_dict(), True
             raise
         self._same_loader = False
+        after_epoch(self.schedule, result)
         return result
 
     def evaluate(self, loader: DataLoader) -> Result:
@@ -142,11 +145,10 @@ class Trainer:
         check_loader(loader)
         tally = self._tested
         tally.begin("evaluation")
-        loader.set_epoch(max(0, self.epoch - 1))  # so that a resumed run draws the same
         self.model.eval()
         feed = self._feed(loader)
         step = self._step("evaluate", feed.batch, self._evaluate_step)
-        with alpha.no_grad(), alpha.precision(self.precision):
+        with alpha.no_grad(), alpha.precision(self.precision), at_epoch(loader, max(0, self.epoch - 1)):
             total = self._steps_of(loader, None, tally)
             self._compile(feed, total, step)
             return self._run(feed, step, tally, loader, total, 0)

@@ -171,6 +171,9 @@ def test_an_evaluation_draws_by_the_epoch_of_the_trainer(device: str) -> None:
         subject.train_epoch(loader())
         losses.append({subject.evaluate(tested).loss for _ in range(2)})
     assert [len(each) for each in losses] == [1, 1]
+    tested.set_epoch(4, 1)
+    subject.evaluate(tested)
+    assert tested.next_epoch == (4, 1)  # the program's own use of the loader goes on
     resumed = trainer(device)
     resumed.load_state_dict(subject.state_dict())
     assert {resumed.evaluate(DataLoader(tested.dataset, 6)).loss} == losses[1]
