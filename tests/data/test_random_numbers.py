@@ -126,6 +126,15 @@ def test_the_program_draws_as_if_the_loader_drew_nothing(kind: str, prefetch: in
     assert alpha.get_rng_state() == state
 
 
+def test_an_order_that_is_taken_at_once_is_that_of_the_batches() -> None:
+    for epoch in (0, 3):
+        loader, taken_at_once = KINDS["an order"](), KINDS["an order"](prefetch=0)
+        loader.set_epoch(epoch)
+        taken_at_once.set_epoch(epoch)
+        alpha.rand(1)
+        np.testing.assert_array_equal(np.concatenate(list(loader)), taken_at_once.take_epoch()[0])
+
+
 def test_both_seeds_change_them() -> None:
     found = []
     for seed, own in ((1, 0), (2, 0), (1, 5), (2, 5)):
