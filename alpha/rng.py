@@ -7,8 +7,10 @@ can be drawn again from its number in place of being stored.
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -31,25 +33,76 @@ class Stream(NamedTuple):
     number: int
 
 
+class Place:
+    """The seed and the number of the next stream of a part of a program, which follow from `numbers` alone.
+
+    A loader has one for each item: many threads make items, in any order.
+    """
+
+    __slots__ = ("_key", "_numbers", "stream")
+
+    def __init__(self, *numbers: int) -> None:
+        self._numbers, self._key = numbers, -1
+        self.stream = 0
+
+    @property
+    def key(self) -> int:
+        if self._key < 0:  # many a part draws nothing
+            digest = hashlib.blake2b(repr(self._numbers).encode(), digest_size=8).digest()
+            self._key = int.from_bytes(digest, "little")
+        return self._key
+
+    def move(self, key: int, stream: int) -> None:
+        self._key, self.stream = key, stream
+
+
+class _Thread(threading.local):
+    place: Place | None = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def within(place: Place) -> Iterator[None]:
+    """What this thread draws inside comes from `place`, and its seeds and states are those of `place`."""
+    before, _thread.place = _thread.place, place
+    try:
+        yield
+    finally:
+        _thread.place = before
+
+
 class Generator:
-    """The seed and the number of the next stream.
+    """The seed and the number of the next stream, of the program or of the `Place` within which a thread is.
 
     The second run of a function under `alpha.checkpoint` gets the streams of the first, and changes nothing here.
     """
 
     def __init__(self, seed: int = 0) -> None:
         self._lock = fork.held_across(threading.Lock())
+        self._own = Place()
         self.seed(seed)
+
+    @property
+    def _place(self) -> Place:
+        return _thread.place or self._own
+
+    @property
+    def key(self) -> int:
+        """The seed."""
+        return self._place.key
 
     def seed(self, seed: int) -> None:
         refuse("random numbers are seeded")
         if repeating():
             return
-        self.key, self.stream = int(seed) & 0xFFFFFFFFFFFFFFFF, 0
+        with self._lock:
+            self._place.move(int(seed) & 0xFFFFFFFFFFFFFFFF, 0)
 
     def state(self) -> dict[str, int]:
         with self._lock:
-            return {"seed": self.key, "stream": self.stream}
+            return {"seed": self._place.key, "stream": self._place.stream}
 
     def set_state(self, state: Mapping[str, int]) -> None:
         wrong = not isinstance(state, Mapping) or set(state) != {"seed", "stream"}
@@ -58,7 +111,7 @@ class Generator:
         if repeating():
             return
         with self._lock:
-            self.key, self.stream = state["seed"], state["stream"]
+            self._place.move(state["seed"], state["stream"])
 
     def next_stream(self) -> Stream:
         """A fresh draw."""
@@ -70,9 +123,9 @@ class Generator:
 
     def _take(self) -> Stream:
         with self._lock:
-            stream = self.stream
-            self.stream += 1
-            return Stream(self.key, stream)
+            place = self._place
+            place.stream += 1
+            return Stream(place.key, place.stream - 1)
 
     def _take_each_step(self) -> StepValue[Stream]:
         drawn = [self._take()]
@@ -87,8 +140,17 @@ class Generator:
 default = Generator()
 
 
+def split(count: int) -> list[Place]:
+    """A place for each of `count` parts that several threads make at once; they follow from one fresh draw."""
+    key, stream = default.next_stream()
+    return [Place(key, stream, part) for part in range(count)]
+
+
 def manual_seed(seed: int) -> None:
-    """Start every later draw (initialisation, dropout) from `seed`."""
+    """Start every later draw (initialisation, dropout) from `seed`.
+
+    In the code that makes the items of a loader it acts on the later draws of that item alone.
+    """
     default.seed(seed)
 
 

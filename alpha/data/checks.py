@@ -59,3 +59,13 @@ def indices_of(owner: str, indices: Any, count: int | None = None) -> NDArray[np
             f"{owner}: indices run from {values.min()} to {values.max()}, the dataset has {count} items, from 0 on"
         )
     return values
+
+
+def say_where(error: Exception, text: str) -> None:
+    """Add a text to an exception, which keeps its type: a note, or, before Python 3.11, a part of its message."""
+    if hasattr(error, "add_note"):
+        error.add_note(text)
+    elif type(error).__str__ is BaseException.__str__ and list(map(type, error.args)) == [str]:
+        error.args = (f"{error.args[0]} ({text})",)
+    elif error.__cause__ is None:  # a traceback shows it
+        error.__cause__ = DataError(text)

@@ -12,17 +12,18 @@ from numpy.typing import NDArray
 
 from alpha.data.checks import indices_of, seed_of
 from alpha.data.collate import collate, merged
-from alpha.data.dataset import Dataset, IterableDataset, in_threads, whole_batches
+from alpha.data.dataset import Dataset, IterableDataset, in_threads, item_of, way_of, whole_batches
 from alpha.data.draws import SPLIT, permutation, raw
 from alpha.errors import DataError
 
 
 def batch_of(dataset: Any, indices: NDArray[np.int64]) -> Any:
     """The batch of indices (B,), which a dataset hands out or whose items are stacked."""
-    if whole_batches(dataset):
+    way, places = way_of(dataset), [int(index) for index in indices]
+    if way == "batch":
         return dataset.batch(indices)
-    places = [int(index) for index in indices]
-    return collate([dataset[place] for place in places], places)
+    items = dataset.__getitems__(places) if way == "__getitems__" else [item_of(dataset, place) for place in places]
+    return collate(items, places)
 
 
 class Subset(Dataset[Any]):
@@ -48,7 +49,7 @@ class Subset(Dataset[Any]):
         return len(self.indices)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.dataset[int(self.indices[index])]
+        return item_of(self.dataset, int(self.indices[index]))
 
     def batch(self, indices: NDArray[np.int64]) -> Any:
         return batch_of(self.dataset, self.indices[indices])
@@ -82,7 +83,7 @@ class ConcatDataset(Dataset[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         which, local = self._locate(np.array([index], np.int64))
-        return self.datasets[which[0]][int(local[0])]
+        return item_of(self.datasets[which[0]], int(local[0]))
 
     def batch(self, indices: NDArray[np.int64]) -> Any:
         which, local = self._locate(np.asarray(indices, np.int64))
@@ -141,7 +142,7 @@ class StackDataset(Dataset[Any]):
         return len(self._each()[0])
 
     def __getitem__(self, index: Any) -> Any:
-        return self._like([dataset[index] for dataset in self._each()])
+        return self._like([item_of(dataset, index) for dataset in self._each()])
 
     def batch(self, indices: NDArray[np.int64]) -> Any:
         return self._like([batch_of(dataset, indices) for dataset in self._each()])

@@ -23,7 +23,8 @@ class Dataset(Generic[T]):
     """The base of datasets: a subclass has `__len__`, and `__getitem__(index)` or `batch(indices)`, or both.
 
     `batch(indices)` gives the batch of `indices` (B,) int64 at once: images (B, H, W, C) uint8 and labels (B,) int32,
-    or what the model takes. Without it the loader stacks items. `a + b` is a `ConcatDataset`.
+    or what the model takes. Without it the loader stacks items. If a subclass overrides only one of them,
+    that one is called. `a + b` is a `ConcatDataset`.
 
     Attributes:
         in_threads: whether items and batches may be made in other threads than the caller's. If it is False, the loader
@@ -37,10 +38,9 @@ class Dataset(Generic[T]):
         def __len__(self) -> int: ...
 
     def __getitem__(self, index: Any) -> T:
-        if not whole_batches(self):
+        if not hasattr(self, "batch"):
             raise NotImplementedError(f"{type(self).__name__} needs __getitem__(index) or batch(indices)")
-        batch: Any = self
-        item: T = mapped(batch.batch(np.array([index], np.int64)), lambda values: values[0])
+        item: T = _from_batch(self, index)
         return item
 
     def __add__(self, other: Dataset[Any]) -> ConcatDataset:
@@ -88,9 +88,53 @@ class Items(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
+def way_of(dataset: Any, ways: tuple[str, ...] = ("batch", "__getitems__", "__getitem__")) -> str:
+    """What makes the batches of a dataset: "batch", "__getitems__" (a list of items, as in PyTorch) or "__getitem__".
+
+    It is the one of `ways` that is defined nearest to the class of the dataset, so a subclass that overrides
+    `__getitem__` is asked for items although its base has `batch`. In one class the first of them counts. An attribute
+    `whole_batches` decides for or against `batch` if none of them is defined nearer.
+    """
+    found = {name: _distance(dataset, name) for name in ways}
+    nearest = min(found.values())
+    if nearest == _NOWHERE:  # it hands on what it is asked for by __getattr__
+        return next((name for name in ways if hasattr(dataset, name)), "__getitem__")
+    if "batch" in found and _distance(dataset, "whole_batches") <= nearest:
+        if dataset.whole_batches:
+            return "batch"
+        del found["batch"]
+    return min(found, key=found.__getitem__)
+
+
 def whole_batches(dataset: Any) -> bool:
-    """Whether a dataset hands out batches itself, which is then preferred to stacking items."""
-    return bool(getattr(dataset, "whole_batches", hasattr(dataset, "batch")))
+    """Whether a dataset makes the items of a batch at once, by `batch` or `__getitems__`."""
+    return way_of(dataset) != "__getitem__"
+
+
+def item_of(dataset: Any, index: Any) -> Any:
+    """The item of an index; from a batch of one if what makes batches is overridden and `__getitem__` is not."""
+    found = {name: _distance(dataset, name) for name in ("__getitem__", "__getitems__", "batch")}
+    way = min(found, key=found.__getitem__)
+    if way == "batch":
+        return _from_batch(dataset, index)
+    return dataset.__getitems__([index])[0] if way == "__getitems__" else dataset[index]
+
+
+_NOWHERE = 1 << 30
+
+
+def _distance(dataset: Any, name: str) -> int:
+    """0 if a dataset itself has an attribute, 1 if its class defines it, 2 if the next class does that, and so on."""
+    if not name.startswith("__") and name in getattr(dataset, "__dict__", {}):
+        return 0
+    for distance, kind in enumerate(type(dataset).__mro__, 1):
+        if name in vars(kind) and kind is not Dataset:  # whose __getitem__ asks for a batch
+            return distance
+    return _NOWHERE
+
+
+def _from_batch(dataset: Any, index: Any) -> Any:
+    return mapped(dataset.batch(np.array([index], np.int64)), lambda values: values[0])
 
 
 def in_threads(dataset: Any) -> bool:

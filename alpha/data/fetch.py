@@ -7,53 +7,62 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from alpha import rng
+from alpha.data.checks import say_where
 from alpha.data.collate import collate
-from alpha.data.dataset import whole_batches
+from alpha.data.dataset import item_of, way_of
+
+T = TypeVar("T")
 
 
 class Recipe(NamedTuple):
     """How a batch is made of its indices.
 
     Attributes:
-        parts: gives the calls that a batch takes; several threads may make them at once.
+        parts: gives the calls that a batch takes, each with the index or the indices that it is for; several threads
+            may make them at once.
         join: makes the batch of the results and the indices.
         ahead: the batches whose calls may begin before they are needed, for each thread.
     """
 
-    parts: Callable[[Any], list[Callable[[], Any]]]
+    parts: Callable[[Any], list[tuple[Any, Callable[[], Any]]]]
     join: Callable[[list[Any], Any], Any]
     ahead: bool
 
 
 def recipe_of(dataset: Any, collate_fn: Callable[[Any], Any] | None, single: bool) -> Recipe:
     """The recipe for a dataset; `single`: the indices of a batch are one index, and its item is handed out as it is."""
+
+    def item(index: Any) -> tuple[Any, Callable[[], Any]]:
+        return _index(index), partial(item_of, dataset, _index(index))
+
     if single:
         return Recipe(
-            lambda index: [partial(operator.getitem, dataset, _index(index))],
+            lambda index: [item(index)],
             lambda results, _: results[0] if collate_fn is None else collate_fn(results[0]),
             True,
         )
-    if collate_fn is None and whole_batches(dataset):
+    if collate_fn is None and way_of(dataset) == "batch":
         return Recipe(
-            lambda indices: [partial(dataset.batch, np.asarray(indices, np.int64))], lambda results, _: results[0], True
+            lambda indices: [(indices, partial(dataset.batch, np.asarray(indices, np.int64)))],
+            lambda results, _: results[0],
+            True,
         )
 
     def stack(items: list[Any], indices: Any) -> Any:
         return collate(items, list(map(_index, indices))) if collate_fn is None else collate_fn(items)
 
-    if hasattr(dataset, "__getitems__"):  # PyTorch's name for a list of items
+    if way_of(dataset, ("__getitems__", "__getitem__")) == "__getitems__":
         return Recipe(
-            lambda indices: [partial(dataset.__getitems__, list(map(_index, indices)))],
+            lambda indices: [(indices, partial(dataset.__getitems__, list(map(_index, indices))))],
             lambda results, indices: stack(results[0], indices),
             True,
         )
-    return Recipe(
-        lambda indices: [partial(operator.getitem, dataset, _index(index)) for index in indices], stack, False
-    )
+    return Recipe(lambda indices: list(map(item, indices)), stack, False)
 
 
 def _index(index: Any) -> Any:
@@ -64,27 +73,90 @@ def _index(index: Any) -> Any:
         return index
 
 
-def made(recipe: Recipe, batches: Iterable[Any], workers: int) -> Iterator[Any]:
+class Draws(NamedTuple):
+    """Where the random numbers of an epoch come from: each call has its own, whichever thread makes it.
+
+    Attributes:
+        numbers: what tells the epoch from others.
+        first: the number of its first batch; another one if a run goes on within an epoch.
+    """
+
+    numbers: tuple[int, ...]
+    first: int = 0
+
+    def place(self, *numbers: int) -> rng.Place:
+        """The random numbers of a part of the epoch; a batch has its number, and a call of it one more."""
+        return rng.Place(*self.numbers, *numbers)
+
+    def steadily(self, make: Callable[[], Iterable[T]]) -> Iterator[T]:
+        """What an iterable gives, where all that is drawn for it comes from one place."""
+        place = self.place()
+        with rng.within(place):
+            source = iter(make())
+        return _drawn(source, place)
+
+
+def _drawn(source: Iterator[T], place: rng.Place) -> Iterator[T]:
+    while True:
+        with rng.within(place):
+            try:
+                item = next(source)
+            except StopIteration:
+                return
+        yield item
+
+
+def made(recipe: Recipe, batches: Iterable[Any], workers: int, draws: Draws) -> Iterator[Any]:
     """The batch of each of `batches`, which are indices, in order; `workers` threads make the calls, 0 this one.
 
     An exception of a call is raised in place of its batch.
     """
+
+    def calls(number: int, indices: Any) -> list[Callable[[], Any]]:
+        parts = recipe.parts(indices)
+        return [partial(_call, *part, draws.place(number, place)) for place, part in enumerate(parts)]
+
+    numbered = enumerate(batches, draws.first)
     if not workers:
-        for indices in batches:
-            yield recipe.join([call() for call in recipe.parts(indices)], indices)
+        for number, indices in numbered:
+            yield _join(recipe, [call() for call in calls(number, indices)], indices, draws.place(number))
         return
-    waiting: deque[tuple[Any, list[Future[Any]]]] = deque()
+    waiting: deque[tuple[int, Any, list[Future[Any]]]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="alpha-worker")
+
+    def result() -> Any:
+        number, indices, futures = waiting.popleft()
+        return _join(recipe, [future.result() for future in futures], indices, draws.place(number))
+
     try:
-        for indices in batches:
-            waiting.append((indices, [pool.submit(call) for call in recipe.parts(indices)]))
+        for number, indices in numbered:
+            waiting.append((number, indices, [pool.submit(call) for call in calls(number, indices)]))
             if len(waiting) > (workers if recipe.ahead else 1):
-                yield _result(recipe, *waiting.popleft())
+                yield result()
         while waiting:
-            yield _result(recipe, *waiting.popleft())
+            yield result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _result(recipe: Recipe, indices: Any, calls: list[Future[Any]]) -> Any:
-    return recipe.join([call.result() for call in calls], indices)
+def _call(asked: Any, part: Callable[[], Any], place: rng.Place) -> Any:
+    try:
+        with rng.within(place):
+            return part()
+    except Exception as error:
+        say_where(error, f"DataLoader: {_named(asked)} was asked for")
+        raise
+
+
+def _named(asked: Any) -> str:
+    """The index, or the indices, of a call."""
+    if not isinstance(asked, (list, tuple, np.ndarray)):
+        return f"item {asked!r}"
+    few = [str(_index(index)) for index in asked[:8]]
+    rest = f", .. ({len(asked)} in all)" if len(asked) > len(few) else ""
+    return f"the batch of items {', '.join(few)}{rest}"
+
+
+def _join(recipe: Recipe, results: list[Any], indices: Any, place: rng.Place) -> Any:
+    with rng.within(place):
+        return recipe.join(results, indices)

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from alpha import rng
+from alpha.data.checks import say_where
 from alpha.data.collate import collate
 from alpha.data.dataset import Batch, Dataset
 from alpha.errors import DataError
@@ -85,7 +87,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
         path, label = self.samples[index]
         try:
             with Image.open(path) as file:
-                image = file.convert("RGB")
+                image = _rgb(file)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise DataError(f"{path}: cannot be decoded: {error}") from error
         if self.size is not None:
@@ -101,8 +103,17 @@ class ImageFolder(Dataset[tuple[Any, int]]):
             DataError: an image cannot be decoded, or the images have several sizes.
         """
         places = [int(index) for index in indices]
-        images, labels = collate(list(self._threads().map(self.__getitem__, places)), places)
+        draws = rng.split(len(places))  # a transform may draw, and threads come in any order
+        images, labels = collate(list(self._threads().map(self._item, places, draws)), places)
         return images, labels.astype(np.int32)
+
+    def _item(self, index: int, draws: rng.Place) -> tuple[Any, int]:
+        try:
+            with rng.within(draws):
+                return self[index]
+        except Exception as error:
+            say_where(error, f"ImageFolder: item {index}, {self.samples[index][0]}")
+            raise
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._lock:
@@ -136,6 +147,19 @@ def _classes(root: Path) -> list[str]:
     if not names:
         raise DataError(f"{root}: has no folders; expected one per class, with its images")
     return names
+
+
+def _rgb(file: Image.Image) -> Image.Image:
+    """The image in RGB; of gray ones of 16 bits the upper 8, as Pillow keeps them of coloured ones."""
+    if file.mode == "F" or file.mode.startswith("I"):  # which Pillow would cut off at 255
+        values = np.asarray(file)
+        if file.mode.startswith("I;16") or file.format in ("PNG", "PPM"):
+            return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
+        if not (values.min() >= 0 and values.max() <= 255):
+            raise ValueError(
+                f"its pixels have 32 bits, from {values.min()} to {values.max()}; only 0 to 255 can be shown in 8 bits"
+            )
+    return file.convert("RGB")
 
 
 def _covering(image: Image.Image, size: tuple[int, int]) -> Image.Image:

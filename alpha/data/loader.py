@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha import rng
 from alpha.data.checks import flag, only_offered, seed_of, whole_number
 from alpha.data.collate import collate
 from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, in_threads, whole_batches
 from alpha.data.draws import permutation, raw
-from alpha.data.fetch import made, recipe_of
+from alpha.data.fetch import Draws, made, recipe_of
 from alpha.data.prefetch import prefetched
 from alpha.data.samplers import BatchSampler, chunks
 from alpha.errors import DataError
@@ -40,7 +41,9 @@ class DataLoader:
             by itself.
         timeout, worker_init_fn, multiprocessing_context, in_order: not offered; only 0, None, None and True.
 
-    Each `iter()` is one epoch; `set_epoch` picks the next one's number and place, to resume a run.
+    Each `iter()` is one epoch; `set_epoch` picks the next one's number and place, to resume a run. Alpha's random
+    numbers within the dataset, the sampler and `collate_fn` follow from `alpha.manual_seed`, `seed` and the epoch,
+    whatever threads there are; the program's own draws go on as if the loader had drawn nothing.
     Raises DataError if an argument means nothing.
     """
 
@@ -159,6 +162,11 @@ class DataLoader:
         full, rest = divmod(self.samples, 1 if self.batch_size is None else self.batch_size)
         return full if self.drop_last or not rest else full + 1
 
+    @property
+    def next_epoch(self) -> tuple[int, int]:
+        """The number of the next `iter()` and the batch with which it begins, as `set_epoch` takes them."""
+        return self._epoch, self._first
+
     def set_epoch(self, epoch: int, batch: int = 0) -> None:
         """Gives the next `iter()` this number (the first is 0), and lets it begin with that batch.
 
@@ -192,10 +200,11 @@ class DataLoader:
 
     def _begin_epoch(self, workers: int) -> Iterator[Any]:
         """The batches of the next epoch, which counts as begun."""
-        single = self.batch_size is None and self.batch_sampler is None
+        single, draws = self.batch_size is None and self.batch_sampler is None, self._draws()
         if isinstance(self.dataset, IterableDataset):
             first = self._count_epoch()
-            return self._read(islice(iter(self.dataset), first * (self.batch_size or 1), None), single)
+            begin = first * (self.batch_size or 1)
+            return draws.steadily(lambda: self._read(islice(iter(self.dataset), begin, None), single))
         if self._order_is_own:
             order, first = self.take_epoch()
             size, stop = self.batch_size or 1, len(self)
@@ -205,8 +214,12 @@ class DataLoader:
             source = self.batch_sampler
             if source is None:
                 source = self.sampler if single else BatchSampler(self.sampler, self.batch_size, self.drop_last)
-            batches = islice(iter(source), self._count_epoch(), None)
-        return made(recipe_of(self.dataset, self.collate_fn, single), batches, workers)
+            batches = islice(draws.steadily(lambda: source), self._count_epoch(), None)
+        return made(recipe_of(self.dataset, self.collate_fn, single), batches, workers, draws)
+
+    def _draws(self) -> Draws:
+        """Where the random numbers of the next epoch come from."""
+        return Draws((rng.default.key, int(self.seed), int(self._epoch)), int(self._first))
 
     def _read(self, items: Iterable[Any], single: bool) -> Iterator[Any]:
         """Batches of items that come by themselves."""
@@ -232,7 +245,7 @@ class DataLoader:
         The epoch counts as begun, as by `iter()`.
         """
         if not self._order_is_own:
-            return np.fromiter(self.sampler, np.int64), self._count_epoch()
+            return np.fromiter(self._draws().steadily(lambda: self.sampler), np.int64), self._count_epoch()
         self.prepare_epoch()
         assert self._prepared is not None
         return self._prepared[1], self._count_epoch()
@@ -249,8 +262,11 @@ class DataLoader:
             self._prepared = key, self._order(self._epoch)
 
     def batch(self, indices: NDArray[np.int64]) -> Any:
-        """The samples of `indices` (B,), which the dataset hands out or whose items are stacked."""
-        return next(made(recipe_of(self.dataset, self.collate_fn, single=False), [indices], 0))
+        """The samples of `indices` (B,), which the dataset hands out or whose items are stacked.
+
+        What it draws is what the first batch of the next epoch will draw.
+        """
+        return next(made(recipe_of(self.dataset, self.collate_fn, single=False), [indices], 0, self._draws()))
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         count = len(self.dataset)

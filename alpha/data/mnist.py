@@ -6,9 +6,9 @@ Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits".
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,9 +64,12 @@ def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     head = 4 + 4 * axes
     if len(data) < head or data[:4] != bytes((0, 0, 8, axes)):
         raise DataError(f"{path}: is no IDX file of bytes with {axes} axes")
-    lengths: Any = np.frombuffer(data, ">u4", axes, 4).astype(np.int64)
-    if len(data) - head != lengths.prod():
+    lengths = tuple(np.frombuffer(data, ">u4", axes, 4).tolist())
+    if len(data) - head != math.prod(lengths):
         raise DataError(
-            f"{path}: has {len(data) - head:,} bytes of data, its lengths {tuple(lengths.tolist())} need more or less"
+            f"{path}: has {len(data) - head:,} bytes of data, its lengths {lengths} need {math.prod(lengths):,}"
         )
-    return np.frombuffer(data, np.uint8, offset=head).reshape(tuple(lengths)).copy()
+    try:
+        return np.frombuffer(data, np.uint8, offset=head).reshape(lengths).copy()
+    except ValueError as error:  # without elements, and too long for numpy
+        raise DataError(f"{path}: its lengths {lengths} cannot be those of an array: {error}") from error

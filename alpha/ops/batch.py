@@ -16,11 +16,15 @@ from alpha.tensor import Tensor
 PIXELS, PLACES = np.dtype(np.uint8), np.dtype(np.int32)
 LABELS = tuple(np.dtype(kind) for kind in (np.int32, np.int64, np.uint8))
 SCALE, SHIFT = 2.0 / 255.0, -1.0  # of pixels 0..255, which become -1..1
-COUNTED = 6  # numbers of a `Counted`
+COUNTED = 8  # numbers of a `Counted`
+IGNORED = -100  # of cross_entropy: rows without a label
 
 
 class Counted(NamedTuple):
-    """Sums over the batches so far; the first one whose loss was not finite, from 1, or 0; and that loss."""
+    """Sums over the batches so far; the first one whose loss was not finite, from 1, or 0; and that loss.
+
+    If a label of that batch was outside [0, C), and is not that of a row to ignore, it and C; else 0 and 0.
+    """
 
     loss: float
     hits: int
@@ -28,6 +32,8 @@ class Counted(NamedTuple):
     steps: int
     bad_step: int
     bad_loss: float
+    bad_label: int = 0
+    classes: int = 0
 
 
 @primitive
@@ -42,9 +48,9 @@ def take_labels(labels: Array, order: Array, begin: StepValue[int], count: int) 
 
 @primitive
 def count_batch(sums: Array, loss: Array, logits: Array, labels: Array) -> None:
-    """sums += (loss N, hits, N, 1), and the number and the loss of the first step whose loss is not finite, in place
+    """sums += (loss N, hits, N, 1), and what `Counted` says of the first step whose loss is not finite, in place
 
-    sums (6,) float64, loss () the mean of the batch, logits (N, C), labels (N,) of int32, int64 or uint8. A row of
+    sums (8,) float64, loss () the mean of the batch, logits (N, C), labels (N,) of int32, int64 or uint8. A row of
     logits whose first maximum is at its label is a hit.
     """
 
@@ -69,7 +75,8 @@ def _(sums: Array, loss: Array, logits: Array, labels: Array) -> None:
     sums[2] += N
     sums[3] += 1
     if not np.isfinite(value) and sums[4] == 0:
-        sums[4:] = sums[3], value
+        wrong = labels[((labels < 0) | (labels >= logits.shape[1])) & (labels != IGNORED)]
+        sums[4:] = sums[3], value, *((wrong[0], logits.shape[1]) if len(wrong) else (0, 0))
 
 
 @take_pixels.impl("cuda")
@@ -148,7 +155,7 @@ def take_batch(
 
 
 def count(sums: Tensor, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
-    """Add a batch to `sums` (6,) of float64 in place, on the device; `Counted` names its numbers."""
+    """Add a batch to `sums` (8,) of float64 in place, on the device; `Counted` names its numbers."""
     if sums.shape != (COUNTED,) or logits.ndim != 2 or labels.shape != logits.shape[:1] or loss.size != 1:
         raise ShapeError(
             f"count: sums ({COUNTED},), loss (), logits (N, C) and labels (N,) are needed  "
@@ -159,5 +166,6 @@ def count(sums: Tensor, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
 
 def counted(values: Any) -> Counted:
     """The numbers of `sums`, once they are on the host."""
-    loss, hits, images, steps, bad_step, bad_loss = values
-    return Counted(float(loss), int(hits), int(images), int(steps), int(bad_step), float(bad_loss))
+    loss, hits, images, steps, bad_step, bad_loss, bad_label, classes = values
+    bad = int(bad_step), float(bad_loss), int(bad_label), int(classes)
+    return Counted(float(loss), int(hits), int(images), int(steps), *bad)

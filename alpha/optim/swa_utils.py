@@ -191,6 +191,7 @@ class SWALR(LRScheduler):
         "anneal_epochs": whole,
         "anneal_strategy": one_of("cos", "linear"),
     }
+    per_group: ClassVar[Mapping[str, str]] = {"swa_lrs": "swa_lr"}
     swa_lrs: list[float]
     anneal_epochs: int
     anneal_strategy: str

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import weakref
+from collections.abc import Callable, Generator
 from contextlib import closing
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +21,7 @@ from alpha.runtime.cuda.host_copies import Conveyor
 from alpha.runtime.recording import StepValue
 from alpha.step.dry import shaped
 from alpha.tensor import Tensor, tensor
+from alpha.train.pairs import is_plain, whole
 
 Arguments = tuple[Any, ...]
 
@@ -166,10 +169,46 @@ class ResidentFeed:
         return {size: (size,) for size in sizes(self._loader, count)}
 
 
-def fits(dataset: Any, device: Device) -> bool:
-    """Whether a data set is in host memory and takes at most a quarter of the memory that the device has left."""
-    if not isinstance(dataset, ArrayDataset) or not isinstance(device, CudaDevice):
-        return False
-    if dataset.images.dtype != np.uint8 or dataset.labels.dtype not in LABELS:
-        return False  # what cannot be trained on is refused where batches come from the host
-    return 4 * dataset.images.nbytes <= device.driver.memory_info()[0]
+class Residents:
+    """The data sets that lie on a device, each for as long as the program keeps it."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._held: list[tuple[Callable[[], Any], Resident]] = []
+
+    def find(self, dataset: Any) -> Resident | None:
+        """What lies on the device of a data set."""
+        return next((resident for kept, resident in self._held if kept() is dataset), None)
+
+    def put(self, dataset: Any, images: NDArray[Any], labels: NDArray[Any]) -> Resident:
+        """Copy the images and labels of a data set to the device."""
+        resident = Resident(tensor(images, device=self._device), tensor(labels, device=self._device))
+        try:
+            kept: Callable[[], Any] = weakref.ref(dataset)
+        except TypeError:  # a list, for example: it is kept here
+            kept = partial(_same, dataset)
+        self._held.append((kept, resident))
+        return resident
+
+    def drop(self) -> list[Resident]:
+        """Forget those whose data sets are no more, and return them."""
+        dropped = [resident for kept, resident in self._held if kept() is None]
+        self._held = [(kept, resident) for kept, resident in self._held if kept() is not None]
+        return dropped
+
+    def fits(self, dataset: Any) -> bool:
+        """Whether a data set lies in host memory, gives the same items in each epoch, and is small enough.
+
+        With those that are on the device it takes at most a quarter of the memory that would be left without them.
+        """
+        dataset = whole(dataset)
+        if not is_plain(dataset, ArrayDataset) or not isinstance(self._device, CudaDevice):
+            return False
+        if dataset.images.dtype != np.uint8 or dataset.labels.dtype not in LABELS:
+            return False  # what cannot be trained on is refused where batches come from the host
+        held = sum(resident.images.array.nbytes for _, resident in self._held)
+        return bool(4 * (held + dataset.images.nbytes) <= self._device.driver.memory_info()[0] + held)
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -54,16 +54,45 @@ def check_loader(loader: DataLoader) -> None:
         )
 
 
+@contextmanager
+def at_epoch(loader: DataLoader, epoch: int) -> Iterator[None]:
+    """What is read of a loader inside is of this epoch, also in a resumed run; afterwards it goes on as before."""
+    before = loader.next_epoch
+    loader.set_epoch(epoch)
+    try:
+        yield
+    finally:
+        loader.set_epoch(*before)
+
+
+def difference(loader: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """What differs between two descriptions of a loader, in words; empty if nothing does."""
+    names = dict.fromkeys([*before, *loader])
+    if ("sampler" in loader) != ("sampler" in before):  # what else is known of a sampler says no more
+        names = {name: None for name in names if name not in ("samples", "sampler_seed")}
+    changed = [name for name in names if loader.get(name) != before.get(name)]
+    return ", ".join(f"{name} is {loader.get(name, 'none')}, was {before.get(name, 'none')}" for name in changed)
+
+
 def can_be_resident(loader: DataLoader) -> bool:
-    """Whether an epoch is an order of the whole data set, each item of which is always the same."""
-    return loader.collate_fn is None and loader.samples == len(loader.dataset)
+    """Whether an epoch is an order of the whole data set, of which batches are made as usual."""
+    return loader.collate_fn is None and is_plain(loader, DataLoader) and loader.samples == len(loader.dataset)
 
 
 def whole(dataset: Any) -> Any:
     """The data set that a subset is a part of, or the data set itself."""
-    while isinstance(dataset, Subset):
+    while is_plain(dataset, Subset):
         dataset = dataset.dataset
     return dataset
+
+
+def is_plain(value: Any, kind: type) -> bool:
+    """Whether a data set or a loader makes items and batches as the class `kind` does, not in a way of its own."""
+    makes = ("batch", "take_epoch", "__getitem__", "__getitems__", "__iter__")
+    own = getattr(value, "__dict__", {})
+    return isinstance(value, kind) and all(
+        name not in own and getattr(type(value), name, None) is getattr(kind, name, None) for name in makes
+    )
 
 
 def _pair(batch: Any) -> Pair:

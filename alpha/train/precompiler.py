@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable
+from weakref import WeakKeyDictionary
 
 from alpha import config
 from alpha.errors import DryRunError
@@ -17,15 +18,15 @@ class Precompiler:
     """Knows for which steps, sizes of a batch and precisions the kernels are compiled."""
 
     def __init__(self) -> None:
-        self._done: set[Hashable] = set()
+        self._done: WeakKeyDictionary[Callable[..., None], set[Hashable]] = WeakKeyDictionary()  # by the step
 
     def dry_runs(self, device: CudaDevice, step: Callable[..., None], feed: Feed, count: int) -> list[DryRun]:
         """What the first `count` calls of a step launch, one run for each size of a batch that is new."""
         runs = []
         for size, arguments in feed.examples(count).items():
-            key = step, size, get_precision()
-            if key not in self._done:
-                self._done.add(key)
+            key, done = (size, get_precision()), self._done.setdefault(step, set())
+            if key not in done:
+                done.add(key)
                 try:
                     runs.append(dry_run(step, *arguments, gpu=device))
                 except DryRunError as error:  # the kernels are compiled when they are first used

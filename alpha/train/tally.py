@@ -78,10 +78,12 @@ class Tally:
     def _learn(self, values: Any) -> None:
         known = counted(values)
         if known.bad_step:
-            raise TrainingError(
-                f"{self.name}: the loss is {known.bad_loss} at step {known.bad_step}; "
-                "a lower learning rate usually helps"
-            )
+            why = "a lower learning rate usually helps"
+            if known.classes:
+                why = (
+                    f"its label {known.bad_label} is out of range for {known.classes} classes, 0 to {known.classes - 1}"
+                )
+            raise TrainingError(f"{self.name}: the loss is {known.bad_loss} at step {known.bad_step}; {why}")
         self._known = known
 
     def state_dict(self) -> dict[str, float]:

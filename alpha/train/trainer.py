@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 import alpha
 from alpha.data import DataLoader
+from alpha.data.checks import whole_number
 from alpha.errors import CheckpointError, DataError, DeviceError
 from alpha.module import device_of
 from alpha.nn import Module
@@ -26,10 +27,11 @@ from alpha.runtime.cuda.device import CudaDevice
 from alpha.step.precompile import compile_runs
 from alpha.tensor import Tensor
 from alpha.train import trainer_state
-from alpha.train.feed import Batch, Feed, HostFeed, Resident, ResidentFeed, StreamingFeed, fits
+from alpha.train.accepted import after_epoch, after_step, check_accepted
+from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
-from alpha.train.pairs import Pairs, can_be_resident, check_loader, whole
+from alpha.train.pairs import Pairs, at_epoch, can_be_resident, check_loader, difference
 from alpha.train.precompiler import Precompiler
 from alpha.train.tally import Tally
 
@@ -43,20 +45,23 @@ class Trainer:
 
     Pixels are mapped to [-1, 1] on the device. Progress bars show on a terminal only.
 
-    On cuda a step is one CUDA graph (see `alpha.capture`), and a data set that is small beside the device's memory is
-    copied there once. A larger one is copied batch by batch, each while the step before runs. All kernels are compiled
-    before the first step, as many at a time as there are cores (see `alpha.compile_kernels`).
+    On cuda a step is one CUDA graph (see `alpha.capture`), and an `ArrayDataset` that is small beside the device's
+    memory is copied there once, and stays there until the program drops it. Another data set is copied batch by batch,
+    each while the step before runs. All kernels are compiled before the first step, as many at a time as there are
+    cores (see `alpha.compile_kernels`).
 
     Args:
         device: a device or its name; the model must be there.
         loss: gives the mean loss of a batch from logits and labels.
-        schedule: steps after each optimizer step.
+        schedule: steps after each optimizer step; a `ReduceLROnPlateau` after each training epoch, with its loss, or
+            with its accuracy if mode="max".
         precision: "float32", "tf32" or "bf16" (see `alpha.set_precision`), by default the one in force. Results
             name the precision of the computation, which is float32 on the cpu; `ValueError` for another name.
         capture: False runs each step as usual. True makes it an error if a step cannot be captured; by default that
             is a warning, and the step runs as usual.
-        resident: whether data sets are copied to the device as a whole; by default those that take at most a quarter
-            of its free memory.
+        resident: whether data sets are copied to the device as a whole; by default each `ArrayDataset`, or `Subset` of
+            one, whose class overrides neither `__getitem__` nor `batch`, while they take at most a quarter of the
+            memory together. True says that the items of all data sets are the same in each epoch.
 
     Attributes:
         epoch, step: what was begun and done: `step` steps of epoch `epoch`, both from 1.
@@ -76,6 +81,7 @@ class Trainer:
         resident: bool | None = None,
     ) -> None:
         self.precision = alpha.precision(precision or alpha.get_precision()).name  # checked first
+        check_accepted(optimizer, schedule)
         self.model = model
         self.optimizer = optimizer
         self.device = alpha.get_device(device)
@@ -89,7 +95,7 @@ class Trainer:
         self._loader: dict[str, Any] | None = None  # what the last epoch was trained on
         self._same_loader = False  # whether the next epoch must be trained on the same
         self._trained, self._tested = Tally(self.device), Tally(self.device)
-        self._resident: dict[int, tuple[Any, Resident]] = {}  # data sets, and what lies on the device, by their id
+        self._residents = Residents(self.device)
         self._steps: dict[tuple[str, Batch, Any], Step] = {}  # by name, where batches come from, and augmentation
         self._kernels = Precompiler()
 
@@ -101,7 +107,10 @@ class Trainer:
                 before that step. A GPU's losses are read some steps later, so the weights may be lost; files are not.
             Interrupted: Ctrl-C, after a whole step. The next call goes on with the epoch.
             CheckpointError: a loaded or interrupted epoch goes on with another loader.
+            DataError: the loader cannot be resumed or has no batches; or `steps` is not a whole number of at least 1.
         """
+        if steps is not None:
+            steps = whole_number("Trainer", "steps", steps, 1)
         self._check_loader(loader)
         if self._unfinished is None:
             self.epoch, self.step = self.epoch + 1, 0
@@ -115,8 +124,7 @@ class Trainer:
 
         def step(*batch: Any) -> None:
             train(*batch)
-            if self.schedule is not None:
-                self.schedule.step()
+            after_step(self.schedule)
             self.step += 1
 
         self._unfinished = None
@@ -129,16 +137,18 @@ class Trainer:
             self._unfinished, self._same_loader = tally.state_dict(), True
             raise
         self._same_loader = False
+        after_epoch(self.schedule, result)
         return result
 
     def evaluate(self, loader: DataLoader) -> Result:
         """Loss and accuracy over every image of `loader`, each counted once; leaves the model in eval mode."""
+        check_loader(loader)
         tally = self._tested
         tally.begin("evaluation")
         self.model.eval()
         feed = self._feed(loader)
         step = self._step("evaluate", feed.batch, self._evaluate_step)
-        with alpha.no_grad(), alpha.precision(self.precision):
+        with alpha.no_grad(), alpha.precision(self.precision), at_epoch(loader, max(0, self.epoch - 1)):
             total = self._steps_of(loader, None, tally)
             self._compile(feed, total, step)
             return self._run(feed, step, tally, loader, total, 0)
@@ -177,7 +187,7 @@ class Trainer:
 
     def _step(self, name: str, batch: Batch, make: Callable[[Batch], Step]) -> Step:
         """The step of this name that takes its batches from `batch`, one for all loaders of a data set."""
-        key = name, batch, self.augment
+        key = name, batch, self.augment if name == "train" else None
         if key not in self._steps:
             step = make(batch)
             capturing = self.capture is not False
@@ -190,14 +200,15 @@ class Trainer:
         pairs: Any = Pairs(loader)  # which has all that a feed reads
         if not isinstance(self.device, CudaDevice):
             return HostFeed(pairs, self.device)
-        known = id(data) in self._resident
-        wanted = known or fits(whole(data), self.device) if self.resident is None else self.resident
+        for gone in self._residents.drop():
+            self._steps = {key: step for key, step in self._steps.items() if key[1] != gone.batch}
+        resident = self._residents.find(data)
+        wanted = resident is not None or self._residents.fits(data) if self.resident is None else self.resident
         if not wanted or not can_be_resident(loader):
             return StreamingFeed(pairs, self.device)
-        if not known:
-            images, labels = (alpha.tensor(v, device=self.device) for v in pairs.batch(np.arange(len(data))))
-            self._resident[id(data)] = data, Resident(images, labels)
-        return ResidentFeed(pairs, self._resident[id(data)][1])
+        if resident is None:
+            resident = self._residents.put(data, *pairs.batch(np.arange(len(data))))
+        return ResidentFeed(pairs, resident)
 
     def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
         """How many steps an epoch has; raises an error if it cannot begin."""
@@ -278,8 +289,6 @@ class Trainer:
         """Note what the loader gives; refuse another one if the state before must be continued."""
         check_loader(loader)
         found = loader.describe()
-        if self._same_loader and self._loader is not None and found != self._loader:
-            pairs = [(name, found.get(name), value) for name, value in self._loader.items()]
-            wrong = ", ".join(f"{name} is {new}, was {old}" for name, new, old in pairs if new != old)
+        if self._same_loader and self._loader is not None and (wrong := difference(found, self._loader)):
             raise CheckpointError(f"Trainer: the run must go on with the loader that it began with: {wrong}")
         self._loader = found

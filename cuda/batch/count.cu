@@ -1,5 +1,6 @@
 // sums += (loss * N, hits, N, 1), where a hit is a row of logits whose first maximum is at its label; NaN is a maximum.
-// sums[4] and sums[5] become the number and the loss of the first step whose loss is not finite.
+// sums[4] and sums[5] become the number and the loss of the first step whose loss is not finite; sums[6] and sums[7] the
+// first of its labels that is outside [0, C) and not IGNORED, and C, if there is one.
 //
 // Grid: 1 block, since the sums are added in the order of the steps. Block: 1024 threads, a warp per row in turn.
 // Shared memory: the hits of the warps. Macros: TYPE float | bfloat16 of logits; LABEL int | long long | uint8_t.
@@ -9,6 +10,7 @@
 using T = ALPHA_TYPE;
 using Label = ALPHA_LABEL;
 constexpr int THREADS = 1024, WARPS = THREADS / 32;
+constexpr int IGNORED = -100;  // of cross_entropy: rows without a label
 
 // Whether value a at index i comes before b at j as the maximum of a row.
 __device__ __forceinline__ bool before(float a, int i, float b, int j) {
@@ -48,5 +50,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   sums[1] += total;
   sums[2] += N;
   sums[3] += 1;
-  if (!isfinite(value) && sums[4] == 0) sums[4] = sums[3], sums[5] = value;
+  if (isfinite(value) || sums[4] != 0) return;
+  sums[4] = sums[3], sums[5] = value;
+  for (int n = 0; n < N; n++) {  // once in a run, which ends here
+    const long long label = labels[n];
+    if (label == IGNORED || (label >= 0 && label < C)) continue;
+    sums[6] = double(label), sums[7] = C;
+    return;
+  }
 }

@@ -81,6 +81,27 @@ def test_gray_and_transparent_images_become_rgb(tmp_path: Path) -> None:
     assert (images[0] == 7).all()
 
 
+@pytest.mark.parametrize("ending", ["png", "tiff", "ppm"])
+def test_gray_images_of_16_bits_become_those_of_8(tmp_path: Path, rng: np.random.Generator, ending: str) -> None:
+    gray = rng.integers(0, 256, (5, 4), np.uint8)
+    save(tmp_path / "a" / f"deep.{ending}", gray.astype(np.uint16) * 257)
+    image, _ = ImageFolder(tmp_path)[0]
+    assert image.dtype == np.uint8
+    np.testing.assert_array_equal(image, np.stack([gray] * 3, -1))
+
+
+def test_images_of_32_bits_are_not_cut_off(tmp_path: Path) -> None:
+    for name, most in (("a", 255), ("b", 256), ("c", np.nan)):
+        values = np.linspace(0, most, 12).reshape(3, 4).astype(np.float32 if most != 256 else np.int32)
+        save(tmp_path / "a" / f"{name}.tiff", values)
+    data = ImageFolder(tmp_path)
+    assert data[0][0].max() == 255
+    with pytest.raises(DataError, match=r"b\.tiff: cannot be decoded: its pixels have 32 bits, from 0 to 256; only"):
+        data[1]
+    with pytest.raises(DataError, match=r"c\.tiff: cannot be decoded: its pixels have 32 bits, from nan to nan"):
+        data[2]
+
+
 def test_transforms_of_an_image_and_of_its_class(folder: Path) -> None:
     def left(image: Image.Image) -> Image.Image:
         return image.crop((0, 0, 5, 6))

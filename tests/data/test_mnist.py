@@ -51,8 +51,20 @@ def test_classes_of_another_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda data: data[:-1], r"has 59 bytes of data, its lengths \(5, 4, 3\)"),
+        (lambda data: data[:-1], r"has 59 bytes of data, its lengths \(5, 4, 3\) need 60"),
         (lambda data: data + b"0", "has 61 bytes of data"),
+        (  # products of more than 64 bits; the second one wraps to 0
+            lambda data: data[:4] + struct.pack(">3I", 2**32 - 1, 2**32 - 1, 60) + data[16:],
+            r"has 60 bytes of data, its lengths \(4294967295, 4294967295, 60\) need 1,106,804,643,907,177,021,500",
+        ),
+        (
+            lambda data: data[:4] + struct.pack(">3I", 2**31, 2**31, 4),
+            r"has 0 bytes of data, its lengths \(2147483648, 2147483648, 4\) need 18,446,744,073,709,551,616",
+        ),
+        (
+            lambda data: data[:4] + struct.pack(">3I", 2**32 - 1, 2**32 - 1, 0),
+            r"its lengths \(4294967295, 4294967295, 0\) cannot be those of an array",
+        ),
         (lambda data: data[:7], "is no IDX file of bytes with 3 axes"),
         (lambda data: b"\x00\x00\x0d" + data[3:], "is no IDX file of bytes with 3 axes"),  # of floats
         (lambda data: idx(LABELS), "is no IDX file of bytes with 3 axes"),

@@ -68,7 +68,7 @@ def test_a_loss_of_another_dtype_or_of_one_element(device: str) -> None:
     sums, logits = put(np.zeros(COUNTED), device), put(np.array([[0, 1.0]], np.float32), device)
     for loss in (put([2.0], device), put(2.0, device).astype("bfloat16")):
         count(sums, loss, logits, put(np.ones(1, np.int32), device))
-    assert counted(sums.numpy()) == (4.0, 2, 2, 2, 0, 0.0)
+    assert counted(sums.numpy()) == (4.0, 2, 2, 2, 0, 0.0, 0, 0)
 
 
 @pytest.mark.parametrize("classes", [2, 33, 1000])
@@ -87,8 +87,27 @@ def test_sums_over_batches(device: str, rng: np.random.Generator, classes: int) 
         found = counted(sums.numpy())
         assert found[1:4] == tuple(expected[1:4].astype(int))
         assert found.loss == expected[0] or np.isnan(found.loss)
-        assert found[4:] == ((3, float("inf")) if number >= 2 else (0, 0.0))
+        assert found[4:] == ((3, float("inf"), 0, 0) if number >= 2 else (0, 0.0, 0, 0))
     assert isinstance(found, Counted)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
+def test_the_first_label_out_of_range_of_the_first_bad_loss(device: str, dtype: Any) -> None:
+    sums, logits = put(np.zeros(COUNTED), device), put(np.zeros((5, 3), np.float32), device)
+    ignored = -100 if dtype != np.uint8 else 2
+    steps = [
+        (1.0, [0, 1, 9, 2, 0], (0, 0.0, 0, 0)),  # a loss that takes such labels
+        (float("inf"), [0, 1, ignored, 2, 0], (2, float("inf"), 0, 0)),
+        (float("inf"), [0, 1, 7, 2, 8], (2, float("inf"), 0, 0)),
+    ]
+    for loss, labels, bad in steps:
+        count(sums, put(np.float32(loss), device), logits, put(np.array(labels, dtype), device))
+        assert counted(sums.numpy())[4:] == bad
+    for wrong in (3, 255) if dtype == np.uint8 else (3, -1, -101, 2**31 - 1):
+        sums = put(np.zeros(COUNTED), device)
+        labels = put(np.array([0, ignored, wrong, 77, 0], dtype), device)
+        count(sums, put(np.float32(np.inf), device), logits, labels)
+        assert counted(sums.numpy())[4:] == (1, float("inf"), wrong, 3)
 
 
 def test_a_conveyor_brings_each_batch_whole(rng: np.random.Generator) -> None:

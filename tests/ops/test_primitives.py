@@ -216,8 +216,9 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (order(300).astype(kind), order(300), StepValue.fixed(3), 280) for kind in (np.int32, np.int64, np.uint8)
     ],
     "count_batch": [
-        (np.array([1.5, 2, 7, 3, 0, 0]), np.array(1.25, f32), normal(40, 10), np.arange(40, dtype=kind) % 10)
+        (np.array([1.5, 2, 7, 3, 0, 0, 0, 0]), np.array(loss, f32), normal(40, 10), np.arange(40, dtype=kind) % most)
         for kind in (np.int32, np.int64, np.uint8)
+        for loss, most in ((1.25, 10), (np.inf, 10), (np.inf, 13))
     ],
     "dropout_apply": [
         *(

@@ -156,6 +156,76 @@ def test_a_group_added_later_follows_from_its_own_rate() -> None:
     np.testing.assert_allclose(rates(subject), [0.05 * share, 0.2 * share], rtol=1e-12)
 
 
+LISTED: dict[str, tuple[Any, str, str]] = {
+    "LambdaLR": (lambda o: optim.LambdaLR(o, len_of), "lr_lambda has 1 values", "lr_lambdas"),
+    "MultiplicativeLR": (lambda o: optim.MultiplicativeLR(o, len_of), "lr_lambda has 1 values", "lr_lambdas"),
+    "CyclicLR": (
+        lambda o: optim.CyclicLR(o, 0.1, 1.0),
+        "base_lr has 1 values",
+        "low_lrs, max_lrs, base_momentums, max_momentums",
+    ),
+    "OneCycleLR": (
+        lambda o: optim.OneCycleLR(o, 1.0, 9),
+        "max_lr has 1 values",
+        "max_lrs, base_momentums, max_momentums",
+    ),
+    "SWALR": (lambda o: optim.swa_utils.SWALR(o, 0.1), "swa_lr has 1 values", "swa_lrs"),
+}
+
+
+def len_of(steps: int) -> float:
+    return 1 / (1 + steps)
+
+
+@pytest.mark.parametrize("name", LISTED)
+@pytest.mark.parametrize("within", ["alone", "chained", "first", "second"])
+def test_a_group_for_which_a_schedule_has_no_value(name: str, within: str) -> None:
+    make, has, lists = LISTED[name]
+    subject = optimizer(0.5, momentum=0.7)
+    schedule = part = make(subject)
+    if within == "chained":
+        schedule = optim.ChainedScheduler([optim.StepLR(subject, 2), part])
+    elif within != "alone":
+        parts, first = [part, optim.StepLR(subject, 2)], within == "first"
+        schedule = optim.SequentialLR(subject, parts if first else parts[::-1], [3 if first else 2])
+    schedule.step()
+    subject.add_param_group({"params": [Parameter(np.ones(2, np.float32))], "lr": 2.0})
+    before = schedule.state_dict(), part.state_dict(), rates(subject), momenta(subject)
+    message = f"^{name}: {has}, the optimizer 2 groups; call add_param_group before the schedule is made, or append a "
+    with pytest.raises(ValueError, match=f"{message}value for each new group to {lists} of the schedule$"):
+        schedule.step()
+    assert (schedule.state_dict(), part.state_dict(), rates(subject), momenta(subject)) == before
+    for attribute in lists.split(", "):
+        values = getattr(part, attribute)
+        values.append(values[0])
+    schedule.step()
+    assert len(schedule.get_last_lr()) == 2
+    if within == "second":
+        schedule.step()
+    state = part.state_dict()
+    for attribute in set(lists.split(", ")) & set(state):
+        with pytest.raises(CheckpointError, match=f"{attribute}=.* is not a list of 2 numbers"):
+            part.load_state_dict({**state, attribute: state[attribute][:1]})
+
+
+def test_a_state_of_another_class_is_one_sentence() -> None:
+    subject = optimizer(0.5)
+    schedule, other = optim.StepLR(subject, 3), optim.CyclicLR(subject, 0.1, 1.0, cycle_momentum=False)
+    with pytest.raises(CheckpointError) as error:
+        schedule.load_state_dict(other.state_dict())
+    assert str(error.value) == (
+        "StepLR: state does not fit: it is that of CyclicLR; a run goes on with the kind of schedule that it began with"
+    )
+    chained = optim.ChainedScheduler([schedule])
+    with pytest.raises(CheckpointError, match=r"^ChainedScheduler: state does not fit: it is that of StepLR; [^\n]*$"):
+        chained.load_state_dict(schedule.state_dict())
+    within = {**chained.state_dict(), "schedulers": [other.state_dict()]}
+    with pytest.raises(CheckpointError, match=r"^Chained.* fit: schedule 0: it is that of CyclicLR; [^\n]*$"):
+        chained.load_state_dict(within)
+    with pytest.raises(CheckpointError, match=r"^StepLR: state does not fit: it is not that of an Alpha schedule; "):
+        schedule.load_state_dict({"step_size": 3, "gamma": 0.1, "_step_count": 1})
+
+
 def test_a_group_added_before_a_milestone_keeps_its_rate_there() -> None:
     subject = optimizer(0.5)
     parts = [optim.ConstantLR(subject, 0.5), optim.ExponentialLR(subject, 0.9)]

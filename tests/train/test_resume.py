@@ -16,7 +16,7 @@ import pytest
 
 import alpha
 from alpha import nn
-from alpha.data import ArrayDataset, DataLoader
+from alpha.data import ArrayDataset, DataLoader, RandomSampler
 from alpha.errors import CheckpointError, TrainingError
 from alpha.nn import functional as F
 from alpha.optim import SGD, Adam, CosineAnnealingLR
@@ -130,6 +130,55 @@ def test_interrupted_and_resumed_is_uninterrupted(device: str, tmp_path: Path, c
     assert len((tmp_path / "half" / "history.csv").read_text().splitlines()) == 1 + EPOCHS
 
 
+class Augmented(ArrayDataset):
+    """Each item is turned around by chance, by Alpha's random numbers."""
+
+    def __getitem__(self, index: Any) -> tuple[Any, Any]:
+        image, label = super().__getitem__(index)
+        return image[::-1] if alpha.rand(()).item() < 0.5 else image, label
+
+
+@pytest.mark.parametrize("call", [2, 5, 8])
+def test_random_items_are_resumed_exactly(device: str, tmp_path: Path, call: int, monkeypatch: Any) -> None:
+    """Also by a loader with other threads, and in evaluations."""
+    kept = data()
+    monkeypatch.setitem(globals(), "data", lambda: Augmented(kept.images, kept.labels, kept.classes))
+    whole = trainer(device)
+    run = Run.start({}, tmp_path / "whole")
+    expected = train(run, whole)
+    run.close()
+    subject = trainer(device)
+    interrupt_at(subject, call)
+    run = Run.start({}, tmp_path / "half")
+    train(run, subject)
+    run.close()
+    monkeypatch.setitem(globals(), "loader", lambda: DataLoader(data(), BATCH, shuffle=True, seed=7, num_workers=3))
+    alpha.manual_seed(99)
+    resumed = trainer(device)
+    again = Run.resume(tmp_path / "half")
+    again.restore(resumed)
+    assert same_rows(train(again, resumed), expected)
+    again.close()
+    same_states(resumed.state_dict(), whole.state_dict())
+
+
+def test_an_evaluation_draws_by_the_epoch_of_the_trainer(device: str) -> None:
+    """Not by how often its loader was read, which a resumed run does not know."""
+    kept = data()
+    tested = DataLoader(Augmented(kept.images, kept.labels, kept.classes), 6)
+    subject, losses = trainer(device), []
+    for _ in range(2):
+        subject.train_epoch(loader())
+        losses.append({subject.evaluate(tested).loss for _ in range(2)})
+    assert [len(each) for each in losses] == [1, 1]
+    tested.set_epoch(4, 1)
+    subject.evaluate(tested)
+    assert tested.next_epoch == (4, 1)  # the program's own use of the loader goes on
+    resumed = trainer(device)
+    resumed.load_state_dict(subject.state_dict())
+    assert {resumed.evaluate(DataLoader(tested.dataset, 6)).loss} == losses[1]
+
+
 def test_killed_after_an_epoch_it_goes_on_from_there(tmp_path: Path) -> None:
     whole = trainer()
     for _ in range(2):
@@ -167,6 +216,18 @@ def test_another_loader_is_refused_after_loading() -> None:
     resumed.load_state_dict(subject.state_dict())
     with pytest.raises(CheckpointError, match="batch_size is 6, was 5"):
         resumed.train_epoch(loader(batch_size=6))
+    sampled = DataLoader(data(), BATCH, sampler=RandomSampler(data(), num_samples=5, seed=7), seed=7)
+    with pytest.raises(CheckpointError, match=r"with: shuffle is False, was True, sampler is RandomSampler, was none$"):
+        resumed.train_epoch(sampled)
+    subject.train_epoch(sampled)
+    resumed.load_state_dict(subject.state_dict())
+    with pytest.raises(CheckpointError, match=r"with: shuffle is True, was False, sampler is none, was RandomSampler$"):
+        resumed.train_epoch(loader())
+    ordered, plain = DataLoader(data(), BATCH, sampler=range(18)), DataLoader(data(), BATCH)
+    subject.train_epoch(plain)
+    resumed.load_state_dict(subject.state_dict())
+    with pytest.raises(CheckpointError, match=r"began with: sampler is range, was none$"):
+        resumed.train_epoch(ordered)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,14 @@ def test_a_limit_of_steps() -> None:
     assert subject.train_epoch(DataLoader(two_classes(50), 8), steps=100).images == 50
 
 
+@pytest.mark.parametrize("steps", [0, -1, 1.5, True])
+def test_a_limit_that_is_no_number_of_steps(steps: Any) -> None:
+    subject = trainer()
+    with pytest.raises(ValueError, match=f"Trainer: steps is {steps}, expected a whole number, 1 or more"):
+        subject.train_epoch(DataLoader(two_classes(50), 8), steps=steps)
+    assert (subject.epoch, subject.step) == (0, 0)
+
+
 @pytest.mark.parametrize("batch_size", [1, 7, 32, 100])
 def test_evaluation_counts_every_image_once(batch_size: int) -> None:
     data = two_classes(33)
@@ -194,6 +202,22 @@ def test_a_loss_that_is_not_finite_names_its_step() -> None:
     subject.loss = breaks
     with pytest.raises(TrainingError, match="epoch 1: the loss is nan at step 4; a lower learning rate usually helps"):
         subject.train_epoch(DataLoader(two_classes(50), 2))
+
+
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize("label", [2, -1, 300])
+def test_labels_out_of_range_on_a_gpu_are_named(resident: bool, label: int) -> None:
+    data = two_classes(24)
+    wrong = ArrayDataset(data.images, data.labels.copy())
+    wrong.labels[13] = label
+    subject = trainer("cuda")
+    subject.resident = resident
+    message = f"the loss is nan at step 4; its label {label} is out of range for 2 classes, 0 to 1"
+    with pytest.raises(TrainingError, match=f"epoch 1: {message}"):
+        subject.train_epoch(DataLoader(wrong, 4))
+    again = trainer("cuda")
+    with pytest.raises(TrainingError, match=f"evaluation: {message}"):
+        again.evaluate(DataLoader(wrong, 4))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -23,10 +23,12 @@ class LRScheduler:
         base_lrs: the first learning rate of each group.
         last_epoch: the number of steps done.
 
-    A subclass names the rules of its arguments and of its other numbers in `rules`, and defines `_lr` or `get_lr`.
+    A subclass names the rules of its arguments and of its other numbers in `rules`, and defines `_lr` or `get_lr`. In
+    `per_group` it names its lists of one value per group, and the arguments that they come from.
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {}
+    per_group: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self._take_optimizer(optimizer)
@@ -98,16 +100,34 @@ class LRScheduler:
 
     def restart(self) -> None:
         """Begin anew from the first rates, as `SequentialLR` does at a milestone."""
+        self._check_groups()
         self.last_epoch = 0
         self._note_new_groups()
         self._set(self.base_lrs)
         self._begin()
 
     def step(self) -> None:
-        """Set the learning rates for the next optimizer step."""
+        """Set the learning rates for the next optimizer step.
+
+        Raises:
+            ValueError: the optimizer has got a group for which the schedule has no value; nothing has changed then.
+        """
+        self._check_groups()
         self.last_epoch += 1
         self._note_new_groups()
         self._set(self.get_lr())
+
+    def _check_groups(self) -> None:
+        """Refuse groups that were added after the schedule was made if it needs values for them."""
+        groups = len(self.optimizer.param_groups)
+        wrong = {name: argument for name, argument in self.per_group.items() if len(getattr(self, name)) != groups}
+        if wrong:
+            argument, count = next(iter(wrong.values())), len(getattr(self, next(iter(wrong))))
+            raise ValueError(
+                f"{self._name}: {argument} has {count} values, the optimizer {groups} groups; call add_param_group "
+                f"before the schedule is made, or append a value for each new group to {', '.join(wrong)} of the "
+                "schedule"
+            )
 
     def _note_new_groups(self) -> None:
         for group in self.optimizer.param_groups[len(self.base_lrs) :]:
@@ -142,7 +162,8 @@ class LRScheduler:
         """
         problems = self._problems(state_dict)
         if problems:
-            raise CheckpointError(f"{self._name}: state does not fit:\n  " + "\n  ".join(problems))
+            text = "\n  ".join(["", *problems]) if len(problems) > 1 else f" {problems[0]}"
+            raise CheckpointError(f"{self._name}: state does not fit:{text}")
         self._load(state_dict)
 
     def _load(self, state: Mapping[str, Any]) -> None:
@@ -154,19 +175,23 @@ class LRScheduler:
 
     def _problems(self, state: Mapping[str, Any]) -> list[str]:
         """What is wrong with a state, and nothing if it fits."""
+        if state.get("schedule") != self._name:
+            kind = f"that of {state['schedule']}" if "schedule" in state else "not that of an Alpha schedule"
+            return [f"it is {kind}; a run goes on with the kind of schedule that it began with"]
         own = self.state_dict()
         problems = [f"{name} is missing" for name in own if name not in state]
         problems += [f"{name} is unknown" for name in state if name not in own]
         if problems:
             return problems
-        if state["schedule"] != self._name:
-            problems.append(f"it is that of {state['schedule']}")
         for name, rule in {"last_epoch": whole, **self.rules}.items():
             try:
                 rule(state[name])
             except (TypeError, ValueError) as error:
                 problems.append(f"{name}={state[name]!r} {error}")
         groups = len(self.optimizer.param_groups)
+        for name in self.per_group:
+            if name in state and isinstance(state[name], (list, tuple)) and len(state[name]) != groups:
+                problems.append(f"{name}={state[name]!r} is not a list of {groups} numbers")
         for name in ("base_lrs", "last_lr"):
             rates = state[name]
             if not isinstance(rates, (list, tuple)) or len(rates) != groups:

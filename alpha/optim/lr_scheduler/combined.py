@@ -33,6 +33,8 @@ class _Combined(LRScheduler):
 
     def _problems(self, state: Mapping[str, Any]) -> list[str]:
         problems = super()._problems(state)
+        if state.get("schedule") != self._name:
+            return problems
         parts = state.get("schedulers", [])
         if len(parts) != len(self.schedulers):
             return [*problems, f"it has {len(parts)} schedules, not {len(self.schedulers)}"]
@@ -79,7 +81,11 @@ class SequentialLR(_Combined):
     def _begin(self) -> None:
         self._advance(self.schedulers[self._current()], again=True)
 
+    def _check_groups(self) -> None:
+        self.schedulers[bisect_right(self.milestones, self.last_epoch + 1)]._check_groups()
+
     def step(self) -> None:
+        self._check_groups()
         self.last_epoch += 1
         self._advance(self.schedulers[self._current()], again=self.last_epoch in self.milestones)
 
@@ -92,6 +98,7 @@ class SequentialLR(_Combined):
         self._last_lr = scheduler.get_last_lr()
 
     def restart(self) -> None:
+        self.schedulers[0]._check_groups()
         self.last_epoch = 0
         self._begin()
 
@@ -111,7 +118,12 @@ class ChainedScheduler(_Combined):
         self._take_schedulers(optimizer or schedulers[0].optimizer, schedulers)
         super().__init__(self.optimizer)
 
+    def _check_groups(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler._check_groups()
+
     def step(self) -> None:
+        self._check_groups()
         self.last_epoch += 1
         for scheduler in self.schedulers:
             scheduler.step()
@@ -120,6 +132,7 @@ class ChainedScheduler(_Combined):
 
     def restart(self) -> None:
         """Begin anew: each schedule multiplies what the ones before it begin with."""
+        self._check_groups()
         self.last_epoch = 0
         self._note_new_groups()
         self._set(self.base_lrs)

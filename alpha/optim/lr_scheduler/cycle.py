@@ -81,6 +81,12 @@ class CyclicLR(_MomentumCycle):
         "base_momentums": numbers,
         "max_momentums": numbers,
     }
+    per_group: ClassVar[Mapping[str, str]] = {
+        "low_lrs": "base_lr",
+        "max_lrs": "max_lr",
+        "base_momentums": "base_momentum",
+        "max_momentums": "max_momentum",
+    }
     low_lrs: list[float]
     max_lrs: list[float]
     step_size_up: int
@@ -183,6 +189,11 @@ class OneCycleLR(_MomentumCycle):
         "div_factor": natural,
         "final_div_factor": natural,
         "three_phase": flag,
+    }
+    per_group: ClassVar[Mapping[str, str]] = {
+        "max_lrs": "max_lr",
+        "base_momentums": "base_momentum",
+        "max_momentums": "max_momentum",
     }
     max_lrs: list[float]
     total_steps: int

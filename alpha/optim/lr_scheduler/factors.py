@@ -33,6 +33,8 @@ class LambdaLR(LRScheduler):
         last_epoch: the number of the last step; -1 begins anew.
     """
 
+    per_group: ClassVar[Mapping[str, str]] = {"lr_lambdas": "lr_lambda"}
+
     def __init__(self, optimizer: Optimizer, lr_lambda: Factor | list[Factor], last_epoch: int = -1) -> None:
         self._take_optimizer(optimizer)
         self.lr_lambdas: list[Factor] = self._per_group("lr_lambda", lr_lambda)
@@ -59,7 +61,9 @@ class MultiplicativeLR(LambdaLR):
 
     def restart(self) -> None:
         """Go on from the rates that there are, as PyTorch's does."""
+        self._check_groups()
         self.last_epoch = 0
+        self._note_new_groups()
         self._set(self.get_lr())
 
 
