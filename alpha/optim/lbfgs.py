@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from alpha.errors import CheckpointError
+from alpha.errors import CheckpointError, type_name
 from alpha.grad_mode import enable_grad, no_grad
 from alpha.ops.joining import cat
 from alpha.optim.hyper import Rule, natural, number, whole
 from alpha.optim.line_search import Point, strong_wolfe
 from alpha.optim.optimizer import Group, Optimizer, Parameters
+from alpha.optim.state import check_form
 from alpha.runtime.recording import refuse
 from alpha.tensor import Tensor, tensor
 
@@ -199,7 +200,11 @@ class LBFGS(Optimizer):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         size = sum(int(p.size) for p in self.param_groups[0]["params"])
+        check_form("LBFGS", state_dict)
         for slots in state_dict.get("state", {}).values():
+            for name in LISTS:
+                if not isinstance(vectors := slots.get(name, ()), (list, tuple)):
+                    raise CheckpointError(f"LBFGS: {name} is a {type_name(vectors)}, not a list of arrays")
             named = [(name, slots[name]) for name in VECTORS if name in slots]
             named += [(name, vector) for name in LISTS for vector in slots.get(name, ())]
             for name, value in named:

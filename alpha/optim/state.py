@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpha.errors import CheckpointError
+from alpha.errors import CheckpointError, type_name
 from alpha.primitive import Array
 from alpha.tensor import Tensor, tensor
 
@@ -50,6 +50,7 @@ def _kept(value: Any) -> Any:
 
 def load_state_dict(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     name = type(optimizer).__name__
+    check_form(name, state)
     missing = [key for key in ("optimizer", "state", "param_groups") if key not in state]
     if missing:
         raise CheckpointError(f"{name}: the state has no {', '.join(missing)}; it is not an Alpha optimizer's state")
@@ -83,6 +84,27 @@ def load_state_dict(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     for group, other in zip(optimizer.param_groups, groups, strict=True):
         group.update(other)
     optimizer.state = defaultdict(dict, new)
+
+
+def check_form(name: str, state: Mapping[str, Any]) -> None:
+    """TypeError if an optimizer's state is no dict, and CheckpointError if a part of it that holds others is none."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"{name}: the state is a {type_name(state)}, not a dict; give what state_dict() returned")
+    slots, groups = state.get("state", {}), state.get("param_groups", [])
+    parts: list[tuple[str, Any, type | tuple[type, ...], str]] = [
+        ("state", slots, Mapping, "a dict"),
+        ("param_groups", groups, (list, tuple), "a list of dicts"),
+    ]
+    if isinstance(slots, Mapping):
+        parts += [(f"state[{key!r}]", part, Mapping, "a dict") for key, part in slots.items()]
+    for number, group in enumerate(groups if isinstance(groups, (list, tuple)) else ()):
+        parts.append((f"param_groups[{number}]", group, Mapping, "a dict"))
+        if isinstance(group, Mapping):
+            params = group.get("params", [])
+            parts.append((f"param_groups[{number}]['params']", params, (list, tuple), "a list of whole numbers"))
+    wrong = [f"{at} is a {type_name(part)}, not {kind}" for at, part, base, kind in parts if not isinstance(part, base)]
+    if wrong:
+        raise CheckpointError(f"{name}: state does not fit:\n  " + "\n  ".join(wrong))
 
 
 def _restored(optimizer: Optimizer, parameter: Tensor, name: str, value: Any) -> Any:

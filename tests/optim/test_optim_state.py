@@ -275,3 +275,31 @@ def test_arrays_that_are_no_parameters_size() -> None:
         change(saved["state"])
         with pytest.raises(CheckpointError, match=message):
             made("Adafactor", {}).load_state_dict(saved)
+
+
+@pytest.mark.parametrize("name", ["Adam", "LBFGS", "Adafactor"])
+def test_a_state_whose_parts_are_no_dicts_or_lists_names_them(name: str) -> None:
+    p = alpha.ones(2, 2, requires_grad=True)
+    optimizer = getattr(optim, name)([p])
+    optimizer.step(lambda: (p * p).sum())
+    p.grad = alpha.ones(2, 2)
+    optimizer.step(lambda: (p * p).sum())
+    for state in (None, 5, [1], "x", np.ones(1)):
+        with pytest.raises(TypeError, match=f"^{name}: the state is a .*, not a dict; give what state_dict"):
+            optimizer.load_state_dict(state)
+    changes: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+        (lambda s: s.update(state=None), "state is a NoneType, not a dict"),
+        (lambda s: s["state"].update({0: [1]}), r"state\[0\] is a list, not a dict"),
+        (lambda s: s.update(param_groups={"lr": 1}), "param_groups is a dict, not a list of dicts"),
+        (lambda s: s.update(param_groups=["x"]), r"param_groups\[0\] is a str, not a dict"),
+        (lambda s: s["param_groups"][0].update(params=5), r"param_groups\[0\]\['params'\] is a int, not a list of wh"),
+    ]
+    if name == "LBFGS":
+        changes.append((lambda s: s["state"][0].update(old_dirs=5), "old_dirs is a int, not a list of arrays"))
+    before = optimizer.state_dict()
+    for change, message in changes:
+        saved = copy.deepcopy(before)
+        change(saved)
+        with pytest.raises(CheckpointError, match=f"^{name}: (state does not fit:\n  )?{message}"):
+            optimizer.load_state_dict(saved)
+    optimizer.load_state_dict(before)
