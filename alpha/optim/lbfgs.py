@@ -125,10 +125,10 @@ class LBFGS(Optimizer):
         state = {"func_evals": 0, "n_iter": 0, "H_diag": 1.0, **self.state.get(first, {})}
         state["ro"] = list(state.get("ro", ()))
         for name in LISTS:
-            state[name] = [vector.to(first.device) for vector in state.get(name, ())]
+            state[name] = [vector.to(first) for vector in state.get(name, ())]
         for name in VECTORS:
             if name in state:
-                state[name] = state[name].to(first.device)
+                state[name] = state[name].to(first)
         result = closure()
         loss, gradient, evaluations, made = float(result), self._gradient(group), 1, 0
         state["func_evals"] += 1

@@ -109,7 +109,7 @@ def check_form(name: str, state: Mapping[str, Any]) -> None:
 
 def _restored(optimizer: Optimizer, parameter: Tensor, name: str, value: Any) -> Any:
     if not optimizer._own_step or name in optimizer.slots:
-        return value if name in optimizer.counts else _uploaded(parameter, value)
+        return value if name in optimizer.counts else uploaded(parameter, value)
     return tensor(value, device=parameter.device) if isinstance(value, np.ndarray) else value
 
 
@@ -174,6 +174,7 @@ def _arrays(
     return result
 
 
-def _uploaded(parameter: Tensor, value: NDArray[Any]) -> Array:
+def uploaded(parameter: Tensor, value: NDArray[Any]) -> Array:
+    """A copy on the device and in the dtype of a parameter."""
     # np.ascontiguousarray would make () into (1,)
     return parameter.device.upload(np.asarray(value, parameter.dtype, order="C"))
