@@ -141,6 +141,18 @@ def test_a_state_that_does_not_fit_changes_nothing(row: ScheduleRow) -> None:
     assert schedule.state_dict() == before
 
 
+def test_a_schedule_of_ones_own_on_the_older_name_of_the_base() -> None:
+    class Halved(lr_scheduler._LRScheduler):
+        def get_lr(self) -> list[float]:
+            return [base / 2**self.last_epoch for base in self.base_lrs]
+
+    subject = optimizer(0.5, 1.0)
+    schedule = Halved(subject)
+    assert isinstance(schedule, lr_scheduler.LRScheduler)
+    schedule.step()
+    assert rates(subject) == [0.25, 0.5]
+
+
 def test_the_cosine() -> None:
     subject = optimizer(0.5, 1.0)
     schedule = optim.CosineAnnealingLR(subject, 4, 0.1)
