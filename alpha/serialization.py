@@ -204,7 +204,9 @@ def _unpacked(value: Any, arrays: Mapping[str, Values], place: Placed) -> Any:
         return value
     kind = value[KIND]
     if kind == "tensor":
-        values, device = arrays[value["values"]], place(_of_type(str, value["device"]))
+        if value["device"] not in ("cpu", "cuda"):
+            raise ValueError(f"there is no device {value['device']!r}")
+        values, device = arrays[value["values"]], place(value["device"])
         if value["parameter"]:
             return Parameter(tensor(values, device=device), requires_grad=value["requires_grad"])
         return tensor(values, device=device, requires_grad=value["requires_grad"])

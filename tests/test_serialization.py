@@ -210,6 +210,7 @@ DAMAGED: list[Any] = [
     {"$": "bytes"},
     {"$": []},
     {"$": "tensor", "values": [], "device": "cpu"},
+    {"$": "tensor", "values": "0", "device": "tpu", "parameter": False, "requires_grad": False},
     {"$": "dict", "items": 5},
     {"$": "dict", "items": {"ab": 1}},
     {"$": "dict", "items": [[1, 2, 3]]},
@@ -229,7 +230,7 @@ def test_damage_of_an_object_is_an_error_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "file.pt"
     texts = [json.dumps(value) for value in DAMAGED]
     for text in (*texts, "[" * 100_000 + "]" * 100_000, "[" * 900 + "]" * 900, "{", ""):
-        save_file({}, path, metadata={"alpha.object": text})
+        save_file({"0": np.ones(2)}, path, metadata={"alpha.object": text})
         with pytest.raises(CheckpointError, match=r"file.pt: (is damaged|its parts .* nested too deeply)"):
             alpha.load(path)
 
