@@ -1,6 +1,7 @@
 """Alpha: a training framework whose convolutions skip zeros."""
 
 import importlib
+from math import e, inf, nan, pi
 from typing import TYPE_CHECKING
 
 from alpha import amp, cuda, errors, in_torch, linalg, memory, models, nn, ops, optim
@@ -10,6 +11,7 @@ from alpha.checkpointing import checkpoint, checkpoint_sequential
 from alpha.dtypes import bfloat16 as bfloat16
 from alpha.dtypes import bool as bool
 from alpha.dtypes import double as double
+from alpha.dtypes import finfo, iinfo
 from alpha.dtypes import float as float
 from alpha.dtypes import float32 as float32
 from alpha.dtypes import float64 as float64
@@ -186,6 +188,7 @@ __all__ = [
     "device",
     "double",
     "dry_run",
+    "e",
     "einsum",
     "empty",
     "empty_like",
@@ -193,6 +196,7 @@ __all__ = [
     "equal",
     "exp",
     "eye",
+    "finfo",
     "flatten",
     "float32",
     "float64",
@@ -203,6 +207,8 @@ __all__ = [
     "get_precision",
     "get_rng_state",
     "grad",
+    "iinfo",
+    "inf",
     "inference_mode",
     "int32",
     "int64",
@@ -221,6 +227,7 @@ __all__ = [
     "meshgrid",
     "models",
     "mul",
+    "nan",
     "nn",
     "no_grad",
     "normal",
@@ -229,6 +236,7 @@ __all__ = [
     "ones_like",
     "ops",
     "optim",
+    "pi",
     "precision",
     "rand",
     "rand_like",

@@ -14,6 +14,7 @@ __all__ = [
     "DryRunError",
     "DryRunWarning",
     "GradientError",
+    "NonFiniteError",
     "OutOfMemoryError",
     "ShapeError",
     "TrainingError",
@@ -55,6 +56,10 @@ class CheckpointError(AlphaError, ValueError):
 
 class GradientError(AlphaError, RuntimeError):
     """A backward pass that cannot be right: no graph, freed buffers, a saved tensor written in place."""
+
+
+class NonFiniteError(AlphaError, RuntimeError, ArithmeticError):
+    """Gradients whose norm is NaN or infinite."""
 
 
 class UninitializedError(AlphaError, RuntimeError, ValueError):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from alpha.errors import ShapeError
 from alpha.numerics import BFLOAT16
 
-_DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
+DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:
@@ -18,9 +18,9 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         result: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
-        raise TypeError(f"{dtype!r} is no dtype; use one of {', '.join(_DTYPES)}") from None
-    if result.name not in _DTYPES:
-        raise TypeError(f"dtype {result.name} is not one of {', '.join(_DTYPES)}")
+        raise TypeError(f"{dtype!r} is no dtype; use one of {', '.join(DTYPES)}") from None
+    if result.name not in DTYPES:
+        raise TypeError(f"dtype {result.name} is not one of {', '.join(DTYPES)}")
     return result if result.isnative else result.newbyteorder("=")
 
 

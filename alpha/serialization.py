@@ -11,9 +11,11 @@ file is written whole or not at all. `load` also reads plain safetensors files, 
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -21,22 +23,24 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError
-from safetensors.numpy import save as as_safetensors
 
-from alpha.errors import CheckpointError, type_name
+from alpha.errors import AlphaError, CheckpointError, type_name
+from alpha.host_values import DTYPES, WIDER
 from alpha.module import Module, Parameter
 from alpha.numerics import BFLOAT16
 from alpha.runtime import Device
-from alpha.state_dict import StateDict
+from alpha.runtime.device import get_device
+from alpha.state_dict import LAYOUTS, StateDict
 from alpha.tensor import Tensor, tensor
 from alpha.torch_files import is_torch_file, read_torch_file
-from alpha.train.checkpoint import load_metadata, load_weights
-from alpha.train.files import write_atomically
+from alpha.train.checkpoint import read_safetensors, safetensors_file
+from alpha.train.files import check_readable, write_atomically
 
 __all__ = ["load", "save"]
 
 KEY = "alpha.object"  # of the metadata
 KIND = "$"  # of a JSON object: what it stands for
+DEEPEST = 100  # parts in parts in parts: more than programs have, and less than Python's own limit
 Values: TypeAlias = npt.NDArray[Any]
 Location: TypeAlias = "str | Device | Mapping[str, str | Device] | None"
 
@@ -60,20 +64,21 @@ def save(obj: Any, f: str | os.PathLike[str] | Writable) -> None:
 
     Raises:
         TypeError: a part of obj is none of these; the message says where. Nothing is written.
+        ValueError: a part contains itself, or parts are nested in more than 100 others.
         CheckpointError: the file cannot be written; an older one is intact.
     """
+    if isinstance(f, io.TextIOBase) or not (isinstance(f, (str, os.PathLike)) or hasattr(f, "write")):
+        raise TypeError(f"save: f is a {type_name(f)}; a path or a file that is open for writing bytes is needed")
     arrays: dict[str, Values] = {}
     text = json.dumps(_packed(obj, "obj", arrays))
     try:
-        data = as_safetensors(arrays, metadata={KEY: text})
+        parts = safetensors_file(arrays, {KEY: text})
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"save: the arrays cannot be saved ({error}); nothing was written") from error
     if isinstance(f, (str, os.PathLike)):
-        write_atomically(Path(f), data)
-    elif hasattr(f, "write"):
-        f.write(data)
+        write_atomically(Path(f), *parts)
     else:
-        raise TypeError(f"save: f is a {type_name(f)}; a path or a file that is open for writing bytes is needed")
+        f.write(b"".join(parts))
 
 
 def load(
@@ -88,23 +93,29 @@ def load(
         weights_only: changes nothing, as a file is never more than data.
 
     Returns:
-        What was saved. PyTorch's state dicts are state dicts of the layout "NCHW", which `load_state_dict` turns.
+        What was saved. PyTorch's state dicts are state dicts of the layout "NCHW", which `load_state_dict` turns. Its
+        tensors of a dtype that Alpha has not come as the next wider one (int16 as int32), or, if there is none (complex
+        numbers, uint64, float8), as arrays of numpy.
 
     Raises:
-        CheckpointError: there is no such file, it is damaged, or it holds what is no data.
+        CheckpointError: there is no such file, it is no regular one, it is damaged, or it holds what is no data.
         DeviceError: a tensor was on cuda, and there is none; give map_location="cpu".
     """
     if not isinstance(weights_only, (bool, type(None))):
         raise TypeError(f"load: weights_only is a {type_name(weights_only)}, not a bool")
     place = _places(map_location)
     if isinstance(f, (str, os.PathLike)):
-        return _read(Path(f), place)
-    if not hasattr(f, "read"):
+        return _read(Path(f), str(f), place)
+    if isinstance(f, io.TextIOBase) or not hasattr(f, "read"):
         raise TypeError(f"load: f is a {type_name(f)}; a path or a file that is open for reading bytes is needed")
+    name, data = getattr(f, "name", None), f.read()
+    name = name if isinstance(name, str) else f"a {type_name(f)}"
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"load: {name} gives a {type_name(data)}, not bytes")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "read")
-        path.write_bytes(f.read())
-        return _read(path, place)
+        path.write_bytes(data)
+        return _read(path, name, place)
 
 
 Placed: TypeAlias = "Callable[[str], str | Device]"
@@ -115,30 +126,38 @@ def _places(location: Location) -> Placed:
     if location is None:
         return lambda name: name
     if isinstance(location, Mapping):
-        return lambda name: location.get(name, location.get(f"{name}:0", name))
+        known = {str(name): get_device(place) for name, place in location.items()}
+        return lambda name: known.get(name, known.get(f"{name}:0", name))
     if isinstance(location, (str, Device)):
-        return lambda name: location
+        device = get_device(location)
+        return lambda name: device
     raise TypeError(f"load: map_location is a {type_name(location)}; a device, or a dict of devices is needed")
 
 
-def _read(path: Path, place: Placed) -> Any:
-    if is_torch_file(path):
-        return _of_torch(read_torch_file(path), place)
-    arrays = load_weights(path)
-    text = load_metadata(path).get(KEY)
-    if text is None:
-        return arrays
+def _read(path: Path, name: str, place: Placed) -> Any:
+    """The object in a file, which errors call `name`."""
+    check_readable(path, name)
     try:
-        return _unpacked(json.loads(text), arrays, place)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise CheckpointError(f"{path}: is damaged ({error!r}); restore a copy") from error
+        if is_torch_file(path):
+            return _of_torch(read_torch_file(path, name), place)
+        arrays, metadata = read_safetensors(path, name)
+        if KEY in metadata:
+            return _unpacked(json.loads(metadata[KEY]), arrays, place)
+        layout = metadata.get("layout")
+        return StateDict(arrays, layout if layout in LAYOUTS else None)
+    except AlphaError:
+        raise
+    except RecursionError as error:
+        raise CheckpointError(f"{name}: its parts contain themselves, or are nested too deeply") from error
+    except Exception as error:  # damage can lead anywhere
+        raise CheckpointError(f"{name}: is damaged ({error!r}); restore a copy") from error
 
 
 # -- Alpha's files ----------------------------------------------------------------------------------------------------
 
 
-def _packed(value: Any, where: str, arrays: dict[str, Values]) -> Any:
-    """As JSON, with arrays by their numbers."""
+def _packed(value: Any, where: str, arrays: dict[str, Values], around: tuple[Any, ...] = ()) -> Any:
+    """As JSON, with arrays by their numbers; `around` are the parts that the value is in."""
 
     def put(array: Values) -> str:
         if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
@@ -153,15 +172,21 @@ def _packed(value: Any, where: str, arrays: dict[str, Values]) -> Any:
         return {**found, "requires_grad": value.requires_grad, "parameter": isinstance(value, Parameter)}
     if isinstance(value, (np.ndarray, np.generic)):
         return {KIND: "array", "values": put(np.asarray(value)), "scalar": isinstance(value, np.generic)}
+    if any(value is part for part in around):
+        raise ValueError(f"save: {where} contains itself, so it has no end")
+    if len(around) > DEEPEST:
+        raise ValueError(f"save: {where[:80]}.. is nested in more than {DEEPEST} others; save a flat list or dict")
+    inner = (*around, value)
     if isinstance(value, Mapping):
         items = [
-            [_packed(key, f"a key of {where}", arrays), _packed(item, f"{where}[{key!r}]", arrays)]
+            [_packed(key, f"a key of {where}", arrays, inner), _packed(item, f"{where}[{key!r}]", arrays, inner)]
             for key, item in value.items()
         ]
         layout = {"layout": value.layout} if isinstance(value, StateDict) else {}
         return {KIND: "dict", "items": items, **layout}
     if isinstance(value, (list, tuple, set, frozenset)):
-        parts = [_packed(item, f"{where}[{i}]", arrays) for i, item in enumerate(value)]
+        ordered = value if isinstance(value, (list, tuple)) else sorted(value, key=repr)  # the same in each run
+        parts = [_packed(item, f"{where}[{i}]", arrays, inner) for i, item in enumerate(ordered)]
         kind = next(kind for kind in (list, tuple, set, frozenset) if isinstance(value, kind))
         return parts if kind is list else {KIND: kind.__name__, "items": parts}
     if isinstance(value, bytes):
@@ -185,6 +210,8 @@ def _unpacked(value: Any, arrays: Mapping[str, Values], place: Placed) -> Any:
         return value
     kind = value[KIND]
     if kind == "tensor":
+        if value["device"] not in ("cpu", "cuda"):
+            raise ValueError(f"there is no device {value['device']!r}")
         values, device = arrays[value["values"]], place(value["device"])
         if value["parameter"]:
             return Parameter(tensor(values, device=device), requires_grad=value["requires_grad"])
@@ -192,17 +219,30 @@ def _unpacked(value: Any, arrays: Mapping[str, Values], place: Placed) -> Any:
     if kind == "array":
         array = arrays[value["values"]]
         return array[()] if value["scalar"] else array
+    if kind == "bytes":
+        return _of_type(str, value["text"]).encode("latin-1")
+    if kind == "dtype":
+        name = _of_type(str, value["name"])
+        return BFLOAT16 if name == "bfloat16" else np.dtype(name)
+    parts = _of_type(list, value["items"])
     if kind == "dict":
         place = _on_host(place) if "layout" in value else place
-        items = [(_unpacked(key, arrays, place), _unpacked(item, arrays, place)) for key, item in value["items"]]
-        return StateDict(items, value["layout"]) if "layout" in value else dict(items)
-    if kind == "bytes":
-        return value["text"].encode("latin-1")
-    if kind == "dtype":
-        return BFLOAT16 if value["name"] == "bfloat16" else np.dtype(value["name"])
+        pairs = [_of_type(list, part) for part in parts]
+        items = [(_unpacked(key, arrays, place), _unpacked(item, arrays, place)) for key, item in pairs]
+        if "layout" not in value:
+            return dict(items)
+        if value["layout"] not in (*LAYOUTS, None):
+            raise ValueError(f"the layout {value['layout']!r} is not one of {LAYOUTS}")
+        return StateDict(items, value["layout"])
     return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](
-        [_unpacked(item, arrays, place) for item in value["items"]]
+        [_unpacked(item, arrays, place) for item in parts]
     )
+
+
+def _of_type(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+    return value
 
 
 # -- PyTorch's --------------------------------------------------------------------------------------------------------
@@ -211,11 +251,18 @@ def _unpacked(value: Any, arrays: Mapping[str, Values], place: Placed) -> Any:
 def _of_torch(value: Any, place: Placed) -> Any:
     """The object of a PyTorch file, in which arrays stand for tensors."""
     if isinstance(value, np.ndarray):
-        return tensor(value, device=place("cpu"))
+        return _of_array(value, place)
     if isinstance(value, dict):
         if value and all(isinstance(k, str) and isinstance(v, np.ndarray) for k, v in value.items()):
-            return StateDict({name: tensor(item, device=place("cpu")) for name, item in value.items()}, "NCHW")
-        return {_of_torch(key, place): _of_torch(item, place) for key, item in value.items()}
+            return StateDict({name: _of_array(item, place) for name, item in value.items()}, "NCHW")
+        items = {_of_torch(key, place): _of_torch(item, place) for key, item in value.items()}
+        return Counter(items) if isinstance(value, Counter) else items
     if isinstance(value, (list, tuple, set)):
         return type(value)([_of_torch(item, place) for item in value])
     return value
+
+
+def _of_array(value: Values, place: Placed) -> Tensor | Values:
+    """A tensor, or the array itself if no tensor of Alpha has its dtype: complex numbers, uint64, float8."""
+    known = value.dtype.name in DTYPES or value.dtype.name in WIDER
+    return tensor(value, device=place("cpu")) if known else value

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from alpha.errors import CheckpointError
+from alpha.errors import CheckpointError, type_name
 from alpha.host_values import host_array, is_torch
 from alpha.module_tree import ModuleTree
 from alpha.numerics import is_floating
@@ -130,6 +130,8 @@ def read_state(
         targets: what each of them takes; the filters of convolutions are read in a layout, as all tensors of four axes.
         state, layout, strict: see `Module.load_state_dict`.
     """
+    if not isinstance(state, Mapping):
+        raise TypeError(f"load_state_dict: the state is a {type_name(state)}, not a dict of arrays or tensors by name")
     if layout is not None and layout not in LAYOUTS:
         raise ValueError(f"load_state_dict: layout={layout!r} is not one of 'NHWC', 'NCHW'")
     known = state.layout if isinstance(state, StateDict) else None
@@ -138,9 +140,9 @@ def read_state(
             f"load_state_dict: layout={layout!r} was given, but the weights have the layout {known!r}"
         )
     empty = {name for name in own if isinstance(state.get(name), Uninitialized)}
-    given = {name: host_array(state[name]) for name in own if name in state and name not in empty}
+    given, unread = _host_arrays({name: state[name] for name in own if name in state and name not in empty})
     turned = {name: _channels_last(value) for name, value in given.items() if targets[name].has_channels(value)}
-    problems = _shape_problems(targets, given, turned, layout or known)
+    problems = [*unread.values(), *_shape_problems(targets, given, turned, layout or known)]
     problems += [
         f"values      {name}: the weights are of a lazy layer before its first forward, the model has {targets[name]}"
         for name in sorted(empty)
@@ -163,13 +165,24 @@ def read_state(
     values = given | turned if (layout or known) == "NCHW" else given
     if not problems:
         problems = _alias_problems(own, values)
-    there = {id(own[name]) for name in (*given, *empty)}
+    there = {id(own[name]) for name in (*given, *unread, *empty)}
     missing = [name for name, tensor in own.items() if id(tensor) not in there]
     unexpected = [name for name in state if name not in own and not _is_counter(name, own)]
     if strict:
         problems += [f"missing     {name} {targets[name]}" for name in missing]
         problems += [f"unexpected  {name}" for name in unexpected]
     return Reading(values, problems, IncompatibleKeys(missing, unexpected))
+
+
+def _host_arrays(values: Mapping[str, Any]) -> tuple[dict[str, Values], dict[str, str]]:
+    """The values as arrays, by name, and a line for each that numpy cannot read."""
+    arrays, unread = {}, {}
+    for name, value in values.items():
+        try:
+            arrays[name] = host_array(value)
+        except (TypeError, ValueError) as error:
+            unread[name] = f"values      {name}: {str(error).removeprefix('tensor: ')}"
+    return arrays, unread
 
 
 def _shape_problems(
@@ -219,7 +232,9 @@ def _channels_last(value: Values) -> Values:
     return np.moveaxis(value, 1, -1)
 
 
-def _is_counter(name: str, own: Mapping[str, Tensor]) -> bool:
+def _is_counter(name: object, own: Mapping[str, Tensor]) -> bool:
     """Whether it is PyTorch's count of a batch norm's batches, which Alpha's does not need."""
+    if not isinstance(name, str):
+        return False
     prefix, _, last = name.rpartition("num_batches_tracked")
     return not last and f"{prefix}running_mean" in own

@@ -5,7 +5,7 @@
 
 The batch lies on the GPU. PyTorch's side is channels_last with cudnn.benchmark and a fused Adam, neither compiled nor
 captured. The sides run in turns; each figure is the median of the rounds. A captured step, which does not wait for
-Python, is measured by bench_step.py.
+Python, is measured by bench_step.py. The cpu computes in float32 whatever is asked for, so its lines say float32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from compare.networks import EPOCHS, network, twin
 import alpha
 from alpha.errors import AlphaError
 from alpha.nn import functional as F
-from alpha.numerics import PRECISIONS
+from alpha.numerics import PRECISIONS, computed_precision
 from alpha.train.options import Parser, names, positive_int
 
 LINE = "{:14} {:9} {:>9} {:>9} {:>7}"
@@ -114,9 +114,11 @@ def measure(name: str, precision: str, args: argparse.Namespace) -> tuple[float,
 
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
-    print(LINE.format("network", "precision", "Alpha ms", "PyTorch", "ratio"))
     try:
-        for precision in args.precision:
+        device = alpha.get_device(args.device).name
+        precisions = dict.fromkeys(computed_precision(device, asked) for asked in args.precision)
+        print(LINE.format("network", "precision", "Alpha ms", "PyTorch", "ratio"))
+        for precision in precisions:
             for name in args.models:
                 ours, theirs = measure(name, precision, args)
                 print(LINE.format(name, precision, f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.2f}x"), flush=True)

@@ -26,7 +26,7 @@ from bench.torch_side import TorchSide
 
 import alpha
 from alpha.errors import AlphaError
-from alpha.numerics import BFLOAT16, FLOAT32, PRECISIONS
+from alpha.numerics import BFLOAT16, FLOAT32, PRECISIONS, computed_precision
 from alpha.train.options import Parser, names, positive_float
 
 MEMORY = "memory"
@@ -68,7 +68,7 @@ class Bench:
 
     def memory(self, precision: str) -> Iterator[str]:
         """A line per operator: its speed and PyTorch's as shares of the speed of Alpha's copy."""
-        arrays, dtype = memory_bound.drawn(), CALLED[precision if self.device.name == "cuda" else "float32"]
+        arrays, dtype = memory_bound.drawn(), CALLED[precision]
         ours = tuple(alpha.tensor(array, device=self.device).astype(dtype) for array in arrays[:2])
         ours += tuple(alpha.tensor(array, device=self.device) for array in arrays[2:])
         theirs: tuple[Any, ...] = ()
@@ -90,7 +90,7 @@ class Bench:
         ratios: dict[str, list[float]] = {name: [] for name in axes.OPERATORS}
         for layer in axes.LAYERS[title]:
             arrays = axes.drawn(layer)
-            dtype = CALLED[precision if self.device.name == "cuda" else "float32"]
+            dtype = CALLED[precision]
             ours = tuple(alpha.tensor(array, device=self.device).astype(dtype).detach() for array in arrays)
             calls = axes.our_calls(layer, ours)  # type: ignore[arg-type]
             others = self._their_calls(layer, arrays, precision)
@@ -110,7 +110,7 @@ class Bench:
         if self.theirs is None:
             return []
         torch = self.theirs.torch
-        kind = torch.bfloat16 if precision == "bf16" and self.device.name == "cuda" else torch.float32
+        kind = torch.bfloat16 if precision == "bf16" else torch.float32
         last = [torch.from_numpy(array).to(self.theirs.device, kind).movedim(-1, 1) for array in arrays]
         first = [tensor.contiguous() for tensor in last]
         layouts = [first] if len(layer.kernel) == 1 else [first, last]
@@ -123,8 +123,9 @@ def _nothing(*_: Any) -> Any:
 
 def run(args: argparse.Namespace) -> None:
     bench = Bench(args)
+    precisions = dict.fromkeys(computed_precision(bench.device.name, asked) for asked in args.precision)
     for title in args.lists:
-        for precision in args.precision:
+        for precision in precisions:
             theirs = bench.theirs.precision(precision) if bench.theirs else nullcontext()
             with alpha.precision(precision), theirs:
                 for line in bench.memory(precision) if title == MEMORY else bench.convolutions(title, precision):

@@ -260,12 +260,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rates-only", action="store_true", help="keep all other constants that the file has")
     parser.add_argument("--output", type=Path, default=FITTED, help="folder of the constants (default: the package's)")
     args = parser.parse_args(arguments)
+    missing = [str(path) for path in args.candidates if not path.is_file()]
+    if missing:
+        print(f"fit_conv_model: no such file: {', '.join(missing)}", file=sys.stderr)
+        return 2
     try:
         device = alpha.get_device(args.device)
         target, properties = cuda_target(device), device.properties  # type: ignore[attr-defined]
         samples = read(args.candidates, target, Constants().clock_mhz, args.kernels)
-    except (AlphaError, OSError, KeyError, ValueError) as problem:
-        print(f"fit_conv_model: {problem!r}", file=sys.stderr)
+    except KeyError as column:
+        print(f"fit_conv_model: {column} is no column of the file, or no operator", file=sys.stderr)
+        return 2
+    except (AlphaError, OSError, ValueError) as problem:
+        print(f"fit_conv_model: {problem}", file=sys.stderr)
         return 2
     if not samples:
         print("fit_conv_model: no measurement of a configuration of today", file=sys.stderr)

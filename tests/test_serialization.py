@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
+import subprocess
+import sys
 import zipfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import alpha
 from alpha import CheckpointError, Tensor, nn
@@ -112,6 +116,61 @@ def test_files_that_are_open(tmp_path: Path) -> None:
         alpha.load(tmp_path / "none", weights_only="yes")  # type: ignore[arg-type]
 
 
+def test_a_file_object_is_named_in_errors(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("hello")
+    with path.open("rb") as file, pytest.raises(CheckpointError, match=r"^\S+/notes.txt: not a whole"):
+        alpha.load(file)
+    with pytest.raises(CheckpointError, match=r"^a BytesIO: not a whole"):
+        alpha.load(io.BytesIO(b"hello"))
+    with pytest.raises(CheckpointError, match=r"^a BytesIO: cannot be read: it holds"):
+        alpha.load(io.BytesIO(archive(tmp_path / "x.pth", Evil()).read_bytes()))
+    with path.open() as text, pytest.raises(TypeError, match=r"f is a TextIOWrapper; .* for reading bytes"):
+        alpha.load(text)  # type: ignore[arg-type]
+    with path.open("w") as text, pytest.raises(TypeError, match=r"f is a TextIOWrapper; .* for writing bytes"):
+        alpha.save(1, text)
+
+
+def test_what_contains_itself_or_is_nested_too_deeply(tmp_path: Path) -> None:
+    own: list[Any] = [1]
+    own.append({"more": (own,)})
+    with pytest.raises(ValueError, match=r"^save: obj\[1\]\['more'\]\[0\] contains itself"):
+        alpha.save(own, tmp_path / "file.pt")
+    deep: list[Any] = []
+    for _ in range(100):
+        deep = [deep]
+    assert back(deep, tmp_path) == deep
+    with pytest.raises(ValueError, match=r"^save: obj\[0\].* is nested in more than 100 others"):
+        alpha.save([deep], tmp_path / "file.pt")
+    twice = [1]
+    assert back([twice, twice], tmp_path) == [[1], [1]]
+    with pytest.raises(CheckpointError, match=r"file.pth: its parts contain themselves"):
+        alpha.load(archive(tmp_path / "file.pth", own))
+
+
+@pytest.mark.parametrize("names", [["b", "a", "\u00e9", "c", "d"]])
+def test_files_are_the_same_in_each_run(tmp_path: Path, names: list[str]) -> None:
+    code = """
+import sys, alpha, numpy as np
+from alpha.train import save_weights
+folder, *names = sys.argv[1:]
+weights = {name: np.arange(i + 1, dtype=dtype) for i, (name, dtype) in enumerate(zip(names, "?Bfdq"))}
+save_weights(folder + "/weights", weights, {name: name for name in reversed(names)})
+alpha.save({"set": set(names), "x": alpha.ones(3)}, folder + "/object")
+"""
+    found = []
+    for seed in ("1", "2"):
+        (tmp_path / seed).mkdir()
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / seed), *names], check=True, env=environment)
+        found.append([(tmp_path / seed / name).read_bytes() for name in ("weights", "object")])
+    assert found[0] == found[1]
+    header = found[0][0][8:]
+    assert header.index(b'"a":"a"') < header.index(b'"b":"b"') < header.index('"\u00e9":'.encode())
+    assert alpha.load(tmp_path / "1" / "object")["set"] == set(names)
+    assert list(alpha.load(tmp_path / "1" / "weights")["d"]) == [0, 1, 2, 3, 4]
+
+
 def test_what_cannot_be_saved_leaves_the_older_file(tmp_path: Path) -> None:
     alpha.save([1], tmp_path / "file.pt")
     for value, message in (
@@ -143,6 +202,52 @@ def test_damaged_files(tmp_path: Path) -> None:
     path.write_bytes(changed)
     with pytest.raises(CheckpointError, match="is damaged"):
         alpha.load(path)
+
+
+DAMAGED: list[Any] = [
+    {"$": "bytes", "text": 5},
+    {"$": "bytes", "text": "\u1234"},
+    {"$": "bytes"},
+    {"$": []},
+    {"$": "tensor", "values": [], "device": "cpu"},
+    {"$": "tensor", "values": "0", "device": "tpu", "parameter": False, "requires_grad": False},
+    {"$": "dict", "items": 5},
+    {"$": "dict", "items": {"ab": 1}},
+    {"$": "dict", "items": [[1, 2, 3]]},
+    {"$": "dict", "items": ["ab"]},
+    {"$": "dict", "items": [[{"$": "dict", "items": []}, 1]]},
+    {"$": "dict", "items": [], "layout": 5},
+    {"$": "tuple", "items": "abc"},
+    {"$": "set", "items": [[]]},
+    {"$": "dtype", "name": []},
+    {"$": "dtype", "name": "nothing"},
+    {"$": "nothing", "items": []},
+    {"a": 1},
+]
+
+
+def test_damage_of_an_object_is_an_error_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "file.pt"
+    texts = [json.dumps(value) for value in DAMAGED]
+    for text in (*texts, "[" * 100_000 + "]" * 100_000, "[" * 900 + "]" * 900, "{", ""):
+        save_file({"0": np.ones(2)}, path, metadata={"alpha.object": text})
+        with pytest.raises(CheckpointError, match=r"file.pt: (is damaged|its parts .* nested too deeply)"):
+            alpha.load(path)
+
+
+def test_a_wrong_device_is_no_damage(tmp_path: Path) -> None:
+    alpha.save([1], tmp_path / "file.pt")
+    for place in ("xpu", {"cuda": "xpu"}):
+        with pytest.raises(alpha.DeviceError, match="no device 'xpu'"):
+            alpha.load(tmp_path / "file.pt", map_location=place)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX pipes")
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # opening it would wait for a writer
+    for name, message in (("pipe", "is a device, pipe or socket, not a regular file"), (".", "is a folder, not a")):
+        with pytest.raises(CheckpointError, match=message):
+            alpha.load(tmp_path / name)
 
 
 def test_weights_of_other_programs(tmp_path: Path) -> None:
@@ -198,10 +303,59 @@ def test_tensors_of_pytorch(device: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
+def test_data_that_pytorchs_programs_save(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], 0.1)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 3, 3])
+    data = {"schedule": schedule.state_dict(), "bytes": [b"a\xff", b"", bytearray(b"b\x80"), bytearray()]}
+    torch.save(data, tmp_path / "x")
+    found = alpha.load(tmp_path / "x")
+    assert found == data
+    assert type(found["schedule"]["milestones"]) is Counter
+    assert list(map(type, found["bytes"])) == [bytes, bytes, bytearray, bytearray]
+
+
+@pytest.mark.torch
+def test_dtypes_of_pytorch_that_alpha_has_not(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    wider = {"uint16": "int32", "uint32": "int64", "int8": "int32"}
+    for name in (*wider, "uint64", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"):
+        value = torch.tensor([[1, 0, 3], [2, 4, 8]]).to(getattr(torch, name)).T
+        torch.save([value], tmp_path / "x")
+        (found,) = alpha.load(tmp_path / "x")
+        assert isinstance(found, Tensor if name in wider else np.ndarray)
+        assert str(found.dtype) == wider.get(name, name)
+        np.testing.assert_array_equal(np.asarray(found).astype(complex), [[1, 2], [0, 4], [3, 8]], err_msg=name)
+    z = torch.tensor([1 + 2j]).conj()
+    for value, expected in ((z, [1 - 2j]), (z.imag, [-2])):  # which PyTorch has not computed yet
+        torch.save(value, tmp_path / "x")
+        assert alpha.load(tmp_path / "x").tolist() == expected
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns of what it will not have any more
+def test_advice_fits_what_is_refused(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "x"
+    for value, message in (
+        (torch.eye(2).to_sparse(), r"save the sparse tensor as x.to_dense\(\)"),
+        (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), r"the quantized tensor as x.dequantize\(\)"),
+        ({"best": np.float64(2)}, r"numpy\.\S+, which .* its numbers as x.item\(\)"),
+        (Path("a"), r"a pathlib\.\w+, which .* save tensors and plain data instead: numbers, text"),
+    ):
+        torch.save(value, path)
+        with pytest.raises(CheckpointError, match=message):
+            alpha.load(path)
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), path)
+    with pytest.raises(CheckpointError, match=r"is a TorchScript file; .* state_dict"):
+        alpha.load(path)
+
+
+@pytest.mark.torch
 def test_what_would_run_code_is_refused(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     torch.save(torch.nn.Linear(2, 3), tmp_path / "module.pth")
-    with pytest.raises(CheckpointError, match=r"it holds a torch\.nn\.modules\.linear\.Linear, .* save a state_dict"):
+    with pytest.raises(CheckpointError, match=r"it holds a torch\.nn\.modules\.linear\.Linear, .* save the state_dict"):
         alpha.load(tmp_path / "module.pth")
 
 
@@ -225,10 +379,17 @@ def test_made_up_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (Evil(), {}, r"holds a \w+\.print"),
         (b"\x80\x02K\x01", {}, "is damaged"),
         ([1], {"byteorder": b"big"}, "big-endian"),
+        (b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x05\x00\x00\x00rot13\x86R.", {}, "as latin1, not 'rot13'"),
+        (b"\x80\x02c__builtin__\nbytes\nK\x05\x85R.", {}, "is damaged"),
+        (b"\x80\x02c__builtin__\nbytearray\nK\x05\x85R.", {}, "is damaged"),
+        (b"\x80\x02c__builtin__\neval\n.", {}, "holds a __builtin__.eval"),
+        (b"\x80\x04\x8c\x0bcollections\x8c\x10Counter.__init__\x93.", {}, "holds a collections.Counter.__init__"),
     ):
         with pytest.raises(CheckpointError, match=message):
             alpha.load(archive(path, value, **files))  # type: ignore[arg-type]
     assert "run" not in capsys.readouterr().out
+    changed = b"\x80\x02ccollections\nOrderedDict\n)R}X\x05\x00\x00\x00itemsc__builtin__\ncomplex\nsb."
+    assert alpha.load(archive(path, changed)) == {}  # the attribute is passed over
 
 
 @pytest.mark.torch
@@ -253,14 +414,11 @@ STATES = {  # what BUILD would set, of a dtype and of a function
 
 @pytest.mark.parametrize("name", STATES)
 def test_no_file_changes_a_dtype_or_a_function(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "x.pth"
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("archive/data.pkl", STATES[name])
-        file.writestr("archive/byteorder", b"little")
+    path, defaults = archive(tmp_path / "x.pth", STATES[name], byteorder=b"little"), read_tensor.__defaults__
     with pytest.raises(CheckpointError, match=r"sets the state of a .*, which is no state dict"):
         alpha.load(path)
     assert (alpha.bfloat16.itemsize, str(alpha.bfloat16)) == (2, "bfloat16")
-    assert read_tensor.__defaults__ is None
+    assert read_tensor.__defaults__ == defaults
 
 
 @pytest.mark.torch

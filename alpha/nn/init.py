@@ -230,6 +230,16 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
     return _write("sparse_", tensor, draw)
 
 
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
+    """`fans` of a tensor, under the name that layers of PyTorch's programs use."""
+    return _fans("_calculate_fan_in_and_fan_out", tensor)
+
+
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
+    """The fan in or the fan out of a tensor, as PyTorch's; mode is "fan_in" or "fan_out", also in capitals."""
+    return _fan("_calculate_correct_fan", tensor, mode.lower())
+
+
 def _fan(name: str, tensor: Tensor, mode: str) -> int:
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(f"{name}: mode={mode!r} is not one of 'fan_in', 'fan_out'")

@@ -105,13 +105,25 @@ def binary_cross_entropy(
     """-(target log x + (1 - target) log(1 - x)), and its mean or sum   x, target (...) -> () or (...)
 
     Args:
-        x: probabilities in [0, 1]; of other numbers the loss is NaN. Logarithms are at least -100.
+        x: probabilities in [0, 1]. Logarithms are at least -100.
         target: numbers in [0, 1].
         weight: (...) or what repeats along it, a factor for each element.
         size_average, reduce: only None is offered.
         reduction: "mean" over the elements, "sum" or "none".
+
+    Raises:
+        ValueError: a number of x on the cpu is not in [0, 1]. On cuda it makes the loss NaN: a check would wait for the
+            device in each step.
     """
     check_reduction("binary_cross_entropy", size_average, reduce, reduction)
+    if isinstance(x.array, np.ndarray) and x.size:
+        with np.errstate(invalid="ignore"):
+            least, most = float(x.array.min()), float(x.array.max())  # NaN if one of them is
+        if not (least >= 0 and most <= 1):
+            raise ValueError(
+                f"binary_cross_entropy: x has numbers from {least:g} to {most:g}, and probabilities are in [0, 1]; of "
+                "logits take binary_cross_entropy_with_logits"
+            )
     return _BCE(x, target, reduction, weight=weight)
 
 

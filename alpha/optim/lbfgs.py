@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from alpha.errors import CheckpointError
+from alpha.errors import CheckpointError, type_name
 from alpha.grad_mode import enable_grad, no_grad
 from alpha.ops.joining import cat
 from alpha.optim.hyper import Rule, natural, number, whole
 from alpha.optim.line_search import Point, strong_wolfe
 from alpha.optim.optimizer import Group, Optimizer, Parameters
+from alpha.optim.state import check_form
 from alpha.runtime.recording import refuse
 from alpha.tensor import Tensor, tensor
 
@@ -124,10 +125,10 @@ class LBFGS(Optimizer):
         state = {"func_evals": 0, "n_iter": 0, "H_diag": 1.0, **self.state.get(first, {})}
         state["ro"] = list(state.get("ro", ()))
         for name in LISTS:
-            state[name] = [vector.to(first.device) for vector in state.get(name, ())]
+            state[name] = [vector.to(first) for vector in state.get(name, ())]
         for name in VECTORS:
             if name in state:
-                state[name] = state[name].to(first.device)
+                state[name] = state[name].to(first)
         result = closure()
         loss, gradient, evaluations, made = float(result), self._gradient(group), 1, 0
         state["func_evals"] += 1
@@ -199,7 +200,11 @@ class LBFGS(Optimizer):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         size = sum(int(p.size) for p in self.param_groups[0]["params"])
+        check_form("LBFGS", state_dict)
         for slots in state_dict.get("state", {}).values():
+            for name in LISTS:
+                if not isinstance(vectors := slots.get(name, ()), (list, tuple)):
+                    raise CheckpointError(f"LBFGS: {name} is a {type_name(vectors)}, not a list of arrays")
             named = [(name, slots[name]) for name in VECTORS if name in slots]
             named += [(name, vector) for name in LISTS for vector in slots.get(name, ())]
             for name, value in named:

@@ -263,17 +263,17 @@ class Optimizer:
         return parameter.shape
 
     def _slots(self, name: str, ready: list[Tensor], group: Group) -> list[Array]:
-        """One state array per parameter; it follows a parameter that moved."""
+        """One state array per parameter; it follows a parameter to another device or dtype."""
         result = []
         for parameter in ready:
-            slots = self.state[parameter]
+            slots, own = self.state[parameter], parameter.array
             held = slots.get(name)
             if held is None:
                 held = parameter.device.zeros(self._slot_shape(name, parameter) or (), parameter.dtype)
                 if value := self._first_value(name, group):
                     parameter.device.fill(held, value)
-            elif isinstance(held, np.ndarray) != isinstance(parameter.array, np.ndarray):
-                held = parameter.device.upload(checkpoints.on_host(held))
+            elif isinstance(held, np.ndarray) != isinstance(own, np.ndarray) or held.dtype != own.dtype:
+                held = checkpoints.uploaded(parameter, checkpoints.on_host(held))
             slots[name] = held
             result.append(held)
         return result

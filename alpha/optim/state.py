@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpha.errors import CheckpointError
+from alpha.errors import CheckpointError, type_name
 from alpha.primitive import Array
 from alpha.tensor import Tensor, tensor
 
@@ -50,6 +50,7 @@ def _kept(value: Any) -> Any:
 
 def load_state_dict(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     name = type(optimizer).__name__
+    check_form(name, state)
     missing = [key for key in ("optimizer", "state", "param_groups") if key not in state]
     if missing:
         raise CheckpointError(f"{name}: the state has no {', '.join(missing)}; it is not an Alpha optimizer's state")
@@ -85,9 +86,30 @@ def load_state_dict(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     optimizer.state = defaultdict(dict, new)
 
 
+def check_form(name: str, state: Mapping[str, Any]) -> None:
+    """TypeError if an optimizer's state is no dict, and CheckpointError if a part of it that holds others is none."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"{name}: the state is a {type_name(state)}, not a dict; give what state_dict() returned")
+    slots, groups = state.get("state", {}), state.get("param_groups", [])
+    parts: list[tuple[str, Any, type | tuple[type, ...], str]] = [
+        ("state", slots, Mapping, "a dict"),
+        ("param_groups", groups, (list, tuple), "a list of dicts"),
+    ]
+    if isinstance(slots, Mapping):
+        parts += [(f"state[{key!r}]", part, Mapping, "a dict") for key, part in slots.items()]
+    for number, group in enumerate(groups if isinstance(groups, (list, tuple)) else ()):
+        parts.append((f"param_groups[{number}]", group, Mapping, "a dict"))
+        if isinstance(group, Mapping):
+            params = group.get("params", [])
+            parts.append((f"param_groups[{number}]['params']", params, (list, tuple), "a list of whole numbers"))
+    wrong = [f"{at} is a {type_name(part)}, not {kind}" for at, part, base, kind in parts if not isinstance(part, base)]
+    if wrong:
+        raise CheckpointError(f"{name}: state does not fit:\n  " + "\n  ".join(wrong))
+
+
 def _restored(optimizer: Optimizer, parameter: Tensor, name: str, value: Any) -> Any:
     if not optimizer._own_step or name in optimizer.slots:
-        return value if name in optimizer.counts else _uploaded(parameter, value)
+        return value if name in optimizer.counts else uploaded(parameter, value)
     return tensor(value, device=parameter.device) if isinstance(value, np.ndarray) else value
 
 
@@ -152,6 +174,7 @@ def _arrays(
     return result
 
 
-def _uploaded(parameter: Tensor, value: NDArray[Any]) -> Array:
+def uploaded(parameter: Tensor, value: NDArray[Any]) -> Array:
+    """A copy on the device and in the dtype of a parameter."""
     # np.ascontiguousarray would make () into (1,)
     return parameter.device.upload(np.asarray(value, parameter.dtype, order="C"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from alpha.errors import CheckpointError
 from alpha.numerics import BFLOAT16
 from alpha.state_dict import LAYOUTS, StateDict
 from alpha.tensor import Tensor
-from alpha.train.files import write_atomically
+from alpha.train.files import check_readable, write_atomically
 
 
 def save_weights(
@@ -42,10 +43,25 @@ def save_weights(
     if layout is not None and text.setdefault("layout", layout) != layout:
         raise CheckpointError(f"{path}: the metadata say layout={text['layout']!r}, the weights have {layout!r}")
     try:
-        data = save(tensors, metadata=text)
+        parts = safetensors_file(tensors, text)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: the weights cannot be saved ({error}); nothing was written") from error
-    write_atomically(Path(path), data)
+    write_atomically(Path(path), *parts)
+
+
+def safetensors_file(tensors: dict[str, NDArray[Any]], metadata: dict[str, str]) -> tuple[bytes, memoryview]:
+    """The two parts of a file, of which the same tensors and metadata always make the same bytes.
+
+    The package `safetensors` writes metadata in an order that changes from run to run; here it is that of their names.
+    """
+    data = save(tensors, metadata=metadata)
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    if "__metadata__" in header:
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    return len(text).to_bytes(8, "little") + text, memoryview(data)[start:]
 
 
 def load_weights(path: str | Path) -> StateDict:
@@ -53,47 +69,71 @@ def load_weights(path: str | Path) -> StateDict:
 
     Its layout is the one that `save_weights` wrote, or None for a file of another program.
     """
-    tensors, metadata = _load(Path(path))
+    tensors, metadata = read_safetensors(Path(path), str(path))
     layout = metadata.get("layout")
     return StateDict(tensors, layout if layout in LAYOUTS else None)
 
 
 def load_metadata(path: str | Path) -> dict[str, str]:
     """The metadata that was saved with the weights in `path`."""
-    return _load(Path(path))[1]
+    return read_safetensors(Path(path), str(path))[1]
 
 
-def _load(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+def read_safetensors(path: Path, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The arrays and the metadata of a file, which errors call `name`."""
+    check_readable(path, name)
     try:
-        if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
-            raise CheckpointError(f"{path}: not a whole safetensors file (it is not a regular file)")
         with safe_open(path, framework="np") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             return tensors, dict(file.metadata() or {})
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: no such weights file") from error
     except (AttributeError, KeyError, TypeError) as error:  # a dtype that numpy has no name for
-        raise CheckpointError(f"{path}: has weights of a dtype that Alpha does not read ({error})") from error
+        raise CheckpointError(f"{name}: has weights of a dtype that Alpha does not read ({error})") from error
     except (OSError, SafetensorError) as error:
-        if _is_pickle(path):
-            raise CheckpointError(
-                f"{path}: is a PyTorch (pickle) file, not safetensors; alpha.load(path) reads one of PyTorch 1.6 and "
-                "newer. Convert an older one by safetensors.torch.save_file(model.state_dict(), 'weights.safetensors') "
-                'in PyTorch, and load that with model.load_state_dict(load_weights(path), layout="NCHW")'
-            ) from error
-        raise CheckpointError(
-            f"{path}: not a whole safetensors file ({error}); train again or restore a copy"
-        ) from error
+        found = _other_kind(path) or (
+            f"not a whole safetensors file ({error}); it is damaged, or of a kind that Alpha does not read: "
+            "restore a copy, or write it again"
+        )
+        raise CheckpointError(f"{name}: {found}") from error
 
 
-def _is_pickle(path: Path) -> bool:
-    """Whether torch.save or pickle wrote the file."""
+_PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))
+_OLD_PYTORCH = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # the number with which its files begin
+
+
+def _other_kind(path: Path) -> str | None:
+    """What a file of another program is, and what to do with it; None if that is not known."""
+    with path.open("rb") as file:
+        start = file.read(2 + len(_OLD_PYTORCH))
+    if not start:
+        return "is empty; restore a copy, or write it again"
+    if start.startswith(b"\x93NUMPY"):
+        return "is an array of numpy; numpy.load reads it"
+    if start.startswith(b"PK\x03\x04"):
+        return _archive(path)
+    if not start.startswith(_PICKLES):
+        return None
+    if start[2:] == _OLD_PYTORCH:
+        return (
+            "is a file of PyTorch before 1.6, or of torch.save(.., _use_new_zipfile_serialization=False); load it in "
+            "PyTorch, and torch.save it again, for alpha.load"
+        )
+    return (
+        "is a pickle, which runs code when it is read, so Alpha reads none; load it in the program that wrote it, and "
+        "write it by alpha.save"
+    )
+
+
+def _archive(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            start = file.read(2)
-        if start != b"PK":
-            return start in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
         with zipfile.ZipFile(path) as archive:
-            return any(name.endswith("data.pkl") for name in archive.namelist())
+            names = archive.namelist()
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
-        return False
+        return "is a zip archive, as of torch.save, that is not whole; restore a copy, or write it again"
+    if any(name.split("/")[-1] == "data.pkl" for name in names):
+        return (
+            "is a file of torch.save, not safetensors; alpha.load reads it. Give the state dict in it to "
+            "model.load_state_dict"
+        )
+    if any(name.endswith(".npy") for name in names):
+        return "is an archive of numpy's arrays; numpy.load reads it"
+    return "is a zip archive, but none of torch.save; Alpha does not read it"

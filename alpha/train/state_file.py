@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.errors import CheckpointError
-from alpha.train.checkpoint import load_metadata, load_weights, save_weights
+from alpha.train.checkpoint import read_safetensors, save_weights
 
 _KEY = "alpha.state"  # of the metadata: the state as JSON, in which {"$array": name} stands for an array
 _ARRAY = "$array"
@@ -40,8 +40,8 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
 
 def load_state(path: Path) -> dict[str, Any]:
     """The state in `path`. CheckpointError names a file that `save_state` did not write."""
-    arrays = load_weights(path)
-    text = load_metadata(path).get(_KEY)
+    arrays, metadata = read_safetensors(Path(path), str(path))
+    text = metadata.get(_KEY)
     if text is None:
         raise CheckpointError(f"{path}: holds weights, but not the state of a run; there is nothing to resume")
 
@@ -52,6 +52,6 @@ def load_state(path: Path) -> dict[str, Any]:
 
     try:
         state: dict[str, Any] = unpack(json.loads(text))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: the state of the run cannot be read ({error!r}); restore a copy") from error
     return state

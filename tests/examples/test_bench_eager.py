@@ -28,11 +28,17 @@ def test_a_line_per_network_and_precision(script: Any, monkeypatch: pytest.Monke
         return 2.0, 5.0
 
     monkeypatch.setattr(script, "measure", measure)
-    options = "--models vgg16,resnet18 --precision bf16 --batch-size 4 --steps 3 --rounds 2"
+    options = "--models vgg16,resnet18 --precision bf16 --batch-size 4 --steps 3 --rounds 2 --device cuda"
     assert script.main(options.split()) == 0
     assert measured == [("vgg16", "bf16", 4, 3, 2), ("resnet18", "bf16", 4, 3, 2)]
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["vgg16", "bf16", "2.00", "5.00", "2.50x"]
+
+
+def test_the_cpu_is_measured_once_and_as_float32(script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(script, "measure", lambda name, precision, args: (2.0, 5.0))
+    assert script.main(["--precision", "tf32,float32,bf16", "--device", "cpu"]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]] == ["float32"]
 
 
 def test_both_sides_train(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:

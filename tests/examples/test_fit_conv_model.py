@@ -143,12 +143,25 @@ def test_steps_and_ends_are_found_again(script: ModuleType, tmp_path: Path) -> N
     assert fitted.end[rows[-1].name] > 1.5 * fitted.end[rows[1].name]
 
 
+def test_a_missing_file_is_named_without_a_gpu(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(_: str) -> None:
+        raise alpha.DeviceError("no GPU")
+
+    monkeypatch.setattr(alpha, "get_device", none)
+    assert script.main([str(tmp_path / "none.csv")]) == 2
+    assert "no such file" in capsys.readouterr().err
+
+
 def test_what_cannot_be_read_is_an_error(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    assert script.main([str(tmp_path / "none.csv")]) == 2
+    assert script.main([str(tmp_path / "none.csv"), str(tmp_path / "other.csv"), str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"fit_conv_model: no such file: {tmp_path / 'none.csv'}, {tmp_path}\n"
     assert script.main([str(tmp_path / "other.csv")]) == 2
+    assert capsys.readouterr().err == "fit_conv_model: 'operator' is no column of the file, or no operator\n"
     (tmp_path / "empty.csv").write_text("a,b\n")
     assert script.main([str(tmp_path / "empty.csv"), "--output", str(tmp_path / "x")]) == 2
     assert "no measurement of a configuration of today" in capsys.readouterr().err

@@ -96,13 +96,19 @@ def test_a_norm_that_is_known(device: str) -> None:
     np.testing.assert_allclose(ours[2].grad.numpy(), values()[1] / 4, rtol=1e-6)
 
 
+def test_the_error_of_a_norm_is_a_runtime_error_as_in_pytorch() -> None:
+    for base in (RuntimeError, ArithmeticError, alpha.AlphaError):
+        with pytest.raises(base, match=r"^get_total_norm: the norm of the gradients is inf"):
+            utils.get_total_norm([alpha.tensor([np.inf])], error_if_nonfinite=True)
+
+
 @pytest.mark.parametrize("p", [2.0, math.inf])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_gradients_that_are_not_finite(device: str, bad: float, p: float) -> None:
     given = values()
     given[2][17000] = bad
     ours = parameters(device, given)
-    with pytest.raises(ArithmeticError, match=r"^clip_grad_norm_: the norm of the gradients is (nan|inf); nothing was"):
+    with pytest.raises(alpha.NonFiniteError, match=r"^clip_grad_norm_: the norm of the gradients is (nan|inf); noth"):
         utils.clip_grad_norm_(ours, 1.0, p, error_if_nonfinite=True)
     compare_unchanged = [p.grad.numpy() for p in ours[1:] if p.grad is not None]
     for a, b in zip(compare_unchanged, given, strict=True):

@@ -212,6 +212,19 @@ def test_initialisers_have_their_standard_deviation(values, std: float) -> None:
     assert abs(drawn.mean()) < 0.02 * std
 
 
+def test_fans_under_pytorchs_names() -> None:
+    weight = nn.Conv2d(3, 8, (5, 7)).weight
+    assert init._calculate_fan_in_and_fan_out(weight) == (3 * 35, 8 * 35)
+    assert init._calculate_fan_in_and_fan_out(nn.Linear(3, 4).weight) == (3, 4)
+    assert [init._calculate_correct_fan(weight, mode) for mode in ("fan_in", "FAN_OUT")] == [3 * 35, 8 * 35]
+    with pytest.raises(ValueError, match="_calculate_correct_fan: mode='fan' is not one of 'fan_in', 'fan_out'"):
+        init._calculate_correct_fan(weight, "fan")
+    with pytest.raises(TypeError, match="_calculate_fan_in_and_fan_out: a ndarray is not a tensor"):
+        init._calculate_fan_in_and_fan_out(np.ones((2, 2)))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a weight has at least 2 axes"):
+        init._calculate_fan_in_and_fan_out(alpha.ones(3))
+
+
 def test_initialisers_refuse() -> None:
     with pytest.raises(ValueError, match="gain: 'swish' is not one of linear"):
         init.gain("swish")

@@ -166,6 +166,21 @@ def test_load_state_dict_lists_every_mismatch_and_changes_nothing() -> None:
         np.testing.assert_array_equal(value, before[name])
 
 
+def test_load_state_dict_names_what_is_no_array() -> None:
+    layer = nn.Linear(2, 2)
+    for state in (None, 5, [1], "x"):
+        with pytest.raises(TypeError, match=r"^load_state_dict: the state is a \w+, not a dict of arrays"):
+            layer.load_state_dict(state)  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError) as error:
+        layer.load_state_dict({"weight": [[1, 2], [3]], "bias": {"a": 1}, 5: 1})  # type: ignore[dict-item]
+    assert str(error.value).splitlines() == [
+        "3 mismatches between the weights and Linear:",
+        "  values      weight: lists of 1 and of 2 elements are side by side; all need one length",
+        "  dtype       bias: object is not a number",
+        "  unexpected  5",
+    ]
+
+
 def test_load_state_dict_not_strict() -> None:
     net = Net()
     keys = net.load_state_dict({"scale": alpha.tensor([5.0]), "tail": np.zeros(1)}, strict=False)

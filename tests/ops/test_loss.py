@@ -380,6 +380,21 @@ def test_extreme_logits_of_a_binary_cross_entropy(device: str) -> None:
     np.testing.assert_array_equal(losses.numpy(), [100, 0])
 
 
+@pytest.mark.parametrize("bad", [1.5, -0.25, np.nan, np.inf])
+def test_what_is_no_probability_is_refused_on_the_cpu_and_nan_on_cuda(device: str, bad: float) -> None:
+    for dtype in ("float32", "bfloat16"):
+        x = alpha.tensor([0.0, bad, 1.0], device=device).to(dtype)
+        target = alpha.tensor([1.0, 1.0, 0.0], device=device).to(dtype)
+        if device == "cuda":
+            assert np.isnan(F.binary_cross_entropy(x, target).item())
+            continue
+        low, high = ("nan", "nan") if np.isnan(bad) else (f"{min(bad, 0):g}", f"{max(bad, 1):g}")
+        with pytest.raises(ValueError, match=rf"^binary_cross_entropy: x has numbers from {low} to {high}, and prob"):
+            alpha.nn.BCELoss()(x, target)
+    nothing = alpha.zeros(0, device=device)
+    assert F.binary_cross_entropy(nothing, nothing, reduction="sum").item() == 0
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "batchmean"])
 def test_a_mean_of_nothing(device: str, reduction: str) -> None:
     x = alpha.tensor(np.zeros((0, 3), np.float32), device=device)

@@ -228,6 +228,24 @@ def test_copies_and_parameters_that_move(device: str) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+def test_the_state_follows_parameters_to_another_dtype() -> None:
+    layer = nn.Linear(3, 2)
+    optimizer = LBFGS(layer.parameters(), max_iter=3)
+
+    def closure() -> alpha.Tensor:
+        optimizer.zero_grad()
+        dtype = layer.weight.dtype
+        loss = ((layer(alpha.tensor(X.astype(dtype))) - alpha.tensor(Y.astype(dtype))) ** 2).mean()
+        loss.backward()
+        return loss
+
+    losses = [optimizer.step(closure).item()]
+    for turn in (layer.double, layer.float):
+        turn()
+        losses.append(optimizer.step(closure).item())
+    assert losses[0] > losses[1] > losses[2]
+
+
 def test_a_state_that_does_not_fit_changes_nothing() -> None:
     run = Run(alpha, max_iter=3)
     run.steps(1)

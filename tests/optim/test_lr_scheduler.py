@@ -130,7 +130,27 @@ def test_a_state_that_does_not_fit_changes_nothing(row: ScheduleRow) -> None:
             schedule.load_state_dict({**before, **change})
     with pytest.raises(CheckpointError, match="last_lr is missing"):
         schedule.load_state_dict({name: value for name, value in before.items() if name != "last_lr"})
+    for state in (None, 5, [1], "x"):
+        with pytest.raises(TypeError, match=f"^{row.name}: the state is a .*, not a dict; give what state_dict"):
+            schedule.load_state_dict(state)  # type: ignore[arg-type]
+    if "schedulers" in before:
+        parts = before["schedulers"]
+        for changed, message in ((5, "schedulers is a int, not a list"), ([None, *parts[1:]], "schedule 0: it is a N")):
+            with pytest.raises(CheckpointError, match=message):
+                schedule.load_state_dict({**before, "schedulers": changed})
     assert schedule.state_dict() == before
+
+
+def test_a_schedule_of_ones_own_on_the_older_name_of_the_base() -> None:
+    class Halved(lr_scheduler._LRScheduler):
+        def get_lr(self) -> list[float]:
+            return [base / 2**self.last_epoch for base in self.base_lrs]
+
+    subject = optimizer(0.5, 1.0)
+    schedule = Halved(subject)
+    assert isinstance(schedule, lr_scheduler.LRScheduler)
+    schedule.step()
+    assert rates(subject) == [0.25, 0.5]
 
 
 def test_the_cosine() -> None:

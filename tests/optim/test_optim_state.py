@@ -58,6 +58,39 @@ def test_a_state_is_loaded_twice_and_with_0d_parameters(device: str, name: str, 
         np.testing.assert_array_equal(a, b)
 
 
+def double_run(optimizer: optim.Optimizer, first: int, last: int) -> list[np.ndarray]:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for step in range(first, last):
+        draw = np.random.default_rng(step)
+        for parameter in parameters:
+            parameter.grad = alpha.tensor(np.asarray(draw.standard_normal(parameter.shape), parameter.dtype))
+        optimizer.step()
+    return [p.numpy() for p in parameters]
+
+
+@pytest.mark.parametrize(("name", "options"), KINDS)
+def test_the_state_follows_parameters_to_another_dtype(name: str, options: dict[str, Any]) -> None:
+    optimizer, other = made(name, options), made(name, options)
+    values, state = run(optimizer, 0, 2), optimizer.state_dict()
+    own, others = ([p for group in one.param_groups for p in group["params"]] for one in (optimizer, other))
+    nn.ParameterList(own).double()
+    for parameter, value in zip(others, values, strict=True):
+        parameter.array = np.asarray(value, np.float64)
+    for slots in state["state"].values():
+        arrays = {key: value for key, value in slots.items() if isinstance(value, np.ndarray)}
+        slots.update({key: np.asarray(value, np.float64) for key, value in arrays.items()})
+    other.load_state_dict(state)
+    for mine, expected in zip(double_run(optimizer, 2, 4), double_run(other, 2, 4), strict=True):
+        assert mine.dtype == np.float64
+        np.testing.assert_array_equal(mine, expected)
+    found = optimizer.state_dict()
+    held = [value for slots in found["state"].values() for value in slots.values() if isinstance(value, np.ndarray)]
+    assert {array.dtype.name for array in held} <= {"float64"}
+    optimizer.load_state_dict(found)
+    nn.ParameterList(own).float()
+    assert all(value.dtype == np.float32 for value in run(optimizer, 4, 6))
+
+
 def test_keys_and_lists_that_went_through_json_are_understood() -> None:
     optimizer = made("AdamW", {})
     run(optimizer, 0, 2)
@@ -275,3 +308,31 @@ def test_arrays_that_are_no_parameters_size() -> None:
         change(saved["state"])
         with pytest.raises(CheckpointError, match=message):
             made("Adafactor", {}).load_state_dict(saved)
+
+
+@pytest.mark.parametrize("name", ["Adam", "LBFGS", "Adafactor"])
+def test_a_state_whose_parts_are_no_dicts_or_lists_names_them(name: str) -> None:
+    p = alpha.ones(2, 2, requires_grad=True)
+    optimizer = getattr(optim, name)([p])
+    optimizer.step(lambda: (p * p).sum())
+    p.grad = alpha.ones(2, 2)
+    optimizer.step(lambda: (p * p).sum())
+    for state in (None, 5, [1], "x", np.ones(1)):
+        with pytest.raises(TypeError, match=f"^{name}: the state is a .*, not a dict; give what state_dict"):
+            optimizer.load_state_dict(state)
+    changes: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+        (lambda s: s.update(state=None), "state is a NoneType, not a dict"),
+        (lambda s: s["state"].update({0: [1]}), r"state\[0\] is a list, not a dict"),
+        (lambda s: s.update(param_groups={"lr": 1}), "param_groups is a dict, not a list of dicts"),
+        (lambda s: s.update(param_groups=["x"]), r"param_groups\[0\] is a str, not a dict"),
+        (lambda s: s["param_groups"][0].update(params=5), r"param_groups\[0\]\['params'\] is a int, not a list of wh"),
+    ]
+    if name == "LBFGS":
+        changes.append((lambda s: s["state"][0].update(old_dirs=5), "old_dirs is a int, not a list of arrays"))
+    before = optimizer.state_dict()
+    for change, message in changes:
+        saved = copy.deepcopy(before)
+        change(saved)
+        with pytest.raises(CheckpointError, match=f"^{name}: (state does not fit:\n  )?{message}"):
+            optimizer.load_state_dict(saved)
+    optimizer.load_state_dict(before)

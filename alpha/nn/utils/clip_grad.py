@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from alpha.errors import DeviceError
+from alpha.errors import DeviceError, NonFiniteError
 from alpha.ops.clip import clip_gradients, gradient_norm
 from alpha.ops.options import real
 from alpha.runtime.recording import phase
@@ -38,6 +38,9 @@ def clip_grad_norm_(
 
     Returns:
         The norm before scaling, ().
+
+    Raises:
+        NonFiniteError: the norm is not finite, if `error_if_nonfinite`; it is a `RuntimeError`.
     """
     most = _natural("clip_grad_norm_", "max_norm", max_norm)
     tensors = _with_gradients(parameters)
@@ -116,7 +119,7 @@ def _norm(operator: str, tensors: list[Tensor], norm_type: float, error_if_nonfi
     with phase("update"):
         norm = Tensor(gradient_norm([tensor.array for tensor in tensors], float(p)))
     if error_if_nonfinite and not math.isfinite(norm.item()):
-        raise ArithmeticError(f"{operator}: the norm of the gradients is {norm.item()}; nothing was changed")
+        raise NonFiniteError(f"{operator}: the norm of the gradients is {norm.item()}; nothing was changed")
     return norm
 
 

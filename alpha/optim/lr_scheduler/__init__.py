@@ -2,10 +2,13 @@
 
 from alpha.exports import export as _export
 from alpha.optim.lr_scheduler.base import *
+from alpha.optim.lr_scheduler.base import LRScheduler
 from alpha.optim.lr_scheduler.combined import *
 from alpha.optim.lr_scheduler.cosine import *
 from alpha.optim.lr_scheduler.cycle import *
 from alpha.optim.lr_scheduler.factors import *
 from alpha.optim.lr_scheduler.plateau import *
+
+_LRScheduler = LRScheduler  # its older name, by which schedules of PyTorch's programs know their base
 
 _export(globals())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from alpha.errors import CheckpointError
+from alpha.errors import CheckpointError, type_name
 from alpha.optim.hyper import Rule, natural, number, whole
 from alpha.optim.optimizer import Optimizer
 
@@ -160,6 +160,9 @@ class LRScheduler:
         Raises:
             CheckpointError: lists every mismatch at once; nothing has changed then.
         """
+        if not isinstance(state_dict, Mapping):
+            kind = type_name(state_dict)
+            raise TypeError(f"{self._name}: the state is a {kind}, not a dict; give what state_dict() returned")
         problems = self._problems(state_dict)
         if problems:
             text = "\n  ".join(["", *problems]) if len(problems) > 1 else f" {problems[0]}"

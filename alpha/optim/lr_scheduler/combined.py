@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from alpha.errors import type_name
 from alpha.optim.hyper import Rule
 from alpha.optim.lr_scheduler.base import LRScheduler, wholes
 from alpha.optim.lr_scheduler.plateau import ReduceLROnPlateau
@@ -36,9 +37,14 @@ class _Combined(LRScheduler):
         if state.get("schedule") != self._name:
             return problems
         parts = state.get("schedulers", [])
+        if not isinstance(parts, (list, tuple)):
+            return [*problems, f"schedulers is a {type_name(parts)}, not a list"]
         if len(parts) != len(self.schedulers):
             return [*problems, f"it has {len(parts)} schedules, not {len(self.schedulers)}"]
         for index, (scheduler, part) in enumerate(zip(self.schedulers, parts, strict=True)):
+            if not isinstance(part, Mapping):
+                problems.append(f"schedule {index}: it is a {type_name(part)}, not a dict")
+                continue
             problems += [f"schedule {index}: {problem}" for problem in scheduler._problems(part)]
         return problems
 
