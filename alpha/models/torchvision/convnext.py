@@ -38,7 +38,8 @@ class CNBlock(nn.Module):
         self.stochastic_depth = nn.DropPath(stochastic_depth_prob)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.block(x) * self.layer_scale.reshape(x.shape[-1])
+        y = self.block(x)
+        y = y * self.layer_scale.reshape(x.shape[-1]).astype(y.dtype)  # a float32 factor would give float32
         return x + self.stochastic_depth(y)  # type: ignore[no-any-return]
 
 

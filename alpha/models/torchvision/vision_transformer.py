@@ -44,7 +44,7 @@ class Encoder(nn.Module):
         self.ln = nn.LayerNorm(hidden_dim, EPS)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.dropout(x + self.pos_embedding)
+        x = self.dropout(x + self.pos_embedding.astype(x.dtype))
         for block in self.layers.values():
             x = block(x)
         return self.ln(x)  # type: ignore[no-any-return]
