@@ -157,7 +157,7 @@ _ROOMS = (
 )
 
 # what `import alpha` does not load, but `alpha.data` does, when it is first named; functions with their room
-_LATER = {"data": "", "train": "", "transforms": "", "load": "serialization", "save": "serialization"}
+_LATER = {"data": "", "train": "", "transforms": "", "utils": "", "load": "serialization", "save": "serialization"}
 
 __version__ = "0.1.0"
 
@@ -267,6 +267,7 @@ if TYPE_CHECKING:
     from alpha import data as data
     from alpha import train as train
     from alpha import transforms as transforms
+    from alpha import utils as utils
     from alpha.serialization import load as load, save as save  # isort: skip
 else:
 

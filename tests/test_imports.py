@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import alpha
 from alpha import config, data, nn, optim
 from alpha.models import torchvision
 
@@ -65,6 +66,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "step": 5,
     "train": 6,
     "serialization": 6,
+    "utils": 5,
     "examples": 7,
 }
 MOST_LINES = 300
@@ -194,6 +196,15 @@ alpha.dates
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.stdout.split() == ["DataLoader", "Trainer", "True"], run.stderr
     assert "AttributeError: module 'alpha' has no attribute 'dates'" in run.stderr
+
+
+def test_utils_has_pytorchs_names_of_rooms() -> None:
+    from alpha.utils import checkpoint
+    from alpha.utils import data as data_of_utils
+
+    assert checkpoint.checkpoint is alpha.checkpoint
+    assert alpha.utils.data is data_of_utils
+    assert {name: getattr(data_of_utils, name) for name in data.__all__} == {n: getattr(data, n) for n in data.__all__}
 
 
 def test_every_variable_is_in_the_table() -> None:
