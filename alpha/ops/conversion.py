@@ -7,6 +7,7 @@ from typing import Any
 
 from alpha.autograd import Function
 from alpha.backward import checked_tensor
+from alpha.errors import DeviceError
 from alpha.grad_mode import enable_grad, is_grad_enabled, no_grad
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.axes import squeeze, transpose, unsqueeze
@@ -38,6 +39,24 @@ def clone(x: Tensor) -> Tensor:
 def contiguous(x: Tensor) -> Tensor:
     """x itself, because every tensor is contiguous."""
     return x
+
+
+def pin_memory(x: Tensor) -> Tensor:
+    """x itself, on the cpu: copies to the GPU go through pinned memory of Alpha's own."""
+    if x.device.name != "cpu":
+        raise DeviceError(f"pin_memory: the tensor is on {x.device.name}; only memory of the host is pinned")
+    return x
+
+
+def type_of(x: Tensor, dtype: DTypeLike = None) -> Tensor:
+    """x in the dtype, and itself if that is its own; PyTorch's name of `astype`.
+
+    Raises:
+        TypeError: there is no dtype: names of types, such as "torch.FloatTensor", are PyTorch's alone.
+    """
+    if dtype is None:
+        raise TypeError("type: a dtype is needed; x.dtype is that of x")
+    return to(x, dtype=dtype)
 
 
 def to(

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import alpha
+from alpha.errors import DeviceError
 from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.dtypes import (
     as_dtype,
@@ -81,3 +83,16 @@ def test_a_cast_to_its_own_dtype_is_the_array() -> None:
     assert as_float32(X) is X
     assert as_dtype(X, FLOAT32) is X
     assert as_float32(X.astype(BFLOAT16)).dtype == FLOAT32
+
+
+def test_pytorchs_names_of_a_cast_and_of_pinned_memory(device: str) -> None:
+    x = alpha.ones(2, device=device)
+    assert x.type(alpha.int64).dtype == np.int64
+    assert x.type("float32") is x
+    with pytest.raises(TypeError, match=r"type: a dtype is needed; x\.dtype is that of x"):
+        x.type()
+    if device == "cpu":
+        assert x.pin_memory() is x
+    else:
+        with pytest.raises(DeviceError, match="pin_memory: the tensor is on cuda"):
+            x.pin_memory()

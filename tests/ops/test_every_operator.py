@@ -29,8 +29,14 @@ def array(*shape: int) -> np.ndarray:
 
 
 def small(values: np.ndarray) -> np.ndarray:
-    """Small whole numbers of the same shape and dtype, so that integers mean the same; labels as they are."""
-    return array(*values.shape) if values.dtype == np.float32 else values
+    """Small whole numbers of the same shape and dtype, so that integers mean the same; labels as they are.
+
+    In place of probabilities there are zeros and ones.
+    """
+    if values.dtype != np.float32:
+        return values
+    probable = values.size and values.min() > 0 and values.max() < 1
+    return np.minimum(array(*values.shape), 1) if probable else array(*values.shape)
 
 
 IMAGE, MATRIX = array(1, 4, 4, 2), array(4, 4)
@@ -358,6 +364,8 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a 
     "index_add": (lambda x: x.index_add(0, first(x)[0, :1], x[1:2]), lambda x: np.vstack([x[:1] + x[1:2], x[1:]])),
     "view_as": (lambda x: x.view_as(alpha.ones(2, 8)), lambda x: x.reshape(2, 8)),
     "type_as": (lambda x: x.type_as(alpha.ones(1)), lambda x: x),
+    "type": (lambda x: x.type("float32"), lambda x: x),
+    "pin_memory": (lambda x: x.cpu().pin_memory(), lambda x: x),
     "data": (lambda x: x.data, lambda x: x),
     "zero_": (lambda x: x.zero_(), np.zeros_like),
     "fill_": (lambda x: x.fill_(1), np.ones_like),

@@ -124,6 +124,7 @@ OWN_METHODS: dict[str, str] = {
     "cpu": "moves between devices; op_db has no entry",
     "cuda": "moves between devices; op_db has no entry",
     "type": "op_db has no entry",
+    "pin_memory": "op_db has no entry",
     "size": "op_db has no entry",
     **dict.fromkeys(("get_device", "is_complex", "is_nonzero", "is_same_size", "is_signed"), "op_db has no entry"),
     "stride": "op_db has no entry",
