@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from alpha.runtime.cuda.array import DeviceArray
-from alpha.step.watch import LARGE, PLAIN
+from alpha.step.compare import PLAIN
+from alpha.step.watch import LARGE
 from alpha.tensor import Tensor
 
 
