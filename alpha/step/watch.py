@@ -150,8 +150,8 @@ class Watch:
             self._visit_optimizer(name, value)
         elif isinstance(value, (Mapping, list, tuple, set, frozenset)):
             self._visit_container(name, value)
-        elif (function := getattr(value, "captured_function", None)) is not None:
-            self._visit(name, function)
+        elif "captured_function" in getattr(value, "__dict__", ()):
+            self._visit(name, value.captured_function)
         elif isinstance(value, functools.partial):
             for part in (value.func, value.args, value.keywords):
                 self._visit(name, part)
@@ -235,7 +235,7 @@ class Watch:
     def _visit_object(self, name: str, value: Any) -> None:
         kind = type(value)
         kinds = ("_forward_hooks", "_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-        if any(getattr(value, hooks, None) for hooks in kinds):
+        if isinstance(value, Module) and any(getattr(value, hooks, None) for hooks in kinds):
             self.hooks.append(name)
         if not is_library(kind.__module__):
             for base in kind.__mro__:

@@ -62,6 +62,20 @@ def test_an_attribute_that_a_function_reads_which_the_step_calls(helper: Any) ->
     assert step(x).item() == 2.0
 
 
+class Strange:
+    """An object that answers to no name but its own."""
+
+    scale = 2.0
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"asked for {name}")
+
+
+def test_an_object_is_asked_for_no_attribute_that_it_need_not_have() -> None:
+    owner = Strange()
+    assert repeated(alpha.capture(lambda x: x * owner.scale), on_cuda(1.0))(on_cuda(3.0)).item() == 6.0
+
+
 class Scale:
     scale = 1.0
 
