@@ -101,6 +101,65 @@ def test_a_call_that_finds_no_memory_leaves_everything_as_before(cuda: CudaDevic
         assert_same(a, b, f"after call {call}")
 
 
+def test_a_limit_of_memory_below_what_a_call_needs(cuda: CudaDevice) -> None:
+    """Each call is tried with more and more memory; what does not fit is as if it had not been called."""
+
+    def calls(limited: bool) -> tuple[list[Results], int, Any]:
+        alpha.manual_seed(3)
+        draw = np.random.default_rng(5)
+        net = nn.Module()
+        net.scale = nn.Parameter(alpha.tensor(draw.standard_normal(MIB // 2, dtype=np.float32), device="cuda"))
+        optimizer = alpha.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+
+        @alpha.capture
+        def step(x: alpha.Tensor) -> alpha.Tensor:
+            y = x * net.scale
+            for _ in range(2):
+                y = y.tanh() * x
+            loss = y.sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        found: list[Results] = []
+        failures, losses = 0, []
+        for call in range(2 * CALLS):
+            x = alpha.tensor(draw.standard_normal(MIB // 2, dtype=np.float32), device="cuda")
+            before, tight = found[-1] if found else {}, limited and 0 < call < CALLS  # the first call runs as usual
+            if tight:  # which gives memory other addresses, so that there is no graph yet
+                alpha.empty_cache("cuda")
+            limit, loss = alpha.memory_stats("cuda").reserved, None
+            while loss is None:
+                alpha.set_memory_limit(limit if tight else None, "cuda")
+                try:
+                    loss = step(x)
+                except OutOfMemoryError:
+                    failures += 1
+                finally:
+                    alpha.set_memory_limit(None, "cuda")
+                if loss is None:
+                    state = net.state_dict() | {f"momentum {i}": s["velocity"] for i, s in velocities(optimizer)}
+                    assert_same(state, before, f"call {call} with {limit / MIB} MiB")
+                limit += 2 * MIB
+            losses.append(loss)
+            found.append(net.state_dict() | {f"momentum {i}": s["velocity"] for i, s in velocities(optimizer)})
+        found.append({"losses": np.array([loss.item() for loss in losses])})
+        return found, failures, step
+
+    expected, none, _ = calls(False)
+    found, failures, step = calls(True)
+    assert none == 0
+    assert failures
+    assert step.graphs
+    for a, b in zip(found, expected, strict=True):
+        assert_same(a, b, "after a call")
+
+
+def velocities(optimizer: alpha.optim.Optimizer) -> Any:
+    return optimizer.state_dict()["state"].items()
+
+
 def test_a_capture_that_finds_no_memory_gives_its_copies_of_the_arguments_back(cuda: CudaDevice) -> None:
     program = Program()
     program.step(*program.data())
