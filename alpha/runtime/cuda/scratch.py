@@ -10,7 +10,6 @@ from alpha.errors import OutOfMemoryError
 from alpha.runtime.arena import Arena, Block, Growth
 from alpha.runtime.cuda.plan import Plan, Trace
 
-
 EVERYWHERE = ((0, 1 << 64),)
 
 
