@@ -160,7 +160,8 @@ class Captured(Generic[P, R]):
         ]
         if self.why_not:
             lines.append(f"runs as usual: {self.why_not}")
-        return "\n".join(lines) or "nothing is captured yet"
+        doubts = [f"; what has delayed it: {kind.doubted}" for kind in self._kinds.values() if kind.doubts]
+        return "\n".join(lines) or "nothing is captured yet" + "".join(doubts[-1:])
 
     def clear(self) -> None:
         """Drop all graphs and give their memory back; later calls are captured anew."""
@@ -191,7 +192,7 @@ class Captured(Generic[P, R]):
 
     def _doubt(self, kind: Kind, why: str) -> None:
         """Count a call in which something speaks against a capture, and refuse the kind if there were several."""
-        kind.doubts += 1
+        kind.doubts, kind.doubted = kind.doubts + 1, why
         if kind.doubts >= MOST_DOUBTS:
             self._refuse(kind, why)
 

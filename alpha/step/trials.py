@@ -37,6 +37,7 @@ class Kind:
     trials: dict[Any, Trial] = field(default_factory=dict)  # by which leaves have gradients at the beginning
     misses: int = 0  # calls in a row for which none of the graphs was right
     doubts: int = 0  # calls in which something spoke against a capture, since the last replay
+    doubted: str = ""  # what it was in the last of them, in words
     watched: bool = False  # whether the next call runs as usual, to see whether something still does
     refused: str = ""  # why all calls run as usual until `rest` of them have passed
     rest: int = 0

@@ -151,6 +151,13 @@ def test_train_at_the_first_step_of_each_epoch() -> None:
     assert step.graphs
 
 
+def test_what_delays_a_capture_is_named() -> None:
+    _, step, _ = results(with_count_to(2), alpha.capture, 2)
+    assert step.describe() == "nothing is captured yet; what has delayed it: it changes net.calls: 1 became 2"
+    _, step, _ = results(lambda net: lambda x: x.sum(), alpha.capture, 1)
+    assert step.describe() == "nothing is captured yet"
+
+
 def test_a_step_that_is_refused_is_tried_again_later() -> None:
     """After FIRST_REST calls, and then after GROWTH times as many."""
     calls = MOST_DOUBTS + FIRST_REST + 12
