@@ -55,4 +55,5 @@ def test_a_larger_block_does_not_take_its_memory_in_exchange() -> None:
     assert scratch.stats().reserved == 4 * MIB
     scratch.finish()
     block = scratch.allocate(6 * MIB)
+    assert block.nbytes == 6 * MIB
     assert scratch.stats().reserved == 6 * MIB
