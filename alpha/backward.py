@@ -241,10 +241,12 @@ def retain(tensor: Tensor, node: Function) -> None:
 
 
 def _deposit(leaf: Tensor, array: Array, owned: bool) -> None:
-    """Add to `.grad` of a leaf; `owned` tells that nobody else holds the array's memory."""
+    """Add to `.grad` of a leaf that still requires one; `owned` tells that nobody else holds the array's memory."""
     if leaf._hooks:
         hooked = _run_hooks(leaf._hooks, array, "a leaf")
         array, owned = hooked, owned and hooked is array
+    if not leaf._requires_grad:  # since the forward pass; as in PyTorch hooks have seen the gradient
+        return
     grad = leaf._grad
     if grad is None:
         leaf._grad = tensor_class()(array if owned else leaf.device.copy(array))

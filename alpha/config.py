@@ -18,14 +18,26 @@ FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": 
 class Variable:
     """One environment variable; each of its readers takes the empty string as unset.
 
-    A value that means nothing is a `ConfigError`, which names the values that are allowed. `choices`: the names that
-    `choice` allows, if there is a fixed list of them.
+    A value that means nothing is a `ConfigError`, which names the values that are allowed.
+
+    Attributes:
+        kind: which of the methods below checks it.
+        choices: the names that `choice` allows, if there is a fixed list of them.
     """
 
     name: str
     default: str
     meaning: str
+    kind: str = "get"
     choices: tuple[str, ...] = ()
+
+    def check(self) -> str:
+        """What is wrong with its value, in words; empty if nothing is."""
+        try:
+            getattr(self, self.kind)()
+        except ConfigError as error:
+            return str(error)
+        return ""
 
     def get(self) -> str:
         """The text as it is."""
@@ -40,12 +52,23 @@ class Variable:
         return value
 
     def integer(self) -> int:
-        """A whole number."""
+        """A whole number of at least 0."""
         text = self.get()
         try:
-            return int(text)
+            value = int(text)
         except ValueError:
             raise ConfigError(f"{self.name}={text!r} is not a whole number") from None
+        if value < 0:
+            raise ConfigError(f"{self.name}={value} is negative")
+        return value
+
+    def folder(self) -> Path | None:
+        """A folder, which need not be there yet, or None."""
+        text = self.get()
+        path = Path(text).expanduser() if text else None
+        if path is not None and path.exists() and not path.is_dir():
+            raise ConfigError(f"{self.name}={text!r} is no folder")
+        return path
 
     def choice(self, names: Iterable[str] = ()) -> str:
         """One of `names` (by default of `choices`), or the default."""
@@ -66,35 +89,46 @@ def _listed(names: Iterable[str]) -> str:
     return " or ".join(", ".join(map(repr, names)).rsplit(", ", 1))
 
 
-DEBUG = Variable("ALPHA_DEBUG", "0", "1: print each kernel configuration of a convolution once as it is chosen")
+DEBUG = Variable("ALPHA_DEBUG", "0", "1: print each kernel configuration of a convolution once as it is chosen", "flag")
 CONV_KERNEL = Variable("ALPHA_CONV_KERNEL", "", "force this kernel configuration of convolutions")
-TUNE = Variable("ALPHA_TUNE", "0", "1: time the kernel configurations of each convolution once, and take the fastest")
+TUNE = Variable(
+    "ALPHA_TUNE", "0", "1: time the kernel configurations of each convolution once, and take the fastest", "flag"
+)
 CUDA_DRIVER = Variable(
     "ALPHA_CUDA_DRIVER",
     "pycuda",
     "pycuda: the GPU; emulated: the same kernels run by the CPU",
+    "choice",
     choices=("pycuda", "emulated"),
 )
-ISOLATE = Variable("ALPHA_ISOLATE", "0", "1: each GPU array is an allocation of its own, for compute-sanitizer")
-CACHE_DIR = Variable("ALPHA_CACHE_DIR", "", "where compiled kernels are kept (default ~/.cache/alpha)")
-COMPILER = Variable("ALPHA_COMPILER", "", "nvcc or nvrtc; default: nvcc if it is found", choices=("nvcc", "nvrtc"))
+ISOLATE = Variable("ALPHA_ISOLATE", "0", "1: each GPU array is an allocation of its own, for compute-sanitizer", "flag")
+CACHE_DIR = Variable("ALPHA_CACHE_DIR", "", "where compiled kernels are kept (default ~/.cache/alpha)", "folder")
+COMPILER = Variable(
+    "ALPHA_COMPILER", "", "nvcc or nvrtc; default: nvcc if it is found", "choice", choices=("nvcc", "nvrtc")
+)
 ARCH = Variable("ALPHA_ARCH", "", "compile for this architecture, e.g. sm_80 (default: the GPU's)")
-EMULATED_SEED = Variable("ALPHA_EMULATED_SEED", "0", "emulated driver: order of blocks and threads; 0 is ascending")
+EMULATED_SEED = Variable(
+    "ALPHA_EMULATED_SEED", "0", "emulated driver: order of blocks and threads; 0 is ascending", "integer"
+)
 EMULATED_BLOCKS = Variable(
     "ALPHA_EMULATED_BLOCKS",
     "",
     "emulated driver: order of the blocks alone, ascending, descending or shuffled (default: by the seed)",
+    "choice",
     choices=("ascending", "descending", "shuffled"),
 )
 EMULATED_SANITIZE = Variable(
     "ALPHA_EMULATED_SANITIZE", "", "emulated driver: build kernels with e.g. address,undefined"
 )
 EMULATED_OPTIMIZE = Variable(
-    "ALPHA_EMULATED_OPTIMIZE", "3", "emulated driver: -O of the C++ compiler; with 1 a kernel compiles in half the time"
+    "ALPHA_EMULATED_OPTIMIZE",
+    "3",
+    "emulated driver: -O of the C++ compiler; with 1 a kernel compiles in half the time",
+    "integer",
 )
-EMULATED_DEBUG = Variable("ALPHA_EMULATED_DEBUG", "0", "1: emulated driver: build kernels for a debugger")
-CPU_THREADS = Variable("ALPHA_CPU_THREADS", "0", "workers of the cpu operators; 0: one per core")
-DATA_DIR = Variable("ALPHA_DATA_DIR", "", "where datasets are kept (default: datasets/)")
+EMULATED_DEBUG = Variable("ALPHA_EMULATED_DEBUG", "0", "1: emulated driver: build kernels for a debugger", "flag")
+CPU_THREADS = Variable("ALPHA_CPU_THREADS", "0", "workers of the cpu operators; 0: one per core", "integer")
+DATA_DIR = Variable("ALPHA_DATA_DIR", "", "where datasets are kept (default: datasets/)", "folder")
 
 VARIABLES = tuple(value for value in list(globals().values()) if isinstance(value, Variable))
 

@@ -1,6 +1,7 @@
-"""`python -m alpha.doctor`: what is installed, what is missing and the fix, and a self-test.
+"""`alpha-doctor`, or `python -m alpha.doctor`: what is installed, what is missing and the fix, and a self-test.
 
-Exit status 0 when at least the cpu works.
+Exit status 0 if all that was asked for works: the devices, and each ALPHA_* variable has a value that means something.
+On a machine without a GPU, `--device cpu` asks for the cpu alone.
 """
 
 from __future__ import annotations
@@ -9,19 +10,20 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 
 from alpha import config
-from alpha.errors import AlphaError, CompileError, DeviceError
+from alpha.errors import AlphaError, CompileError, ConfigError, DeviceError
+from alpha.ops.conv2d.choose import NAMES
 from alpha.runtime import Device, get_device
-from alpha.runtime.cuda.compile import NO_COMPILER, find_nvcc, nvcc_version, nvrtc_version
+from alpha.runtime.cuda.compile import NO_COMPILER, find_nvcc, nvcc_version, nvrtc_version, target
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.device import MIB, HostArray
-from alpha.train.options import print_anything
+from alpha.train.options import Parser
 
 PACKAGES = {  # distribution -> the extra that installs it, "" for none
     "numpy": "",
@@ -38,9 +40,15 @@ PACKAGES = {  # distribution -> the extra that installs it, "" for none
 }
 
 
-def main() -> int:
-    """Print the report; 0 when the cpu works."""
-    print_anything()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the report; 0 if every variable and every device that was asked for is right, else 1."""
+    parser = Parser(
+        prog="alpha-doctor",
+        description="Say what is installed, what is missing and the fix, list and check every ALPHA_* variable, and "
+        "test the devices. The exit status is 0 if all of that works, else 1.",
+    )
+    parser.add_argument("--device", choices=("all", *TESTS), default="all", help="which device to test (default: all)")
+    wanted = parser.parse_args(arguments).device
     print(f"python        {platform.python_version()} on {platform.platform()}")
     for name, extra in PACKAGES.items():
         print(f"{name:13} {_package(name, extra)}")
@@ -51,9 +59,25 @@ def main() -> int:
     print(f"\n{config.table()}\n")
     for line in config.unknown():
         print(f"warning: {line}\n")
-    works = _check("cpu", _test_cpu)
-    _check("cuda", _test_cuda)
-    return 0 if works else 1
+    wrong = wrong_variables()
+    for line in wrong:
+        print(f"variable FAILS: {line}")
+    if wrong:
+        print()
+    results = [_check(name, test) for name, test in TESTS.items() if wanted in ("all", name)]
+    return 0 if all(results) and not wrong else 1
+
+
+def wrong_variables() -> list[str]:
+    """One line for each ALPHA_* variable whose value means nothing, whether or not something has read it yet."""
+    lines = [variable.check() for variable in config.VARIABLES]
+    checks: list[Callable[[], str]] = [lambda: config.CONV_KERNEL.choice(NAMES), lambda: target((8, 0))]
+    for check in checks:  # ALPHA_CONV_KERNEL, ALPHA_ARCH
+        try:
+            check()
+        except ConfigError as error:
+            lines.append(str(error))
+    return [line for line in lines if line]
 
 
 def _package(name: str, extra: str) -> str:
@@ -130,6 +154,9 @@ def _test_cuda(device: Device) -> str:
         f"{properties.total_bytes / MIB:.0f} MiB, driver {device.driver.name}; "
         f"a kernel compiles and agrees; steps are captured: {device.driver.why_no_capture or 'yes'}"
     )
+
+
+TESTS: dict[str, Callable[[Device], str]] = {"cpu": _test_cpu, "cuda": _test_cuda}
 
 
 def _compare(result: HostArray, expected: HostArray, tolerance: float) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from alpha.runtime import Device, MemoryStats, get_device, recording
 
 __all__ = ["empty_cache", "memory_stats", "reset_peak_memory_stats", "set_memory_limit", "synchronize"]
@@ -25,8 +29,28 @@ def empty_cache(device: str | Device = "auto") -> None:
 
 
 def set_memory_limit(nbytes: int | None, device: str | Device = "auto") -> None:
-    """Never hold more than `nbytes` of the device's memory; None lifts the limit."""
-    get_device(device).set_memory_limit(nbytes)
+    """Never hold more than `nbytes` of the device's memory; None lifts the limit.
+
+    Raises:
+        TypeError, ValueError: it is no whole number of bytes of at least 0.
+        OutOfMemoryError: what is in use needs more; the old limit stays.
+    """
+    get_device(device).set_memory_limit(None if nbytes is None else _bytes(nbytes))
+
+
+def _bytes(nbytes: Any) -> int:
+    """A whole number of bytes, which may be a float, as 2e9, or numpy's."""
+    plain = nbytes.item() if isinstance(nbytes, (np.integer, np.floating)) else nbytes
+    if not isinstance(plain, (int, float)) or isinstance(plain, bool):
+        raise TypeError(
+            f"set_memory_limit: nbytes={nbytes!r} is a {type(nbytes).__name__}; give a number of bytes, such as "
+            "2 * 2**30 for 2 GiB, or None for no limit"
+        )
+    if isinstance(plain, float) and not plain.is_integer():  # nor NaN, nor infinity
+        raise ValueError(f"set_memory_limit: nbytes={nbytes!r} is no whole number of bytes; None is for no limit")
+    if plain < 0:
+        raise ValueError(f"set_memory_limit: nbytes={nbytes!r} is negative")
+    return int(plain)
 
 
 def synchronize(device: str | Device = "auto") -> None:

@@ -16,8 +16,10 @@ from _pytest.mark import ParameterSet
 
 import alpha
 from alpha import Tensor
+from alpha.errors import OutOfMemoryError
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import INPUT, MathMode
+from alpha.runtime.arena import Arena, Block
 
 Spec = Any  # a shape (standard normal numbers) or the array itself
 
@@ -25,6 +27,22 @@ Spec = Any  # a shape (standard normal numbers) or the array itself
 def compiled_quickly() -> AbstractContextManager[object]:
     """Emulated drivers that are made within compile kernels in half the time, also outside of pytest."""
     return patch.dict(os.environ, ALPHA_EMULATED_OPTIMIZE="1")
+
+
+@contextmanager
+def failing_allocation(number: int) -> Iterator[list[int]]:
+    """The so-manieth block that is asked for inside finds no memory, on any device; the list has one size per block."""
+    asked: list[int] = []
+
+    def allocate(arena: Arena, nbytes: int) -> Block:
+        asked.append(nbytes)
+        if len(asked) == number:
+            raise OutOfMemoryError(f"out of memory: block {number} of the test")
+        return usual(arena, nbytes)
+
+    usual = Arena.allocate
+    with patch.object(Arena, "allocate", allocate):
+        yield asked
 
 
 @contextmanager

@@ -80,6 +80,29 @@ def test_only_what_requires_a_gradient_gets_one(device: str) -> None:
     assert y.grad is None
 
 
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_leaf_that_is_frozen_after_the_forward_pass_gets_no_gradient(device: str, hooked: bool) -> None:
+    """As in PyTorch: what it requires when backward arrives counts; a hook sees the gradient all the same."""
+    p, q, r = (alpha.tensor([1.0, 2.0], device=device, requires_grad=True) for _ in range(3))
+    seen: list[alpha.Tensor] = []
+    if hooked:
+        p.register_hook(seen.append)
+    y = (p * q * r).sum()
+    p.requires_grad = False
+    r.requires_grad = False
+    r.requires_grad = True
+    y.backward(retain_graph=True)
+    assert p.grad is None
+    assert len(seen) == hooked
+    for leaf in (q, r):
+        assert leaf.grad is not None
+        np.testing.assert_array_equal(leaf.grad.numpy(), [1, 4])
+    q.requires_grad = False
+    y.backward()
+    np.testing.assert_array_equal(q.grad.numpy(), [1, 4])
+    np.testing.assert_array_equal(r.grad.numpy(), [2, 8])
+
+
 def test_no_grad_records_nothing_and_nests(device: str) -> None:
     x = leaf(device, 1.0)
 

@@ -12,11 +12,13 @@ from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.gathering import gather
 from alpha.ops.joining import cat, stack
 from alpha.ops.options import integer
+from alpha.ops.packing import kept_on
 from alpha.ops.pointwise_loss import LossLayer, check_reduction, reduced, widened
 from alpha.ops.ranges import arange
 from alpha.ops.selection import where
 from alpha.ops.softmax import logsumexp
-from alpha.tensor import Tensor, full, tensor
+from alpha.runtime.recording import refuse
+from alpha.tensor import Tensor, full
 
 __all__ = ["CTCLoss", "ctc_loss"]
 
@@ -76,13 +78,15 @@ def ctc_loss(
     infinite = losses > -NEVER / 2
     losses = losses.where(~infinite, 0.0 if zero_infinity else np.inf)
     if reduction == "mean":
-        losses = losses / tensor(np.maximum(counts, 1), dtype=x.dtype, device=x.device)
+        losses = losses / kept_on(np.maximum(counts, 1).astype(x.dtype), x.device)
     result = reduced(losses, reduction)
     return result.reshape(()) if log_probs.ndim == 2 else result
 
 
 def _lengths(name: str, lengths: Any, N: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """N whole numbers on the host."""
+    if isinstance(lengths, Tensor) and lengths.device.name == "cuda":
+        refuse(f"ctc_loss: {name} on cuda are read on the host; give a list, or a tensor on cpu")
     values = np.asarray(lengths.numpy() if isinstance(lengths, Tensor) else lengths)
     if values.dtype.kind not in "iu":
         raise TypeError(f"ctc_loss: {name} have dtype {values.dtype.name}; whole numbers are needed")
@@ -104,7 +108,7 @@ def _labels(targets: Tensor, counts: np.ndarray[Any, np.dtype[np.int64]]) -> Ten
     if not S:
         return targets.reshape(N, 0).astype(np.int64)
     at = np.minimum((np.cumsum(counts) - counts)[:, None] + np.arange(S), targets.size - 1)
-    return targets.astype(np.int64)[tensor(at, device=targets.device)]
+    return targets.astype(np.int64)[kept_on(at, targets.device)]
 
 
 def _extended(labels: Tensor, blank: int) -> Tensor:
@@ -124,7 +128,7 @@ def _log_likelihood(x: Tensor, states: Tensor, blank: int, times: Any, counts: A
         return full((N, width), NEVER, x.dtype, x.device)
 
     emitted = gather(x, 2, states.reshape(1, N, L).expand(T, N, L))
-    ends = tensor(times.reshape(N, 1), device=x.device)
+    ends = kept_on(times.reshape(N, 1), x.device)
     reached = where(arange(L, device=x.device) < 2, emitted[0], NEVER)
     two_before = cat([full((N, min(2, L)), blank, states.dtype, states.device), states[:, : max(0, L - 2)]], 1)
     skips = (states != blank).logical_and(states != two_before)  # a blank between other labels may be left out
@@ -135,8 +139,8 @@ def _log_likelihood(x: Tensor, states: Tensor, blank: int, times: Any, counts: A
             ways.append(where(skips, cat([never(2), reached[:, :-2]], 1), NEVER))
         reached = where(ends > t, logsumexp(stack(ways), 0) + emitted[t], reached)
     # a way ends in the last label or in the blank behind it
-    last = tensor(np.stack([2 * counts, np.maximum(2 * counts - 1, 0)], 1), device=x.device)
-    some = tensor(np.stack([counts >= 0, counts > 0], 1), device=x.device)
+    last = kept_on(np.stack([2 * counts, np.maximum(2 * counts - 1, 0)], 1), x.device)
+    some = kept_on(np.stack([counts >= 0, counts > 0], 1), x.device)
     return logsumexp(where(some, gather(reached, 1, last), NEVER), 1)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -27,6 +29,37 @@ MOST_LISTS = 16  # of parameters, whose tables are kept
 Addresses: TypeAlias = tuple[tuple[int, ...], ...]  # those of all weights, of all gradients, ..
 
 
+Update: TypeAlias = Callable[[], object]
+
+
+class _Waiting(threading.local):
+    updates: list[Update] | None = None
+
+
+_waiting = _Waiting()
+
+
+@contextmanager
+def held_back() -> Iterator[list[Update]]:
+    """Updates in place that are asked for inside wait in the list, each with all memory that it needs.
+
+    So a step that finds no memory for one of its updates has made none of them.
+    """
+    before, _waiting.updates = _waiting.updates, []
+    try:
+        yield _waiting.updates
+    finally:
+        _waiting.updates = before
+
+
+def make(update: Update) -> None:
+    """Make an update in place, which asks for no memory any more; inside of `held_back` it waits."""
+    if _waiting.updates is None:
+        update()
+    else:
+        _waiting.updates.append(update)
+
+
 def in_chunks(arrays: list[list[Array]], update: Callable[..., None]) -> None:
     """`update(*chunks)` over all tensors, a cache-sized chunk at a time, on all workers."""
     pieces: list[tuple[Array, ...]] = []
@@ -43,18 +76,28 @@ def in_chunks(arrays: list[list[Array]], update: Callable[..., None]) -> None:
 
 
 def launch_update(
-    kernel: str, table: Array, chunks: int, held: int, rule: StepValue[Any], pack: Callable[[Any], Any]
+    kernel: str, arrays: list[list[Array]], held: int, rule: StepValue[Any], pack: Callable[[Any], Any]
 ) -> None:
     """Update all parameters by one launch of cuda/optimizer/<kernel>.cu.
 
     Args:
-        table, chunks: what `chunk_table` returns.
+        arrays: the parameters, their gradients, and lists of state arrays, as `chunk_table` takes them.
         held: a bit for each list of state arrays that the parameters have.
         pack: makes of `rule.now()` the structure that the kernel takes.
     """
-    numbers, address = table.device.step_value(rule, pack)
+    table, chunks = _chunk_table(arrays, "optimizer")
+    if not chunks:
+        return
+    device = arrays[0][0].device
+    numbers, address = device.step_value(rule, pack)
     plan = _plan(kernel, chunks, numbers.dtype)
-    plan.launch(table.device, {"table": table, "held": np.uint32(held), "rule": numbers, "address": address})
+    plan.prepare(device)
+    named = {"held": np.uint32(held), "rule": numbers, "address": address}
+
+    def launch(_: list[list[Array]] = arrays) -> None:  # which live until then: the table has only their addresses
+        plan.launch(device, {"table": table(), **named})
+
+    make(launch)
 
 
 @functools.lru_cache(maxsize=256)
@@ -65,6 +108,12 @@ def _plan(kernel: str, chunks: int, rule: np.dtype[Any]) -> Plan:
 
 def chunk_table(arrays: list[list[Array]], operator: str = "optimizer") -> tuple[Array, int]:
     """Device table of (addresses of one tensor's arrays, start, length) a chunk, and how many."""
+    table, chunks = _chunk_table(arrays, operator)
+    return table(), chunks
+
+
+def _chunk_table(arrays: list[list[Array]], operator: str) -> tuple[Callable[[], Array], int]:
+    """What writes the table, for which there is memory already, and how many chunks it has."""
     for same in arrays:
         require_float32(operator, *same)
     device = arrays[0][0].device
@@ -72,8 +121,8 @@ def chunk_table(arrays: list[list[Array]], operator: str = "optimizer") -> tuple
     addresses = tuple(
         [tuple([a.block.address + a.offset for a in same]) for same in arrays]
     )  # `address`, without a call
-    table = _device_table(device, addresses, tuple([a.size for a in arrays[0]]))
-    return table, len(table)
+    sizes = tuple([a.size for a in arrays[0]])
+    return _table_writer(device, addresses, sizes), _count_chunks(sizes)
 
 
 # a captured step reads its table at each replay, so nothing else is ever written there
@@ -105,17 +154,25 @@ class _Tables:
         return table
 
 
-def _device_table(device: CudaDevice, addresses: Addresses, sizes: tuple[int, ...]) -> Array:
+def _table_writer(device: CudaDevice, addresses: Addresses, sizes: tuple[int, ...]) -> Callable[[], Array]:
+    """What gives the table of these addresses: if it is not there yet, it is written, into memory that is there now.
+
+    A table that is given is right until `TABLES` others of the same sizes were given.
+    """
     if recording.active() is not None:
-        return _constant_table(device, addresses, sizes)
+        constant = _constant_table(device, addresses, sizes)
+        return lambda: constant
     kept = _kept.setdefault(device, {})
     tables = kept.get((sizes, len(addresses)))
     if tables is None:
         if len(kept) >= MOST_LISTS:
             del kept[next(iter(kept))]
-        chunks = sum(-(-size // CHUNK) for size in sizes)
-        tables = kept[sizes, len(addresses)] = _Tables(device, (chunks, len(addresses) + 2))
-    return tables.of(addresses, sizes)
+        tables = kept[sizes, len(addresses)] = _Tables(device, (_count_chunks(sizes), len(addresses) + 2))
+    return functools.partial(tables.of, addresses, sizes)
+
+
+def _count_chunks(sizes: tuple[int, ...]) -> int:
+    return sum([-(-size // CHUNK) for size in sizes])
 
 
 _kept: WeakKeyDictionary[CudaDevice, dict[tuple[tuple[int, ...], int], _Tables]] = WeakKeyDictionary()

@@ -25,13 +25,26 @@ KEPT = 128  # tables of each kind
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Numbers of rows, (count,) of int64."""
+    """Numbers of rows, (count,) of int64, or another small table."""
 
-    numbers: Integers
+    numbers: npt.NDArray[Any]
 
     def on(self, device: Device) -> Tensor:
         """The numbers on a device; a captured step finds them there. They are not to be written."""
         return Tensor(device.table(self, lambda: self.numbers))
+
+
+def kept_on(values: npt.NDArray[Any], device: Device) -> Tensor:
+    """A small table on a device, in which equal values are found again; it is not to be written.
+
+    So a captured step, which copies no values of the host to the device, has the same table each time.
+    """
+    return _kept(values.tobytes(), values.dtype.str, values.shape).on(device)
+
+
+@lru_cache(4 * KEPT)
+def _kept(data: bytes, dtype: str, shape: Counts) -> Rows:
+    return Rows(np.frombuffer(data, dtype).reshape(shape))
 
 
 @lru_cache(KEPT)

@@ -102,7 +102,7 @@ class Plan:
         Raises:
             DeviceError: an operand is missing that a kernel needs, or a kernel cannot be launched.
         """
-        prepared = device.prepared.get(self) or self._prepare(device)
+        prepared = device.prepared.get(self) or self.prepare(device)
         arrays, outputs = {**operands, **prepared.kept}, {}
         for name, form in prepared.workspaces:
             arrays[name] = device.make(form)
@@ -123,8 +123,11 @@ class Plan:
                 raise step.failure(error) from error
         return outputs
 
-    def _prepare(self, device: CudaDevice) -> PreparedPlan:
-        """The launches on a device, which keeps them for the next launch of this plan."""
+    def prepare(self, device: CudaDevice) -> PreparedPlan:
+        """The launches on a device, their kernels loaded; the device keeps them for the next launch of this plan."""
+        found: PreparedPlan | None = device.prepared.get(self)
+        if found is not None:
+            return found
         forms = {name: buffer.form for name, buffer in self.workspaces.items()}
         kept = device.small_workspaces.of(tuple(forms.values())) if forms else []
         arrays = {} if kept is None else dict(zip(forms, kept, strict=True))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from alpha.grad_mode import no_grad
+from alpha.ops.optimizer import held_back, make
 from alpha.optim.fused import Decay
 from alpha.optim.hyper import Rule, flag, natural, number, without_effect
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
@@ -110,11 +111,25 @@ class Adafactor(Optimizer):
         with no_grad():
             given = [Tensor(array) if not group["maximize"] else -Tensor(array) for array in gradients(ready)]
             means = [_squares(g) for g in given]
-            averages = [part.array for parts in held for part in parts]
+            averages = [[part.device.copy(part.array) for part in parts] for parts in held]
             squares = [part.array for parts in means for part in parts]
-            sgd_update(averages, squares, [[]], StepValue(functools.partial(_averaging, group, state)))
-            steps = [_direction(group, p, g, v) for p, g, v in zip(ready, given, held, strict=True)]
+            with held_back() as averaging:  # of copies, which the directions need at once
+                flat = [average for parts in averages for average in parts]
+                sgd_update(flat, squares, [[]], StepValue(functools.partial(_averaging, group, state)))
+            for update in averaging:
+                update()
+            new = [list(map(Tensor, parts)) for parts in averages]
+            steps = [_direction(group, p, g, v) for p, g, v in zip(ready, given, new, strict=True)]
+        for array, average in zip([part.array for parts in held for part in parts], flat, strict=True):
+            make(functools.partial(_put, array, average))
         sgd_update([p.array for p in ready], steps, [[]], StepValue(functools.partial(_step, group, state)))
+
+
+def _put(target: Array, source: Array) -> None:
+    if isinstance(target, np.ndarray):
+        np.copyto(target, source)
+    else:
+        target.device.copy_into(target, source)
 
 
 def _squares(g: Tensor) -> list[Tensor]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 import numpy as np
 
-from alpha.ops.optimizer import chunk_table, in_chunks, launch_update
+from alpha.ops.optimizer import in_chunks, launch_update, make
 from alpha.optim.hyper import Rule, flag, natural
 from alpha.optim.optimizer import Group, Optimizer, gradients
 from alpha.primitive import Array, Primitive, primitive
@@ -66,7 +66,8 @@ def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
             docstring has the formulas.
 
     `slots` has a list of arrays for each state array of a parameter. A list is empty if the settings do not need it;
-    `cpu` has None in its place then. `rule` is a `StepValue` of a `NamedTuple` of floats, bools and `Decay`.
+    `cpu` has None in its place then. `rule` is a `StepValue` of a `NamedTuple` of floats, bools and `Decay`. Inside of
+    `held_back` the changes wait.
     """
 
     def contract(
@@ -78,7 +79,6 @@ def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
     result = primitive(contract)
 
     @result.impl("cpu")
-    @np.errstate(all="ignore")
     def _(parameters: list[Array], gradients: list[Array], slots: Sequence[list[Array]], rule: StepValue[Any]) -> None:
         numbers, held = rule.now(), [bool(slot) for slot in slots]
 
@@ -86,14 +86,16 @@ def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
             there = iter(arrays)
             cpu(numbers, w, g, *[next(there) if used else None for used in held])
 
-        in_chunks([parameters, gradients, *filter(None, slots)], update)
+        def all_chunks() -> None:
+            with np.errstate(all="ignore"):
+                in_chunks([parameters, gradients, *filter(None, slots)], update)
+
+        make(all_chunks)
 
     @result.impl("cuda")
     def _(parameters: list[Array], gradients: list[Array], slots: Sequence[list[Array]], rule: StepValue[Any]) -> None:
-        table, chunks = chunk_table([parameters, gradients, *(slot or parameters for slot in slots)])
-        if chunks:
-            held = sum(1 << index for index, slot in enumerate(slots) if slot)
-            launch_update(name, table, chunks, held, rule, _packed)
+        held = sum(1 << index for index, slot in enumerate(slots) if slot)
+        launch_update(name, [parameters, gradients, *(slot or parameters for slot in slots)], held, rule, _packed)
 
     return result
 

@@ -107,6 +107,9 @@ class LBFGS(Optimizer):
 
         Returns:
             The loss before the first of them.
+
+        Raises:
+            Whatever the closure raises; the parameters and the state are then as before.
         """
         if closure is None:
             raise TypeError("LBFGS: step needs a closure, which computes the loss and its gradients anew; give step(f)")
@@ -117,8 +120,15 @@ class LBFGS(Optimizer):
             with enable_grad():
                 return closure()
 
+        parameters = self.param_groups[0]["params"]
         with no_grad():
-            return self._minimise(self.param_groups[0], evaluate)
+            places = [parameter.clone() for parameter in parameters]
+            try:
+                return self._minimise(self.param_groups[0], evaluate)
+            except BaseException:
+                for parameter, place in zip(parameters, places, strict=True):
+                    parameter.copy_(place)
+                raise
 
     def _minimise(self, group: Group, closure: Callable[[], Any]) -> Any:
         first = group["params"][0]

@@ -15,6 +15,7 @@ from alpha.numerics import get_precision
 from alpha.ops.dtypes import cast_operands
 from alpha.ops.elementwise import elementwise, multiply
 from alpha.ops.matmul import matmul_batch
+from alpha.ops.optimizer import make
 from alpha.ops.reduce import sum_axis1
 from alpha.optim.fused import Decay
 from alpha.optim.hyper import Rule, flag, natural, number, whole
@@ -167,10 +168,13 @@ class Muon(Optimizer):
 
     def _update(self, group: Group, ready: list[Tensor]) -> None:
         momentum, ratio = group["momentum"], RATIOS[group["adjust_lr_fn"]]
+        averaged = functools.partial(weighted_sum, p=momentum, q=1 - momentum)
         by_ratio: dict[float, list[tuple[Array, Array]]] = defaultdict(list)
         for parameter, g, v in zip(ready, gradients(ready), self._slots("velocity", ready, group), strict=True):
-            weighted_sum(v, g, p=momentum, q=1 - momentum, out=v)
-            direction = weighted_sum(v, g, p=momentum, q=1 - momentum) if group["nesterov"] else v
+            direction = averaged(v, g)  # what v becomes when there is memory for all updates
+            make(functools.partial(averaged, v, g, out=v))
+            if group["nesterov"]:
+                direction = averaged(direction, g)
             ortho = orthogonalized(direction, group["ns_coefficients"], group["ns_steps"], group["eps"])
             by_ratio[ratio(*parameter.shape) if ortho.size else 1.0].append((parameter.array, ortho))
         for factor, pairs in by_ratio.items():

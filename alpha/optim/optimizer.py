@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial, wraps
-from typing import Any, ClassVar, TypeVar, cast
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
 from alpha.errors import GradientError
 from alpha.hooks import HookHandle
+from alpha.ops.optimizer import Update, held_back
 from alpha.optim import state as checkpoints
 from alpha.optim.hyper import Rule, natural, whole
+from alpha.optim.step_hooks import Hook, with_hooks
 from alpha.primitive import Array
-from alpha.runtime.recording import again, phase, refuse
+from alpha.runtime.recording import again, phase
 from alpha.tensor import Tensor
 from alpha.uninitialized import shape_text
 
@@ -22,39 +24,6 @@ __all__ = ["Optimizer"]
 
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[Group]
-
-
-Hook = Callable[["Optimizer", tuple[Any, ...], dict[str, Any]], Any]
-Step = TypeVar("Step", bound=Callable[..., Any])
-
-
-def _with_hooks(step: Step) -> Step:
-    """A step that calls the hooks of its optimizer; not those of a step that another one calls."""
-
-    @wraps(step)
-    def call(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        if self._stepping or not (self._pre_hooks or self._post_hooks):
-            return step(self, *args, **kwargs)
-        refuse(f"{self._name}: hooks of its step run on the host")
-        self._stepping = True
-        try:
-            for hook in self._pre_hooks:
-                given = hook(self, args, kwargs)
-                if given is not None:
-                    if not isinstance(given, tuple) or list(map(type, given)) != [tuple, dict]:
-                        raise TypeError(
-                            f"{self._name}: a hook before the step returned a {type(given).__name__}; it returns None "
-                            "or (args, kwargs), a tuple and a dict"
-                        )
-                    args, kwargs = given
-            result = step(self, *args, **kwargs)
-            for hook in self._post_hooks:
-                hook(self, args, kwargs)
-        finally:
-            self._stepping = False
-        return result
-
-    return cast(Step, call)
 
 
 class Optimizer:
@@ -90,7 +59,7 @@ class Optimizer:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "step" in vars(cls):
-            cls.step = _with_hooks(vars(cls)["step"])  # type: ignore[method-assign]
+            cls.step = with_hooks(vars(cls)["step"])  # type: ignore[method-assign]
 
     def __init__(self, params: Parameters, defaults: Mapping[str, Any] | None = None, **named: Any) -> None:
         if not isinstance(defaults, (Mapping, type(None))):
@@ -182,7 +151,7 @@ class Optimizer:
             lines += [f"    {name}: {group[name]}" for name in sorted(group) if name != "params"]
         return "\n".join([f"{self._name} (", *lines, ")"])
 
-    @_with_hooks
+    @with_hooks
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient, in place.
 
@@ -203,31 +172,57 @@ class Optimizer:
         return loss
 
     def _run(self, work: list[tuple[Group, list[Tensor]]]) -> None:
-        """Count the step and update the parameters of each group."""
-        self._count(work)
-        again(partial(self._count, work))  # a replay of a captured step is a step, too
-        name = self._name
-        for group, parameters in work:
-            # one fused update for parameters of one age, device and dtype: as a rule, all of them
-            batches: dict[tuple[Any, ...], list[Tensor]] = {}
-            for parameter in parameters:
-                age = map(self.state[parameter].get, self.counts)
-                key = *age, type(parameter.array), parameter.array.dtype.num
-                batches.setdefault(key, []).append(parameter)
-            for ready in batches.values():
-                self._update(group, ready)
-                for parameter in ready:
-                    parameter._version.bump(name)
+        """Count the step and update the parameters of each group.
 
-    def _count(self, work: list[tuple[Group, list[Tensor]]]) -> None:
-        """Count a step of these parameters, after a check of the hyper-parameters with which it is made."""
+        Nothing is written before there is memory for all updates. So a step that finds none changes nothing.
+        """
+        ready = [parameter for _, parameters in work for parameter in parameters]
+        states = [self.state.get(parameter) for parameter in ready]
+        before = [None if slots is None else slots.copy() for slots in states]
+        try:
+            updates = self._prepared(work)
+        except BaseException:
+            for parameter, slots, values in zip(ready, states, before, strict=True):
+                if slots is None or values is None:
+                    self.state.pop(parameter, None)
+                else:
+                    slots.clear()
+                    slots.update(values)
+            raise
+        for update in updates:
+            update()
+        name = self._name
+        for parameter in ready:
+            parameter._version.bump(name)
+
+    def _prepared(self, work: list[tuple[Group, list[Tensor]]]) -> list[Update]:
+        """Count the step; the updates of all groups, which need no more memory."""
+        states = iter(self._count(work))
+        again(partial(self._count, work))  # a replay of a captured step is a step, too
+        with held_back() as updates:
+            for group, parameters in work:
+                # one fused update for parameters of one age, device and dtype: as a rule, all of them
+                batches: dict[tuple[Any, ...], list[Tensor]] = {}
+                for parameter in parameters:
+                    age = map(next(states).get, self.counts)
+                    key = *age, type(parameter.array), parameter.array.dtype.num
+                    batches.setdefault(key, []).append(parameter)
+                for batch in batches.values():
+                    self._update(group, batch)
+        return updates
+
+    def _count(self, work: list[tuple[Group, list[Tensor]]]) -> list[dict[str, Any]]:
+        """Count a step of these parameters, after a check of its hyper-parameters; their states."""
         for group, _ in work:
             self._check(group)
+        states = []
         for group, parameters in work:
             for parameter in parameters:
                 state = self.state[parameter]
                 state.setdefault("step", 0)
                 self._count_one(group, state)
+                states.append(state)
+        return states
 
     def _count_one(self, group: Group, state: dict[str, Any]) -> None:
         """Count a step in the state of one parameter."""
@@ -243,7 +238,10 @@ class Optimizer:
         )
 
     def _update(self, group: Group, ready: list[Tensor]) -> None:
-        """Update parameters of one age, device and dtype. What may change between steps is read in a `StepValue`."""
+        """Update parameters of one age, device and dtype. What may change between steps is read in a `StepValue`.
+
+        Fused updates, and others that are given to `make` of `alpha.ops.optimizer`, wait until all groups are ready.
+        """
         raise TypeError(f"{self._name} defines no update")
 
     def _structure(self, group: Mapping[str, Any]) -> tuple[Any, ...]:

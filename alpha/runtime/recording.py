@@ -64,7 +64,7 @@ class Recording:
         self.nodes: list[tuple[Any, ...]] = []
         self.places: list[str] = []
         self.obstacles: list[str] = []
-        self.actions: list[Callable[[], None]] = []
+        self.actions: list[Callable[[], object]] = []
 
     def use(self, arrays: Iterable[Any]) -> None:
         """Note that the device reads or writes these arrays; anything else among them is left out."""
@@ -119,7 +119,7 @@ def phase(name: str) -> Iterator[None]:
         recording.phase = before
 
 
-def again(action: Callable[[], None]) -> None:
+def again(action: Callable[[], object]) -> None:
     """Let every replay of the step that is being recorded begin with `action`; without one nothing happens."""
     if _state.recording is not None:
         _state.recording.actions.append(action)

@@ -20,7 +20,6 @@ from typing import TypeVar
 import numpy as np
 
 from alpha import config
-from alpha.errors import ConfigError
 from alpha.runtime import fork
 from alpha.runtime.blas import one_thread
 
@@ -34,10 +33,7 @@ _inside = threading.local()
 
 def count() -> int:
     """How many workers run: ALPHA_CPU_THREADS, or the cores this process may use."""
-    wanted = config.CPU_THREADS.integer()
-    if wanted < 0:
-        raise ConfigError(f"ALPHA_CPU_THREADS={wanted} is negative")
-    return wanted or cores()
+    return config.CPU_THREADS.integer() or cores()
 
 
 def cores() -> int:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from alpha.runtime.cuda.array import DeviceArray
-from alpha.step.watch import LARGE, PLAIN
+from alpha.step.compare import PLAIN
+from alpha.step.watch import LARGE
 from alpha.tensor import Tensor
 
 
@@ -47,8 +50,9 @@ class Arguments:
         if type(value) is dict:
             return dict, *((key, self._key(f"{place}[{key!r}]", item)) for key, item in value.items())
         self.objects[place] = value
-        if isinstance(value, Tensor) and value.dtype.kind in "biu" and value.array.nbytes <= LARGE:
-            return Tensor, value.dtype, value.shape, value.array.tobytes()  # as lengths, which the host reads
+        array = value.array if isinstance(value, Tensor) else value
+        if isinstance(array, np.ndarray) and array.dtype.kind in "biu" and array.nbytes <= LARGE:
+            return type(value), array.dtype, array.shape, array.tobytes()  # as lengths, which the host reads
         return type(value), id(value)
 
 

@@ -4,6 +4,9 @@ The first call runs as usual, and notes what no graph could repeat. The next cal
 the device records its work and then does it. Once two captures have recorded the same work, the graph is kept, and a
 call replays it for as long as nothing has changed that the code depends on (`Watch`). So a result is never stale: what
 is not known to be the same is recorded anew, or runs as usual.
+
+What speaks against a capture in the first calls is often done once, such as a mask that is made and kept. So it is
+looked for again in the next calls, and, if it is still there, after many more.
 """
 
 from __future__ import annotations
@@ -15,21 +18,19 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
-from alpha import rng
-from alpha.errors import CaptureError, CaptureWarning
+from alpha.errors import CaptureError, CaptureWarning, OutOfMemoryError
 from alpha.grad_mode import is_grad_enabled
 from alpha.nn.lazy import waits
 from alpha.numerics import get_precision
 from alpha.runtime import recording
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
-from alpha.runtime.cuda.graphs import capture as capture_graph
-from alpha.runtime.cuda.plan import Plan
 from alpha.runtime.device import opened
 from alpha.step.arguments import Arguments, map_tensors
+from alpha.step.attempt import Attempt
 from alpha.step.host_state import HostState
-from alpha.step.replay import Entry, Replay, apart, copy_inputs, place_of, run
-from alpha.step.trials import Kind, Trial, difference
+from alpha.step.replay import run
+from alpha.step.trials import MOST_DOUBTS, Kind, Trial
 from alpha.step.watch import Watch
 from alpha.tensor import Tensor
 
@@ -121,14 +122,14 @@ class Captured(Generic[P, R]):
             return self.captured_function(*args, **kwargs)
         arguments = Arguments(args, kwargs)
         kind = self._kind((arguments.key, get_precision(), is_grad_enabled()))
-        if kind.refused:
+        if kind.is_resting():
             return self.captured_function(*args, **kwargs)
         change = ""
         for index, replay in enumerate(kind.replays):
             change = replay.change()
             if not change:
                 kind.replays.insert(0, kind.replays.pop(index))
-                kind.misses = 0
+                kind.misses = kind.doubts = 0
                 return cast(R, run(replay, arguments))
         kind.misses += bool(kind.replays)
         if kind.misses > MOST_MISSES:
@@ -159,14 +160,16 @@ class Captured(Generic[P, R]):
         ]
         if self.why_not:
             lines.append(f"runs as usual: {self.why_not}")
-        return "\n".join(lines) or "nothing is captured yet"
+        doubts = [f"; what has delayed it: {kind.doubted}" for kind in self._kinds.values() if kind.doubts]
+        return "\n".join(lines) or "nothing is captured yet" + "".join(doubts[-1:])
 
     def clear(self) -> None:
         """Drop all graphs and give their memory back; later calls are captured anew."""
-        for graph in self.graphs:
-            graph.close()
-            graph.device.scratch.trim()
+        graphs = self.graphs
         self._kinds.clear()
+        for graph in graphs:
+            graph.close()
+            graph.device.memory.release_scratch()
         self._known, self.why_not = False, ""
 
     def __del__(self) -> None:
@@ -176,20 +179,22 @@ class Captured(Generic[P, R]):
     # -- running and capturing ----------------------------------------------------------------
 
     def _refuse(self, kind: Kind | None, why: str) -> None:
-        """Run as usual from now on, and say so once."""
+        """Run as usual from now on, and say so once; calls of a kind are tried again later."""
         if self.strict:
             raise CaptureError(f"{self._name} cannot be captured: {why}")
         if kind is not None:
-            kind.refused = True
-            kind.trials.clear()
-            for replay in kind.replays:
-                replay.graph.close()
-            kind.replays.clear()
+            kind.refuse(why)
         self.why_not = why
         if not self._warned:
             self._warned = True
             text = f"{self._name} is not captured in a CUDA graph and runs as usual: {why}"
             warnings.warn(text, CaptureWarning, stacklevel=recording.callers() + 1)
+
+    def _doubt(self, kind: Kind, why: str) -> None:
+        """Count a call in which something speaks against a capture, and refuse the kind if there were several."""
+        kind.doubts, kind.doubted = kind.doubts + 1, why
+        if kind.doubts >= MOST_DOUBTS:
+            self._refuse(kind, why)
 
     def _run(self, device: CudaDevice, kind: Kind, arguments: Arguments) -> Any:
         if any(tensor._requires_grad for tensor in arguments.tensors):
@@ -205,7 +210,9 @@ class Captured(Generic[P, R]):
         if watch.hooks:
             self._refuse(kind, f"{watch.hooks[0]} has a hook, which runs Python code at every step")
             return self.captured_function(*arguments.args, **arguments.kwargs)
-        return (self._capture if self._known else self._observe)(device, kind, arguments, watch)
+        if self._known and not kind.watched:
+            return self._capture(device, kind, arguments, watch)
+        return self._observe(device, kind, arguments, watch)
 
     def _initialise(self, kind: Kind, arguments: Arguments, watch: Watch) -> Any:
         """Run as usual, which makes the parameters of lazy layers."""
@@ -214,85 +221,55 @@ class Captured(Generic[P, R]):
             self._refuse(kind, f"{left[0]} waits for its first forward, which the step does not do")
         return result if left else map_tensors(result, Tensor.detach)
 
-    def _observe(self, device: CudaDevice, kind: Kind, arguments: Arguments, watch: Watch) -> Any:
-        """Run as usual, and note what cannot be captured."""
+    def _observe(self, device: CudaDevice, kind: Kind, arguments: Arguments, watch: Watch, why: str = "") -> Any:
+        """Run as usual, and note what cannot be captured; `why` is what has stopped a capture of this call."""
         notes, host = CudaRecording(device, capturing=False, strict=self.strict), HostState(watch)
         versions = [tensor._version.value for tensor in arguments.tensors]
         device.memory.clear_scratch()
         with recording.recorded(notes), device.allocating_from(device.scratch):
             result = self.captured_function(*arguments.args, **arguments.kwargs)
-        changed = host.changes()
+        found = [*notes.obstacles, *host.changes()]
         if versions != [tensor._version.value for tensor in arguments.tensors]:
-            changed.append("it writes an argument in place")
+            found.append("it writes an argument in place")
+        kind.watched = bool(found)
         if notes.nodes or notes.obstacles:
-            if obstacles := [*notes.obstacles, *changed]:
-                self._refuse(kind, obstacles[0])
-            self._known = not obstacles
-        return map_tensors(result, Tensor.detach) if self._known else result
+            self._known = self._known or not found
+            if found or why:
+                self._doubt(kind, found[0] if found else why)
+        return map_tensors(result, Tensor.detach) if notes.nodes and not found else result
 
     def _capture(self, device: CudaDevice, kind: Kind, arguments: Arguments, watch: Watch) -> Any:
         """Record the step, do it, and keep the graph if the last capture of this kind has recorded the same."""
-        leaves = [tensor for tensor in watch.tensors if tensor._node is None and tensor._requires_grad]
-        key = tuple([leaf._grad is None for leaf in leaves])
+        key = tuple([leaf._grad is None for leaf in watch.leaves])
         trial = kind.trials.setdefault(key, Trial())
-        if trial.inputs is None:
-            with device.allocating_from(device.arena):
-                trial.inputs = [Tensor(device.copy(tensor.array)) for tensor in arguments.tensors]
-        else:
-            copy_inputs(device, trial.inputs, arguments)
-        device.memory.clear_scratch()
-        notes, host = CudaRecording(device, capturing=True), HostState(watch)
-        entries = [Entry(leaf, trial.gradients.get(id(leaf))) for leaf in leaves]
-        counts = [(t._version, t._version.value, t._version.recorded) for t in (*watch.tensors, *trial.inputs)]
-        args, kwargs = arguments.replaced(trial.inputs)
-        state = rng.default.state()
         try:
-            result, graph = capture_graph(device, notes, lambda: self.captured_function(*args, **kwargs), trial.plan)
-        except BaseException as error:
-            for entry in entries:
-                entry.leaf._grad = entry.before
-            rng.default.set_state(state)
-            host.restore()
-            if not isinstance(error, CaptureError) or host.changes():
+            attempt = Attempt(device, trial, arguments, watch)
+            changes = attempt.run(self.captured_function)
+        except OutOfMemoryError:
+            if not trial.count:
+                del kind.trials[key]  # with the memory that this call has asked for
+            raise
+        except CaptureError as error:
+            if attempt.host.changes():
                 raise
-            self._refuse(kind, str(error))
-            return self.captured_function(*arguments.args, **arguments.kwargs)
-        why = next(iter(host.changes()), "")
-        graph.launch()
-        result = map_tensors(result, Tensor.detach)
-        gradients = [entry.leave(device) for entry in entries]
-        versions = [
-            (version, version.value - value, version.recorded - recorded, version.writer)
-            for version, value, recorded in counts
-            if version.value != value
-        ]
-        if any(version is tensor._version for version, *_ in versions for tensor in trial.inputs):
-            why = why or "it writes an argument in place"
-        read = [entry for entry in entries if entry.is_read(notes)]
-        differs = difference(trial.nodes, notes)
-        if why or differs or read or trial.nodes is None:
-            device.memory.clear_scratch()  # what the step made stays, the graph does not
-            graph.close()
-            trial.nodes, trial.count = None if read else notes.nodes, trial.count + 1
-            if trial.plan is None or trial.plan.lives != graph.trace.lives:
-                trial.plan, trial.nodes = Plan(graph.trace.lives), None
-                if device.scratch.is_range:  # else the next capture would have other addresses
-                    device.scratch.trim()
-            result = map_tensors(result, lambda tensor: apart(tensor, trial.inputs or []))
-            with device.allocating_from(device.arena):
-                trial.gradients |= {id(e.leaf): device.empty(e.leaf.shape, e.leaf.dtype) for e in read}
-            cause, trial.watch = trial.watch.change() if trial.watch is not None else "", watch
-            if why or trial.count >= MOST_TRIALS:
-                differs = differs or "its captures do not agree"
-                self._refuse(kind, why or (f"{differs}; {cause}" if cause else differs))
-            return result
-        template = map_tensors(result, lambda tensor: place_of(device, tensor))
-        result = map_tensors(result, lambda tensor: apart(tensor, trial.inputs or []))
-        kind.replays.insert(0, Replay(graph, watch, trial.inputs, gradients, versions, template))
+            if self.strict:
+                self._refuse(kind, str(error))
+            del attempt
+            return self._observe(device, kind, arguments, watch, str(error))
+        replay = attempt.finish(changes)
+        if replay is None:
+            if attempt.why:
+                self._doubt(kind, attempt.why)
+            elif trial.count >= MOST_TRIALS:
+                self._refuse(kind, attempt.differs or "its captures do not agree")
+            return attempt.result
+        kind.replays.insert(0, replay)
+        kind.doubts = 0
         del kind.trials[key]
+        self.why_not = next((other.refused for other in self._kinds.values() if other.refused), "")
         self._drop_oldest()
         device.scratch.trim()
-        return result
+        return attempt.result
 
     def _drop_oldest(self) -> None:
         while len(self.graphs) > MOST_GRAPHS:

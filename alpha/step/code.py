@@ -8,7 +8,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-_LIBRARIES = (*sys.stdlib_module_names, "alpha", "numpy", "scipy", "pycuda", "cuda", "torch", "tqdm", "PIL")
+_OTHERS = ("alpha", "numpy", "scipy", "pycuda", "cuda", "torch", "tqdm", "PIL", "pytest", "_pytest")
+_LIBRARIES = (*sys.stdlib_module_names, *_OTHERS)
 
 
 def names_in(function: Any) -> set[str]:

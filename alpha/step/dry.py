@@ -138,11 +138,17 @@ def _double(gpu: str | Device | None) -> DryDevice:
     """The dry device of the same properties."""
     if isinstance(gpu, str) and gpu in ARCHITECTURES:
         return DryDevice.double(dry_properties(gpu))
+    if gpu is not None and not isinstance(gpu, Device) and str(gpu).partition(":")[0] not in ("cuda", "auto"):
+        raise DeviceError(f"dry_run: gpu={gpu!r} is no GPU that Alpha knows: use {_known_gpus()}")
     device = get_device("cuda" if gpu is None else gpu)
     if not isinstance(device, CudaDevice):
-        names = ", ".join(ARCHITECTURES)
-        raise DeviceError(f"dry_run: {device.name} is no GPU; use the cuda device or the name of one of {names}")
+        raise DeviceError(f"dry_run: {device.name} is no GPU: use {_known_gpus()}")
     return device if isinstance(device, DryDevice) else DryDevice.double(device.properties)
+
+
+def _known_gpus() -> str:
+    names = ", ".join(map(repr, ARCHITECTURES))
+    return f"'cuda', the GPU of this machine, or the architecture of another one: {names}"
 
 
 def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], device: DryDevice) -> DryRun:

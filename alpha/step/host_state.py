@@ -22,11 +22,14 @@ class HostState:
         self._watch = watch
         self._python, self._numpy = random.getstate(), _numpy_state()
         self._generators = [(value, _state(value)) for value in watch.reached if _state(value) is not None]
-        optimizers = [value for value in watch.reached if isinstance(value, Optimizer)]
-        self._counts = [
-            (slots, {name: slots[name] for name in optimizer.counts if name in slots})
-            for optimizer in optimizers
-            for slots in optimizer.state.values()
+        self._optimizers = [
+            (value.state, {parameter: (slots, slots.copy()) for parameter, slots in value.state.items()})
+            for value in watch.reached
+            if isinstance(value, Optimizer)
+        ]
+        self._versions = [
+            (tensor._version, tensor._version.value, tensor._version.recorded, tensor._version.writer)
+            for tensor in watch.tensors
         ]
 
     def changes(self) -> list[str]:
@@ -43,9 +46,15 @@ class HostState:
         return found
 
     def restore(self) -> None:
-        """Take back that optimizers have counted steps."""
-        for slots, counts in self._counts:
-            slots.update(counts)
+        """Take back what a step that was only recorded has done to optimizers and to the versions of tensors."""
+        for state, before in self._optimizers:
+            for parameter in [parameter for parameter in state if parameter not in before]:
+                del state[parameter]
+            for slots, values in before.values():
+                slots.clear()
+                slots.update(values)
+        for version, value, recorded, writer in self._versions:
+            version.value, version.recorded, version.writer = value, recorded, writer
 
 
 def _numpy_state() -> tuple[Any, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from sys import getrefcount
 from typing import Any
 
 from alpha import rng
@@ -25,6 +27,7 @@ class Replay:
     gradients: list[Gradient]
     versions: list[tuple[Any, int, int, str]]  # of tensors that are written in place: how far they count
     result: Any  # in which `Place` stands for a tensor
+    copied: list[DeviceArray]  # what a call copies, because the result has it and the next call writes it
 
     def change(self) -> str:
         """Why the graph is not right any more, in words; empty if it is."""
@@ -107,6 +110,9 @@ def run(replay: Replay, arguments: Arguments) -> Any:
     """Do the step by a replay of its graph; its result."""
     graph = replay.graph
     device = graph.device
+    # all memory that it takes comes first: without it nothing has changed
+    copies = iter([device.empty(array.shape, array.dtype) for array in replay.copied])
+    moves = device.memory.room_for_scratch(_dies(replay.gradients))
     state = rng.default.state()
     try:
         graph.act()  # first: it checks hyper-parameters, and an error must change nothing
@@ -120,6 +126,7 @@ def run(replay: Replay, arguments: Arguments) -> Any:
             device.copy_into(gradient.input, grad.array)
         if gradient.after is not KEPT:
             gradient.leaf._grad = grad = None
+    device.memory.move(moves)
     device.memory.clear_scratch()
     graph.launch()
     blocks = graph.blocks()
@@ -138,16 +145,50 @@ def run(replay: Replay, arguments: Arguments) -> Any:
         version.writer = writer
 
     def made(place: Place | Tensor) -> Tensor:
-        return Tensor(array(place)) if isinstance(place, Place) else apart(place, replay.inputs)
+        return Tensor(array(place)) if isinstance(place, Place) else apart(place, replay.inputs, copies)
 
     return map_tensors(replay.result, made, (Place, Tensor))
 
 
-def apart(tensor: Tensor, inputs: list[Tensor]) -> Tensor:
-    """A tensor of a result, as a copy if it is an argument: the next call writes another one there."""
+def _dies(gradients: list[Gradient]) -> set[int]:
+    """The ids of the blocks that nobody holds any more when the replay drops the gradients of before."""
+    blocks: dict[int, Any] = {}
+    arrays: dict[int, int] = {}  # how many arrays that die a block has
+    for gradient in gradients:
+        if gradient.after is not KEPT and (grad := gradient.leaf._grad) is not None:
+            array = grad.array
+            if getrefcount(grad) <= HELD and getrefcount(array) <= HELD:
+                key = id(array.block)
+                blocks[key], arrays[key] = array.block, arrays.get(key, 0) + 1
+    return {key for key in blocks if getrefcount(blocks[key]) < HELD + arrays[key]}
+
+
+HELD = 3  # references to what has one owner: its, that of a variable (or here of a dict), and that of `getrefcount`
+
+
+def lent(result: Any, inputs: list[Tensor]) -> list[DeviceArray]:
+    """The arrays of a result that are arguments. A call returns copies of them, for the next call writes there."""
+    found: list[DeviceArray] = []
+
+    def look(tensor: Tensor) -> None:
+        if _is_lent(tensor, inputs):
+            found.append(tensor.array)
+
+    map_tensors(result, look)
+    return found
+
+
+def _is_lent(tensor: Tensor, inputs: list[Tensor]) -> bool:
     array = tensor.array
-    if isinstance(array, DeviceArray) and any(array.block is own.array.block for own in inputs):
-        return Tensor(array.device.copy(array))
+    return isinstance(array, DeviceArray) and any(array.block is own.array.block for own in inputs)
+
+
+def apart(tensor: Tensor, inputs: list[Tensor], copies: Iterator[DeviceArray]) -> Tensor:
+    """A tensor of a result; one that is `lent` as a copy, in the next of the arrays of `copies`."""
+    if _is_lent(tensor, inputs):
+        target = next(copies)
+        target.device.copy_into(target, tensor.array)
+        return Tensor(target)
     return tensor.detach()
 
 

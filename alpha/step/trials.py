@@ -12,6 +12,10 @@ from alpha.step.replay import Replay
 from alpha.step.watch import Watch
 from alpha.tensor import Tensor
 
+MOST_DOUBTS = 3  # calls in which something may speak against a capture: the first calls often make something once
+FIRST_REST = 64  # calls that run as usual after the first refusal
+GROWTH = 4  # how many times as many after the next one
+
 
 @dataclass
 class Trial:
@@ -32,7 +36,29 @@ class Kind:
     replays: list[Replay] = field(default_factory=list)  # the last used first
     trials: dict[Any, Trial] = field(default_factory=dict)  # by which leaves have gradients at the beginning
     misses: int = 0  # calls in a row for which none of the graphs was right
-    refused: bool = False
+    doubts: int = 0  # calls in which something spoke against a capture, since the last replay
+    doubted: str = ""  # what it was in the last of them, in words
+    watched: bool = False  # whether the next call runs as usual, to see whether something still does
+    refused: str = ""  # why all calls run as usual until `rest` of them have passed
+    rest: int = 0
+    next_rest: int = FIRST_REST
+
+    def refuse(self, why: str) -> None:
+        """Run the next calls as usual; after each refusal more of them."""
+        self.refused, self.rest, self.next_rest = why, self.next_rest, GROWTH * self.next_rest
+        self.misses, self.watched = 0, True
+        self.trials.clear()
+        for replay in self.replays:
+            replay.graph.close()
+        self.replays.clear()
+
+    def is_resting(self) -> bool:
+        """Whether this call runs as usual, because it is refused. If it is not any more, one doubt suffices."""
+        if self.refused:
+            self.rest -= 1
+            if self.rest < 0:
+                self.refused, self.doubts = "", MOST_DOUBTS - 1
+        return bool(self.refused)
 
 
 def difference(before: list[tuple[Any, ...]] | None, notes: CudaRecording) -> str:

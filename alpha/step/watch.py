@@ -14,7 +14,7 @@ import functools
 import operator
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,28 @@ from alpha.nn.lazy import waits
 from alpha.optim.optimizer import Optimizer
 from alpha.runtime.recording import StepValue
 from alpha.step.code import globals_in, is_library, names_in
+from alpha.step.compare import (
+    MISSING,
+    PLAIN,
+    Values,
+    change_of_attributes,
+    change_of_mapping,
+    change_of_parts,
+    change_of_sequence,
+    change_of_tensor,
+    content,
+    counted,
+    items,
+    same,
+)
 from alpha.tensor import Tensor
 
-PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, slice, np.generic, np.dtype)
 OPAQUE = (StepValue, type, types.ModuleType, types.BuiltinFunctionType)
 INTERNAL = ("alpha.runtime", "alpha.data", "alpha.rng")  # what lies there is not what a step depends on
 BY_NAME = ("alpha.train",)  # of these objects only the attributes count that some code of the step names
 LARGE = 4096  # bytes of an array, or elements of a list, above which its content is not compared
 MOST = 20_000  # objects
-_MISSING = object()
+Tell = Callable[[Values, Values], str]  # what differs between the values of before and now, in words
 _TENSOR = operator.attrgetter("array", "_requires_grad", "_node", "_hooks")  # what counts of a tensor
 _HOOKS = operator.attrgetter("_hooks")
 
@@ -59,8 +72,10 @@ class Watch:
             self.lazy: dict[str, Any] = {}
             self._seen: set[int] = set()
             self.reached: list[Any] = []
-            self._readers: list[tuple[str, Callable[[], Iterable[Any]], tuple[Any, ...]]] = []
-            self._attributes: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = []  # all that an object has
+            self._readers: list[tuple[Tell, Callable[[], Iterable[Any]], Values]] = []
+            self._attributes: list[
+                tuple[str, dict[str, Any], dict[str, Any]]
+            ] = []  # all that an object has, now and before
             self._visit(getattr(function, "__name__", "the step"), function)
             for name, value in objects.items():
                 self._visit(name, value)
@@ -68,7 +83,7 @@ class Watch:
 
     def _read(self) -> Iterable[Any]:
         """All values that count, one after the other."""
-        parts = [read() for name, read, values in self._readers]
+        parts = [read() for tell, read, values in self._readers]
         attributes = [held for name, held, values in self._attributes]
         return chain(
             chain.from_iterable(parts),
@@ -77,6 +92,11 @@ class Watch:
             chain.from_iterable(map(_TENSOR, self.tensors)),
         )
 
+    @property
+    def leaves(self) -> list[Tensor]:
+        """The tensors whose gradients a step may leave."""
+        return [tensor for tensor in self.tensors if tensor._node is None and tensor._requires_grad]
+
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors, each with the name by which it was first found."""
         yield from zip([name for name, _ in self._tensor_values], self.tensors, strict=True)
@@ -84,8 +104,8 @@ class Watch:
     def change(self) -> str:
         """What has changed since, in words; empty if nothing has."""
         values = tuple(self._read())
-        same = len(values) == len(self._values) and all(map(operator.is_, values, self._values))
-        if same and not any(map(_HOOKS, self.tensors)):
+        identical = len(values) == len(self._values) and all(map(operator.is_, values, self._values))
+        if identical and not any(map(_HOOKS, self.tensors)):
             return ""
         change = self._change_by_name()
         if not change:
@@ -93,22 +113,23 @@ class Watch:
         return change
 
     def _change_by_name(self) -> str:
-        for index, (name, read, before) in enumerate(self._readers):
+        for index, (tell, read, before) in enumerate(self._readers):
             now = tuple(read())
-            if not _same(before, now):
-                return _difference(name, before, now)
-            self._readers[index] = name, read, now
-        for name, held, before in self._attributes:
-            if not _same(before, now := tuple(held.values())):
-                return _difference(name, before, now)
+            if not same(before, now):
+                return tell(before, now)
+            self._readers[index] = tell, read, now
+        for name, held, values in self._attributes:
+            if not same(tuple(values.values()), tuple(held.values())):
+                return change_of_attributes(name, values, held)
         for (name, before), tensor in zip(self._tensor_values, self.tensors, strict=True):
-            if not _same(before, now := _tensor_values(tensor)):
-                return _difference(name, before, now)
+            if not same(before, now := _tensor_values(tensor)):
+                return change_of_tensor(name, before, now)
         return ""
 
-    def _watch(self, name: str, read: Callable[[], Iterable[Any]]) -> tuple[Any, ...]:
+    def _watch(self, tell: Tell, read: Callable[[], Iterable[Any]]) -> Values:
+        """Compare what `read` gives; `tell` says in words what has changed in it."""
         values = tuple(read())
-        self._readers.append((name, read, values))
+        self._readers.append((tell, read, values))
         return values
 
     def _visit(self, name: str, value: Any) -> None:
@@ -124,13 +145,13 @@ class Watch:
             self._visit_tensor(name, value)
         elif isinstance(value, np.ndarray):
             if value.nbytes <= LARGE and not value.dtype.hasobject:
-                self._watch(name, lambda: (value.tobytes(),))
+                self._watch(lambda *_: f"{name}, values of a numpy array", lambda: (value.tobytes(),))
         elif isinstance(value, Optimizer):
             self._visit_optimizer(name, value)
         elif isinstance(value, (Mapping, list, tuple, set, frozenset)):
             self._visit_container(name, value)
-        elif (function := getattr(value, "captured_function", None)) is not None:
-            self._visit(name, function)
+        elif "captured_function" in getattr(value, "__dict__", ()):
+            self._visit(name, value.captured_function)
         elif isinstance(value, functools.partial):
             for part in (value.func, value.args, value.keywords):
                 self._visit(name, part)
@@ -148,7 +169,7 @@ class Watch:
             self.hooks.append(name)
         self._tensor_values.append((name, _tensor_values(tensor)))
         if isinstance(tensor.array, np.ndarray):  # the step may read its values on the host
-            self._watch(name, lambda: (tensor._version.value,))
+            self._watch(lambda *_: f"{name}, values of a tensor on cpu", lambda: (tensor._version.value,))
             self._visit(name, tensor.array)
 
     def _visit_optimizer(self, name: str, optimizer: Optimizer) -> None:
@@ -159,42 +180,53 @@ class Watch:
         own = not is_library(type(optimizer).__module__)
         rates = () if own or "param_groups" in self._names else optimizer.per_step - self._names
         counts = () if own or "state" in self._names else tuple(optimizer.counts)
-        self._watch(name, lambda: (optimizer.state, optimizer.param_groups, *optimizer.param_groups))
+        count = len(optimizer.param_groups)
+        parts = ["state", "param_groups", *(f"param_groups[{number}]" for number in range(count))]
+        whole = functools.partial(change_of_parts, name, ".{}", parts)
+        self._watch(whole, lambda: (optimizer.state, optimizer.param_groups, *optimizer.param_groups))
         for number, group in enumerate(optimizer.param_groups):
             keys = [key for key in group if key not in (*rates, "params")]
-            self._watch(f"{name}.param_groups[{number}]", _items(group, keys))
-            self._watch(f"{name}.param_groups[{number}]", functools.partial(optimizer._structure, group))
+            tell = functools.partial(change_of_parts, f"{name}.param_groups[{number}]", "[{!r}]", keys)
+            self._watch(tell, items(group, keys))
+            tell = functools.partial(change_of_sequence, f"{name}.param_groups[{number}]")
+            self._watch(tell, lambda group=group: counted(optimizer._structure(group)))  # type: ignore[misc]
             self._visit(f"{name}.param_groups[{number}]['params']", group["params"])
         for slots in optimizer.state.values():
             keys = [key for key in slots if key not in counts]
-            self._watch(f"{name}.state", _items(slots, keys))
+            self._watch(functools.partial(change_of_parts, name + ".state[..]", "[{!r}]", keys), items(slots, keys))
 
     def _visit_container(self, name: str, value: Any) -> None:
         if isinstance(value, Mapping):
-            items = [(f"{name}[{key!r}]", item) for key, item in value.items()]
-            self._watch(name, lambda: (len(value), *value.keys(), *value.values()))
+            parts = [(f"{name}[{key!r}]", item) for key, item in value.items()]
+            self._watch(
+                functools.partial(change_of_mapping, name), lambda: (len(value), *value.keys(), *value.values())
+            )
         else:
-            items = [(f"{name}[{index}]", item) for index, item in enumerate(value)]
-            if len(items) > LARGE and isinstance(items[0][1], PLAIN):
-                self._watch(name, lambda: (len(value),))
+            parts = [(f"{name}[{index}]", item) for index, item in enumerate(value)]
+            tell = functools.partial(change_of_sequence, name)
+            if len(parts) > LARGE and isinstance(parts[0][1], PLAIN):
+                self._watch(tell, lambda: (len(value),))
                 return
             if not isinstance(value, (tuple, frozenset)):
-                self._watch(name, lambda: (len(value), *value))
-        for place, item in items:
+                self._watch(tell, lambda: counted(value))
+        for place, item in parts:
             self._visit(place, item)
 
     def _visit_function(self, name: str, function: types.FunctionType) -> None:
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for variable, cell in cells.items():
-            (value,) = self._watch(variable, lambda c=cell: (_content(c),))  # type: ignore[misc]
+            tell = functools.partial(change_of_parts, "", "{}", [variable])
+            (value,) = self._watch(tell, lambda c=cell: (content(c),))  # type: ignore[misc]
             self._visit(variable, value)
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self._visit(f"a default of {name}", default)
         if is_library(function.__module__):
             return
+        self._names |= names_in(function)
         scope = function.__globals__
         for variable in sorted(globals_in(function)):
-            (value,) = self._watch(variable, lambda v=variable: (scope.get(v, _MISSING),))  # type: ignore[misc]
+            tell = functools.partial(change_of_parts, "", "{}", [variable])
+            (value,) = self._watch(tell, lambda v=variable: (scope.get(v, MISSING),))  # type: ignore[misc]
             if isinstance(value, types.ModuleType) and not is_library(value.__name__):
                 self._visit_attributes(variable, value)
             else:
@@ -203,7 +235,7 @@ class Watch:
     def _visit_object(self, name: str, value: Any) -> None:
         kind = type(value)
         kinds = ("_forward_hooks", "_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-        if any(getattr(value, hooks, None) for hooks in kinds):
+        if isinstance(value, Module) and any(getattr(value, hooks, None) for hooks in kinds):
             self.hooks.append(name)
         if not is_library(kind.__module__):
             for base in kind.__mro__:
@@ -234,7 +266,7 @@ class Watch:
             slots = [slot for base in type(value).__mro__ for slot in getattr(base, "__slots__", ())]
             names = [slot for slot in slots if hasattr(value, slot)]
         elif is_library(type(value).__module__) and not type(value).__module__.startswith(BY_NAME) and not is_module:
-            self._attributes.append((name, attributes, tuple(attributes.values())))
+            self._attributes.append((name, attributes, attributes.copy()))
             for key, item in list(attributes.items()):
                 self._visit(f"{name}.{key}", item)
             return
@@ -245,48 +277,14 @@ class Watch:
 
     def _read_names(self, name: str, owner: Any, names: list[str]) -> tuple[Any, ...]:
         held = vars(owner) if hasattr(owner, "__dict__") else None
+        tell = functools.partial(change_of_parts, name, ".{}", names)
         if held is None:
-            return self._watch(name, lambda: tuple([getattr(owner, key, _MISSING) for key in names]))
-        return self._watch(name, _items(held, names))
-
-
-def _items(held: Mapping[str, Any], names: list[str]) -> Callable[[], Iterable[Any]]:
-    """Reads what `held` has under these names."""
-    return lambda: map(held.get, names, repeat(_MISSING))
+            return self._watch(tell, lambda: tuple([getattr(owner, key, MISSING) for key in names]))
+        return self._watch(tell, items(held, names))
 
 
 def _tensor_values(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.array, tensor._requires_grad, tensor._node, len(tensor._hooks)
-
-
-def _same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
-    """Whether all values are the same objects, or equal numbers, texts or tuples of these."""
-    return len(before) == len(now) and all(map(_equal, before, now))
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, tuple):
-        return _same(a, b)
-    return isinstance(a, PLAIN) and bool(a == b or (a != a and b != b))
-
-
-def _difference(name: str, before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
-    pairs = [(a, b) for a, b in zip(before, now, strict=False) if not _same((a,), (b,))]
-    for a, b in pairs:
-        if isinstance(a, PLAIN) and isinstance(b, PLAIN):
-            return f"{name}: {a!r} became {b!r}"
-    return name
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not assigned yet
-        return _MISSING
 
 
 def _is_part(value: Any) -> bool:

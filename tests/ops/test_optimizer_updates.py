@@ -10,7 +10,7 @@ from helpers import assert_close
 
 import alpha
 from alpha.arrays import shares_memory
-from alpha.ops.optimizer import CHUNK, MOST_LISTS, TABLES, _device_table
+from alpha.ops.optimizer import CHUNK, MOST_LISTS, TABLES, _table_writer
 from alpha.optim.adam import AdamRule, adam_update
 from alpha.optim.fused import Decay
 from alpha.optim.sgd import SgdRule, sgd_update
@@ -24,6 +24,10 @@ SGD = [(0.0, False, 0.0), (0.9, False, 0.0), (0.9, True, 0.01), (0.0, False, 0.1
 
 
 PLAIN_SGD = StepValue.fixed(SgdRule(Decay(), 1.0))
+
+
+def _device_table(device: Any, addresses: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]) -> Any:
+    return _table_writer(device, addresses, sizes)()
 
 
 def arrays(seed: int) -> list[np.ndarray]:

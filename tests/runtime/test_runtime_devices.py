@@ -250,3 +250,32 @@ def test_closing_twice_and_late_arrays() -> None:
     device.close()
     assert device.driver.segments == {}
     del array
+
+
+LIMITS = {
+    "nan": (float("nan"), ValueError, "nbytes=nan is no whole number of bytes; None is for no limit"),
+    "infinity": (float("inf"), ValueError, "nbytes=inf is no whole number of bytes"),
+    "half a byte": (0.5, ValueError, r"nbytes=0\.5 is no whole number of bytes"),
+    "negative": (-1, ValueError, "nbytes=-1 is negative"),
+    "a text": ("1GB", TypeError, "nbytes='1GB' is a str; give a number of bytes"),
+    "a bool": (True, TypeError, "nbytes=True is a bool; give a number of bytes"),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_memory_limit_that_means_nothing_changes_nothing(device: str, name: str) -> None:
+    value, kind, message = LIMITS[name]
+    before = alpha.memory_stats(device).limit
+    with pytest.raises(kind, match=f"set_memory_limit: {message}"):
+        alpha.set_memory_limit(value, device)
+    assert alpha.memory_stats(device).limit == before
+
+
+def test_a_memory_limit_may_be_a_float_or_numpys(device: str) -> None:
+    try:
+        for value in (4e12, np.int64(4 * 10**12), np.float64(4e12)):
+            alpha.set_memory_limit(value, device)  # type: ignore[arg-type]
+            assert alpha.memory_stats(device).limit == 4 * 10**12
+    finally:
+        alpha.set_memory_limit(None, device)
+    assert alpha.memory_stats(device).limit is None

@@ -608,7 +608,7 @@ def test_what_changes_at_each_call_is_named() -> None:
             assert step(x).numpy().tolist() == [turns[0], 2.0 * turns[0]]
 
     step = alpha.capture(lambda x: x * float(turns[0]))
-    with pytest.warns(CaptureWarning, match=r"gets other arguments at each call, .*; turns: \d+ became \d+"):
+    with pytest.warns(CaptureWarning, match=r"gets other arguments at each call, .*; turns\[0\]: \d+ became \d+"):
         calls(step)
     assert step.graphs == []
 
@@ -623,7 +623,7 @@ def test_what_changes_without_an_effect_is_named_too() -> None:
             assert step(x).numpy().tolist() == [2, 4]
 
     step = alpha.capture(lambda x: x * (2.0 if turns[0] else 0.0))
-    with pytest.warns(CaptureWarning, match=r"changes from call to call: turns: \d+ became \d+"):
+    with pytest.warns(CaptureWarning, match=r"changes from call to call: turns\[0\]: \d+ became \d+"):
         calls(step)
     assert step.graphs == []
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import alpha
+import alpha.nn.functional as F
 from alpha import nn
 from alpha.errors import CaptureWarning
 from alpha.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -93,3 +94,55 @@ def test_an_argument_on_the_cpu_that_is_written_is_captured_anew() -> None:
             n[0] = 5
         assert step(x, n).tolist() == [5.0 if i >= 4 else 2.0] * 3
         assert step(x, alpha.tensor([3])).tolist() == [3.0] * 3
+
+
+# -- the lengths of ctc_loss ------------------------------------------------------------------------------
+
+CTC_LENGTHS = (([6, 5], [3, 2]), ([6, 6], [1, 3]), ([6, 5], [3, 2]), ([6, 5], [3, 2]), ([6, 5], [3, 2]))
+CTC_GIVEN: dict[str, Callable[[Any], Any]] = {
+    "lists": list,
+    "tuples": tuple,
+    "tensors on cpu": alpha.tensor,
+    "arrays of numpy": np.array,
+}
+
+
+def ctc_losses(make: Callable[[Any], Any], wrap: Any, flat: bool, lengths: Any = CTC_LENGTHS) -> tuple[list[Any], Any]:
+    """Losses and gradients of steps, of labels in rows or one after the other, and the step."""
+    draw, found = np.random.default_rng(0), []
+    p = nn.Parameter(alpha.tensor(draw.standard_normal(5, dtype=np.float32), device="cuda"))
+
+    def step(x: alpha.Tensor, targets: alpha.Tensor, times: Any, counts: Any) -> alpha.Tensor:
+        loss = F.ctc_loss(F.log_softmax(x * p, dim=-1), targets, times, counts)
+        p.grad = None
+        loss.backward()
+        return loss
+
+    step = wrap(step)
+    for times, counts in lengths:
+        x = alpha.tensor(draw.standard_normal((6, 2, 5), dtype=np.float32), device="cuda")
+        targets = alpha.tensor(draw.integers(1, 5, sum(counts) if flat else (2, 3)), device="cuda")
+        loss = step(x, targets, make(times), make(counts))
+        found.append((loss.item(), p.grad.numpy().tolist()))
+    return found, step
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("name", CTC_GIVEN)
+def test_ctc_loss_with_lengths_on_the_host(name: str, flat: bool) -> None:
+    make = CTC_GIVEN[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CaptureWarning)
+        found, step = ctc_losses(make, alpha.capture, flat, CTC_LENGTHS * 3)
+    assert found == ctc_losses(make, lambda step: step, flat, CTC_LENGTHS * 3)[0]
+    assert len(step.graphs) == 2, step.describe()
+
+
+def test_ctc_loss_with_lengths_on_cuda_says_what_to_give() -> None:
+    def make(values: Any) -> alpha.Tensor:
+        return alpha.tensor(values, device="cuda")
+
+    with pytest.warns(CaptureWarning, match="ctc_loss: input_lengths on cuda are read on the host; give a list"):
+        found, step = ctc_losses(make, alpha.capture, False)
+    assert found == ctc_losses(make, lambda step: step, False)[0]
+    assert not step.graphs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,10 +122,14 @@ def test_a_gpu_that_is_not_there_has_a_network_of_the_cpu() -> None:
         units = {arch: alpha.dry_run(program.step, program.x, program.y, gpu=arch).units for arch in ARCHS}
     assert len(set(units.values())) == 3
     assert any(source == "conv2d/conv_v2/sm90.cu" for source, _ in units["sm_90a"])
-    with pytest.raises(DeviceError, match="cpu is no GPU; use the cuda device or the name of one of sm_75, sm_80"):
-        alpha.dry_run(program.step, program.x, program.y, gpu="cpu")
-    with pytest.raises(DeviceError, match="no device 'sm_1'"):
-        alpha.dry_run(program.step, program.x, program.y, gpu="sm_1")
+    known = "use 'cuda', the GPU of this machine, or the architecture of another one: 'sm_75', 'sm_80', .*'sm_120'"
+    for gpu in ("cpu", "sm_70", "sm_1", "H100", 90, (9, 0)):
+        with pytest.raises(
+            DeviceError, match=rf"dry_run: gpu={re.escape(repr(gpu))} is no GPU that Alpha knows: {known}"
+        ):
+            alpha.dry_run(program.step, program.x, program.y, gpu=gpu)  # type: ignore[arg-type]
+    with pytest.raises(DeviceError, match=f"dry_run: cpu is no GPU: {known}"):
+        alpha.dry_run(program.step, program.x, program.y, gpu=alpha.get_device("cpu"))
 
 
 def test_phases_and_layers() -> None:

@@ -19,6 +19,7 @@ from alpha.nn import functional as F
 from alpha.optim import SGD
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.step import precompile
+from alpha.step.trials import MOST_DOUBTS
 from alpha.train import Interrupted, Trainer
 from alpha.train.feed import sizes
 
@@ -140,8 +141,8 @@ def test_a_step_that_reads_a_value_runs_as_before(
 
     subject.loss = loss
     with pytest.warns(CaptureWarning):
-        subject.train_epoch(DataLoader(data(8), 4))
-    assert len(losses) == 2
+        subject.train_epoch(DataLoader(data(4 * MOST_DOUBTS), 4))
+    assert len(losses) == MOST_DOUBTS
     assert asked == [[]]
     assert "alpha: train_step cannot be dry-run: DeviceError: values are read on the host" in capsys.readouterr().err
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
+from alpha.errors import OutOfMemoryError
 from alpha.runtime import recording
-from alpha.runtime.arena import Arena
+from alpha.runtime.arena import Arena, Block
 from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.graphs import StepGraphs
 from alpha.runtime.cuda.scratch import Scratch
@@ -15,6 +17,7 @@ from alpha.runtime.device import MemoryStats
 from alpha.runtime.meter import Meter
 
 A = TypeVar("A", bound=Arena)
+Moves: TypeAlias = list[tuple[Block, Block]]  # blocks in scratch memory, and where they go
 
 
 class CudaMemory:
@@ -65,13 +68,35 @@ class CudaMemory:
             recording.refuse("memory is given back to the system")
             return
         self.graphs.close_dropped()
+        self.release_scratch()
         self.arena.trim()
+
+    def release_scratch(self) -> None:
+        """Give the scratch memory that no graph needs back to the device, though results of steps may lie there.
+
+        They move to memory of their own. If there is no room for them, the memory around them stays.
+        """
+        if recording.active() is None:
+            with suppress(OutOfMemoryError):
+                self.clear_scratch()
         self.scratch.trim()
 
     def clear_scratch(self) -> None:
         """Move what is still alive in the scratch memory to memory of its own."""
-        for block in self.scratch.live_blocks():
-            target = self.arena.allocate(block.nbytes)
+        self.move(self.room_for_scratch())
+
+    def room_for_scratch(self, dropped: Container[int] = ()) -> Moves:
+        """Memory for what is alive in the scratch memory, but for the blocks of these ids; nothing moves yet."""
+        return [
+            (block, self.arena.allocate(block.nbytes))
+            for block in self.scratch.live_blocks()
+            if id(block) not in dropped
+        ]
+
+    def move(self, moves: Moves) -> None:
+        """Move these blocks to the memory that was found for them; the list is empty afterwards."""
+        while moves:
+            block, target = moves.pop()
             self._driver.copy(target.address, block.address, block.nbytes)
             block.exchange(target)
 

@@ -10,6 +10,8 @@ from alpha.errors import OutOfMemoryError
 from alpha.runtime.arena import Arena, Block, Growth
 from alpha.runtime.cuda.plan import Plan, Trace
 
+EVERYWHERE = ((0, 1 << 64),)
+
 
 class Scratch(Arena):
     """The arena of captured steps.
@@ -26,6 +28,7 @@ class Scratch(Arena):
         self._trace: Trace | None = None
         self._plan: Plan | None = None
         self._base = 0
+        self._kept: Sequence[tuple[int, int]] = ()
 
     @property
     def is_range(self) -> bool:
@@ -34,7 +37,7 @@ class Scratch(Arena):
 
     def keep(self, extents: Sequence[tuple[int, int]]) -> None:
         """Let no memory of these (begin, end) go back to the device, though no block lies there now."""
-        self._segments.kept = extents
+        self._kept = self._segments.kept = extents
 
     def begin(self, plan: Plan | None) -> None:
         """Begin a step, with nothing live: note its blocks from here on, and give them the addresses of `plan`."""
@@ -44,11 +47,13 @@ class Scratch(Arena):
             self._trace, self._plan = Trace(), plan
             if plan is not None:
                 self._base = self._make_room(plan.nbytes)
+            self._segments.kept = EVERYWHERE  # what is recorded will use memory of blocks that have died by then
 
     def finish(self) -> Trace:
         """End the step; how long its blocks lived."""
         with self._lock:
             self._reclaim()
+            self._segments.kept = self._kept
             assert self._trace is not None
             trace, self._trace, self._plan = self._trace, None, None
             return trace

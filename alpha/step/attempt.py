@@ -1,0 +1,125 @@
+"""One capture of a step: the Python code runs and is recorded, then the graph runs once and does what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from alpha import rng
+from alpha.errors import OutOfMemoryError
+from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
+from alpha.runtime.cuda.graphs import capture as capture_graph
+from alpha.runtime.cuda.plan import Plan
+from alpha.step.arguments import Arguments, map_tensors
+from alpha.step.host_state import HostState
+from alpha.step.replay import Entry, Replay, apart, copy_inputs, lent, place_of
+from alpha.step.trials import Trial, difference
+from alpha.step.watch import Watch
+from alpha.tensor import Tensor
+
+
+class Attempt:
+    """A capture of a step. All memory that it takes is asked for before the graph runs.
+
+    So an error up to there, as for want of memory, leaves everything as before the call, and there is none afterwards.
+
+    Attributes:
+        notes, graph: what was recorded.
+        host: the state of the host before.
+        result: of the step.
+        why: why there are no replays, in words, although another capture would not help; set by `finish`.
+        differs: what the last capture has not recorded alike, in words; set by `finish`.
+    """
+
+    graph: StepGraph
+    result: Any = None
+    why = differs = ""
+
+    def __init__(self, device: CudaDevice, trial: Trial, arguments: Arguments, watch: Watch) -> None:
+        self._device, self._trial, self._watch = device, trial, watch
+        if trial.inputs is None:
+            with device.allocating_from(device.arena):
+                trial.inputs = [Tensor(device.copy(tensor.array)) for tensor in arguments.tensors]
+        else:
+            copy_inputs(device, trial.inputs, arguments)
+        self._inputs = trial.inputs
+        device.memory.clear_scratch()
+        self.notes, self.host = CudaRecording(device, capturing=True), HostState(watch)
+        self._copies: list[DeviceArray] = []
+        versions = [tensor._version for tensor in (*watch.tensors, *self._inputs)]
+        self._counts = [(version, version.value, version.recorded) for version in versions]
+        self._arguments = arguments.replaced(self._inputs)
+        self._state = rng.default.state()
+        self._entries = [Entry(leaf, trial.gradients.get(id(leaf))) for leaf in watch.leaves]
+
+    def run(self, function: Callable[..., Any]) -> str:
+        """Record the step and do it; what it changes on the host, in words."""
+        args, kwargs = self._arguments
+        closing: Callable[[], None] | None = None
+        try:
+            self.result, self.graph = capture_graph(
+                self._device, self.notes, lambda: function(*args, **kwargs), self._trial.plan
+            )
+            closing = self.graph.close
+            self._copies = [self._device.empty(a.shape, a.dtype) for a in lent(self.result, self._inputs)]
+            changes = self.host.changes()
+            self.graph.launch()
+        except BaseException:
+            self._undo()
+            if closing is not None:
+                closing()
+            raise
+        return changes[0] if changes else ""
+
+    def _undo(self) -> None:
+        self.result = None
+        for entry in self._entries:
+            entry.leaf._grad = entry.before
+        rng.default.set_state(self._state)
+        self.host.restore()
+
+    def finish(self, why: str) -> Replay | None:
+        """Give the program what the step has made; its replays, unless `why` or the last capture speaks against them.
+
+        Without them, the `Trial` has what the next capture is compared with. `result` is what the call returns.
+        """
+        trial, device = self._trial, self._device
+        left = map_tensors(self.result, Tensor.detach)
+        gradients = [entry.leave(device) for entry in self._entries]
+        versions = [
+            (version, version.value - value, version.recorded - recorded, version.writer)
+            for version, value, recorded in self._counts
+            if version.value != value
+        ]
+        written = {id(version) for version, *_ in versions}
+        if not why and any(id(tensor._version) in written for tensor in self._inputs):
+            why = "it writes an argument in place"
+        copies = iter(self._copies)
+        self.result = map_tensors(left, lambda tensor: apart(tensor, self._inputs, copies))
+        read = [entry for entry in self._entries if entry.is_read(self.notes)]
+        self.why, self.differs = why, difference(trial.nodes, self.notes)
+        if why or self.differs or read or trial.nodes is None:
+            self._compare_later(read)
+            return None
+        template = map_tensors(left, lambda tensor: place_of(device, tensor))
+        return Replay(self.graph, self._watch, self._inputs, gradients, versions, template, lent(left, self._inputs))
+
+    def _compare_later(self, read: list[Entry]) -> None:
+        """Keep of this capture what the next one is compared with, and not its graph."""
+        trial, device, graph = self._trial, self._device, self.graph
+        with suppress(OutOfMemoryError):  # what the step has made stays; the next step moves what finds no room now
+            device.memory.clear_scratch()
+        graph.close()
+        trial.nodes, trial.count = None if read else self.notes.nodes, trial.count + 1
+        if trial.plan is None or trial.plan.lives != graph.trace.lives:
+            trial.plan, trial.nodes = Plan(graph.trace.lives), None
+            if device.scratch.is_range:  # else the next capture would have other addresses
+                device.scratch.trim()
+        with suppress(OutOfMemoryError), device.allocating_from(device.arena):
+            trial.gradients |= {id(e.leaf): device.empty(e.leaf.shape, e.leaf.dtype) for e in read}
+        if trial.watch is not None and (cause := trial.watch.change()) and self.differs:
+            self.differs = f"{self.differs}; {cause}"
+        trial.watch = self._watch
