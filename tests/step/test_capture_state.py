@@ -13,6 +13,7 @@ import pytest
 
 import alpha
 from alpha.errors import CaptureError, CaptureWarning
+from alpha.runtime.cuda.device import CudaDevice
 from alpha.step import captured
 from alpha.step.trials import MOST_DOUBTS
 
@@ -140,6 +141,15 @@ def test_a_gradient_that_only_the_optimizer_reads() -> None:
     p.grad = on_cuda(10.0)
     step()
     assert (p.item(), first.item()) == (-18.0, 1.0)
+
+
+def test_a_step_that_needs_no_memory_asks_for_none(fresh: CudaDevice) -> None:
+    """CUDA refuses to allocate 0 bytes."""
+    p = alpha.tensor([3.0], device=fresh, requires_grad=True)
+    optimizer = alpha.optim.SGD([p], lr=1.0)
+    p.grad = alpha.tensor([1.0], device=fresh)
+    repeated(alpha.capture(lambda: optimizer.step()), calls=5)
+    assert p.tolist() == [-2.0]
 
 
 def test_a_gradient_that_a_replay_adds_to_is_guarded() -> None:

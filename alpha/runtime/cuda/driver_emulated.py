@@ -91,6 +91,8 @@ class EmulatedDriver:
 
     def allocate(self, nbytes: int) -> int:
         self.owner.check("allocate")
+        if nbytes <= 0:  # as cuMemCreate and cuMemAlloc
+            raise DeviceError(f"allocate: {nbytes} bytes; CUDA allocates at least one")
         return self._memory.allocate(nbytes)
 
     def free(self, address: int) -> None:

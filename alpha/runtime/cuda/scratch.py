@@ -45,7 +45,7 @@ class Scratch(Arena):
             self._coalesce()
             self._meter.peak = self._meter.in_use
             self._trace, self._plan = Trace(), plan
-            if plan is not None:
+            if plan is not None and plan.nbytes:  # none in a step that only an optimizer makes
                 self._base = self._make_room(plan.nbytes)
             self._segments.kept = EVERYWHERE  # what is recorded will use memory of blocks that have died by then
 
