@@ -45,6 +45,10 @@ class Function:
 
     A function of one input whose gradient is 0 in most places may set `adds_gradient` and define
     `add_gradient(dY, total)`, which adds its gradient to `total`, that of other users of the input, in place.
+
+    If `forward` and `backward` are static methods, they are PyTorch's: `forward(ctx, *args)` and
+    `backward(ctx, *grads)` compute with tensors, and `apply` takes the arguments of forward; see
+    alpha/static_function.py.
     """
 
     needs: tuple[bool, ...] = ()
@@ -53,13 +57,14 @@ class Function:
     is_view = False
     is_writable = False  # of a view: whether what it gives may be written in place
     adds_gradient = False
+    lends = False  # whether a gradient that it returns may be memory that somebody else holds
     first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
 
     def __init_subclass__(cls) -> None:
-        for name in ("forward", "backward"):
-            if isinstance(vars(cls).get(name), staticmethod):
-                what = f"{name} is a staticmethod; write {name}(self, ..) on arrays, where self is PyTorch's ctx"
-                raise TypeError(f"{cls.__name__}: {what}")
+        if any(isinstance(vars(cls).get(name), staticmethod) for name in ("forward", "backward")):
+            from alpha.static_function import complete
+
+            complete(cls)
 
     def __init__(self) -> None:
         self.id = next(_ids)

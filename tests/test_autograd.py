@@ -173,13 +173,6 @@ def test_a_leaf_cannot_be_written_in_place(device: str) -> None:
     assert x.item() == 2.0
 
 
-@pytest.mark.parametrize("name", ["forward", "backward"])
-def test_a_function_in_pytorchs_form_is_refused(name: str) -> None:
-    message = rf"Own: {name} is a staticmethod; write {name}\(self, \.\.\) on arrays, where self is PyTorch's ctx"
-    with pytest.raises(TypeError, match=message):
-        type("Own", (Function,), {name: staticmethod(lambda ctx, x: x)})
-
-
 WAYS = {
     "x += number": lambda x: x.__iadd__(1),
     "x -= number": lambda x: x.sub_(1.0),

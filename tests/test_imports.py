@@ -52,6 +52,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "recompute": 2,
     "rng": 2,
     "state_dict": 2,
+    "static_function": 2,
     "torch_files": 2,
     "versions": 2,
     "in_torch": 3,
