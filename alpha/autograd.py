@@ -122,11 +122,15 @@ class Function:
 
         Raises:
             TypeError: an input is no Tensor, or `forward` returned no array.
-            DeviceError: the inputs are on several devices.
+            DeviceError: the inputs are on several devices, and those on the cpu are not all without axes.
             GradientError: an input's memory was written in place in a way that loses its gradient.
         """
         node = cls()
-        arrays, tensors = node.take(inputs)
+        try:
+            arrays, tensors = node.take(inputs)
+        except DeviceError:
+            inputs, node = _together(cls, inputs), cls()
+            arrays, tensors = node.take(inputs)
         return node.give(node.forward(*arrays, **options), inputs, tensors)
 
     def take(self, inputs: Sequence[Tensor | None]) -> tuple[list[Array | None], list[Tensor]]:
@@ -236,6 +240,19 @@ def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> None:
             check_devices(node.name, tensors)
         if tensor._seen is not None and tensor._seen != tensor._version.recorded:
             check_history(node.name, tensor)
+
+
+def _together(cls: type[Function], inputs: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """Inputs that are on several devices, those on the cpu without axes moved to the other one, as PyTorch takes them.
+
+    The same inputs if others are on the cpu, or the one that is written in place.
+    """
+    there = [tensor for tensor in inputs if tensor is not None]
+    moved = [tensor for tensor in there if isinstance(tensor.array, np.ndarray)]
+    if len(moved) == len(there) or any(tensor.ndim for tensor in moved) or (cls.inplace and there[0] is moved[0]):
+        return tuple(inputs)
+    device = next(tensor.device for tensor in there if not isinstance(tensor.array, np.ndarray))
+    return tuple([tensor if tensor is None else tensor.to(device) for tensor in inputs])
 
 
 def check_devices(name: str, tensors: Sequence[Tensor]) -> None:

@@ -89,6 +89,28 @@ def test_an_argument_on_another_device_is_named(name: str) -> None:
                 call(name, {**put(given(name), device), argument: put(given(name), other)[argument]})
 
 
+@pytest.mark.filterwarnings("ignore:.*rarely meant")
+@pytest.mark.parametrize("name", SEVERAL_TENSORS)
+def test_a_number_on_the_cpu_is_as_one_on_cuda(name: str) -> None:
+    """A tensor without axes beside others on cuda; but not as what is written."""
+
+    def result(argument: str, device: str) -> Any:
+        number = alpha.tensor(1, dtype=given(name)[argument].dtype, device=device)
+        try:
+            found = call(name, {**put(given(name), "cuda"), argument: number})
+        except (AlphaError, TypeError, ValueError, IndexError) as error:
+            return type(error), str(error)
+        return found.numpy().tobytes(), found.device.name
+
+    with trials() as trial:
+        for argument in TENSOR_ARGUMENTS[name]:
+            if isinstance(given(name)[argument], np.ndarray):
+                with trial(argument):
+                    here = result(argument, "cpu")
+                    written = name.endswith("_") and argument == "x"
+                    assert here[0] is DeviceError if written else here == result(argument, "cuda")
+
+
 @pytest.mark.parametrize("name", SEVERAL_TENSORS)
 def test_an_argument_of_another_dtype_is_refused_or_right(device: str, name: str) -> None:
     """float64, numpy's default, among float32: a clear error, or the same numbers on both devices."""
