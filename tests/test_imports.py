@@ -45,6 +45,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "tensor_structure": 2,
     "uninitialized": 2,
     "module": 2,
+    "module_parts": 2,
     "module_tree": 2,
     "numerics": 2,
     "parameter": 2,

@@ -89,6 +89,11 @@ def type_as(x: Tensor, other: Tensor) -> Tensor:
     return to(x, other)
 
 
+def type_(x: Tensor, dtype: DTypeLike, non_blocking: bool = False) -> Tensor:
+    """x in another dtype; x itself if nothing changes. PyTorch's older name of `x.to(dtype)`."""
+    return to(x, dtype=dtype)
+
+
 def data(x: Tensor) -> Tensor:
     """`x.data`: the same memory outside the graph, as `detach`."""
     return x.detach()

@@ -130,6 +130,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(gathering, name) for name in gathering.__all__},
     **_methods(conversion, "to", "clone", "contiguous", "cpu", "cuda", "ravel", "tolist"),
     **_methods(conversion, "view_as", "type_as"),
+    "type": conversion.type_,
     **{name: _cast_to(dtype) for name, dtype in CASTS.items()},
     **_methods(creation, "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor"),
     "view": lambda x, *shape: x.reshape(*shape),

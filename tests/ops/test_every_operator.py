@@ -379,6 +379,7 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a 
     "unflatten": (lambda x: x.unflatten(1, (2, -1)), lambda x: x.reshape(4, 2, 2)),
     "index_add": (lambda x: x.index_add(0, first(x)[0, :1], x[1:2]), lambda x: np.vstack([x[:1] + x[1:2], x[1:]])),
     "view_as": (lambda x: x.view_as(alpha.ones(2, 8)), lambda x: x.reshape(2, 8)),
+    "type": (lambda x: x.type(alpha.int32), lambda x: x.astype(np.int32)),
     "type_as": (lambda x: x.type_as(alpha.ones(1)), lambda x: x),
     "data": (lambda x: x.data, lambda x: x),
     "zero_": (lambda x: x.zero_(), np.zeros_like),
