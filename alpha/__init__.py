@@ -4,7 +4,7 @@ import importlib
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING
 
-from alpha import amp, cuda, errors, in_torch, linalg, memory, models, nn, ops, optim
+from alpha import amp, cuda, errors, in_torch, linalg, memory, models, nn, ops, optim, typed_tensors
 from alpha.amp import *
 from alpha.autograd import Function
 from alpha.checkpointing import checkpoint, checkpoint_sequential
@@ -108,6 +108,7 @@ from alpha.runtime import Device, MemoryStats, get_device
 from alpha.runtime.device import device
 from alpha.step import capture, compile_kernels, dry_run
 from alpha.tensor import Tensor, tensor
+from alpha.typed_tensors import *
 
 # all of whose names are names of `alpha`
 _ROOMS = (
@@ -154,6 +155,7 @@ _ROOMS = (
     ops.triangles,
     ops.trigonometric,
     ops.uniques,
+    typed_tensors,
 )
 
 # what `import alpha` does not load, but `alpha.data` does, when it is first named; functions with their room

@@ -57,6 +57,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "torch_files": 2,
     "versions": 2,
     "in_torch": 3,
+    "typed_tensors": 3,
     "linalg": 3,
     "ops": 3,
     "nn": 4,
