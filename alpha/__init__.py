@@ -21,6 +21,7 @@ from alpha.dtypes import int64 as int64
 from alpha.dtypes import long as long
 from alpha.dtypes import uint8 as uint8
 from alpha.errors import *
+from alpha.generators import Generator
 from alpha.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.gradients import grad
 from alpha.in_torch import *
@@ -166,6 +167,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Device",
     "Function",
+    "Generator",
     "MemoryStats",
     "Tensor",
     "add",
