@@ -20,7 +20,7 @@ def _typed(name: str, dtype: np.dtype[Any]) -> Callable[..., Tensor]:
     def make(*values: Any) -> Tensor:
         if not values or all(isinstance(value, (int, np.integer)) for value in values):
             return empty(*(values or (0,)), dtype=dtype)
-        if len(values) > 1 or not isinstance(values[0], (list, np.ndarray, Tensor)):
+        if len(values) > 1 or not isinstance(values[0], (list, range, np.ndarray, Tensor)):
             given = ", ".join(type_name(value) for value in values)
             raise TypeError(
                 f"{name}: a list, an array or a Tensor is needed, or the lengths of the axes, not {given}; of a shape "

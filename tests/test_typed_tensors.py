@@ -28,7 +28,7 @@ def test_all_of_them_are_here() -> None:
 def test_values_and_lengths(name: str) -> None:
     make: Any = getattr(alpha, name)
     given = alpha.ones(2, dtype="int64")
-    for values in ([1, 0], [[1], [0]], np.array([1.0, 0.0]), given):
+    for values in ([1, 0], [[1], [0]], range(2), np.array([1.0, 0.0]), given):
         found = make(values)
         assert (found.dtype.name, found.device.name) == (DTYPES[name], "cpu")
         np.testing.assert_array_equal(found.numpy(), np.asarray(values))
