@@ -164,6 +164,8 @@ class Function:
         recording = True in self.needs
         if isinstance(Y, (np.ndarray, np.generic)):
             Y = contiguous(Y)
+        elif type(Y) is list:  # of which Tensor would make one
+            raise TypeError(f"{self.name}: forward returned a list; Tensor takes an array of a device, not a list")
         if self.inplace:
             output = tensors[0]
             output._version.bump(self.written_as or self.name, recording)
@@ -249,7 +251,9 @@ def _together(cls: type[Function], inputs: Sequence[Tensor | None]) -> tuple[Ten
     """
     there = [tensor for tensor in inputs if tensor is not None]
     moved = [tensor for tensor in there if isinstance(tensor.array, np.ndarray)]
-    if len(moved) == len(there) or any(tensor.ndim for tensor in moved) or (cls.inplace and there[0] is moved[0]):
+    if len(moved) in (0, len(there)) or any(tensor.ndim for tensor in moved):
+        return tuple(inputs)
+    if cls.inplace and there[0] is moved[0]:
         return tuple(inputs)
     device = next(tensor.device for tensor in there if not isinstance(tensor.array, np.ndarray))
     return tuple([tensor if tensor is None else tensor.to(device) for tensor in inputs])

@@ -764,7 +764,7 @@ def test_what_is_no_tensor_is_named() -> None:
     for result in (None, [1.0], alpha.tensor(1.0)):
         with pytest.raises(TypeError, match=r"Tensor takes an array of a device, not a (NoneType|list|Tensor)"):
             Same.apply(leaf("cpu", 1.0), result=result)
-    for values in ([1.0, 2.0], 3.0, np.float32(3)):
+    for values in ((1.0, 2.0), 3.0, np.float32(3)):
         with pytest.raises(TypeError, match=r"Tensor takes an array .* use alpha\.tensor"):
             Tensor(values)
 
