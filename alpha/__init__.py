@@ -4,7 +4,7 @@ import importlib
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING
 
-from alpha import amp, cuda, errors, in_torch, linalg, memory, models, nn, ops, optim
+from alpha import amp, cuda, errors, in_torch, linalg, memory, models, nn, ops, optim, typed_tensors
 from alpha.amp import *
 from alpha.autograd import Function
 from alpha.checkpointing import checkpoint, checkpoint_sequential
@@ -21,6 +21,7 @@ from alpha.dtypes import int64 as int64
 from alpha.dtypes import long as long
 from alpha.dtypes import uint8 as uint8
 from alpha.errors import *
+from alpha.generators import Generator
 from alpha.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.gradients import grad
 from alpha.in_torch import *
@@ -108,6 +109,7 @@ from alpha.runtime import Device, MemoryStats, get_device
 from alpha.runtime.device import device
 from alpha.step import capture, compile_kernels, dry_run
 from alpha.tensor import Tensor, tensor
+from alpha.typed_tensors import *
 
 # all of whose names are names of `alpha`
 _ROOMS = (
@@ -154,6 +156,7 @@ _ROOMS = (
     ops.triangles,
     ops.trigonometric,
     ops.uniques,
+    typed_tensors,
 )
 
 # what `import alpha` does not load, but `alpha.data` does, when it is first named; functions with their room
@@ -164,6 +167,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Device",
     "Function",
+    "Generator",
     "MemoryStats",
     "Tensor",
     "add",

@@ -45,6 +45,10 @@ class Function:
 
     A function of one input whose gradient is 0 in most places may set `adds_gradient` and define
     `add_gradient(dY, total)`, which adds its gradient to `total`, that of other users of the input, in place.
+
+    If `forward` and `backward` are static methods, they are PyTorch's: `forward(ctx, *args)` and
+    `backward(ctx, *grads)` compute with tensors, and `apply` takes the arguments of forward; see
+    alpha/static_function.py.
     """
 
     needs: tuple[bool, ...] = ()
@@ -53,13 +57,14 @@ class Function:
     is_view = False
     is_writable = False  # of a view: whether what it gives may be written in place
     adds_gradient = False
+    lends = False  # whether a gradient that it returns may be memory that somebody else holds
     first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
 
     def __init_subclass__(cls) -> None:
-        for name in ("forward", "backward"):
-            if isinstance(vars(cls).get(name), staticmethod):
-                what = f"{name} is a staticmethod; write {name}(self, ..) on arrays, where self is PyTorch's ctx"
-                raise TypeError(f"{cls.__name__}: {what}")
+        if any(isinstance(vars(cls).get(name), staticmethod) for name in ("forward", "backward")):
+            from alpha.static_function import complete
+
+            complete(cls)
 
     def __init__(self) -> None:
         self.id = next(_ids)
@@ -117,11 +122,15 @@ class Function:
 
         Raises:
             TypeError: an input is no Tensor, or `forward` returned no array.
-            DeviceError: the inputs are on several devices.
+            DeviceError: the inputs are on several devices, and those on the cpu are not all without axes.
             GradientError: an input's memory was written in place in a way that loses its gradient.
         """
         node = cls()
-        arrays, tensors = node.take(inputs)
+        try:
+            arrays, tensors = node.take(inputs)
+        except DeviceError:
+            inputs, node = _together(cls, inputs), cls()
+            arrays, tensors = node.take(inputs)
         return node.give(node.forward(*arrays, **options), inputs, tensors)
 
     def take(self, inputs: Sequence[Tensor | None]) -> tuple[list[Array | None], list[Tensor]]:
@@ -155,6 +164,8 @@ class Function:
         recording = True in self.needs
         if isinstance(Y, (np.ndarray, np.generic)):
             Y = contiguous(Y)
+        elif type(Y) is list:  # of which Tensor would make one
+            raise TypeError(f"{self.name}: forward returned a list; Tensor takes an array of a device, not a list")
         if self.inplace:
             output = tensors[0]
             output._version.bump(self.written_as or self.name, recording)
@@ -231,6 +242,21 @@ def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> None:
             check_devices(node.name, tensors)
         if tensor._seen is not None and tensor._seen != tensor._version.recorded:
             check_history(node.name, tensor)
+
+
+def _together(cls: type[Function], inputs: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """Inputs that are on several devices, those on the cpu without axes moved to the other one, as PyTorch takes them.
+
+    The same inputs if others are on the cpu, or the one that is written in place.
+    """
+    there = [tensor for tensor in inputs if tensor is not None]
+    moved = [tensor for tensor in there if isinstance(tensor.array, np.ndarray)]
+    if len(moved) in (0, len(there)) or any(tensor.ndim for tensor in moved):
+        return tuple(inputs)
+    if cls.inplace and there[0] is moved[0]:
+        return tuple(inputs)
+    device = next(tensor.device for tensor in there if not isinstance(tensor.array, np.ndarray))
+    return tuple([tensor if tensor is None else tensor.to(device) for tensor in inputs])
 
 
 def check_devices(name: str, tensors: Sequence[Tensor]) -> None:

@@ -135,7 +135,7 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
             form = edge.form if isinstance(edge, Function) else form_of(edge.array)
             assert form is not None  # a node behind an edge was recorded
             dX = check_gradient(dX, form, "{0.name}: the gradient of input {1}", node, index)
-            owned = not shares_memory(dX, others)
+            owned = not node.lends and not shares_memory(dX, others)
             others.append(dX)
             arrive(edge, dX, owned)
         del dY, results, grads, others, dX  # their memory is free for the next node

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+from alpha.module_parts import Parts
 from alpha.parameter import Buffer, Parameter
 from alpha.tensor import Tensor
 
@@ -23,6 +24,21 @@ class ModuleTree:
     def _form_of(self, name: str) -> tuple[int | None, ...] | None:
         """What is known of the shape of an uninitialised parameter or buffer: None for a length, or for all of them."""
         return None
+
+    @property
+    def _modules(self) -> Parts:
+        """The direct submodules by name; what is written here becomes an attribute."""
+        return Parts(self, ModuleTree)
+
+    @property
+    def _parameters(self) -> Parts:
+        """The module's own parameters by name, without those that are None."""
+        return Parts(self, Parameter)
+
+    @property
+    def _buffers(self) -> Parts:
+        """The module's own buffers by name, without those that are None."""
+        return Parts(self, Buffer)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """(attribute name, module) of the direct submodules, in order of assignment."""

@@ -157,10 +157,9 @@ def read_state(
             if targets[name].takes_both(value) and not np.array_equal(value, turned[name])
         ]
     if layout is None:
+        told = known is not None or _others_tell(targets, given, turned)
         problems += _unclear(
-            name
-            for name in turned
-            if is_torch(state[name]) or (known is None and targets[name].takes_both(given[name]))
+            name for name in turned if is_torch(state[name]) or (not told and targets[name].takes_both(given[name]))
         )
     values = given | turned if (layout or known) == "NCHW" else given
     if not problems:
@@ -213,6 +212,13 @@ def _alias_problems(own: Mapping[str, Tensor], values: Mapping[str, Values]) -> 
             if one != two:
                 problems.append(f"values      {name}: not those of {other}, which is the same tensor in the model")
     return problems
+
+
+def _others_tell(targets: Mapping[str, Target], given: Mapping[str, Values], turned: Mapping[str, Values]) -> bool:
+    """Whether some filters fit only as Alpha has them and none only as PyTorch has them, which tells it of all."""
+    filters = [name for name in turned if targets[name].is_filter]
+    kinds = {(targets[name].takes(given[name].shape), targets[name].takes(turned[name].shape)) for name in filters}
+    return (True, False) in kinds and (False, True) not in kinds
 
 
 def _unclear(names: Iterable[str]) -> list[str]:

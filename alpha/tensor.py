@@ -33,7 +33,7 @@ class Tensor(Facts, Operators, Conversions):
     """An n-dimensional array with a gradient. Make one with `alpha.tensor`.
 
     Attributes:
-        array: the contiguous array itself, `numpy.ndarray` on cpu, `DeviceArray` on cuda.
+        array: the contiguous array itself, `numpy.ndarray` on cpu, `DeviceArray` on cuda; a list makes one of float32.
     """
 
     __slots__ = (
@@ -47,7 +47,10 @@ class Tensor(Facts, Operators, Conversions):
 
     def __init__(self, array: Array, requires_grad: bool = False) -> None:
         if type(array) is not np.ndarray and not hasattr(array, "block"):
-            raise TypeError(f"Tensor takes an array of a device, not a {type(array).__name__}; use alpha.tensor(..)")
+            if not isinstance(array, list):
+                kind = type(array).__name__
+                raise TypeError(f"Tensor takes an array of a device, not a {kind}; use alpha.tensor(..)")
+            array = tensor(array, dtype="float32").array
         self.array = array
         self._requires_grad = requires_grad  # what the engine reads and writes: a property would take longer
         if requires_grad is not False:

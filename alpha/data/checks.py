@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.errors import DataError
+from alpha.generators import Generator
 
 
 def whole_number(owner: str, name: str, value: Any, least: int) -> int:
@@ -25,9 +26,13 @@ def flag(owner: str, name: str, value: Any) -> bool:
 
 
 def seed_of(owner: str, seed: Any, generator: Any) -> int:
-    """The seed: PyTorch's argument `generator` may be a whole number, too, and nothing else."""
+    """The seed: PyTorch's argument `generator` may be a whole number, or an `alpha.Generator`, which draws one."""
     if generator is None:
         return whole_number(owner, "seed", seed, 0)
+    if isinstance(generator, Generator):
+        if seed != 0:
+            raise DataError(f"{owner}: seed={seed!r} and generator= are both given; seed= is enough")
+        return generator.next_seed()
     if not isinstance(generator, (int, np.integer)) or isinstance(generator, bool):
         raise DataError(
             f"{owner}: generator={type(generator).__name__} is not offered; give a whole number, seed=, "

@@ -15,6 +15,7 @@ from alpha.data.collate import collate, merged
 from alpha.data.dataset import Dataset, IterableDataset, in_threads, item_of, way_of, whole_batches
 from alpha.data.draws import SPLIT, permutation, raw
 from alpha.errors import DataError
+from alpha.generators import Generator
 
 
 def batch_of(dataset: Any, indices: NDArray[np.int64]) -> Any:
@@ -178,14 +179,19 @@ def _indexed(owner: str, datasets: Iterable[Any]) -> list[Any]:
 
 
 def random_split(
-    dataset: Any, lengths: Sequence[int | float], generator: int | None = None, *, seed: int = 0, stratify: Any = None
+    dataset: Any,
+    lengths: Sequence[int | float],
+    generator: Generator | int | None = None,
+    *,
+    seed: int = 0,
+    stratify: Any = None,
 ) -> list[Subset]:
     """Parts of a dataset that have no item in common, drawn from `seed` alone.
 
     Args:
         lengths: of the parts, which add up to the length of the dataset; or fractions, which add up to 1. A part gets
             its fraction rounded down, and what is left goes to the parts in turn.
-        generator: the seed, under PyTorch's name.
+        generator: the seed, under PyTorch's name; of an `alpha.Generator` it is the next draw.
         stratify: labels (N,) of the items, numbers or strings. Each part then has its share of each class, up to one
             item or two.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpha import rng
+from alpha import generators, rng
 from alpha.data.checks import flag, only_offered, seed_of, whole_number
 from alpha.data.collate import collate
 from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, in_threads, whole_batches
@@ -34,7 +34,7 @@ class DataLoader:
             threads of this process, so the dataset is not copied. An `IterableDataset` is read by one thread.
         collate_fn: makes a batch of a list of items; with batch_size=None, of one item.
         drop_last: leave out a last batch that is not full.
-        generator: the seed, under PyTorch's name.
+        generator: the seed, under PyTorch's name; of an `alpha.Generator` it is the next draw.
         prefetch_factor: batches that are kept ready for each worker, in place of `prefetch`.
         prefetch: batches a background thread keeps ready; 0 makes them when asked for.
         pin_memory, pin_memory_device, persistent_workers: change nothing; a `Trainer` copies through page-locked memory
@@ -67,7 +67,7 @@ class DataLoader:
         timeout: float = 0,
         worker_init_fn: None = None,
         multiprocessing_context: None = None,
-        generator: int | None = None,
+        generator: generators.Generator | int | None = None,
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from alpha.data.checks import flag, indices_of, seed_of, whole_number
 from alpha.data.draws import below, permutation, raw, weighted, weighted_distinct
 from alpha.errors import DataError
+from alpha.generators import Generator
 
 T = TypeVar("T", covariant=True)
 
@@ -45,7 +46,7 @@ class SequentialSampler(Sampler[int]):
 class _Seeded(Sampler[int]):
     """Each `iter()` is an epoch, with indices of its own; `set_epoch` picks the number of the next one."""
 
-    def __init__(self, seed: int, generator: int | None) -> None:
+    def __init__(self, seed: int, generator: Generator | int | None) -> None:
         self.seed = seed_of(type(self).__name__, seed, generator)
         self._epoch = 0
 
@@ -68,7 +69,7 @@ class RandomSampler(_Seeded):
         replacement: draw each index from all of them.
         num_samples: indices per epoch, by default as many as there are items. Without replacement, more of them than
             items are several orders, one after another.
-        generator: the seed, under PyTorch's name.
+        generator: the seed, under PyTorch's name; of an `alpha.Generator` it is the next draw.
 
     Raises:
         DataError: an argument means nothing, or there is nothing to draw from.
@@ -79,7 +80,7 @@ class RandomSampler(_Seeded):
         data_source: Sized,
         replacement: bool = False,
         num_samples: int | None = None,
-        generator: int | None = None,
+        generator: Generator | int | None = None,
         *,
         seed: int = 0,
     ) -> None:
@@ -112,13 +113,15 @@ class SubsetRandomSampler(_Seeded):
     """The given indices (M,) in a random order.
 
     Args:
-        generator: the seed, under PyTorch's name.
+        generator: the seed, under PyTorch's name; of an `alpha.Generator` it is the next draw.
 
     Raises:
         DataError: the indices are not whole numbers.
     """
 
-    def __init__(self, indices: Sequence[int] | NDArray[Any], generator: int | None = None, *, seed: int = 0) -> None:
+    def __init__(
+        self, indices: Sequence[int] | NDArray[Any], generator: Generator | int | None = None, *, seed: int = 0
+    ) -> None:
         super().__init__(seed, generator)
         self.indices = indices_of("SubsetRandomSampler", indices)
 
@@ -136,7 +139,7 @@ class WeightedRandomSampler(_Seeded):
         weights: (N,), finite and 0 or more; they need not add up to 1.
         num_samples: indices per epoch.
         replacement: False draws no index twice.
-        generator: the seed, under PyTorch's name.
+        generator: the seed, under PyTorch's name; of an `alpha.Generator` it is the next draw.
 
     Raises:
         DataError: a weight is negative or not finite, all are 0, or there are fewer of them above 0 than distinct
@@ -148,7 +151,7 @@ class WeightedRandomSampler(_Seeded):
         weights: Sequence[float] | NDArray[Any],
         num_samples: int,
         replacement: bool = True,
-        generator: int | None = None,
+        generator: Generator | int | None = None,
         *,
         seed: int = 0,
     ) -> None:

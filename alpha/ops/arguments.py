@@ -31,7 +31,8 @@ _FLOATING = frozenset({FLOAT32, np.dtype(np.float64), BFLOAT16})
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """The function, which refuses arguments annotated as Tensor that are none, or that are on several devices.
 
-    It refuses integers and bools, too, unless the annotation is `AnyTensor`.
+    A tensor without axes that is on the cpu beside one on cuda is moved there, as in PyTorch. It refuses integers and
+    bools, too, unless the annotation is `AnyTensor`.
 
     Raises:
         TypeError: names the argument, for example a numpy array in place of a Tensor.
@@ -44,6 +45,7 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
         if parameter.annotation in _CHECKS
     ]
     others = other_names(signature)
+    written = function.__name__.endswith("_")
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -61,10 +63,14 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
                 if first is None:
                     first, first_name = value, name
                 elif type(value.array) is not type(first.array):
-                    raise DeviceError(
-                        f"{function.__name__}: {first_name} is on {first.device.name} and {name} on "
-                        f"{value.device.name}; move them together with .to(device)"
-                    )
+                    number, other = (value, first) if isinstance(value.array, np.ndarray) else (first, value)
+                    if number.ndim or (number is first and written):
+                        raise DeviceError(
+                            f"{function.__name__}: {first_name} is on {first.device.name} and {name} on "
+                            f"{value.device.name}; move them together with .to(device)"
+                        )
+                    named: Any = dict(zip(kwargs, _moved(number, other, kwargs.values()), strict=True))
+                    return call(*_moved(number, other, args), **named)
                 dtype = value.array.dtype
                 if real and dtype is not FLOAT32 and dtype not in _FLOATING:
                     raise TypeError(f"{function.__name__}: {name} has dtype {value.dtype.name}; use .astype('float32')")
@@ -76,6 +82,11 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return call
+
+
+def _moved(number: Tensor, other: Tensor, arguments: Iterable[Any]) -> list[Any]:
+    """The arguments, and in place of `number` the same on the device of `other`."""
+    return [argument.to(other.device) if argument is number else argument for argument in arguments]
 
 
 # names of arguments in PyTorch and numpy, and Alpha's

@@ -48,8 +48,8 @@ def pin_memory(x: Tensor) -> Tensor:
     return x
 
 
-def type_of(x: Tensor, dtype: DTypeLike = None) -> Tensor:
-    """x in the dtype, and itself if that is its own; PyTorch's name of `astype`.
+def type_of(x: Tensor, dtype: DTypeLike = None, non_blocking: bool = False) -> Tensor:
+    """x in the dtype, and itself if that is its own; PyTorch's older name of `x.to(dtype)`.
 
     Raises:
         TypeError: there is no dtype: names of types, such as "torch.FloatTensor", are PyTorch's alone.

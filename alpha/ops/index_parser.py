@@ -111,7 +111,7 @@ def _item(x: Tensor, item: Any) -> Any:
         return item
     if isinstance(item, np.bool_):
         return bool(item)
-    if isinstance(item, (list, tuple)):
+    if isinstance(item, (list, tuple, range)):
         item = np.asarray(item, None if len(item) else np.int64)
     if isinstance(item, (Tensor, np.ndarray)):
         if item.dtype.kind not in "ib":

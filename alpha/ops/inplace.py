@@ -13,6 +13,7 @@ import numpy as np
 from alpha import rng
 from alpha.autograd import Function
 from alpha.errors import ShapeError, type_name
+from alpha.generators import Generator, next_stream
 from alpha.numerics import FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.creation import INTEGERS, NORMAL, UNIFORM, fill_random
@@ -51,8 +52,8 @@ class Draw(Function):
 
     inplace = True
 
-    def forward(self, X: Array, *, kind: int, low: float, scale: float) -> Array:
-        fill_random(X, rng.default.step_stream(), kind, low, scale)
+    def forward(self, X: Array, *, kind: int, low: float, scale: float, generator: Generator | None = None) -> Array:
+        fill_random(X, next_stream(self.written_as, generator), kind, low, scale)
         return X
 
     def backward(self, dY: Array) -> Any:
@@ -139,26 +140,26 @@ def fill_diagonal_(x: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
     return FillDiagonalInPlace.apply(x, _number("fill_diagonal_", x, fill_value), box=View((count,), (step,)))
 
 
-def _draw(operator: str, step: type[Draw], x: Tensor, kind: int, low: float, scale: float) -> Tensor:
+def _draw(step: type[Draw], x: Tensor, **how: Any) -> Tensor:
     if not is_floating(x.dtype):
-        raise TypeError(f"{operator}: x has dtype {x.dtype.name}, a floating one is needed")
-    return step.apply(x, kind=kind, low=low, scale=scale)
+        raise TypeError(f"{step.written_as}: x has dtype {x.dtype.name}, a floating one is needed")
+    return step.apply(x, **how)
 
 
-def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """x becomes random numbers of a normal distribution, which follow from `alpha.manual_seed`."""
     center, deviation = real("normal_", "mean", mean), real("normal_", "std", std)
     if deviation < 0:
         raise ValueError(f"normal_: std={std} is below 0")
-    return _draw("normal_", NormalInPlace, x, NORMAL, center, deviation)
+    return _draw(NormalInPlace, x, kind=NORMAL, low=center, scale=deviation, generator=generator)
 
 
-def uniform_(x: Tensor, low: float = 0.0, to: float = 1.0) -> Tensor:
+def uniform_(x: Tensor, low: float = 0.0, to: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """x becomes random numbers from `low` up to `to`, equally distributed, which follow from `alpha.manual_seed`."""
     first, last = real("uniform_", "low", low), real("uniform_", "to", to)
     if first > last:
         raise ValueError(f"uniform_: low={low} is above to={to}")
-    return _draw("uniform_", UniformInPlace, x, UNIFORM, first, last - first)
+    return _draw(UniformInPlace, x, kind=UNIFORM, low=first, scale=last - first, generator=generator)
 
 
 _WHOLE = {"float32": 2**24, "bfloat16": 2**8, "int32": 2**31, "uint8": 2**8, "bool": 2}  # numbers that random_() draws

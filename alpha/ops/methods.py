@@ -54,7 +54,7 @@ from alpha.ops import (
     trigonometric,
 )
 from alpha.ops.arguments import unchecked, with_other_names
-from alpha.ops.lost_writes import refusing_lost_writes
+from alpha.ops.lost_writes import refusing_lost_items, refusing_lost_writes
 from alpha.ops.methods_signs import RELATIONS, SIGNS
 from alpha.ops.methods_structure import SEVERAL_NUMBERS, STRUCTURE
 from alpha.ops.written_forms import written_forms
@@ -165,7 +165,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **STRUCTURE,
     **{name: _several(function) for name, function in SEVERAL_NUMBERS.items()},
     "__getitem__": indexing.get_item,
-    "__setitem__": indexing.set_item,
+    "__setitem__": refusing_lost_items(indexing.set_item),
 }
 FUNCTIONS.update(written_forms({**SIGNS, **FUNCTIONS}))
 

@@ -141,20 +141,21 @@ def prod(x: AnyTensor, dim: int | None = None, keepdim: bool = False, *, dtype: 
 
 @check_arguments
 def var(
-    x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+    x: Tensor, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float = 1
 ) -> Tensor:
     """The variance over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdim
 
     Args:
         correction: the sum of squared deviations is divided by the number of elements less this: 1 is Bessel's.
-        unbiased: instead of correction; True is 1, False is 0.
+        unbiased: instead of correction; True is 1, False is 0. It may come alone: `x.var(False)`.
     """
+    dim, unbiased = _dim_or_unbiased("var", dim, unbiased)
     return _variance("var", x, dim, _correction("var", correction, unbiased), keepdim)
 
 
 @check_arguments
 def std(
-    x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+    x: Tensor, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float = 1
 ) -> Tensor:
     """The standard deviation over axes (all by default); its gradient is 0 where it is 0
 
@@ -163,7 +164,17 @@ def std(
     Args:
         correction, unbiased: as of `var`.
     """
+    dim, unbiased = _dim_or_unbiased("std", dim, unbiased)
     return _variance("std", x, dim, _correction("std", correction, unbiased), keepdim)
+
+
+def _dim_or_unbiased(operator: str, dim: Dims, unbiased: bool | None) -> tuple[Dims, bool | None]:
+    """The axes and `unbiased`; PyTorch takes `x.var(False)`, where a bool stands in the place of the axes."""
+    if not isinstance(dim, bool):
+        return dim, unbiased
+    if unbiased is not None:
+        raise TypeError(f"{operator}: dim={dim} is a bool, an axis or several are needed")
+    return None, dim
 
 
 def _correction(operator: str, correction: float, unbiased: bool | None) -> float:

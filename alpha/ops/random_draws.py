@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from alpha.errors import ShapeError
+from alpha.generators import Generator, next_stream
 from alpha.grad_mode import no_grad
 from alpha.numerics import FLOAT32, is_floating
 from alpha.ops.arguments import check_arguments, unchecked
@@ -19,7 +20,7 @@ from alpha.ops.creation import INTEGERS, Size, Where, device_of, shape_of
 from alpha.ops.extremes import amax, argmax
 from alpha.ops.gathering import scatter
 from alpha.ops.logarithms import log1p
-from alpha.ops.options import integer, only_offered, real
+from alpha.ops.options import integer, real
 from alpha.ops.ranges import drawn, rand, randn
 from alpha.ops.rounding import round as rounded
 from alpha.ops.running import cumsum
@@ -27,6 +28,8 @@ from alpha.ops.searching import searchsorted
 from alpha.ops.selection import where
 from alpha.ops.softmax import softmax
 from alpha.ops.sorting import topk
+from alpha.rng import Stream
+from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
 from alpha.tensor_operators import DTypeLike
 
@@ -37,7 +40,7 @@ HALF = 31  # bits of the lower half of a sum of weights
 
 
 @check_arguments
-def bernoulli(x: Tensor, p: float | None = None) -> Tensor:
+def bernoulli(x: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """1 with the probability that x says, else 0; of the dtype of x and without a gradient   x (...) -> (...)
 
     A probability out of range is an error on cpu; on cuda nothing waits for the device.
@@ -56,7 +59,7 @@ def bernoulli(x: Tensor, p: float | None = None) -> Tensor:
             wrong = ~((x.array >= 0) & (x.array <= 1))
             if wrong.any():
                 raise ValueError(f"bernoulli: x has {x.array[wrong].flat[0]}; a probability is within 0 and 1")
-        numbers = rand(x.shape, dtype=FLOAT32, device=x.device)
+        numbers = rand(x.shape, dtype=FLOAT32, device=x.device, generator=generator)
         below: Tensor = numbers < given
         return below.astype(x.dtype)
 
@@ -66,6 +69,7 @@ def normal(
     std: float | Tensor = 1.0,
     size: Size | None = None,
     *,
+    generator: Generator | None = None,
     dtype: DTypeLike = None,
     device: Where = None,
     requires_grad: bool = False,
@@ -84,7 +88,7 @@ def normal(
         shape = shape_of("normal", (size,))
         with no_grad():
             kind = FLOAT32 if dtype is None else dtype
-            made = randn(shape, dtype=kind, device=device_of(device)) * deviation + middle
+            made = randn(shape, dtype=kind, device=device_of(device), generator=generator) * deviation + middle
         return Tensor(made.array, requires_grad)
     if size is not None or dtype is not None or device is not None:
         raise TypeError("normal: size, dtype and device are those of the tensors mean and std")
@@ -98,7 +102,7 @@ def normal(
             f"normal: the shapes do not broadcast  (shapes {tensors[0].shape}, {tensors[1].shape})"
         ) from None
     with no_grad():
-        numbers = randn(shape, dtype=tensors[0].dtype, device=tensors[0].device)
+        numbers = randn(shape, dtype=tensors[0].dtype, device=tensors[0].device, generator=generator)
         made = numbers * (std if isinstance(std, Tensor) else _deviation(std))
         return Tensor(
             (made + (mean if isinstance(mean, Tensor) else real("normal", "mean", mean))).array, requires_grad
@@ -112,15 +116,17 @@ def _deviation(std: Any) -> float:
     return value
 
 
-def exponential(x: Tensor) -> Tensor:
+def exponential(x: Tensor, stream: StepValue[Stream] | None = None) -> Tensor:
     """Random numbers of an exponential distribution of mean 1, float32 and more than 0, in the shape of x."""
-    words = Tensor(drawn(x.shape, INTEGERS, 0, 2**32, FLOAT32, x.device))
+    words = Tensor(drawn(x.shape, INTEGERS, 0, 2**32, FLOAT32, x.device, stream))
     shares = unchecked(clamp)((words + 0.5) * 2.0**-32, None, 1 - 2.0**-24)
     return -unchecked(log1p)(-shares)
 
 
 @check_arguments
-def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: None = None) -> Tensor:
+def multinomial(
+    x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
     """Random places along the last axis, by the weights that x has there   x (C,) -> (S,), x (N, C) -> (N, S)
 
     Weights need not add up to 1. Without replacement the places are those of the least exponential numbers over weights
@@ -131,29 +137,29 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
 
     Args:
         replacement: whether a place may be drawn several times.
-        generator: only None is offered; `alpha.manual_seed` sets the seed.
+        generator: draws the random numbers, by default those of the program, which `alpha.manual_seed` begins.
 
     Raises:
         ShapeError: x has not one or two axes, or more places are asked for than there are, without replacement.
         ValueError: on cpu, a weight is below 0, infinite or NaN, or too few weights of a row are not 0.
     """
-    only_offered("multinomial", generator=(generator, None))
     if x.ndim not in (1, 2) or not x.shape[-1]:
         raise ShapeError(f"multinomial: weights (C,) or (N, C) are needed  (x {x.shape})")
     count = integer("multinomial", "num_samples", num_samples, 1)
     if not replacement and count > x.shape[-1]:
         raise ShapeError(f"multinomial: {count} places of {x.shape[-1]} need replacement=True")
     _check_weights(x, 1 if replacement else count)
+    stream = next_stream("multinomial", generator)
     with no_grad():
         weights = x.detach().astype(FLOAT32) if x.dtype != np.float64 else x.detach()
         if not replacement:
-            keys = where(weights > 0, exponential(weights).astype(weights.dtype) / weights, float("inf"))
+            keys = where(weights > 0, exponential(weights, stream).astype(weights.dtype) / weights, float("inf"))
             return unchecked(topk)(keys, count, -1, False).indices
         rows = weights.reshape(-1, x.shape[-1])
         steps = unchecked(rounded)(rows / unchecked(amax)(rows, 1, True) * STEPS).astype(np.int64)
         sums = unchecked(cumsum)(steps, 1)
         total = sums[:, -1:]
-        words = Tensor(drawn((rows.shape[0], count), INTEGERS, 0, 2**32, np.dtype(np.int64), x.device))
+        words = Tensor(drawn((rows.shape[0], count), INTEGERS, 0, 2**32, np.dtype(np.int64), x.device, stream))
         # floor(words total / 2^32), of which no part exceeds 63 bits
         low = (words * (total & (2**HALF - 1))) >> HALF
         chosen = (words * (total >> HALF) + low) >> (32 - HALF)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha import rng
+from alpha.generators import Generator, next_stream
 from alpha.numerics import FLOAT32, is_floating
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.creation import (
@@ -27,6 +28,8 @@ from alpha.ops.promotion import INT64
 from alpha.ops.sorting import argsort
 from alpha.ops.views import View, write_view
 from alpha.primitive import Array
+from alpha.rng import Stream
+from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor, as_dtype
 from alpha.tensor import full as filled
 from alpha.tensor_operators import DTypeLike
@@ -93,9 +96,18 @@ def eye(
 # -- random numbers ---------------------------------------------------------------------------------
 
 
-def drawn(shape: tuple[int, ...], kind: int, low: float, scale: float, dtype: Any, device: Any) -> Array:
+def drawn(
+    shape: tuple[int, ...],
+    kind: int,
+    low: float,
+    scale: float,
+    dtype: Any,
+    device: Any,
+    stream: StepValue[Stream] | None = None,
+) -> Array:
+    """Random numbers as `fill_random` says, by default of the program's next draw."""
     array = device.empty(shape, dtype)
-    fill_random(array, rng.default.step_stream(), kind, low, scale)
+    fill_random(array, rng.default.step_stream() if stream is None else stream, kind, low, scale)
     return array
 
 
@@ -109,28 +121,40 @@ def _floating(operator: str, dtype: DTypeLike) -> Any:
 def rand(
     *lengths: Size,
     size: Size | None = None,
+    generator: Generator | None = None,
     dtype: DTypeLike = FLOAT32,
     device: Where = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Random numbers from 0 up to, and without, 1, equally distributed."""
-    shape = shape_of("rand", lengths, size)
-    return Tensor(drawn(shape, UNIFORM, 0.0, 1.0, _floating("rand", dtype), device_of(device)), requires_grad)
+    shape, kind = shape_of("rand", lengths, size), _floating("rand", dtype)
+    stream = next_stream("rand", generator)
+    return Tensor(drawn(shape, UNIFORM, 0.0, 1.0, kind, device_of(device), stream), requires_grad)
 
 
 def randn(
     *lengths: Size,
     size: Size | None = None,
+    generator: Generator | None = None,
     dtype: DTypeLike = FLOAT32,
     device: Where = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Random numbers of a normal distribution of mean 0 and deviation 1."""
-    shape = shape_of("randn", lengths, size)
-    return Tensor(drawn(shape, NORMAL, 0.0, 1.0, _floating("randn", dtype), device_of(device)), requires_grad)
+    shape, kind = shape_of("randn", lengths, size), _floating("randn", dtype)
+    stream = next_stream("randn", generator)
+    return Tensor(drawn(shape, NORMAL, 0.0, 1.0, kind, device_of(device), stream), requires_grad)
 
 
-def randint(low: int, high: Any = None, size: Any = None, *, dtype: DTypeLike = INT64, device: Where = None) -> Tensor:
+def randint(
+    low: int,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DTypeLike = INT64,
+    device: Where = None,
+) -> Tensor:
     """Random integers from `low` up to, and without, `high`; randint(high, size) begins with 0.
 
     Raises:
@@ -139,21 +163,30 @@ def randint(low: int, high: Any = None, size: Any = None, *, dtype: DTypeLike = 
     if size is None:
         low, high, size = 0, low, high
     shape = shape_of("randint", (size,))
-    return Tensor(_integers("randint", low, high, shape, as_dtype(dtype), device_of(device)))
+    found = as_dtype(dtype), device_of(device)
+    return Tensor(_integers("randint", low, high, shape, *found, generator))
 
 
-def randperm(n: int, *, dtype: DTypeLike = INT64, device: Where = None) -> Tensor:
+def randperm(n: int, *, generator: Generator | None = None, dtype: DTypeLike = INT64, device: Where = None) -> Tensor:
     """The integers from 0 up to, and without, n in random order   -> (n,)"""
     count, kind = integer("randperm", "n", n, 0), as_dtype(dtype)
-    keys = Tensor(_integers("randperm", 0, 2**32, (count,), INT64, device_of(device)))
+    keys = Tensor(_integers("randperm", 0, 2**32, (count,), INT64, device_of(device), generator))
     return argsort(keys).astype(kind)
 
 
-def _integers(operator: str, low: Any, high: Any, shape: tuple[int, ...], dtype: Any, device: Any) -> Array:
+def _integers(
+    operator: str,
+    low: Any,
+    high: Any,
+    shape: tuple[int, ...],
+    dtype: Any,
+    device: Any,
+    generator: Generator | None = None,
+) -> Array:
     least, most = integer(operator, "low", low), integer(operator, "high", high)
     if not 0 < most - least <= 2**32:
         raise ValueError(f"{operator}: {most - least} integers from low={least} to high={most}; 1 to 2^32 are needed")
-    return drawn(shape, INTEGERS, least, most - least, dtype, device)
+    return drawn(shape, INTEGERS, least, most - least, dtype, device, next_stream(operator, generator))
 
 
 @check_arguments

@@ -64,15 +64,19 @@ def aminmax(x: AnyTensor, *, dim: int | None = None, keepdim: bool = False) -> M
 
 @check_arguments
 def var_mean(
-    x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+    x: Tensor, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float = 1
 ) -> tuple[Tensor, Tensor]:
     """(variance, mean) over axes (all by default), as `var` and `mean` have them"""
-    return var(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim), mean(x, dim, keepdim)
+    return var(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim), mean(
+        x, None if isinstance(dim, bool) else dim, keepdim
+    )
 
 
 @check_arguments
 def std_mean(
-    x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+    x: Tensor, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float = 1
 ) -> tuple[Tensor, Tensor]:
     """(standard deviation, mean) over axes (all by default), as `std` and `mean` have them"""
-    return std(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim), mean(x, dim, keepdim)
+    return std(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim), mean(
+        x, None if isinstance(dim, bool) else dim, keepdim
+    )

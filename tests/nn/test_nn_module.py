@@ -688,3 +688,24 @@ def test_repr_shows_the_tree() -> None:
 def test_a_module_without_forward() -> None:
     with pytest.raises(TypeError, match="Blank defines no forward"):
         type("Blank", (nn.Module,), {})()(1)
+
+
+def test_parts_under_pytorchs_private_names() -> None:
+    net = Net()
+    assert list(net._modules) == ["body", "heads"]
+    assert list(net._parameters) == ["scale"]
+    assert net._parameters.get("offset") is None
+    assert [len(parts) for parts in (net._buffers, net._parameters, net.body._modules)] == [1, 1, 3]
+    layer = net.body._modules["2"]
+    assert layer is net.body[2]
+    net.body._modules["1"] = nn.Tanh()
+    assert [type(module).__name__ for module in net.body] == ["Linear", "Tanh", "Linear"]
+    del net._buffers["count"]
+    assert not hasattr(net, "count")
+    net._parameters["offset"] = nn.Parameter([1.0])
+    assert [name for name, _ in net.named_parameters(recurse=False)] == ["scale", "offset"]
+    for name in ("body", "note"):
+        with pytest.raises(KeyError, match=name):
+            del net._parameters[name]
+    with pytest.raises(TypeError, match="scale"):
+        net._parameters["scale"] = 3

@@ -162,7 +162,8 @@ def test_a_file_of_another_program_has_no_layout(tmp_path: Path) -> None:
     loaded = load_weights(tmp_path / "w")
     assert loaded.layout is None
     with pytest.raises(CheckpointError, match=r"both.weight and 1 more: NHWC or NCHW cannot"):
-        Net().load_state_dict(loaded)
+        Net().load_state_dict({name: loaded[name] for name in loaded if name != "wide.weight"}, strict=False)
+    Net().load_state_dict(loaded)
     Net().load_state_dict(loaded, layout="NHWC")
     with pytest.raises(CheckpointError, match="the metadata say layout='x', the weights have 'NHWC'"):
         save_weights(tmp_path / "w", state, {"layout": "x"})
@@ -279,6 +280,21 @@ def test_several_unclear_weights_are_one_line() -> None:
         net.load_state_dict(dict(net.state_dict()))
     assert "1 mismatch" in str(error.value)
     assert "layout      0.weight and 1 more: NHWC or NCHW" in str(error.value)
+
+
+def test_other_filters_tell_the_layout_of_a_plain_dict() -> None:
+    """As an average of weights that a program keeps in a dict of its own."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    average = {name: value.clone() * 0.5 for name, value in net.state_dict().items()}
+    expected = {name: value.numpy() for name, value in average.items()}
+    net.load_state_dict(average)
+    for name, value in net.state_dict().numpy().items():
+        np.testing.assert_array_equal(value, expected[name])
+    in_nchw = {name: np.moveaxis(v, -1, 1) if v.ndim == 4 else v for name, v in expected.items()}
+    with pytest.raises(CheckpointError, match=r"layout +0.weight: NHWC or NCHW cannot be told"):
+        net.load_state_dict(in_nchw)
+    with pytest.raises(CheckpointError, match=r"layout +0.weight: NHWC or NCHW cannot be told"):
+        net.load_state_dict({name: value for name, value in average.items() if name != "2.weight"}, strict=False)
 
 
 @pytest.mark.torch

@@ -195,6 +195,12 @@ def test_parametrizations_of_ones_own(device: str) -> None:
     np.testing.assert_allclose(layer.bias.numpy(), 2 * bias, rtol=1e-6)  # type: ignore[union-attr]
     with pytest.raises(ValueError, match="remove_parametrizations: ParametrizedLinear computes no parameter 'weight'"):
         parametrize.remove_parametrizations(layer, "weight")
+    assert layer.parametrizations["bias"] is layer.parametrizations.bias
+    assert "bias" in layer.parametrizations
+    assert "weight" not in layer.parametrizations
+    assert "training" not in layer.parametrizations
+    with pytest.raises(KeyError, match="training"):
+        layer.parametrizations["training"]
     with pytest.raises(KeyError, match="register_parametrization: ParametrizedLinear has no parameter 'other'"):
         parametrize.register_parametrization(layer, "other", Doubled())
     normed = parametrizations.weight_norm(nn.Linear(2, 2))

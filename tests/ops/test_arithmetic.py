@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers import check_gradient, check_torch, positive
+from trials import trials
 
 import alpha
 import alpha.nn.functional as F
@@ -307,3 +309,60 @@ def test_gradients_of_a_broadcast_over_several_chunks() -> None:
     assert w.grad is not None
     np.testing.assert_array_equal(x.grad.numpy(), np.zeros((rows, 100)))
     np.testing.assert_array_equal(w.grad.numpy(), np.full(100, 2 * rows))
+
+
+# -- numbers that are tensors on the cpu, beside tensors on cuda ------------------------------------------
+
+
+def test_a_tensor_without_axes_on_the_cpu_goes_with_tensors_on_cuda() -> None:
+    x = alpha.tensor([1.0, -2.0, 3.0], device="cuda")
+    two = alpha.tensor(2.0)
+    forms: dict[str, Any] = {
+        "x * 2": lambda two: x * two,
+        "2 * x": lambda two: two * x,
+        "x / 2": lambda two: x / two,
+        "2 - x": lambda two: two - x,
+        "x ** 2": lambda two: x**two,
+        "x % 2": lambda two: x % two,
+        "x // 2": lambda two: x // two.long(),
+        "x > 2": lambda two: x > two,
+        "x == 2": lambda two: x == two,
+        "where": lambda two: alpha.where(x > 0, x, two),
+        "masked_fill": lambda two: x.masked_fill(x > 0, two),
+        "maximum": lambda two: alpha.maximum(x, two),
+        "clamp": lambda two: x.clamp(min=two),
+        "lerp": lambda two: x.lerp(x * 3, two),
+        "x *= 2": lambda two: x.clone().mul_(two),
+        "x += 2": lambda two: x.clone().add_(two),
+        "fill_": lambda two: x.clone().fill_(two),
+        "bools": lambda two: (x > 0) & (two > 3),
+    }
+    with trials() as trial:
+        for name, form in forms.items():
+            with trial(name):
+                found, expected = form(two), form(two.to("cuda"))
+                assert found.device.name == "cuda"
+                assert found.numpy().tobytes() == expected.numpy().tobytes()
+    y = x.clone()
+    y[0] = two
+    assert y.tolist() == [2, -2, 3]
+
+
+def test_its_gradient_comes_back_to_the_cpu() -> None:
+    x = alpha.tensor([1.0, -2.0, 3.0], device="cuda", requires_grad=True)
+    scale = alpha.tensor(2.0, requires_grad=True)
+    (x * scale).sum().backward()
+    assert scale.grad is not None
+    assert (scale.grad.item(), scale.grad.device.name) == (2.0, "cpu")
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_other_tensors_on_two_devices_are_refused() -> None:
+    x, two = alpha.ones(3, device="cuda"), alpha.tensor(2.0)
+    for wrong in (alpha.ones(1), alpha.ones(3)):
+        with pytest.raises(alpha.DeviceError, match="Multiply: tensors on cuda and on cpu; move them together"):
+            x * wrong
+    for write in (two.add_, two.mul_):  # what is written stays where it is
+        with pytest.raises(alpha.DeviceError, match="tensors on cpu and on cuda"):
+            write(alpha.tensor(1.0, device="cuda"))

@@ -95,6 +95,28 @@ def test_an_argument_on_another_device_is_named(name: str) -> None:
                 call(name, {**put(given(name), device), argument: put(given(name), other)[argument]})
 
 
+@pytest.mark.filterwarnings("ignore:.*rarely meant")
+@pytest.mark.parametrize("name", SEVERAL_TENSORS)
+def test_a_number_on_the_cpu_is_as_one_on_cuda(name: str) -> None:
+    """A tensor without axes beside others on cuda; but not as what is written."""
+
+    def result(argument: str, device: str) -> Any:
+        number = alpha.tensor(1, dtype=given(name)[argument].dtype, device=device)
+        try:
+            found = call(name, {**put(given(name), "cuda"), argument: number})
+        except (AlphaError, TypeError, ValueError, IndexError) as error:
+            return type(error), str(error)
+        return found.numpy().tobytes(), found.device.name
+
+    with trials() as trial:
+        for argument in TENSOR_ARGUMENTS[name]:
+            if isinstance(given(name)[argument], np.ndarray):
+                with trial(argument):
+                    here = result(argument, "cpu")
+                    written = name.endswith("_") and argument == "x"
+                    assert here[0] is DeviceError if written else here == result(argument, "cuda")
+
+
 @pytest.mark.parametrize("name", SEVERAL_TENSORS)
 def test_an_argument_of_another_dtype_is_refused_or_right(device: str, name: str) -> None:
     """float64, numpy's default, among float32: a clear error, or the same numbers on both devices."""
@@ -363,8 +385,8 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # on a 
     "unflatten": (lambda x: x.unflatten(1, (2, -1)), lambda x: x.reshape(4, 2, 2)),
     "index_add": (lambda x: x.index_add(0, first(x)[0, :1], x[1:2]), lambda x: np.vstack([x[:1] + x[1:2], x[1:]])),
     "view_as": (lambda x: x.view_as(alpha.ones(2, 8)), lambda x: x.reshape(2, 8)),
+    "type": (lambda x: x.type(alpha.int32), lambda x: x.astype(np.int32)),
     "type_as": (lambda x: x.type_as(alpha.ones(1)), lambda x: x),
-    "type": (lambda x: x.type("float32"), lambda x: x),
     "pin_memory": (lambda x: x.cpu().pin_memory(), lambda x: x),
     "data": (lambda x: x.data, lambda x: x),
     "zero_": (lambda x: x.zero_(), np.zeros_like),

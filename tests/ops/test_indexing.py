@@ -383,3 +383,12 @@ def test_a_gradient_that_others_hold_is_not_added_to(device: str) -> None:
     assert w.grad is not None
     np.testing.assert_array_equal(w.grad.numpy(), np.full((2, 3), 2))
     np.testing.assert_array_equal(x.grad.numpy(), [[3] * 3, [2] * 3])
+
+
+def test_a_range_is_an_index_array(device: str) -> None:
+    x = alpha.arange(12.0, device=device).reshape(3, 4)
+    assert x[range(3), [0, 1, 3]].tolist() == [0, 5, 11]
+    assert x[:, range(3, 0, -2)].tolist() == [[3, 1], [7, 5], [11, 9]]
+    x[range(2), alpha.tensor([0, 1], device=device)] = -1
+    assert x[:2, :2].tolist() == [[-1, 1], [4, -1]]
+    assert x[range(0)].shape == (0, 4)

@@ -265,6 +265,50 @@ def test_a_write_that_would_be_lost_is_refused(device: str, name: str) -> None:
     np.testing.assert_array_equal(q.numpy(), X)
 
 
+LOST_ITEMS = {
+    "q[:, 1][0] = 5": "q[0, 1] = 5",
+    "q[:, 1:3][:, 0] = 5": "q[:, 1] = 5",
+    "q.T[0] = 5": "q[:, 0] = 5",
+    "q[:, 1][0] += 5": "q[0, 1] += 5",
+    "q[:, 1][q[:, 1] > 3] = 5": "q[1:, 1] = 5",
+    "q.diagonal()[1] = 5": "q[1, 1] = 5",
+    "q[..., 0][range(2)] *= 5": "q[:2, 0] *= 5",
+}
+
+
+@pytest.mark.skipif(lost_writes._ITEM_UNNAMED >= lost_writes._ITEM_NAMED, reason="this Python does not tell copies")
+@pytest.mark.parametrize("lost", LOST_ITEMS)
+def test_an_assignment_that_would_be_lost_is_refused(device: str, lost: str) -> None:
+    q = alpha.tensor(X, device=device)
+    statement = compile(f"def write(q):\n    {lost}", "<test>", "exec")
+    found: dict[str, Any] = {}
+    exec(statement, found)
+    for _ in range(20):
+        with pytest.raises(ValueError, match=r"^index: the tensor before the last index is a copy"):
+            found["write"](q)
+    np.testing.assert_array_equal(q.numpy(), X)
+    exec(LOST_ITEMS[lost], {"q": q})
+    assert not np.array_equal(q.numpy(), X)
+
+
+def test_assignments_that_are_not_lost(device: str) -> None:
+    q = alpha.tensor(X, device=device)
+    for _ in range(20):
+        column, box = q[:, 0], Box()
+        column[0] = 5
+        box.held = q.T
+        box.held[0] = 5
+        several = [q[:, 0]]
+        several[0][1] += 5
+        assert column.tolist()[0] == 5
+        np.testing.assert_array_equal(q.numpy(), X)
+    q[0][1] = 5  # a row is a view
+    q[1:3][:, 1] = 6
+    q.view(-1)[0] = 7
+    assert q[:, 1].tolist() == [5, 6, 6]
+    assert q[0, 0].item() == 7
+
+
 class Box:
     held: Tensor
 

@@ -294,6 +294,16 @@ def test_a_correction_is_given_once(device: str) -> None:
     x = alpha.tensor([1.0, 2.0, 4.0], device=device)
     assert alpha.var(x, unbiased=False).item() == alpha.var(x, correction=0).item()
     assert x.std(unbiased=True).item() == x.std().item()
+    for operator in (alpha.var, alpha.std):
+        assert operator(x, False).item() == operator(x, correction=0).item()
+        assert operator(x, True).item() == operator(x).item()
+        assert operator(x, 0, False, True).shape == operator(x, 0, keepdim=True).shape
+        assert operator(x, 0, False).tolist() == operator(x, 0, correction=0).tolist()
+    for several in (alpha.var_mean, alpha.std_mean):
+        given, expected = several(x, False), several(x, correction=0)
+        assert [found.item() for found in given] == [found.item() for found in expected]
+    with pytest.raises(TypeError, match="std: dim=True is a bool, an axis or several are needed"):
+        x.std(True, False)
     with pytest.raises(TypeError, match="var: correction=0 and unbiased=True say the same; give one of them"):
         x.var(correction=0, unbiased=True)
 

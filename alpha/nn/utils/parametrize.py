@@ -51,7 +51,16 @@ def _parameter(value: Tensor, like: Parameter) -> Parameter:
 
 
 class Parametrizations(Module):
-    """The `ParametrizationList` of each parameter, by its name."""
+    """The `ParametrizationList` of each parameter, an attribute and an item: `parametrizations["weight"]`."""
+
+    def __getitem__(self, name: str) -> ParametrizationList:
+        found = vars(self).get(name)
+        if not isinstance(found, ParametrizationList):
+            raise KeyError(name)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and isinstance(vars(self).get(name), ParametrizationList)
 
 
 @functools.cache
