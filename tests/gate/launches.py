@@ -54,6 +54,9 @@ TURN = 24  # of the small shapes, each of Hopper's rows compiles one of so many
 REGISTERS = 128  # at most per thread, unless a kernel configuration says otherwise
 
 
+Unit = tuple[str, tuple[str, ...]]  # a source and the options with which it is compiled
+
+
 @dataclass(frozen=True, order=True)
 class Launch:
     """A kernel and what decides, besides its code, whether it fits a GPU."""
@@ -65,7 +68,7 @@ class Launch:
     shared_bytes: int  # dynamic
 
     @property
-    def unit(self) -> tuple[str, tuple[str, ...]]:
+    def unit(self) -> Unit:
         """What is compiled."""
         return self.source, self.options
 
@@ -97,19 +100,33 @@ def in_turn(arch: str) -> dict[Launch, int]:
     """What is compiled for an architecture.
 
     Each of TURNS compiles an eighth of what it shares with sm_80. The others share the kernels of elementwise
-    expressions, which have no code of any architecture's own: each expression is compiled for one of them.
+    expressions, which have no code of any architecture's own: each is compiled for one of those that launch it.
     """
     found = record(arch)
     units = {launch.unit for launch in found}
     if arch in TURNS:
         shared = units & {launch.unit for launch in record("sm_80")}
         number, turns = TURNS.index(arch), 2 * len(TURNS)
+        left = {unit for unit in shared if _digest(unit) % turns != number}
     else:
-        shared = {unit for unit in units if any(option.startswith(EXPRESSION) for option in unit[1])}
-        others = [other for other in GPUS if other not in TURNS]
-        number, turns = others.index(arch), len(others)
-    left = shared - {unit for unit in shared if zlib.crc32(repr(unit).encode()) % turns == number}
+        others = {other: _expressions(other) for other in GPUS if other not in TURNS}
+        left = set()
+        for unit in others[arch]:
+            launching = [other for other, expressions in others.items() if unit in expressions]
+            if launching[_digest(unit) % len(launching)] != arch:
+                left.add(unit)
     return {launch: registers for launch, registers in found.items() if launch.unit not in left}
+
+
+def _digest(unit: Unit) -> int:
+    return zlib.crc32(repr(unit).encode())
+
+
+@functools.cache
+def _expressions(arch: str) -> frozenset[Unit]:
+    """The kernels of elementwise expressions that are launched on an architecture."""
+    units = {launch.unit for launch in record(arch)}
+    return frozenset(unit for unit in units if any(option.startswith(EXPRESSION) for option in unit[1]))
 
 
 def budget(launch: Launch, arch: str) -> int:
