@@ -22,9 +22,9 @@ FUNCTIONS = [
             {"x": MATRIX},
             x=changes(MATRIX * 2),
             dim=changes(0),
-            correction=changes(0.0),
             unbiased=changes(False),
             keepdim=changes(True),
+            correction=changes(0.0),
         )
         for f in (F.var_mean, F.std_mean)
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from argument_table import changes, instead, refused, silent
 
+import alpha
 import alpha.nn.functional as F
 from alpha import nn
 from rows.arrays import IMAGE, LABELS, MATRIX, drawn
@@ -14,6 +15,7 @@ VECTOR, OTHER = drawn(5), drawn(5)
 BATCH = drawn(2, 3, 4)
 RIGHT = drawn(2, 4, 5)
 TRIPLES = drawn(3, 3)
+DRAWN_APART = changes(alpha.Generator().manual_seed(7))
 TIES = np.round(MATRIX * 2) / 2
 MORE = changes(MATRIX + 1)
 MASK = MATRIX > 0
@@ -206,7 +208,11 @@ FUNCTIONS = [
         {"x": changes(MATRIX), "return_inverse": changes(True), "return_counts": changes(True), "dim": changes(1)},
     ),
     # random choices
-    FunctionRow(F.bernoulli, {"x": SHARES, "p": 0.5}, {"x": changes(SHARES[:2].copy()), "p": changes(np.float32(0.1))}),
+    FunctionRow(
+        F.bernoulli,
+        {"x": SHARES, "p": 0.5},
+        {"x": changes(SHARES[:2].copy()), "p": changes(np.float32(0.1)), "generator": DRAWN_APART},
+    ),
     FunctionRow(
         F.multinomial,
         {"x": SHARES, "num_samples": 4},
@@ -214,7 +220,7 @@ FUNCTIONS = [
             "x": changes(SHARES[:, ::-1].copy()),
             "num_samples": changes(3),
             "replacement": changes(True),
-            "generator": refused(1),
+            "generator": DRAWN_APART,
         },
     ),
     FunctionRow(
