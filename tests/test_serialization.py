@@ -76,6 +76,7 @@ def test_a_run_goes_on(device: str, tmp_path: Path) -> None:
     state = back({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path)
     assert isinstance(state["model"], StateDict)
     assert state["model"].layout == "NHWC"
+    assert {value.device.name for value in state["model"].values()} == {"cpu"}  # no memory of the model's device
     again, other = make()
     again.load_state_dict(state["model"])
     other.load_state_dict(state["optimizer"])

@@ -13,6 +13,8 @@ import alpha.nn.functional as F
 from alpha import ShapeError, Tensor, models, nn
 from alpha.models import torchvision
 from alpha.models.torchvision import densenet
+from alpha.models.torchvision.convnext import CNBlock
+from alpha.models.torchvision.vision_transformer import Encoder
 
 Make = Callable[[], nn.Module]
 
@@ -198,3 +200,10 @@ def test_what_is_refused() -> None:
         torchvision.BasicBlock(8, 8, 1, groups=2)
     with pytest.raises(ShapeError, match=r"multiples of 16  \(x \(1, 24, 32, 3\)\)"):
         models.unet(width=1)(alpha.zeros(1, 24, 32, 3))
+
+
+def test_float32_parameters_leave_activations_in_bfloat16(device: str) -> None:
+    """A factor or a summand of float32 would give float32, and twice the memory, to all that follows."""
+    x = alpha.randn(2, 8, 8, 8, device=device).bfloat16()
+    assert CNBlock(8, 1e-6, 0.0).to(device)(x).dtype == "bfloat16"
+    assert Encoder(4, 8, 0.0, []).to(device)(x[:, :4, 0]).dtype == "bfloat16"

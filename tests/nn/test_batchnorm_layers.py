@@ -317,3 +317,16 @@ def test_sequential_calls_a_forward_that_was_assigned(device: str, replaced: str
             alpha.manual_seed(0)
             results.append(call(input).numpy())
         assert_close(results[0], results[1], 300, "an assigned forward")
+
+
+def test_a_bfloat16_factor_behind_a_convolution(device: str) -> None:
+    """One kernel for both takes float32 parameters alone; the gradient has the dtype of its tensor."""
+    alpha.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).to(device)
+    x, ends = alpha.randn(2, 6, 6, 3, device=device), []
+    for dtype in ("float32", "bfloat16"):
+        net[1].weight = nn.Parameter(alpha.full((8,), 0.5, dtype=dtype, device=device))  # exact in both
+        net(x).square().sum().backward()
+        assert net[1].weight.grad.dtype == net[1].weight.dtype
+        ends.append(net[1].weight.grad.float().numpy())
+    np.testing.assert_allclose(ends[1], ends[0], rtol=2**-7)
