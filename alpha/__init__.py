@@ -1,10 +1,27 @@
 """Alpha: a training framework whose convolutions skip zeros."""
 
 import importlib
+import sys
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING
 
-from alpha import amp, cuda, errors, in_torch, linalg, memory, models, nn, ops, optim, typed_tensors
+from alpha import (
+    accelerator,
+    amp,
+    backends,
+    cuda,
+    errors,
+    in_torch,
+    linalg,
+    memory,
+    models,
+    nn,
+    no_effect,
+    ops,
+    optim,
+    typed_tensors,
+)
+from alpha import einops_backend as einops_backend  # importing it is what einops needs
 from alpha.amp import *
 from alpha.autograd import Function
 from alpha.checkpointing import checkpoint, checkpoint_sequential
@@ -26,6 +43,8 @@ from alpha.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_gra
 from alpha.gradients import grad
 from alpha.in_torch import *
 from alpha.memory import *
+from alpha.missing_names import MissingName as _MissingName
+from alpha.no_effect import *
 from alpha.numerics import get_precision, precision, set_precision
 from alpha.ops.activation import relu
 from alpha.ops.activation_smooth import sigmoid, tanh
@@ -117,6 +136,7 @@ _ROOMS = (
     errors,
     in_torch,
     memory,
+    no_effect,
     ops.axes,
     ops.bitwise,
     ops.blend,
@@ -170,6 +190,7 @@ __all__ = [
     "Generator",
     "MemoryStats",
     "Tensor",
+    "accelerator",
     "add",
     "allclose",
     "amp",
@@ -178,6 +199,7 @@ __all__ = [
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",
+    "backends",
     "bfloat16",
     "block_diag",
     "bmm",
@@ -279,7 +301,7 @@ else:
         if name in _LATER:
             found = importlib.import_module(f"alpha.{_LATER[name] or name}")
             return getattr(found, name) if _LATER[name] else found
-        raise AttributeError(f"module 'alpha' has no attribute {name!r}")
+        raise _MissingName("alpha", name, sys.modules[__name__])
 
     def __dir__():
         return sorted({*globals(), *_LATER})

@@ -1,22 +1,25 @@
-"""`autocast`, PyTorch's name for a precision that holds inside of a `with` statement."""
+"""PyTorch's names of mixed precision: `autocast`, a precision inside of a `with` statement, and `GradScaler`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from alpha.missing_names import tell_instead
 from alpha.numerics import BFLOAT16, FLOAT32, get_precision, precision
 from alpha.runtime import Device
 
-__all__ = ["autocast"]
+__all__ = ["GradScaler", "autocast"]
+
+T = TypeVar("T")
 
 
 class autocast(precision):
     """`with alpha.autocast("cuda", dtype=alpha.bfloat16): ...`, or as a decorator: `alpha.precision("bf16")`.
 
-    Parameters and their gradients stay float32, and so do sums and losses. Therefore there is no loss to scale, and no
-    GradScaler. Call `backward` inside or outside: an operator's gradient has the precision of the operator.
+    Parameters and their gradients stay float32, and so do sums and losses. Therefore there is no loss to scale.
+    Call `backward` inside or outside: an operator's gradient has the precision of the operator.
 
     Args:
         device_type: "cuda", or "cpu", which changes nothing: the cpu computes in the dtype of its arrays.
@@ -42,3 +45,62 @@ class autocast(precision):
     def _inside(self) -> str:
         now = get_precision()
         return self.name if self._changes and "bf16" in (now, self.name) else now  # else "tf32" stays
+
+
+class GradScaler:
+    """Calls the optimizer and scales nothing: gradients are float32, or bfloat16 with the range of float32.
+
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    This is PyTorch's scaler with `enabled=False`: an update with infinite or NaN gradients is done, not skipped.
+    `nn.utils.clip_grad_norm_(.., error_if_nonfinite=True)` finds such gradients.
+
+    Args:
+        device: "cuda" or "cpu".
+        init_scale, growth_factor, backoff_factor, growth_interval, enabled: taken for PyTorch's sake.
+    """
+
+    def __init__(
+        self,
+        device: str | Device = "cuda",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        self.device = str(device)
+
+    def scale(self, outputs: T) -> T:
+        """The outputs themselves."""
+        return outputs
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Does nothing: gradients are not scaled."""
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """What `optimizer.step` returns."""
+        return optimizer.step(*args, **kwargs)
+
+    def update(self, new_scale: Any = None) -> None:
+        """Does nothing."""
+
+    def get_scale(self) -> float:
+        """1.0, by which every loss is scaled."""
+        return 1.0
+
+    def is_enabled(self) -> bool:
+        """False: nothing is scaled."""
+        return False
+
+    def state_dict(self) -> dict[str, Any]:
+        """An empty dict, as that of a scaler of PyTorch that is not enabled."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes the state of any scaler, and has no use for it."""
+
+
+tell_instead(__name__)

@@ -16,6 +16,7 @@ import numpy as np
 from alpha.arrays import Form, contiguous, form_of, shares_memory
 from alpha.errors import DeviceError, GradientError, type_name
 from alpha.grad_mode import is_grad_enabled
+from alpha.missing_names import MissingName
 from alpha.numerics import is_floating
 from alpha.primitive import Array
 from alpha.recompute import FirstRun
@@ -274,11 +275,14 @@ def check_devices(name: str, tensors: Sequence[Tensor]) -> None:
 if TYPE_CHECKING:
     from alpha.gradients import backward as backward
     from alpha.gradients import grad as grad
+    from alpha.no_effect import Variable as Variable
 else:
 
     def __getattr__(name: str) -> Any:
-        if name not in ("backward", "grad"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from alpha import gradients
-
-        return getattr(gradients, name)
+        if name == "Variable":
+            from alpha import no_effect as room
+        elif name in ("backward", "grad"):
+            from alpha import gradients as room
+        else:
+            raise MissingName(__name__, name)
+        return getattr(room, name)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from alpha.errors import ShapeError
+from alpha.missing_names import tell_instead
 from alpha.ops.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.axes import axes_of
 from alpha.ops.diagonals import diagonal as _diagonal
@@ -167,3 +168,6 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
 
     result: Tensor = product(0, len(matrices) - 1)
     return result.reshape(*[n for n, end in zip(result.shape, (given[0], given[-1]), strict=True) if end.ndim == 2])
+
+
+tell_instead(__name__)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from alpha.backward_hooks import call_with_backward_hooks
 from alpha.errors import CheckpointError
 from alpha.hooks import Hooked, hooks_act
+from alpha.missing_names import MissingName
 from alpha.module_tree import ModuleTree
+from alpha.no_effect import check_memory_format
 from alpha.numerics import BFLOAT16
 from alpha.parameter import Buffer, Parameter
 from alpha.placing import with_place
@@ -94,6 +96,24 @@ class Module(ModuleTree, Hooked):
             value = _as_buffer(value, self._awaited[name])
         object.__setattr__(self, name, value)
 
+    if not TYPE_CHECKING:  # which would take every attribute to be there
+
+        def __getattr__(self, name: str) -> Any:
+            """What is called for an attribute that is not found, or by `super().__getattr__(name)` of a subclass.
+
+            Raises:
+                AttributeError: the module has no such attribute; the text says what Alpha has in its place.
+            """
+            if name in vars(self):
+                return vars(self)[name]
+            if hasattr(type(self), name):  # a property that has failed for want of another attribute
+                return object.__getattribute__(self, name)
+            raise MissingName(type(self).__name__, name, self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the attributes of a copy. Without it, a copy would be asked for it by a `__getattr__` of a subclass."""
+        vars(self).update(state)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if "input" in kwargs:  # PyTorch's name of the x of its layers
             known = inspect.signature(self.forward).parameters
@@ -133,12 +153,20 @@ class Module(ModuleTree, Hooked):
             elif (grad := parameter.grad) is not None:
                 parameter.grad = Tensor(grad.device.zeros(grad.shape, grad.dtype))
 
-    def to(self: Self, device: Any = None, dtype: DTypeLike = None, non_blocking: bool = False) -> Self:
+    def to(
+        self: Self,
+        device: Any = None,
+        dtype: DTypeLike = None,
+        non_blocking: bool = False,
+        *,
+        memory_format: Any = None,
+    ) -> Self:
         """Move parameters and buffers, turn them into a floating dtype, or both, in place; gradients are dropped.
 
         A dtype may come first, or a Tensor, whose device and dtype are taken: `to("cuda")`, `to("float64")`, `to(x)`.
-        non_blocking has no effect.
+        non_blocking has no effect, nor has memory_format: channels are always last.
         """
+        check_memory_format("Module.to", memory_format)
         if isinstance(device, Tensor):
             device, dtype = device.device, device.dtype if dtype is None else dtype
         elif dtype is None and device is not None and not names_device(device):

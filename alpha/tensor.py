@@ -15,6 +15,7 @@ from alpha.errors import GradientError, ShapeError
 from alpha.grad_mode import no_grad
 from alpha.host_values import as_dtype as as_dtype
 from alpha.host_values import check_fits, host_array, is_torch, wider
+from alpha.missing_names import MissingName
 from alpha.numerics import is_floating
 from alpha.primitive import Array
 from alpha.runtime import Device, get_device
@@ -60,6 +61,12 @@ class Tensor(Facts, Operators, Conversions):
         self._version = Version()
         self._seen: int | None = 0  # recorded writes to the memory that the node knows of; None: needs to know none
         self._hooks: dict[HookHandle, Hook] = {}
+
+    if not TYPE_CHECKING:  # which would take every attribute to be there
+
+        def __getattr__(self, name: str) -> Any:
+            """`AttributeError`; the text says what Alpha has in the place of a method of PyTorch's."""
+            raise MissingName("Tensor", name, self)
 
     def __repr__(self) -> str:
         body = np.array2string(self.numpy(), separator=", ", threshold=100, precision=4, prefix="tensor(")

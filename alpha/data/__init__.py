@@ -18,6 +18,7 @@ from alpha.data.samplers import (
     WeightedRandomSampler,
 )
 from alpha.data.source import Source, resolve
+from alpha.missing_names import tell_instead as _tell_instead
 
 __all__ = [
     "ArrayDataset",
@@ -47,3 +48,5 @@ __all__ = [
     "random_split",
     "resolve",
 ]
+
+_tell_instead(__name__)

@@ -5,9 +5,11 @@ A layer without parameters stands beside its function, in a room of `alpha/ops`.
 """
 
 from alpha.exports import export as _export
+from alpha.missing_names import tell_instead as _tell_instead
 from alpha.module import *
 from alpha.nn import functional as functional
 from alpha.nn import init as init
+from alpha.nn import modules as modules
 from alpha.nn import utils as utils
 from alpha.nn.adaptive_pooling import *
 from alpha.nn.adaptive_softmax import *
@@ -53,4 +55,6 @@ from alpha.ops.unfold import *
 from alpha.state_dict import *
 from alpha.uninitialized import *
 
-_export(globals(), "functional", "init", "utils", without=vars(functional)["__all__"])
+_export(globals(), "functional", "init", "modules", "utils", without=vars(functional)["__all__"])
+
+_tell_instead(__name__)

@@ -5,6 +5,7 @@ module leaves out the layers, which some rooms have beside their functions.
 """
 
 from alpha.exports import export as _export
+from alpha.missing_names import tell_instead as _tell_instead
 from alpha.module import Module as _Module
 from alpha.ops.activation import *
 from alpha.ops.activation_derived import *
@@ -90,3 +91,5 @@ from alpha.ops.uniques import *
 
 _LAYERS = {name for name, value in globals().items() if isinstance(value, type) and issubclass(value, _Module)}
 _export(globals(), without=_LAYERS)
+
+_tell_instead(__name__)

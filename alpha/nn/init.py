@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alpha import rng
+from alpha.missing_names import tell_instead
 from alpha.numerics import is_floating
 from alpha.ops.lost_writes import refusing_lost_writes
 from alpha.tensor import Tensor
@@ -275,3 +276,6 @@ def _write(name: str, tensor: Tensor, draw: Callable[[], Values], floating: bool
             tensor.array.device.copy_into(tensor.array, tensor.array.device.upload(values))
         tensor._version.bump(f"nn.init.{name}")
     return tensor
+
+
+tell_instead(__name__)

@@ -9,6 +9,7 @@ from alpha.autograd import Function
 from alpha.backward import checked_tensor
 from alpha.errors import DeviceError
 from alpha.grad_mode import enable_grad, is_grad_enabled, no_grad
+from alpha.no_effect import check_memory_format
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.axes import squeeze, transpose, unsqueeze
 from alpha.ops.layout import ToDevice
@@ -31,13 +32,15 @@ class Clone(Function):
         return dY
 
 
-def clone(x: Tensor) -> Tensor:
-    """A copy; gradients flow back."""
+def clone(x: Tensor, *, memory_format: Any = None) -> Tensor:
+    """A copy; gradients flow back. memory_format has no effect."""
+    check_memory_format("clone", memory_format)
     return Clone.apply(x)
 
 
-def contiguous(x: Tensor) -> Tensor:
-    """x itself, because every tensor is contiguous."""
+def contiguous(x: Tensor, memory_format: Any = None) -> Tensor:
+    """x itself, because every tensor is contiguous, with channels last. memory_format has no effect."""
+    check_memory_format("contiguous", memory_format)
     return x
 
 
@@ -60,7 +63,13 @@ def type_of(x: Tensor, dtype: DTypeLike = None, non_blocking: bool = False) -> T
 
 
 def to(
-    x: Tensor, device: Any = None, dtype: DTypeLike = None, non_blocking: bool = False, copy: bool = False
+    x: Tensor,
+    device: Any = None,
+    dtype: DTypeLike = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    *,
+    memory_format: Any = None,
 ) -> Tensor:
     """The same values on another device, in another dtype, or both, and itself if nothing changes.
 
@@ -70,12 +79,14 @@ def to(
     Args:
         non_blocking: has no effect; a copy to the GPU does not wait for the work that is queued there anyway.
         copy: True: the result has memory of its own, also if nothing changes.
+        memory_format: has no effect; every tensor is contiguous, with channels last.
     """
+    check_memory_format("to", memory_format)
     if isinstance(device, Tensor):
         if dtype is not None:
             raise TypeError("to: a tensor stands for its device and its dtype, so that no dtype= goes with it")
         device, dtype = device.device, device.dtype
-    elif dtype is None and not names_device(device):
+    elif dtype is None and device is not None and not names_device(device):
         device, dtype = None, device
     y = x if dtype is None else x.astype(dtype)
     target = x.device if device is None else get_device(device)

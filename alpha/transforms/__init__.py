@@ -9,8 +9,9 @@ only training mode has randomness: after `model.eval()` a random transform retur
 centre if it has a size.
 """
 
+from alpha.missing_names import tell_instead as _tell_instead
 from alpha.transforms.color import ColorJitter, Grayscale, Normalize, RandomGrayscale
-from alpha.transforms.compose import Compose
+from alpha.transforms.compose import Compose, Lambda
 from alpha.transforms.crops import CenterCrop, RandomCrop, RandomResizedCrop, Resize
 from alpha.transforms.erasing import RandomErasing
 from alpha.transforms.geometry import RandomAffine, RandomHorizontalFlip, RandomRotation, RandomVerticalFlip
@@ -21,6 +22,7 @@ __all__ = [
     "ColorJitter",
     "Compose",
     "Grayscale",
+    "Lambda",
     "Normalize",
     "RandomAffine",
     "RandomCrop",
@@ -33,3 +35,5 @@ __all__ = [
     "Resize",
     "Transform",
 ]
+
+_tell_instead(__name__)

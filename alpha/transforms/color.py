@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha.errors import ShapeError
+from alpha.host_values import is_torch
 from alpha.nn import functional as F
 from alpha.ops.options import integer, only_offered, real
 from alpha.parameter import Buffer
@@ -81,7 +82,7 @@ class Normalize(FixedTransform):
     mean and std are Buffers that no state dict has: move the transform to the device of the images with `.to(device)`.
 
     Args:
-        mean, std: a number per channel.
+        mean, std: a number per channel; a list, an array or a tensor.
         inplace: only False is offered.
 
     Raises:
@@ -89,7 +90,7 @@ class Normalize(FixedTransform):
         ValueError: mean and std have different lengths, or a std is 0.
     """
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
+    def __init__(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor, inplace: bool = False) -> None:
         name = type(self).__name__
         only_offered(name, inplace=(inplace, False))
         means, stds = (self._numbers(name, *pair) for pair in (("mean", mean), ("std", std)))
@@ -99,7 +100,8 @@ class Normalize(FixedTransform):
 
     @staticmethod
     def _numbers(transform: str, name: str, values: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-        given = values if isinstance(values, (tuple, list, np.ndarray)) else (values,)
+        listed = values.tolist() if isinstance(values, Tensor) or is_torch(values) else values
+        given = listed if isinstance(listed, (tuple, list, np.ndarray)) else (listed,)
         return np.array([real(transform, name, value) for value in given], np.float32)
 
     def apply_to(self, x: Tensor) -> Tensor:

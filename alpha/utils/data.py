@@ -2,5 +2,8 @@
 
 from alpha import data as _data
 from alpha.data import *
+from alpha.missing_names import tell_instead as _tell_instead
 
 __all__ = _data.__all__
+
+_tell_instead(__name__)

@@ -39,7 +39,23 @@ def run(transform: nn.Module, images: np.ndarray = IMAGES, device: str = "cpu", 
 
 
 def test_every_transform_is_here() -> None:
-    assert {*RANDOM, *FIXED, "Compose", "Transform"} == set(transforms.__all__)
+    assert {*RANDOM, *FIXED, "Compose", "Lambda", "Transform"} == set(transforms.__all__)
+
+
+def test_a_function_is_a_transform() -> None:
+    transform = transforms.Compose([transforms.Lambda(lambda x: x * 0.5), transforms.Grayscale()])
+    half = run(transforms.Grayscale(), IMAGES * np.float32(0.5))
+    np.testing.assert_array_equal(run(transform), half)
+    np.testing.assert_array_equal(run(transform.eval()), half)
+    with pytest.raises(TypeError, match="Lambda: a function is needed, not a float"):
+        transforms.Lambda(0.5)  # type: ignore[arg-type]
+
+
+def test_means_may_be_tensors() -> None:
+    as_numbers = transforms.Normalize(**FIXED["Normalize"])
+    as_tensors = transforms.Normalize(*(alpha.tensor(values) for values in FIXED["Normalize"].values()))
+    np.testing.assert_array_equal(run(as_tensors), run(as_numbers))
+    assert transforms.Normalize(alpha.tensor(0.5), alpha.tensor(0.5)).mean.shape == (1,)
 
 
 # -- arguments --------------------------------------------------------------------------------------

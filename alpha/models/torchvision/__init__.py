@@ -6,6 +6,7 @@ layer of AlexNet and VGG, which follows a flattened map, must be turned as is wr
 of Alpha's layers.
 """
 
+from alpha.missing_names import tell_instead as _tell_instead
 from alpha.models.torchvision.alexnet import AlexNet, alexnet
 from alpha.models.torchvision.convnext import ConvNeXt, convnext_tiny
 from alpha.models.torchvision.densenet import DenseNet, densenet121, densenet161, densenet169, densenet201
@@ -61,3 +62,5 @@ __all__ = [
     "vgg19_bn",
     "vit_b_16",
 ]
+
+_tell_instead(__name__)

@@ -1,5 +1,6 @@
 """Functions on the parameters of a module, under PyTorch's names."""
 
+from alpha.missing_names import tell_instead as _tell_instead
 from alpha.nn.utils import parametrizations as parametrizations
 from alpha.nn.utils import parametrize as parametrize
 from alpha.nn.utils import rnn as rnn
@@ -15,3 +16,5 @@ from alpha.nn.utils.norms import spectral_norm as spectral_norm
 from alpha.nn.utils.norms import weight_norm as weight_norm
 from alpha.nn.utils.vectors import parameters_to_vector as parameters_to_vector
 from alpha.nn.utils.vectors import vector_to_parameters as vector_to_parameters
+
+_tell_instead(__name__)

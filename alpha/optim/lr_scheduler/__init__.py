@@ -1,6 +1,7 @@
 """Learning-rate schedules: call `step()` after each optimizer step, or after each epoch."""
 
 from alpha.exports import export as _export
+from alpha.missing_names import tell_instead as _tell_instead
 from alpha.optim.lr_scheduler.base import *
 from alpha.optim.lr_scheduler.base import LRScheduler
 from alpha.optim.lr_scheduler.combined import *
@@ -12,3 +13,5 @@ from alpha.optim.lr_scheduler.plateau import *
 _LRScheduler = LRScheduler  # its older name, by which schedules of PyTorch's programs know their base
 
 _export(globals())
+
+_tell_instead(__name__)

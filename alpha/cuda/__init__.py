@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from alpha.cuda import amp
+from alpha.missing_names import tell_instead as _tell_instead
 from alpha.rng import manual_seed
 from alpha.runtime import Device, get_device, recording
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Event",
+    "amp",
     "current_device",
     "device_count",
     "empty_cache",
@@ -158,3 +161,6 @@ def _the_gpu(place: Place) -> CudaDevice:
     if not isinstance(device, CudaDevice):
         raise ValueError(f"a cuda device is needed, not {device.name!r}")
     return device
+
+
+_tell_instead(__name__)

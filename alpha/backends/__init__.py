@@ -1,0 +1,10 @@
+"""PyTorch's switches of its backends, which change nothing here, or are refused if they would change results.
+
+alpha.backends.cudnn.benchmark = True                   # Alpha chooses kernels by itself
+alpha.backends.cudnn.deterministic = True               # it always is
+alpha.backends.cuda.matmul.allow_tf32 = True            # ValueError: use alpha.set_precision("tf32")
+"""
+
+from alpha.backends import cuda, cudnn, mps
+
+__all__ = ["cuda", "cudnn", "mps"]

@@ -1,0 +1,8 @@
+"""The base classes of layers under the names by which PyTorch's programs ask what a layer is.
+
+if isinstance(layer, nn.modules.batchnorm._BatchNorm): ..
+"""
+
+from alpha.nn.modules import batchnorm, conv
+
+__all__ = ["batchnorm", "conv"]

@@ -1,0 +1,47 @@
+"""einops takes tensors of Alpha, and gives what it gives for numpy's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+
+einops: Any = pytest.importorskip("einops")
+X = np.random.default_rng(0).random((2, 4, 6, 3)).astype(np.float32)
+PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "patches": lambda x: einops.rearrange(x, "b (h p) (w q) c -> b (h w) (p q c)", p=2, q=3),
+    "axes": lambda x: einops.rearrange(x, "b h w c -> c b 1 w h"),
+    "stacked": lambda x: einops.rearrange([x[0], x[1]], "b h w c -> h b w c"),
+    "repeat": lambda x: einops.repeat(x, "b h w c -> b (h 2) w c r", r=3),
+    "einsum": lambda x: einops.einsum(x, x, "b h w c, b h w d -> b c d"),
+    "pack": lambda x: einops.pack([x, x[..., 0]], "b h *")[0],
+    "any": lambda x: einops.reduce(x > 0.9, "b h w c -> b c", "any"),
+    "all": lambda x: einops.reduce(x > 0.1, "b h w c -> h c", "all"),
+    **{
+        f"{name} of {axes}": lambda x, name=name, axes=axes: einops.reduce(x, f"b h w c -> {axes}", name)  # type: ignore[misc]
+        for name in ("mean", "sum", "min", "max", "prod")
+        for axes in ("b c", "w")
+    },
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_programs(program: Callable[[Any], Any], device: str) -> None:
+    result = program(alpha.tensor(X, device=device))
+    assert isinstance(result, alpha.Tensor)
+    np.testing.assert_allclose(result.numpy(), program(X), rtol=1e-5)
+
+
+def test_gradients_flow_back(device: str) -> None:
+    x = alpha.tensor(X, device=device, requires_grad=True)
+    (einops.reduce(x, "b (h 2) w c -> b h c", "mean") * 2).sum().backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), np.full(X.shape, 1 / 6, np.float32), rtol=1e-6)
+
+
+def test_values_for_numpy() -> None:
+    np.testing.assert_array_equal(einops.asnumpy(alpha.tensor(X)), X)
