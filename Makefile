@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 # without compiling: Python compiles a module when it is first imported, and most modules never are
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 CUDA_SOURCES = $(shell find cuda -name '*.cu' -o -name '*.cuh' -o -name '*.h' -o -name '*.cpp')
-# processes that share the tests: one per core, but only one process uses a GPU
-WORKERS ?= $(if $(shell command -v nvidia-smi),0,auto)
+# processes that share the tests: one per core; with a GPU, at most ten, with 8 GB of its memory for each
+WORKERS ?= $(or $(shell nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | awk -v cores=$$(nproc) \
+	'NR == 1 { n = int($$1 / 8000); n = n < 10 ? n : 10; n = n < cores ? n : cores; print n < 1 ? 1 : n }'),auto)
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 # modules are compiled once, for all processes of all tests, and not beside their sources
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/modules
