@@ -56,6 +56,13 @@ def pytorchs(section: str) -> set[str]:
     return names
 
 
+def is_that_of_the_page(version: str) -> bool:
+    """Whether the page is of this version of PyTorch, or of an older one; older versions lack some of its names."""
+    listed = re.search(r"PyTorch (\d+)\.(\d+)", PAGE.read_text())
+    assert listed, "docs/coverage.md says of which PyTorch it is"
+    return tuple(map(int, version.split(".")[:2])) >= (int(listed[1]), int(listed[2]))
+
+
 def alphas() -> dict[str, set[str]]:
     """Alpha's names, by "layers", "functions" and "optim"."""
     layers = {

@@ -53,11 +53,12 @@ def test_what_is_not_offered_is_not_there(heading: str) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("heading", [h for h in HEADINGS if h.startswith("torch.")])
 def test_every_name_of_pytorch_is_listed(heading: str) -> None:
-    pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
     have, without = page.listed(TEXT, heading)
     known = page.pytorchs(heading)
     assert known - set(have) - set(without) == set(), "each needs a reason"
-    assert (set(have) | set(without)) - known == set(), f"PyTorch has no such names; {AGAIN}"
+    if page.is_that_of_the_page(torch.__version__):
+        assert (set(have) | set(without)) - known == set(), f"PyTorch has no such names; {AGAIN}"
 
 
 # -- Dragon-Alpha -----------------------------------------------------------------------------------------------

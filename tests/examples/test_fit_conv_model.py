@@ -172,6 +172,8 @@ def test_measurements_of_another_gpu_are_refused(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Else the fit would drop the constants of what this device cannot run."""
+    if cuda_target(alpha.get_device("cuda")).compute_capability == (9, 0):
+        pytest.skip("this GPU runs every configuration")
     path = tmp_path / "candidates.csv"
     write(script, path, predict.Constants())
     s = conv_shape("test", (16, 8, 8, 64), (64, 3, 3, 64), (1, 1), (1, 1))
