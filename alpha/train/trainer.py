@@ -22,6 +22,7 @@ from alpha.nn import functional as F
 from alpha.numerics import computed_precision
 from alpha.ops.batch import count
 from alpha.optim import LRScheduler, Optimizer
+from alpha.rng import fresh_seed
 from alpha.runtime import Device
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.step.precompile import compile_runs
@@ -31,7 +32,7 @@ from alpha.train.accepted import after_epoch, after_step, check_accepted
 from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
-from alpha.train.pairs import Pairs, at_epoch, can_be_resident, check_loader, difference
+from alpha.train.pairs import EPOCH_SEED, Pairs, at_epoch, can_be_resident, check_loader, difference
 from alpha.train.precompiler import Precompiler
 from alpha.train.tally import Tally
 
@@ -111,12 +112,13 @@ class Trainer:
         """
         if steps is not None:
             steps = whole_number("Trainer", "steps", steps, 1)
-        self._check_loader(loader)
+        epoch_seed = self._check_loader(loader)
         if self._unfinished is None:
             self.epoch, self.step = self.epoch + 1, 0
         tally = self._trained
         tally.begin(f"epoch {self.epoch}", self._unfinished)
         loader.set_epoch(self.epoch - 1, self.step)
+        loader.epoch_seed = epoch_seed
         self.model.train()
         self.optimizer.zero_grad()
         feed = self._feed(loader)
@@ -285,10 +287,19 @@ class Trainer:
         """
         trainer_state.load_state_dict(self, state)
 
-    def _check_loader(self, loader: DataLoader) -> None:
-        """Note what the loader gives; refuse another one if the state before must be continued."""
+    def _check_loader(self, loader: DataLoader) -> int | None:
+        """Note what the loader gives; refuse another one if the state before must be continued.
+
+        Returns the seed of the epoch, drawn now or when the epoch began; None if the loader has one of its own.
+        """
         check_loader(loader)
-        found = loader.describe()
-        if self._same_loader and self._loader is not None and (wrong := difference(found, self._loader)):
+        found, before = loader.describe(), self._loader or {}
+        if self._same_loader and before and (wrong := difference(found, before)):
             raise CheckpointError(f"Trainer: the run must go on with the loader that it began with: {wrong}")
-        self._loader = found
+        epoch_seed = None
+        if loader.seed is None:
+            epoch_seed = fresh_seed() if self._unfinished is None else before.get(EPOCH_SEED)
+            if type(epoch_seed) is not int:
+                raise CheckpointError(f"Trainer: the state has no {EPOCH_SEED} of its loader, which has no seed")
+        self._loader = found if epoch_seed is None else {**found, EPOCH_SEED: epoch_seed}
+        return epoch_seed
