@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from alpha import generators, rng
 from alpha.data.checks import flag, only_offered, seed_of, whole_number
 from alpha.data.collate import collate
-from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, in_threads, whole_batches
+from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, check_indexed, in_threads
 from alpha.data.draws import permutation, raw
 from alpha.data.fetch import Draws, made, recipe_of
 from alpha.data.prefetch import prefetched
@@ -116,8 +116,7 @@ class DataLoader:
         self._prepared: tuple[tuple[int, ...], NDArray[np.int64]] | None = None  # what an order depends on, the order
 
     def _check_dataset(self) -> None:
-        dataset = self.dataset
-        if isinstance(dataset, IterableDataset):
+        if isinstance(self.dataset, IterableDataset):
             given = [name for name in ("sampler", "batch_sampler") if getattr(self, name) is not None]
             given += ["shuffle"] if self.shuffle else []
             if given:
@@ -125,20 +124,7 @@ class DataLoader:
                     f"DataLoader: {given[0]} is for datasets with indices; an IterableDataset has its own order"
                 )
             return
-        by_item = hasattr(dataset, "__getitem__")
-        if not hasattr(dataset, "__len__") or not (hasattr(dataset, "batch") or by_item):
-            raise DataError(
-                f"DataLoader: a {type(dataset).__name__} is no dataset: it needs __len__ and either batch(indices) "
-                "or __getitem__"
-            )
-        own = not isinstance(dataset, Dataset) or type(dataset).__getitem__ is not Dataset.__getitem__
-        if not (by_item and own) and not whole_batches(dataset):
-            raise DataError(f"DataLoader: {type(dataset).__name__} needs __getitem__(index) or batch(indices)")
-        if not by_item and (self.collate_fn is not None or self.batch_size is None):
-            raise DataError(
-                f"DataLoader: collate_fn and batch_size=None take single items; {type(dataset).__name__} has only "
-                "batch(indices)"
-            )
+        check_indexed("DataLoader", self.dataset, self.collate_fn is not None or self.batch_size is None)
 
     def _check_samplers(self) -> None:
         for name in ("sampler", "batch_sampler"):

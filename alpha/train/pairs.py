@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from alpha.data import DataLoader, IterableDataset, Subset
 from alpha.data.collate import widened
-from alpha.errors import DataError
+from alpha.errors import CheckpointError, DataError
+from alpha.rng import fresh_seed
 from alpha.tensor import Tensor
 
-EPOCH_SEED = "epoch_seed"  # beside what describes a loader without a seed: that of the last epoch
+EPOCH_SEED = "epoch_seed"  # beside what describes a loader: that of its last epoch, None if the loader has a seed
 
 Pair = tuple[NDArray[Any], NDArray[Any]]
 
@@ -70,6 +71,16 @@ def at_epoch(loader: DataLoader, epoch: int) -> Iterator[None]:
     finally:
         loader.set_epoch(*before)
         loader.epoch_seed = seed
+
+
+def seed_of_epoch(loader: DataLoader, begun: Mapping[str, Any] | None) -> int | None:
+    """The seed of an epoch: None if the loader has one, else a fresh draw, or that with which the epoch was `begun`."""
+    if loader.seed is not None:
+        return None
+    seed = fresh_seed() if begun is None else begun.get(EPOCH_SEED)
+    if type(seed) is not int:
+        raise CheckpointError(f"Trainer: the state of the loader has {EPOCH_SEED}={seed!r}, expected a whole number")
+    return seed
 
 
 def difference(loader: Mapping[str, Any], before: Mapping[str, Any]) -> str:

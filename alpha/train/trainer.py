@@ -22,7 +22,6 @@ from alpha.nn import functional as F
 from alpha.numerics import computed_precision
 from alpha.ops.batch import count
 from alpha.optim import LRScheduler, Optimizer
-from alpha.rng import fresh_seed
 from alpha.runtime import Device
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.step.precompile import compile_runs
@@ -32,7 +31,7 @@ from alpha.train.accepted import after_epoch, after_step, check_accepted
 from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
-from alpha.train.pairs import EPOCH_SEED, Pairs, at_epoch, can_be_resident, check_loader, difference
+from alpha.train.pairs import EPOCH_SEED, Pairs, at_epoch, can_be_resident, check_loader, difference, seed_of_epoch
 from alpha.train.precompiler import Precompiler
 from alpha.train.tally import Tally
 
@@ -288,18 +287,11 @@ class Trainer:
         trainer_state.load_state_dict(self, state)
 
     def _check_loader(self, loader: DataLoader) -> int | None:
-        """Note what the loader gives; refuse another one if the state before must be continued.
-
-        Returns the seed of the epoch, drawn now or when the epoch began; None if the loader has one of its own.
-        """
+        """Note what the loader gives, and return the seed of the epoch; refuse another loader if one must go on."""
         check_loader(loader)
         found, before = loader.describe(), self._loader or {}
         if self._same_loader and before and (wrong := difference(found, before)):
             raise CheckpointError(f"Trainer: the run must go on with the loader that it began with: {wrong}")
-        epoch_seed = None
-        if loader.seed is None:
-            epoch_seed = fresh_seed() if self._unfinished is None else before.get(EPOCH_SEED)
-            if type(epoch_seed) is not int:
-                raise CheckpointError(f"Trainer: the state has no {EPOCH_SEED} of its loader, which has no seed")
-        self._loader = found if epoch_seed is None else {**found, EPOCH_SEED: epoch_seed}
+        epoch_seed = seed_of_epoch(loader, None if self._unfinished is None else before)
+        self._loader = {**found, EPOCH_SEED: epoch_seed}
         return epoch_seed

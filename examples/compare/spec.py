@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from alpha.data import ArrayDataset, DataLoader, resolve
+from alpha.data.images import opened
 from alpha.errors import DataError
 
 SIDES = ("Alpha", "PyTorch", "PyTorch best")
@@ -118,13 +118,10 @@ def _image_folder(folder: Path, size: int) -> tuple[ArrayDataset, ArrayDataset]:
 
 
 def _square(path: Path, size: int) -> np.ndarray:
-    try:
-        with Image.open(path) as image:
-            image.draft("RGB", (size, size))  # a JPEG is decoded smaller
-            scale = size / min(image.size)
-            whole = image.convert("RGB").resize([max(size, round(side * scale)) for side in image.size])
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read as an image ({error})") from error
+    with opened(path) as image:
+        image.draft("RGB", (size, size))  # a JPEG is decoded smaller
+        scale = size / min(image.size)
+        whole = image.convert("RGB").resize([max(size, round(side * scale)) for side in image.size])
     left, top = ((side - size) // 2 for side in whole.size)
     return np.asarray(whole.crop((left, top, left + size, top + size)), np.uint8)
 
