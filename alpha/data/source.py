@@ -35,8 +35,8 @@ class Source:
 
 def data_dir() -> Path:
     """ALPHA_DATA_DIR, else `datasets/` of the checkout, else (a wheel) the cache folder's."""
-    if text := config.DATA_DIR.get():
-        return Path(text).expanduser()
+    if (path := config.DATA_DIR.path()) is not None:
+        return path
     checkout = (_REPOSITORY / "pyproject.toml").is_file()
     return (_REPOSITORY if checkout else config.cache_dir()) / "datasets"
 
