@@ -81,8 +81,8 @@ class Variable:
         if missing and not os.path.lexists(expanded):
             raise ConfigError(f"{self.name}={text!r}: the variable {missing[0]} is not set")
         try:
-            return Path(expanded).expanduser()
-        except RuntimeError as error:
+            return user_path(expanded)
+        except ConfigError as error:
             raise ConfigError(f"{self.name}={text!r}: there is no home folder; give the whole path") from error
 
     def choice(self, names: Iterable[str] = ()) -> str:
@@ -156,6 +156,18 @@ def reader(*variables: Variable) -> Callable[[], tuple[Any, ...]]:
     held: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
     keys = [getattr(os.environ, "encodekey", str)(variable.name) for variable in variables]
     return lambda: tuple(map(held.get, keys))
+
+
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """A path that a program or a command line names, in which `~` or `~user` at the beginning is the home folder.
+
+    Raises:
+        ConfigError: there is no such home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{os.fspath(path)}: there is no home folder; give the whole path") from error
 
 
 def cache_dir() -> Path:

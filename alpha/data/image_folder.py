@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from alpha import rng
+from alpha.config import user_path
 from alpha.data.checks import say_where
 from alpha.data.collate import collate
 from alpha.data.dataset import Batch, Dataset
@@ -67,7 +68,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
         extensions: str | Sequence[str] = EXTENSIONS,
         workers: int | None = None,
     ) -> None:
-        self.root = Path(root)
+        self.root = user_path(root)
         self.size = None if size is None else _size(size)
         self.transform, self.target_transform = transform, target_transform
         if workers is not None and not _is_length(workers):

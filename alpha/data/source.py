@@ -57,7 +57,7 @@ def resolve(spec: str | None, has_gpu: bool, fetch: Callable[[Path], None] = fet
                 f"{error}; or unpack {ARCHIVE.url} yourself and pass its folder, or --data sample"
             ) from error
     if spec is not None:
-        return Source("full", _folder(Path(spec).expanduser()), "as asked")
+        return Source("full", _folder(config.user_path(spec)), "as asked")
     if not has_gpu:
         return Source("sample", _sample(), "no GPU: --data full takes the whole set")
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from alpha.config import user_path
 from alpha.data import ArrayDataset, DataLoader, resolve
 from alpha.data.images import opened
 from alpha.errors import DataError
@@ -78,7 +79,7 @@ def load(data: str, image_size: int, seed: int = 0) -> tuple[ArrayDataset, Array
         images = rng.integers(0, 256, shape, np.uint8)
         whole = ArrayDataset(images, rng.integers(0, len(classes), len(images)).astype(np.int32), classes)
         return whole, ArrayDataset(images[:512], whole.labels[:512], classes), "random images"
-    folder = Path(data)
+    folder = user_path(data)
     if data not in ("cifar10", "sample") and folder.is_dir() and not list(folder.rglob("*.bin")):
         return *_image_folder(folder, image_size), folder.name
     source = resolve(None if data == "cifar10" else data, has_gpu=data == "cifar10")

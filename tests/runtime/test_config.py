@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 
 import pytest
 
 from alpha import config
+from alpha.config import user_path
+from alpha.data import Cifar10, Cifar10Sample, Cifar100, ImageFolder, Mnist, resolve
 from alpha.data.source import data_dir
-from alpha.errors import ConfigError
+from alpha.errors import CheckpointError, ConfigError, DataError
 from alpha.ops.conv2d import tuning_file
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import conv_shape
@@ -18,6 +21,8 @@ from alpha.runtime import device as device_module
 from alpha.runtime import get_device
 from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.train.options import path
+from alpha.train.run import Run
 
 FLAGS = [v for v in config.VARIABLES if v.meaning.startswith("1:") or v is config.ISOLATE]
 NAMED = [v for v in config.VARIABLES if v.choices]
@@ -168,3 +173,28 @@ def test_the_folders_that_are_used_are_the_expanded_ones(tmp_path: Path, monkeyp
     monkeypatch.setenv("ALPHA_DATA_DIR", "$HOME/d")
     assert (config.cache_dir(), data_dir()) == (tmp_path / "c", tmp_path / "d")
     assert tuning_file.folder() == tmp_path / "c" / "tuned"
+
+
+def test_a_path_of_a_program_or_a_command_line_may_begin_at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a folder of data, of a run and of an option, as `--output=~/x`; nothing makes a folder that is named `~`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert user_path("~/a") == user_path(Path("~/a")) == path("~/a") == tmp_path / "a"
+    run = Run.start({}, "~/runs/one")
+    assert run.folder == tmp_path / "runs" / "one"
+    run.close()
+    run = Run.start({}, "ignored", "~/runs/two")
+    assert run.folder == tmp_path / "runs" / "two"
+    run.close()
+    with pytest.raises(CheckpointError, match=re.escape(f"{tmp_path}/runs/two: has no checkpoint.safetensors")):
+        Run.resume("~/runs/two")
+    for read in (Cifar10, Cifar100, Mnist, ImageFolder, Cifar10Sample):
+        with pytest.raises(DataError, match=re.escape(f"{tmp_path}/nowhere")):
+            read("~/nowhere")
+    with pytest.raises(DataError, match=re.escape(f"--data {tmp_path}/nowhere")):
+        resolve("~/nowhere", has_gpu=False)
+    assert not Path("~").exists()
+    with pytest.raises(argparse.ArgumentTypeError, match="~nobody-of-this-name: there is no home folder"):
+        path("~nobody-of-this-name")
