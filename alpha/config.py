@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from alpha.errors import ConfigError
 
+PREFIX = "ALPHA_"
 FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -64,11 +66,24 @@ class Variable:
 
     def folder(self) -> Path | None:
         """A folder, which need not be there yet, or None."""
-        text = self.get()
-        path = Path(text).expanduser() if text else None
-        if path is not None and path.exists() and not path.is_dir():
-            raise ConfigError(f"{self.name}={text!r} is no folder")
+        path = self.path()
+        if path is not None and os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112
+            raise ConfigError(f"{self.name}={self.get()!r} is no folder")
         return path
+
+    def path(self) -> Path | None:
+        """A path, in which `~`, `~user` and `$NAME` stand for what a shell puts in their place, or None."""
+        text = self.get()
+        if not text:
+            return None
+        expanded = os.path.expandvars(text)
+        missing = re.search(r"\$(\w+|\{\w+\})", expanded)
+        if missing and not os.path.lexists(expanded):
+            raise ConfigError(f"{self.name}={text!r}: the variable {missing[0]} is not set")
+        try:
+            return user_path(expanded)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}={text!r}: there is no home folder; give the whole path") from error
 
     def choice(self, names: Iterable[str] = ()) -> str:
         """One of `names` (by default of `choices`), or the default."""
@@ -143,10 +158,31 @@ def reader(*variables: Variable) -> Callable[[], tuple[Any, ...]]:
     return lambda: tuple(map(held.get, keys))
 
 
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """A path that a program or a command line names, in which `~` or `~user` at the beginning is the home folder.
+
+    Raises:
+        ConfigError: there is no such home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{os.fspath(path)}: there is no home folder; give the whole path") from error
+
+
 def cache_dir() -> Path:
-    """The folder of compiled kernels."""
-    text = CACHE_DIR.get()
-    return Path(text) if text else Path.home() / ".cache" / "alpha"
+    """The folder of compiled kernels and of what was measured.
+
+    Raises:
+        ConfigError: there is no home folder, as for a user without a name if HOME is not set.
+    """
+    path = CACHE_DIR.path()
+    if path is not None:
+        return path
+    try:
+        return Path.home() / ".cache" / "alpha"
+    except (RuntimeError, KeyError) as error:
+        raise ConfigError(f"there is no home folder for ~/.cache/alpha, since HOME is not set: {error}") from error
 
 
 def table() -> str:
@@ -159,7 +195,7 @@ def unknown() -> list[str]:
     known = [v.name for v in VARIABLES]
     lines = []
     for name in sorted(os.environ):
-        if name.startswith("ALPHA_") and name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            lines.append(f"{name} is unknown" + (f": did you mean {close[0]}?" if close else ""))
+        if name.startswith(PREFIX) and name not in known:
+            close = difflib.get_close_matches(name.removeprefix(PREFIX), [k.removeprefix(PREFIX) for k in known], n=1)
+            lines.append(f"{name} is unknown" + (f": did you mean {PREFIX}{close[0]}?" if close else ""))
     return lines

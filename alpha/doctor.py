@@ -11,7 +11,9 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,9 +106,19 @@ def _compiler() -> str:
 
 
 def _cache() -> str:
-    folder = config.cache_dir()
-    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    return f"{folder}, {len(sizes)} files, {sum(sizes) / MIB:.1f} MiB"
+    """The folder, with what is in it; what is wrong with it is said where kernels are kept."""
+    try:
+        folder = config.cache_dir()
+    except ConfigError as error:
+        return f"none: {error}"
+    sizes: list[int] = []
+    wrong: list[str] = []
+    for path, _, files in os.walk(folder, onerror=lambda error: wrong.append(str(error))):
+        for name in files:
+            with suppress(OSError):  # another process has just removed it
+                sizes.append(Path(path, name).lstat().st_size)
+    found = f"{folder}, {len(sizes)} files, {sum(sizes) / MIB:.1f} MiB"
+    return f"{found}; cannot be read: {wrong[0]}" if wrong and os.path.lexists(folder) else found
 
 
 def _check(name: str, test: Callable[[Device], str]) -> bool:

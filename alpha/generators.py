@@ -60,7 +60,7 @@ class Generator:
 
     def next_seed(self) -> int:
         """A fresh draw as a seed from 0 up to, and without, 2^63."""
-        return Place(*self.next_stream()).key >> 1
+        return rng.seed_of(self.next_stream())
 
 
 def next_stream(operator: str, generator: Generator | None) -> StepValue[Stream]:

@@ -1,4 +1,8 @@
-"""The memory and the work of a device, as a user asks for them."""
+"""The memory and the work of a device, as a user asks for them.
+
+If no device is named, it is the cuda device: the GPU, or the emulated one if ALPHA_CUDA_DRIVER asks for it. Without
+either it is the cpu.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +10,48 @@ from typing import Any
 
 import numpy as np
 
+from alpha import config
 from alpha.runtime import Device, MemoryStats, get_device, recording
 
 __all__ = ["empty_cache", "memory_stats", "reset_peak_memory_stats", "set_memory_limit", "synchronize"]
 
 
-def memory_stats(device: str | Device = "auto") -> MemoryStats:
+def _chosen(device: str | Device | None) -> Device:
+    """The device of that name, or else cuda if there is a GPU or the emulated driver is asked for, or else cpu."""
+    if device is None:
+        device = "cuda" if config.CUDA_DRIVER.choice() == "emulated" else "auto"
+    return get_device(device)
+
+
+def memory_stats(device: str | Device | None = None) -> MemoryStats:
     """Bytes live, peak and reserved on a device, and its limit."""
     recording.refuse("the counts of memory are read")
-    return get_device(device).memory_stats()
+    return _chosen(device).memory_stats()
 
 
-def reset_peak_memory_stats(device: str | Device = "auto") -> None:
+def reset_peak_memory_stats(device: str | Device | None = None) -> None:
     """The peak of `memory_stats` starts again from the bytes that are live now."""
     recording.refuse("the peak of memory starts again")
-    get_device(device).reset_peak()
+    _chosen(device).reset_peak()
 
 
-def empty_cache(device: str | Device = "auto") -> None:
+def empty_cache(device: str | Device | None = None) -> None:
     """Give memory that no array uses back to the system, so that other programs can have it."""
-    get_device(device).trim()
+    _chosen(device).trim()
 
 
-def set_memory_limit(nbytes: int | None, device: str | Device = "auto") -> None:
+def set_memory_limit(nbytes: int | None, device: str | Device | None = None) -> None:
     """Never hold more than `nbytes` of the device's memory; None lifts the limit.
+
+    Args:
+        device: by default the cuda device, also the emulated one if ALPHA_CUDA_DRIVER asks for it; without either the
+            cpu.
 
     Raises:
         TypeError, ValueError: it is no whole number of bytes of at least 0.
         OutOfMemoryError: what is in use needs more; the old limit stays.
     """
-    get_device(device).set_memory_limit(None if nbytes is None else _bytes(nbytes))
+    _chosen(device).set_memory_limit(None if nbytes is None else _bytes(nbytes))
 
 
 def _bytes(nbytes: Any) -> int:
@@ -53,6 +69,6 @@ def _bytes(nbytes: Any) -> int:
     return int(plain)
 
 
-def synchronize(device: str | Device = "auto") -> None:
+def synchronize(device: str | Device | None = None) -> None:
     """Wait until all work given to the device is done; raises what went wrong in it."""
-    get_device(device).synchronize()
+    _chosen(device).synchronize()

@@ -140,6 +140,23 @@ class Generator:
 default = Generator()
 
 
+def fresh_seed() -> int:
+    """A seed from 0 up to, and without, 2^63, which is a fresh draw: another one each time."""
+    refuse("a seed is drawn, as for the order of a data set")
+    return seed_of(default.next_stream())
+
+
+def coming_seed() -> int:
+    """The seed that `fresh_seed` will give if nothing else is drawn before; nothing is drawn here."""
+    state = default.state()
+    return seed_of(Stream(state["seed"], state["stream"]))
+
+
+def seed_of(stream: Stream) -> int:
+    """A draw as a seed from 0 up to, and without, 2^63."""
+    return Place(*stream).key >> 1
+
+
 def split(count: int) -> list[Place]:
     """A place for each of `count` parts that several threads make at once; they follow from one fresh draw."""
     key, stream = default.next_stream()

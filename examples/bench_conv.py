@@ -40,7 +40,7 @@ import alpha
 from alpha.errors import AlphaError
 from alpha.numerics import PRECISIONS
 from alpha.train import make_folder, new_folder
-from alpha.train.options import Parser, names, positive_float
+from alpha.train.options import Parser, names, path, positive_float
 
 
 def part(text: str) -> tuple[int, int]:
@@ -100,7 +100,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default=15.0,
         help="of each timing, warm-up not counted (default: %(default)s)",
     )
-    add("--output", type=Path, metavar="DIR", help="default: runs/bench_conv, or -2 and so on if that exists")
+    add("--output", type=path, metavar="DIR", help="default: runs/bench_conv, or -2 and so on if that exists")
     args = parser.parse_args(arguments)
     args.cases = distinct(case for group in args.cases or [parse_cases("paper")] for case in group)
     args.cases = args.cases[args.part[0] :: args.part[1]]

@@ -45,7 +45,7 @@ import alpha
 from alpha.errors import AlphaError, DeviceError, TrainingError
 from alpha.numerics import PRECISIONS, computed_precision
 from alpha.train import make_folder, new_folder
-from alpha.train.options import Parser, names, natural_int, positive_int
+from alpha.train.options import Parser, names, natural_int, path, positive_int
 
 GPU_BATCH = {32: 512, 128: 256}
 CPU_EPOCHS, CPU_STEPS, CPU_BATCH = 2, 3, 32
@@ -75,7 +75,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--sides", type=names(SIDES), default=list(SIDES), help=f"with commas between (default: {','.join(SIDES)})")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
     add("--gpus", type=positive_int, default=1, help="train so many networks at a time, each on a GPU of its own")
-    add("--output", type=Path, metavar="DIR", help="default: runs/compare, or runs/compare-2 and so on if that exists")
+    add("--output", type=path, metavar="DIR", help="default: runs/compare, or runs/compare-2 and so on if that exists")
     add("--losses", action="store_true", help="only the losses of ten (or --steps) steps of each side, without dropout")
     add("--worker", nargs=2, metavar=("SPEC", "RESULT"), help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

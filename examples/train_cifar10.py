@@ -24,7 +24,7 @@ from alpha.data import DataLoader, Source, resolve
 from alpha.errors import AlphaError, CheckpointError, TrainingError
 from alpha.numerics import PRECISIONS, computed_precision
 from alpha.train import Interrupted, Row, Run, Trainer, interrupt_between_steps, save_curves
-from alpha.train.options import Parser, natural_int, positive_float, positive_int
+from alpha.train.options import Parser, natural_int, path, positive_float, positive_int
 
 PAPER_EPOCHS = {"resnet18": 25, "resnet34": 30, "vgg16": 35, "vgg19": 40}
 PAPER_BATCH = 512
@@ -64,9 +64,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         help="train on parts of images with a border, at random places, and mirrored (default: no augmentation)",
     )
     add("--seed", type=natural_int, help="default: 0")
-    add("--output", type=Path, metavar="DIR", help="default: runs/MODEL, or runs/MODEL-2 and so on if that exists")
+    add("--output", type=path, metavar="DIR", help="default: runs/MODEL, or runs/MODEL-2 and so on if that exists")
     add("--overwrite", action="store_true", help="replace the run in --output")
-    add("--resume", type=Path, metavar="DIR", help="go on with the run in DIR; its options hold")
+    add("--resume", type=path, metavar="DIR", help="go on with the run in DIR; its options hold")
     args = parser.parse_args(arguments)
     if args.resume and (args.output or args.overwrite):
         parser.error("--resume goes on in its own folder: leave --output and --overwrite out")
@@ -84,7 +84,7 @@ def new_options(args: argparse.Namespace) -> tuple[dict[str, Any], Source]:
     named = args.data in (None, "sample", "full")
     options = {
         "model": model,
-        "data": source.name if named else str(Path(args.data).resolve()),
+        "data": source.name if named else str(path(args.data).resolve()),
         "device": device,
         "precision": computed_precision(device, args.precision or "float32"),
         "epochs": args.epochs or (SAMPLE_EPOCHS if sample else PAPER_EPOCHS[model]),
@@ -106,7 +106,7 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
     if given.get("device") == "auto":
         del given["device"]
     if given.get("data") not in (None, "sample", "full"):
-        given["data"] = str(Path(given["data"]).resolve())
+        given["data"] = str(path(given["data"]).resolve())
     if "precision" in given:
         given["precision"] = computed_precision(options["device"], given["precision"])
     if options.get("schedule") == "constant" and "epochs" in given:

@@ -25,12 +25,15 @@ def flag(owner: str, name: str, value: Any) -> bool:
     return bool(value)
 
 
-def seed_of(owner: str, seed: Any, generator: Any) -> int:
-    """The seed: PyTorch's argument `generator` may be a whole number, or an `alpha.Generator`, which draws one."""
+def seed_of(owner: str, seed: Any, generator: Any) -> int | None:
+    """The seed, or None if each order takes a draw of the program for its seed.
+
+    PyTorch's argument `generator` may be a whole number, or an `alpha.Generator`, which draws one.
+    """
     if generator is None:
-        return whole_number(owner, "seed", seed, 0)
+        return None if seed is None else whole_number(owner, "seed", seed, 0)
     if isinstance(generator, Generator):
-        if seed != 0:
+        if seed is not None:
             raise DataError(f"{owner}: seed={seed!r} and generator= are both given; seed= is enough")
         return generator.next_seed()
     if not isinstance(generator, (int, np.integer)) or isinstance(generator, bool):
@@ -38,7 +41,7 @@ def seed_of(owner: str, seed: Any, generator: Any) -> int:
             f"{owner}: generator={type(generator).__name__} is not offered; give a whole number, seed=, "
             "which alone fixes all orders"
         )
-    if seed != 0:
+    if seed is not None:
         raise DataError(f"{owner}: seed={seed!r} and generator={generator!r} are both given; seed= is enough")
     return whole_number(owner, "generator", generator, 0)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.config import user_path
 from alpha.data.dataset import ArrayDataset
 from alpha.data.download import Remote, download
 from alpha.errors import DataError
@@ -46,7 +47,7 @@ class Cifar10(ArrayDataset):
 
     def __init__(self, root: str | Path, train: bool = True) -> None:
         files = TRAIN_FILES if train else TEST_FILES
-        parts = [_read(Path(root) / name, md5) for name, md5 in files.items()]
+        parts = [_read(user_path(root) / name, md5) for name, md5 in files.items()]
         images, labels = zip(*parts, strict=True)
         super().__init__(np.concatenate(images), np.concatenate(labels), CLASSES)
 

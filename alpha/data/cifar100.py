@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from alpha.config import user_path
 from alpha.data.cifar import pixels_of
 from alpha.data.dataset import ArrayDataset
 from alpha.errors import DataError
@@ -37,7 +38,7 @@ class Cifar100(ArrayDataset):
         if labels not in _LABELS:
             raise ValueError(f"Cifar100: labels={labels!r} is neither 'fine' nor 'coarse'")
         (name, count), (byte, classes) = _FILES[bool(train)], _LABELS[labels]
-        path, names = Path(root) / name, Path(root) / f"{labels}_label_names.txt"
+        path, names = user_path(root) / name, user_path(root) / f"{labels}_label_names.txt"
         try:
             data, text = path.read_bytes(), names.read_text()
         except OSError as error:

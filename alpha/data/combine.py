@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha import rng
 from alpha.data.checks import indices_of, seed_of
 from alpha.data.collate import collate, merged
 from alpha.data.dataset import Dataset, IterableDataset, in_threads, item_of, way_of, whole_batches
@@ -183,14 +184,15 @@ def random_split(
     lengths: Sequence[int | float],
     generator: Generator | int | None = None,
     *,
-    seed: int = 0,
+    seed: int | None = None,
     stratify: Any = None,
 ) -> list[Subset]:
-    """Parts of a dataset that have no item in common, drawn from `seed` alone.
+    """Parts of a dataset that have no item in common, in a random order.
 
     Args:
         lengths: of the parts, which add up to the length of the dataset; or fractions, which add up to 1. A part gets
             its fraction rounded down, and what is left goes to the parts in turn.
+        seed: fixes the parts; without it they follow from `alpha.manual_seed` and what was drawn since.
         generator: the seed, under PyTorch's name; of an `alpha.Generator` it is the next draw.
         stratify: labels (N,) of the items, numbers or strings. Each part then has its share of each class, up to one
             item or two.
@@ -201,7 +203,7 @@ def random_split(
     count = len(dataset)
     seed = seed_of("random_split", seed, generator)
     sizes = _sizes(lengths, count)
-    order = permutation(raw(seed, 0, count, SPLIT))
+    order = permutation(raw(rng.fresh_seed() if seed is None else seed, 0, count, SPLIT))
     if stratify is not None:
         order = _balanced(order, _labels(stratify, count))
     return [Subset(dataset, order[begin:end]) for begin, end in pairwise([0, *accumulate(sizes)])]

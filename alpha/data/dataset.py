@@ -111,6 +111,18 @@ def whole_batches(dataset: Any) -> bool:
     return way_of(dataset) != "__getitem__"
 
 
+def check_indexed(owner: str, dataset: Any, single: bool) -> None:
+    """Raises DataError unless a dataset has a length, and items or batches by index; `single`: items are needed."""
+    by_item, name = hasattr(dataset, "__getitem__"), type(dataset).__name__
+    if not hasattr(dataset, "__len__") or not (hasattr(dataset, "batch") or by_item):
+        raise DataError(f"{owner}: a {name} is no dataset: it needs __len__ and either batch(indices) or __getitem__")
+    own = not isinstance(dataset, Dataset) or type(dataset).__getitem__ is not Dataset.__getitem__
+    if not (by_item and own) and not whole_batches(dataset):
+        raise DataError(f"{owner}: {name} needs __getitem__(index) or batch(indices)")
+    if not by_item and single:
+        raise DataError(f"{owner}: collate_fn and batch_size=None take single items; {name} has only batch(indices)")
+
+
 def item_of(dataset: Any, index: Any) -> Any:
     """The item of an index; from a batch of one if what makes batches is overridden and `__getitem__` is not."""
     found = {name: _distance(dataset, name) for name in ("__getitem__", "__getitems__", "batch")}

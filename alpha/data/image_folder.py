@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import threading
-from collections.abc import Callable, Sequence
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,9 +18,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from alpha import rng
+from alpha.config import user_path
 from alpha.data.checks import say_where
 from alpha.data.collate import collate
 from alpha.data.dataset import Batch, Dataset
+from alpha.data.images import opened, shown
 from alpha.errors import DataError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -24,6 +30,13 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", 
 
 class ImageFolder(Dataset[tuple[Any, int]]):
     """Images `root/CLASS/.../NAME.EXT` with the numbers of their classes, which are the sorted names of the folders.
+
+    Links are followed, as by torchvision, and each folder is entered once within a class: not again by another link,
+    and not by a link to a folder that it lies in. A file counts under each of its names, so a link to a file counts.
+    What begins with a dot is left out; so are links to nothing, and pipes, sockets and devices that have the name of an
+    image, with a warning.
+
+    Files are read in the formats AVIF, BMP, GIF, JPEG, JPEG 2000, PNG, PPM, TIFF and WebP, whatever their endings are.
 
     An item is (image (H, W, 3) uint8, class); a batch is decoded by several threads: (B, H, W, 3) uint8 and (B,) int32.
 
@@ -33,7 +46,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
         transform: takes the RGB image of Pillow (after `size`) and returns an image or an array. It runs in several
             threads. Augmentation on the device is in `alpha.transforms`.
         target_transform: takes the number of the class and returns another one.
-        extensions: the endings of images, in small letters.
+        extensions: the endings of images, such as ".png"; capitals and small letters are the same.
         workers: threads that decode a batch; by default as many as there are cores, at most 16.
 
     Attributes:
@@ -42,8 +55,8 @@ class ImageFolder(Dataset[tuple[Any, int]]):
         samples: (path, class) of each image, in order.
 
     Raises:
-        DataError: there is no such folder, or a class without an image; or, when it is read, an image that cannot be
-            decoded. The message names the file.
+        DataError: there is no such folder, one that cannot be read, a class without an image, or one that is a link to
+            nothing or to a folder above; or, when it is read, an image that cannot be decoded. The message names it.
     """
 
     def __init__(
@@ -52,32 +65,32 @@ class ImageFolder(Dataset[tuple[Any, int]]):
         size: int | tuple[int, int] | None = None,
         transform: Callable[[Image.Image], Any] | None = None,
         target_transform: Callable[[int], int] | None = None,
-        extensions: Sequence[str] = EXTENSIONS,
+        extensions: str | Sequence[str] = EXTENSIONS,
         workers: int | None = None,
     ) -> None:
-        self.root = Path(root)
+        self.root = user_path(root)
         self.size = None if size is None else _size(size)
         self.transform, self.target_transform = transform, target_transform
         if workers is not None and not _is_length(workers):
             raise DataError(f"ImageFolder: workers is {workers!r}, expected a whole number, 1 or more")
         self.workers = workers or min(16, os.cpu_count() or 1)
+        endings = _endings(extensions)
         self.classes = _classes(self.root)
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
-        self.samples = [sample for name in self.classes for sample in self._of_class(name, tuple(extensions))]
+        self.samples: list[tuple[Path, int]] = []
+        left_out: list[str] = []
+        for number, name in enumerate(self.classes):
+            paths = _images(self.root, name, endings, left_out)
+            self.samples += [(path, number) for path in paths]
+        if left_out:
+            warnings.warn(
+                f"ImageFolder: {len(left_out)} entries of {shown(self.root)} are left out: "
+                f"{'; '.join(left_out[:5])}{'; ..' if len(left_out) > 5 else ''}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
-
-    def _of_class(self, name: str, extensions: tuple[str, ...]) -> list[tuple[Path, int]]:
-        """The images below a folder, sorted by their paths."""
-        paths = [
-            Path(folder, file)
-            for folder, _, files in os.walk(self.root / name, followlinks=True)
-            for file in files
-            if file.lower().endswith(extensions)
-        ]
-        if not paths:
-            raise DataError(f"{self.root / name}: has no image; endings are {', '.join(extensions)}")
-        return [(path, self.class_to_idx[name]) for path in sorted(paths)]
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -85,11 +98,8 @@ class ImageFolder(Dataset[tuple[Any, int]]):
     def __getitem__(self, index: int) -> tuple[Any, int]:
         """An image and its class. Raises IndexError if there is none, DataError if it cannot be decoded."""
         path, label = self.samples[index]
-        try:
-            with Image.open(path) as file:
-                image = _rgb(file)
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise DataError(f"{path}: cannot be decoded: {error}") from error
+        with opened(path) as file:
+            image = _rgb(file)
         if self.size is not None:
             image = _covering(image, self.size)
         values = image if self.transform is None else self.transform(image)
@@ -112,7 +122,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
             with rng.within(draws):
                 return self[index]
         except Exception as error:
-            say_where(error, f"ImageFolder: item {index}, {self.samples[index][0]}")
+            say_where(error, f"ImageFolder: item {index}, {shown(self.samples[index][0])}")
             raise
 
     def _threads(self) -> ThreadPoolExecutor:
@@ -139,14 +149,100 @@ def _size(size: Any) -> tuple[int, int]:
     return int(both[0]), int(both[1])
 
 
-def _classes(root: Path) -> list[str]:
+def _endings(extensions: Any) -> tuple[str, ...]:
+    given = (extensions,) if isinstance(extensions, str) or not isinstance(extensions, Iterable) else tuple(extensions)
+    if not given or not all(isinstance(ending, str) and ending for ending in given):
+        raise DataError(f"ImageFolder: extensions is {extensions!r}, expected endings such as '.png'")
+    return tuple(ending.lower() for ending in given)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder, by name, without what begins with a dot."""
     try:
-        names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+        with os.scandir(folder) as entries:
+            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: entry.name)
     except OSError as error:
-        raise DataError(f"{root}: cannot be read as a folder of images: {error.strerror}") from error
+        raise DataError(f"{shown(folder)}: cannot be read as a folder of images: {error.strerror}") from error
+
+
+def _status(path: str | Path) -> os.stat_result | None:
+    """The status of what a path leads to, or None if it leads to nothing."""
+    try:
+        return os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise DataError(f"{shown(path)}: cannot be read: {error.strerror}") from error
+
+
+def _identity(path: str | Path) -> tuple[int, int]:
+    """The same for all paths to one folder."""
+    status = _status(path)
+    return (0, 0) if status is None else (status.st_dev, status.st_ino)
+
+
+def _around(folder: Path) -> set[tuple[int, int]]:
+    """The folders that a folder lies in, also those that a link to it lies in."""
+    return {_identity(parent) for path in (folder.absolute(), folder.resolve()) for parent in path.parents}
+
+
+def _classes(root: Path) -> list[str]:
+    names = []
+    for entry in _entries(root):
+        status = _status(entry.path)
+        if status is None:
+            raise DataError(
+                f"{shown(entry.path)}: is a link to nothing, so a class may be missing; remove it, or bring back "
+                f"{shown(_target(entry.path))}"
+            )
+        if stat.S_ISDIR(status.st_mode):
+            names.append(entry.name)
     if not names:
-        raise DataError(f"{root}: has no folders; expected one per class, with its images")
+        raise DataError(f"{shown(root)}: has no folders; expected one per class, with its images")
     return names
+
+
+def _images(root: Path, name: str, endings: tuple[str, ...], left_out: list[str]) -> list[Path]:
+    """The images of a class, sorted by their paths; what else could be meant as one is told in `left_out`."""
+    top = root / name
+    entered = _around(top)
+    if _identity(top) in entered:
+        raise DataError(f"{shown(top)}: is a link to a folder that it lies in, which cannot be a class; remove it")
+    found: list[Path] = []
+    folders, links = [top], deque[Path]()  # links come last, so that an image has the path without links if it has one
+    while folders or links:
+        folder = folders.pop() if folders else links.popleft()
+        identity = _identity(folder)
+        if identity in entered:
+            continue
+        entered.add(identity)
+        for entry in _entries(folder):
+            is_link, is_image = entry.is_symlink(), entry.name.lower().endswith(endings)
+            if not is_link and entry.is_file(follow_symlinks=False):
+                if is_image:
+                    found.append(folder / entry.name)
+                continue
+            status = _status(entry.path)
+            if status is None:
+                left_out.append(f"{shown(entry.path)} leads to nothing")
+            elif stat.S_ISDIR(status.st_mode):
+                (links if is_link else folders).append(folder / entry.name)
+            elif is_image and stat.S_ISREG(status.st_mode):
+                found.append(folder / entry.name)
+            elif is_image:
+                left_out.append(f"{shown(entry.path)} is no file but a pipe, a socket or a device")
+    if not found:
+        raise DataError(f"{shown(top)}: has no image; endings are {', '.join(endings)}")
+    return sorted(found)
+
+
+def _target(path: str) -> str:
+    try:
+        return os.readlink(path)  # noqa: PTH115
+    except OSError:
+        return "what it leads to"
 
 
 def _rgb(file: Image.Image) -> Image.Image:

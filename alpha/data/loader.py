@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from alpha import generators, rng
 from alpha.data.checks import flag, only_offered, seed_of, whole_number
 from alpha.data.collate import collate
-from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, in_threads, whole_batches
+from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, check_indexed, in_threads
 from alpha.data.draws import permutation, raw
 from alpha.data.fetch import Draws, made, recipe_of
 from alpha.data.prefetch import prefetched
-from alpha.data.samplers import BatchSampler, chunks
+from alpha.data.samplers import BatchSampler, chunks, may_draw
 from alpha.errors import DataError
 
 
@@ -27,13 +27,15 @@ class DataLoader:
         dataset: has a length and `batch(indices)`, or a length and an item by each index, `dataset[i]`, or is an
             `IterableDataset`. Items are stacked as `default_collate` says; those with Alpha's tensors give tensors.
         batch_size: items per batch; the last one is shorter unless `drop_last`. None gives the items as they are.
-        shuffle: a new order every epoch, drawn from `seed` and the epoch's number alone.
+        shuffle: a new order every epoch.
         sampler: gives the indices of an epoch at each `iter()`, in place of `shuffle`.
         batch_sampler: gives the indices of each batch, in place of `batch_size`, `shuffle`, `sampler` and `drop_last`.
         num_workers: threads that make items, or whole batches, several at once; 0 makes one after another. They are
             threads of this process, so the dataset is not copied. An `IterableDataset` is read by one thread.
         collate_fn: makes a batch of a list of items; with batch_size=None, of one item.
         drop_last: leave out a last batch that is not full.
+        seed: fixes the orders, with the number of the epoch. Without it each epoch takes a fresh draw of the program
+            for its seed, so the orders follow from `alpha.manual_seed` and what was drawn since.
         generator: the seed, under PyTorch's name; of an `alpha.Generator` it is the next draw.
         prefetch_factor: batches that are kept ready for each worker, in place of `prefetch`.
         prefetch: batches a background thread keeps ready; 0 makes them when asked for.
@@ -43,7 +45,13 @@ class DataLoader:
 
     Each `iter()` is one epoch; `set_epoch` picks the next one's number and place, to resume a run. Alpha's random
     numbers within the dataset, the sampler and `collate_fn` follow from `alpha.manual_seed`, `seed` and the epoch,
-    whatever threads there are; the program's own draws go on as if the loader had drawn nothing.
+    whatever threads there are; the program's own draws go on as if these had drawn nothing.
+
+    Attributes:
+        seed: of all epochs, or None.
+        epoch_seed: of the next epoch, if the loader has no seed; None draws one when the epoch begins. A run that goes
+            on within an epoch sets it.
+
     Raises DataError if an argument means nothing.
     """
 
@@ -73,7 +81,7 @@ class DataLoader:
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        seed: int = 0,
+        seed: int | None = None,
         prefetch: int = 2,
     ) -> None:
         self.dataset = dataset
@@ -104,11 +112,11 @@ class DataLoader:
         self._check_samplers()
         self._epoch = 0
         self._first = 0
+        self.epoch_seed: int | None = None
         self._prepared: tuple[tuple[int, ...], NDArray[np.int64]] | None = None  # what an order depends on, the order
 
     def _check_dataset(self) -> None:
-        dataset = self.dataset
-        if isinstance(dataset, IterableDataset):
+        if isinstance(self.dataset, IterableDataset):
             given = [name for name in ("sampler", "batch_sampler") if getattr(self, name) is not None]
             given += ["shuffle"] if self.shuffle else []
             if given:
@@ -116,20 +124,7 @@ class DataLoader:
                     f"DataLoader: {given[0]} is for datasets with indices; an IterableDataset has its own order"
                 )
             return
-        by_item = hasattr(dataset, "__getitem__")
-        if not hasattr(dataset, "__len__") or not (hasattr(dataset, "batch") or by_item):
-            raise DataError(
-                f"DataLoader: a {type(dataset).__name__} is no dataset: it needs __len__ and either batch(indices) "
-                "or __getitem__"
-            )
-        own = not isinstance(dataset, Dataset) or type(dataset).__getitem__ is not Dataset.__getitem__
-        if not (by_item and own) and not whole_batches(dataset):
-            raise DataError(f"DataLoader: {type(dataset).__name__} needs __getitem__(index) or batch(indices)")
-        if not by_item and (self.collate_fn is not None or self.batch_size is None):
-            raise DataError(
-                f"DataLoader: collate_fn and batch_size=None take single items; {type(dataset).__name__} has only "
-                "batch(indices)"
-            )
+        check_indexed("DataLoader", self.dataset, self.collate_fn is not None or self.batch_size is None)
 
     def _check_samplers(self) -> None:
         for name in ("sampler", "batch_sampler"):
@@ -186,11 +181,12 @@ class DataLoader:
             "images": len(self.dataset),
             "batch_size": int(self.batch_size or 0),
             "shuffle": bool(self.shuffle),
-            "seed": int(self.seed),
+            "seed": None if self.seed is None else int(self.seed),
             "drop_last": bool(self.drop_last),
         }
         if self.sampler is not None:
-            name, seed = type(self.sampler).__name__, int(getattr(self.sampler, "seed", 0))
+            name, seed = type(self.sampler).__name__, getattr(self.sampler, "seed", 0)
+            seed = None if seed is None else int(seed)
             about |= {"sampler": name, "samples": self.samples, "sampler_seed": seed}
         return about
 
@@ -200,6 +196,7 @@ class DataLoader:
 
     def _begin_epoch(self, workers: int) -> Iterator[Any]:
         """The batches of the next epoch, which counts as begun."""
+        self._draw_seed()
         single, draws = self.batch_size is None and self.batch_sampler is None, self._draws()
         if isinstance(self.dataset, IterableDataset):
             first = self._count_epoch()
@@ -217,9 +214,31 @@ class DataLoader:
             batches = islice(draws.steadily(lambda: source), self._count_epoch(), None)
         return made(recipe_of(self.dataset, self.collate_fn, single), batches, workers, draws)
 
+    def _draw_seed(self) -> None:
+        """Fix the seed of the epoch that begins now."""
+        if self.seed is not None or self.epoch_seed is not None:
+            return
+        if self._first and self._order_is_drawn:  # perhaps another one than that with which the epoch began
+            raise DataError(
+                f"DataLoader: epoch {self._epoch} is to begin with batch {self._first}, but the order of its first "
+                "batches is not known, since the loader has no seed; give seed= to the loader, or set its epoch_seed"
+            )
+        self.epoch_seed = rng.fresh_seed()
+
+    @property
+    def _order_is_drawn(self) -> bool:
+        """Whether the order follows from the seed of the epoch, or may do so."""
+        return self.shuffle if self._order_is_own else may_draw(self.sampler or self.batch_sampler)
+
+    def _seed(self) -> int:
+        """The seed of the next epoch, if nothing else is drawn before it begins."""
+        if self.seed is not None:
+            return int(self.seed)
+        return rng.coming_seed() if self.epoch_seed is None else int(self.epoch_seed)
+
     def _draws(self) -> Draws:
         """Where the random numbers of the next epoch come from."""
-        return Draws((rng.default.key, int(self.seed), int(self._epoch)), int(self._first))
+        return Draws((rng.default.key, self._seed(), int(self._epoch)), int(self._first))
 
     def _read(self, items: Iterable[Any], single: bool) -> Iterator[Any]:
         """Batches of items that come by themselves."""
@@ -236,7 +255,7 @@ class DataLoader:
     def _count_epoch(self) -> int:
         """The first batch of the epoch that begins now."""
         first = self._first
-        self._epoch, self._first, self._prepared = self._epoch + 1, 0, None
+        self._epoch, self._first, self._prepared, self.epoch_seed = self._epoch + 1, 0, None, None
         return first
 
     def take_epoch(self) -> tuple[NDArray[np.int64], int]:
@@ -244,6 +263,7 @@ class DataLoader:
 
         The epoch counts as begun, as by `iter()`.
         """
+        self._draw_seed()
         if not self._order_is_own:
             return np.fromiter(self._draws().steadily(lambda: self.sampler), np.int64), self._count_epoch()
         self.prepare_epoch()
@@ -257,7 +277,7 @@ class DataLoader:
         """
         if not self._order_is_own:
             return
-        key = self._epoch, int(self.seed), int(self.shuffle), len(self.dataset)
+        key = self._epoch, self._seed() if self.shuffle else 0, int(self.shuffle), len(self.dataset)
         if self._prepared is None or self._prepared[0] != key:
             self._prepared = key, self._order(self._epoch)
 
@@ -270,4 +290,4 @@ class DataLoader:
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         count = len(self.dataset)
-        return permutation(raw(int(self.seed), epoch, count)) if self.shuffle else np.arange(count, dtype=np.int64)
+        return permutation(raw(self._seed(), epoch, count)) if self.shuffle else np.arange(count, dtype=np.int64)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.config import user_path
 from alpha.data.dataset import ArrayDataset
 from alpha.errors import DataError
 
@@ -35,8 +36,8 @@ class Mnist(ArrayDataset):
 
     def __init__(self, root: str | Path, train: bool = True, classes: tuple[str, ...] = tuple("0123456789")) -> None:
         part = _FILES[bool(train)]
-        images = read_idx(Path(root) / f"{part}-images-idx3-ubyte", axes=3)
-        labels = read_idx(Path(root) / f"{part}-labels-idx1-ubyte", axes=1)
+        images = read_idx(user_path(root) / f"{part}-images-idx3-ubyte", axes=3)
+        labels = read_idx(user_path(root) / f"{part}-labels-idx1-ubyte", axes=1)
         super().__init__(images[..., None], labels.astype(np.int32), classes)
 
 

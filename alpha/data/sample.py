@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, features
 
+from alpha.config import user_path
 from alpha.data.cifar import CLASSES
 from alpha.data.dataset import ArrayDataset
 from alpha.errors import DataError
@@ -61,7 +62,7 @@ class Cifar10Sample(ArrayDataset):
     """
 
     def __init__(self, path: str | Path, train: bool = True) -> None:
-        path, split = Path(path), TRAIN if train else TEST
+        path, split = user_path(path), TRAIN if train else TEST
         if not features.check("webp"):
             raise DataError(f"{path}: this Pillow cannot read WebP; pip install --upgrade pillow")
         try:

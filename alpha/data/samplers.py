@@ -1,6 +1,7 @@
 """Samplers: in which order a loader takes the items of a dataset.
 
-Random ones draw from a seed and the number of the epoch alone, so their orders are the same everywhere.
+Random ones draw from a seed and the number of the epoch alone, so their orders are the same everywhere. If a sampler
+has no seed, each epoch takes one of the program's random numbers for it, so `alpha.manual_seed` fixes the orders.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha import rng
 from alpha.data.checks import flag, indices_of, seed_of, whole_number
 from alpha.data.draws import below, permutation, raw, weighted, weighted_distinct
 from alpha.errors import DataError
@@ -44,9 +46,13 @@ class SequentialSampler(Sampler[int]):
 
 
 class _Seeded(Sampler[int]):
-    """Each `iter()` is an epoch, with indices of its own; `set_epoch` picks the number of the next one."""
+    """Each `iter()` is an epoch, with indices of its own; `set_epoch` picks the number of the next one.
 
-    def __init__(self, seed: int, generator: Generator | int | None) -> None:
+    Attributes:
+        seed: None takes a fresh draw of the program for each epoch.
+    """
+
+    def __init__(self, seed: int | None, generator: Generator | int | None) -> None:
         self.seed = seed_of(type(self).__name__, seed, generator)
         self._epoch = 0
 
@@ -56,9 +62,10 @@ class _Seeded(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         epoch, self._epoch = self._epoch, self._epoch + 1
-        return iter(self._draw(epoch).tolist())
+        seed = rng.fresh_seed() if self.seed is None else self.seed
+        return iter(self._draw(seed, epoch).tolist())
 
-    def _draw(self, epoch: int) -> NDArray[np.int64]:
+    def _draw(self, seed: int, epoch: int) -> NDArray[np.int64]:
         raise NotImplementedError
 
 
@@ -69,6 +76,7 @@ class RandomSampler(_Seeded):
         replacement: draw each index from all of them.
         num_samples: indices per epoch, by default as many as there are items. Without replacement, more of them than
             items are several orders, one after another.
+        seed: fixes the orders; without it they follow from `alpha.manual_seed` and what was drawn since.
         generator: the seed, under PyTorch's name; of an `alpha.Generator` it is the next draw.
 
     Raises:
@@ -82,7 +90,7 @@ class RandomSampler(_Seeded):
         num_samples: int | None = None,
         generator: Generator | int | None = None,
         *,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(seed, generator)
         self.data_source = data_source
@@ -98,14 +106,14 @@ class RandomSampler(_Seeded):
     def __len__(self) -> int:
         return self.num_samples
 
-    def _draw(self, epoch: int) -> NDArray[np.int64]:
+    def _draw(self, seed: int, epoch: int) -> NDArray[np.int64]:
         items, count = len(self.data_source), self.num_samples
         if not items:
             return np.zeros(0, np.int64)
         if self.replacement:
-            return below(raw(self.seed, epoch, count), items)
+            return below(raw(seed, epoch, count), items)
         rounds = -(-count // items)
-        words = raw(self.seed, epoch, rounds * items).reshape(rounds, items)
+        words = raw(seed, epoch, rounds * items).reshape(rounds, items)
         return np.concatenate([permutation(row) for row in words])[:count]
 
 
@@ -113,6 +121,7 @@ class SubsetRandomSampler(_Seeded):
     """The given indices (M,) in a random order.
 
     Args:
+        seed: fixes the orders; without it they follow from `alpha.manual_seed` and what was drawn since.
         generator: the seed, under PyTorch's name; of an `alpha.Generator` it is the next draw.
 
     Raises:
@@ -120,7 +129,11 @@ class SubsetRandomSampler(_Seeded):
     """
 
     def __init__(
-        self, indices: Sequence[int] | NDArray[Any], generator: Generator | int | None = None, *, seed: int = 0
+        self,
+        indices: Sequence[int] | NDArray[Any],
+        generator: Generator | int | None = None,
+        *,
+        seed: int | None = None,
     ) -> None:
         super().__init__(seed, generator)
         self.indices = indices_of("SubsetRandomSampler", indices)
@@ -128,8 +141,8 @@ class SubsetRandomSampler(_Seeded):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def _draw(self, epoch: int) -> NDArray[np.int64]:
-        return self.indices[permutation(raw(self.seed, epoch, len(self.indices)))]
+    def _draw(self, seed: int, epoch: int) -> NDArray[np.int64]:
+        return self.indices[permutation(raw(seed, epoch, len(self.indices)))]
 
 
 class WeightedRandomSampler(_Seeded):
@@ -139,6 +152,7 @@ class WeightedRandomSampler(_Seeded):
         weights: (N,), finite and 0 or more; they need not add up to 1.
         num_samples: indices per epoch.
         replacement: False draws no index twice.
+        seed: fixes the orders; without it they follow from `alpha.manual_seed` and what was drawn since.
         generator: the seed, under PyTorch's name; of an `alpha.Generator` it is the next draw.
 
     Raises:
@@ -153,7 +167,7 @@ class WeightedRandomSampler(_Seeded):
         replacement: bool = True,
         generator: Generator | int | None = None,
         *,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(seed, generator)
         self.weights = np.asarray(weights, np.float64)
@@ -175,10 +189,10 @@ class WeightedRandomSampler(_Seeded):
     def __len__(self) -> int:
         return self.num_samples
 
-    def _draw(self, epoch: int) -> NDArray[np.int64]:
+    def _draw(self, seed: int, epoch: int) -> NDArray[np.int64]:
         if self.replacement:
-            return weighted(raw(self.seed, epoch, self.num_samples), self.weights)
-        return weighted_distinct(self.seed, epoch, self.weights, self.num_samples)
+            return weighted(raw(seed, epoch, self.num_samples), self.weights)
+        return weighted_distinct(seed, epoch, self.weights, self.num_samples)
 
 
 class BatchSampler(Sampler[list[int]]):
@@ -209,6 +223,15 @@ class BatchSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         full, rest = divmod(len(self.sampler), self.batch_size)
         return full if self.drop_last or not rest else full + 1
+
+
+def may_draw(sampler: Any) -> bool:
+    """False if the indices of an epoch follow from the sampler and the number of the epoch alone."""
+    if isinstance(sampler, BatchSampler):
+        return may_draw(sampler.sampler)
+    if isinstance(sampler, (SequentialSampler, Sequence, np.ndarray)):
+        return False
+    return getattr(sampler, "seed", None) is None
 
 
 def chunks(items: Iterable[Any], size: int, drop_last: bool) -> Iterator[list[Any]]:

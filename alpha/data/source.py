@@ -35,8 +35,8 @@ class Source:
 
 def data_dir() -> Path:
     """ALPHA_DATA_DIR, else `datasets/` of the checkout, else (a wheel) the cache folder's."""
-    if text := config.DATA_DIR.get():
-        return Path(text).expanduser()
+    if (path := config.DATA_DIR.path()) is not None:
+        return path
     checkout = (_REPOSITORY / "pyproject.toml").is_file()
     return (_REPOSITORY if checkout else config.cache_dir()) / "datasets"
 
@@ -57,7 +57,7 @@ def resolve(spec: str | None, has_gpu: bool, fetch: Callable[[Path], None] = fet
                 f"{error}; or unpack {ARCHIVE.url} yourself and pass its folder, or --data sample"
             ) from error
     if spec is not None:
-        return Source("full", _folder(Path(spec).expanduser()), "as asked")
+        return Source("full", _folder(config.user_path(spec)), "as asked")
     if not has_gpu:
         return Source("sample", _sample(), "no GPU: --data full takes the whole set")
     try:

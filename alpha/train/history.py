@@ -7,6 +7,7 @@ import io
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
+from alpha.config import user_path
 from alpha.train.files import write_atomically
 
 
@@ -70,7 +71,7 @@ class History:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = user_path(path)
         self.rows: list[Row] = []
 
     def copy(self) -> History:

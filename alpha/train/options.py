@@ -7,7 +7,11 @@ import io
 import math
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+
+from alpha.config import user_path
+from alpha.errors import ConfigError
 
 N = TypeVar("N", int, float)
 
@@ -28,6 +32,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (--help lists the options)\n")
+
+
+def path(text: str) -> Path:
+    """A path; `~` at its beginning is the home folder, also in `--output=~/x`, which a shell leaves as it is."""
+    try:
+        return user_path(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def positive_int(text: str) -> int:

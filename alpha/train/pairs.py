@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 
 from alpha.data import DataLoader, IterableDataset, Subset
 from alpha.data.collate import widened
-from alpha.errors import DataError
+from alpha.errors import CheckpointError, DataError
+from alpha.rng import fresh_seed
 from alpha.tensor import Tensor
+
+EPOCH_SEED = "epoch_seed"  # beside what describes a loader: that of its last epoch, None if the loader has a seed
 
 Pair = tuple[NDArray[Any], NDArray[Any]]
 
@@ -56,18 +59,33 @@ def check_loader(loader: DataLoader) -> None:
 
 @contextmanager
 def at_epoch(loader: DataLoader, epoch: int) -> Iterator[None]:
-    """What is read of a loader inside is of this epoch, also in a resumed run; afterwards it goes on as before."""
-    before = loader.next_epoch
+    """What is read of a loader inside is of this epoch, also in a resumed run; afterwards it goes on as before.
+
+    Nothing is drawn for it, so the numbers of a training do not depend on its evaluations.
+    """
+    before, seed = loader.next_epoch, loader.epoch_seed
     loader.set_epoch(epoch)
+    loader.epoch_seed = 0
     try:
         yield
     finally:
         loader.set_epoch(*before)
+        loader.epoch_seed = seed
+
+
+def seed_of_epoch(loader: DataLoader, begun: Mapping[str, Any] | None) -> int | None:
+    """The seed of an epoch: None if the loader has one, else a fresh draw, or that with which the epoch was `begun`."""
+    if loader.seed is not None:
+        return None
+    seed = fresh_seed() if begun is None else begun.get(EPOCH_SEED)
+    if type(seed) is not int:
+        raise CheckpointError(f"Trainer: the state of the loader has {EPOCH_SEED}={seed!r}, expected a whole number")
+    return seed
 
 
 def difference(loader: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     """What differs between two descriptions of a loader, in words; empty if nothing does."""
-    names = dict.fromkeys([*before, *loader])
+    names = dict.fromkeys([name for name in (*before, *loader) if name != EPOCH_SEED])
     if ("sampler" in loader) != ("sampler" in before):  # what else is known of a sampler says no more
         names = {name: None for name in names if name not in ("samples", "sampler_seed")}
     changed = [name for name in names if loader.get(name) != before.get(name)]

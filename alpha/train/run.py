@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.config import user_path
 from alpha.errors import CheckpointError, TrainingError
 from alpha.numerics import computed_precision
 from alpha.train.background import Background
@@ -60,8 +61,9 @@ class Run:
         Raises CheckpointError if `folder` holds a run and `overwrite` is False, or that run is still going on.
         """
         if folder is None:
-            folder = new_folder(Path(default))
-        return cls(Path(folder), options, _claim(Path(folder), options, overwrite))
+            folder = new_folder(user_path(default))
+        folder = user_path(folder)
+        return cls(folder, options, _claim(folder, options, overwrite))
 
     @classmethod
     def resume(cls, folder: str | Path) -> Run:
@@ -69,7 +71,7 @@ class Run:
 
         Raises CheckpointError if there is none, its file is damaged, or the run is still going on.
         """
-        folder = Path(folder)
+        folder = user_path(folder)
         if not (folder / CHECKPOINT).exists():
             held = (folder / OPTIONS).exists()
             why = "the run there was stopped before it saved anything" if held else "there is no run"

@@ -31,7 +31,7 @@ from alpha.train.accepted import after_epoch, after_step, check_accepted
 from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
-from alpha.train.pairs import Pairs, at_epoch, can_be_resident, check_loader, difference
+from alpha.train.pairs import EPOCH_SEED, Pairs, at_epoch, can_be_resident, check_loader, difference, seed_of_epoch
 from alpha.train.precompiler import Precompiler
 from alpha.train.tally import Tally
 
@@ -111,12 +111,13 @@ class Trainer:
         """
         if steps is not None:
             steps = whole_number("Trainer", "steps", steps, 1)
-        self._check_loader(loader)
+        epoch_seed = self._check_loader(loader)
         if self._unfinished is None:
             self.epoch, self.step = self.epoch + 1, 0
         tally = self._trained
         tally.begin(f"epoch {self.epoch}", self._unfinished)
         loader.set_epoch(self.epoch - 1, self.step)
+        loader.epoch_seed = epoch_seed
         self.model.train()
         self.optimizer.zero_grad()
         feed = self._feed(loader)
@@ -285,10 +286,12 @@ class Trainer:
         """
         trainer_state.load_state_dict(self, state)
 
-    def _check_loader(self, loader: DataLoader) -> None:
-        """Note what the loader gives; refuse another one if the state before must be continued."""
+    def _check_loader(self, loader: DataLoader) -> int | None:
+        """Note what the loader gives, and return the seed of the epoch; refuse another loader if one must go on."""
         check_loader(loader)
-        found = loader.describe()
-        if self._same_loader and self._loader is not None and (wrong := difference(found, self._loader)):
+        found, before = loader.describe(), self._loader or {}
+        if self._same_loader and before and (wrong := difference(found, before)):
             raise CheckpointError(f"Trainer: the run must go on with the loader that it began with: {wrong}")
-        self._loader = found
+        epoch_seed = seed_of_epoch(loader, None if self._unfinished is None else before)
+        self._loader = {**found, EPOCH_SEED: epoch_seed}
+        return epoch_seed

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
+from alpha.config import user_path
 from alpha.data import ArrayDataset, DataLoader, resolve
+from alpha.data.images import opened
 from alpha.errors import DataError
 
 SIDES = ("Alpha", "PyTorch", "PyTorch best")
@@ -78,7 +79,7 @@ def load(data: str, image_size: int, seed: int = 0) -> tuple[ArrayDataset, Array
         images = rng.integers(0, 256, shape, np.uint8)
         whole = ArrayDataset(images, rng.integers(0, len(classes), len(images)).astype(np.int32), classes)
         return whole, ArrayDataset(images[:512], whole.labels[:512], classes), "random images"
-    folder = Path(data)
+    folder = user_path(data)
     if data not in ("cifar10", "sample") and folder.is_dir() and not list(folder.rglob("*.bin")):
         return *_image_folder(folder, image_size), folder.name
     source = resolve(None if data == "cifar10" else data, has_gpu=data == "cifar10")
@@ -118,13 +119,10 @@ def _image_folder(folder: Path, size: int) -> tuple[ArrayDataset, ArrayDataset]:
 
 
 def _square(path: Path, size: int) -> np.ndarray:
-    try:
-        with Image.open(path) as image:
-            image.draft("RGB", (size, size))  # a JPEG is decoded smaller
-            scale = size / min(image.size)
-            whole = image.convert("RGB").resize([max(size, round(side * scale)) for side in image.size])
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read as an image ({error})") from error
+    with opened(path) as image:
+        image.draft("RGB", (size, size))  # a JPEG is decoded smaller
+        scale = size / min(image.size)
+        whole = image.convert("RGB").resize([max(size, round(side * scale)) for side in image.size])
     left, top = ((side - size) // 2 for side in whole.size)
     return np.asarray(whole.crop((left, top, left + size, top + size)), np.uint8)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 from pathlib import Path
@@ -49,7 +50,7 @@ def test_items_and_batches(folder: Path) -> None:
     for image, index in zip(images, (2, 0, 2), strict=True):
         item, _ = dataset[index]
         np.testing.assert_array_equal(image, item)
-        np.testing.assert_array_equal(image, np.asarray(Image.open(dataset.samples[index][0])))
+        np.testing.assert_array_equal(image, np.asarray(Image.open(dataset.samples[index][0], formats=["PNG"])))
 
 
 def test_a_loader_shuffles_it(folder: Path) -> None:
@@ -173,3 +174,113 @@ def test_it_is_sent_to_another_process(folder: Path) -> None:
     dataset.batch(np.arange(2))
     again = pickle.loads(pickle.dumps(dataset))
     np.testing.assert_array_equal(again.batch(np.arange(4))[0], dataset.batch(np.arange(4))[0])
+
+
+def names(dataset: ImageFolder) -> list[str]:
+    return [str(path.relative_to(dataset.root)) for path, _ in dataset.samples]
+
+
+LINKS: dict[str, tuple[dict[str, str], list[str]]] = {  # links of class a, and what it has beside a/x.png and a/p/y.png
+    "to the class": ({"a/p/up": ".."}, []),
+    "to itself": ({"a/here": "."}, []),
+    "to the root": ({"a/up": "..", "a/p/upper": "../.."}, []),
+    "above the root": ({"a/far": "../../.."}, []),
+    "two up": ({"a/one": "..", "a/two": "..", "a/p/three": "..", "a/p/four": ".."}, []),
+    "that cross": ({"a/p/l": "../q", "a/q/l": "../p"}, ["a/q/z.png"]),
+    "that cross classes": ({"a/p/l": "../../b", "b/l": "../a"}, ["a/p/l/w.png"]),
+    "twice to one folder": ({"a/l1": "../other", "a/l2": "../other"}, ["a/l1/v.png"]),
+    "to a folder that is there": ({"a/l": "p", "a/again": "p"}, []),
+    "through a link": ({"a/l1": "l2", "a/l2": "l3", "a/l3": "p"}, []),
+    "to a file": ({"a/f.png": "x.png", "a/g.png": "p/y.png"}, ["a/f.png", "a/g.png"]),
+    "each to each": ({f"a/{i}/{j}": f"../{j}" for i in range(9) for j in range(9)}, [f"a/{i}/x.png" for i in range(9)]),
+}
+
+
+@pytest.mark.parametrize("case", LINKS)
+def test_each_folder_is_entered_once(tmp_path: Path, case: str) -> None:
+    links, more = LINKS[case]
+    root = tmp_path / "deep" / "root"
+    pixels = np.zeros((2, 2, 3), np.uint8)
+    files = ["a/x.png", "a/p/y.png", "b/w.png", "other/v.png"]
+    files += [name for name in more if len({*Path(name).parents}) == 3 and Path(name).parts[1] not in ("l1", "p")]
+    for name in files:
+        if name not in links:
+            save(root / name, pixels)
+    for name, target in links.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).symlink_to(target)
+    found = names(ImageFolder(root))
+    assert [name for name in found if name.startswith("a/")] == sorted(["a/x.png", "a/p/y.png", *more])
+    through = ImageFolder(_linked(tmp_path, root))  # the same by another path to the root
+    assert names(through) == found
+
+
+def _linked(folder: Path, root: Path) -> Path:
+    link = folder / "link"
+    link.symlink_to(root)
+    return link
+
+
+def test_what_looks_like_an_image_and_is_none_is_left_out_with_one_warning(folder: Path) -> None:
+    cats = folder / "cats"
+    (cats / "gone.png").symlink_to("nowhere.png")
+    (cats / "part2").symlink_to("/nowhere/at/all")
+    (cats / "loop").symlink_to("loop")
+    (cats / ".hidden.png").write_bytes(b"")
+    (cats / "deep" / ".ipynb_checkpoints").mkdir()
+    save(cats / "deep" / ".ipynb_checkpoints" / "a.png", np.zeros((2, 2, 3), np.uint8))
+    os.mkfifo(cats / "pipe.png")
+    os.mkfifo(cats / "pipe.txt")
+    with pytest.warns(RuntimeWarning, match=r"ImageFolder: 4 entries of .* are left out: .*gone.png leads to nothing"):
+        data = ImageFolder(folder)
+    assert names(data) == ["birds/one.png", "cats/a.png", "cats/b.png", "cats/deep/a.PNG"]
+
+
+def test_a_class_that_is_a_link_to_nothing_or_upwards(folder: Path) -> None:
+    link = folder / "dogs"
+    link.symlink_to("/nowhere/dogs")
+    with pytest.raises(DataError, match=r"dogs: is a link to nothing, so a class may be missing; .*/nowhere/dogs"):
+        ImageFolder(folder)
+    for target in (".", "..", "../.."):
+        link.unlink()
+        link.symlink_to(target)
+        with pytest.raises(DataError, match="dogs: is a link to a folder that it lies in"):
+            ImageFolder(folder)
+    link.unlink()
+    link.symlink_to("cats")  # two classes of the same images
+    assert len(ImageFolder(folder)) == 7
+
+
+def test_a_folder_that_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path).endswith("deep"):
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=r"cats/deep: cannot be read as a folder of images: Permission denied"):
+        ImageFolder(folder)
+
+
+def test_names_that_are_no_utf8(folder: Path) -> None:
+    strange = os.fsdecode(b"caf\xe9")
+    save(folder / strange / "\u00fc.png", np.zeros((2, 2, 3), np.uint8))
+    (folder / strange / os.fsdecode(b"\xff.png")).write_bytes(b"")
+    data = ImageFolder(folder)
+    assert data.classes == ["birds", strange, "cats"] or data.classes == ["birds", "cats", strange]
+    index = next(i for i, (path, _) in enumerate(data.samples) if path.name != "\u00fc.png" and strange in str(path))
+    with pytest.raises(DataError, match=r"caf\\xe9/\\xff\.png: cannot be decoded: it is empty") as error:
+        data[index]
+    print(error.value)  # no UnicodeEncodeError
+
+
+def test_endings(folder: Path) -> None:
+    save(folder / "cats" / "c.JPEG", np.zeros((2, 2, 3), np.uint8))
+    for extensions in (".png", [".PNG"], (".Png",)):
+        assert len(ImageFolder(folder, extensions=extensions)) == 4
+    assert len(ImageFolder(folder)) == 5
+    for wrong in ([], "", [""], [1], None):
+        with pytest.raises(DataError, match=r"ImageFolder: extensions is "):
+            ImageFolder(folder, extensions=wrong)  # type: ignore[arg-type]

@@ -13,7 +13,21 @@ from PIL import Image
 
 import alpha
 from alpha import transforms
-from alpha.data import ArrayDataset, ConcatDataset, DataLoader, Dataset, ImageFolder, IterableDataset, Subset
+from alpha.data import (
+    ArrayDataset,
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    ImageFolder,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    random_split,
+)
+from alpha.errors import DataError
 
 COUNT = 11
 
@@ -105,11 +119,11 @@ def test_they_do_not_depend_on_threads_nor_on_the_program(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_an_epoch_goes_on_within_it(kind: str, prefetch: int) -> None:
-    loader = KINDS[kind](prefetch=prefetch)
+    loader = KINDS[kind](prefetch=prefetch, seed=0)
     epochs = [taken(loader) for _ in range(3)]
     assert len({batch for epoch in epochs for batch in epoch}) == 3 * len(epochs[0])
     for epoch, first in ((1, 0), (1, 2), (2, 1)):
-        again = KINDS[kind](prefetch=prefetch)
+        again = KINDS[kind](prefetch=prefetch, seed=0)
         again.set_epoch(epoch, first)
         assert taken(again) == epochs[epoch][first:]
 
@@ -118,17 +132,103 @@ def test_an_epoch_goes_on_within_it(kind: str, prefetch: int) -> None:
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_the_program_draws_as_if_the_loader_drew_nothing(kind: str, prefetch: int) -> None:
     state = alpha.get_rng_state()
-    loader = KINDS[kind](prefetch=prefetch)
+    loader = KINDS[kind](prefetch=prefetch, seed=0)
     for _ in loader:
         assert alpha.get_rng_state() == state
     if kind != "in its own order":
         loader.batch(np.arange(2))
     assert alpha.get_rng_state() == state
+    loader = KINDS[kind](prefetch=prefetch)
+    state["stream"] += 1  # the seed of the epoch
+    for _ in loader:
+        assert alpha.get_rng_state() == state
+
+
+SHUFFLED: dict[str, Any] = {
+    **KINDS,
+    "shuffled": lambda **options: DataLoader(np.arange(COUNT), 4, shuffle=True, **options),
+    "random": lambda **options: DataLoader(np.arange(COUNT), 4, sampler=RandomSampler(range(COUNT)), **options),
+    "subset": lambda **options: DataLoader(np.arange(COUNT), 4, sampler=SubsetRandomSampler(range(COUNT)), **options),
+    "weighted": lambda **options: DataLoader(
+        np.arange(COUNT), 4, sampler=WeightedRandomSampler(np.ones(COUNT), COUNT), **options
+    ),
+    "batch sampler": lambda **options: DataLoader(
+        np.arange(COUNT), batch_sampler=BatchSampler(RandomSampler(range(COUNT)), 4, False), **options
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SHUFFLED)
+def test_without_a_seed_each_epoch_is_another_one_which_manual_seed_fixes(kind: str) -> None:
+    """Of a loader that is kept and of one that is made anew for each epoch; with a seed it is the same anew."""
+
+    def epochs(seed: int) -> tuple[list[list[bytes]], list[list[bytes]]]:
+        alpha.manual_seed(seed)
+        kept = SHUFFLED[kind]()
+        return [taken(kept) for _ in range(3)], [taken(SHUFFLED[kind]()) for _ in range(3)]
+
+    first, second = epochs(1), epochs(2)
+    different = [b"".join(epoch) for program in (first, second) for way in program for epoch in way]
+    assert len(set(different)) == len(different)
+    assert epochs(1) == first
+    assert taken(SHUFFLED[kind](seed=5)) == taken(SHUFFLED[kind](seed=5))
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "random", "batch sampler", "an order"])
+def test_without_a_seed_an_epoch_goes_on_by_its_epoch_seed_alone(kind: str) -> None:
+    loader = SHUFFLED[kind]()
+    loader.set_epoch(2)
+    loader.epoch_seed = 9
+    whole, another = taken(loader), taken(loader)
+    again = SHUFFLED[kind]()
+    again.set_epoch(2, 1)
+    with pytest.raises(DataError, match="epoch 2 is to begin with batch 1, but the order of its first batches is not"):
+        iter(again)
+    again.epoch_seed = 9
+    assert taken(again) == whole[1:]
+    assert taken(again) != another  # the next epoch draws a seed again
+
+
+def test_splits_and_samplers_without_a_seed() -> None:
+    makers: list[Any] = [
+        lambda: [part.indices.tolist() for part in random_split(range(20), [12, 8])],
+        lambda: list(RandomSampler(range(20))),
+        lambda: list(RandomSampler(range(20), True)),
+        lambda: list(SubsetRandomSampler(range(20))),
+        lambda: list(WeightedRandomSampler(np.ones(20), 20)),
+        lambda: list(WeightedRandomSampler(np.ones(20), 20, False)),
+    ]
+    for make in makers:
+        found = []
+        for seed in (1, 2, 1):
+            alpha.manual_seed(seed)
+            found.append([make() for _ in range(3)])
+        assert found[2] == found[0]
+        assert len(set(map(str, found[0] + found[1]))) == 6
+
+
+def test_the_order_that_is_prepared_without_a_seed_is_taken_unless_something_was_drawn() -> None:
+    for draws in (0, 1):
+        alpha.manual_seed(4)
+        loader = SHUFFLED["shuffled"]()
+        state = alpha.get_rng_state()
+        loader.prepare_epoch()
+        assert alpha.get_rng_state() == state
+        prepared = loader._prepared
+        for _ in range(draws):
+            alpha.rand(1)
+        order, _ = loader.take_epoch()
+        assert prepared is not None
+        assert (order is prepared[1]) == (draws == 0)
+        alpha.manual_seed(4)
+        for _ in range(draws):
+            alpha.rand(1)
+        np.testing.assert_array_equal(SHUFFLED["shuffled"]().take_epoch()[0], order)
 
 
 def test_an_order_that_is_taken_at_once_is_that_of_the_batches() -> None:
     for epoch in (0, 3):
-        loader, taken_at_once = KINDS["an order"](), KINDS["an order"](prefetch=0)
+        loader, taken_at_once = KINDS["an order"](seed=0), KINDS["an order"](prefetch=0, seed=0)
         loader.set_epoch(epoch)
         taken_at_once.set_epoch(epoch)
         alpha.rand(1)
@@ -155,9 +255,9 @@ def test_a_seed_within_an_item_is_of_the_item_alone() -> None:
             assert alpha.rand(1).item() == second.item()
             return alpha.cat([first, second])
 
-    state = alpha.get_rng_state()
     for workers in (0, 3):
-        values = np.concatenate([batch.numpy() for batch in DataLoader(Seeded(), 4, num_workers=workers)])
+        state = alpha.get_rng_state()
+        values = np.concatenate([batch.numpy() for batch in DataLoader(Seeded(), 4, num_workers=workers, seed=0)])
         assert len(set(values[:, 0])) == COUNT
         assert len(set(values[:, 1])) == 1
         assert alpha.get_rng_state() == state
@@ -173,10 +273,10 @@ def test_the_threads_of_a_folder(tmp_path: Path, threads: int) -> None:
         time.sleep(float(np.random.default_rng().random()) / 500)
         return np.asarray(image, np.float32) + alpha.rand(3).numpy()
 
-    expected = taken(DataLoader(ImageFolder(tmp_path, transform=transform, workers=1), 4))
-    assert taken(DataLoader(ImageFolder(tmp_path, transform=transform, workers=threads), 4, num_workers=2)) == expected
-    alpha.manual_seed(1)
+    expected = taken(DataLoader(ImageFolder(tmp_path, transform=transform, workers=1), 4, seed=0))
     data = ImageFolder(tmp_path, transform=transform, workers=threads)
+    assert taken(DataLoader(data, 4, num_workers=2, seed=0)) == expected
+    alpha.manual_seed(1)
     first, second = data.batch(np.arange(COUNT))[0], data.batch(np.arange(COUNT))[0]
     assert len({image.tobytes() for image in (*first, *second)}) == 2 * COUNT
     alpha.manual_seed(1)

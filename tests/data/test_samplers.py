@@ -39,7 +39,7 @@ def test_seed_and_epoch_fix_what_is_drawn(make: Any) -> None:
     assert list(sampler) == second
     assert list(make(generator=3)) == first
     assert list(make(seed=4)) != first
-    assert list(make()) == list(make(seed=0)) != first
+    assert list(make(seed=0)) != first
     with pytest.raises(DataError, match="epoch is -1"):
         sampler.set_epoch(-1)
     with pytest.raises(DataError, match=r"generator=str is not offered; give a whole number, seed="):
@@ -47,7 +47,7 @@ def test_seed_and_epoch_fix_what_is_drawn(make: Any) -> None:
 
 
 def test_what_is_drawn_is_the_same_on_every_platform() -> None:
-    drawn = {name: list(make()) for name, make in MAKERS.items()}
+    drawn = {name: list(make(seed=0)) for name, make in MAKERS.items()}
     assert drawn == DRAWN
 
 
@@ -106,7 +106,7 @@ def test_batches_of_indices() -> None:
         sampler = BatchSampler(SequentialSampler(range(7)), 3, drop_last)
         assert list(sampler) == expected
         assert len(sampler) == len(expected)
-    random = BatchSampler(RandomSampler(range(7)), 3, False)
+    random = BatchSampler(RandomSampler(range(7), seed=0), 3, False)
     first = list(random)
     random.set_epoch(0)
     assert list(random) == first

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import re
+from pathlib import Path
+
 import pytest
 
 from alpha import config
-from alpha.errors import ConfigError
+from alpha.config import user_path
+from alpha.data import Cifar10, Cifar10Sample, Cifar100, ImageFolder, Mnist, resolve
+from alpha.data.source import data_dir
+from alpha.errors import CheckpointError, ConfigError, DataError
+from alpha.ops.conv2d import tuning_file
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Target
@@ -13,6 +21,8 @@ from alpha.runtime import device as device_module
 from alpha.runtime import get_device
 from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.train.options import path
+from alpha.train.run import Run
 
 FLAGS = [v for v in config.VARIABLES if v.meaning.startswith("1:") or v is config.ISOLATE]
 NAMED = [v for v in config.VARIABLES if v.choices]
@@ -107,3 +117,84 @@ def test_variables_that_alpha_does_not_read(monkeypatch: pytest.MonkeyPatch) -> 
     assert "ALPHA_CONV_VARIENT is unknown: did you mean ALPHA_CONV_KERNEL?" in lines
     assert "ALPHA_QQQQQ is unknown" in lines
     assert not [line for line in lines if line.startswith("ALPHA_CACHE_DIR")]
+
+
+@pytest.mark.parametrize("variable", config.VARIABLES, ids=lambda variable: variable.name)
+def test_a_name_is_suggested_for_one_that_is_close(variable: config.Variable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a letter left out, doubled or exchanged; what all the names begin with makes none of them close."""
+    name = variable.name.removeprefix("ALPHA_")
+    for wrong in (name[:-1], name[1:], name + name[-1], name.replace("_", "")):
+        if "ALPHA_" + wrong not in [known.name for known in config.VARIABLES]:
+            monkeypatch.setenv("ALPHA_" + wrong, "x")
+            assert f"ALPHA_{wrong} is unknown: did you mean {variable.name}?" in config.unknown()
+    for far in ("FOO", "BAR", "TEST", "HOME", "MODE", "VERSION", "A", "LEVEL", "X_Y_Z"):
+        monkeypatch.setenv("ALPHA_" + far, "x")
+        assert f"ALPHA_{far} is unknown" in config.unknown()
+
+
+@pytest.mark.parametrize("variable", [v for v in config.VARIABLES if v.kind == "folder"], ids=lambda v: v.name)
+def test_paths_are_expanded_as_by_a_shell(
+    variable: config.Variable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PART", "b")
+    monkeypatch.delenv("MISSING", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for text, expected in (
+        ("~/a", tmp_path / "a"),
+        ("~", tmp_path),
+        ("$HOME/a", tmp_path / "a"),
+        ("${HOME}/$PART", tmp_path / "b"),
+        ("/x/~/y", Path("/x/~/y")),
+        ("plain", Path("plain")),
+    ):
+        monkeypatch.setenv(variable.name, text)
+        assert variable.path() == variable.folder() == expected
+        assert variable.check() == ""
+    (tmp_path / "a$b").mkdir()
+    monkeypatch.setenv(variable.name, "a$b")  # which is there
+    assert variable.path() == Path("a$b")
+    for text, message in (
+        ("$MISSING/x", "the variable \\$MISSING is not set"),
+        ("/x/${MISSING}", "the variable \\${MISSING} is not set"),
+        ("~nobody-of-this-name/x", "there is no home folder; give the whole path"),
+    ):
+        monkeypatch.setenv(variable.name, text)
+        assert re.search(f"{variable.name}={re.escape(repr(text))}: {message}", variable.check())
+    (tmp_path / "gone").symlink_to("nowhere")
+    monkeypatch.setenv(variable.name, "gone")
+    assert "is no folder" in variable.check()
+    assert [path.name for path in tmp_path.iterdir() if "~" in path.name] == []
+
+
+def test_the_folders_that_are_used_are_the_expanded_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ALPHA_CACHE_DIR", "~/c")
+    monkeypatch.setenv("ALPHA_DATA_DIR", "$HOME/d")
+    assert (config.cache_dir(), data_dir()) == (tmp_path / "c", tmp_path / "d")
+    assert tuning_file.folder() == tmp_path / "c" / "tuned"
+
+
+def test_a_path_of_a_program_or_a_command_line_may_begin_at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a folder of data, of a run and of an option, as `--output=~/x`; nothing makes a folder that is named `~`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert user_path("~/a") == user_path(Path("~/a")) == path("~/a") == tmp_path / "a"
+    run = Run.start({}, "~/runs/one")
+    assert run.folder == tmp_path / "runs" / "one"
+    run.close()
+    run = Run.start({}, "ignored", "~/runs/two")
+    assert run.folder == tmp_path / "runs" / "two"
+    run.close()
+    with pytest.raises(CheckpointError, match=re.escape(f"{tmp_path}/runs/two: has no checkpoint.safetensors")):
+        Run.resume("~/runs/two")
+    for read in (Cifar10, Cifar100, Mnist, ImageFolder, Cifar10Sample):
+        with pytest.raises(DataError, match=re.escape(f"{tmp_path}/nowhere")):
+            read("~/nowhere")
+    with pytest.raises(DataError, match=re.escape(f"--data {tmp_path}/nowhere")):
+        resolve("~/nowhere", has_gpu=False)
+    assert not Path("~").exists()
+    with pytest.raises(argparse.ArgumentTypeError, match="~nobody-of-this-name: there is no home folder"):
+        path("~nobody-of-this-name")

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from alpha.errors import CompileError
-from alpha.runtime.cuda import cache
+from alpha.runtime.cuda import cache, work_folders
 from alpha.runtime.cuda.cache import CommandCompiler, Compiler, compile_cached, read_log
 from alpha.runtime.cuda.compile import NvrtcCompiler, find_nvcc, nvcc_compiler, target
+from alpha.runtime.cuda.work_folders import work_folder
 
 KERNEL = 'extern "C" __global__ void k(float* Y) { Y[threadIdx.x] = ALPHA_A; }\n'
 
@@ -205,6 +209,135 @@ def test_a_cache_that_cannot_be_written_warns_once(folder: Path, monkeypatch: py
     assert build(folder, compiler) == path
     assert build(folder, compiler, "-DA=1").is_file()
     assert compiler.builds == 2
+
+
+IN_PLACE: dict[str, Callable[[Path], object]] = {  # of the folder of an artefact
+    "a file": lambda path: path.write_text("no folder"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a link to nothing": lambda path: path.symlink_to("nowhere"),
+    "a link to a file": lambda path: path.symlink_to(__file__),
+    "an empty folder": Path.mkdir,
+    "a folder that nobody may read": lambda path: path.mkdir(0),
+    "a folder in place of the artefact": lambda path: (path / "kernel.0123.bin").mkdir(parents=True),
+    "a pipe": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("what", IN_PLACE)
+def test_what_stands_in_place_of_an_artefact_is_replaced(folder: Path, what: str) -> None:
+    entry = build(folder, Copier()).parent
+    shutil.rmtree(entry)
+    IN_PLACE[what](entry)
+    compiler = Copier()
+    path = build(folder, compiler)
+    assert path.parent == entry
+    assert build(folder, compiler) == path
+    assert compiler.builds == 1
+    assert [entry.name for entry in (folder / "cache/kernels").iterdir()] == [path.parent.name]
+
+
+UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a file": (lambda path: path.write_text(""), "{path} is no folder"),
+    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "{path} is a link to nothing"),
+    "a link to itself": (lambda path: path.symlink_to(path.name), "{path} is a link to nothing"),
+    "kernels is a file": (lambda path: (path.mkdir(), (path / "kernels").write_text("")), "kernels is no folder"),
+    "below a file": (lambda path: path.parent.write_text(""), "{path.parent} is no folder"),
+}
+
+
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_a_cache_that_cannot_be_used_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    make, why = UNUSABLE[what]
+    path = folder / "other" / "cache" if what == "below a file" else folder / "other"
+    make(path)
+    monkeypatch.setenv("ALPHA_CACHE_DIR", str(path))
+    compiler = Copier()
+    with pytest.warns(RuntimeWarning, match=re.escape(why.format(path=path))) as caught:
+        first = build(folder, compiler)
+    assert "set ALPHA_CACHE_DIR to a writable folder" in str(caught[0].message)
+    second = build(folder, compiler, "-DA=1")  # without another warning
+    assert (build(folder, compiler), build(folder, compiler, "-DA=1")) == (first, second)
+    assert compiler.builds == 2
+
+
+def test_without_a_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(user: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {user}")
+
+    monkeypatch.delenv("ALPHA_CACHE_DIR")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.warns(RuntimeWarning, match=r"\(there is no home folder for .*HOME is not set.*set ALPHA_CACHE_DIR"):
+        path = build(folder, Copier())
+    compiler = Copier()
+    assert build(folder, compiler) == path
+    assert compiler.builds == 0
+    monkeypatch.setenv("ALPHA_CACHE_DIR", "~/x")
+    monkeypatch.setattr(cache, "_fallback", None)
+    with pytest.warns(RuntimeWarning, match=r"ALPHA_CACHE_DIR='~/x': there is no home folder; give the whole path"):
+        build(folder, Copier())
+    assert not Path("~").exists()
+
+
+def test_a_cache_that_cannot_be_written_still_gives_what_it_has(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = build(folder, Copier())
+    real = tempfile.mkdtemp
+
+    def refuse(suffix: str | None = None, prefix: str | None = None, dir: Path | None = None) -> str:
+        if dir == folder / "cache" / "kernels":
+            raise PermissionError(13, "Permission denied", str(dir))
+        return real(suffix, prefix, dir)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    compiler = Copier()
+    with pytest.warns(RuntimeWarning, match=r"Permission denied: '.*cache/kernels'"):
+        other = build(folder, compiler, "-DA=1")
+    assert build(folder, compiler) == kept
+    assert build(folder, compiler, "-DA=1") == other
+    assert compiler.builds == 1
+
+
+def test_a_killed_compiler_leaves_nothing_behind_the_next_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    process = subprocess.Popen([sys.executable, "-c", RACER, str(folder), "0", "600"], start_new_session=True)
+    while not (folder / "builds").is_file():
+        assert process.poll() is None
+        time.sleep(0.02)
+    (left,) = temporary.iterdir()
+    work_folders.sweep.cache_clear()
+    build(folder, Copier())  # the other one lives, so its folder stays
+    assert list(temporary.iterdir()) == [left]
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    work_folders.sweep.cache_clear()
+    build(folder, Copier("another"))
+    assert not list(temporary.iterdir())
+
+
+def test_a_folder_that_another_process_takes_for_a_left_one_is_not_used(tmp_path: Path, monkeypatch: Any) -> None:
+    real, taken = work_folders._hold, []
+
+    def hold(folder: Path) -> int | None:
+        if not taken:
+            taken.append(folder)
+            work_folders.remove(folder)
+        return real(folder)
+
+    monkeypatch.setattr(work_folders, "_hold", hold)
+    with work_folder(tmp_path, "x-") as folder:
+        assert folder.is_dir()
+        assert [folder] == list(tmp_path.glob("x-*")) != taken
+    assert not list(tmp_path.glob("x-*"))
+
+
+def test_a_forked_child_leaves_the_folder_in_place_of_the_cache(tmp_path: Path) -> None:
+    cache._drop(tmp_path, os.getpid() + 1, None)
+    assert tmp_path.is_dir()
+    cache._drop(tmp_path, os.getpid(), None)
+    assert not tmp_path.exists()
 
 
 def test_a_full_disk_leaves_nothing_half_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

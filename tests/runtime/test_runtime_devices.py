@@ -279,3 +279,27 @@ def test_a_memory_limit_may_be_a_float_or_numpys(device: str) -> None:
     finally:
         alpha.set_memory_limit(None, device)
     assert alpha.memory_stats(device).limit is None
+
+
+@pytest.mark.parametrize(("driver", "chosen"), [("emulated", "cuda"), ("pycuda", "auto")])
+def test_without_a_device_memory_is_that_of_the_one_that_is_asked_for(
+    driver: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the emulated device if the program asks for it; or else of the GPU, and without a GPU of the cpu."""
+    asked: list[str] = []
+    subject = CudaDevice(FakeDriver())
+
+    def get(name: str) -> CudaDevice:
+        asked.append(name)
+        return subject
+
+    monkeypatch.setenv("ALPHA_CUDA_DRIVER", driver)
+    monkeypatch.setattr("alpha.memory.get_device", get)
+    alpha.set_memory_limit(2**27)
+    assert alpha.memory_stats().limit == subject.memory_stats().limit == 2**27
+    for function in (alpha.reset_peak_memory_stats, alpha.empty_cache, alpha.synchronize):
+        function()
+    assert asked == [chosen] * 5
+    alpha.set_memory_limit(None, "cpu")
+    assert asked[-1] == "cpu"
+    subject.close()

@@ -138,10 +138,14 @@ class Augmented(ArrayDataset):
         return image[::-1] if alpha.rand(()).item() < 0.5 else image, label
 
 
+@pytest.mark.parametrize("seed", [7, None])
 @pytest.mark.parametrize("call", [2, 5, 8])
-def test_random_items_are_resumed_exactly(device: str, tmp_path: Path, call: int, monkeypatch: Any) -> None:
-    """Also by a loader with other threads, and in evaluations."""
+def test_random_items_are_resumed_exactly(
+    device: str, tmp_path: Path, call: int, seed: int | None, monkeypatch: Any
+) -> None:
+    """Also by a loader with other threads or without a seed, and in evaluations."""
     kept = data()
+    monkeypatch.setitem(globals(), "loader", lambda: DataLoader(data(), BATCH, shuffle=True, seed=seed))
     monkeypatch.setitem(globals(), "data", lambda: Augmented(kept.images, kept.labels, kept.classes))
     whole = trainer(device)
     run = Run.start({}, tmp_path / "whole")
@@ -152,7 +156,7 @@ def test_random_items_are_resumed_exactly(device: str, tmp_path: Path, call: int
     run = Run.start({}, tmp_path / "half")
     train(run, subject)
     run.close()
-    monkeypatch.setitem(globals(), "loader", lambda: DataLoader(data(), BATCH, shuffle=True, seed=7, num_workers=3))
+    monkeypatch.setitem(globals(), "loader", lambda: DataLoader(data(), BATCH, True, seed=seed, num_workers=3))
     alpha.manual_seed(99)
     resumed = trainer(device)
     again = Run.resume(tmp_path / "half")
@@ -177,6 +181,22 @@ def test_an_evaluation_draws_by_the_epoch_of_the_trainer(device: str) -> None:
     resumed = trainer(device)
     resumed.load_state_dict(subject.state_dict())
     assert {resumed.evaluate(DataLoader(tested.dataset, 6)).loss} == losses[1]
+
+
+def test_evaluations_do_not_change_what_a_loader_without_a_seed_draws() -> None:
+    found = []
+    for evaluations in (0, 1):
+        subject = trainer()
+        for _ in range(2):
+            subject.train_epoch(DataLoader(data(), BATCH, shuffle=True))
+            for _ in range(evaluations):
+                subject.evaluate(DataLoader(data(), BATCH, shuffle=True))
+        found.append(subject.state_dict())
+    same_states(*found)
+    resumed = trainer()
+    resumed.load_state_dict(found[0])
+    with pytest.raises(CheckpointError, match=r"began with: seed is 7, was None$"):
+        resumed.train_epoch(loader())
 
 
 def test_killed_after_an_epoch_it_goes_on_from_there(tmp_path: Path) -> None:

@@ -351,7 +351,7 @@ def test_curves_are_a_png_and_touch_no_global_state(tmp_path: Path, epochs: int)
     path = tmp_path / "curves.png"
     rows = [row(epoch) for epoch in range(1, epochs + 1)]
     assert save_curves(path, rows, "a title") == "curves.png"
-    with Image.open(path) as image:
+    with Image.open(path, formats=["PNG"]) as image:
         assert image.size == (1200, 504)
     assert matplotlib.rcParams._get_backend_or_none() == backend
     assert "matplotlib.pyplot" not in sys.modules

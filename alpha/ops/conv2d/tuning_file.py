@@ -20,7 +20,7 @@ from typing import Any
 from alpha import config
 from alpha.errors import CompileError
 from alpha.runtime import Device
-from alpha.runtime.cuda.cache import source_root
+from alpha.runtime.cuda.cache import folder_of, source_root
 from alpha.runtime.cuda.compile import cuda_compiler, target
 
 Times = dict[str, float]  # name of a candidate -> median milliseconds
@@ -95,7 +95,7 @@ def _replace(path: Path, text: str) -> None:
 
 def folder() -> Path:
     """The folder of the files."""
-    return config.cache_dir() / "tuned"
+    return folder_of("tuned")
 
 
 @functools.cache

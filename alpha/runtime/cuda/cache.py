@@ -19,6 +19,8 @@ beside `log.txt`. The key covers the identity, the options, and the text of the 
 file it includes with "...". Because the file's name is the hash of its content, a torn or altered
 artefact is seen at once and compiled again; because a directory appears by one rename, parallel
 builders of one key end with one good artefact. A lock lets one of them build it while the others wait.
+What stands in the place of a directory and is none, or has no good artefact, is replaced. If the cache cannot be
+used, a temporary folder takes its place, after one warning.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ import atexit
 import hashlib
 import os
 import re
+import secrets
 import shlex
-import shutil
-import tempfile
+import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
@@ -38,8 +40,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from alpha import config
-from alpha.errors import CompileError
+from alpha.errors import CompileError, ConfigError
+from alpha.runtime import fork
 from alpha.runtime.cuda import processes
+from alpha.runtime.cuda.work_folders import new_work_folder, remove, temporary, why_not, work_folder
 
 Command = Callable[[Path, Sequence[str], Path], list[str]]
 
@@ -67,7 +71,7 @@ class CommandCompiler(Compiler):
     def build(self, source: Path, options: Sequence[str], output: Path) -> str:
         command = self._command(source, options, output)
         try:
-            result = processes.run(command)
+            result = processes.run(command, {**os.environ, "TMPDIR": str(output.parent)})
         except OSError as error:
             raise CompileError(f"{self.name} could not be started: {error}") from error
         log = result.stdout + result.stderr
@@ -94,16 +98,16 @@ def source_root() -> Path:
 def compile_cached(compiler: Compiler, source: Path, options: Sequence[str], root: Path | None = None) -> Path:
     """The artefact of `source`, from the cache or built now; `root`: include folder."""
     name = _name(compiler, source, options, root or source_root())
-    artefact = _find(_cache() / name, compiler.suffix)
+    artefact = _known(name, compiler.suffix)
     if artefact is not None:
         return artefact
-    with one_builder(_cache() / f".lock-{name}"):
-        return _find(_cache() / name, compiler.suffix) or _build(compiler, source, options, name)
+    with one_builder(folder_of("kernels") / f".lock-{name}"):
+        return _known(name, compiler.suffix) or _build(compiler, source, options, name)
 
 
 def is_cached(compiler: Compiler, source: Path, options: Sequence[str], root: Path | None = None) -> bool:
     """Whether `compile_cached` would find the artefact."""
-    return _find(_cache() / _name(compiler, source, options, root or source_root()), compiler.suffix) is not None
+    return _known(_name(compiler, source, options, root or source_root()), compiler.suffix) is not None
 
 
 def read_log(artefact: Path) -> str:
@@ -175,14 +179,22 @@ def _read(path: str) -> tuple[bytes, list[str]]:
     return held[1:]
 
 
+def _known(name: str, suffix: str) -> Path | None:
+    """The artefact of this name, from the cache or from the folder in its place."""
+    folders = [folder_of("kernels"), *([_fallback / "kernels"] if _fallback is not None else [])]
+    return next((found for folder in folders if (found := _find(folder / name, suffix)) is not None), None)
+
+
 def _find(folder: Path, suffix: str) -> Path | None:
     """The artefact whose content is what its name says."""
-    for path in sorted(folder.glob(f"kernel.*{suffix}")):
-        try:
-            if path.name == _artefact_name(path.read_bytes(), suffix):
-                return path
-        except OSError:
-            continue
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208
+    except OSError:  # there is none; `_publish` meets what is wrong with the folder, and repairs or reports it
+        return None
+    for name in names:
+        with suppress(OSError):
+            if name.startswith("kernel.") and name == _artefact_name((folder / name).read_bytes(), suffix):
+                return folder / name
     return None
 
 
@@ -208,62 +220,72 @@ def one_builder(lock: Path) -> Iterator[None]:
 
 
 def _build(compiler: Compiler, source: Path, options: Sequence[str], name: str) -> Path:
-    with tempfile.TemporaryDirectory(prefix="alpha-compile-") as work:
-        output = Path(work) / f"kernel{compiler.suffix}"
+    with work_folder(temporary(), "alpha-compile-") as work:
+        output = work / f"kernel{compiler.suffix}"
         log = compiler.build(source, options, output)
         content = output.read_bytes()
+    folder = folder_of("kernels")
     try:
-        return _publish(_cache(), name, content, log, compiler.suffix)
+        return _publish(folder, name, content, log, compiler.suffix)
     except OSError as error:  # read-only, full, not a directory
-        return _publish(_fall_back(error), name, content, log, compiler.suffix)
+        return _publish(_fall_back(folder, error) / "kernels", name, content, log, compiler.suffix)
 
 
 def _publish(cache: Path, name: str, content: bytes, log: str, suffix: str) -> Path:
     """Make the artefact appear at once; of several publishers the first one's stays."""
     cache.mkdir(parents=True, exist_ok=True)
     final = cache / name
-    work = Path(tempfile.mkdtemp(prefix=".build-", dir=cache))
     artefact = _artefact_name(content, suffix)
-    try:
+    with work_folder(cache, ".build-") as work:
         (work / artefact).write_bytes(content)
         (work / "log.txt").write_text(log)
         try:
             work.rename(final)
         except OSError:
-            if not final.is_dir():
-                raise
-            # Another builder was first, or what is there is damaged: add ours where there is no
-            # good one.
             good = _find(final, suffix)
-            if good is not None:
+            if good is not None:  # another builder was first
                 return good
-            for path in final.glob(f"kernel.*{suffix}"):
-                path.unlink(missing_ok=True)
-            for path in work.iterdir():
-                path.replace(final / path.name)
-        return final / artefact
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+            if not os.path.lexists(final):
+                raise
+            damaged = cache / f".build-damaged-{secrets.token_hex(8)}"
+            final.rename(damaged)
+            remove(damaged)
+            work.rename(final)
+    return final / artefact
 
 
 _fallback: Path | None = None
+_falling = fork.held_across(threading.Lock())
 
 
-def _cache() -> Path:
-    return _fallback or config.cache_dir() / "kernels"
+def folder_of(kind: str) -> Path:
+    """A folder of the cache; if there is no home folder, a temporary one, after one warning."""
+    try:
+        return config.cache_dir() / kind
+    except ConfigError as error:
+        return _fall_back(None, error) / kind
 
 
-def _fall_back(error: OSError) -> Path:
-    """From now on a temporary directory, after one warning."""
+def _fall_back(cache: Path | None, error: OSError | ConfigError) -> Path:
+    """A temporary folder of this process, after one warning; it serves for what `cache` cannot keep."""
     global _fallback
-    if _fallback is None:
-        cache = _cache()
-        _fallback = Path(tempfile.mkdtemp(prefix="alpha-kernels-"))
-        atexit.register(shutil.rmtree, _fallback, ignore_errors=True)
-        warnings.warn(
-            f"kernels cannot be kept in {cache} ({error}) and are compiled anew in every process: "
-            f"set {config.CACHE_DIR.name} to a writable folder",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    with _falling:
+        if _fallback is not None:
+            return _fallback
+        _fallback, lock = new_work_folder(temporary(), "alpha-kernels-")
+        atexit.register(_drop, _fallback, os.getpid(), lock)
+        where = "" if cache is None else f" in {cache}"
+        why = error if cache is None or isinstance(error, ConfigError) else why_not(cache, error)
+    warnings.warn(
+        f"kernels cannot be kept{where} ({why}) and are compiled anew in every process: "
+        f"set {config.CACHE_DIR.name} to a writable folder",
+        RuntimeWarning,
+        stacklevel=2,
+    )
     return _fallback
+
+
+def _drop(folder: Path, process: int, lock: int | None) -> None:
+    """Remove the folder of a process that ends; a fork of it ends, too, and must not."""
+    if os.getpid() == process:
+        remove(folder)

@@ -90,7 +90,7 @@ class EmulatedCompiler(Compiler):
         command = [self._compiler, *self._flags, *self._header(), *options, "-I", str(source_root())]
         emulator = compile_cached(self._emulator, source_root() / EMULATOR, ())
         command += ["-o", str(output), str(unit), str(emulator), *self._libraries]
-        return run_compiler(command, source, options)
+        return run_compiler(command, source, options, output.parent)
 
 
 class _PartCompiler(Compiler):
@@ -103,13 +103,19 @@ class _PartCompiler(Compiler):
 
     def build(self, source: Path, options: Sequence[str], output: Path) -> str:
         command = [*self._command, *options, "-I", str(source_root()), "-o", str(output), str(source)]
-        return run_compiler(command, source, options)
+        return run_compiler(command, source, options, output.parent)
 
 
-def run_compiler(command: list[str], source: Path, options: Sequence[str]) -> str:
-    """What the compiler prints; `CompileError` with command and options if it fails."""
+def run_compiler(command: list[str], source: Path, options: Sequence[str], temporary: Path | None = None) -> str:
+    """What the compiler prints, whose temporary files lie in `temporary`.
+
+    Raises:
+        CompileError: it fails; the message has the command and the options.
+    """
     # a sanitizer's library that Python runs with would slow the compiler down, too
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    if temporary is not None:
+        environment["TMPDIR"] = str(temporary)
     result = processes.run(command, environment)
     log = result.stdout + result.stderr
     if result.returncode:
