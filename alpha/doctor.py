@@ -32,7 +32,6 @@ PACKAGES = {  # distribution -> the extra that installs it, "" for none
     "ml-dtypes": "",
     "scipy": "",
     "threadpoolctl": "",
-    "safetensors": "",
     "pillow": "",
     "tqdm": "",
     "matplotlib": "[plot]",

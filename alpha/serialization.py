@@ -15,25 +15,25 @@ import io
 import json
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
 
 from alpha.errors import AlphaError, CheckpointError, type_name
 from alpha.host_values import DTYPES, WIDER
 from alpha.module import Module, Parameter
 from alpha.numerics import BFLOAT16
+from alpha.pickle_parts import filled
 from alpha.runtime import Device
 from alpha.runtime.device import get_device
 from alpha.state_dict import LAYOUTS, StateDict
 from alpha.tensor import Tensor, tensor
+from alpha.tensor_files import tensor_file, unique
 from alpha.torch_files import is_torch_file, read_torch_file
-from alpha.train.checkpoint import read_safetensors, safetensors_file
+from alpha.train.checkpoint import read_safetensors
 from alpha.train.files import check_readable, write_atomically
 
 __all__ = ["load", "save"]
@@ -41,6 +41,8 @@ __all__ = ["load", "save"]
 KEY = "alpha.object"  # of the metadata
 KIND = "$"  # of a JSON object: what it stands for
 DEEPEST = 100  # parts in parts in parts: more than programs have, and less than Python's own limit
+DEEPEST_OF_TORCH = 250  # which takes three calls for a part
+UNFINISHED = (None, None)  # of a part that is being converted
 Values: TypeAlias = npt.NDArray[Any]
 Location: TypeAlias = "str | Device | Mapping[str, str | Device] | None"
 
@@ -72,8 +74,8 @@ def save(obj: Any, f: str | os.PathLike[str] | Writable) -> None:
     arrays: dict[str, Values] = {}
     text = json.dumps(_packed(obj, "obj", arrays))
     try:
-        parts = safetensors_file(arrays, {KEY: text})
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        parts = tensor_file(arrays, {KEY: text})
+    except (TypeError, ValueError) as error:
         raise CheckpointError(f"save: the arrays cannot be saved ({error}); nothing was written") from error
     if isinstance(f, (str, os.PathLike)):
         write_atomically(Path(f), *parts)
@@ -141,16 +143,20 @@ def _read(path: Path, name: str, place: Placed) -> Any:
         if is_torch_file(path):
             return _of_torch(read_torch_file(path, name), place)
         arrays, metadata = read_safetensors(path, name)
-        if KEY in metadata:
-            return _unpacked(json.loads(metadata[KEY]), arrays, place)
-        layout = metadata.get("layout")
-        return StateDict(arrays, layout if layout in LAYOUTS else None)
+        if KEY not in metadata:
+            layout = metadata.get("layout")
+            tensors = ((key, _of_array(arrays.pop(key), place)) for key in list(arrays))
+            return StateDict(tensors, layout if layout in LAYOUTS else None)
+        found = _unpacked(json.loads(metadata[KEY], object_pairs_hook=unique), arrays, place)
+        if arrays:
+            raise ValueError(f"{len(arrays)} arrays belong to nothing")
+        return found
     except AlphaError:
         raise
     except RecursionError as error:
         raise CheckpointError(f"{name}: its parts contain themselves, or are nested too deeply") from error
     except Exception as error:  # damage can lead anywhere
-        raise CheckpointError(f"{name}: is damaged ({error!r}); restore a copy") from error
+        raise CheckpointError(f"{name}: is damaged ({error!r:.300}); restore a copy") from error
 
 
 # -- Alpha's files ----------------------------------------------------------------------------------------------------
@@ -203,7 +209,8 @@ def _on_host(place: Placed) -> Placed:
     return lambda _: place("cpu")
 
 
-def _unpacked(value: Any, arrays: Mapping[str, Values], place: Placed) -> Any:
+def _unpacked(value: Any, arrays: dict[str, Values], place: Placed) -> Any:
+    """What a part of the JSON stands for. Each array is of one part, so it is taken out of `arrays`."""
     if isinstance(value, list):
         return [_unpacked(item, arrays, place) for item in value]
     if not isinstance(value, dict):
@@ -212,12 +219,12 @@ def _unpacked(value: Any, arrays: Mapping[str, Values], place: Placed) -> Any:
     if kind == "tensor":
         if value["device"] not in ("cpu", "cuda"):
             raise ValueError(f"there is no device {value['device']!r}")
-        values, device = arrays[value["values"]], place(value["device"])
+        values, device = arrays.pop(value["values"]), place(value["device"])
         if value["parameter"]:
             return Parameter(tensor(values, device=device), requires_grad=value["requires_grad"])
         return tensor(values, device=device, requires_grad=value["requires_grad"])
     if kind == "array":
-        array = arrays[value["values"]]
+        array = arrays.pop(value["values"])
         return array[()] if value["scalar"] else array
     if kind == "bytes":
         return _of_type(str, value["text"]).encode("latin-1")
@@ -225,18 +232,17 @@ def _unpacked(value: Any, arrays: Mapping[str, Values], place: Placed) -> Any:
         name = _of_type(str, value["name"])
         return BFLOAT16 if name == "bfloat16" else np.dtype(name)
     parts = _of_type(list, value["items"])
-    if kind == "dict":
-        place = _on_host(place) if "layout" in value else place
-        pairs = [_of_type(list, part) for part in parts]
-        items = [(_unpacked(key, arrays, place), _unpacked(item, arrays, place)) for key, item in pairs]
-        if "layout" not in value:
-            return dict(items)
-        if value["layout"] not in (*LAYOUTS, None):
-            raise ValueError(f"the layout {value['layout']!r} is not one of {LAYOUTS}")
-        return StateDict(items, value["layout"])
-    return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](
-        [_unpacked(item, arrays, place) for item in parts]
-    )
+    if kind != "dict":
+        items = [_unpacked(item, arrays, place) for item in parts]
+        return filled({"tuple": tuple, "set": set, "frozenset": frozenset}[kind], items)
+    place = _on_host(place) if "layout" in value else place
+    pairs = [_of_type(list, part) for part in parts]
+    items = filled(dict, [(_unpacked(key, arrays, place), _unpacked(item, arrays, place)) for key, item in pairs])
+    if "layout" not in value:
+        return items
+    if value["layout"] not in (*LAYOUTS, None):
+        raise ValueError(f"the layout {value['layout']!r:.40} is not one of {LAYOUTS}")
+    return StateDict(items, value["layout"])
 
 
 def _of_type(kind: type, value: Any) -> Any:
@@ -249,17 +255,40 @@ def _of_type(kind: type, value: Any) -> Any:
 
 
 def _of_torch(value: Any, place: Placed) -> Any:
-    """The object of a PyTorch file, in which arrays stand for tensors."""
-    if isinstance(value, np.ndarray):
-        return _of_array(value, place)
-    if isinstance(value, dict):
-        if value and all(isinstance(k, str) and isinstance(v, np.ndarray) for k, v in value.items()):
-            return StateDict({name: _of_array(item, place) for name, item in value.items()}, "NCHW")
-        items = {_of_torch(key, place): _of_torch(item, place) for key, item in value.items()}
-        return Counter(items) if isinstance(value, Counter) else items
-    if isinstance(value, (list, tuple, set)):
-        return type(value)([_of_torch(item, place) for item in value])
-    return value
+    """The object of a PyTorch file, in which arrays stand for tensors; its lists and dicts are changed in place.
+
+    A part that stands in several others is converted once, so it stays one object. Sets and keys hold no arrays.
+    """
+    done: dict[int, tuple[Any, Any]] = {}  # by the id of a part: the part, which so keeps its id, and its result
+
+    def converted(part: Any, depth: int) -> Any:
+        if not isinstance(part, (np.ndarray, dict, list, tuple)):
+            return part
+        if id(part) in done:
+            if done[id(part)] is UNFINISHED:
+                raise RecursionError
+            return done[id(part)][1]
+        if depth > DEEPEST_OF_TORCH:
+            raise RecursionError
+        done[id(part)] = UNFINISHED
+        done[id(part)] = part, inner(part, depth + 1)
+        return done[id(part)][1]
+
+    def inner(part: Any, depth: int) -> Any:
+        if isinstance(part, np.ndarray):
+            return _of_array(part, place)
+        if isinstance(part, tuple):
+            items = [converted(item, depth) for item in part]
+            return part if all(new is old for new, old in zip(items, part, strict=True)) else tuple(items)
+        if isinstance(part, list):
+            part[:] = [converted(item, depth) for item in part]
+            return part
+        arrays = bool(part) and all(isinstance(k, str) and isinstance(v, np.ndarray) for k, v in part.items())
+        for key, item in part.items():
+            part[key] = converted(item, depth)
+        return StateDict(part, "NCHW") if arrays else part
+
+    return converted(value, 0)
 
 
 def _of_array(value: Values, place: Placed) -> Tensor | Values:

@@ -7,12 +7,11 @@ https://docs.pytorch.org/docs/stable/notes/serialization.html).
 
 from __future__ import annotations
 
-import pickle
+import math
 import zipfile
-from collections import Counter, OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -20,6 +19,9 @@ import numpy.typing as npt
 
 from alpha.errors import CheckpointError
 from alpha.numerics import BFLOAT16
+from alpha.pickle_parts import Budget, Maker, Refused
+from alpha.pickles import Reader
+from alpha.reading import read_member
 
 __all__ = ["is_torch_file", "read_torch_file"]
 
@@ -47,11 +49,15 @@ STORAGES = {
 }
 OPEN_MODULES = ("torch.nn.", "torchvision.models.", "__torch__")  # whose classes have a state_dict
 ADVICE = "save tensors and plain data instead: numbers, text, bytes, lists, tuples, dicts and sets"
+MOST_AXES = 32  # of numpy 1
 Values = npt.NDArray[Any]
 
 
 def is_torch_file(path: Path) -> bool:
     """Whether it is an archive of `torch.save`."""
+    with path.open("rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            return False
     try:
         with zipfile.ZipFile(path) as archive:
             return _index(archive) is not None
@@ -71,72 +77,130 @@ def read_torch_file(path: Path, name: str) -> Any:
         name: what errors call it.
 
     Raises:
-        CheckpointError: the file is damaged, or holds what is neither a tensor nor plain data.
+        CheckpointError: the file is damaged, holds what is neither a tensor nor plain data, or needs more memory than
+            `most_bytes` of its size.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             index = _index(archive)
             assert index is not None
-            folder = index[: -len("data.pkl")]
-            if f"{folder}constants.pkl" in archive.namelist():
+            folder, names = index[: -len("data.pkl")], set(archive.namelist())
+            if len(names) < len(archive.namelist()):
+                raise ValueError("two files in the archive have one name")
+            if f"{folder}constants.pkl" in names:
                 raise CheckpointError(f"{name}: is a TorchScript file; in PyTorch, torch.save its state_dict() instead")
-            if f"{folder}byteorder" in archive.namelist() and archive.read(f"{folder}byteorder") != b"little":
+            if f"{folder}byteorder" in names and read_member(archive, f"{folder}byteorder", 16) != b"little":
                 raise CheckpointError(f"{name}: was written by a big-endian machine, which Alpha does not read")
-            with archive.open(index) as file:
-                return _Reader(file, lambda key: archive.read(f"{folder}data/{key}")).load()
+            return _Object(archive, folder, path.stat().st_size).read(index)
     except CheckpointError:
         raise
-    except _Refused as error:
+    except Refused as error:
         raise CheckpointError(f"{name}: cannot be read: {error}") from error
     except Exception as error:  # damage can lead the reader anywhere
-        raise CheckpointError(f"{name}: is damaged ({error!r}); restore a copy") from error
+        raise CheckpointError(f"{name}: is damaged ({error!r:.300}); restore a copy") from error
 
 
-class _Refused(Exception):
-    """What a file holds is nothing that Alpha reads."""
+class _Object:
+    """The object of an archive whose files are in `folder`, and which has `size` bytes."""
 
-
-_Unpickler: Any = pickle._Unpickler  # written in Python: its instructions can be checked
-
-
-class _Reader(_Unpickler):  # type: ignore[misc]
-    """An unpickler that knows the few names which tensors and plain data need, and refuses all others.
-
-    No object takes a state, so no file changes a function or a dtype; the attributes of PyTorch's state dicts, which
-    are versions of modules, are passed over.
-    """
-
-    dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
-
-    def __init__(self, file: Any, read: Callable[[str], bytes]) -> None:
-        super().__init__(file)
-        self._read = read
+    def __init__(self, archive: zipfile.ZipFile, folder: str, size: int) -> None:
+        self._archive, self._folder, self._budget = archive, folder, Budget(size)
         self._storages: dict[str, Values] = {}
+        makers = {**KNOWN, **{(module, name): getattr(self, make) for (module, name), make in COPYING.items()}}
+        self._makers = {known: Maker(make) for known, make in makers.items()}
 
-    def find_class(self, module: str, name: str) -> Any:
+    def read(self, index: str) -> Any:
+        return Reader(self._content(index), self._find, self._storage, self._budget).load()
+
+    def _content(self, name: str) -> bytes:
+        self._budget.spend(self._archive.getinfo(name).file_size)
+        return read_member(self._archive, name, self._archive.getinfo(name).file_size)
+
+    def _find(self, module: str, name: str) -> Any:
         if module in ("torch", "torch.storage") and name in STORAGES:
             return STORAGES[name]
         if module == "torch" and name in DTYPES:
             return DTYPES[name]
-        if (module, name) in KNOWN:
-            return KNOWN[module, name]
-        raise _Refused(f"it holds a {module}.{name}, which is neither a tensor nor plain data; {_advice(module, name)}")
+        if (module, name) in self._makers:
+            return self._makers[module, name]
+        found = f"{module}.{name}"
+        raise Refused(f"it holds a {found:.100}, which is neither a tensor nor plain data; {_advice(module, name)}")
 
-    def load_build(self) -> None:
-        changed = type(self.stack[-2])
-        if changed is not OrderedDict:
-            raise _Refused(f"it sets the state of a {changed.__name__}, which is no state dict; {ADVICE}")
-        self.stack.pop()
-
-    dispatch[pickle.BUILD[0]] = load_build
-
-    def persistent_load(self, pid: Any) -> Values:
+    def _storage(self, pid: Any) -> Values:
+        """The numbers of a storage, which is read when it is first named."""
         kind, dtype, key, _, count = pid
-        if kind != "storage":
-            raise _Refused(f"it refers to a {kind!r}, which is no storage")
+        if kind != "storage" or not isinstance(dtype, np.dtype) or type(key) is not str or type(count) is not int:
+            raise Refused(f"it refers to a {kind!r:.40}, which is no storage")
+        name, declared = f"{self._folder}data/{key}", count * dtype.itemsize
+        held = self._archive.getinfo(name).file_size
+        if not 0 <= held - declared < dtype.itemsize:  # before anything is unpacked
+            raise ValueError(f"storage {key:.40} of {count:,} {dtype.name} needs {declared:,} bytes and has {held:,}")
         if key not in self._storages:
-            self._storages[key] = np.frombuffer(self._read(key), np.uint8)
-        return self._storages[key][: count * dtype.itemsize].view(dtype)
+            self._storages[key] = np.frombuffer(self._content(name), np.uint8)
+        return self._storages[key][:declared].view(dtype)
+
+    # -- what is called by name and costs memory, which the budget pays
+
+    def _tensor(
+        self,
+        storage: Values,
+        offset: int,
+        size: tuple[int, ...],
+        stride: tuple[int, ...],
+        requires_grad: bool = False,
+        hooks: Any = None,
+        metadata: Any = None,
+    ) -> Values:
+        """A copy of the view of a storage that a tensor is."""
+        for numbers in (size, stride, (offset,)):
+            if type(numbers) is not tuple or not all(type(n) is int and n >= 0 for n in numbers):
+                raise ValueError(f"a tensor has sizes {numbers!r:.80}, which are not whole numbers of 0 and above")
+        if not isinstance(storage, np.ndarray) or len(size) > MOST_AXES:
+            raise ValueError(f"a tensor of {len(size)} axes of a {type(storage).__name__}")
+        last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        if 0 in size:
+            return np.empty(size, storage.dtype)
+        if last >= len(storage):
+            raise ValueError(f"a tensor of shape {size!r:.80} reaches beyond its {len(storage)} numbers")
+        self._budget.spend(math.prod(size) * storage.itemsize)
+        steps = [step * storage.itemsize for step in stride]
+        data = storage.view(np.uint8).data
+        values = np.ndarray(size, storage.dtype, data, offset * storage.itemsize, steps).copy()
+        if values.dtype == bool and values.view(np.uint8).max() > 1:
+            raise ValueError("a tensor of bool holds bytes that are neither True nor False")
+        lazy = metadata or {}  # operators that PyTorch had not computed yet
+        values = np.conj(values) if lazy.get("conj") else values
+        return np.negative(values) if lazy.get("neg") else values
+
+    def _tensor_of_bytes(
+        self,
+        storage: Values,
+        offset: int,
+        size: tuple[int, ...],
+        stride: tuple[int, ...],
+        requires_grad: bool,
+        hooks: Any,
+        dtype: np.dtype[Any],
+        metadata: Any = None,
+    ) -> Values:
+        """A tensor of a dtype that has no storage of its own."""
+        if not isinstance(storage, np.ndarray) or not isinstance(dtype, np.dtype) or storage.dtype != np.uint8:
+            raise ValueError(f"a tensor of bytes of a {type(storage).__name__}")
+        whole = storage[: len(storage) // dtype.itemsize * dtype.itemsize]
+        return self._tensor(whole.view(dtype), offset, size, stride, requires_grad, hooks, metadata)
+
+    def _encoded(self, text: str, encoding: str) -> bytes:
+        """Bytes, which older pickles write as text."""
+        if encoding != "latin1" or type(text) is not str:
+            raise ValueError(f"bytes are text that is written as latin1, not {encoding!r:.40}")
+        self._budget.spend(len(text))
+        return text.encode("latin-1")
+
+    def _bytearray(self, data: str | bytes = b"", encoding: str = "latin-1") -> bytearray:
+        if type(data) not in (str, bytes) or encoding != "latin-1":
+            raise TypeError(f"a bytearray cannot be made of a {type(data).__name__}")
+        self._budget.spend(len(data))
+        return bytearray(data.encode("latin-1") if isinstance(data, str) else data)
 
 
 def _advice(module: str, name: str) -> str:
@@ -155,93 +219,52 @@ def _advice(module: str, name: str) -> str:
 # -- what stands in a file as a function; the arguments come from the file, so none of them does more than make a value
 
 
-def _tensor(
-    storage: Values,
-    offset: int,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    requires_grad: bool = False,
-    hooks: Any = None,
-    metadata: Any = None,
-) -> Values:
-    """A copy of the view of a storage that a tensor is."""
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if 0 in size:
-        return np.empty(size, storage.dtype)
-    if offset < 0 or min(stride, default=0) < 0 or last >= len(storage):
-        raise ValueError(f"a tensor of shape {tuple(size)} reaches beyond its {len(storage)} numbers")
-    steps = [step * storage.itemsize for step in stride]
-    values = np.ndarray(
-        tuple(size), storage.dtype, storage.view(np.uint8).data, offset * storage.itemsize, steps
-    ).copy()
-    lazy = metadata or {}  # operators that PyTorch had not computed yet
-    values = np.conj(values) if lazy.get("conj") else values
-    return np.negative(values) if lazy.get("neg") else values
-
-
-def _tensor_of_bytes(
-    storage: Values,
-    offset: int,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    requires_grad: bool,
-    hooks: Any,
-    dtype: np.dtype[Any],
-    metadata: Any = None,
-) -> Values:
-    """A tensor of a dtype that has no storage of its own."""
-    whole = storage[: len(storage) // dtype.itemsize * dtype.itemsize]
-    return _tensor(whole.view(dtype), offset, size, stride, requires_grad, hooks, metadata)
-
-
 def _parameter(values: Values, requires_grad: bool, hooks: Any, state: Any = None) -> Values:
+    if not isinstance(values, np.ndarray):
+        raise TypeError(f"a parameter is no {type(values).__name__}")
     return values
 
 
+def _size(axes: tuple[int, ...] = ()) -> tuple[int, ...]:
+    if type(axes) is not tuple or not all(type(n) is int for n in axes):
+        raise TypeError(f"a size is not {axes!r:.80}")
+    return axes
+
+
 def _device(name: str, index: int = 0) -> str:
+    if type(name) is not str:
+        raise TypeError(f"a device is no {type(name).__name__}")
     return name
-
-
-def _encoded(text: str, encoding: str) -> bytes:
-    """Bytes, which older pickles write as text."""
-    if encoding != "latin1":
-        raise ValueError(f"bytes are written as latin1, not {encoding!r}")
-    return text.encode("latin-1")
 
 
 def _no_bytes() -> bytes:
     return b""
 
 
-def _bytearray(text: str = "", encoding: str = "latin-1") -> bytearray:
-    return bytearray(text.encode("latin-1") if isinstance(text, str) else memoryview(text))
+def _complex(real: float, imag: float = 0.0) -> complex:
+    if not {type(real), type(imag)} <= {int, float}:
+        raise TypeError(f"a complex number cannot be made of a {type(real).__name__}")
+    return complex(real, imag)
 
 
-def _counter(counts: dict[Any, Any]) -> Counter[Any]:
-    return Counter(dict(counts))
+def _slice(start: int | None, stop: int | None, step: int | None) -> slice:
+    return slice(start, stop, step)
 
 
-KNOWN: dict[tuple[str, str], Any] = {
-    ("collections", "OrderedDict"): OrderedDict,
-    ("collections", "Counter"): _counter,
-    ("_codecs", "encode"): _encoded,
-    ("torch", "Size"): tuple,
+OLD_AND_NEW = ("__builtin__", "builtins")  # Python 2's name and Python 3's
+KNOWN: dict[tuple[str, str], Callable[..., Any]] = {  # besides sets and dicts, which pickle_parts.Keyed knows
+    ("torch", "Size"): _size,
     ("torch", "device"): _device,
-    ("torch._utils", "_rebuild_tensor"): _tensor,
-    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
-    ("torch._utils", "_rebuild_tensor_v3"): _tensor_of_bytes,
     ("torch._utils", "_rebuild_parameter"): _parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): _parameter,
-    **{
-        (module, name): value
-        for module in ("builtins", "__builtin__")
-        for name, value in {
-            "set": set,
-            "frozenset": frozenset,
-            "complex": complex,
-            "slice": slice,
-            "bytes": _no_bytes,
-            "bytearray": _bytearray,
-        }.items()
-    },
+    **{(module, "bytes"): _no_bytes for module in OLD_AND_NEW},
+    **{(module, "complex"): _complex for module in OLD_AND_NEW},
+    **{(module, "slice"): _slice for module in OLD_AND_NEW},
+}
+COPYING = {  # methods of _Object
+    ("_codecs", "encode"): "_encoded",
+    ("torch._utils", "_rebuild_tensor"): "_tensor",
+    ("torch._utils", "_rebuild_tensor_v2"): "_tensor",
+    ("torch._utils", "_rebuild_tensor_v3"): "_tensor_of_bytes",
+    **{(module, "bytearray"): "_bytearray" for module in OLD_AND_NEW},
 }

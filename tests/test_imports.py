@@ -30,6 +30,8 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "errors": 0,
     "exports": 0,
     "runtime": 1,
+    "pickle_parts": 0,
+    "pickles": 0,
     "primitive": 2,
     "arrays": 2,
     "autograd": 2,
@@ -41,6 +43,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "gradients": 2,
     "tensor": 2,
     "tensor_conversions": 2,
+    "tensor_files": 2,
     "tensor_facts": 2,
     "tensor_hooks": 2,
     "tensor_operators": 2,
@@ -57,6 +60,7 @@ LAYERS = {  # a module may import modules of its own layer and of lower ones
     "numerics": 2,
     "parameter": 2,
     "placing": 2,
+    "reading": 0,
     "recompute": 2,
     "rng": 2,
     "state_dict": 2,
@@ -83,7 +87,7 @@ MOST_PARAMETERS = 8  # of a function
 ROOMS = (data, nn, nn.functional, optim, optim.lr_scheduler, torchvision)  # which offer PyTorch's names
 FACADE = 5  # `import alpha` gives what is up to the models
 TOP = 7  # alpha/doctor.py sees everything
-KNOWN_TO_DATA = {"data", "config", "errors", "generators", "missing_names", "rng", "tensor"}
+KNOWN_TO_DATA = {"data", "config", "errors", "generators", "missing_names", "reading", "rng", "tensor"}
 UPWARD = {  # a method of Tensor is an operator, so these three reach up when they are called
     ("alpha/tensor.py", "alpha.ops.layout"),
     ("alpha/backward.py", "alpha.ops.elementwise"),

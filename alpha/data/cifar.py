@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from alpha.config import user_path
 from alpha.data.dataset import ArrayDataset
 from alpha.data.download import Remote, download
 from alpha.errors import DataError
+from alpha.reading import note
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOLDER = "cifar-10-batches-bin"
@@ -70,7 +72,9 @@ def fetch_cifar10(root: Path, remote: Remote = ARCHIVE) -> None:
         root.mkdir(exist_ok=True)
         _unpack(archive, root)
         archive.unlink()
-    except (OSError, EOFError, tarfile.TarError) as error:
+    except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(f"{archive}: cannot be fetched and unpacked: {error}") from error
 
 
@@ -88,6 +92,8 @@ def _unpack(archive: Path, root: Path) -> None:
             part.write_bytes(source.read(_FILE_SIZE))
             part.replace(root / name)
             wanted.remove(name)
+            if not wanted:
+                break
     if wanted:
         raise DataError(f"{archive}: has no {', '.join(sorted(wanted))}")
 
@@ -100,7 +106,7 @@ def _read(path: Path, md5: str) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}; get it from {ARCHIVE.url}") from error
     if size != _FILE_SIZE:
-        raise DataError(f"{path}: {size:,} bytes, expected {_FILE_SIZE:,}; {remedy}")
+        raise DataError(f"{path}: {size:,} bytes, expected {_FILE_SIZE:,}; {remedy}{note(path)}")
     found = hashlib.md5(data, usedforsecurity=False).hexdigest()
     if found != md5:
         raise DataError(f"{path}: md5 is {found}, expected {md5}; {remedy}")

@@ -13,10 +13,12 @@ from alpha.config import user_path
 from alpha.data.cifar import pixels_of
 from alpha.data.dataset import ArrayDataset
 from alpha.errors import DataError
+from alpha.reading import note
 
 FOLDER = "cifar-100-binary"
 _FILES = {True: ("train.bin", 50_000), False: ("test.bin", 10_000)}  # and their images
 _RECORD = 2 + 3 * 32 * 32  # the bytes of both labels, then the pixels by channel, row, column
+_MOST_OF_NAMES = 1 << 16  # bytes
 _LABELS = {"coarse": (0, 20), "fine": (1, 100)}  # the byte of a record, and the number of classes
 
 
@@ -40,13 +42,16 @@ class Cifar100(ArrayDataset):
         (name, count), (byte, classes) = _FILES[bool(train)], _LABELS[labels]
         path, names = user_path(root) / name, user_path(root) / f"{labels}_label_names.txt"
         try:
-            data, text = path.read_bytes(), names.read_text()
+            size = path.stat().st_size  # a file of another size is not read
+            data = path.read_bytes() if size == count * _RECORD else b""
+            with names.open("rb") as file:
+                text = file.read(_MOST_OF_NAMES + 1)
         except OSError as error:
             raise DataError(f"{error.filename}: cannot be read: {error.strerror}; unpack {FOLDER}.tar.gz") from error
-        if len(data) != count * _RECORD:
-            raise DataError(f"{path}: {len(data):,} bytes, expected {count * _RECORD:,}")
-        found = tuple(text.split())
-        if len(found) != classes:
-            raise DataError(f"{names}: has {len(found)} names, expected {classes}")
+        if size != count * _RECORD:
+            raise DataError(f"{path}: {size:,} bytes, expected {count * _RECORD:,}{note(path)}")
+        found = tuple(text.decode(errors="replace").split())
+        if len(found) != classes or len(text) > _MOST_OF_NAMES:
+            raise DataError(f"{names}: has {len(found)} names, expected {classes}{note(names)}")
         records = np.frombuffer(data, np.uint8).reshape(count, _RECORD)
         super().__init__(pixels_of(records[:, 2:]), records[:, byte].astype(np.int32), found)

@@ -12,6 +12,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from alpha.errors import DataError
+from alpha.reading import note
 
 _CHUNK = 1 << 16
 _TIMEOUT_SECONDS = 20.0
@@ -39,14 +40,17 @@ def download(remote: Remote, path: Path) -> None:
         if have <= best:
             raise DataError(
                 f"{remote.url}: the transfer broke off, {have:,} of {remote.size:,} bytes are in "
-                f"{part}; run again to resume"
+                f"{part}; run again to resume{note(part)}"
             )
         best = have
         _transfer(remote, part, have)
     found = _sha256(part)
     if found != remote.sha256:
+        what = note(part)
         part.unlink()
-        raise DataError(f"{remote.url}: sha256 is {found}, expected {remote.sha256}; {part} was removed, run again")
+        raise DataError(
+            f"{remote.url}: sha256 is {found}, expected {remote.sha256}; {part} was removed, run again{what}"
+        )
     part.replace(path)
 
 

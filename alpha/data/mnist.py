@@ -9,6 +9,7 @@ import gzip
 import math
 import zlib
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,9 @@ from numpy.typing import NDArray
 from alpha.config import user_path
 from alpha.data.dataset import ArrayDataset
 from alpha.errors import DataError
+from alpha.reading import most_bytes, note
 
 _FILES = {True: "train", False: "t10k"}
-_LARGEST = 1 << 30  # bytes; a damaged gz file cannot fill the memory
 
 
 class Mnist(ArrayDataset):
@@ -53,24 +54,37 @@ def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     packed = path.with_name(path.name + ".gz")
     try:
         if path.is_file():
-            data = path.read_bytes()
-        elif packed.is_file():
-            path = packed
-            with gzip.open(packed) as file:
-                data = file.read(_LARGEST)
-        else:
-            raise DataError(f"{path}: there is no such file, nor {packed.name}")
+            size = path.stat().st_size
+            with path.open("rb") as file:
+                return _read(file, path, axes, size, size)
+        if packed.is_file():
+            path, size = packed, packed.stat().st_size
+            with gzip.open(packed) as unpacked:
+                return _read(unpacked, packed, axes, None, most_bytes(size))
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
-    head = 4 + 4 * axes
-    if len(data) < head or data[:4] != bytes((0, 0, 8, axes)):
-        raise DataError(f"{path}: is no IDX file of bytes with {axes} axes")
-    lengths = tuple(np.frombuffer(data, ">u4", axes, 4).tolist())
-    if len(data) - head != math.prod(lengths):
+        raise DataError(f"{path}: cannot be read: {error}{note(path)}") from error
+    raise DataError(f"{path}: there is no such file, nor {packed.name}")
+
+
+def _read(file: IO[bytes], path: Path, axes: int, size: int | None, most: int) -> NDArray[np.uint8]:
+    """The array of an open file of `size` bytes, None for one that is unpacked as it is read, to `most` bytes."""
+    head = file.read(4 + 4 * axes)
+    if len(head) < 4 + 4 * axes or head[:4] != bytes((0, 0, 8, axes)):
+        raise DataError(f"{path}: is no IDX file of bytes with {axes} axes{'' if size is None else note(path)}")
+    lengths = tuple(np.frombuffer(head, ">u4", axes, 4).tolist())
+    count = math.prod(lengths)
+    if size is None and count > most:
         raise DataError(
-            f"{path}: has {len(data) - head:,} bytes of data, its lengths {lengths} need {math.prod(lengths):,}"
+            f"{path}: its lengths {lengths} need {count:,} bytes, of a packed file of this size {most:,} at most are "
+            "read; unpack it"
         )
+    have = None if size is None else size - len(head)
+    if have is None or have == count:  # else nothing is read
+        data = file.read(count)
+        have = len(data) + len(file.read(1))
+    if have != count:
+        raise DataError(f"{path}: has {have:,} bytes of data, its lengths {lengths} need {count:,}")
     try:
-        return np.frombuffer(data, np.uint8, offset=head).reshape(lengths).copy()
+        return np.frombuffer(data, np.uint8).reshape(lengths).copy()
     except ValueError as error:  # without elements, and too long for numpy
         raise DataError(f"{path}: its lengths {lengths} cannot be those of an array: {error}") from error

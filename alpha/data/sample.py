@@ -22,6 +22,7 @@ from alpha.config import user_path
 from alpha.data.cifar import CLASSES
 from alpha.data.dataset import ArrayDataset
 from alpha.errors import DataError
+from alpha.reading import note, read_member
 
 FILE = "cifar10-sample.zip"
 STRIP = 250  # images; WebP ends at 16,383 rows
@@ -70,7 +71,7 @@ class Cifar10Sample(ArrayDataset):
         except FileNotFoundError as error:
             raise DataError(f"{path}: no such file; it comes with Alpha's repository") from error
         except DAMAGES as error:
-            raise DataError(f"{path}: damaged ({error}); restore it with git checkout") from error
+            raise DataError(f"{path}: damaged ({error}); restore it with git checkout{note(path)}") from error
         found = digest(images, labels)
         if found != split.sha256:
             raise DataError(
@@ -88,22 +89,14 @@ def digest(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> str:
 def _decode(path: Path, split: Split) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     count = split.per_class * len(CLASSES)
     with zipfile.ZipFile(path) as archive:
-        labels = np.frombuffer(_member(archive, f"{split.name}/labels", count), np.uint8)
+        labels = np.frombuffer(read_member(archive, f"{split.name}/labels", count), np.uint8)
         if len(labels) != count:
             raise ValueError(f"{split.name}/labels has {len(labels):,} bytes, expected {count:,}")
         names = [f"{split.name}/{index:03d}.webp" for index in range(-(-count // STRIP))]
-        strips = [_member(archive, name, _STRIP_BYTES) for name in names]
+        strips = [read_member(archive, name, _STRIP_BYTES) for name in names]
     with ThreadPoolExecutor() as pool:  # Pillow decodes outside the interpreter's lock
         pixels = list(pool.map(_pixels, strips))
     return np.concatenate(pixels).reshape(count, 32, 32, 3), labels
-
-
-def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    """The content of a file in the archive; ValueError, before anything is unpacked, if it is larger than `limit`."""
-    size = archive.getinfo(name).file_size  # zipfile unpacks no more than that
-    if size > limit:
-        raise ValueError(f"{name} has {size:,} bytes, expected at most {limit:,}")
-    return archive.read(name)
 
 
 def _pixels(strip: bytes) -> NDArray[np.uint8]:

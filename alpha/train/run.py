@@ -14,7 +14,7 @@ import numpy as np
 
 from alpha.config import user_path
 from alpha.errors import CheckpointError, TrainingError
-from alpha.numerics import computed_precision
+from alpha.numerics import computed_precision, is_floating
 from alpha.train.background import Background
 from alpha.train.checkpoint import save_weights
 from alpha.train.files import make_folder, new_folder
@@ -87,12 +87,12 @@ class Run:
             run.history.rows = [Row(**row) for row in state["history"]]
             run.trained = None if state["trained"] is None else Result(**state["trained"])
             run._state = state["trainer"]
-        except (KeyError, TypeError) as error:
-            run.close()
-            raise CheckpointError(f"{folder / CHECKPOINT}: is not the state of a run ({error!r})") from error
         except CheckpointError:
             run.close()
             raise
+        except (KeyError, TypeError, ValueError) as error:
+            run.close()
+            raise CheckpointError(f"{folder / CHECKPOINT}: is not the state of a run ({error!r:.300})") from error
         return run
 
     def restore(self, trainer: Trainer) -> None:
@@ -117,7 +117,7 @@ class Run:
         precision = computed_precision(trainer.device.name, trainer.precision)
         place = {"precision": precision, "epoch": trainer.epoch, "step": trainer.step}
         for name, values in state["model"].items():
-            if values.dtype.kind == "f" and not np.isfinite(values).all():
+            if is_floating(values.dtype) and not np.isfinite(values).all():
                 raise TrainingError(
                     f"{self.folder}: not saved: {name} is not finite after step {trainer.step} of epoch "
                     f"{trainer.epoch}; what was saved before is intact; a lower learning rate usually helps"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.errors import CheckpointError
+from alpha.tensor_files import unique
 from alpha.train.checkpoint import read_safetensors, save_weights
 
 _KEY = "alpha.state"  # of the metadata: the state as JSON, in which {"$array": name} stands for an array
@@ -47,11 +48,13 @@ def load_state(path: Path) -> dict[str, Any]:
 
     def unpack(value: Any) -> Any:
         if isinstance(value, dict):
-            return arrays[value[_ARRAY]] if _ARRAY in value else {key: unpack(item) for key, item in value.items()}
+            return arrays.pop(value[_ARRAY]) if _ARRAY in value else {key: unpack(item) for key, item in value.items()}
         return [unpack(item) for item in value] if isinstance(value, list) else value
 
     try:
-        state: dict[str, Any] = unpack(json.loads(text))
+        state: dict[str, Any] = unpack(json.loads(text, object_pairs_hook=unique))
+        if arrays or not isinstance(state, dict):
+            raise ValueError(f"it is a {type(state).__name__}, and {len(arrays)} arrays belong to nothing")
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: the state of the run cannot be read ({error!r}); restore a copy") from error
+        raise CheckpointError(f"{path}: the state of the run cannot be read ({error!r:.300}); restore a copy") from error
     return state

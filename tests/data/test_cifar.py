@@ -8,6 +8,7 @@ import re
 import time
 import zipfile
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -155,13 +156,13 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: py
     with zipfile.ZipFile(SAMPLE) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
         for member in old.namelist():
             new.writestr(member, bytes(1 << 26) if member == name else old.read(member))
-    read = zipfile.ZipFile.read
+    read = zipfile.ZipFile.open
 
-    def checked(archive: zipfile.ZipFile, member: str) -> bytes:
-        assert member != name
+    def checked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> IO[bytes]:
+        assert member.filename != name
         return read(archive, member)
 
-    monkeypatch.setattr(zipfile.ZipFile, "read", checked)
+    monkeypatch.setattr(zipfile.ZipFile, "open", checked)
     with pytest.raises(DataError, match=f"{FILE}: damaged .*{name} has 67,108,864 bytes, expected at most"):
         Cifar10Sample(path, train=False)
 

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import math
 import os
 import tempfile
 import warnings
@@ -63,11 +64,14 @@ class TuningCache:
             return {}
         try:
             content = json.loads(text)
-            return {
+            found = {
                 str(key): {str(name): float(ms) for name, ms in times.items()}
                 for key, times in content["milliseconds"].items()
             }
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            if not all(0 < ms < math.inf for times in found.values() for ms in times.values()):
+                raise ValueError("a time is not a positive number")
+            return found
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             aside = self.path.with_suffix(".damaged")
             with contextlib.suppress(OSError):
                 self.path.replace(aside)
