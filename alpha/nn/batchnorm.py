@@ -186,8 +186,13 @@ class BatchNorm3d(_BatchNorm):
     forms = ("(N, D, H, W, C)",)
 
 
+def computes(layer: Module, kind: type[Module]) -> bool:
+    """Whether a call of the layer ends in the forward of `kind`, which takes more arguments than a user's class knows."""
+    return isinstance(layer, kind) and type(layer).forward is kind.forward and "forward" not in vars(layer)
+
+
 def batch_norm_activation(
-    norm: _BatchNorm,
+    norm: Module,
     x: Tensor,
     activation: Activation | None = None,
     residual: Tensor | None = None,
@@ -195,9 +200,10 @@ def batch_norm_activation(
 ) -> Tensor:
     """`activation(norm(x) + residual)`; the kernels of the batch normalisation compute the rest, too, if they can.
 
-    They can with ReLU, ReLU6 and leaky ReLU of a positive slope, see `F.batch_norm`. A layer with hooks, or whose
-    `forward` was assigned, is called by itself, so that all is as it would be without this function. `Sequential`
-    does the same for a batch normalisation that such an activation follows.
+    They can with ReLU, ReLU6 and leaky ReLU of a positive slope, see `F.batch_norm`. A norm of another kind, as
+    GroupNorm or Identity, and a layer with hooks or with a `forward` of its own are called by themselves, so that all
+    is as it would be without this function. `Sequential` does the same for a batch normalisation that such an
+    activation follows.
 
     x, residual (..., C) -> (..., C)
 
@@ -206,26 +212,27 @@ def batch_norm_activation(
         residual: what is added before the activation; None: nothing.
         statistics: of x, see `F.batch_norm`.
     """
-    if is_plain(norm) and not (isinstance(activation, Module) and hooks_act(activation)):
+    known = computes(norm, _BatchNorm)
+    if known and is_plain(norm) and not (isinstance(activation, Module) and hooks_act(activation)):
         return norm(x, statistics, residual, activation)  # type: ignore[no-any-return]
-    y = norm(x) if "forward" in vars(norm) or sees_gradients(norm) else norm(x, statistics)
+    y = norm(x, statistics) if known and not sees_gradients(norm) else norm(x)
     if residual is not None:
         y = y + residual
     return y if activation is None else activation(y)
 
 
 def conv_batch_norm(
-    conv: Conv2d, norm: BatchNorm2d, x: Tensor, activation: Activation | None = None, residual: Tensor | None = None
+    conv: Module, norm: Module, x: Tensor, activation: Activation | None = None, residual: Tensor | None = None
 ) -> Tensor:
     """`activation(norm(conv(x)) + residual)`, in as few passes over memory as the kernels can.
 
     In training the kernel of the convolution computes the channel statistics, if it can. The batch normalisation then
-    reads the result of the convolution one time less. The rest is as in `batch_norm_activation`. `Sequential` calls
-    this for a Conv2d that a BatchNorm2d follows.
+    reads the result of the convolution one time less. The rest is as in `batch_norm_activation`: each of the layers may
+    be of any kind. `Sequential` calls this for a Conv2d that a BatchNorm2d follows.
 
     x (N, IH, IW, in_channels) -> (N, OH, OW, out_channels), residual as the result
     """
-    if not norm.uses_batch or "forward" in vars(conv) or conv._backward_hooks or conv._backward_pre_hooks:
+    if not (isinstance(norm, _BatchNorm) and norm.uses_batch and computes(conv, Conv2d)) or sees_gradients(conv):
         return batch_norm_activation(norm, conv(x), activation, residual)
     y = _as_one_operator(conv, norm, x, activation, residual)
     if y is not None:
@@ -235,10 +242,10 @@ def conv_batch_norm(
 
 
 def _as_one_operator(
-    conv: Conv2d, norm: BatchNorm2d, x: Tensor, activation: Activation | None, residual: Tensor | None
+    conv: Module, norm: Module, x: Tensor, activation: Activation | None, residual: Tensor | None
 ) -> Tensor | None:
     """The result by `ops/conv_batch_norm.py`; None if it cannot compute that, or if a hook watches."""
-    if type(conv) is not Conv2d or type(norm) is not BatchNorm2d or "forward" in vars(norm):
+    if type(conv) is not Conv2d or type(norm) is not BatchNorm2d or not computes(norm, _BatchNorm):
         return None
     for module in (conv, norm, activation):
         if isinstance(module, Module) and (module._pre_hooks or module._forward_hooks or module._backward_hooks):
