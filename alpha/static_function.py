@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from alpha.autograd import Function
@@ -30,29 +31,56 @@ class FunctionCtx:
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
-        self.saved_tensors: tuple[Tensor | None, ...] = ()
+        self._saved: tuple[Tensor | None, ...] = ()
         self._constant: tuple[Tensor, ...] = ()
         self._materialize = True
+        self._reached: set[int] = set()  # which outputs a backward pass has a gradient of, without `_materialize`
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in METHODS:
+            raise AttributeError(f"ctx.{name} cannot be written; call ctx.{METHODS[name]}(..)")
+        object.__setattr__(self, name, value)
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+        return self._saved
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for `backward`, which refuses inputs and outputs that were written in place since."""
-        for tensor in tensors:
-            if tensor is not None and not isinstance(tensor, Tensor):
-                raise TypeError(
-                    f"save_for_backward: a {type_name(tensor)} is no Tensor; keep it as an attribute, ctx.name = value"
-                )
-        self.saved_tensors = tensors
+        _check_tensors("save_for_backward", [tensor for tensor in tensors if tensor is not None])
+        self._saved = tensors
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """Outputs that require no gradient; integers and bools never do."""
+        _check_tensors("mark_non_differentiable", outputs)
         self._constant = outputs
 
     def set_materialize_grads(self, value: bool) -> None:
-        """False: `backward` gets None, not zeros, for an output that requires no gradient."""
+        """False: `backward` gets None, not zeros, for an output that has no gradient, because nobody has used it."""
         self._materialize = value
 
     def mark_dirty(self, *inputs: Tensor) -> None:
         raise GradientError("mark_dirty is not offered: write forward so that it returns a new tensor")
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Does nothing: what it keeps is read by `jvp`, and there are no derivatives in forward mode."""
+
+
+# attributes that PyTorch's ctx has for what these methods are given
+METHODS = {
+    "saved_tensors": "save_for_backward",
+    "to_save": "save_for_backward",
+    "non_differentiable": "mark_non_differentiable",
+    "materialize_grads": "set_materialize_grads",
+    "dirty_tensors": "mark_dirty",
+    "saved_for_forward": "save_for_forward",
+}
+
+
+def _check_tensors(method: str, tensors: Sequence[Any]) -> None:
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{method}: a {type_name(tensor)} is no Tensor; keep it as an attribute, ctx.name = value")
 
 
 class Call(Function):
@@ -77,12 +105,13 @@ class Call(Function):
         if not isinstance(inspect.getattr_static(rule, "backward"), staticmethod):
             raise GradientError(f"{self.name} has no backward")
         saved = iter(self.saved if self.gaps else ())
-        ctx.saved_tensors = tuple([None if gap else Tensor(next(saved)) for gap in self.gaps])
+        ctx._saved = tuple([None if gap else Tensor(next(saved)) for gap in self.gaps])
         try:
             with no_grad():
                 found = rule.backward(ctx, *self._parts(given))  # type: ignore[arg-type]
         finally:
-            ctx.saved_tensors = ()
+            ctx._saved = ()
+            ctx._reached.clear()
         if given._version.value:
             raise GradientError(f"{self.name}: backward wrote to its gradient in place; write to a .clone() of it")
         return self._checked(found if isinstance(found, (tuple, list)) else (found,))
@@ -91,18 +120,19 @@ class Call(Function):
         """The gradient of each result of forward."""
         parts: list[Tensor | None] = []
         start, alone = 0, sum(found is not None and found[2] for found in self.results) == 1
-        for found in self.results:
+        materialize, reached = self.ctx._materialize, self.ctx._reached
+        for place, found in enumerate(self.results):
             if found is None:
                 parts.append(None)
                 continue
             shape, dtype, wanted = found
             if not wanted:
-                parts.append(given.new_zeros(shape, dtype=dtype) if self.ctx._materialize else None)
+                parts.append(given.new_zeros(shape, dtype=dtype) if materialize else None)
             elif alone:
                 parts.append(given)
             else:
                 end = start + math.prod(shape)
-                parts.append(given[start:end].reshape(shape))
+                parts.append(given[start:end].reshape(shape) if materialize or place in reached else None)
                 start = end
         return parts
 
@@ -136,7 +166,7 @@ def apply(cls: Any, *args: Any) -> Any:
             cls.setup_context(ctx, args, made)
         else:
             made = cls.forward(ctx, *args)
-    saved, ctx.saved_tensors = ctx.saved_tensors, ()
+    saved, ctx._saved = ctx._saved, ()
     node.gaps = tuple([tensor is None for tensor in saved])
     if saved:
         node.save(*[tensor.array for tensor in saved if tensor is not None])
@@ -150,10 +180,18 @@ def apply(cls: Any, *args: Any) -> Any:
         ]
     )
     parts = _recorded(node, wanted, inputs, tensors)
+    watched = not ctx._materialize and len(parts) > 1
     for place, output in enumerate(outputs):
         if isinstance(output, Tensor):
-            outputs[place] = parts.pop(0) if _is_among(output, wanted) else output.detach()
+            outputs[place] = part = parts.pop(0) if _is_among(output, wanted) else output.detach()
+            if watched and part.requires_grad:
+                part.register_hook(partial(_note, ctx._reached, place))
     return tuple(outputs) if isinstance(made, (tuple, list)) else outputs[0]
+
+
+def _note(reached: set[int], place: int, gradient: Tensor) -> None:
+    """The hook of an output: a backward pass has its gradient."""
+    reached.add(place)
 
 
 def _wants_gradient(output: Any, ctx: FunctionCtx) -> bool:

@@ -11,6 +11,7 @@ import alpha
 from alpha import Tensor
 from alpha.errors import GradientError
 from alpha.nn import functional as F
+from alpha.static_function import METHODS, FunctionCtx
 
 
 class Scaled(alpha.Function):
@@ -121,6 +122,54 @@ def test_gradients_that_are_not_materialized(device: str) -> None:
     x = leaf(device, 1.0, 2.0)
     Own.apply(x)[0].sum().backward()
     assert x.grad.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("materialize", [True, False])
+def test_the_gradient_of_an_output_that_nobody_uses(device: str, materialize: bool) -> None:
+    """None without `materialize`, also in a second pass through other outputs; else zeros, as PyTorch does."""
+
+    class Three(alpha.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Any:
+            ctx.set_materialize_grads(materialize)
+            return x * 2, x.reshape(2, 1) * 3, x * 4
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor | None) -> Tensor:
+            seen.append([None if grad is None else (grad.shape, grad.sum().item()) for grad in grads])
+            return sum(grad.reshape(2) for grad in grads if grad is not None)
+
+    x, seen = leaf(device, 1.0, 2.0), []
+    shapes = (2,), (2, 1), (2,)
+    outputs = Three.apply(x)
+    for used in ([0], [1], [0, 2], [2, 1], [0, 1, 2]):
+        sum(outputs[place].sum() for place in used).backward(retain_graph=True)
+        unused = {place: (shapes[place], 0.0) if materialize else None for place in range(3)}
+        assert seen.pop() == [(shapes[place], 2.0) if place in used else unused[place] for place in range(3)]
+    outputs[1].backward(alpha.ones(2, 1, device=device) * 0, retain_graph=True)  # zeros that were given are zeros
+    assert seen.pop()[1] == ((2, 1), 0.0)
+    found = alpha.grad(outputs[2].sum(), [x])
+    assert seen.pop()[0] == (((2,), 0.0) if materialize else None)
+    assert found[0].tolist() == [1, 1]
+    with alpha.no_grad():
+        assert Three.apply(x)[1].requires_grad is False
+
+
+@pytest.mark.torch
+def test_what_pytorchs_ctx_has_is_honoured_or_refused() -> None:
+    """Each method, and each attribute that may be written to PyTorch's, is one here, or names the method to call."""
+    torch = pytest.importorskip("torch")
+    methods = [name for name in dir(torch.autograd.function.FunctionCtx) if not name.startswith("_")]
+    ctx = FunctionCtx((True,))
+    assert [name for name in methods if not hasattr(ctx, name)] == ["mark_shared_storage"]  # which does nothing there
+    base = torch.autograd.function._C._FunctionBase
+    for name, method in METHODS.items():
+        assert hasattr(base, name)
+        with pytest.raises(AttributeError, match=rf"ctx.{name} cannot be written; call ctx.{method}\("):
+            setattr(ctx, name, ())
+    for mark in (ctx.save_for_backward, ctx.mark_non_differentiable):
+        with pytest.raises(TypeError, match="a int is no Tensor"):
+            mark(3)
 
 
 def test_setup_context(device: str) -> None:

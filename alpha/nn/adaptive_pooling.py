@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from alpha.module import Module
 from alpha.nn import functional as F
-from alpha.ops.adaptive_pool import OutputSize, sizes_of
+from alpha.ops.adaptive_pool import OutputSize, sizes_as_given
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -25,7 +25,7 @@ class _AdaptiveAvgPool(Module):
     pool: ClassVar[Callable[..., Tensor]]
 
     def __init__(self, output_size: OutputSize) -> None:
-        self.output_size = sizes_of(type(self).__name__, output_size, self.rank)
+        self.output_size = sizes_as_given(type(self).__name__, output_size, self.rank)
 
     def forward(self, x: Tensor) -> Tensor:
         return type(self).pool(x, self.output_size)
@@ -61,7 +61,7 @@ class _AdaptiveMaxPool(Module):
     pool: ClassVar[Callable[..., Any]]
 
     def __init__(self, output_size: OutputSize, return_indices: bool = False) -> None:
-        self.output_size = sizes_of(type(self).__name__, output_size, self.rank)
+        self.output_size = sizes_as_given(type(self).__name__, output_size, self.rank)
         self.return_indices = return_indices
 
     def forward(self, x: Tensor) -> Any:

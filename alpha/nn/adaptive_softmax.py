@@ -64,6 +64,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f"{name}: cutoffs={given} must rise from at least 1 to at most n_classes - 1, {n_classes - 1}"
             )
         self.cutoffs = [*given, self.n_classes]
+        self._made_with = list(self.cutoffs)
         self.div_value, self.head_bias = real(name, "div_value", div_value), bool(head_bias)
         self.shortlist_size, self.n_clusters = given[0], len(given)
         self.head_size = self.shortlist_size + self.n_clusters
@@ -103,6 +104,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f"{name}: input (N, {self.in_features}) and target (N,) are needed, or ({self.in_features},) and ()  "
                 f"(input {input.shape}, target {target.shape})"
             )
+        self._check_cutoffs()
         x = input.reshape(target.size, self.in_features)
         classes: Any = target.numpy().reshape(target.size).astype(np.int64)
         wrong = classes[(classes < 0) | (classes >= self.n_classes)]
@@ -141,7 +143,15 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         made: Tensor = F.index_copy(classes, 0, index, found)
         return made
 
+    def _check_cutoffs(self) -> None:
+        if self.cutoffs != self._made_with:
+            raise ValueError(
+                f"AdaptiveLogSoftmaxWithLoss: cutoffs={self.cutoffs} were written after the layer was made, and its "
+                f"layers are those of {self._made_with}, the last of which is n_classes; make another layer"
+            )
+
     def _check(self, input: Tensor, method: str) -> None:
+        self._check_cutoffs()
         if not isinstance(input, Tensor) or input.ndim != 2 or input.shape[1] != self.in_features:
             found = input.shape if isinstance(input, Tensor) else type_name(input)
             raise ShapeError(f"AdaptiveLogSoftmaxWithLoss.{method}: (N, {self.in_features}) is needed  (input {found})")

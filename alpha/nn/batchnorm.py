@@ -41,6 +41,9 @@ class _BatchNorm(Resets):
 
     forms: ClassVar[tuple[str, ...]]  # the shapes of x that are taken
     fewest: ClassVar[int] = 1  # channels; a lazy layer has 0 before its first forward
+    running_mean: Buffer | None
+    running_var: Buffer | None
+    num_batches_tracked: Buffer | None
 
     def __init__(
         self,
@@ -58,17 +61,18 @@ class _BatchNorm(Resets):
         check_eps(name, eps)
         self.eps, self.bias_correction = eps, bias_correction
         self.momentum = None if momentum is None else real(name, "momentum", momentum)
+        self.affine, self.track_running_stats = affine, track_running_stats
         self._make(affine, affine and bias, track_running_stats)
         counts = track_running_stats and (momentum is None or bias_correction)
-        self.num_batches_tracked = Buffer(np.zeros((), np.int64)) if counts else None
+        self._hold("num_batches_tracked", Buffer(np.zeros((), np.int64)) if counts else None)
 
     def _make(self, weight: bool, bias: bool, tracks: bool) -> None:
         """Make the parameters and the running statistics, or None in their places."""
         shape = (self.num_features,)
         self.weight = Parameter(init.ones(shape)) if weight else None
         self.bias = Parameter(init.zeros(shape)) if bias else None
-        self.running_mean = Buffer(init.zeros(shape)) if tracks else None
-        self.running_var = Buffer(init.ones(shape)) if tracks else None
+        self._hold("running_mean", Buffer(init.zeros(shape)) if tracks else None)
+        self._hold("running_var", Buffer(init.ones(shape)) if tracks else None)
 
     @property
     def uses_batch(self) -> bool:
@@ -88,12 +92,18 @@ class _BatchNorm(Resets):
             ShapeError: x has another number of axes than the layer is for.
         """
         check_axes(self, x, self.forms)
-        if self.training and self.num_batches_tracked is not None:
-            return self._counted(x, self.num_batches_tracked, statistics, residual, activation)
+        mean, var = self.running_mean, self.running_var
+        if self.training:
+            if not self.track_running_stats:
+                mean = var = None
+            elif self.momentum is None or self.bias_correction:
+                return self._counted(x, statistics, residual, activation)
+            elif self.num_batches_tracked is not None and not repeating():
+                self.num_batches_tracked.add_(1)
         return F.batch_norm(
             x,
-            self.running_mean,
-            self.running_var,
+            mean,
+            var,
             self.weight,
             self.bias,
             training=self.uses_batch,
@@ -105,16 +115,11 @@ class _BatchNorm(Resets):
         )
 
     def _counted(
-        self,
-        x: Tensor,
-        count: Tensor,
-        statistics: ChannelStatistics | None,
-        residual: Tensor | None,
-        activation: Activation | None,
+        self, x: Tensor, statistics: ChannelStatistics | None, residual: Tensor | None, activation: Activation | None
     ) -> Tensor:
         """A training batch whose share depends on how many there were."""
         running = [old for old in (self.running_mean, self.running_var) if old is not None]
-        mean, var = (zeros_like(old) for old in running)
+        mean, var = (zeros_like(old) for old in running) if running else (None, None)
         y = F.batch_norm(
             x,
             mean,
@@ -128,10 +133,29 @@ class _BatchNorm(Resets):
             residual=residual,
             activation=activation,
         )
-        if not repeating():
+        if mean is not None and var is not None and not repeating():
             with no_grad():
-                move(running, (mean, var), self._share(count.add_(1).astype(mean.dtype)))
+                move(running, (mean, var), self._share(self._count().add_(1).astype(mean.dtype)))
         return y
+
+    def _count(self) -> Tensor:
+        """The number of batches in the running statistics.
+
+        A layer that was made with a momentum does not count them, so it begins with 0 if the statistics are new.
+
+        Raises:
+            ValueError: the statistics are of a number of batches that nobody knows.
+        """
+        if self.num_batches_tracked is None:
+            mean, var = self.running_mean, self.running_var
+            if mean is None or var is None or mean.numpy().any() or (var.numpy() != 1).any():
+                raise ValueError(
+                    f"{type(self).__name__}: momentum={self.momentum} and bias_correction={self.bias_correction} need "
+                    "the number of batches in the running statistics, which the layer has not counted, because it was "
+                    "made with another momentum; call reset_running_stats() first, or make it with these arguments"
+                )
+            self.num_batches_tracked = Buffer(np.zeros((), np.int64)).to(mean.device)
+        return self.num_batches_tracked
 
     def _share(self, count: Tensor) -> Tensor:
         """The share of the batch with that number, which begins with 1, in the running statistics   () -> ()"""
@@ -186,8 +210,13 @@ class BatchNorm3d(_BatchNorm):
     forms = ("(N, D, H, W, C)",)
 
 
+def computes(layer: Module, kind: type[Module]) -> bool:
+    """Whether a call of the layer ends in the forward of `kind`, which takes more arguments than that of a user."""
+    return isinstance(layer, kind) and type(layer).forward is kind.forward and "forward" not in vars(layer)
+
+
 def batch_norm_activation(
-    norm: _BatchNorm,
+    norm: Module,
     x: Tensor,
     activation: Activation | None = None,
     residual: Tensor | None = None,
@@ -195,9 +224,10 @@ def batch_norm_activation(
 ) -> Tensor:
     """`activation(norm(x) + residual)`; the kernels of the batch normalisation compute the rest, too, if they can.
 
-    They can with ReLU, ReLU6 and leaky ReLU of a positive slope, see `F.batch_norm`. A layer with hooks, or whose
-    `forward` was assigned, is called by itself, so that all is as it would be without this function. `Sequential`
-    does the same for a batch normalisation that such an activation follows.
+    They can with ReLU, ReLU6 and leaky ReLU of a positive slope, see `F.batch_norm`. A norm of another kind, as
+    GroupNorm or Identity, and a layer with hooks or with a `forward` of its own are called by themselves, so that all
+    is as it would be without this function. `Sequential` does the same for a batch normalisation that such an
+    activation follows.
 
     x, residual (..., C) -> (..., C)
 
@@ -206,26 +236,27 @@ def batch_norm_activation(
         residual: what is added before the activation; None: nothing.
         statistics: of x, see `F.batch_norm`.
     """
-    if is_plain(norm) and not (isinstance(activation, Module) and hooks_act(activation)):
+    known = computes(norm, _BatchNorm)
+    if known and is_plain(norm) and not (isinstance(activation, Module) and hooks_act(activation)):
         return norm(x, statistics, residual, activation)  # type: ignore[no-any-return]
-    y = norm(x) if "forward" in vars(norm) or sees_gradients(norm) else norm(x, statistics)
+    y = norm(x, statistics) if known and not sees_gradients(norm) else norm(x)
     if residual is not None:
         y = y + residual
     return y if activation is None else activation(y)
 
 
 def conv_batch_norm(
-    conv: Conv2d, norm: BatchNorm2d, x: Tensor, activation: Activation | None = None, residual: Tensor | None = None
+    conv: Module, norm: Module, x: Tensor, activation: Activation | None = None, residual: Tensor | None = None
 ) -> Tensor:
     """`activation(norm(conv(x)) + residual)`, in as few passes over memory as the kernels can.
 
     In training the kernel of the convolution computes the channel statistics, if it can. The batch normalisation then
-    reads the result of the convolution one time less. The rest is as in `batch_norm_activation`. `Sequential` calls
-    this for a Conv2d that a BatchNorm2d follows.
+    reads the result of the convolution one time less. The rest is as in `batch_norm_activation`: each of the layers may
+    be of any kind. `Sequential` calls this for a Conv2d that a BatchNorm2d follows.
 
     x (N, IH, IW, in_channels) -> (N, OH, OW, out_channels), residual as the result
     """
-    if not norm.uses_batch or "forward" in vars(conv) or conv._backward_hooks or conv._backward_pre_hooks:
+    if not (isinstance(norm, _BatchNorm) and norm.uses_batch and computes(conv, Conv2d)) or sees_gradients(conv):
         return batch_norm_activation(norm, conv(x), activation, residual)
     y = _as_one_operator(conv, norm, x, activation, residual)
     if y is not None:
@@ -235,10 +266,10 @@ def conv_batch_norm(
 
 
 def _as_one_operator(
-    conv: Conv2d, norm: BatchNorm2d, x: Tensor, activation: Activation | None, residual: Tensor | None
+    conv: Module, norm: Module, x: Tensor, activation: Activation | None, residual: Tensor | None
 ) -> Tensor | None:
     """The result by `ops/conv_batch_norm.py`; None if it cannot compute that, or if a hook watches."""
-    if type(conv) is not Conv2d or type(norm) is not BatchNorm2d or "forward" in vars(norm):
+    if type(conv) is not Conv2d or type(norm) is not BatchNorm2d or not computes(norm, _BatchNorm):
         return None
     for module in (conv, norm, activation):
         if isinstance(module, Module) and (module._pre_hooks or module._forward_hooks or module._backward_hooks):
@@ -249,7 +280,7 @@ def _as_one_operator(
         return None
     weight, bias, running_mean, running_var = norm.weight, norm.bias, norm.running_mean, norm.running_var
     eps, momentum = norm.eps, norm.momentum
-    if weight is None or bias is None or norm.num_batches_tracked is not None:
+    if weight is None or bias is None or norm.num_batches_tracked is not None or norm.bias_correction:
         return None
     if type(eps) is not float or type(momentum) is not float or not (0 <= eps < math.inf and math.isfinite(momentum)):
         return None
@@ -259,7 +290,8 @@ def _as_one_operator(
         return None
     if activation is not None and rectifier is None:
         return None
-    running = None if running_mean is None or running_var is None else (running_mean, running_var)
+    tracks = norm.track_running_stats and running_mean is not None and running_var is not None
+    running = (running_mean, running_var) if tracks else None
     moments = Moments.of_batch(running, momentum)
     operands = x, conv.weight, conv.bias
     return joint(operands, sizes, conv.groups, (weight, bias), moments, eps, residual, rectifier)

@@ -63,7 +63,7 @@ class _Statistics(Module):
         name = type(self).__name__
         self.num_features = integer(name, "num_features", num_features, least=1)
         check_eps(name, eps)
-        self.eps = eps
+        self.eps, self.affine = eps, affine
         shape = (self.num_features,)
         self.weight = Parameter(init.ones(shape)) if affine else None
         self.bias = Parameter(init.zeros(shape)) if affine else None
@@ -153,7 +153,7 @@ class SqBatchNorm(_Statistics):
         y = F.batch_norm(x, mean, var, self.weight, self.bias, training=True, momentum=1.0, eps=self.eps)
         if not repeating():
             with no_grad():
-                rows = x.size // self.num_features
+                rows = x.size // x.shape[-1]
                 square = var * ((rows - 1) / rows) + mean * mean  # var is the unbiased one
                 move(running, (mean, square), self.momentum)
         return y

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from alpha.errors import ShapeError
 from alpha.module import Module, Parameter
@@ -114,6 +114,7 @@ class _Conv(_Layer):
         channels = in_channels, out_channels
         super().__init__(channels, kernel_size, stride, dilation, groups, padding_mode, negative_slope)
         self.padding = self._checked_padding(padding)
+        self._made_with = self._sides()
         self._draw((self.out_channels, *self.kernel_size, self.in_channels // self.groups), bias)
 
     def _checked_padding(self, padding: Padding) -> tuple[int, ...] | str:
@@ -128,16 +129,29 @@ class _Conv(_Layer):
 
     def _padded(self, x: Tensor) -> tuple[Tensor, Padding]:
         """The input with its padding if that is not of zeros, and the padding that is left to the convolution."""
-        if self.padding_mode == "zeros" or self.padding == "valid":
+        if self.padding_mode == "zeros":
             return x, self.padding
-        if self.padding == "same":
-            whole = [d * (f - 1) for d, f in zip(self.dilation, self.kernel_size, strict=True)]
-            sides = [(n // 2, n - n // 2) for n in whole]
-        else:
-            sides = [(int(n), int(n)) for n in self.padding]
+        mode, sides = PADDING_MODES[self._checked_mode(self.padding_mode)], self._sides()
+        if sides != self._made_with:
+            raise ValueError(
+                f"{type(self).__name__}: the padding is {sides} on the sides of each axis, and was {self._made_with} "
+                f"when the layer was made; with padding_mode={self.padding_mode!r} PyTorch goes on with the old one. "
+                "Make another layer instead of writing padding, kernel_size or dilation"
+            )
         # the last axis comes first: the channels, which get none
         pad = [0, 0, *(n for side in reversed(sides) for n in side)]
-        return F.pad(x, pad, PADDING_MODES[self.padding_mode]), 0
+        return F.pad(x, pad, mode), 0
+
+    def _sides(self) -> list[tuple[int, int]]:
+        """How many numbers are added before and behind each axis."""
+        if self.padding == "valid":
+            return [(0, 0)] * self.rank
+        if self.padding == "same":
+            sizes = [lengths("conv", "", n, self.rank) for n in (self.dilation, self.kernel_size)]
+            whole = [d * (f - 1) for d, f in zip(*sizes, strict=True)]
+            return [(n // 2, n - n // 2) for n in whole]
+        padding: Any = self.padding
+        return [(n, n) for n in lengths(type(self).__name__, "padding", padding, self.rank, least=0)]
 
     def _own_repr(self) -> list[str]:
         return [f"padding={self.padding!r}"]
@@ -225,6 +239,8 @@ class _ConvTranspose(_Layer):
         return padding_mode
 
     def _output_padding(self, x: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
+        if self.padding_mode != "zeros":
+            self._checked_mode(self.padding_mode)
         if output_size is None:
             return self.output_padding
         sizes = self.kernel_size, self.stride, self.padding, self.dilation

@@ -44,6 +44,7 @@ class EmbeddingBag(Module):
         self.embedding_dim = integer("EmbeddingBag", "embedding_dim", embedding_dim, least=1)
         self.max_norm = None if max_norm is None else real("EmbeddingBag", "max_norm", max_norm)
         self.norm_type = real("EmbeddingBag", "norm_type", norm_type)
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         check_mode("EmbeddingBag", mode)
         self.mode, self.include_last_offset, self.padding_idx = mode, bool(include_last_offset), padding_idx
         values = rng.normal((self.num_embeddings, self.embedding_dim), 0.0, 1.0)
@@ -90,7 +91,9 @@ class EmbeddingBag(Module):
             offsets,
             self.max_norm,
             self.norm_type,
-            mode=self.mode,
+            self.scale_grad_by_freq,
+            self.mode,
+            self.sparse,
             per_sample_weights=per_sample_weights,
             include_last_offset=self.include_last_offset,
             padding_idx=self.padding_idx,

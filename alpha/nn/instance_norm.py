@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from alpha.errors import ShapeError
 from alpha.module import Buffer, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
@@ -20,6 +21,8 @@ class _InstanceNorm(Resets):
     """What the layers of instance normalisation are; `forms` are the shapes of one image and of several."""
 
     forms: ClassVar[tuple[str, ...]]
+    running_mean: Buffer | None
+    running_var: Buffer | None
     fewest: ClassVar[int] = 1  # channels; a lazy layer has 0 before its first forward
 
     def __init__(
@@ -38,6 +41,7 @@ class _InstanceNorm(Resets):
         self.num_features = integer(name, "num_features", num_features, least=self.fewest)
         check_eps(name, eps)
         self.eps, self.momentum = eps, real(name, "momentum", momentum)
+        self.affine, self.track_running_stats = affine, track_running_stats
         self._make(affine, affine and bias, track_running_stats)
 
     def _make(self, weight: bool, bias: bool, tracks: bool) -> None:
@@ -45,12 +49,19 @@ class _InstanceNorm(Resets):
         shape = (self.num_features,)
         self.weight = Parameter(init.ones(shape)) if weight else None
         self.bias = Parameter(init.zeros(shape)) if bias else None
-        self.running_mean = Buffer(init.zeros(shape)) if tracks else None
-        self.running_var = Buffer(init.ones(shape)) if tracks else None
+        self._hold("running_mean", Buffer(init.zeros(shape)) if tracks else None)
+        self._hold("running_var", Buffer(init.ones(shape)) if tracks else None)
 
     def forward(self, x: Tensor) -> Tensor:
         """Raises `ShapeError` if x has another number of axes than the layer is for."""
         check_axes(self, x, self.forms)
+        if self.weight is not None and isinstance(x, Tensor) and x.shape[-1] != self.num_features:
+            raise ShapeError(f"{type(self).__name__}: x has {x.shape[-1]} channels, num_features={self.num_features}")
+        if self.track_running_stats and self.running_mean is None and not self.training:
+            raise ValueError(
+                f"{type(self).__name__}: track_running_stats=True was written to a layer that was made without running "
+                "statistics; make it with track_running_stats=True"
+            )
         alone = isinstance(x, Tensor) and x.ndim == self.forms[0].count(",") + 1
         y = F.instance_norm(
             x.reshape(1, *x.shape) if alone else x,
@@ -58,7 +69,7 @@ class _InstanceNorm(Resets):
             self.running_var,
             self.weight,
             self.bias,
-            self.training or self.running_mean is None,
+            self.training or not self.track_running_stats,
             self.momentum,
             self.eps,
         )

@@ -108,6 +108,7 @@ class Embedding(Module):
         self.padding_idx = padding_idx
         self.max_norm = None if max_norm is None else real("Embedding", "max_norm", max_norm)
         self.norm_type = real("Embedding", "norm_type", norm_type)
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         values = rng.normal((self.num_embeddings, self.embedding_dim), 0.0, 1.0)
         if padding_idx is not None:
             self.padding_idx = padding_row("Embedding", padding_idx, self.num_embeddings)
@@ -134,7 +135,8 @@ class Embedding(Module):
         return made
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.embedding(x, self.weight, self.padding_idx, self.max_norm, self.norm_type)
+        options = self.scale_grad_by_freq, self.sparse
+        return F.embedding(x, self.weight, self.padding_idx, self.max_norm, self.norm_type, *options)
 
     def reset_parameters(self) -> None:
         """Draw the parameters anew, in place."""

@@ -182,8 +182,8 @@ class _LazyNorm(_Lazy):
     def _make(self, weight: bool, bias: bool, tracks: bool) -> None:
         self.weight = UninitializedParameter() if weight else None
         self.bias = UninitializedParameter() if bias else None
-        self.running_mean = UninitializedBuffer() if tracks else None
-        self.running_var = UninitializedBuffer() if tracks else None
+        self._hold("running_mean", UninitializedBuffer() if tracks else None)
+        self._hold("running_var", UninitializedBuffer() if tracks else None)
 
     def _form_of(self, name: str) -> tuple[int | None, ...]:
         return (None,)

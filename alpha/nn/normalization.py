@@ -39,7 +39,7 @@ class LayerNorm(Resets):
     ) -> None:
         self.normalized_shape = shape_of_axes("LayerNorm", normalized_shape)
         check_eps("LayerNorm", eps)
-        self.eps = eps
+        self.eps, self.elementwise_affine = eps, elementwise_affine
         self.weight = Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None
         self.bias = Parameter(init.zeros(self.normalized_shape)) if elementwise_affine and bias else None
 
@@ -69,7 +69,7 @@ class RMSNorm(Resets):
         self.normalized_shape = shape_of_axes("RMSNorm", normalized_shape)
         if eps is not None:
             check_eps("RMSNorm", eps)
-        self.eps = eps
+        self.eps, self.elementwise_affine = eps, elementwise_affine
         self.weight = Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class GroupNorm(Resets):
         if self.num_channels % self.num_groups:
             raise ValueError(f"GroupNorm: num_channels={num_channels} is no multiple of num_groups={num_groups}")
         check_eps("GroupNorm", eps)
-        self.eps = eps
+        self.eps, self.affine = eps, affine
         self.weight = Parameter(init.ones((self.num_channels,))) if affine else None
         self.bias = Parameter(init.zeros((self.num_channels,))) if affine and bias else None
 

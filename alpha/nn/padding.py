@@ -44,17 +44,21 @@ class _Pad(Module):
     value: float | None = None
 
     def __init__(self, padding: Lengths) -> None:
+        self.padding = self._checked(padding)
+
+    def _checked(self, padding: Lengths) -> tuple[int, ...]:
         layer, count = type(self).__name__, 2 * self.rank
         many = isinstance(padding, (tuple, list))
         given = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,) * count
         if many and len(given) != count:
             raise ValueError(f"{layer}: padding={padding!r} is neither an integer nor {count} of them")
-        self.padding = tuple([integer(layer, "padding", n) for n in given])
+        return tuple([integer(layer, "padding", n) for n in given])
 
     def forward(self, x: Tensor) -> Tensor:
         if isinstance(x, Tensor):
             image_sizes(type(self).__name__, self.rank, x)
-        return F.pad(x, (0, 0, *self.padding), self.mode, self.value)
+        padding = self.padding if type(self.padding) is tuple else self._checked(self.padding)
+        return F.pad(x, (0, 0, *padding), self.mode, self.value)
 
     def extra_repr(self) -> str:
         return f"{self.padding}"
@@ -73,6 +77,7 @@ class _ConstantPad(_Pad):
 
 class _ZeroPad(_Pad):
     mode = "constant"
+    value = 0.0
 
 
 class _ReflectionPad(_Pad):

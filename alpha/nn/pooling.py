@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from alpha.module import Module
 from alpha.nn import functional as F
-from alpha.ops.options import Lengths, lengths, real
+from alpha.ops.options import Lengths, lengths, lengths_as_given, real
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -32,16 +32,19 @@ class _Pool(Module):
     Attributes:
         rank: the number of axes between images and channels.
         pool: the function that the layer calls.
+        keep: the check of lengths; it returns them as PyTorch's layer keeps them.
     """
 
     rank: ClassVar[int]
     pool: ClassVar[Callable[..., Any]]
+    keep: ClassVar[Callable[..., Lengths]] = staticmethod(lengths_as_given)
+    stride: Lengths | None
 
     def __init__(self, kernel_size: Lengths, stride: Lengths | None, padding: Lengths, ceil_mode: bool) -> None:
-        layer = type(self).__name__
-        self.kernel_size = lengths(layer, "kernel_size", kernel_size, self.rank, least=1)
-        self.stride = self.kernel_size if stride is None else lengths(layer, "stride", stride, self.rank, least=1)
-        self.padding = lengths(layer, "padding", padding, self.rank, least=0)
+        layer, keep = type(self).__name__, type(self).keep
+        self.kernel_size = keep(layer, "kernel_size", kernel_size, self.rank, least=1)
+        self.stride = self.kernel_size if stride is None else keep(layer, "stride", stride, self.rank, least=1)
+        self.padding = keep(layer, "padding", padding, self.rank, least=0)
         self.ceil_mode = ceil_mode
 
     def extra_repr(self) -> str:
@@ -60,7 +63,7 @@ class _MaxPool(_Pool):
         ceil_mode: bool = False,
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode)
-        self.dilation = lengths(type(self).__name__, "dilation", dilation, self.rank, least=1)
+        self.dilation = lengths_as_given(type(self).__name__, "dilation", dilation, self.rank, least=1)
         self.return_indices = return_indices
 
     def forward(self, x: Tensor) -> Any:
@@ -68,7 +71,7 @@ class _MaxPool(_Pool):
         return type(self).pool(x, *sizes, ceil_mode=self.ceil_mode, return_indices=self.return_indices)
 
     def extra_repr(self) -> str:
-        dilation = "" if self.dilation == (1,) * self.rank else f", dilation={self.dilation}"
+        dilation = "" if self.dilation in (1, (1,) * self.rank) else f", dilation={self.dilation}"
         return super().extra_repr() + dilation + (", return_indices=True" if self.return_indices else "")
 
 
@@ -105,6 +108,7 @@ class AvgPool1d(_Pool):
     """
 
     rank, pool = 1, staticmethod(F.avg_pool1d)
+    keep = staticmethod(lengths)
 
     def __init__(
         self,
@@ -134,6 +138,7 @@ class AvgPool2d(AvgPool1d):
     """
 
     rank, pool = 2, staticmethod(F.avg_pool2d)
+    keep = staticmethod(lengths_as_given)
 
     def __init__(
         self,
@@ -168,6 +173,8 @@ class _LPPool(_Pool):
         self, norm_type: float, kernel_size: Lengths, stride: Lengths | None = None, ceil_mode: bool = False
     ) -> None:
         super().__init__(kernel_size, stride, 0, ceil_mode)
+        if stride is None:
+            self.stride = None  # that of the windows of each call
         self.norm_type = real(type(self).__name__, "norm_type", norm_type)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -202,6 +209,8 @@ class LPPool3d(_LPPool):
 
 
 class _MaxUnpool(_Pool):
+    keep = staticmethod(lengths)
+
     def __init__(self, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0) -> None:
         super().__init__(kernel_size, stride, padding, False)
 

@@ -53,6 +53,7 @@ class _Recurrent(Module):
                 f"{self.kind}: proj_size={self.proj_size} must be less than hidden_size={self.hidden_size}"
             )
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
+        self._made_with = self._structure()
         H, R = self.hidden_size, self.proj_size or self.hidden_size
         width = GATES[self.kind] * H
         for layer in range(self.num_layers):
@@ -66,6 +67,22 @@ class _Recurrent(Module):
                 for name, shape in shapes.items():
                     bound = 1 / math.sqrt(H)
                     setattr(self, name + ending, Parameter(rng.uniform(shape, -bound, bound)))
+
+    def _structure(self) -> dict[str, Any]:
+        """The attributes that the parameters follow from."""
+        names = "input_size", "hidden_size", "num_layers", "bias", "bidirectional", "proj_size", "nonlinearity"
+        return {name: getattr(self, name, None) for name in names}
+
+    def _check_structure(self) -> None:
+        """Refuse what was written to attributes that the parameters follow from (`ValueError`)."""
+        now, made_with = self._structure(), self._made_with
+        if now != made_with:
+            changed = [name for name in now if now[name] != made_with[name]]
+            new, old = (", ".join(f"{name}={of[name]!r}" for name in changed) for of in (now, made_with))
+            raise ValueError(
+                f"{self.kind}: {new} was written after the layer was made with {old}, which its parameters follow from."
+                " Make another layer"
+            )
 
     def _endings(self, layer: int) -> tuple[str, ...]:
         """What the names of the parameters of a layer end in, for each direction."""
@@ -88,6 +105,7 @@ class _Recurrent(Module):
             ShapeError: x or a state has another shape than the layer needs.
             TypeError: x is neither, or a state is no Tensor.
         """
+        self._check_structure()
         packed = x if isinstance(x, PackedSequence) else None
         x = x if packed is None else packed.data
         given = [as_float32(state) for state in state_tensors(self.kind, x, hx, 2 if self.kind == "LSTM" else 1)]

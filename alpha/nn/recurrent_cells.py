@@ -73,7 +73,7 @@ class _Cell(Module):
     """One step of a layer   x (N, input_size) or (input_size,), h as h -> h"""
 
     kind: str
-    relu = False
+    nonlinearity: str = "tanh"
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
         name = type(self).__name__
@@ -85,6 +85,7 @@ class _Cell(Module):
             return Parameter(rng.uniform(shape, -bound, bound))
 
         self.weight_ih, self.weight_hh = made(width, self.input_size), made(width, self.hidden_size)
+        self.bias = bias
         self.bias_ih = made(width) if bias else None
         self.bias_hh = made(width) if bias else None
 
@@ -103,10 +104,10 @@ class _Cell(Module):
             raise ShapeError(f"{name}: a state {shape} is needed  (x {x.shape}, state {states[0].shape})")
         if not states:
             states = [Tensor(x.device.zeros(shape, as_float32(x).dtype))] * count
-        N = 1 if x.ndim == 1 else len(x)
+        N, relu = 1 if x.ndim == 1 else len(x), is_relu(name, self.nonlinearity)
         start = tuple(reshaped(state, (N, self.hidden_size)) for state in states)
         weights = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh, None]
-        end = steps(reshaped(x, (1, N, self.input_size)), start, weights, Steps(self.kind, self.relu, (N,)))[1]
+        end = steps(reshaped(x, (1, N, self.input_size)), start, weights, Steps(self.kind, relu, (N,)))[1]
         made = tuple(reshaped(state, shape) for state in end)
         return made if count == 2 else made[0]
 
@@ -124,7 +125,8 @@ class RNNCell(_Cell):
     kind = "RNN"
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh") -> None:
-        self.relu, self.nonlinearity = is_relu("RNNCell", nonlinearity), nonlinearity
+        is_relu("RNNCell", nonlinearity)
+        self.nonlinearity = nonlinearity
         super().__init__(input_size, hidden_size, bias)
 
     def extra_repr(self) -> str:

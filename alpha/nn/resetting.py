@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from alpha.module import Module
+from alpha.module import Buffer, Module
 from alpha.nn import init
 from alpha.tensor import Tensor
 
@@ -27,8 +27,16 @@ def reset_table(weight: Tensor, padding_idx: int | None) -> None:
 class Resets(Module):
     """A normalisation: its weight and running variance are 1 at first, its bias and running mean 0."""
 
+    def _hold(self, name: str, buffer: Buffer | None) -> None:
+        """Keep a buffer, or None, in whose place a Tensor that is assigned later becomes one."""
+        setattr(self, name, buffer)
+        if buffer is None:
+            self._await_buffer(name, persistent=True)
+
     def reset_running_stats(self) -> None:
-        """Forget the running statistics, if there are any."""
+        """Forget the running statistics, if there are any and the layer tracks them."""
+        if not getattr(self, "track_running_stats", True):
+            return
         for name, write in (("mean", init.zeros_), ("var", init.ones_)):
             if (found := getattr(self, f"running_{name}", None)) is not None:
                 write(found)
@@ -38,6 +46,8 @@ class Resets(Module):
     def reset_parameters(self) -> None:
         """Let weight, bias and running statistics be what they were at first."""
         self.reset_running_stats()
+        if not (getattr(self, "affine", True) and getattr(self, "elementwise_affine", True)):
+            return
         for name, write in (("weight", init.ones_), ("bias", init.zeros_)):
             if (found := getattr(self, name, None)) is not None:
                 write(found)

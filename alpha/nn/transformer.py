@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from alpha.errors import ShapeError
 from alpha.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
@@ -290,6 +291,11 @@ class Transformer(Module):
         memory_is_causal: bool = False,
     ) -> Tensor:
         """The sequence of the same shape as tgt; the masks are those of `MultiheadAttention`."""
+        for name, value in (("src", src), ("tgt", tgt)):
+            if isinstance(value, Tensor) and value.shape[-1:] != (self.d_model,):
+                raise ShapeError(
+                    f"Transformer: {name} has shape {value.shape}, and d_model={self.d_model} features are needed"
+                )
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         masks = tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
         return self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)  # type: ignore[no-any-return]

@@ -55,6 +55,8 @@ def lengths(operator: str, name: str, value: Lengths, rank: int, least: int | No
     """
     if type(value) is tuple and [*map(type, value)] == [int] * rank and (least is None or min(value) >= least):
         return value  # as layers keep it, without a call for each number
+    if type(value) is int and (least is None or value >= least):
+        return (value,) * rank
     if rank == 2:
         return pair(operator, name, value, least)  # type: ignore[arg-type]
     if isinstance(value, (tuple, list)) or (isinstance(value, np.ndarray) and value.ndim == 1):
@@ -62,6 +64,12 @@ def lengths(operator: str, name: str, value: Lengths, rank: int, least: int | No
             raise ValueError(f"{operator}: {name}={value!r} is neither an integer nor {rank} of them")
         return tuple(integer(operator, name, each, least) for each in value)
     return (integer(operator, name, value, least),) * rank
+
+
+def lengths_as_given(operator: str, name: str, value: Lengths, rank: int, least: int | None = None) -> Lengths:
+    """Returns what `lengths` checks as PyTorch's layers keep it: one integer, or a tuple of `rank` of them."""
+    found = lengths(operator, name, value, rank, least)
+    return found if isinstance(value, (tuple, list, np.ndarray)) else found[0]
 
 
 def real(operator: str, name: str, value: Any) -> float:

@@ -265,9 +265,12 @@ class LossLayer(Module):
         self.reduction = reduction
         for name, value in arguments.items():
             setattr(self, name, value)
+            if value is None and name in self.constants:
+                self._await_buffer(name, persistent=True)
         self._shown = (*arguments, "reduction")
 
     reductions: ClassVar[tuple[str, ...]] = REDUCTIONS
+    constants: ClassVar[tuple[str, ...]] = ("weight", "pos_weight")  # tensors, which are buffers
 
     def extra_repr(self) -> str:
         given = {name: getattr(self, name) for name in self._shown}

@@ -104,11 +104,11 @@ class PairwiseDistance(Module):
     """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
-        self.p, self.eps = real("PairwiseDistance", "p", p), real("PairwiseDistance", "eps", eps)
+        self.norm, self.eps = real("PairwiseDistance", "p", p), real("PairwiseDistance", "eps", eps)
         self.keepdim = keepdim
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return pairwise_distance(x1, x2, self.p, self.eps, self.keepdim)
+        return pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
     def extra_repr(self) -> str:
-        return f"p={self.p}, eps={self.eps}" + (", keepdim=True" if self.keepdim else "")
+        return f"p={self.norm}, eps={self.eps}" + (", keepdim=True" if self.keepdim else "")

@@ -10,7 +10,7 @@ from alpha.errors import ShapeError
 from alpha.module import Module
 from alpha.ops.arguments import check_arguments, unchecked
 from alpha.ops.elementwise import add
-from alpha.ops.options import Pair, pair
+from alpha.ops.options import Pair, lengths_as_given, pair
 from alpha.ops.padding import pad
 from alpha.ops.pool_shape import outputs
 from alpha.ops.views import View, read_view, write_view
@@ -178,13 +178,26 @@ def fold(
     return images if x.ndim == 3 else images.reshape(images.shape[1:])
 
 
-class Unfold(Module):
+class _Windows(Module):
+    """Base of the layers: they keep numbers and pairs as they are given."""
+
+    output_size: Pair
+    kernel_size: Pair
+    dilation: Pair
+    padding: Pair
+    stride: Pair
+
+    def _keep(self, **sizes: Pair) -> None:
+        for name, value in sizes.items():
+            least = 0 if name == "padding" else 1
+            setattr(self, name, lengths_as_given(type(self).__name__, name, value, 2, least))
+
+
+class Unfold(_Windows):
     """The windows of images as rows   (N, H, W, C) -> (N, OH OW, C FH FW); arguments are those of `unfold`"""
 
     def __init__(self, kernel_size: Pair, dilation: Pair = 1, padding: Pair = 0, stride: Pair = 1) -> None:
-        self.kernel_size, self.dilation, self.padding, self.stride = Sizes.of(
-            type(self).__name__, kernel_size, dilation, padding, stride
-        )
+        self._keep(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
 
     def forward(self, x: Tensor) -> Tensor:
         return unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
@@ -194,17 +207,14 @@ class Unfold(Module):
         return f"kernel_size={self.kernel_size}, {own}"
 
 
-class Fold(Module):
+class Fold(_Windows):
     """Images from rows of windows   (N, OH OW, C FH FW) -> (N, H, W, C); arguments are those of `fold`"""
 
     def __init__(
         self, output_size: Pair, kernel_size: Pair, dilation: Pair = 1, padding: Pair = 0, stride: Pair = 1
     ) -> None:
-        layer = type(self).__name__
-        self.output_size = pair(layer, "output_size", output_size, least=1)
-        self.kernel_size, self.dilation, self.padding, self.stride = Sizes.of(
-            layer, kernel_size, dilation, padding, stride
-        )
+        own = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+        self._keep(output_size=output_size, **own)
 
     def forward(self, x: Tensor) -> Tensor:
         return fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
