@@ -12,6 +12,8 @@ from alpha.primitive import Array
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
+ORIGIN_ROWS = 64  # of a chunk, about whose mean its sums are taken
+
 
 def channel_statistics(
     X: Array,
@@ -31,7 +33,7 @@ def channel_statistics(
         # about a mean of some rows, so that nothing large cancels
         n, z = stop - start, start // grain
         ones = np.ones(n, X.dtype)
-        origin = X[start : min(stop, start + 64)].mean(axis=0)
+        origin = X[start : min(stop, start + ORIGIN_ROWS)].mean(axis=0)
         origin[~np.isfinite(origin)] = 0  # inf - inf would make a mean of inf NaN
         shifted = X[start:stop] - origin
         offset = (ones @ shifted).astype(np.float64)

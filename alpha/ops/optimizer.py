@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
 
 CHUNK = 1 << 14  # elements of one tensor that a block updates
+PIECES = 8  # of four such chunks, that a worker of the cpu takes at once
 TABLES = 4  # of a list of parameters, at once
 MOST_LISTS = 16  # of parameters, whose tables are kept
 
@@ -72,7 +73,7 @@ def in_chunks(arrays: list[list[Array]], update: Callable[..., None]) -> None:
         for piece in pieces[start:stop]:
             update(*piece)
 
-    workers.parallel_for(len(pieces), 8, run)
+    workers.parallel_for(len(pieces), PIECES, run)
 
 
 def launch_update(

@@ -23,6 +23,7 @@ from alpha.primitive import Array
 from alpha.runtime import workers
 from alpha.tensor import Tensor
 
+PARTS = 4  # of the images, for each worker of the cpu
 FORMS = {1: "(N, L, C)", 2: "(N, H, W, C)", 3: "(N, D, H, W, C)"}
 
 
@@ -218,7 +219,7 @@ def outputs(I: int, F: int, s: int, p: int, ceil_mode: bool) -> int:
 
 def over_images(N: int, body: Any) -> None:
     """body(start, stop) for parts of N images, on the threads of the cpu."""
-    workers.parallel_for(N, max(1, -(-N // (4 * workers.count()))), body)
+    workers.parallel_for(N, max(1, -(-N // (PARTS * workers.count()))), body)
 
 
 @functools.lru_cache(maxsize=4096)

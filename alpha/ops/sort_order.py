@@ -40,7 +40,7 @@ def _(X: Array, descending: bool) -> Array:
         else:
             Y[start:stop] = np.argsort(rows, axis=1, kind="stable")
 
-    workers.parallel_for(A, max(1, workers.CHUNK_BYTES // max(1, R * 8)), chunk)
+    workers.parallel_for(A, max(1, workers.CHUNK_BYTES // max(1, R * Y.itemsize)), chunk)
     return Y
 
 
