@@ -15,6 +15,7 @@ from alpha.runtime.cpu import empty as cpu_empty
 ORIGIN_ROWS = 64  # of a chunk, about whose mean its sums are taken
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def channel_statistics(
     X: Array,
     running_mean: Array | None,
@@ -33,13 +34,17 @@ def channel_statistics(
         # about a mean of some rows, so that nothing large cancels
         n, z = stop - start, start // grain
         ones = np.ones(n, X.dtype)
-        origin = X[start : min(stop, start + ORIGIN_ROWS)].mean(axis=0)
+        some = X[start : min(stop, start + ORIGIN_ROWS)]
+        origin = some[0] + (some - some[0]).mean(axis=0)  # of equal elements the element itself
         origin[~np.isfinite(origin)] = 0  # inf - inf would make a mean of inf NaN
         shifted = X[start:stop] - origin
         offset = (ones @ shifted).astype(np.float64)
         np.multiply(shifted, shifted, out=shifted)
         sums[z] = np.multiply(origin, n, dtype=np.float64) + offset
         squares[z] = ones @ shifted - offset * offset / n
+        lost = np.isfinite(sums[z]) & ~np.isfinite(squares[z])
+        if lost.any():  # squares that are too large for X's dtype
+            squares[z, lost] = np.square(X[start:stop, lost] - sums[z, lost] / n).sum(axis=0)
 
     workers.parallel_for(R, grain, chunk, blas=True)
     # chunks of their own means merge in float64 (Chan, Golub & LeVeque 1983)
@@ -138,14 +143,15 @@ def gradients(
     a = weight * rstd
     dX = cpu_empty(X.shape, X.dtype)
     # dX = a (dY - db / R - (X - mean) rstd dw / R), its constants folded
-    slope = (-a * rstd * dw / R).astype(X.dtype)
-    shift = (-a * db / R - slope * mean).astype(X.dtype)
+    slope = (-a * (rstd * dw / R)).astype(X.dtype)
+    shift = (-a * db / R).astype(X.dtype)
 
     def chunk(start: int, stop: int) -> None:
         dx = dX[start:stop]
         np.multiply(dY[start:stop], a, out=dx)
         if batch:
-            through = X[start:stop] * slope
+            through = X[start:stop] - mean
+            np.multiply(through, slope, out=through)
             np.add(through, shift, out=through)
             np.add(dx, through, out=dx)
 

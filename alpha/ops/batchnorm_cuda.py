@@ -50,7 +50,7 @@ def _statistics(X: Array, wanted: StatisticsArguments) -> tuple[Plan, dict[str, 
     if statistics is None:
         return plan_statistics(*_sizes(X)), given
     given |= {"part": statistics.part, "counts": statistics.counts}
-    return plan_merge(*_sizes(X)[1:4], statistics.part.shape[1]), given
+    return plan_merge(*_sizes(X)[:4], statistics.part.shape[1]), given
 
 
 def apply(
@@ -190,7 +190,7 @@ def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: 
             "merge_statistics",
             -(-C // MERGE[0]),
             MERGE,
-            (*map(Named, ("mean", "var", "part")), *RUNNING, R, C, rows, splits),
+            (*map(Named, ("mean", "var", "part", "X")), *RUNNING, R, C, rows, splits),
             macros,
         ),
     )
@@ -199,14 +199,14 @@ def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: 
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_merge(C: int, dtype: np.dtype[Any], vector: int, parts: int) -> Plan:
+def plan_merge(R: int, C: int, dtype: np.dtype[Any], vector: int, parts: int) -> Plan:
     """Mean and variance per channel of X, merged from the statistics that the convolution has found."""
     launch = KernelLaunch(
         "batchnorm/statistics.cu",
         "merge_counted_statistics",
         -(-C // MERGE_MANY[0]),
         MERGE_MANY,
-        (*map(Named, ("mean", "var", "part", "counts")), *RUNNING, C, parts),
+        (*map(Named, ("mean", "var", "part", "counts", "X")), *RUNNING, R, C, parts),
         _macros(dtype, vector),
     )
     return Plan("merge_counted_statistics", (launch,), _numbers(C, "mean", "var"))

@@ -57,7 +57,7 @@ def _(gradients: list[Array], norm: Array | None, most: float, bound: float) -> 
 def _(gradients: list[Array], p: float) -> Array:
     table, chunks = chunk_table([gradients], "clip_grad_norm_")
     device = table.device
-    parts, norm = device.empty(max(1, chunks), FLOAT32), device.empty((), FLOAT32)
+    parts, norm = device.empty(max(1, chunks), np.float64), device.empty((), FLOAT32)
     if chunks:
         device.launch("optimizer/clip.cu", "norms", chunks, 256, (parts, table, np.float32(p)))
     device.launch("optimizer/clip.cu", "total_norm", 1, 256, (norm, parts, chunks, np.float32(p)))

@@ -89,7 +89,7 @@ def _joined(
     own = widest_vector(made.dtype, C)
     workspaces = {name: buffer for name, buffer in first.outputs.items() if name != "Y"}
     if "statistics" in workspaces:
-        moments = plan_merge(C, made.dtype, own, workspaces["statistics"].shape[1])
+        moments = plan_merge(R, C, made.dtype, own, workspaces["statistics"].shape[1])
     else:
         moments = plan_statistics(R, C, made.dtype, own, num_sms)
     apply = plan_apply(made.shape, made.dtype, vector, residual, rectifier, magnitude)
@@ -169,7 +169,7 @@ def _shape_of_kernels(
     assert x is not None
     assert weight is not None
     arrays = [form for form in forms if form is not None]
-    if any(device is not x[0] or not is_floating(dtype) for device, _, dtype in arrays) or len(x[1]) != 4:
+    if any(device != x[0] or not is_floating(dtype) for device, _, dtype in arrays) or len(x[1]) != 4:
         return None
     c = axes_of("conv2d", x[1], weight[1], sizes, groups)
     if any(form is not None and (form[1] != (c.OC,) or form[2] == BFLOAT16) for form in (bias, gamma, beta, *running)):

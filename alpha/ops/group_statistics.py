@@ -55,7 +55,7 @@ def _(X: Array, weight: Array | None, bias: Array | None, eps: float, centered: 
         mean = x.sum(axis=(1, 3), keepdims=True, dtype=np.float64) / count
     mean = mean.astype(x.dtype)
     Y = x - mean
-    var = np.square(Y).sum(axis=(1, 3), keepdims=True, dtype=np.float64) / count
+    var = np.square(Y, dtype=np.float64).sum(axis=(1, 3), keepdims=True) / count
     rstd = (1 / np.sqrt(var + eps)).astype(x.dtype)
     Y *= rstd
     if weight is not None:
@@ -158,9 +158,11 @@ def _row_vector(X: Array, *others: Array | None) -> int:
 @functools.lru_cache(maxsize=4096)
 def _plan_forward(sizes: Sizes, dtype: DType, vector: int, centered: bool) -> Plan:
     A, R, G, K = sizes
+    number = NUMBER_TYPES[dtype]
     arguments = (
         *map(Named, ("Y", "mean", "rstd", "X")),
-        *(Named("weight", optional=True), Named("bias", optional=True), Value("eps", np.dtype(NUMBER_TYPES[dtype]))),
+        *(Named("weight", optional=True), Named("bias", optional=True), Value("eps", np.dtype(number))),
+        number(2.0 ** -((max(R * K, 1) - 1).bit_length() + 1 >> 1)),  # unit
         np.int64(A),
     )
     tile = row_tile(K, vector, dtype.itemsize) if R == 1 else None

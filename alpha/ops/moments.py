@@ -21,10 +21,11 @@ from alpha.ops.extremes import amax, amin
 from alpha.ops.fold import around, product_axis1
 from alpha.ops.operands import NUMBERS
 from alpha.ops.options import real
-from alpha.ops.power import square, square_root
+from alpha.ops.power import square_root
 from alpha.ops.reduce import axes_of, sum_axes
 from alpha.ops.rounding import abs as absolute
 from alpha.ops.rounding import signum
+from alpha.ops.wide_sums import wide_sum_axes
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 from alpha.tensor_operators import Dims, DTypeLike
@@ -72,10 +73,10 @@ class Variance(Function):
     def forward(self, X: Array, *, axes: Shape, correction: float, root: bool, shape: Shape) -> Array:
         length = math.prod([X.shape[axis] for axis in axes])
         self.axes, self.root, self.count = axes, root, max(0.0, length - correction)
-        mean = ew.divide_by_number(sum_axes(X, axes), p=float(length))
+        mean = ew.divide_by_number(wide_sum_axes(X, axes), p=float(length))  # of equal elements the element itself
         self.kept = tuple(mean.shape)
         centered = ew.subtract(*broadcast_operands("var", X, as_dtype(mean, X.dtype)))
-        Y = ew.divide_by_number(sum_axes(square(centered), axes), p=self.count)
+        Y = ew.divide_by_number(wide_sum_axes(centered, axes, squared=True), p=self.count)
         Y = as_dtype(square_root(Y) if root else Y, X.dtype).reshape(shape)
         self.save(centered, Y)
         return Y
@@ -94,7 +95,7 @@ class EuclideanNorm(Function):
     """Y = root of the sum of X^2 over axes   X (...) -> Y shape; the gradient of a norm 0 is 0"""
 
     def forward(self, X: Array, *, axes: Shape, shape: Shape) -> Array:
-        total = sum_axes(square(X), axes)
+        total = wide_sum_axes(X, axes, squared=True)
         self.kept = tuple(total.shape)
         Y = as_dtype(square_root(total), X.dtype).reshape(shape)
         self.save(X, Y)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ def column_sums(X: Array) -> Array:
     return parts.sum(axis=0).astype(X.dtype)
 
 
+FLOAT64 = np.dtype(np.float64)
 WARP = 32  # threads
 LINE_BYTES = 128  # that neighbouring threads read at least, of a row that is long enough
 LAST_BLOCKS = 8  # that add up the parts of many rows, if columns are enough
@@ -97,9 +99,13 @@ def _(X: Array) -> Array:
     tile = tile_of_rows(X)
     if tile is not None:
         return _plan_sum_rows(A, R, X.dtype, tile).launch(X.device, {"X": X})["Y"]
-    along = B if B > 1 else R if A > 1 else 0  # a single row may have a rest that is no pack
-    plan = _plan_sum(A, R, B, X.dtype, vector_width(X, along=along), X.device.properties.num_sms)
+    plan = plan_sum(A, R, B, X.dtype, vector_width(X, along=neighbours(A, R, B)), X.device.properties.num_sms)
     return plan.launch(X.device, {"X": X})["Y"]
+
+
+def neighbours(A: int, R: int, B: int) -> int:
+    """The elements that packs divide; a single row may have a rest that is no pack."""
+    return B if B > 1 else R if A > 1 else 0
 
 
 def tile_of_rows(X: Array) -> RowTile | None:
@@ -127,13 +133,16 @@ def _plan_sum_rows(A: int, R: int, dtype: np.dtype[Any], tile: RowTile) -> Plan:
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan_sum(A: int, R: int, B: int, dtype: np.dtype[Any], vector: int, num_sms: int) -> Plan:
-    launches, workspaces = sum_launches("X", "Y", (A, R, B), dtype, vector, num_sms)
-    return Plan("sum", tuple(launches), {"Y": Buffer((A, B), sum_dtype(dtype))}, workspaces)
+def plan_sum(
+    A: int, R: int, B: int, dtype: np.dtype[Any], vector: int, num_sms: int, squares: bool | None = None
+) -> Plan:
+    """Sums over the middle axis, "Y", of an array "X"   (A, R, B) -> (A, B)"""
+    launches, workspaces = sum_launches("X", "Y", (A, R, B), dtype, vector, num_sms, squares=squares)
+    return Plan("sum", tuple(launches), {"Y": Buffer((A, B), sum_dtype(dtype, squares is not None))}, workspaces)
 
 
-def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return FLOAT32 if dtype == BFLOAT16 else dtype
+def sum_dtype(dtype: np.dtype[Any], wide: bool = False) -> np.dtype[Any]:
+    return FLOAT64 if wide else FLOAT32 if dtype == BFLOAT16 else dtype
 
 
 def sum_launches(
@@ -144,11 +153,13 @@ def sum_launches(
     vector: int,
     num_sms: int,
     output: np.dtype[Any] | None = None,
+    squares: bool | None = None,
 ) -> tuple[list[KernelLaunch], dict[str, Buffer]]:
     """Launches of a plan that sum an array over its middle axis, and their workspaces   (A, R, B) -> (A, B)
 
     Many rows are cut into segments, whose sums the last block of each tile of columns adds. `vector`: of columns; of
-    neighbours in a row if B is 1. `output`: the dtype of the result, by default `sum_dtype` of the array's.
+    neighbours in a row if B is 1. `output`: the dtype of the result, by default that of the sums. `squares`:
+    if not None, the sums are in float64, and of the squares of the elements if True.
     """
     A, R, B = shape
     if B == 1:
@@ -171,10 +182,16 @@ def sum_launches(
     several = splits > 1  # then there are fewer tiles than SMs
     arrays = Named(result), Named(parts) if several else None, MEETING_STATE if several else None, Named(source)
     numbers = A, R, tail if B == 1 else B, rows
-    macros = {"TYPE": CUDA_TYPES[dtype], "OUTPUT": CUDA_TYPES[output or sum_dtype(dtype)], "VECTOR": vector}
+    macros = {
+        "TYPE": CUDA_TYPES[dtype],
+        "OUTPUT": CUDA_TYPES[output or sum_dtype(dtype, squares is not None)],
+        "VECTOR": vector,
+        "WIDE": int(squares is not None),
+        "SQUARED": int(bool(squares)),
+    }
     entry = "sum_long_rows" if B == 1 else "sum_columns"
     launch = KernelLaunch("reduce/sum.cu", entry, (tiles, splits), block, (*arrays, *numbers), macros)
-    return [launch], {parts: Buffer((splits, A, B), sum_dtype(dtype))} if several else {}
+    return [launch], {parts: Buffer((splits, A, B), sum_dtype(dtype, squares is not None))} if several else {}
 
 
 def plan_reduce_splits(part: str, result: str, splits: int, made: Buffer, num_sms: int) -> Plan:
@@ -187,8 +204,11 @@ def plan_reduce_splits(part: str, result: str, splits: int, made: Buffer, num_sm
     return Plan("sum of parts", tuple(launches), {}, workspaces)
 
 
-def sum_axes(X: Array, axes: tuple[int, ...]) -> Array:
-    """Sum over axes, which stay as length 1; float32 where X is bfloat16   X (D0, .., Dk) -> Y with D = 1 at `axes`"""
+def sum_axes(X: Array, axes: tuple[int, ...], first: Callable[[Array], Array] = sum_axis1) -> Array:
+    """Sum over axes, which stay as length 1; float32 where X is bfloat16   X (D0, .., Dk) -> Y with D = 1 at `axes`
+
+    first: what adds up the elements of X; `sum_axis1` adds up its results.
+    """
     shape = list(X.shape)
     runs: list[tuple[int, int]] = []  # neighbouring axes are one sum
     for axis in sorted(axes):
@@ -198,7 +218,8 @@ def sum_axes(X: Array, axes: tuple[int, ...]) -> Array:
             runs.append((axis, axis + 1))
     for start, stop in reversed(runs):
         before, length = math.prod(shape[:start]), math.prod(shape[start:stop])
-        X = sum_axis1(X.reshape(before, length, math.prod(shape[stop:])))
+        X = first(X.reshape(before, length, math.prod(shape[stop:])))
+        first = sum_axis1
         shape[start:stop] = [1] * (stop - start)
     return X.reshape(tuple(shape))
 

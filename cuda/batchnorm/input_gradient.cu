@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
 #pragma unroll
     for (int i = 0; i < V; i++) {
       const float a = normalized.scale.v[i];
-      tilt.v[i] *= -a / sqrtf(s.v[i] + eps) / R;
+      tilt.v[i] = tilt.v[i] / R * (-a / sqrtf(s.v[i] + eps));  // a / sqrt / R may be too small for a float
       shift.v[i] *= -a / R;
     }
     const Segment segment = segment_rows(blockIdx.x, rows, R);

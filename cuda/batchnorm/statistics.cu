@@ -10,6 +10,8 @@
 //   Grid: ceil(C / 32). Block: (32, 16).
 // merge_counted_statistics: the same for the hundreds or thousands of parts that a convolution wrote
 //   (conv2d/sm90/statistics.cuh), of counts[z] rows each. Grid: ceil(C / 2). Block: (2, 256).
+// If the sum of the squared deviations of a column is too large for a float, both read X once more: the variance is the sum
+// divided by R, which may be small enough.
 #include "batchnorm/statistics.cuh"
 
 using T = ALPHA_TYPE;
@@ -30,10 +32,34 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   }
 }
 
+// True if squared deviations were too large, and no element is infinite or NaN.
+__device__ __forceinline__ bool overflowed(const Statistics<1>& found) {
+  return isfinite(found.mean.v[0]) && !isfinite(found.squares.v[0]);
+}
+
+// A deviation times UNIT has a square that is no infinity, if the variance is none.
+constexpr float UNIT = 0x1p-32f;
+
+// The sum of the squared deviations of column c, times UNIT^2, in lane 0. Every thread of the block must call it; only
+// columns that are `wanted` are read.
+__device__ __forceinline__ float scaled_squares(const T* X, float mean, int R, int C, int c, bool wanted) {
+  __shared__ Pack<float, 1> shared[COLUMN_THREADS];
+  Pack<float, 1> squares = {};
+  if (wanted)
+    visit_rows(
+        threadIdx.y, R, blockDim.y, [&](int r) { return load_pack<1>(X + size_t(r) * C + c).v[0]; },
+        [&](int, float x) {
+          const float d = (x - mean) * UNIT;
+          squares.v[0] += d * d;
+        });
+  reduce_lanes(squares, shared);
+  return squares.v[0];
+}
+
 // Merges the statistics of `splits` parts, of count(z) rows each, to those of all rows; a block takes blockDim.x columns.
 template <class Count>
-__device__ __forceinline__ void merge(float* mean, float* var, const float* part, float* running_mean,
-                                      float* running_var, float momentum, int C, int splits, Count count) {
+__device__ __forceinline__ void merge(float* mean, float* var, const float* part, const T* X, float* running_mean,
+                                      float* running_var, float momentum, int R, int C, int splits, Count count) {
   __shared__ Statistics<1> shared[COLUMN_THREADS];
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   Statistics<1> found = {};
@@ -46,20 +72,30 @@ __device__ __forceinline__ void merge(float* mean, float* var, const float* part
         },
         [&](int, const Statistics<1>& m) { found += m; });
   reduce_lanes(found, shared);
+  __syncthreads();  // lane 0 has written the statistics of its column
+  bool again = false;
+  for (int i = 0; i < int(blockDim.x); i++) again |= overflowed(shared[i]);
+  float squares = found.squares.v[0], unit = 1;
+  if (again) {
+    const bool wanted = c < C && overflowed(shared[threadIdx.x]);
+    const float scaled = scaled_squares(X, shared[threadIdx.x].mean.v[0], R, C, c, wanted);
+    if (wanted) squares = scaled, unit = 1 / (UNIT * UNIT);
+  }
   if (c >= C || threadIdx.y > 0) return;
-  const float m = found.mean.v[0], squares = found.squares.v[0], R = found.count;
+  const float m = found.mean.v[0];
   mean[c] = m;
-  var[c] = squares / R;
+  var[c] = squares / R * unit;
   if (!running_mean) return;
   // not as old + momentum (new - old), which is NaN if both are inf
   running_mean[c] = (1 - momentum) * running_mean[c] + momentum * m;
-  running_var[c] = (1 - momentum) * running_var[c] + momentum * (squares / (R > 1 ? R - 1 : 1));
+  running_var[c] = (1 - momentum) * running_var[c] + momentum * (squares / (R > 1 ? R - 1 : 1) * unit);
 }
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     merge_statistics(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
-                     float* running_mean, float* running_var, float momentum, int R, int C, int rows, int splits) {
-  merge(mean, var, part, running_mean, running_var, momentum, C, splits, [=](int z) {
+                     const T* __restrict__ X, float* running_mean, float* running_var, float momentum, int R, int C,
+                     int rows, int splits) {
+  merge(mean, var, part, X, running_mean, running_var, momentum, R, C, splits, [=](int z) {
     const Segment segment = segment_rows(z, rows, R);
     return float(segment.stop - segment.start);
   });
@@ -67,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     merge_counted_statistics(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
-                             const float* __restrict__ counts, float* running_mean, float* running_var, float momentum,
-                             int C, int splits) {
-  merge(mean, var, part, running_mean, running_var, momentum, C, splits, [=](int z) { return counts[z]; });
+                             const float* __restrict__ counts, const T* __restrict__ X, float* running_mean,
+                             float* running_var, float momentum, int R, int C, int splits) {
+  merge(mean, var, part, X, running_mean, running_var, momentum, R, C, splits, [=](int z) { return counts[z]; });
 }

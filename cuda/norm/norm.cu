@@ -3,7 +3,9 @@
 // X (A, R, G, K); a group is the R K elements of one (a, g); weight and bias have a number per channel (g, k), or are null.
 // mean, rstd (A, G): of each group, rstd = 1 / sqrt(variance + eps). Without `centered` the mean counts as 0.
 //
-// normalize: Y = weight (X - mean) rstd + bias.
+// normalize: Y = weight (X - mean) rstd + bias. The mean is found from differences to the first element, so that it is exact
+//   if all are equal. Deviations are squared times `unit`, a power of two near 1 / sqrt(R K), so that the sum of their squares
+//   is not infinite if the variance is not.
 // normalize_gradient: with D = weight dY and H = (X - mean) rstd, dX = rstd (D - mean of D - H mean of D H); without
 //   `centered` dX = rstd (D - H mean of D H). Means are over a group.
 //   Both: each block takes `lines` groups, and LANES = 256 / lines threads take turns in a group. Neighbouring threads
@@ -61,24 +63,26 @@ __device__ __forceinline__ Two join_lanes(Two value, const Group& group, Two* sh
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     normalize(T* __restrict__ Y, Real* __restrict__ mean, Real* __restrict__ rstd, const T* __restrict__ X,
-              const Real* __restrict__ weight, const Real* __restrict__ bias, Real eps, long long A, int R, int G,
-              int K, int lines, int rows, int centered) {
+              const Real* __restrict__ weight, const Real* __restrict__ bias, Real eps, Real unit, long long A, int R,
+              int G, int K, int lines, int rows, int centered) {
   __shared__ Two shared[THREADS];
   const Group group = group_of(A, R, G, K, lines, rows);
   Real center = 0;
   if (centered) {
     Two sum = {0, 0};
+    Real origin = group.valid ? read(X + group.offset(0)) : 0;
+    if (!isfinite(origin)) origin = 0;
     if (group.valid)
-      for (int j = group.lane; j < group.size; j += group.lanes) sum.first += read(X + group.offset(j));
-    center = join_lanes(sum, group, shared).first / group.size;
+      for (int j = group.lane; j < group.size; j += group.lanes) sum.first += read(X + group.offset(j)) - origin;
+    center = origin + join_lanes(sum, group, shared).first / group.size;
   }
   Two squares = {0, 0};
   if (group.valid)
     for (int j = group.lane; j < group.size; j += group.lanes) {
-      const Real x = read(X + group.offset(j)) - center;
+      const Real x = (read(X + group.offset(j)) - center) * unit;
       squares.first += x * x;
     }
-  const Real scale = 1 / sqrt(join_lanes(squares, group, shared).first / group.size + eps);
+  const Real scale = 1 / sqrt(join_lanes(squares, group, shared).first / (group.size * (unit * unit)) + eps);
   if (!group.valid) return;
   for (int j = group.lane; j < group.size; j += group.lanes) {
     const long long i = group.offset(j);

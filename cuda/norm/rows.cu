@@ -3,7 +3,8 @@
 // X (A, G, K); a row is the K elements of one (a, g); weight and bias have a number per channel (g, k), or are null.
 // mean, rstd (A, G): of each row, rstd = 1 / sqrt(variance + eps). Without `centered` the mean counts as 0.
 //
-// normalize_rows: Y = weight (X - mean) rstd + bias. The mean is known before the squared deviations are added.
+// normalize_rows: Y = weight (X - mean) rstd + bias. The mean is known before the squared deviations are added. It is found
+//   from differences to the first element, and deviations are squared times `unit`, both as in norm.cu.
 //   Grid: ceil(A G / (256 / LANES * ROWS)). Shared memory: a number per warp and sum if LANES > 32.
 // normalize_rows_gradient: with D = weight dY and H = (X - mean) rstd, dX = rstd (D - mean of D - H mean of D H); without
 //   `centered` dX = rstd (D - H mean of D H). Means are over a row. With SUMS, for G = 1, also parts_of_blocks
@@ -33,8 +34,8 @@ constexpr int FORWARD_BLOCKS = PACKS * sizeof(Bits<T, VECTOR>) > 64 ? 2 : 4;
 
 extern "C" __global__ void __launch_bounds__(ROW_THREADS, FORWARD_BLOCKS)
     normalize_rows(T* __restrict__ Y, Real* __restrict__ mean, Real* __restrict__ rstd, const T* __restrict__ X,
-                   const Real* __restrict__ weight, const Real* __restrict__ bias, Real eps, long long A, int G, int K,
-                   int centered) {
+                   const Real* __restrict__ weight, const Real* __restrict__ bias, Real eps, Real unit, long long A,
+                   int G, int K, int centered) {
   __shared__ Numbers shared[2][ROW_WARPS];
   const RowPlaces at = RowPlaces::of_block(A * G, K);
   LaneBits<T> bits[ROWS];
@@ -42,19 +43,25 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS, FORWARD_BLOCKS)
 
   Numbers center = {}, squares = {};
   if (centered) {
-    each_number(bits, [&](int r, int, Real x) { center.v[r] += x; });
+    Numbers origin;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      origin.v[r] = load_pack<1>(X + at.offset(r) - at.lane * VECTOR).v[0];
+      if (!isfinite(origin.v[r])) origin.v[r] = 0;
+    }
+    each_number(bits, [&](int r, int p, Real x) { center.v[r] += at.has(p) ? x - origin.v[r] : 0; });
     center = join_lanes<Add>(center, shared[0]);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) center.v[r] /= K;
+    for (int r = 0; r < ROWS; r++) center.v[r] = origin.v[r] + center.v[r] / K;
   }
   each_number(bits, [&](int r, int p, Real x) {
-    const Real deviation = at.has(p) ? x - center.v[r] : 0;
+    const Real deviation = at.has(p) ? (x - center.v[r]) * unit : 0;
     squares.v[r] += deviation * deviation;
   });
   squares = join_lanes<Add>(squares, shared[1]);
   Numbers scale;
 #pragma unroll
-  for (int r = 0; r < ROWS; r++) scale.v[r] = 1 / sqrt(squares.v[r] / K + eps);
+  for (int r = 0; r < ROWS; r++) scale.v[r] = 1 / sqrt(squares.v[r] / (K * (unit * unit)) + eps);
 
   int channel[ROWS];
 #pragma unroll

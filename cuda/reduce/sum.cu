@@ -11,18 +11,37 @@
 // most 512 threads, ty a power of two, tx = 1 for sum_long_rows. Shared memory: a pack per thread.
 // Needs: B, or the length of a row if A > 1, is a multiple of VECTOR, and X and Y are aligned to packs.
 // Macros: TYPE float | double | bfloat16 | long long, of X; OUTPUT, of Y: the type of the sums, or bfloat16, to which they are
-// rounded; VECTOR 1 | 4 | 8.
+// rounded; VECTOR 1 | 4 | 8; WIDE 0 | 1: the sums are doubles, in which no square of a float is too large or too small;
+// SQUARED 0 | 1: Y is the sum of the squares.
 #include "common/columns.cuh"
 #include "common/last_block.cuh"
 
 using T = ALPHA_TYPE;
-using Sum = Number<T>;
+constexpr bool WIDE = ALPHA_WIDE, SQUARED = ALPHA_SQUARED;
+template <bool>
+struct SumOf {
+  using Type = Number<T>;
+};
+template <>
+struct SumOf<true> {
+  using Type = double;
+};
+using Sum = SumOf<WIDE>::Type;
 using Output = ALPHA_OUTPUT;
 constexpr int V = ALPHA_VECTOR;
 
+// The elements of a pack, or their squares, as terms of a sum.
+template <bool SQUARES, int N, typename Real>
+__device__ __forceinline__ Pack<Sum, N> terms(const Pack<Real, N>& x) {
+  Pack<Sum, N> y;
+#pragma unroll
+  for (int i = 0; i < N; i++) y.v[i] = SQUARES ? Sum(x.v[i]) * Sum(x.v[i]) : Sum(x.v[i]);
+  return y;
+}
+
 // This thread's sum of the packs at x + r stride for r, r + step, .. below `stop`. All loads of a turn are in flight at the
 // same time; what lies behind the end counts as 0.
-template <int N, typename From>
+template <int N, bool SQUARES = false, typename From>
 __device__ __forceinline__ Pack<Sum, N> sum_packs(const From* x, size_t stride, int r, int stop, int step) {
   constexpr int AHEAD = sizeof(From) * N > 16 ? 4 : 8;
   Pack<Sum, N> sum = {};
@@ -32,7 +51,7 @@ __device__ __forceinline__ Pack<Sum, N> sum_packs(const From* x, size_t stride, 
     for (int k = 0; k < AHEAD; k++)
       bits[k] = k * step < stop - r ? load_bits<N>(x + size_t(r + k * step) * stride) : Bits<From, N>::of(Sum(0));
 #pragma unroll
-    for (int k = 0; k < AHEAD; k++) sum += bits[k].widened();
+    for (int k = 0; k < AHEAD; k++) sum += terms<SQUARES>(bits[k].widened());
   }
   return sum;
 }
@@ -84,7 +103,8 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   const Segment segment = segment_rows(blockIdx.y, rows, R);
   const bool valid = a < A && b < B;
   Pack<Sum, V> sum = {};
-  if (valid) sum = sum_packs<V>(X + size_t(a) * R * B + b, B, segment.start + threadIdx.y, segment.stop, blockDim.y);
+  if (valid)
+    sum = sum_packs<V, SQUARED>(X + size_t(a) * R * B + b, B, segment.start + threadIdx.y, segment.stop, blockDim.y);
   reduce_lanes(sum, shared);
   finish(Y, parts, state, sum, valid, size_t(a) * B + b, size_t(A) * B, shared);
 }
@@ -97,12 +117,12 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   Pack<Sum, 1> sum = {};
   if (a < A) {
     const T* x = X + size_t(a) * R * V;
-    const Pack<Sum, V> packs = sum_packs<V>(x, V, segment.start + threadIdx.y, segment.stop, blockDim.y);
+    const Pack<Sum, V> packs = sum_packs<V, SQUARED>(x, V, segment.start + threadIdx.y, segment.stop, blockDim.y);
 #pragma unroll
     for (int i = 0; i < V; i++) sum.v[0] += packs.v[i];
     if (blockIdx.y == gridDim.y - 1)
 #pragma unroll 1
-      for (int i = threadIdx.y; i < tail; i += blockDim.y) sum += load_pack<1>(x + size_t(R) * V + i);
+      for (int i = threadIdx.y; i < tail; i += blockDim.y) sum += terms<SQUARED>(load_pack<1>(x + size_t(R) * V + i));
   }
   add_lanes(sum, shared);
   finish(Y, parts, state, sum, a < A, a, A, shared);

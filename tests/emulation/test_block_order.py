@@ -100,6 +100,7 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "max_pool2d_backward": [(*test_primitives.taps(LARGE), LARGE)],
     "avg_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
     "avg_pool2d_backward": [(normal(3, 20, 15, 8), LARGE)],
+    "wide_sum_axis1": [(normal(1, 70_000, 12), True, 70_000)],
     "sum_axis1": [(normal(1, 70_000, 12), 70_000), (normal(900, 200, 1), 200), (normal(2, 100_000, 1), 100_000)],
     "extreme_axis1": [(normal(1, 70_000, 12), True, 70_000), (normal(900, 200, 1), True, 200)],
     "matmul_batch": [(normal(3, 130, 70), normal(3, 70, 100), False, False, "tf32", 70)],

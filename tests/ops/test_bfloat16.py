@@ -47,6 +47,7 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "sample_taps": ((0,), ("int64", F32)),
     "matmul_batch": ((0, 1), (BF16,)),
     "sum_axis1": ((0,), (F32,)),
+    "wide_sum_axis1": ((0,), ("float64",)),
     "channel_statistics": ((0,), (F32, F32)),
     "dropout_apply": ((0, 4), (BF16,)),
     "batch_norm_apply": ((0, 6), (BF16,)),

@@ -151,6 +151,13 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(2, 1, 3, 1, 2, 1), (2, 2, 3, 2, 2, 5)),
         (normal(4, 3), (4, 3)),
     ],
+    "wide_sum_axis1": [
+        (normal(3, 33, 8), False, 33),
+        (normal(300, 65, 1), True, 65),
+        (normal(1, 40000, 4), True, 40000),  # rows that blocks share
+        (normal(1, 60_003, 1), True, 60_003),
+        (normal(2, 9000, 1), False, 9000),
+    ],
     # one row and many, columns on and off a vector, long and short sums, several slabs
     "sum_axis1": [
         (normal(1, 700, 64), 700),
@@ -427,6 +434,7 @@ WITH_LENGTH = {
     "sample_slopes",
     "sample_taps",
     "sum_axis1",
+    "wide_sum_axis1",
     "running_sum",
     "channel_statistics",
     "batch_norm_training",

@@ -195,7 +195,7 @@ def test_which_sums_blocks_share() -> None:
             ((1, 90, 5), False),
         ):
             with trial(sizes):
-                (launch,) = reductions._plan_sum(*sizes, np.dtype(np.float32), 1, 132).launches
+                (launch,) = reductions.plan_sum(*sizes, np.dtype(np.float32), 1, 132).launches
                 assert (launch.grid[1] > 1) == shared
                 assert launch.grid[0] * launch.grid[1] <= (2 * 132 if shared else 900)
 
