@@ -15,7 +15,7 @@ from safetensors.numpy import save
 
 from alpha.errors import CheckpointError
 from alpha.numerics import BFLOAT16
-from alpha.state_dict import LAYOUTS, StateDict
+from alpha.state_dict import LAYOUTS, StateDict, common_layout
 from alpha.tensor import Tensor
 from alpha.train.files import check_readable, write_atomically
 
@@ -39,7 +39,7 @@ def save_weights(
     # safetensors writes the buffer as it lies in memory, so a transposed view must be copied.
     tensors = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     text = {key: str(value) for key, value in (metadata or {}).items()}
-    layout = state_dict.layout if isinstance(state_dict, StateDict) else None
+    layout = common_layout(state_dict)
     if layout is not None and text.setdefault("layout", layout) != layout:
         raise CheckpointError(f"{path}: the metadata say layout={text['layout']!r}, the weights have {layout!r}")
     try:
