@@ -18,6 +18,7 @@ from alpha.errors import DeviceError, GradientError, type_name
 from alpha.grad_mode import is_grad_enabled
 from alpha.missing_names import MissingName
 from alpha.numerics import is_floating
+from alpha.origins import Origin, carry
 from alpha.primitive import Array
 from alpha.recompute import FirstRun
 from alpha.recompute import state as runs
@@ -57,6 +58,7 @@ class Function:
     written_as = ""  # how a user writes an operator in place, for errors; by default its name
     is_view = False
     is_writable = False  # of a view: whether what it gives may be written in place
+    copies = False  # whether the result has the values of its only input, on another device or in another dtype
     adds_gradient = False
     lends = False  # whether a gradient that it returns may be memory that somebody else holds
     first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
@@ -242,6 +244,8 @@ def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> None:
         if type(array) is not kind or (kind is not np.ndarray and array.device is not first.device):
             check_devices(node.name, tensors)
         if tensor._seen is not None and tensor._seen != tensor._version.recorded:
+            if isinstance(tensor._seen, Origin):
+                carry(node, tensor._seen)
             check_history(node.name, tensor)
 
 

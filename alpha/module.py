@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from alpha.backward_hooks import call_with_backward_hooks
 from alpha.errors import CheckpointError
+from alpha.flattened import FlattenedMaps, Names, advice_of_flattened
 from alpha.hooks import Hooked, hooks_act
 from alpha.missing_names import MissingName
-from alpha.module_tree import ModuleTree
+from alpha.module_tree import ModuleTree, as_buffer, of_the_kind_of
 from alpha.no_effect import check_memory_format
 from alpha.numerics import BFLOAT16
+from alpha.origins import Origin, settle
 from alpha.parameter import Buffer, Parameter
 from alpha.placing import with_place
 from alpha.runtime import Device, get_device
 from alpha.runtime.device import names_device
-from alpha.state_dict import IncompatibleKeys, StateDict, read_state, targets_of
+from alpha.state_dict import StateDict
+from alpha.state_reading import IncompatibleKeys, of_pytorch, read_state, targets_of
 from alpha.tensor import Tensor, as_dtype
 from alpha.tensor_operators import DTypeLike
 from alpha.uninitialized import fill, move, state_of
@@ -89,11 +93,13 @@ class Module(ModuleTree, Hooked):
         """
         current = vars(self).get(name)
         if isinstance(current, (Parameter, Buffer, Module)) and not (value is None or isinstance(value, Parameter)):
-            value = _of_the_kind_of(current, value, f"{type(self).__name__}.{name}")
+            value = of_the_kind_of(current, value, f"{type(self).__name__}.{name}")
         elif value is None and isinstance(current, Buffer):
             self._await_buffer(name, current.persistent)
         elif current is None and name in self._awaited and isinstance(value, Tensor):
-            value = _as_buffer(value, self._awaited[name])
+            value = as_buffer(value, self._awaited[name])
+        if isinstance(value, (Parameter, Buffer)) and isinstance(value._seen, Origin):
+            settle(value, f"{type(self).__name__}.{name}", name in self._filters)
         object.__setattr__(self, name, value)
 
     if not TYPE_CHECKING:  # which would take every attribute to be there
@@ -229,25 +235,38 @@ class Module(ModuleTree, Hooked):
         return StateDict(((prefix + name, values[id(value)]) for name, value in own.items()), layout="NHWC")
 
     def load_state_dict(
-        self, state: Mapping[str, Any], strict: bool = True, *, layout: str | None = None
+        self,
+        state: Mapping[str, Any],
+        strict: bool = True,
+        *,
+        layout: str | None = None,
+        flattened: Names | None = None,
+        unflattened: Names | None = None,
     ) -> IncompatibleKeys:
         """Copy values in by name; nothing is changed unless everything fits.
 
         PyTorch has filters as (OC, IC, FH, FW), and those of a transposed convolution as (IC, OC, FH, FW). With
         layout="NCHW" the second axis becomes the last one, in the filters of convolutions with one to three axes and in
         each other value of four axes, unless only the value as it is fits, as a mask (1, 1, T, T) does. A Linear layer
-        after a Flatten counts its features in another order, too, which no shape tells: turn such a weight, made for
-        maps of C channels, H rows and W columns, by
-        `weight.reshape(-1, C, H, W).transpose(0, 2, 3, 1).reshape(len(weight), -1)`.
+        after a Flatten counts its features in another order, too, which no shape tells, so `flattened` does; a warning
+        names the layers that may need it, if neither of the two arguments is given.
+
+        Without layout=, the values of a state dict that knows its layout have that one. In any other dict, Tensors of
+        Alpha have NHWC, so a copy or an average of `state_dict()` needs no layout; those that `alpha.load` read from a
+        file of PyTorch, and their copies, have NCHW; arrays of numpy, tensors of PyTorch, and tensors that were made or
+        computed from them have the layout that their shapes tell.
 
         Args:
             state: arrays, or tensors of Alpha or PyTorch, by dotted name. One name of a shared tensor is enough; all
                 that are given must have the same values.
             strict: missing and unexpected names are errors; shapes that differ always are. PyTorch's
                 `num_batches_tracked` of a batch norm is passed over. Values that a lazy layer is given initialise it.
-            layout: "NHWC" for Alpha's weights or "NCHW" for PyTorch's. What `state_dict()`, its `filter` and
-                `alpha.train.load_weights` return knows its layout. It must be given for PyTorch's filters and tensors
-                of four axes, and for plain arrays whose shape fits in both layouts.
+            layout: "NHWC" for Alpha's weights or "NCHW" for PyTorch's. What `state_dict()`, its `filter`, `alpha.load`
+                and `alpha.train.load_weights` return knows its layout. It must be given for PyTorch's filters and
+                tensors of four axes, and for values of unknown origin whose shape fits in both layouts.
+            flattened: of PyTorch's weights, the map (C, H, W) that was flattened, by the name of a layer that takes its
+                features: `{"fc1": (16, 5, 5)}`; or by the name of a tensor whose last axis counts them.
+            unflattened: the map that is made of the features that a layer gives, or of a tensor's first axis.
 
         Returns:
             `missing_keys` and `unexpected_keys`, two lists of names.
@@ -256,13 +275,16 @@ class Module(ModuleTree, Hooked):
             CheckpointError: lists every mismatch at once.
         """
         own = self._state()
-        values, problems, keys = read_state(own, targets_of(self, own), state, layout, strict)
+        maps = FlattenedMaps(flattened, unflattened, own)
+        values, problems, keys = read_state(own, targets_of(self, own), state, layout, strict, maps)
         if problems:
             count = "1 mismatch" if len(problems) == 1 else f"{len(problems)} mismatches"
             raise CheckpointError(f"{count} between the weights and {type(self).__name__}:\n  " + "\n  ".join(problems))
         for target, value in {id(own[name]): (own[name], value) for name, value in values.items()}.values():
             fill(target, value)
             target._version.bump("load_state_dict")
+        if not maps.given and (advice := advice_of_flattened(self, of_pytorch(state, layout))):
+            warnings.warn(advice, stacklevel=2)
         return keys
 
     def summary(self, input_shape: tuple[int, ...] | Tensor | tuple[Tensor, ...], dtype: DTypeLike = None) -> str:
@@ -295,23 +317,3 @@ class Module(ModuleTree, Hooked):
 
 def _is_state(value: Tensor) -> bool:
     return not isinstance(value, Buffer) or value.persistent
-
-
-def _as_buffer(value: Tensor, persistent: bool) -> Tensor:
-    """A Tensor as a Buffer of the same memory; a Parameter or a Buffer as it is."""
-    return value if isinstance(value, (Parameter, Buffer)) else Buffer._of(value, persistent)
-
-
-def _of_the_kind_of(current: Parameter | Buffer | Module, value: Any, name: str) -> Any:
-    """The value that may take the place of a part of a module, else `TypeError`."""
-    if isinstance(current, Parameter):
-        raise TypeError(
-            f"{name} is a Parameter, and {type(value).__name__} cannot take its place; assign alpha.nn.Parameter(..) "
-            "or None, or load values with load_state_dict"
-        )
-    if isinstance(value, Module) or (isinstance(current, Buffer) and isinstance(value, Buffer)):
-        return value
-    if isinstance(current, Buffer) and isinstance(value, Tensor):
-        return _as_buffer(value, current.persistent)
-    kind, wanted = ("Buffer", "a Tensor") if isinstance(current, Buffer) else ("Module", "a Module")
-    raise TypeError(f"{name} is a {kind}, and {type(value).__name__} cannot take its place; assign {wanted} or None")

@@ -187,3 +187,23 @@ class ModuleTree:
 
 def _dotted(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def as_buffer(value: Tensor, persistent: bool) -> Tensor:
+    """A Tensor as a Buffer of the same memory; a Parameter or a Buffer as it is."""
+    return value if isinstance(value, (Parameter, Buffer)) else Buffer._of(value, persistent)
+
+
+def of_the_kind_of(current: Parameter | Buffer | ModuleTree, value: Any, name: str) -> Any:
+    """The value that may take the place of a part of a module, else `TypeError`."""
+    if isinstance(current, Parameter):
+        raise TypeError(
+            f"{name} is a Parameter, and {type(value).__name__} cannot take its place; assign alpha.nn.Parameter(..) "
+            "or None, or load values with load_state_dict"
+        )
+    if isinstance(value, ModuleTree) or (isinstance(current, Buffer) and isinstance(value, Buffer)):
+        return value
+    if isinstance(current, Buffer) and isinstance(value, Tensor):
+        return as_buffer(value, current.persistent)
+    kind, wanted = ("Buffer", "a Tensor") if isinstance(current, Buffer) else ("Module", "a Module")
+    raise TypeError(f"{name} is a {kind}, and {type(value).__name__} cannot take its place; assign {wanted} or None")

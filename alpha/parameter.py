@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from alpha.origins import unmark
 from alpha.tensor import Tensor, tensor
 
 __all__ = ["Buffer", "Parameter"]
@@ -13,9 +14,12 @@ class Parameter(Tensor):
     """A tensor that a module trains; `values`, whatever `alpha.tensor` takes, are copied."""
 
     __slots__ = ()
+    _belongs = True
 
     def __init__(self, values: Any, requires_grad: bool = True) -> None:
-        super().__init__(tensor(values).array, requires_grad)
+        made = tensor(values)
+        super().__init__(made.array, requires_grad)
+        self._seen = made._seen  # until a module has it
 
 
 class Buffer(Tensor):
@@ -27,6 +31,7 @@ class Buffer(Tensor):
     """
 
     __slots__ = ("persistent",)
+    _belongs = True
 
     def __init__(self, values: Any, *, persistent: bool = True) -> None:
         super().__init__(tensor(values).array)
@@ -39,6 +44,7 @@ class Buffer(Tensor):
         for name, held in value._held().items():
             setattr(result, name, held)
         result.persistent = persistent
+        unmark(result)
         return result
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:

@@ -26,10 +26,11 @@ from alpha.errors import AlphaError, CheckpointError, type_name
 from alpha.host_values import DTYPES, WIDER
 from alpha.module import Module, Parameter
 from alpha.numerics import BFLOAT16
+from alpha.origins import layout_of, mark, unmark
 from alpha.pickle_parts import filled
 from alpha.runtime import Device
 from alpha.runtime.device import get_device
-from alpha.state_dict import LAYOUTS, StateDict
+from alpha.state_dict import LAYOUTS, StateDict, common_layout
 from alpha.tensor import Tensor, tensor
 from alpha.tensor_files import tensor_file, unique
 from alpha.torch_files import is_torch_file, read_torch_file
@@ -175,6 +176,8 @@ def _packed(value: Any, where: str, arrays: dict[str, Values], around: tuple[Any
         return value
     if isinstance(value, Tensor):
         found = {KIND: "tensor", "values": put(value.numpy()), "device": value.device.name}
+        if (layout := layout_of(value)) != "NHWC":
+            found["layout"] = layout
         return {**found, "requires_grad": value.requires_grad, "parameter": isinstance(value, Parameter)}
     if isinstance(value, (np.ndarray, np.generic)):
         return {KIND: "array", "values": put(np.asarray(value)), "scalar": isinstance(value, np.generic)}
@@ -188,7 +191,7 @@ def _packed(value: Any, where: str, arrays: dict[str, Values], around: tuple[Any
             [_packed(key, f"a key of {where}", arrays, inner), _packed(item, f"{where}[{key!r}]", arrays, inner)]
             for key, item in value.items()
         ]
-        layout = {"layout": value.layout} if isinstance(value, StateDict) else {}
+        layout = {"layout": common_layout(value)} if isinstance(value, StateDict) else {}
         return {KIND: "dict", "items": items, **layout}
     if isinstance(value, (list, tuple, set, frozenset)):
         ordered = value if isinstance(value, (list, tuple)) else sorted(value, key=repr)  # the same in each run
@@ -220,9 +223,11 @@ def _unpacked(value: Any, arrays: dict[str, Values], place: Placed) -> Any:
         if value["device"] not in ("cpu", "cuda"):
             raise ValueError(f"there is no device {value['device']!r}")
         values, device = arrays.pop(value["values"]), place(value["device"])
+        made = tensor(values, device=device, requires_grad=value["requires_grad"])
         if value["parameter"]:
-            return Parameter(tensor(values, device=device), requires_grad=value["requires_grad"])
-        return tensor(values, device=device, requires_grad=value["requires_grad"])
+            made = Parameter(made, requires_grad=value["requires_grad"])
+        unmark(made)
+        return mark(made, _layout_named(value["layout"])) if "layout" in value else made
     if kind == "array":
         array = arrays.pop(value["values"])
         return array[()] if value["scalar"] else array
@@ -238,11 +243,14 @@ def _unpacked(value: Any, arrays: dict[str, Values], place: Placed) -> Any:
     place = _on_host(place) if "layout" in value else place
     pairs = [_of_type(list, part) for part in parts]
     items = filled(dict, [(_unpacked(key, arrays, place), _unpacked(item, arrays, place)) for key, item in pairs])
-    if "layout" not in value:
-        return items
-    if value["layout"] not in (*LAYOUTS, None):
-        raise ValueError(f"the layout {value['layout']!r:.40} is not one of {LAYOUTS}")
-    return StateDict(items, value["layout"])
+    return StateDict(items, _layout_named(value["layout"])) if "layout" in value else items
+
+
+def _layout_named(layout: Any) -> str | None:
+    if layout not in (*LAYOUTS, None):
+        raise ValueError(f"the layout {layout!r:.40} is not one of {LAYOUTS}")
+    found: str | None = layout
+    return found
 
 
 def _of_type(kind: type, value: Any) -> Any:
@@ -294,4 +302,4 @@ def _of_torch(value: Any, place: Placed) -> Any:
 def _of_array(value: Values, place: Placed) -> Tensor | Values:
     """A tensor, or the array itself if no tensor of Alpha has its dtype: complex numbers, uint64, float8."""
     known = value.dtype.name in DTYPES or value.dtype.name in WIDER
-    return tensor(value, device=place("cpu")) if known else value
+    return mark(tensor(value, device=place("cpu")), "NCHW") if known else value

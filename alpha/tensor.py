@@ -17,6 +17,7 @@ from alpha.host_values import as_dtype as as_dtype
 from alpha.host_values import check_fits, host_array, is_torch, wider
 from alpha.missing_names import MissingName
 from alpha.numerics import is_floating
+from alpha.origins import Origin, inherit, of_values
 from alpha.primitive import Array
 from alpha.runtime import Device, get_device
 from alpha.runtime.recording import phase
@@ -43,6 +44,7 @@ class Tensor(Facts, Operators, Conversions):
     )
     _copied: bool
     _part: Part | None
+    _belongs = False  # whether it is of a class whose tensors are parts of modules
     __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
     __hash__ = object.__hash__  # by identity, though == compares elements
 
@@ -51,7 +53,9 @@ class Tensor(Facts, Operators, Conversions):
             if not isinstance(array, list):
                 kind = type(array).__name__
                 raise TypeError(f"Tensor takes an array of a device, not a {kind}; use alpha.tensor(..)")
-            array = tensor(array, dtype="float32").array
+            Tensor.__init__(self, tensor(array, dtype="float32").array, requires_grad)
+            of_values(self)
+            return
         self.array = array
         self._requires_grad = requires_grad  # what the engine reads and writes: a property would take longer
         if requires_grad is not False:
@@ -59,7 +63,7 @@ class Tensor(Facts, Operators, Conversions):
         self._grad: Tensor | None = None
         self._node: Function | None = None
         self._version = Version()
-        self._seen: int | None = 0  # recorded writes to the memory that the node knows of; None: needs to know none
+        self._seen: int | Origin | None = 0  # recorded writes that the node knows of; None: needs none; or its origin
         self._hooks: dict[HookHandle, Hook] = {}
 
     if not TYPE_CHECKING:  # which would take every attribute to be there
@@ -134,13 +138,13 @@ class Tensor(Facts, Operators, Conversions):
         """The same memory outside the graph; in-place writes are seen by both."""
         result = Tensor(self.array)
         result._version, result._seen = self._version, None
-        return result
+        return inherit(result, self)
 
     def detach_(self) -> Tensor:
         """The tensor itself as a leaf that requires no gradient; what was recorded before stays as it is."""
         if self._node is not None and self._node.is_view:
             raise GradientError(f"detach_: a view ({self._node.name}) cannot be detached in place; use .detach()")
-        self._node, self._requires_grad, self._seen, self._hooks = None, False, None, {}
+        self._node, self._requires_grad, self._seen, self._hooks = None, False, self.detach()._seen, {}
         self._part = None
         return self
 
@@ -242,7 +246,7 @@ class Tensor(Facts, Operators, Conversions):
         Tensor.__init__(result, self.device.copy(self.array), self._requires_grad)
         memo[id(self)] = result
         result._grad = copy.deepcopy(self._grad, memo)
-        return result
+        return inherit(result, self)
 
     # -- shape --------------------------------------------------------------------------------
 
@@ -289,8 +293,8 @@ def tensor(
         ValueError: Python's integers do not fit dtype.
     """
     if isinstance(data, Tensor):
-        device = data.device if device is None else device
-        data = data.numpy()
+        where = data.device if device is None else device
+        return inherit(tensor(data.numpy(), dtype=dtype, device=where, requires_grad=requires_grad), data)
     values = host_array(data)
     of_python = not isinstance(data, (np.ndarray, np.generic)) and not is_torch(data)
     if dtype is None:
@@ -300,4 +304,4 @@ def tensor(
         check_fits("tensor", values, wanted)
     values = values.astype(wanted, copy=False)
     target = get_device("cpu" if device is None else device)
-    return Tensor(target.upload(np.ascontiguousarray(values).reshape(values.shape)), requires_grad)
+    return of_values(Tensor(target.upload(np.ascontiguousarray(values).reshape(values.shape)), requires_grad))

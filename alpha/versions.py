@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from alpha.errors import GradientError
+from alpha.origins import seen_of
 
 if TYPE_CHECKING:
     from alpha.autograd import Function
@@ -26,8 +27,8 @@ class Version:
 
 def check_history(name: str, tensor: Tensor) -> None:
     """`GradientError` if a recorded operator wrote the tensor's memory through another tensor: its node misses that."""
-    version = tensor._version
-    if tensor._seen is not None and tensor._seen != version.recorded:
+    version, seen = tensor._version, seen_of(tensor)
+    if seen is not None and seen != version.recorded:
         kind = f"the base of a view ({tensor._node.name})" if tensor._node is not None else "the memory of a tensor"
         raise GradientError(
             f"{name}: {version.writer} wrote {kind} in place through another tensor, whose gradient would be lost; "

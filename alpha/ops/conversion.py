@@ -14,6 +14,7 @@ from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.axes import squeeze, transpose, unsqueeze
 from alpha.ops.layout import ToDevice
 from alpha.ops.layout import view as reshaped
+from alpha.origins import inherit
 from alpha.primitive import Array
 from alpha.runtime import Device, get_device
 from alpha.runtime.device import names_device
@@ -24,6 +25,8 @@ from alpha.versions import check_history, check_writable
 
 class Clone(Function):
     """Y = X in memory of its own   X (...) -> Y (...)"""
+
+    copies = True
 
     def forward(self, X: Array) -> Array:
         return Tensor(X).device.copy(X)
@@ -129,6 +132,8 @@ def set_data(x: Tensor, value: Tensor) -> None:
     x.array = checked_tensor(value, x, "data = ..: the value").array
     if value._version is not x._version:
         x._version, x._seen = value._version, value._version.recorded
+    if not x._belongs:
+        inherit(x, value)
 
 
 def tolist(x: Tensor) -> Any:

@@ -36,6 +36,8 @@ class Reshape(Function):
 class Cast(Function):
     """The values in another dtype   X (...) -> Y (...)"""
 
+    copies = True
+
     def forward(self, X: Array, *, dtype: np.dtype[Any]) -> Array:
         self.dtype = X.dtype
         return cast(X, dtype, 1.0, 0.0)
@@ -46,6 +48,8 @@ class Cast(Function):
 
 class ToDevice(Function):
     """The values on another device   X (...) -> Y (...)"""
+
+    copies = True
 
     def forward(self, X: Array, *, target: Device) -> Array:
         self.source, self.target = device_of(X), target

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from alpha.errors import CheckpointError
 from alpha.numerics import BFLOAT16
-from alpha.state_dict import LAYOUTS, StateDict
+from alpha.state_dict import LAYOUTS, StateDict, common_layout
 from alpha.tensor import Tensor
 from alpha.tensor_files import read_tensor_file, tensor_file
 from alpha.train.files import check_readable, write_atomically
@@ -34,7 +34,7 @@ def save_weights(
         if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
             raise CheckpointError(f"{path}: {name!r} is {array.dtype.name}, a dtype that Alpha does not load")
     text = {key: str(value) for key, value in (metadata or {}).items()}
-    layout = state_dict.layout if isinstance(state_dict, StateDict) else None
+    layout = common_layout(state_dict)
     if layout is not None and text.setdefault("layout", layout) != layout:
         raise CheckpointError(f"{path}: the metadata say layout={text['layout']!r}, the weights have {layout!r}")
     try:

@@ -54,12 +54,8 @@ def test_pytorchs_weights_give_pytorchs_results(device: str) -> None:
         y = twin.norm(twin.both(torch.from_numpy(X).permute(0, 3, 1, 2)))
         y = twin.back(twin.wide(y))
         (C, H, W), expected = y.shape[1:], twin.fc(y.flatten(1)).numpy()
-    state = twin.state_dict()
-    weight = state["fc.weight"]
-    # as the docstring of load_state_dict says
-    state["fc.weight"] = weight.reshape(-1, C, H, W).permute(0, 2, 3, 1).reshape(len(weight), -1)
     net = Net().to(device)
-    net.load_state_dict(torch_twin().state_dict() | state, layout="NCHW")
+    net.load_state_dict(twin.state_dict(), layout="NCHW", flattened={"fc": (C, H, W)})
     np.testing.assert_allclose(net(alpha.tensor(X, device=device)).numpy(), expected, atol=1e-5)
 
 
@@ -277,7 +273,7 @@ def test_shared_weights_come_from_pytorch_and_go_there() -> None:
 def test_several_unclear_weights_are_one_line() -> None:
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(3, 3, 3))
     with pytest.raises(CheckpointError) as error:
-        net.load_state_dict(dict(net.state_dict()))
+        net.load_state_dict(dict(net.state_dict().numpy()))
     assert "1 mismatch" in str(error.value)
     assert "layout      0.weight and 1 more: NHWC or NCHW" in str(error.value)
 
@@ -294,7 +290,7 @@ def test_other_filters_tell_the_layout_of_a_plain_dict() -> None:
     with pytest.raises(CheckpointError, match=r"layout +0.weight: NHWC or NCHW cannot be told"):
         net.load_state_dict(in_nchw)
     with pytest.raises(CheckpointError, match=r"layout +0.weight: NHWC or NCHW cannot be told"):
-        net.load_state_dict({name: value for name, value in average.items() if name != "2.weight"}, strict=False)
+        net.load_state_dict({name: value for name, value in expected.items() if name != "2.weight"}, strict=False)
 
 
 @pytest.mark.torch

@@ -1,8 +1,9 @@
 """Networks in torchvision's form: its names, arguments, parameters and attributes, for images of 224x224.
 
 `alpha.models` has ResNets and VGGs of its own, those of the paper; the functions here have other layers under the same
-names. Images are (N, H, W, C). Weights of torchvision fit with `load_state_dict(.., layout="NCHW")`; the first linear
-layer of AlexNet and VGG, which follows a flattened map, must be turned as is written there. Initial weights are those
+names. Images are (N, H, W, C). Weights of torchvision fit with `load_state_dict(.., layout="NCHW")`; those of AlexNet
+and VGG, whose first linear layer takes a flattened map, with `flattened={"classifier.1": (256, 6, 6)}` and
+`flattened={"classifier.0": (512, 7, 7)}`, too. Initial weights are those
 of Alpha's layers.
 """
 
