@@ -15,6 +15,7 @@ from alpha.runtime.cuda.graphs import capture as capture_graph
 from alpha.runtime.cuda.plan import Plan
 from alpha.step.arguments import Arguments, map_tensors
 from alpha.step.host_state import HostState
+from alpha.step.ran import Ran
 from alpha.step.replay import Entry, Replay, apart, copy_inputs, lent, place_of
 from alpha.step.trials import Trial, difference
 from alpha.step.watch import Watch
@@ -55,17 +56,20 @@ class Attempt:
         self._state = rng.default.state()
         self._entries = [Entry(leaf, trial.gradients.get(id(leaf))) for leaf in watch.leaves]
 
-    def run(self, function: Callable[..., Any]) -> str:
-        """Record the step and do it; what it changes on the host, in words."""
+    def run(self, function: Callable[..., Any], ran: Ran) -> str:
+        """Record the step and do it, and note what has run; what it changes or asks for on the host, in words."""
         args, kwargs = self._arguments
         closing: Callable[[], None] | None = None
+
+        def step() -> Any:
+            with ran.watching():
+                return function(*args, **kwargs)
+
         try:
-            self.result, self.graph = capture_graph(
-                self._device, self.notes, lambda: function(*args, **kwargs), self._trial.plan
-            )
+            self.result, self.graph = capture_graph(self._device, self.notes, step, self._trial.plan)
             closing = self.graph.close
             self._copies = [self._device.empty(a.shape, a.dtype) for a in lent(self.result, self._inputs)]
-            changes = self.host.changes()
+            changes = [*self.host.changes(), *ran.asked]
             self.graph.launch()
         except BaseException:
             self._undo()
