@@ -30,7 +30,7 @@ from alpha.step.arguments import Arguments, map_tensors
 from alpha.step.attempt import Attempt
 from alpha.step.host_state import HostState
 from alpha.step.ran import Ran
-from alpha.step.replay import run
+from alpha.step.replay import Handing, odd_result, run
 from alpha.step.trials import MOST_DOUBTS, Kind, Trial
 from alpha.step.watch import Watch
 from alpha.tensor import Tensor
@@ -235,12 +235,16 @@ class Captured(Generic[P, R]):
         found = [*notes.obstacles, *host.changes(), *self._ran.asked]
         if versions != [tensor._version.value for tensor in arguments.tensors]:
             found.append("it writes an argument in place")
+        if odd := odd_result(result, watch):
+            found.append(odd)
         kind.watched = bool(found)
         if notes.nodes or notes.obstacles:
             self._known = self._known or not found
             if found or why:
                 self._doubt(kind, found[0] if found else why)
-        return map_tensors(result, Tensor.detach) if notes.nodes and not found else result
+        if not notes.nodes or found:
+            return result
+        return map_tensors(result, Handing(arguments.tensors, arguments.tensors, watch.tensors))
 
     def _capture(self, device: CudaDevice, kind: Kind, arguments: Arguments, watch: Watch) -> Any:
         """Record the step, do it, and keep the graph if the last capture of this kind has recorded the same."""
