@@ -173,6 +173,7 @@ def manual_seed(seed: int) -> None:
 
 def get_rng_state() -> dict[str, int]:
     """The seed and the number of draws so far, as JSON can hold them; see `set_rng_state`."""
+    refuse("the state of the random numbers is read")
     return default.state()
 
 
@@ -182,6 +183,7 @@ def set_rng_state(state: Mapping[str, int]) -> None:
     Raises:
         ValueError: the state is not {"seed": .., "stream": ..}, two whole numbers of at least 0 below 2**64.
     """
+    refuse("random numbers are seeded")
     default.set_state(state)
 
 

@@ -165,4 +165,4 @@ def _on_device(x: Tensor, item: Any, length: int) -> Array:
     wrong = (values < -length) | (values >= length)
     if wrong.any():
         raise IndexError(f"index {values[wrong][0]} is out of range for an axis of length {length}  (shape {x.shape})")
-    return x.device.upload(np.ascontiguousarray(values, np.int64))
+    return x.device.listed(np.ascontiguousarray(values, np.int64))

@@ -84,6 +84,10 @@ class Device(ABC):
         """Numbers that an operator keeps as long as `key` lives and never writes; they may be made anew each time."""
         return self.upload(make())
 
+    def listed(self, source: HostArray) -> Array:
+        """Numbers that the code of a program lists, as an index; nobody writes them. A captured step may hold them."""
+        return self.upload(source)
+
     @abstractmethod
     def download(self, array: Array) -> HostArray:
         """A new host array with the array's content; waits for the work before it."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from alpha.runtime.cuda.array import DeviceArray
-from alpha.step.compare import PLAIN
-from alpha.step.watch import LARGE
+from alpha.step.kinds import is_constant
 from alpha.tensor import Tensor
+
+LARGE = 4096  # bytes of an array on the host whose values may decide which graph a call replays
+_SLICE = ("start", "stop", "step")
 
 
 class Arguments:
@@ -43,9 +46,14 @@ class Arguments:
         if isinstance(value, Tensor) and isinstance(value.array, DeviceArray):
             self.tensors.append(value)
             return value.array.shape, value.array.dtype, value._requires_grad
-        if isinstance(value, PLAIN):
-            return type(value), repr(value) if isinstance(value, (float, complex, slice)) else value
-        if isinstance(value, (tuple, list)):
+        if is_constant(value):
+            return type(value), repr(value) if isinstance(value, (float, complex, np.generic, Decimal)) else value
+        if type(value) is slice:
+            parts = value.start, value.stop, value.step
+            return slice, *(self._key(f"{place}.{name}", part) for name, part in zip(_SLICE, parts, strict=True))
+        if isinstance(value, tuple) or type(value) is list:
+            if type(value) not in (tuple, list):
+                self.objects[f"the class of {place}"] = type(value)
             return type(value), *(self._key(f"{place}[{i}]", item) for i, item in enumerate(value))
         if type(value) is dict:
             return dict, *((key, self._key(f"{place}[{key!r}]", item)) for key, item in value.items())

@@ -8,14 +8,14 @@ from typing import Any
 
 from alpha import rng
 from alpha.errors import OutOfMemoryError
-from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.runtime.cuda.graphs import capture as capture_graph
 from alpha.runtime.cuda.plan import Plan
 from alpha.step.arguments import Arguments, map_tensors
 from alpha.step.host_state import HostState
-from alpha.step.replay import Entry, Replay, apart, copy_inputs, lent, place_of
+from alpha.step.ran import Ran
+from alpha.step.replay import Entry, Handing, Replay, copy_inputs, odd_result, place_of
 from alpha.step.trials import Trial, difference
 from alpha.step.watch import Watch
 from alpha.tensor import Tensor
@@ -48,24 +48,26 @@ class Attempt:
         self._inputs = trial.inputs
         device.memory.clear_scratch()
         self.notes, self.host = CudaRecording(device, capturing=True), HostState(watch)
-        self._copies: list[DeviceArray] = []
+        self._given = arguments.tensors
         versions = [tensor._version for tensor in (*watch.tensors, *self._inputs)]
         self._counts = [(version, version.value, version.recorded) for version in versions]
         self._arguments = arguments.replaced(self._inputs)
         self._state = rng.default.state()
         self._entries = [Entry(leaf, trial.gradients.get(id(leaf))) for leaf in watch.leaves]
 
-    def run(self, function: Callable[..., Any]) -> str:
-        """Record the step and do it; what it changes on the host, in words."""
+    def run(self, function: Callable[..., Any], ran: Ran) -> str:
+        """Record the step and do it, and note what has run; what it changes or asks for on the host, in words."""
         args, kwargs = self._arguments
         closing: Callable[[], None] | None = None
+
+        def step() -> Any:
+            with ran.watching():
+                return function(*args, **kwargs)
+
         try:
-            self.result, self.graph = capture_graph(
-                self._device, self.notes, lambda: function(*args, **kwargs), self._trial.plan
-            )
+            self.result, self.graph = capture_graph(self._device, self.notes, step, self._trial.plan)
             closing = self.graph.close
-            self._copies = [self._device.empty(a.shape, a.dtype) for a in lent(self.result, self._inputs)]
-            changes = self.host.changes()
+            changes = [*self.host.changes(), *ran.asked]
             self.graph.launch()
         except BaseException:
             self._undo()
@@ -87,7 +89,7 @@ class Attempt:
         Without them, the `Trial` has what the next capture is compared with. `result` is what the call returns.
         """
         trial, device = self._trial, self._device
-        left = map_tensors(self.result, Tensor.detach)
+        result = self.result
         gradients = [entry.leave(device) for entry in self._entries]
         versions = [
             (version, version.value - value, version.recorded - recorded, version.writer)
@@ -97,15 +99,21 @@ class Attempt:
         written = {id(version) for version, *_ in versions}
         if not why and any(id(tensor._version) in written for tensor in self._inputs):
             why = "it writes an argument in place"
-        copies = iter(self._copies)
-        self.result = map_tensors(left, lambda tensor: apart(tensor, self._inputs, copies))
+        why = why or odd_result(result, self._watch)
+        self.result = map_tensors(result, Handing(self._inputs, self._given, self._watch.tensors))
         read = [entry for entry in self._entries if entry.is_read(self.notes)]
         self.why, self.differs = why, difference(trial.nodes, self.notes)
         if why or self.differs or read or trial.nodes is None:
             self._compare_later(read)
             return None
-        template = map_tensors(left, lambda tensor: place_of(device, tensor))
-        return Replay(self.graph, self._watch, self._inputs, gradients, versions, template, lent(left, self._inputs))
+        places: dict[int, Any] = {}
+
+        def place(tensor: Tensor) -> Any:
+            kept = any(tensor is own for own in (*self._inputs, *self._watch.tensors))
+            return places.setdefault(id(tensor), tensor if kept else place_of(device, tensor.detach()))
+
+        template = map_tensors(result, place)
+        return Replay(self.graph, self._watch, self._inputs, gradients, versions, template)
 
     def _compare_later(self, read: list[Entry]) -> None:
         """Keep of this capture what the next one is compared with, and not its graph."""

@@ -29,7 +29,8 @@ from alpha.runtime.device import opened
 from alpha.step.arguments import Arguments, map_tensors
 from alpha.step.attempt import Attempt
 from alpha.step.host_state import HostState
-from alpha.step.replay import run
+from alpha.step.ran import Ran
+from alpha.step.replay import Handing, odd_result, run
 from alpha.step.trials import MOST_DOUBTS, Kind, Trial
 from alpha.step.watch import Watch
 from alpha.tensor import Tensor
@@ -98,6 +99,7 @@ class Captured(Generic[P, R]):
         self.why_not = ""
         self.captured_function = function
         self._kinds: dict[Any, Kind] = {}
+        self._ran = Ran()
         self._known = False  # whether it has run once and nothing spoke against a capture
         self._warned = False
 
@@ -201,7 +203,7 @@ class Captured(Generic[P, R]):
             self._refuse(kind, "an argument requires a gradient")
             return self.captured_function(*arguments.args, **arguments.kwargs)
         try:
-            watch = Watch(self.captured_function, arguments.objects)
+            watch = Watch(self.captured_function, arguments.objects, self._ran)
         except OverflowError as error:
             self._refuse(kind, str(error))
             return self.captured_function(*arguments.args, **arguments.kwargs)
@@ -210,6 +212,8 @@ class Captured(Generic[P, R]):
         if watch.hooks:
             self._refuse(kind, f"{watch.hooks[0]} has a hook, which runs Python code at every step")
             return self.captured_function(*arguments.args, **arguments.kwargs)
+        if watch.unknown:
+            return self._observe(device, kind, arguments, watch, watch.unknown[0])
         if self._known and not kind.watched:
             return self._capture(device, kind, arguments, watch)
         return self._observe(device, kind, arguments, watch)
@@ -226,25 +230,29 @@ class Captured(Generic[P, R]):
         notes, host = CudaRecording(device, capturing=False, strict=self.strict), HostState(watch)
         versions = [tensor._version.value for tensor in arguments.tensors]
         device.memory.clear_scratch()
-        with recording.recorded(notes), device.allocating_from(device.scratch):
+        with recording.recorded(notes), device.allocating_from(device.scratch), self._ran.watching():
             result = self.captured_function(*arguments.args, **arguments.kwargs)
-        found = [*notes.obstacles, *host.changes()]
+        found = [*notes.obstacles, *host.changes(), *self._ran.asked]
         if versions != [tensor._version.value for tensor in arguments.tensors]:
             found.append("it writes an argument in place")
+        if odd := odd_result(result, watch):
+            found.append(odd)
         kind.watched = bool(found)
         if notes.nodes or notes.obstacles:
             self._known = self._known or not found
             if found or why:
                 self._doubt(kind, found[0] if found else why)
-        return map_tensors(result, Tensor.detach) if notes.nodes and not found else result
+        if not notes.nodes or found:
+            return result
+        return map_tensors(result, Handing(arguments.tensors, arguments.tensors, watch.tensors))
 
     def _capture(self, device: CudaDevice, kind: Kind, arguments: Arguments, watch: Watch) -> Any:
         """Record the step, do it, and keep the graph if the last capture of this kind has recorded the same."""
         key = tuple([leaf._grad is None for leaf in watch.leaves])
         trial = kind.trials.setdefault(key, Trial())
         try:
-            attempt = Attempt(device, trial, arguments, watch)
-            changes = attempt.run(self.captured_function)
+            attempt, known = Attempt(device, trial, arguments, watch), self._ran.count
+            changes = attempt.run(self.captured_function, self._ran)
         except OutOfMemoryError:
             if not trial.count:
                 del kind.trials[key]  # with the memory that this call has asked for
@@ -256,6 +264,8 @@ class Captured(Generic[P, R]):
                 self._refuse(kind, str(error))
             del attempt
             return self._observe(device, kind, arguments, watch, str(error))
+        if self._ran.count > known:  # the watch did not know of this code yet
+            trial.nodes = None
         replay = attempt.finish(changes)
         if replay is None:
             if attempt.why:

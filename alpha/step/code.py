@@ -3,19 +3,123 @@
 from __future__ import annotations
 
 import dis
+import functools
+import re
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-_OTHERS = ("alpha", "numpy", "scipy", "pycuda", "cuda", "torch", "tqdm", "PIL", "pytest", "_pytest")
-_LIBRARIES = (*sys.stdlib_module_names, *_OTHERS)
+_PROVEN = ("alpha", "numpy", "scipy", "ml_dtypes", "pycuda", "cuda", "torch", "tqdm", "PIL", "pytest", "_pytest")
+_STANDARD = frozenset(sys.stdlib_module_names)
+BY_NAME = ("alpha.train", "alpha.data")  # parts of Alpha that read a program's objects as a program does
+
+# with these a code may read what it does not name; `getattr` and its like do so if the name is no constant
+_COMPUTES = frozenset(
+    (
+        "vars",
+        "dir",
+        "__dict__",
+        "__getattribute__",
+        "__reduce__",
+        "__reduce_ex__",
+        "__getstate__",
+        "attrgetter",
+        "methodcaller",
+        "getmembers",
+        "asdict",
+        "astuple",
+        "__slots__",
+    )
+)
+_BY_TEXT = frozenset(("getattr", "hasattr", "setattr", "delattr"))
+_SCOPES = frozenset(("globals", "vars", "eval", "exec", "__dict__", "__globals__", "f_globals"))
+_CALLS = ("PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD")
+_PART = re.compile(r"[.\[]([A-Za-z_]\w*)")
 
 
-def names_in(function: Any) -> set[str]:
-    """All names and texts in the code of a function and of the functions within it."""
+class Facts(NamedTuple):
+    """What a code and the functions within it may read.
+
+    Attributes:
+        names: all attributes, variables and texts.
+        variables: the global variables that are loaded.
+        attributes: of whatever object, with the texts.
+        imports: the level and the name of each module that is imported.
+        computes: whether it may read attributes that it does not name.
+        scopes: whether it may read global variables by a text.
+    """
+
+    names: frozenset[str]
+    variables: frozenset[str]
+    attributes: frozenset[str]
+    imports: tuple[tuple[int, str], ...]
+    computes: bool
+    scopes: bool
+
+
+def code_of(function: Any) -> types.CodeType | None:
+    """The code of a function or a method; None of anything else."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return set(_code_names(code)) if code is not None else set()
+    return code if isinstance(code, types.CodeType) else None
+
+
+@functools.lru_cache(maxsize=10_000)
+def facts(code: types.CodeType) -> Facts:
+    """What a code and the functions within it may read."""
+    names: set[str] = set()
+    variables: set[str] = set()
+    texts: set[str] = set()
+    imports: list[tuple[int, str]] = []
+    computes = False
+    for each in codes_in(code):
+        names.update(each.co_names)
+        texts.update(_texts(each.co_consts))
+        steps = [step for step in dis.get_instructions(each) if step.opname not in ("CACHE", "EXTENDED_ARG")]
+        for place, step in enumerate(steps):
+            if _is_global(step.opname):
+                variables.add(step.argval)
+            elif step.opname == "IMPORT_NAME":
+                level = steps[place - 2].argval if place > 1 else 0
+                imports.append((level if isinstance(level, int) else 0, step.argval))
+            elif step.opname == "MATCH_CLASS" or _formats_unseen(steps, place):
+                computes = True
+            if "LOAD" in step.opname and step.argval in _BY_TEXT and not _has_constant_name(steps, place):
+                computes = True
+    named = frozenset(names | texts)
+    computes = computes or not _COMPUTES.isdisjoint(names)
+    return Facts(named, frozenset(variables), named, tuple(imports), computes, not _SCOPES.isdisjoint(names))
+
+
+def _formats_unseen(steps: list[dis.Instruction], place: int) -> bool:
+    """Whether a text that is no constant is asked for its `format` here: it may name attributes."""
+    return steps[place].argval in ("format", "format_map") and not isinstance(steps[place - 1].argval, str)
+
+
+def _has_constant_name(steps: list[dis.Instruction], place: int) -> bool:
+    """Whether the `getattr` that is loaded at this place is called at once with a text as its second argument."""
+    depth, constant = 0, False
+    for number, step in enumerate(steps[place + 1 :]):
+        if number == 0 and step.opname == "PUSH_NULL":
+            continue
+        if step.opname in _CALLS and step.arg == depth and depth in (2, 3):
+            return constant
+        if "JUMP" in step.opname or step.opname in ("FOR_ITER", "RETURN_VALUE", "SEND"):
+            return False
+        before, depth = depth, depth + dis.stack_effect(step.opcode, step.arg, jump=False)
+        if (before, depth) == (1, 2):
+            constant = step.opname == "LOAD_CONST" and isinstance(step.argval, str)
+        elif depth <= 2:
+            constant = False  # what lay there was a part of an expression
+        if depth < 0:
+            return False
+    return False
+
+
+def names_in(function: Any) -> frozenset[str]:
+    """All names and texts in the code of a function and of the functions within it."""
+    code = code_of(function)
+    return facts(code).names if code is not None else frozenset()
 
 
 def globals_in(function: types.FunctionType) -> set[str]:
@@ -23,30 +127,44 @@ def globals_in(function: types.FunctionType) -> set[str]:
 
     Unlike `names_in` it leaves out attributes, which may have the name of a global variable that the code never reads.
     """
-    codes = list(_codes(function.__code__))
-    loaded = {step.argval for code in codes for step in dis.get_instructions(code) if _is_global(step.opname)}
-    texts = {constant for code in codes for constant in code.co_consts if isinstance(constant, str)}
-    return (loaded | texts) & function.__globals__.keys()
+    found = facts(function.__code__)
+    return set((found.variables | found.names) if found.scopes else found.variables) & function.__globals__.keys()
 
 
 def _is_global(operation: str) -> bool:
-    return "GLOBAL" in operation or operation in ("LOAD_NAME", "STORE_NAME")
+    return "GLOBAL" in operation or operation in ("LOAD_NAME", "STORE_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
     """A code and those of the functions within it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from codes_in(constant)
 
 
-def _code_names(code: types.CodeType) -> Iterator[str]:
-    for each in _codes(code):
-        yield from each.co_names
-        yield from (constant for constant in each.co_consts if isinstance(constant, str))
+def _texts(values: Any) -> Iterator[str]:
+    """The texts among constants, their parts between dots, and the attributes that a format names."""
+    for value in values:
+        if isinstance(value, str):
+            yield value
+            if len(value) < 200 and ("." in value or "[" in value):
+                yield from value.split(".")
+                yield from _PART.findall(value)
+        elif isinstance(value, (tuple, frozenset)):
+            yield from _texts(value)
 
 
 def is_library(module: str | None) -> bool:
-    """Whether a module is part of Python, of Alpha or of another library, so not of the user's program."""
-    return module is not None and module.split(".", 1)[0] in _LIBRARIES
+    """Whether a module is part of Python, of Alpha or of another library that Alpha knows, so not of the program."""
+    return is_proven(module) or is_standard(module)
+
+
+def is_proven(module: str | None) -> bool:
+    """Whether what a function of this module reads of itself is known not to change, or is seen in another way."""
+    return module is not None and module.split(".", 1)[0] in _PROVEN
+
+
+def is_standard(module: str | None) -> bool:
+    """Whether a module is part of Python, whose functions are looked at when they run."""
+    return module is not None and module.split(".", 1)[0] in _STANDARD

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PurePath
 from reprlib import repr as shortened
 from typing import Any
 
 import numpy as np
 
-PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, slice, np.generic, np.dtype)
+PLAIN = (
+    *(int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, slice, np.generic, np.dtype),
+    *(Decimal, Fraction, date, time, timedelta, PurePath),
+)
 MISSING = object()  # in the place of the value of an attribute or a variable that does not exist
 
 Values = tuple[Any, ...]
@@ -28,7 +34,7 @@ def _equal(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, tuple):
         return same(a, b)
-    return isinstance(a, PLAIN) and bool(a == b or (a != a and b != b))
+    return isinstance(a, PLAIN) and bool(a == b or (a != a and b != b)) and repr(a) == repr(b)  # 0.0 is not -0.0
 
 
 def change_of_parts(owner: str, form: str, keys: Sequence[Any], before: Values, now: Values) -> str:
@@ -39,11 +45,11 @@ def change_of_parts(owner: str, form: str, keys: Sequence[Any], before: Values, 
     return owner
 
 
-def change_of_attributes(name: str, before: dict[str, Any], now: dict[str, Any]) -> str:
+def change_of_attributes(name: str, before: dict[str, Any], now: dict[str, Any], form: str = ".{}") -> str:
     """The first attribute of an object that has changed, is new or is gone."""
     keys = [*before, *(key for key in now if key not in before)]
     values = [tuple([held.get(key, MISSING) for key in keys]) for held in (before, now)]
-    return change_of_parts(name, ".{}", keys, *values)
+    return change_of_parts(name, form, keys, *values)
 
 
 def change_of_mapping(name: str, before: Values, now: Values) -> str:
@@ -82,11 +88,6 @@ def became(name: str, a: Any, b: Any) -> str:
 
 def _text(value: Any) -> str:
     return shortened(value) if isinstance(value, PLAIN) else f"a {type(value).__name__}"
-
-
-def items(held: Mapping[str, Any], names: list[str]) -> Callable[[], Iterable[Any]]:
-    """Reads what `held` has under these names."""
-    return lambda: map(held.get, names, repeat(MISSING))
 
 
 def counted(values: Any) -> Values:

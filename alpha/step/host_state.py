@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha.optim.optimizer import Optimizer
+from alpha.step.kinds import is_a
 from alpha.step.watch import Watch
 
 
@@ -21,11 +22,12 @@ class HostState:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._python, self._numpy = random.getstate(), _numpy_state()
-        self._generators = [(value, _state(value)) for value in watch.reached if _state(value) is not None]
+        states = [(value, _state(value)) for value in watch.reached]
+        self._generators = [(value, state) for value, state in states if state is not None]
         self._optimizers = [
             (value.state, {parameter: (slots, slots.copy()) for parameter, slots in value.state.items()})
             for value in watch.reached
-            if isinstance(value, Optimizer)
+            if is_a(value, Optimizer)
         ]
         self._versions = [
             (tensor._version, tensor._version.value, tensor._version.recorded, tensor._version.writer)
@@ -35,7 +37,7 @@ class HostState:
     def changes(self) -> list[str]:
         """What the step has changed, in words."""
         found = []
-        if change := self._watch.change():
+        if change := self._watch.change(by_step=True):
             found.append(f"it changes {change}")
         if _numpy_state() != self._numpy:
             found.append("it draws random numbers of numpy.random on the host")
@@ -64,6 +66,12 @@ def _numpy_state() -> tuple[Any, ...]:
 
 def _state(value: Any) -> Any:
     """The state of a random generator; None of anything else."""
-    if isinstance(value, np.random.Generator):
+    if is_a(value, np.random.Generator):
         return repr(value.bit_generator.state)
-    return value.getstate() if isinstance(value, random.Random) else None
+    if is_a(value, np.random.RandomState):
+        return repr(value.get_state(legacy=False))
+    if is_a(value, np.random.BitGenerator):
+        return repr(value.state)
+    if is_a(value, np.random.SeedSequence):
+        return repr(value)
+    return value.getstate() if is_a(value, random.Random) and not is_a(value, random.SystemRandom) else None

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import types
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from sys import getrefcount
 from typing import Any
+
+import numpy as np
 
 from alpha import rng
 from alpha.runtime.cuda.array import ArrayForm, DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.step.arguments import Arguments, map_tensors
+from alpha.step.kinds import is_constant
 from alpha.step.watch import Watch
 from alpha.tensor import Tensor
 
@@ -27,7 +31,6 @@ class Replay:
     gradients: list[Gradient]
     versions: list[tuple[Any, int, int, str]]  # of tensors that are written in place: how far they count
     result: Any  # in which `Place` stands for a tensor
-    copied: list[DeviceArray]  # what a call copies, because the result has it and the next call writes it
 
     def change(self) -> str:
         """Why the graph is not right any more, in words; empty if it is."""
@@ -111,7 +114,6 @@ def run(replay: Replay, arguments: Arguments) -> Any:
     graph = replay.graph
     device = graph.device
     # all memory that it takes comes first: without it nothing has changed
-    copies = iter([device.empty(array.shape, array.dtype) for array in replay.copied])
     moves = device.memory.room_for_scratch(_dies(replay.gradients))
     state = rng.default.state()
     try:
@@ -144,10 +146,17 @@ def run(replay: Replay, arguments: Arguments) -> Any:
         version.recorded += recorded
         version.writer = writer
 
-    def made(place: Place | Tensor) -> Tensor:
-        return Tensor(array(place)) if isinstance(place, Place) else apart(place, replay.inputs, copies)
+    handing = Handing(replay.inputs, arguments.tensors, replay.watch.tensors)
+    made: dict[int, Tensor] = {}
 
-    return map_tensors(replay.result, made, (Place, Tensor))
+    def out(place: Place | Tensor) -> Tensor:
+        if not isinstance(place, Place):
+            return handing(place)
+        if id(place) not in made:
+            made[id(place)] = Tensor(array(place))
+        return made[id(place)]
+
+    return map_tensors(replay.result, out, (Place, Tensor))
 
 
 def _dies(gradients: list[Gradient]) -> set[int]:
@@ -166,30 +175,61 @@ def _dies(gradients: list[Gradient]) -> set[int]:
 HELD = 3  # references to what has one owner: its, that of a variable (or here of a dict), and that of `getrefcount`
 
 
-def lent(result: Any, inputs: list[Tensor]) -> list[DeviceArray]:
-    """The arrays of a result that are arguments. A call returns copies of them, for the next call writes there."""
-    found: list[DeviceArray] = []
+class Handing:
+    """What a call hands out in the place of the tensors of its result; one of them stays one.
 
-    def look(tensor: Tensor) -> None:
-        if _is_lent(tensor, inputs):
-            found.append(tensor.array)
+    An argument is the argument of the call, and a view of it is a view of that. A tensor that the program has had
+    before the step is that tensor. All others have no graph.
 
-    map_tensors(result, look)
-    return found
+    Args:
+        own, given: the arguments as the step has had them, and as the call was given them.
+        known: tensors of the program.
+    """
+
+    def __init__(self, own: list[Tensor], given: list[Tensor], known: Iterable[Tensor] = ()) -> None:
+        self._given = list(zip(own, given, strict=True))
+        self._made = {id(tensor): tensor for tensor in known}
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """What stands for a tensor of the result."""
+        key = id(tensor)
+        if key not in self._made:
+            self._made[key] = self._other(tensor)
+        return self._made[key]
+
+    def _other(self, tensor: Tensor) -> Tensor:
+        array = tensor.array
+        for own, given in self._given:
+            if tensor is own:
+                return given
+            if isinstance(array, DeviceArray) and array.block is own.array.block:
+                place = given.array.offset + array.offset - own.array.offset
+                view = Tensor(DeviceArray(array.device, given.array.block, place, array.form))
+                view._version, view._seen = given._version, None
+                return view
+        if isinstance(array, np.ndarray):  # made of what the step reads on the host, so that each call makes it
+            return Tensor(array.copy())
+        return tensor.detach()
 
 
-def _is_lent(tensor: Tensor, inputs: list[Tensor]) -> bool:
-    array = tensor.array
-    return isinstance(array, DeviceArray) and any(array.block is own.array.block for own in inputs)
+def odd_result(value: Any, watch: Watch) -> str:
+    """What a result has that no replay could make anew, in words: an object that the step has made, for example."""
+    kept = {id(item) for item in watch.reached}
 
+    def odd(value: Any) -> str:
+        if isinstance(value, Tensor) or is_constant(value):
+            return ""
+        if type(value) in (list, dict) and id(value) in kept:
+            return f"a {type(value).__name__} of the program"
+        if isinstance(value, tuple) or type(value) is list:
+            return next(filter(None, map(odd, value)), "")
+        if type(value) is dict:
+            return next(filter(None, map(odd, value.values())), "")
+        lasts = id(value) in kept or isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType))
+        return "" if lasts else f"an object of the type {type(value).__name__}"
 
-def apart(tensor: Tensor, inputs: list[Tensor], copies: Iterator[DeviceArray]) -> Tensor:
-    """A tensor of a result; one that is `lent` as a copy, in the next of the arrays of `copies`."""
-    if _is_lent(tensor, inputs):
-        target = next(copies)
-        target.device.copy_into(target, tensor.array)
-        return Tensor(target)
-    return tensor.detach()
+    found = odd(value)
+    return f"it returns {found}: return tensors and numbers, or tuples, lists and dicts of these" if found else ""
 
 
 def copy_inputs(device: CudaDevice, inputs: list[Tensor], arguments: Arguments) -> None:

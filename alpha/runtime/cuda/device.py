@@ -28,6 +28,7 @@ from alpha.runtime.recording import StepValue
 MAX_PREPARED = 10_000
 
 FILL_THREADS = 256
+LISTED, LISTED_BYTES = 256, 2**16  # how many lists of numbers of captured steps are kept, and the largest one
 FILL_BLOCKS = 4096  # a grid-stride loop: more blocks than this only cost launch time
 
 
@@ -50,6 +51,7 @@ class CudaDevice(Device):
         self.tensor_maps = TensorMapCache(self)
         self.small_workspaces = SmallWorkspaces(self)
         self._tables: WeakKeyDictionary[Any, DeviceArray] = WeakKeyDictionary()
+        self._listed: dict[Any, DeviceArray] = {}  # the last used last
         self.prepared: dict[Any, Any] = {}  # the `PreparedPlan` of each plan that has run, see alpha/ops/plan.py
         atexit.register(self.close)  # after the driver's own hook, hence run before it
 
@@ -92,6 +94,17 @@ class CudaDevice(Device):
         found = self._tables.get(key)
         if found is None:
             found = self._tables[key] = self.constant(make())
+        return found
+
+    def listed(self, source: HostArray) -> DeviceArray:
+        """See `Device.listed`; in a captured step equal numbers are one `constant`, so that captures agree."""
+        if recording.active() is None or source.nbytes > LISTED_BYTES:
+            return self.upload(source)
+        key = source.shape, source.dtype, source.tobytes()
+        found = self._listed.pop(key, None)
+        self._listed[key] = found = self.constant(source) if found is None else found
+        if len(self._listed) > LISTED:
+            del self._listed[next(iter(self._listed))]  # a graph that reads it holds it
         return found
 
     @contextmanager
@@ -266,6 +279,7 @@ class CudaDevice(Device):
             self.graphs.close()
             self.tensor_maps.clear()
             self._tables.clear()
+            self._listed.clear()
             self.prepared.clear()
             self.small_workspaces.clear()
             self.memory.close()
