@@ -172,10 +172,6 @@ class Captured(Generic[P, R]):
             graph.device.memory.release_scratch()
         self._known, self.why_not = False, ""
 
-    def __del__(self) -> None:
-        for graph in self.graphs if hasattr(self, "_kinds") else ():
-            graph.drop()
-
     # -- running and capturing ----------------------------------------------------------------
 
     def _refuse(self, kind: Kind | None, why: str) -> None:
@@ -226,8 +222,8 @@ class Captured(Generic[P, R]):
         notes, host = CudaRecording(device, capturing=False, strict=self.strict), HostState(watch)
         versions = [tensor._version.value for tensor in arguments.tensors]
         device.memory.clear_scratch()
-        with recording.recorded(notes), device.allocating_from(device.scratch):
-            result = self.captured_function(*arguments.args, **arguments.kwargs)
+        step = functools.partial(self.captured_function, *arguments.args, **arguments.kwargs)
+        result = device.within(device.scratch, notes, step)
         found = [*notes.obstacles, *host.changes()]
         if versions != [tensor._version.value for tensor in arguments.tensors]:
             found.append("it writes an argument in place")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from alpha.runtime import fork
 from alpha.runtime.arena import Growth
 from alpha.runtime.cuda.cache import Compiler, compile_cached, is_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
-from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory
+from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory, T
 from alpha.runtime.cuda.owner import Owner
 from alpha.runtime.cuda.pycuda_api import drv, explain, guarded, properties_of
 from alpha.runtime.cuda.staging import Staging
@@ -78,15 +78,19 @@ class PycudaDriver:
 
     def raw_memory(self, scratch: bool) -> RawMemory:
         if config.ISOLATE.flag():
-            return RawMemory(self.allocate, self.free, Growth.EXACT if scratch else Growth.ISOLATED)
+            return RawMemory(self.allocate, self.free, Growth.EXACT if scratch else Growth.ISOLATED, self._held)
         if bindings is not None:
             try:
                 added = bindings.AddressRange(0, self.properties.total_bytes)
             except DeviceError:  # no virtual memory management, in some virtual machines
-                return RawMemory(self.allocate, self.free, Growth.EXACT)
+                return RawMemory(self.allocate, self.free, Growth.EXACT, self._held)
             self._ranges.append(added)
-            return RawMemory(self._guarded(added.allocate), self._guarded(added.free, wait=True), Growth.RANGE)
-        return RawMemory(self.allocate, self.free, Growth.EXACT)
+            allocate, free = self._guarded(added.allocate), self._guarded(added.free, wait=True)
+            return RawMemory(allocate, free, Growth.RANGE, added.held)
+        return RawMemory(self.allocate, self.free, Growth.EXACT, self._held)
+
+    def _held(self) -> Collection[int]:
+        return self._allocations.keys()
 
     def _guarded(self, call: Callable[[int], Any], wait: bool = False) -> Callable[[int], Any]:
         """A call of a range that checks the thread, and waits for the work that may use what it gives back."""
@@ -113,7 +117,8 @@ class PycudaDriver:
 
     @guarded
     def free(self, address: int) -> None:
-        self._allocations.pop(address).free()
+        self._allocations[address].free()  # first: if the driver refuses, nothing has changed
+        del self._allocations[address]
 
     @guarded
     def upload(self, address: int, source: HostArray) -> None:
@@ -122,8 +127,12 @@ class PycudaDriver:
     @guarded
     def download(self, target: HostArray, address: int) -> None:
         # as bytes: a user dtype (bfloat16) has no buffer of its own
-        drv.memcpy_dtoh_async(target.reshape(-1).view(np.uint8), address, self._stream)
-        self._stream.synchronize()
+        try:
+            drv.memcpy_dtoh_async(target.reshape(-1).view(np.uint8), address, self._stream)
+            self._stream.synchronize()
+        except BaseException:  # an interrupt: `target` may die now, but not before the copy has ended
+            self._stream.synchronize()
+            raise
 
     @guarded
     def pinned(self, nbytes: int) -> HostArray:
@@ -211,31 +220,35 @@ class PycudaDriver:
 
     @guarded
     def end_capture(self) -> Any:
-        return bindings.end_capture(self._main.handle)
+        return bindings.end_capture(self._main.handle, self.owner)
 
     @guarded
     def abandon_capture(self) -> None:
         bindings.abandon_capture(self._main.handle)
 
     @guarded
-    def replay(self, graph: Any) -> None:
+    def replay(self, graph: Any, done: list[Any]) -> None:
         self.last_kernel = "a captured step"
-        graph.launch(self._main.handle)
+        graph.launch(self._main.handle, done)
 
     @guarded
     def free_graph(self, graph: Any) -> None:
         self._main.synchronize()  # a replay may still be running
         graph.close()
 
-    @contextlib.contextmanager
-    def outside_capture(self) -> Iterator[None]:
+    def outside_capture(self, function: Callable[[], T]) -> T:
         side = drv.Stream(NON_BLOCKING)
-        self._stream = side
         try:
-            yield
+            self._stream = side
+            result = function()
             side.synchronize()
-        finally:
             self._stream = self._main
+        except BaseException:
+            self._stream = self._main
+            with contextlib.suppress(drv.Error):
+                side.synchronize()
+            raise
+        return result
 
     @guarded
     def synchronize(self) -> None:
