@@ -289,6 +289,8 @@ class Arena:
         self._dropped = []
         self._slabs.recover({address for address, size, _ in self._live.values() if size <= self._small})
         self._find_free()
+        if self.is_isolated:
+            self._segments.release_unused()
         self._meter.correct(sum(size for _, size, _ in self._live.values()), self._segments.nbytes)
         self._changing = False
 

@@ -628,6 +628,8 @@ def check_counts(arenas: list[Arena], drivers: list[FakeDriver], held: list[Bloc
             for waiting in (memory._recycled, memory._slabs.free):
                 free += sum(size * len(addresses) for size, addresses in waiting.items())
             assert stats.live + free == stats.reserved, place
+        if memory.is_isolated:
+            assert sorted(memory.segments) == [start for start, _ in blocks], place
 
 
 @pytest.mark.parametrize("growth", Growth)

@@ -74,15 +74,19 @@ class Driver(Protocol):
         """Page-locked host memory, as bytes."""
 
     def begin_download(self, target: HostArray, address: int) -> Any:
-        """Copy out into page-locked memory, behind the work so far and without waiting; an event for `is_done`."""
+        """Copy out into page-locked memory, behind the work so far and without waiting; an event for `is_done`.
+
+        The driver holds `target` until the copy has ended.
+        """
 
     def is_done(self, event: Any) -> bool:
         """Whether the work before an event has ended."""
 
-    def begin_upload(self, address: int, source: HostArray, after: Any) -> Any:
+    def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> Any:
         """Copy page-locked memory in, beside the work on the stream; an event for `wait_for`.
 
-        after: an event on the stream that must come first, or None.
+        after: an event on the stream that must come first, or None. target: what has the memory at `address`; the
+        driver holds it and `source` until the copy has ended.
         """
 
     def wait_for(self, event: Any) -> None:

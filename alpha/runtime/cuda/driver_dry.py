@@ -135,7 +135,7 @@ class DryDriver:
     def is_done(self, event: Any) -> bool:
         return True
 
-    def begin_upload(self, address: int, source: HostArray, after: Any) -> float:
+    def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> float:
         return 0.0
 
     def wait_for(self, event: Any) -> None: ...

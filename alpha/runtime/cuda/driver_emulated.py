@@ -128,7 +128,7 @@ class EmulatedDriver:
     def is_done(self, event: float) -> bool:
         return True
 
-    def begin_upload(self, address: int, source: HostArray, after: Any) -> float:
+    def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> float:
         self.upload(address, source)
         return self.record_event()
 

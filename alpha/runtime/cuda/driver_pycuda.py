@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,14 @@ except ImportError:
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the default stream; needed for graph capture
 
 
+@dataclass
+class Flight:
+    """A copy that is under way: the memory that it reads and writes, and the event behind it."""
+
+    held: tuple[Any, ...]
+    event: Any = None
+
+
 class PycudaDriver:
     """GPU number 0 (CUDA_VISIBLE_DEVICES chooses which one that is).
 
@@ -53,10 +63,14 @@ class PycudaDriver:
             "" if bindings else "cuda-bindings is missing: pip install -e '.[cuda]' in Alpha's checkout"
         )
         self._context: Any = None
+        self._stream: Any = None
+        self._main: Any = None
         self._allocations: dict[int, Any] = {}
         self._shared_limits: dict[tuple[Any, str], int] = {}
         self._ranges: list[Any] = []
         self._uploads: Any = None  # the stream of `begin_upload`
+        self._images: list[bytes] = []  # of modules: the driver may read a kernel when it is first launched
+        self._flying: deque[Flight] = deque()
         atexit.register(self.close)
         try:
             drv.init()
@@ -139,24 +153,45 @@ class PycudaDriver:
         buffer: HostArray = drv.pagelocked_empty(nbytes, "uint8")
         return buffer
 
+    def _hold(self, *held: Any) -> Flight:
+        """Hold memory that a copy reads or writes, until the event is done that the caller puts into the result."""
+        while self._flying:
+            event = self._flying[0].event
+            if event is None:  # it was cut off, and nobody knows whether the copy had begun
+                self._wait_for_all()
+            elif not event.query():
+                break
+            self._flying.popleft()
+        flight = Flight(held)
+        self._flying.append(flight)
+        return flight
+
+    def _wait_for_all(self) -> None:
+        for stream in filter(None, (self._main, self._uploads)):
+            stream.synchronize()
+
     @guarded
     def begin_download(self, target: HostArray, address: int) -> Any:
+        flight = self._hold(target)
         drv.memcpy_dtoh_async(target, address, self._stream)
-        return self.record_event()
+        flight.event = self.record_event()
+        return flight.event
 
     @guarded
     def is_done(self, event: Any) -> bool:
         return bool(event.query())
 
     @guarded
-    def begin_upload(self, address: int, source: HostArray, after: Any) -> Any:
+    def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> Any:
         if self._uploads is None:
             self._uploads = drv.Stream(NON_BLOCKING)
+        flight = self._hold(source, target)
         if after is not None:
             self._uploads.wait_for_event(after)
         drv.memcpy_htod_async(address, source, self._uploads)
         event = drv.Event()
         event.record(self._uploads)
+        flight.event = event
         return event
 
     @guarded
@@ -186,7 +221,9 @@ class PycudaDriver:
 
     @guarded
     def load(self, artefact: Path) -> Any:
-        return drv.module_from_buffer(artefact.read_bytes())
+        image = artefact.read_bytes()
+        self._images.append(image)
+        return drv.module_from_buffer(image)
 
     @guarded
     def function(self, module: Any, entry: str, shared_bytes: int) -> Any:
@@ -275,6 +312,9 @@ class PycudaDriver:
             fork.keep_forever(self, self._context)
             self._context.detach()
             return
+        with contextlib.suppress(drv.Error):  # what is still running reads and writes what is freed now
+            self._wait_for_all()
+        self._flying.clear()
         for address in list(self._allocations):
             # After a kernel's fault every call fails, and the process is ending: nothing is left
             # to save.
@@ -286,7 +326,9 @@ class PycudaDriver:
             with contextlib.suppress(DeviceError):
                 added.close()
         self._shared_limits.clear()  # it holds modules
-        self._staging = self._stream = self._main = self._uploads = None  # type: ignore[assignment]
+        self._images.clear()
+        self._stream = self._main = self._uploads = None
+        self._staging = None  # type: ignore[assignment]
         # Not pop(): a primary context that pycuda's destructor detaches ends in a warning.
         self._context.detach()
         self._context = None
