@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -40,17 +39,21 @@ class _Waiting(threading.local):
 _waiting = _Waiting()
 
 
-@contextmanager
-def held_back() -> Iterator[list[Update]]:
-    """Updates in place that are asked for inside wait in the list, each with all memory that it needs.
+def held_back(function: Callable[[], object]) -> list[Update]:
+    """Call `function`; the updates in place that it asks for, each with all memory that it needs, wait in the list.
 
     So a step that finds no memory for one of its updates has made none of them.
     """
-    before, _waiting.updates = _waiting.updates, []
+    before: list[Update] | None = _waiting.updates
+    updates: list[Update] = []
     try:
-        yield _waiting.updates
-    finally:
+        _waiting.updates = updates
+        function()
         _waiting.updates = before
+    except BaseException:  # no context manager: an interrupt in its own code would let later updates wait for ever
+        _waiting.updates = before
+        raise
+    return updates
 
 
 def make(update: Update) -> None:
@@ -141,15 +144,18 @@ class _Tables:
 
     def __init__(self, device: CudaDevice, shape: tuple[int, ...]) -> None:
         places = device.empty((TABLES, *shape), np.dtype(np.int64))
-        self._free = [places.slice_rows(i, i + 1).reshape(shape) for i in range(TABLES)]
-        self._held: dict[Addresses, Array] = {}
+        self._places = [places.slice_rows(i, i + 1).reshape(shape) for i in range(TABLES)]
+        self._held: dict[Addresses, Array] = {}  # those places that have a table
 
     def of(self, addresses: Addresses, sizes: tuple[int, ...]) -> Array:
         """The table of these addresses."""
         held = self._held
         table = held.pop(addresses, None)
         if table is None:
-            table = self._free.pop() if self._free else held.pop(next(iter(held)))
+            if len(held) == TABLES:
+                del held[next(iter(held))]
+            taken = set(map(id, held.values()))
+            table = next(place for place in self._places if id(place) not in taken)
             table.device.write(table, _table(addresses, sizes))
         held[addresses] = table  # as the one that was used last
         return table

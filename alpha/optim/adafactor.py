@@ -113,10 +113,9 @@ class Adafactor(Optimizer):
             means = [_squares(g) for g in given]
             averages = [[part.device.copy(part.array) for part in parts] for parts in held]
             squares = [part.array for parts in means for part in parts]
-            with held_back() as averaging:  # of copies, which the directions need at once
-                flat = [average for parts in averages for average in parts]
-                sgd_update(flat, squares, [[]], StepValue(functools.partial(_averaging, group, state)))
-            for update in averaging:
+            flat = [average for parts in averages for average in parts]
+            rule: StepValue[Any] = StepValue(functools.partial(_averaging, group, state))
+            for update in held_back(lambda: sgd_update(flat, squares, [[]], rule)):  # the directions need it at once
                 update()
             new = [list(map(Tensor, parts)) for parts in averages]
             steps = [_direction(group, p, g, v) for p, g, v in zip(ready, given, new, strict=True)]

@@ -189,17 +189,18 @@ class Optimizer:
                     slots.clear()
                     slots.update(values)
             raise
+        name = self._name
+        for parameter in ready:  # first: an update that is cut off may have written some of them
+            parameter._version.bump(name)
         for update in updates:
             update()
-        name = self._name
-        for parameter in ready:
-            parameter._version.bump(name)
 
     def _prepared(self, work: list[tuple[Group, list[Tensor]]]) -> list[Update]:
         """Count the step; the updates of all groups, which need no more memory."""
         states = iter(self._count(work))
-        again(partial(self._count, work))  # a replay of a captured step is a step, too
-        with held_back() as updates:
+        again(partial(self._count, work), partial(self._keep, work))  # a replay of a captured step is a step, too
+
+        def ask() -> None:
             for group, parameters in work:
                 # one fused update for parameters of one age, device and dtype: as a rule, all of them
                 batches: dict[tuple[Any, ...], list[Tensor]] = {}
@@ -209,7 +210,8 @@ class Optimizer:
                     batches.setdefault(key, []).append(parameter)
                 for batch in batches.values():
                     self._update(group, batch)
-        return updates
+
+        return held_back(ask)
 
     def _count(self, work: list[tuple[Group, list[Tensor]]]) -> list[dict[str, Any]]:
         """Count a step of these parameters, after a check of its hyper-parameters; their states."""
@@ -223,6 +225,17 @@ class Optimizer:
                 self._count_one(group, state)
                 states.append(state)
         return states
+
+    def _keep(self, work: list[tuple[Group, list[Tensor]]]) -> Callable[[], None]:
+        """Note what `_count` changes; what takes it back."""
+        slots = [self.state[parameter] for _, parameters in work for parameter in parameters]
+        before = [each.copy() for each in slots]
+
+        def take_back() -> None:
+            for each, values in zip(slots, before, strict=True):
+                each.update(values)
+
+        return take_back
 
     def _count_one(self, group: Group, state: dict[str, Any]) -> None:
         """Count a step in the state of one parameter."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import mmap
 import os
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class CpuDevice(Device):
 
     def __init__(self) -> None:
         self._pages = _Pages()
-        self.arena = Arena(self._pages.allocate, self._pages.free, _available_bytes)
+        self.arena = Arena(self._pages.allocate, self._pages.free, _available_bytes, held=self._pages.held)
 
     def empty(self, shape: Shape | int, dtype: npt.DTypeLike) -> HostArray:
         sizes, kind = as_shape(shape), np.dtype(dtype)
@@ -109,6 +110,9 @@ class _Pages:
         address = int(view.ctypes.data)
         self._held[address] = view
         return address
+
+    def held(self) -> Collection[int]:
+        return self._held.keys()
 
     def free(self, address: int) -> None:
         del self._held[address]  # the mapping dies with its last view

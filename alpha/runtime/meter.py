@@ -13,6 +13,9 @@ class Meter:
 
     def __init__(self, total: Meter | None = None) -> None:
         self.total = total
+        self._parts: list[Meter] = []
+        if total is not None:
+            total._parts.append(self)
         self.in_use = self.peak = self.reserved = 0
         self._limit: int | None = None
 
@@ -50,6 +53,14 @@ class Meter:
         self.reserved += nbytes
         if self.total is not None:
             self.total.reserve(nbytes)
+
+    def correct(self, in_use: int, reserved: int) -> None:
+        """Set the counts, because an exception may have come before they were complete."""
+        self.in_use, self.reserved = in_use, reserved
+        self.peak = max(self.peak, in_use)
+        if self.total is not None:
+            parts = self.total._parts
+            self.total.correct(sum(part.in_use for part in parts), sum(part.reserved for part in parts))
 
     def reset_peak(self) -> None:
         """The most ever in use starts again from what is in use now, in the total, too."""

@@ -53,6 +53,7 @@ class Recording:
         places: the line of the user's program that asked for each node.
         obstacles: what cannot be captured, each with its line.
         actions: what the host must do again before each replay.
+        keeps: each notes what an action is about to change, and returns what takes the change back.
         phase: the part of the step that is running, see `phase`.
     """
 
@@ -65,6 +66,7 @@ class Recording:
         self.places: list[str] = []
         self.obstacles: list[str] = []
         self.actions: list[Callable[[], object]] = []
+        self.keeps: list[Callable[[], Callable[[], object]]] = []
 
     def use(self, arrays: Iterable[Any]) -> None:
         """Note that the device reads or writes these arrays; anything else among them is left out."""
@@ -87,28 +89,28 @@ class _State(threading.local):
     recording: Recording | None = None
 
 
-_state = _State()
+state = _State()
 
 
 def active() -> Recording | None:
     """The recording of this thread, or None."""
-    return _state.recording
+    return state.recording
 
 
 @contextmanager
 def recorded(recording: Recording | None) -> Iterator[None]:
     """Note in `recording` what is done inside; None notes nothing."""
-    before, _state.recording = _state.recording, recording
+    before, state.recording = state.recording, recording
     try:
         yield
     finally:
-        _state.recording = before
+        state.recording = before
 
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
     """Say that what is done inside is the "backward" pass or the "update" of the step that is being recorded."""
-    recording = _state.recording
+    recording = state.recording
     if recording is None:
         yield
         return
@@ -119,16 +121,22 @@ def phase(name: str) -> Iterator[None]:
         recording.phase = before
 
 
-def again(action: Callable[[], object]) -> None:
-    """Let every replay of the step that is being recorded begin with `action`; without one nothing happens."""
-    if _state.recording is not None:
-        _state.recording.actions.append(action)
+def again(action: Callable[[], object], keep: Callable[[], Callable[[], object]] | None = None) -> None:
+    """Let every replay of the step that is being recorded begin with `action`; without one nothing happens.
+
+    `keep` is called before, and returns what takes back the action of a replay that is cut off. Draws of random numbers
+    need none.
+    """
+    if state.recording is not None:
+        state.recording.actions.append(action)
+        if keep is not None:
+            state.recording.keeps.append(keep)
 
 
 def refuse(what: str) -> None:
     """Say that what comes now cannot be captured; without a recording nothing happens."""
-    if _state.recording is not None:
-        _state.recording.refuse(what)
+    if state.recording is not None:
+        state.recording.refuse(what)
 
 
 def place() -> str:

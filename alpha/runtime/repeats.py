@@ -15,7 +15,7 @@ Pieces of slabs are no part of this (see slabs.py): a loss may live as long as i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from operator import length_hint
 from typing import TypeAlias
@@ -25,6 +25,7 @@ MAX_STEPS = 4  # that are noted with one start
 MAX_BLOCKS = 20_000  # of a step that is noted: what has no marks may ask for blocks without end
 TRIED, PERIOD = 24, 96  # of so many steps so many are noted if none comes back
 
+Place: TypeAlias = tuple[int, int, str]  # address, bytes and label of a block
 Live: TypeAlias = frozenset[tuple[int, int]]  # (address, bytes) of each block
 Asked: TypeAlias = tuple[int, list[int], int]  # bytes, the addresses dropped since the block before, the address
 
@@ -97,11 +98,11 @@ class Repeats:
         self.leave()
         self._steps.clear()
 
-    def mark(self, live: Mapping[int, tuple[int, str]], small: int, dropped: list[int]) -> bool:
+    def mark(self, live: Collection[Place], small: int, dropped: list[int]) -> bool:
         """End a step and begin another one.
 
         Args:
-            live: the size and the label of each live block by its address.
+            live: the live blocks.
             small: the bytes up to which blocks do not matter.
             dropped: the addresses that were dropped since the last block was asked for.
 
@@ -118,9 +119,9 @@ class Repeats:
         self._begin(step.end)
         return self.followed is not None
 
-    def _ended(self, live: Mapping[int, tuple[int, str]], small: int, dropped: list[int]) -> Step:
+    def _ended(self, live: Collection[Place], small: int, dropped: list[int]) -> Step:
         """The step that ends here, which is kept if it was noted from its beginning."""
-        end = frozenset([(address, size) for address, (size, _) in live.items() if size > small])
+        end = frozenset([(address, size) for address, size, _ in live if size > small])
         step = Step(self._begun(False), dropped, end)
         if self._start is not None:
             noted = self._noted()

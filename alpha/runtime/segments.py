@@ -5,7 +5,7 @@ Nothing here takes a lock; the arena does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from alpha.runtime.free_blocks import FreeBlocks
 from alpha.runtime.growth import Growth
@@ -18,7 +18,7 @@ class Segments:
     """Raw memory in segments. `Growth` says how large they are and which of them go back.
 
     Args:
-        allocate, free: see `Arena`.
+        allocate, free, held: see `Arena`.
         least, page: bytes, `min_segment` and `page` of `Arena`.
         meter: counts the bytes of the segments, and knows how many more may be held.
 
@@ -36,8 +36,9 @@ class Segments:
         least: int,
         page: int,
         meter: Meter,
+        held: Callable[[], Collection[int]] | None = None,
     ) -> None:
-        self._raw_allocate, self._raw_free = allocate, free
+        self._raw_allocate, self._raw_free, self._held = allocate, free, held
         self._growth, self._page, self._meter = growth, page, meter
         self.grain = 1 if growth is Growth.ISOLATED else GRAIN
         self._least = self._round_up(least)
@@ -93,8 +94,30 @@ class Segments:
             if start < end:
                 self.free.add(start, end - start)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all segments."""
+        return sum(self._sizes.values())
+
+    @property
+    def starts(self) -> Collection[int]:
+        """Where the segments begin."""
+        return self._sizes.keys()
+
+    def recover(self) -> None:
+        """Agree with the device on which segments there are, because an exception may have come in between."""
+        if self._held is None:
+            return
+        held = set(self._held())
+        for start in [start for start in self._sizes if start not in held]:
+            del self._sizes[start]
+        for start in sorted(held.difference(self._sizes), reverse=True):
+            self._raw_free(start)
+
     def close(self, free: bool) -> None:
         """Forget every segment, after `free` has given them back."""
+        if not free:
+            self._held = None
         for start in reversed(self._sizes) if free else ():
             self._raw_free(start)
         self._meter.reserve(-self._meter.reserved)

@@ -6,6 +6,7 @@ neighbours, so that it is taken again at once, and small blocks that live long d
 
 from __future__ import annotations
 
+from collections.abc import Container
 from heapq import heappush
 
 SMALL_BYTES = 4096  # the largest piece
@@ -45,6 +46,12 @@ class Slabs:
                     unused.append((start, nbytes))
             self.free[size] = sorted(left)
         return unused
+
+    def recover(self, live: Container[int]) -> None:
+        """Find the free pieces anew: all but those at the addresses of `live`."""
+        for size, starts in self._starts.items():
+            pieces = [at for start, nbytes in starts.items() for at in range(start, start + nbytes, size)]
+            self.free[size] = sorted([address for address in pieces if address not in live])
 
     @property
     def places(self) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from alpha.runtime.cuda.plan import Plan
 from alpha.step.arguments import Arguments, map_tensors
 from alpha.step.host_state import HostState
 from alpha.step.ran import Ran
-from alpha.step.replay import Entry, Handing, Replay, copy_inputs, odd_result, place_of
+from alpha.step.replay import Entry, Gradient, Handing, Replay, copy_inputs, odd_result, place_of
 from alpha.step.trials import Trial, difference
 from alpha.step.watch import Watch
 from alpha.tensor import Tensor
@@ -41,8 +41,7 @@ class Attempt:
     def __init__(self, device: CudaDevice, trial: Trial, arguments: Arguments, watch: Watch) -> None:
         self._device, self._trial, self._watch = device, trial, watch
         if trial.inputs is None:
-            with device.allocating_from(device.arena):
-                trial.inputs = [Tensor(device.copy(tensor.array)) for tensor in arguments.tensors]
+            trial.inputs = [Tensor(device.copy(tensor.array)) for tensor in arguments.tensors]
         else:
             copy_inputs(device, trial.inputs, arguments)
         self._inputs = trial.inputs
@@ -59,6 +58,7 @@ class Attempt:
         """Record the step and do it, and note what has run; what it changes or asks for on the host, in words."""
         args, kwargs = self._arguments
         closing: Callable[[], None] | None = None
+        launched: list[Any] = []
 
         def step() -> Any:
             with ran.watching():
@@ -68,13 +68,21 @@ class Attempt:
             self.result, self.graph = capture_graph(self._device, self.notes, step, self._trial.plan)
             closing = self.graph.close
             changes = [*self.host.changes(), *ran.asked]
-            self.graph.launch()
+            self.graph.launch(launched)
+            self._gradients = self._leave()
         except BaseException:
-            self._undo()
+            if launched:  # the device does the step
+                self._leave()
+            else:
+                self._undo()
             if closing is not None:
                 closing()
             raise
         return changes[0] if changes else ""
+
+    def _leave(self) -> list[Gradient]:
+        """What has become of the gradients; to do it twice does no harm."""
+        return [entry.leave(self._device) for entry in self._entries]
 
     def _undo(self) -> None:
         self.result = None
@@ -90,7 +98,7 @@ class Attempt:
         """
         trial, device = self._trial, self._device
         result = self.result
-        gradients = [entry.leave(device) for entry in self._entries]
+        gradients = self._gradients
         versions = [
             (version, version.value - value, version.recorded - recorded, version.writer)
             for version, value, recorded in self._counts
@@ -126,7 +134,7 @@ class Attempt:
             trial.plan, trial.nodes = Plan(graph.trace.lives), None
             if device.scratch.is_range:  # else the next capture would have other addresses
                 device.scratch.trim()
-        with suppress(OutOfMemoryError), device.allocating_from(device.arena):
+        with suppress(OutOfMemoryError):
             trial.gradients |= {id(e.leaf): device.empty(e.leaf.shape, e.leaf.dtype) for e in read}
         if trial.watch is not None and (cause := trial.watch.change()) and self.differs:
             self.differs = f"{self.differs}; {cause}"

@@ -174,10 +174,6 @@ class Captured(Generic[P, R]):
             graph.device.memory.release_scratch()
         self._known, self.why_not = False, ""
 
-    def __del__(self) -> None:
-        for graph in self.graphs if hasattr(self, "_kinds") else ():
-            graph.drop()
-
     # -- running and capturing ----------------------------------------------------------------
 
     def _refuse(self, kind: Kind | None, why: str) -> None:
@@ -230,8 +226,12 @@ class Captured(Generic[P, R]):
         notes, host = CudaRecording(device, capturing=False, strict=self.strict), HostState(watch)
         versions = [tensor._version.value for tensor in arguments.tensors]
         device.memory.clear_scratch()
-        with recording.recorded(notes), device.allocating_from(device.scratch), self._ran.watching():
-            result = self.captured_function(*arguments.args, **arguments.kwargs)
+
+        def step() -> Any:
+            with self._ran.watching():
+                return self.captured_function(*arguments.args, **arguments.kwargs)
+
+        result = device.within(device.scratch, notes, step)
         found = [*notes.obstacles, *host.changes(), *self._ran.asked]
         if versions != [tensor._version.value for tensor in arguments.tensors]:
             found.append("it writes an argument in place")

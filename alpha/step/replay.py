@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from sys import getrefcount
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from alpha import rng
+from alpha.runtime.block import Block
 from alpha.runtime.cuda.array import ArrayForm, DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
@@ -98,8 +99,8 @@ class Entry:
             return Gradient(self.leaf, None, None, place_of(device, left) if left is not None else None)
         if left is not self._own:
             return Gradient(self.leaf, True, self.input, place_of(device, left) if left is not None else None)
-        self.leaf._grad = self.before
         _take_back(self.before, self.input)
+        self.leaf._grad = self.before
         return Gradient(self.leaf, True, self.input, KEPT)
 
 
@@ -110,41 +111,40 @@ def _take_back(grad: Tensor, own: DeviceArray) -> None:
 
 
 def run(replay: Replay, arguments: Arguments) -> Any:
-    """Do the step by a replay of its graph; its result."""
+    """Do the step by a replay of its graph; its result.
+
+    If it is cut off, as by Ctrl-C, it has either been done as a whole, on the host and on the device, or not at all.
+    Then only gradients that it would have dropped unread may be gone.
+    """
     graph = replay.graph
     device = graph.device
     # all memory that it takes comes first: without it nothing has changed
     moves = device.memory.room_for_scratch(_dies(replay.gradients))
-    state = rng.default.state()
+    versions = [(version, version.value + v, version.recorded + r, who) for version, v, r, who in replay.versions]
+    state, take_back = rng.default.state(), graph.keep()
+    launched: list[Any] = []
     try:
         graph.act()  # first: it checks hyper-parameters, and an error must change nothing
+        copy_inputs(device, replay.inputs, arguments)
+        for gradient in replay.gradients:
+            grad = gradient.leaf._grad
+            if gradient.input is not None and grad is not None:
+                device.copy_into(gradient.input, grad.array)
+        for gradient in replay.gradients:
+            if gradient.after is not KEPT:
+                gradient.leaf._grad = grad = None
+        device.memory.move(moves)
+        device.memory.clear_scratch()
+        graph.launch(launched)
+        blocks = _leave(replay, versions)
     except BaseException:
-        rng.default.set_state(state)
+        if launched:
+            _leave(replay, versions)
+        else:
+            rng.default.set_state(state)
+            take_back()
+            _give_back_gradients(device, replay)
         raise
-    copy_inputs(device, replay.inputs, arguments)
-    for gradient in replay.gradients:
-        grad = gradient.leaf._grad
-        if gradient.input is not None and grad is not None:
-            device.copy_into(gradient.input, grad.array)
-        if gradient.after is not KEPT:
-            gradient.leaf._grad = grad = None
-    device.memory.move(moves)
-    device.memory.clear_scratch()
-    graph.launch()
-    blocks = graph.blocks()
-
-    def array(place: Place) -> DeviceArray:
-        return DeviceArray(device, blocks[place.block], place.offset, place.form)
-
-    for gradient in replay.gradients:
-        if isinstance(gradient.after, Place):
-            gradient.leaf._grad = Tensor(array(gradient.after))
-        elif gradient.input is not None and gradient.leaf._grad is not None:
-            _take_back(gradient.leaf._grad, gradient.input)
-    for version, value, recorded, writer in replay.versions:
-        version.value += value
-        version.recorded += recorded
-        version.writer = writer
 
     handing = Handing(replay.inputs, arguments.tensors, replay.watch.tensors)
     made: dict[int, Tensor] = {}
@@ -153,10 +153,37 @@ def run(replay: Replay, arguments: Arguments) -> Any:
         if not isinstance(place, Place):
             return handing(place)
         if id(place) not in made:
-            made[id(place)] = Tensor(array(place))
+            made[id(place)] = Tensor(_array(device, blocks, place))
         return made[id(place)]
 
     return map_tensors(replay.result, out, (Place, Tensor))
+
+
+def _leave(replay: Replay, versions: list[tuple[Any, int, int, str]]) -> dict[int, Block]:
+    """Give the program what the graph has made, once it is queued; the blocks. To do it twice does no harm."""
+    for gradient in replay.gradients:
+        if gradient.after is not KEPT:
+            gradient.leaf._grad = None
+    blocks = replay.graph.blocks()
+    for gradient in replay.gradients:
+        if isinstance(gradient.after, Place):
+            gradient.leaf._grad = Tensor(_array(replay.graph.device, blocks, gradient.after))
+        elif gradient.input is not None and gradient.leaf._grad is not None:
+            _take_back(gradient.leaf._grad, gradient.input)
+    for version, value, recorded, writer in versions:
+        version.value, version.recorded, version.writer = value, recorded, writer
+    return blocks
+
+
+def _array(device: CudaDevice, blocks: Mapping[int, Block], place: Place) -> DeviceArray:
+    return DeviceArray(device, blocks[place.block], place.offset, place.form)
+
+
+def _give_back_gradients(device: CudaDevice, replay: Replay) -> None:
+    """Let each leaf have the gradient again that the graph would have read, and that was dropped for it."""
+    for gradient in replay.gradients:
+        if gradient.needed and gradient.input is not None and gradient.leaf._grad is None:
+            gradient.leaf._grad = Tensor(device.copy(gradient.input))
 
 
 def _dies(gradients: list[Gradient]) -> set[int]:

@@ -125,7 +125,14 @@ def test_a_graph_is_instantiated_launched_and_destroyed(cuda: MadeUp) -> None:
     bindings = importlib.import_module(MODULE)
     bindings.begin_capture(7)
     graph = bindings.end_capture(7)
-    graph.launch(7)
+    done: list[Any] = []
+    graph.launch(7, done)
+    assert len(done) == 1
+    cuda.fails["cuGraphLaunch"] = Result.CUDA_ERROR_INVALID_VALUE
+    with pytest.raises(DeviceError, match="cuGraphLaunch: CUDA_ERROR_INVALID_VALUE"):
+        graph.launch(7, refused := [])
+    assert refused == []
+    cuda.calls.pop()
     graph.close()
     graph.close()
     assert cuda.calls == [

@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
@@ -41,12 +42,16 @@ class Event:
     """Counts the waits for all events."""
 
     waits: ClassVar[int] = 0
+    done: ClassVar[bool] = True
 
     def record(self, stream: Any) -> None:
         pass
 
     def synchronize(self) -> None:
         type(self).waits += 1
+
+    def query(self) -> bool:
+        return self.done
 
 
 def made_up() -> ModuleType:
@@ -157,3 +162,29 @@ def test_many_steps_are_queued_before_the_host_waits(gpu: CudaDevice, monkeypatc
     assert Event.waits == 0
     gpu.upload(np.arange(5, dtype=np.float32))
     assert Event.waits == 1
+
+
+def test_memory_lives_until_the_copy_that_uses_it_has_ended(gpu: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nobody else holds it: the GPU would read or write what the program uses for something else by then."""
+    monkeypatch.setattr(Event, "done", False)
+    array = gpu.upload(np.arange(5, dtype=np.float32))
+    buffers = [gpu.driver.pinned(20) for _ in range(3)]
+    gpu.driver.begin_download(buffers[0], array.address)
+    gpu.driver.begin_upload(array.address, buffers[1], None, array)
+    monkeypatch.setattr(gpu.driver, "record_event", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        gpu.driver.begin_download(buffers[2], array.address)
+    monkeypatch.undo()
+    held = [weakref.ref(value) for value in (array.block, *buffers)]
+    monkeypatch.setattr(Event, "done", False)
+    del array, buffers
+    gpu.upload(np.zeros(5, np.float32))
+    assert all(reference() is not None for reference in held)
+    monkeypatch.setattr(Event, "done", True)
+    last = gpu.driver.pinned(4)
+    gpu.driver.begin_download(last, gpu.upload(np.zeros(1, np.float32)).address)
+    assert all(reference() is None for reference in held)
+
+
+def interrupt(*_: Any) -> Any:
+    raise KeyboardInterrupt

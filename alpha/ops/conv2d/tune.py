@@ -86,14 +86,11 @@ def best_of(device: Device, key: str, names: Sequence[str], calls: Callable[[Dev
     times = cache.times(key, names)
     if times is None:
         try:
-            with cast(CudaDevice, device).outside_capture():
-                if isinstance(device, DryDevice):
-                    run_all(device, calls)  # what they launch will be compiled with the rest of the step
-                    return names[0]
-                compile_all(cast(CudaDevice, device), calls)
-                times = measure(device, calls(device))
+            times = cast(CudaDevice, device).outside_capture(lambda: _times(device, calls))
         except OutOfMemoryError as error:
             _say(f"{key}: {names[0]}, not tuned: {error}")
+            return names[0]
+        if times is None:
             return names[0]
         cache.add(key, times)
     order = sorted(times, key=lambda name: times[name])
@@ -104,6 +101,15 @@ def best_of(device: Device, key: str, names: Sequence[str], calls: Callable[[Dev
     runner_up = f", runner-up {listed[1]}" if len(listed) > 1 else ""
     _say(f"{key}: tuned: {listed[0]}{runner_up}")
     return order[0]
+
+
+def _times(device: Device, calls: Callable[[Device], Mapping[str, Call]]) -> dict[str, float] | None:
+    """The time of each call; None in a dry run, in which what they launch is noted, to be compiled with the step."""
+    if isinstance(device, DryDevice):
+        run_all(device, calls)
+        return None
+    compile_all(cast(CudaDevice, device), calls)
+    return measure(device, calls(device))
 
 
 def _say(text: str) -> None:

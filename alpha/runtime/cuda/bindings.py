@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Any
 
 from cuda.bindings import driver as cuda
 
 from alpha.errors import DeviceError
 from alpha.runtime.arena import PAGE
+from alpha.runtime.cuda.owner import Owner
 
 
 def _check(call: str, result: tuple[Any, ...]) -> Any:
@@ -20,22 +22,50 @@ def _check(call: str, result: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
+def _into(results: list[tuple[Any, ...]], call: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
+    """Call the driver and put the result into a list within one call of C code.
+
+    An interrupt comes between two instructions of Python. So the list says for certain whether the driver was called.
+    """
+    results.extend(map(call, *[(arg,) for arg in args]))
+    return results[-1]
+
+
+def _worked(results: list[tuple[Any, ...]]) -> bool:
+    return bool(results) and results[-1][0] == cuda.CUresult.CUDA_SUCCESS
+
+
 class Graph:
-    """An executable CUDA graph."""
+    """An executable CUDA graph.
 
-    def __init__(self, graph: Any) -> None:
-        self._exec = _check("cuGraphInstantiate", cuda.cuGraphInstantiate(graph, 0))
-        _check("cuGraphDestroy", cuda.cuGraphDestroy(graph))
+    Args:
+        owner: says whether the driver may be called when the graph dies without `close`, after an interrupt.
+    """
 
-    def launch(self, stream: int) -> None:
-        """Queue a replay."""
-        _check("cuGraphLaunch", cuda.cuGraphLaunch(self._exec, stream))
+    def __init__(self, graph: Any, owner: Owner | None = None) -> None:
+        self._made: list[tuple[Any, ...]] = []
+        self._destroyed: list[tuple[Any, ...]] = []
+        self._owner = owner
+        try:
+            _check("cuGraphInstantiate", _into(self._made, cuda.cuGraphInstantiate, graph, 0))
+        finally:
+            cuda.cuGraphDestroy(graph)
+
+    def launch(self, stream: int, done: list[Any]) -> None:
+        """Queue a replay; `done` gets an element in the same moment."""
+        result = _into(done, cuda.cuGraphLaunch, self._made[0][1], stream)
+        if not _worked(done):
+            done.clear()
+        _check("cuGraphLaunch", result)
 
     def close(self) -> None:
         """Destroy it; no replay of it may be running. Safe to call twice."""
-        if self._exec is not None:
-            held, self._exec = self._exec, None
-            _check("cuGraphExecDestroy", cuda.cuGraphExecDestroy(held))
+        if _worked(self._made) and not self._destroyed:
+            _check("cuGraphExecDestroy", _into(self._destroyed, cuda.cuGraphExecDestroy, self._made[0][1]))
+
+    def __del__(self) -> None:
+        if self._owner is not None and self._owner.usable:
+            self.close()
 
 
 def begin_capture(stream: int) -> None:
@@ -45,9 +75,9 @@ def begin_capture(stream: int) -> None:
     _check("cuStreamBeginCapture", cuda.cuStreamBeginCapture(stream, mode))
 
 
-def end_capture(stream: int) -> Graph:
+def end_capture(stream: int, owner: Owner | None = None) -> Graph:
     """End the recording and make a graph of it."""
-    return Graph(_check("cuStreamEndCapture", cuda.cuStreamEndCapture(stream)))
+    return Graph(_check("cuStreamEndCapture", cuda.cuStreamEndCapture(stream)), owner)
 
 
 def abandon_capture(stream: int) -> None:
@@ -80,28 +110,38 @@ class AddressRange:
         self._access.flags = cuda.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
         self._size = -(-nbytes // PAGE) * PAGE
         self._start = int(_check("cuMemAddressReserve", cuda.cuMemAddressReserve(self._size, PAGE, 0, 0)))
-        self._end = self._start
         self._pieces: dict[int, tuple[int, Any]] = {}  # start -> size, handle of the physical memory
+
+    @property
+    def _end(self) -> int:
+        """The first address that has no memory."""
+        last = next(reversed(self._pieces), None)
+        return self._start if last is None else last + self._pieces[last][0]
+
+    def held(self) -> Collection[int]:
+        """What `allocate` has given and `free` has not taken back."""
+        return self._pieces.keys()
 
     def allocate(self, nbytes: int) -> int:
         """Map memory at the end of the range, whole pages; its address, or `MemoryError`."""
         if nbytes % PAGE:
             raise ValueError(f"{nbytes} bytes are not whole pages of {PAGE}")
-        if self._end + nbytes > self._start + self._size:
-            raise MemoryError(f"{nbytes} bytes: the range of {self._size} bytes is full")
-        handle = _check("cuMemCreate", cuda.cuMemCreate(nbytes, self._properties, 0))
         address = self._end
+        if address + nbytes > self._start + self._size:
+            raise MemoryError(f"{nbytes} bytes: the range of {self._size} bytes is full")
+        created: list[tuple[Any, ...]] = []
+        mapped: list[tuple[Any, ...]] = []
         try:
-            _check("cuMemMap", cuda.cuMemMap(address, nbytes, 0, handle, 0))
-        except BaseException:
-            cuda.cuMemRelease(handle)
-            raise
-        self._pieces[address] = nbytes, handle
-        self._end += nbytes
-        try:
+            handle = _check("cuMemCreate", _into(created, cuda.cuMemCreate, nbytes, self._properties, 0))
+            _check("cuMemMap", _into(mapped, cuda.cuMemMap, address, nbytes, 0, handle, 0))
             _check("cuMemSetAccess", cuda.cuMemSetAccess(address, nbytes, [self._access], 1))
+            self._pieces[address] = nbytes, handle
         except BaseException:
-            self.free(address)
+            self._pieces.pop(address, None)
+            if _worked(mapped):
+                cuda.cuMemUnmap(address, nbytes)
+            if _worked(created):
+                cuda.cuMemRelease(created[0][1])
             raise
         return address
 
@@ -110,10 +150,18 @@ class AddressRange:
         nbytes, handle = self._pieces[address]
         if address + nbytes != self._end:
             raise DeviceError(f"free: {address:#x} is not the last piece of its range")
-        _check("cuMemUnmap", cuda.cuMemUnmap(address, nbytes))
-        del self._pieces[address]
-        self._end = address
-        _check("cuMemRelease", cuda.cuMemRelease(handle))
+        unmapped: list[tuple[Any, ...]] = []
+        released: list[tuple[Any, ...]] = []
+        try:
+            _check("cuMemUnmap", _into(unmapped, cuda.cuMemUnmap, address, nbytes))
+            del self._pieces[address]
+            _check("cuMemRelease", _into(released, cuda.cuMemRelease, handle))
+        except BaseException:
+            if _worked(unmapped):
+                self._pieces.pop(address, None)
+                if not released:
+                    cuda.cuMemRelease(handle)
+            raise
 
     def close(self) -> None:
         """Give everything back; safe to call twice."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,7 +14,7 @@ from alpha.errors import DeviceError
 from alpha.runtime import fork, recording
 from alpha.runtime.arena import Arena
 from alpha.runtime.cuda.array import ArrayForm, DeviceArray, form_of, side_by_side
-from alpha.runtime.cuda.driver import Driver
+from alpha.runtime.cuda.driver import Driver, T
 from alpha.runtime.cuda.graphs import VALUE_BYTES, CudaRecording
 from alpha.runtime.cuda.host_copies import CudaReadback
 from alpha.runtime.cuda.kernel import Define, Dim, Kernel, KernelTable
@@ -84,10 +83,7 @@ class CudaDevice(Device):
 
     def constant(self, source: HostArray) -> DeviceArray:
         """An array for a table that an operator keeps and never writes again: a captured step does not make it anew."""
-        if recording.active() is None:
-            return self.upload(source)
-        with self.outside_capture():
-            return self.upload(source)
+        return self.outside_capture(lambda: self.upload(source))
 
     def table(self, key: Any, make: Callable[[], HostArray]) -> DeviceArray:
         """A `constant` that is made once and kept as long as `key` lives."""
@@ -107,22 +103,33 @@ class CudaDevice(Device):
             del self._listed[next(iter(self._listed))]  # a graph that reads it holds it
         return found
 
-    @contextmanager
-    def outside_capture(self) -> Iterator[None]:
-        """What is done inside belongs to no captured step: it happens at once, in memory that no step reuses."""
+    def outside_capture(self, function: Callable[[], T]) -> T:
+        """Call `function`: what it does belongs to no captured step, happens at once, in memory that no step reuses."""
         noted = recording.active()
-        beside = self.driver.outside_capture() if noted is not None and noted.capturing else nullcontext()
-        with recording.recorded(None), self.allocating_from(self.arena), beside:
-            yield
+        if noted is None and self._pool is self.arena:
+            return function()
+        if noted is None or not noted.capturing:
+            return self.within(self.arena, None, function)
+        return self.driver.outside_capture(lambda: self.within(self.arena, None, function))
 
-    @contextmanager
-    def allocating_from(self, arena: Arena) -> Iterator[None]:
-        """New arrays lie in that arena."""
-        before, self._pool = self._pool, arena
+    def within(self, arena: Arena, notes: recording.Recording | None, function: Callable[[], T]) -> T:
+        """Call `function`. Arrays that it makes lie in `arena`, and what it does is noted in `notes`.
+
+        No context manager: an interrupt that comes in its own code would leave the arena or the notes as they are.
+        """
+        pool, state = self._pool, recording.state
+        before = state.recording
         try:
-            yield
-        finally:
-            self._pool = before
+            self._pool = arena
+            state.recording = notes
+            result = function()
+            self._pool = pool
+            state.recording = before
+        except BaseException:
+            self._pool = pool
+            state.recording = before
+            raise
+        return result
 
     def write(self, target: DeviceArray, source: HostArray) -> None:
         """Copy a host array of the same shape and dtype into an existing array."""
@@ -276,7 +283,7 @@ class CudaDevice(Device):
             fork.keep_forever(self, self._kernels)
             self.memory.close(free=False)
         else:
-            self.graphs.close()
+            self.graphs.close_all()
             self.tensor_maps.clear()
             self._tables.clear()
             self._listed.clear()

@@ -6,11 +6,10 @@ integer address, so that the arena can split it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy.typing as npt
 
@@ -18,6 +17,7 @@ from alpha.runtime.arena import Growth
 from alpha.runtime.cuda.owner import Owner
 
 HostArray = npt.NDArray[Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class RawMemory(NamedTuple):
     allocate: Callable[[int], int]
     free: Callable[[int], None]
     growth: Growth
+    held: Callable[[], Collection[int]] | None = None
 
 
 class Driver(Protocol):
@@ -73,15 +74,19 @@ class Driver(Protocol):
         """Page-locked host memory, as bytes."""
 
     def begin_download(self, target: HostArray, address: int) -> Any:
-        """Copy out into page-locked memory, behind the work so far and without waiting; an event for `is_done`."""
+        """Copy out into page-locked memory, behind the work so far and without waiting; an event for `is_done`.
+
+        The driver holds `target` until the copy has ended.
+        """
 
     def is_done(self, event: Any) -> bool:
         """Whether the work before an event has ended."""
 
-    def begin_upload(self, address: int, source: HostArray, after: Any) -> Any:
+    def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> Any:
         """Copy page-locked memory in, beside the work on the stream; an event for `wait_for`.
 
-        after: an event on the stream that must come first, or None.
+        after: an event on the stream that must come first, or None. target: what has the memory at `address`; the
+        driver holds it and `source` until the copy has ended.
         """
 
     def wait_for(self, event: Any) -> None:
@@ -136,14 +141,17 @@ class Driver(Protocol):
     def abandon_capture(self) -> None:
         """End the recording and forget it, also after an error."""
 
-    def replay(self, graph: Any) -> None:
-        """Queue all that was recorded."""
+    def replay(self, graph: Any, done: list[Any]) -> None:
+        """Queue all that was recorded.
+
+        done: gets an element in the moment in which it is queued, so that whoever catches an interrupt knows.
+        """
 
     def free_graph(self, graph: Any) -> None:
         """Forget a recording that will not be replayed any more."""
 
-    def outside_capture(self) -> AbstractContextManager[None]:
-        """What is asked for inside runs at once, though a step is being captured, and has ended at the end."""
+    def outside_capture(self, function: Callable[[], T]) -> T:
+        """Call `function`: what it asks for runs at once, though a step is being captured, and has ended then."""
 
     def synchronize(self) -> None:
         """Wait until the stream is empty; raises what a kernel before it did wrong."""

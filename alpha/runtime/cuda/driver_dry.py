@@ -7,8 +7,8 @@ launches what it would launch on the GPU, in the same order, within a moment.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from alpha.runtime.cuda.architectures import properties_of
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.compilers import Unit
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory
+from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory, T
 from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
 
@@ -135,7 +135,7 @@ class DryDriver:
     def is_done(self, event: Any) -> bool:
         return True
 
-    def begin_upload(self, address: int, source: HostArray, after: Any) -> float:
+    def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> float:
         return 0.0
 
     def wait_for(self, event: Any) -> None: ...
@@ -174,8 +174,8 @@ class DryDriver:
 
     begin_capture = end_capture = abandon_capture = replay = free_graph = _no_capture
 
-    def outside_capture(self) -> nullcontext[None]:
-        return nullcontext()
+    def outside_capture(self, function: Callable[[], T]) -> T:
+        return function()
 
     def synchronize(self) -> None: ...
 

@@ -7,13 +7,15 @@ and a barrier that not all threads reach is reported. See docs/debugging_kernels
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import itertools
+import operator
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,9 +24,9 @@ from alpha.errors import DeviceError
 from alpha.runtime.arena import Growth
 from alpha.runtime.cuda.architectures import ARCHITECTURES, properties_of
 from alpha.runtime.cuda.cache import compile_cached, is_cached
-from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory
+from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory, T
 from alpha.runtime.cuda.emulated_compiler import EmulatedCompiler, kernel_line
-from alpha.runtime.cuda.emulated_memory import MAX_THREADS, TOTAL_BYTES, FiberStacks, GuardedMemory
+from alpha.runtime.cuda.emulated_memory import MAX_THREADS, TOTAL_BYTES, FiberStacks, GuardedMemory, fill, move
 from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
 
@@ -53,6 +55,10 @@ class LaunchRequest(ctypes.Structure):
     )
 
 
+Work: TypeAlias = tuple[partial[Any], Callable[[bytes], str]]  # a call that returns None or a fault; its message
+Prepare: TypeAlias = Callable[[], Work]
+
+
 @dataclass(frozen=True)
 class EmulatedFunction:
     """One entry point of a loaded library."""
@@ -79,11 +85,12 @@ class EmulatedDriver:
         self._memory = GuardedMemory()
         self._stacks = FiberStacks(self._compiler.stack_bytes)
         self._launches = 0
-        self._captured: list[Callable[[], None]] | None = None  # what a capture has recorded so far
+        self._captured: list[Prepare] | None = None  # what a capture has recorded so far
 
     def raw_memory(self, scratch: bool) -> RawMemory:
         """Each array is an allocation of its own, so that each has its guards; scratch is reused within a step."""
-        return RawMemory(self.allocate, self.free, Growth.EXACT if scratch else Growth.ISOLATED)
+        growth = Growth.EXACT if scratch else Growth.ISOLATED
+        return RawMemory(self.allocate, self.free, growth, self._memory.addresses)
 
     def memory_info(self) -> tuple[int, int]:
         self.owner.check("memory_info")
@@ -121,7 +128,7 @@ class EmulatedDriver:
     def is_done(self, event: float) -> bool:
         return True
 
-    def begin_upload(self, address: int, source: HostArray, after: Any) -> float:
+    def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> float:
         self.upload(address, source)
         return self.record_event()
 
@@ -133,20 +140,22 @@ class EmulatedDriver:
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         self.owner.check("copy")
-        if self._captured is not None:
-            self._captured.append(lambda: self.copy(target, source, nbytes))
-            return
-        self._memory.check("copy", source, nbytes)
-        self._memory.check("copy", target, nbytes)
-        ctypes.memmove(target, source, nbytes)
+
+        def prepare() -> Work:
+            self._memory.check("copy", source, nbytes)
+            self._memory.check("copy", target, nbytes)
+            return partial(move, target, source, nbytes), str
+
+        self._do(prepare)
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         self.owner.check("fill")
-        if self._captured is not None:
-            self._captured.append(lambda: self.fill(address, byte, nbytes))
-            return
-        self._memory.check("fill", address, nbytes)
-        ctypes.memset(address, byte, nbytes)
+
+        def prepare() -> Work:
+            self._memory.check("fill", address, nbytes)
+            return partial(fill, address, byte, nbytes), str
+
+        self._do(prepare)
 
     def compile(self, source: Path, options: Sequence[str]) -> Path:
         return compile_cached(self._compiler, source, options)
@@ -185,9 +194,17 @@ class EmulatedDriver:
         threads = block[0] * block[1] * block[2]
         if max(grid[1:]) > 65535 or block[2] > 64 or not 1 <= threads <= MAX_THREADS:
             raise DeviceError(f"{_title(function, grid, block, shared_bytes)}: the grid or the block is too large")
-        if self._captured is not None:
-            self._captured.append(lambda: self.launch(function, grid, block, shared_bytes, arguments))
-            return
+        self._do(partial(self._prepared, function, grid, block, shared_bytes, arguments))
+
+    def _prepared(
+        self,
+        function: EmulatedFunction,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        arguments: PackedArguments,
+    ) -> Work:
+        """The launch, as a call of C code, and what makes a message of the fault that it returns."""
         self._launches += 1
         data, starts = arguments
         offsets = (ctypes.c_uint32 * len(starts))(*starts)
@@ -206,22 +223,31 @@ class EmulatedDriver:
             stacks=self._stacks.address,
             stack_bytes=self._stacks.each,
         )
-        fault = function.call(ctypes.byref(request))
-        if fault is not None:
+
+        def explain(fault: bytes, _: Any = offsets) -> str:
             text = fault.decode()
             line = kernel_line(function.artefact, request.fault_instruction)
             if line is not None:
                 text += f", {line}"
             if request.fault_address:
                 text += f": {self._memory.describe(request.fault_address)}"
-            raise DeviceError(f"{_title(function, grid, block, shared_bytes)}: {text}")
+            return f"{_title(function, grid, block, shared_bytes)}: {text}"
+
+        return partial(function.call, ctypes.byref(request)), explain
+
+    def _do(self, prepare: Prepare) -> None:
+        """Do something on the device, or record it."""
+        if self._captured is not None:
+            self._captured.append(prepare)
+        else:
+            _run([prepare()], [])
 
     def begin_capture(self) -> None:
         self.owner.check("begin_capture")
         self._refuse_in_capture("begin_capture")
         self._captured = []
 
-    def end_capture(self) -> list[Callable[[], None]]:
+    def end_capture(self) -> list[Prepare]:
         self.owner.check("end_capture")
         if self._captured is None:
             raise DeviceError("end_capture: no capture has begun")
@@ -231,22 +257,24 @@ class EmulatedDriver:
     def abandon_capture(self) -> None:
         self._captured = None
 
-    def replay(self, graph: list[Callable[[], None]]) -> None:
+    def replay(self, graph: list[Prepare], done: list[Any]) -> None:
         self.owner.check("replay")
         self._refuse_in_capture("replay")
-        for run in graph:
-            run()
+        _run([prepare() for prepare in graph], done)
 
-    def free_graph(self, graph: list[Callable[[], None]]) -> None:
+    def free_graph(self, graph: list[Prepare]) -> None:
         graph.clear()
 
-    @contextlib.contextmanager
-    def outside_capture(self) -> Iterator[None]:
-        captured, self._captured = self._captured, None
+    def outside_capture(self, function: Callable[[], T]) -> T:
+        captured = self._captured
         try:
-            yield
-        finally:
+            self._captured = None
+            result = function()
             self._captured = captured
+        except BaseException:
+            self._captured = captured
+            raise
+        return result
 
     def _refuse_in_capture(self, call: str) -> None:
         """A GPU refuses these calls during a capture, or would wait for ever."""
@@ -284,6 +312,18 @@ class EmulatedDriver:
         if self.block_order == "shuffled":
             return self._launch_seed(self.seed or 1)
         return {"": self._launch_seed(self.seed), "ascending": 0, "descending": 1}[self.block_order]
+
+
+def _run(works: Sequence[Work], done: list[Any]) -> None:
+    """Do one work after the other, up to the first fault, in one call of C code: as on a GPU, no interrupt cuts it off.
+
+    `done` gets an element then. `DeviceError` for a fault.
+    """
+    faults: Any = enumerate(map(partial.__call__, [call for call, _ in works]))
+    done.extend(itertools.islice(itertools.chain(filter(operator.itemgetter(1), faults), [None]), 1))
+    if done[-1] is not None:
+        number, fault = done.pop()
+        raise DeviceError(works[number][1](fault))
 
 
 def _title(function: EmulatedFunction, grid: Sequence[int], block: Sequence[int], shared_bytes: int) -> str:

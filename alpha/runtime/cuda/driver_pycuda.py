@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from alpha.runtime import fork
 from alpha.runtime.arena import Growth
 from alpha.runtime.cuda.cache import Compiler, compile_cached, is_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
-from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory
+from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory, T
 from alpha.runtime.cuda.owner import Owner
 from alpha.runtime.cuda.pycuda_api import drv, explain, guarded, properties_of
 from alpha.runtime.cuda.staging import Staging
@@ -34,6 +36,14 @@ except ImportError:
     bindings = None  # type: ignore[assignment]
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the default stream; needed for graph capture
+
+
+@dataclass
+class Flight:
+    """A copy that is under way: the memory that it reads and writes, and the event behind it."""
+
+    held: tuple[Any, ...]
+    event: Any = None
 
 
 class PycudaDriver:
@@ -53,10 +63,14 @@ class PycudaDriver:
             "" if bindings else "cuda-bindings is missing: pip install -e '.[cuda]' in Alpha's checkout"
         )
         self._context: Any = None
+        self._stream: Any = None
+        self._main: Any = None
         self._allocations: dict[int, Any] = {}
         self._shared_limits: dict[tuple[Any, str], int] = {}
         self._ranges: list[Any] = []
         self._uploads: Any = None  # the stream of `begin_upload`
+        self._images: list[bytes] = []  # of modules: the driver may read a kernel when it is first launched
+        self._flying: deque[Flight] = deque()
         atexit.register(self.close)
         try:
             drv.init()
@@ -78,15 +92,19 @@ class PycudaDriver:
 
     def raw_memory(self, scratch: bool) -> RawMemory:
         if config.ISOLATE.flag():
-            return RawMemory(self.allocate, self.free, Growth.EXACT if scratch else Growth.ISOLATED)
+            return RawMemory(self.allocate, self.free, Growth.EXACT if scratch else Growth.ISOLATED, self._held)
         if bindings is not None:
             try:
                 added = bindings.AddressRange(0, self.properties.total_bytes)
             except DeviceError:  # no virtual memory management, in some virtual machines
-                return RawMemory(self.allocate, self.free, Growth.EXACT)
+                return RawMemory(self.allocate, self.free, Growth.EXACT, self._held)
             self._ranges.append(added)
-            return RawMemory(self._guarded(added.allocate), self._guarded(added.free, wait=True), Growth.RANGE)
-        return RawMemory(self.allocate, self.free, Growth.EXACT)
+            allocate, free = self._guarded(added.allocate), self._guarded(added.free, wait=True)
+            return RawMemory(allocate, free, Growth.RANGE, added.held)
+        return RawMemory(self.allocate, self.free, Growth.EXACT, self._held)
+
+    def _held(self) -> Collection[int]:
+        return self._allocations.keys()
 
     def _guarded(self, call: Callable[[int], Any], wait: bool = False) -> Callable[[int], Any]:
         """A call of a range that checks the thread, and waits for the work that may use what it gives back."""
@@ -113,7 +131,8 @@ class PycudaDriver:
 
     @guarded
     def free(self, address: int) -> None:
-        self._allocations.pop(address).free()
+        self._allocations[address].free()  # first: if the driver refuses, nothing has changed
+        del self._allocations[address]
 
     @guarded
     def upload(self, address: int, source: HostArray) -> None:
@@ -122,32 +141,57 @@ class PycudaDriver:
     @guarded
     def download(self, target: HostArray, address: int) -> None:
         # as bytes: a user dtype (bfloat16) has no buffer of its own
-        drv.memcpy_dtoh_async(target.reshape(-1).view(np.uint8), address, self._stream)
-        self._stream.synchronize()
+        try:
+            drv.memcpy_dtoh_async(target.reshape(-1).view(np.uint8), address, self._stream)
+            self._stream.synchronize()
+        except BaseException:  # an interrupt: `target` may die now, but not before the copy has ended
+            self._stream.synchronize()
+            raise
 
     @guarded
     def pinned(self, nbytes: int) -> HostArray:
         buffer: HostArray = drv.pagelocked_empty(nbytes, "uint8")
         return buffer
 
+    def _hold(self, *held: Any) -> Flight:
+        """Hold memory that a copy reads or writes, until the event is done that the caller puts into the result."""
+        while self._flying:
+            event = self._flying[0].event
+            if event is None:  # it was cut off, and nobody knows whether the copy had begun
+                self._wait_for_all()
+            elif not event.query():
+                break
+            self._flying.popleft()
+        flight = Flight(held)
+        self._flying.append(flight)
+        return flight
+
+    def _wait_for_all(self) -> None:
+        for stream in filter(None, (self._main, self._uploads)):
+            stream.synchronize()
+
     @guarded
     def begin_download(self, target: HostArray, address: int) -> Any:
+        flight = self._hold(target)
         drv.memcpy_dtoh_async(target, address, self._stream)
-        return self.record_event()
+        flight.event = self.record_event()
+        return flight.event
 
     @guarded
     def is_done(self, event: Any) -> bool:
         return bool(event.query())
 
     @guarded
-    def begin_upload(self, address: int, source: HostArray, after: Any) -> Any:
+    def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> Any:
         if self._uploads is None:
             self._uploads = drv.Stream(NON_BLOCKING)
+        flight = self._hold(source, target)
         if after is not None:
             self._uploads.wait_for_event(after)
         drv.memcpy_htod_async(address, source, self._uploads)
         event = drv.Event()
         event.record(self._uploads)
+        flight.event = event
         return event
 
     @guarded
@@ -177,7 +221,9 @@ class PycudaDriver:
 
     @guarded
     def load(self, artefact: Path) -> Any:
-        return drv.module_from_buffer(artefact.read_bytes())
+        image = artefact.read_bytes()
+        self._images.append(image)
+        return drv.module_from_buffer(image)
 
     @guarded
     def function(self, module: Any, entry: str, shared_bytes: int) -> Any:
@@ -211,31 +257,35 @@ class PycudaDriver:
 
     @guarded
     def end_capture(self) -> Any:
-        return bindings.end_capture(self._main.handle)
+        return bindings.end_capture(self._main.handle, self.owner)
 
     @guarded
     def abandon_capture(self) -> None:
         bindings.abandon_capture(self._main.handle)
 
     @guarded
-    def replay(self, graph: Any) -> None:
+    def replay(self, graph: Any, done: list[Any]) -> None:
         self.last_kernel = "a captured step"
-        graph.launch(self._main.handle)
+        graph.launch(self._main.handle, done)
 
     @guarded
     def free_graph(self, graph: Any) -> None:
         self._main.synchronize()  # a replay may still be running
         graph.close()
 
-    @contextlib.contextmanager
-    def outside_capture(self) -> Iterator[None]:
+    def outside_capture(self, function: Callable[[], T]) -> T:
         side = drv.Stream(NON_BLOCKING)
-        self._stream = side
         try:
-            yield
+            self._stream = side
+            result = function()
             side.synchronize()
-        finally:
             self._stream = self._main
+        except BaseException:
+            self._stream = self._main
+            with contextlib.suppress(drv.Error):
+                side.synchronize()
+            raise
+        return result
 
     @guarded
     def synchronize(self) -> None:
@@ -262,6 +312,9 @@ class PycudaDriver:
             fork.keep_forever(self, self._context)
             self._context.detach()
             return
+        with contextlib.suppress(drv.Error):  # what is still running reads and writes what is freed now
+            self._wait_for_all()
+        self._flying.clear()
         for address in list(self._allocations):
             # After a kernel's fault every call fails, and the process is ending: nothing is left
             # to save.
@@ -273,7 +326,9 @@ class PycudaDriver:
             with contextlib.suppress(DeviceError):
                 added.close()
         self._shared_limits.clear()  # it holds modules
-        self._staging = self._stream = self._main = self._uploads = None  # type: ignore[assignment]
+        self._images.clear()
+        self._stream = self._main = self._uploads = None
+        self._staging = None  # type: ignore[assignment]
         # Not pop(): a primary context that pycuda's destructor detaches ends in a warning.
         self._context.detach()
         self._context = None

@@ -12,6 +12,7 @@ import ctypes
 import mmap
 from bisect import bisect_right, insort
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,10 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.memmove.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+_libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+_libc.memmove.restype = _libc.memset.restype = None
+move, fill = _libc.memmove, _libc.memset  # which return None
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,15 @@ class GuardedMemory:
         self._live: dict[int, Allocation] = {}
         self._starts: list[int] = []
         self._freed: deque[Allocation] = deque()
+        self._changing = False
+
+    def addresses(self) -> Collection[int]:
+        """Those of all allocations."""
+        return self._live.keys()
 
     def allocate(self, nbytes: int) -> int:
         """A 512-byte aligned address of `nbytes` poisoned bytes; `MemoryError` when full."""
+        self._ready()
         if nbytes > TOTAL_BYTES - self.used:
             raise MemoryError(f"{nbytes} bytes; {self.used} of {TOTAL_BYTES} are in use")
         size = max(nbytes, 1)
@@ -75,25 +86,35 @@ class GuardedMemory:
         if mapping == _FAILED:
             raise MemoryError(f"{nbytes} bytes: the host gives no address space")
         first, last = mapping + GUARD_BYTES, mapping + GUARD_BYTES + pages
-        if _libc.mprotect(first, pages, mmap.PROT_READ | mmap.PROT_WRITE):
-            _libc.munmap(mapping, pages + 2 * GUARD_BYTES)
-            raise MemoryError(f"{nbytes} bytes: the host gives no memory")
-        ctypes.memset(first, POISON, pages)
         address: int = last - -(-size // ALIGNMENT) * ALIGNMENT
-        allocation = Allocation(address, nbytes, first, last, self._take_slot())
-        self.zones[allocation.slot] = first, address - first
-        self.zones[allocation.slot + 1] = allocation.end, last - allocation.end
-        self._poison(allocation, True)
-        self._live[address] = allocation
-        insort(self._starts, address)
-        self.used += nbytes
+        try:
+            if _libc.mprotect(first, pages, mmap.PROT_READ | mmap.PROT_WRITE):
+                raise MemoryError(f"{nbytes} bytes: the host gives no memory")
+            ctypes.memset(first, POISON, pages)
+            self._changing = True
+            allocation = Allocation(address, nbytes, first, last, self._take_slot())
+            self._set_zones(allocation)
+            self._poison(allocation, True)
+            insort(self._starts, address)
+            self.used += nbytes
+            self._live[address] = allocation
+            self._changing = False
+        except BaseException:
+            self._changing = True
+            self._live.pop(address, None)
+            _libc.munmap(mapping, pages + 2 * GUARD_BYTES)
+            raise
         return address
 
     def free(self, address: int) -> None:
         """Make the memory untouchable; `DeviceError` for an address that is not an allocation."""
-        allocation = self._live.pop(address, None)
+        self._ready()
+        allocation = self._live.get(address)
         if allocation is None:
             raise DeviceError(f"free: {address:#x} is not an allocation")
+        self._changing = True
+        self._freed.append(allocation)
+        del self._live[address]
         del self._starts[bisect_right(self._starts, address) - 1]
         self.zones[allocation.slot : allocation.slot + 2] = 0
         self._free_slots.append(allocation.slot)
@@ -101,12 +122,13 @@ class GuardedMemory:
         self._poison(allocation, False)
         pages = allocation.last - allocation.first
         _libc.mmap(allocation.first, pages, _PROT_NONE, _PRIVATE | _MAP_FIXED, -1, 0)
-        self._freed.append(allocation)
         if len(self._freed) > QUARANTINE:
             self._unmap(self._freed.popleft())
+        self._changing = False
 
     def check(self, call: str, address: int, nbytes: int) -> None:
         """`DeviceError` unless these bytes lie in one allocation."""
+        self._ready()
         found = self._before(address)
         if found is None or address + nbytes > found.end:
             raise DeviceError(f"{call}: {nbytes} bytes at {self.describe(address + nbytes - 1)}")
@@ -126,6 +148,7 @@ class GuardedMemory:
     @property
     def zone_count(self) -> int:
         """Rows of `zones` that may hold a zone."""
+        self._ready()
         return 2 * self._slots
 
     def close(self) -> None:
@@ -135,6 +158,27 @@ class GuardedMemory:
         while self._freed:
             self._unmap(self._freed.popleft())
 
+    def _ready(self) -> None:
+        """Find everything anew from the live allocations, if an exception has cut off a change."""
+        if not self._changing:
+            return
+        live = list(self._live.values())
+        self._freed = deque([freed for freed in self._freed if self._live.get(freed.address) is not freed])
+        for freed in self._freed:
+            _libc.mmap(freed.first, freed.last - freed.first, _PROT_NONE, _PRIVATE | _MAP_FIXED, -1, 0)
+        self._starts = sorted(self._live)
+        self.used = sum(allocation.nbytes for allocation in live)
+        taken = {allocation.slot for allocation in live}
+        self._free_slots = [slot for slot in range(0, 2 * self._slots, 2) if slot not in taken]
+        self.zones[:] = 0
+        for allocation in live:
+            self._set_zones(allocation)
+        self._changing = False
+
+    def _set_zones(self, allocation: Allocation) -> None:
+        self.zones[allocation.slot] = allocation.first, allocation.address - allocation.first
+        self.zones[allocation.slot + 1] = allocation.end, allocation.last - allocation.end
+
     def _before(self, address: int) -> Allocation | None:
         index = bisect_right(self._starts, address)
         return self._live[self._starts[index - 1]] if index else None
@@ -143,9 +187,9 @@ class GuardedMemory:
         if self._free_slots:
             return self._free_slots.pop()
         slot = 2 * self._slots
-        self._slots += 1
         if slot + 2 > len(self.zones):
             self.zones = np.concatenate([self.zones, np.zeros_like(self.zones)])
+        self._slots += 1
         return slot
 
     def _poison(self, allocation: Allocation, poison: bool) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import getweakrefs, ref
 
 import numpy as np
 
@@ -20,10 +21,11 @@ from alpha.errors import CaptureError, DeviceError
 from alpha.runtime import recording
 from alpha.runtime.arena import Block
 from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.plan import Plan, Trace
 from alpha.runtime.cuda.scratch import Scratch
 from alpha.runtime.cuda.staging import SMALL_BYTES
-from alpha.runtime.recording import Recording, StepValue, recorded
+from alpha.runtime.recording import Recording, StepValue
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
@@ -113,84 +115,111 @@ class StepGraph:
     live: Mapping[int, tuple[int, str]]
     trace: Trace
     handle: Any
-    _open: bool = field(default=True)
 
     @property
     def nodes(self) -> int:
         return len(self.notes.nodes)
 
+    def keep(self) -> Callable[[], None]:
+        """Note what `act` is about to change on the host, but for the random streams; what takes it back."""
+        undo = [keep() for keep in self.notes.keeps]
+
+        def take_back() -> None:
+            for each in undo:
+                each()
+
+        return take_back
+
     def act(self) -> None:
         """Do on the host what the step does there: draw, count, and compute the values that change.
 
-        Raises what an optimizer has against a hyper-parameter; whoever calls takes back the draws then.
+        Raises what an optimizer has against a hyper-parameter; whoever calls takes back what was done then.
         """
         for action in self.notes.actions:
             action()
 
-    def launch(self) -> None:
-        """Write the values that change, and queue a replay; nothing in scratch memory may be live."""
+    def launch(self, done: list[Any]) -> None:
+        """Write the values that change, and queue a replay; nothing in scratch memory may be live.
+
+        `done` gets an element in the moment in which the replay is queued, see `Driver.replay`.
+        """
         values = self.notes.values
         assert values is not None
         values.write()
-        self.device.driver.replay(self.handle)
+        self.device.driver.replay(self.handle, done)
 
     def blocks(self) -> dict[int, Block]:
-        """The blocks that are live at the end of a replay, by address; ask once per replay."""
+        """The blocks that are live at the end of the last replay, by address."""
         return self.device.scratch.restore(self.live)
 
     def close(self) -> None:
         """Give the graph back, but not the scratch memory (`trim` of the scratch arena does). Safe to call twice."""
-        if self._open:
-            self._open = False
-            self.device.driver.free_graph(self.handle)
-            self.device.graphs.forget(self)
+        self.device.graphs.close(self)
 
-    def drop(self) -> None:
-        """Let the device close the graph when it next captures a step; for finalizers, which may run on any thread."""
-        self.device.graphs.dropped.append(self)
+
+@dataclass(frozen=True)
+class Held:
+    """What a graph holds until it is closed: its handle, and scratch memory from `begin` to `end`."""
+
+    handle: Any
+    nbytes: int
+    begin: int
+    end: int
 
 
 class StepGraphs:
     """The graphs of a device, and the memory that they share.
 
+    A graph that dies without `close` is closed when the device next captures a step. As for blocks (block.py), weak
+    references say that it has died, and no finalizer.
+
     Attributes:
-        dropped: graphs that nobody will replay, to be closed.
+        dropped: references to graphs that have died.
     """
 
-    def __init__(self, scratch: Scratch) -> None:
-        self.dropped: deque[StepGraph] = deque()
-        self._scratch = scratch
-        self._open: list[StepGraph] = []
+    def __init__(self, scratch: Scratch, driver: Driver) -> None:
+        self.dropped: deque[ref[StepGraph]] = deque()
+        self._scratch, self._driver = scratch, driver
+        self._open: dict[ref[StepGraph], Held] = {}
 
     @property
     def nbytes(self) -> int:
         """The most scratch memory that the arrays of one graph take."""
-        return max((graph.nbytes for graph in self._open), default=0)
+        return max((held.nbytes for held in self._open.values()), default=0)
 
     def remember(self, graph: StepGraph) -> None:
-        """Count the memory of a graph until `forget`."""
-        self._open.append(graph)
+        """Count the memory of a graph until it is closed."""
+        held = Held(graph.handle, graph.nbytes, graph.trace.begin, graph.trace.end)
+        self._open[ref(graph, self.dropped.append)] = held
         self._keep_memory()
 
-    def forget(self, graph: StepGraph) -> None:
-        """Count its memory no more."""
-        self._open.remove(graph)
-        self._keep_memory()
+    def close(self, graph: StepGraph) -> None:
+        """Give a graph back. Safe to call twice."""
+        for reference in getweakrefs(graph):
+            self._close(reference)
 
     def close_dropped(self) -> None:
         """Close the graphs that were dropped."""
         while self.dropped:
-            self.dropped.popleft().close()
+            self._close(self.dropped[0])
             self._scratch.trim()
+            self.dropped.popleft()
 
-    def close(self) -> None:
+    def close_all(self) -> None:
         """Close all of them."""
-        for graph in list(self._open):
-            graph.close()
+        for reference in list(self._open):
+            self._close(reference)
+
+    def _close(self, reference: ref[StepGraph]) -> None:
+        held = self._open.get(reference)
+        if held is not None:
+            self._driver.free_graph(held.handle)
+            self._open.pop(reference, None)
+        self._keep_memory()
 
     def _keep_memory(self) -> None:
         """Between two replays the memory of a graph is free for other steps, but the device must not get it back."""
-        self._scratch.keep([(graph.trace.begin, graph.trace.end) for graph in self._open])
+        self._scratch.keep([(held.begin, held.end) for held in self._open.values()])
 
 
 def capture(
@@ -208,23 +237,24 @@ def capture(
     device.synchronize()  # what is written beside the stream, such as tables, must not overtake the work before
     scratch = device.scratch
     collecting = gc.isenabled()
-    gc.disable()  # so that blocks die at the same points each time
     try:
+        gc.disable()  # so that blocks die at the same points each time
         scratch.begin(plan)
         device.driver.begin_capture()
-        with recorded(notes), device.allocating_from(scratch):
-            result = step()
+        result = device.within(scratch, notes, step)
         try:
             handle = device.driver.end_capture()
         except DeviceError as error:  # a call beside Alpha has spoilt it
             raise CaptureError(f"the driver cannot capture it: {error}") from error
-    except BaseException:
-        device.driver.abandon_capture()
-        raise
-    finally:
         trace = scratch.finish()
+        graph = StepGraph(device, notes, scratch.stats().peak, scratch.live_sizes(), trace, handle)
+        device.graphs.remember(graph)
         if collecting:
             gc.enable()
-    graph = StepGraph(device, notes, scratch.stats().peak, scratch.live_sizes(), trace, handle)
-    device.graphs.remember(graph)
+    except BaseException:  # no `finally`, whose code may be cut off where no exception has come before
+        if collecting:
+            gc.enable()
+        scratch.abandon()
+        device.driver.abandon_capture()
+        raise
     return result, graph

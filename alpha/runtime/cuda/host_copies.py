@@ -80,7 +80,7 @@ class Conveyor:
             window = buffer[: source.nbytes]
             window.view(source.dtype).reshape(source.shape)[...] = source
             if source.nbytes:
-                self._copied[turn] = driver.begin_upload(array.address, window, self._read[turn])
+                self._copied[turn] = driver.begin_upload(array.address, window, self._read[turn], array)
             targets.append(array.slice_rows(0, len(source)))
         return targets
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from alpha.errors import OutOfMemoryError
@@ -28,18 +29,30 @@ class CudaMemory:
         self._meter = Meter()
         self.arena = self._new_arena(Arena, scratch=False)
         self.scratch = self._new_arena(Scratch, scratch=True)
-        self.graphs = StepGraphs(self.scratch)
+        self.graphs = StepGraphs(self.scratch, driver)
 
     def _new_arena(self, kind: type[A], scratch: bool) -> A:
-        allocate, free, growth = self._driver.raw_memory(scratch)
+        raw = self._driver.raw_memory(scratch)
 
         def spare() -> int:  # what the other arena holds and does not use
             if not scratch:
                 self.graphs.close_dropped()
             return self.arena.trim() if scratch else self.scratch.trim()
 
+        def held(given: Callable[[], Collection[int]]) -> set[int]:  # by a driver that may have one list for both
+            other = self.arena if scratch else self.scratch
+            return set(given()).difference(other.segments)
+
         free_bytes: Callable[[], int] = lambda: self._driver.memory_info()[0]  # noqa: E731
-        return kind(allocate, free, free_bytes, growth, total=self._meter, spare=spare)
+        return kind(
+            raw.allocate,
+            raw.free,
+            free_bytes,
+            raw.growth,
+            total=self._meter,
+            spare=spare,
+            held=raw.held and partial(held, raw.held),
+        )
 
     def stats(self) -> MemoryStats:
         self._driver.owner.check("memory_stats")
@@ -59,6 +72,7 @@ class CudaMemory:
     def set_limit(self, nbytes: int | None) -> None:
         """Never hold more than this; None lifts the limit."""
         self._driver.owner.check("set_memory_limit")
+        self.stats()  # whose counts are true in any case
         self.arena.set_limit(nbytes)
 
     def trim(self) -> None:
@@ -96,9 +110,10 @@ class CudaMemory:
     def move(self, moves: Moves) -> None:
         """Move these blocks to the memory that was found for them; the list is empty afterwards."""
         while moves:
-            block, target = moves.pop()
+            block, target = moves[-1]
             self._driver.copy(target.address, block.address, block.nbytes)
             block.exchange(target)
+            moves.pop()
 
     def close(self, free: bool = True) -> None:
         """Give up everything, and `free` it."""

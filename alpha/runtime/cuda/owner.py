@@ -40,6 +40,11 @@ class Owner:
         """True in the thread that owns the driver, and in the one that a child has of it."""
         return threading.get_ident() == self._thread
 
+    @property
+    def usable(self) -> bool:
+        """True if `check` lets a call pass."""
+        return self.here and self._open and not self._why_not and not self.forked
+
     def close(self) -> None:
         """Refuse every call from now on."""
         self._open = False

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alpha.errors import OutOfMemoryError
-from alpha.runtime.arena import Arena, Block, Growth
+from alpha.runtime.arena import Arena, Block, Growth, Live, change
 from alpha.runtime.cuda.plan import Plan, Trace
 
 EVERYWHERE = ((0, 1 << 64),)
@@ -24,7 +24,6 @@ class Scratch(Arena):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._blocks: dict[int, weakref.ref[Block]] = {}
         self._trace: Trace | None = None
         self._plan: Plan | None = None
         self._base = 0
@@ -39,36 +38,47 @@ class Scratch(Arena):
         """Let no memory of these (begin, end) go back to the device, though no block lies there now."""
         self._kept = self._segments.kept = extents
 
+    @change
     def begin(self, plan: Plan | None) -> None:
         """Begin a step, with nothing live: note its blocks from here on, and give them the addresses of `plan`."""
         with self._lock:
+            self._begin()
             self._coalesce()
             self._meter.peak = self._meter.in_use
             self._trace, self._plan = Trace(), plan
             if plan is not None and plan.nbytes:  # none in a step that only an optimizer makes
                 self._base = self._make_room(plan.nbytes)
             self._segments.kept = EVERYWHERE  # what is recorded will use memory of blocks that have died by then
+            self._end()
 
+    @change
     def finish(self) -> Trace:
         """End the step; how long its blocks lived."""
         with self._lock:
+            self._begin()
             self._reclaim()
-            self._segments.kept = self._kept
-            assert self._trace is not None
-            trace, self._trace, self._plan = self._trace, None, None
-            return trace
+            trace = self._trace
+            assert trace is not None
+            self._end()
+        self.abandon()
+        return trace
+
+    def abandon(self) -> None:
+        """End the step, whether or not one has begun."""
+        self._segments.kept = self._kept
+        self._trace = self._plan = None
 
     def allocate(self, nbytes: int) -> Block:
         block = super().allocate(nbytes)
-        self._blocks[block.address] = weakref.ref(block)
         if self._trace is not None:
             self._trace.born(block.address, block.nbytes)
         return block
 
     def _reclaim(self) -> None:
         if self._trace is not None:
-            for address in tuple(self.returned):
-                self._trace.died(address)
+            for reference in tuple(self.returned):
+                if reference in self._live:
+                    self._trace.died(self._live[reference][0])
         super()._reclaim()
 
     def _choose(self, size: int) -> int | None:
@@ -89,29 +99,44 @@ class Scratch(Arena):
             raise OutOfMemoryError(f"out of memory: a step needs {nbytes} bytes, {self._meter.total or self._meter}")
         return address
 
+    @change
     def live_blocks(self) -> list[Block]:
         """The blocks that somebody still holds."""
         with self._lock:
+            self._begin()
             self._reclaim()
-            self._blocks = {address: held for address, held in self._blocks.items() if address in self._live}
-        blocks = (held() for held in self._blocks.values())
+            self._end()
+            blocks = [reference() for reference in self._live]
         return [block for block in blocks if block is not None]
 
+    @change
     def live_sizes(self) -> dict[int, tuple[int, str]]:
         """(bytes, label) of the live blocks by their addresses, in ascending order."""
         with self._lock:
+            self._begin()
             self._reclaim()
-            return dict(sorted(self._live.items()))
+            self._end()
+            return {address: (size, label) for address, size, label in sorted(self._live.values())}
 
+    @change
     def restore(self, live: Mapping[int, tuple[int, str]]) -> dict[int, Block]:
-        """New blocks at the addresses of `live`, which `live_sizes` has given; nothing may be live before."""
+        """Blocks at the addresses of `live`, which `live_sizes` has given; nothing else may be live before.
+
+        What an earlier call has made for the same replay, and was cut off, is made use of.
+        """
         with self._lock:
+            self._begin()
             self._coalesce()
-            if self._live:
-                raise AssertionError(f"{len(self._live)} blocks of scratch memory are live before a replay")
+            blocks = {block.address: block for reference in self._live if (block := reference()) is not None}
+            if any(address not in live or block.nbytes != live[address][0] for address, block in blocks.items()):
+                raise AssertionError(f"{len(blocks)} blocks of scratch memory are live before a replay")
             self._segments.free_all_but((address, size) for address, (size, _) in live.items())
-            self._live.update(live)
-            self._meter.use(sum(size for size, _ in live.values()))
-        blocks = {address: Block(self, address, size) for address, (size, _) in live.items()}
-        self._blocks = {address: weakref.ref(block) for address, block in blocks.items()}
+            added: Live = {}
+            for address, (size, label) in live.items():
+                if address not in blocks:
+                    blocks[address] = block = Block(self, address, size)
+                    added[weakref.ref(block, self._died)] = address, size, label
+            self._live.update(added)
+            self._meter.use(sum(size for _, size, _ in added.values()))
+            self._end()
         return blocks

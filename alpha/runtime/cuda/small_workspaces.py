@@ -32,8 +32,7 @@ class SmallWorkspaces:
         if nbytes > WORKSPACE_BYTES or device.arena.is_isolated:
             return None
         if self._memory is None:
-            with device.outside_capture():
-                self._memory = device.empty((WORKSPACE_BYTES,), np.uint8)
+            self._memory = device.outside_capture(lambda: device.empty((WORKSPACE_BYTES,), np.uint8))
         block = self._memory.block
         return [DeviceArray(device, block, offset, form) for offset, form in zip(offsets, forms, strict=True)]
 

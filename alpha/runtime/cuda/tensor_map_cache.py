@@ -65,10 +65,13 @@ class TensorMapCache:
         device, nbytes = self._device, encoded.nbytes
         if device.arena.is_isolated or nbytes > PAGE_BYTES:
             return device.constant(encoded)
-        with device.outside_capture():
+
+        def write() -> DeviceArray:
             if self._page is None or self._used + nbytes > PAGE_BYTES:
                 self._page, self._used = device.empty(PAGE_BYTES, UINT8), 0
             held = DeviceArray(device, self._page.block, self._used, form_of((nbytes,), UINT8))
+            self._used += nbytes  # first: whatever comes in between, no other map is written there
             device.write(held, encoded)
-        self._used += nbytes
-        return held
+            return held
+
+        return device.outside_capture(write)
