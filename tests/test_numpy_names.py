@@ -10,9 +10,9 @@ NAMES = """
     alltrue asfarray asscalar bool8 byte_bounds bytes0 cast cfloat chararray clongfloat compare_chararrays compat
     complex_ core cumproduct DataSource deprecate deprecate_with_doc disp fastCopyAndTranspose find_common_type fix
     float_ format_parser geterrobj in1d Inf Infinity infty int0 issctype issubclass_ issubsctype longcomplex longfloat
-    lookfor maximum_sctype msort NaN nbytes NINF NZERO obj2sctype object0 PINF product PZERO recfromcsv recfromtxt round_
-    row_stack safe_eval sctype2char sctypes set_numeric_ops set_string_function seterrobj singlecomplex sometrue source
-    str0 string_ tracemalloc_domain trapz typename uint0 unicode_ void0 who
+    lookfor maximum_sctype msort NaN nbytes NINF NZERO obj2sctype object0 PINF product PZERO recfromcsv recfromtxt
+    round_ row_stack safe_eval sctype2char sctypes set_numeric_ops set_string_function seterrobj singlecomplex
+    sometrue source str0 string_ tracemalloc_domain trapz typename uint0 unicode_ void0 who
 """
 GONE = set(NAMES.split())  # from the release notes of numpy 1.25 to 2.5
 GONE_KEYWORDS = {"fix_imports", "interpolation", "newshape"}
