@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.compile import NO_COMPILER, find_nvcc, nvcc_version, nvrtc_version, target
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.device import MIB, HostArray
+from alpha.train.environment import blas
 from alpha.train.options import Parser
 
 PACKAGES = {  # distribution -> the extra that installs it, "" for none
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"python        {platform.python_version()} on {platform.platform()}")
     for name, extra in PACKAGES.items():
         print(f"{name:13} {_package(name, extra)}")
-    print(f"BLAS          {_blas()}")
+    print(f"BLAS          {blas()}")
     print(f"CPU cores     {os.cpu_count()}")
     print(f"compiler      {_compiler()}")
     print(f"kernel cache  {_cache()}")
@@ -86,12 +86,6 @@ def _package(name: str, extra: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return f"missing: pip install -e '.{extra}' in Alpha's checkout"
-
-
-def _blas() -> str:
-    build: Any = np.show_config(mode="dicts")
-    blas = build["Build Dependencies"]["blas"]
-    return f"{blas.get('name', 'unknown')} {blas.get('version', '')}"
 
 
 def _compiler() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 import weakref
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from alpha.errors import CheckpointError, TrainingError
 from alpha.numerics import computed_precision, is_floating
 from alpha.train.background import Background
 from alpha.train.checkpoint import save_weights
+from alpha.train.environment import changed, environment
 from alpha.train.files import make_folder, new_folder
 from alpha.train.history import History, Result, Row
 from alpha.train.state_file import load_state, save_state
@@ -49,6 +51,7 @@ class Run:
         self._claim = claim  # the descriptor of run.json, locked as long as it is open
         self._close = weakref.finalize(self, os.close, claim)
         self._state: Mapping[str, Any] | None = None
+        self._environment: Mapping[str, str] = {}  # in which it was saved
         self._writer = Background()
 
     @classmethod
@@ -87,6 +90,7 @@ class Run:
             run.history.rows = [Row(**row) for row in state["history"]]
             run.trained = None if state["trained"] is None else Result(**state["trained"])
             run._state = state["trainer"]
+            run._environment = dict(state.get("environment", {}))  # older runs have none
         except CheckpointError:
             run.close()
             raise
@@ -96,11 +100,22 @@ class Run:
         return run
 
     def restore(self, trainer: Trainer) -> None:
-        """Put `trainer` where the run was saved. Raises CheckpointError if it does not fit."""
+        """Put `trainer` where the run was saved. Raises CheckpointError if it does not fit.
+
+        A warning says what of the machine or its libraries has changed since, as the run then may have other bits than
+        one that was never stopped.
+        """
         if self._state is None:
             raise CheckpointError(f"{self.folder}: is a new run; there is nothing to restore")
         trainer.load_state_dict(self._state)
         self._state = None
+        if self._environment and (why := changed(environment(trainer.device), self._environment)):
+            warnings.warn(
+                f"{self.folder}: the run goes on with other libraries or on another machine ({why}), so its bits may "
+                "differ from those of a run that was never stopped",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def save(self, trainer: Trainer, wait: bool = True) -> None:
         """Writes the checkpoint, the weights and the history, each atomically.
@@ -128,6 +143,7 @@ class Run:
             "history": [asdict(row) for row in self.history.rows],
             "trained": None if self.trained is None else asdict(self.trained),
             "trainer": state,
+            "environment": environment(trainer.device),
         }
 
         def write() -> None:

@@ -282,7 +282,7 @@ STRUCTURE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # o
     **{f"arc{name}": (lambda x, n=name: getattr(x, f"arc{n}")(), getattr(np, f"arc{name}")) for name in INVERSES},
     "arctan2": (lambda x: x.arctan2(x), lambda x: np.arctan2(x, x)),
     "negative": (lambda x: x.negative(), np.negative),
-    "fix": (lambda x: x.fix(), np.fix),
+    "fix": (lambda x: x.fix(), np.trunc),
     "greater": (lambda x: x.greater(2), lambda x: x > 2),
     "greater_equal": (lambda x: x.greater_equal(2), lambda x: x >= 2),
     "less": (lambda x: x.less(2), lambda x: x < 2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from alpha.nn import functional as F
 from alpha.optim import SGD, Adam, CosineAnnealingLR
 from alpha.tensor import Tensor
 from alpha.train import Interrupted, Row, Run, Trainer, load_metadata, load_weights, save_weights
+from alpha.train.environment import changed, environment
 from alpha.train.state_file import load_state, save_state
 
 EPOCHS, STEPS, BATCH = 3, 4, 5  # the last batch of an epoch has 3 images
@@ -128,6 +130,44 @@ def test_interrupted_and_resumed_is_uninterrupted(device: str, tmp_path: Path, c
     for name, values in load_weights(tmp_path / "whole" / "weights.safetensors").items():
         np.testing.assert_array_equal(weights[name], values)
     assert len((tmp_path / "half" / "history.csv").read_text().splitlines()) == 1 + EPOCHS
+
+
+CHANGED: dict[str, tuple[str, Any, str]] = {  # what is replaced, by what, and what is said of it on the cpu
+    "BLAS": (
+        "threadpoolctl.threadpool_info",
+        lambda: [{"user_api": "blas", "internal_api": "other", "version": "1", "architecture": "Z"}],
+        "BLAS is other 1 (Z), was ",
+    ),
+    "numpy": ("numpy.__version__", "1.2.3", "numpy is 1.2.3, was "),
+    "processor": ("numpy.show_config", lambda mode: {"SIMD Extensions": {"found": ["ABC"]}}, "with ABC, was "),
+    "Alpha": ("alpha.__version__", "0.0", "Alpha is 0.0, was "),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_run_that_goes_on_elsewhere_says_so(device: str, tmp_path: Path, what: str, monkeypatch: Any) -> None:
+    run = Run.start({}, tmp_path / "run")
+    run.save(trainer(device))
+    run.close()
+    again = Run.resume(tmp_path / "run")
+    again.restore(trainer(device))  # without a warning
+    again.close()
+    name, value, message = CHANGED[what]
+    monkeypatch.setattr(name, value)
+    again = Run.resume(tmp_path / "run")
+    if device == "cuda" and what in ("BLAS", "processor"):  # which compute nothing there
+        again.restore(trainer(device))
+    else:
+        with pytest.warns(RuntimeWarning, match=re.escape(message)):
+            again.restore(trainer(device))
+    again.close()
+
+
+def test_another_gpu_or_driver_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = environment(alpha.get_device("cuda"))
+    assert {"GPU", "driver"} <= set(found)
+    assert changed({**found, "GPU": "X"}, found) == f"GPU is X, was {found['GPU']}"
+    assert changed(environment(alpha.get_device("cpu")), found).startswith("device is cpu, was cuda, GPU is none")
 
 
 class Augmented(ArrayDataset):
