@@ -22,6 +22,7 @@ class EmbeddingBag(Module):
         max_norm, norm_type, mode, include_last_offset, padding_idx: as of `embedding_bag`; the row padding_idx is 0 at
             first.
         scale_grad_by_freq, sparse: only False is offered.
+        _weight: only None is offered; a table of one's own comes with `from_pretrained`.
 
     Attributes:
         weight: (num_embeddings, embedding_dim), N(0, 1).
@@ -36,10 +37,12 @@ class EmbeddingBag(Module):
         scale_grad_by_freq: bool = False,
         mode: str = "mean",
         sparse: bool = False,
+        _weight: None = None,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
     ) -> None:
         only_offered("EmbeddingBag", scale_grad_by_freq=(scale_grad_by_freq, False), sparse=(sparse, False))
+        only_offered("EmbeddingBag", _weight=(_weight, None))
         self.num_embeddings = integer("EmbeddingBag", "num_embeddings", num_embeddings, least=1)
         self.embedding_dim = integer("EmbeddingBag", "embedding_dim", embedding_dim, least=1)
         self.max_norm = None if max_norm is None else real("EmbeddingBag", "max_norm", max_norm)

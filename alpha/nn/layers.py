@@ -87,6 +87,7 @@ class Embedding(Module):
         padding_idx: a row that is 0 at first and whose gradient is 0.
         max_norm, norm_type: as of `embedding`.
         scale_grad_by_freq, sparse: only False is offered.
+        _weight, _freeze: only None and False are offered; a table of one's own comes with `from_pretrained`.
 
     Attributes:
         weight: (num_embeddings, embedding_dim), N(0, 1).
@@ -101,8 +102,11 @@ class Embedding(Module):
         norm_type: float = 2.0,
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
+        _weight: None = None,
+        _freeze: bool = False,
     ) -> None:
         only_offered("Embedding", scale_grad_by_freq=(scale_grad_by_freq, False), sparse=(sparse, False))
+        only_offered("Embedding", _weight=(_weight, None), _freeze=(_freeze, False))
         self.num_embeddings = integer("Embedding", "num_embeddings", num_embeddings, least=1)
         self.embedding_dim = integer("Embedding", "embedding_dim", embedding_dim, least=1)
         self.padding_idx = padding_idx

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.pool_shape import FORMS
 from alpha.primitive import Array, primitive
 from alpha.rng import Stream
-from alpha.runtime.recording import StepValue
+from alpha.runtime.recording import StepValue, callers
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -135,14 +136,27 @@ def _balanced(p: float) -> Outcome:
 
 
 def _channels(operator: str, rank: int, x: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
-    """Dropout of whole channels of x (N, .., C), or of one image without N."""
+    """Dropout of whole channels of x (N, .., C), or of one image without N.
+
+    As PyTorch, `dropout2d` has images in x of any number of axes but 1, and `dropout3d` has one volume in x of another
+    number than 5. Unless x is what the function is for, there is a warning.
+    """
     check_probability(operator, p)
-    if x.ndim != rank + 2 and (rank == 2 or x.ndim != rank + 1):
-        raise ShapeError(f"{operator}: x {FORMS[rank]} is needed  (x {x.shape})")
+    usual = (4,) if rank == 2 else (rank + 1, rank + 2)
+    if x.ndim not in usual:
+        if rank == 1 or x.ndim < (2 if rank == 2 else 3):
+            raise ShapeError(f"{operator}: x {FORMS[rank]} is needed  (x {x.shape})")
+        many = "each element of the first axis" if rank == 2 else "all of it"
+        warnings.warn(
+            f"{operator}: x {x.shape} is not {FORMS[rank]}; its last axis is taken for channels, which are dropped in "
+            f"{many}, as in PyTorch. Of single features use dropout, of sequences dropout1d",
+            UserWarning,
+            stacklevel=callers() + 1,
+        )
     if not training or p == 0:
         return x
-    N = x.shape[0] if x.ndim == rank + 2 else 1
-    return _dropped(x, (N, math.prod(x.shape[-1 - rank : -1]), x.shape[-1]), p, _scaled(float(p)), inplace)
+    N = x.shape[0] if rank == 2 or x.ndim == rank + 2 else 1
+    return _dropped(x, (N, x.size // max(1, N * x.shape[-1]), x.shape[-1]), p, _scaled(float(p)), inplace)
 
 
 @check_arguments
@@ -161,8 +175,11 @@ def dropout2d(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = 
         training: False returns x itself.
         inplace: write the result into x.
 
+    Of other axes than (N, H, W, C) there is a warning: x (N, C) is dropped element by element, and x (N, .., C) in
+    whole channels.
+
     Raises:
-        ShapeError: x has other axes.
+        ShapeError: x has less than two axes.
         ValueError: p is not in [0, 1].
     """
     return _channels("dropout2d", 2, x, p, training, inplace)

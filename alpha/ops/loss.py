@@ -173,8 +173,8 @@ def check_ignored(operator: str, ignore_index: int) -> int:
 def check_smoothing(operator: str, label_smoothing: float) -> float:
     """The share of the target that is spread over all classes (`TypeError`, `ValueError`)."""
     checked = real(operator, "label_smoothing", label_smoothing)
-    if not 0 <= checked < 1:
-        raise ValueError(f"{operator}: label_smoothing={label_smoothing} is not in [0, 1)")
+    if not 0 <= checked <= 1:
+        raise ValueError(f"{operator}: label_smoothing={label_smoothing} is not in [0, 1]")
     return checked
 
 
@@ -245,7 +245,7 @@ def cross_entropy(
         size_average, reduce: only None is offered.
         ignore_index: rows with this label have the loss 0 and the gradient 0; a mean is over the other rows.
         reduction: "mean", "sum" or "none".
-        label_smoothing: the share of the target spread evenly over all classes, in [0, 1).
+        label_smoothing: the share of the target spread evenly over all classes, in [0, 1].
 
     Raises:
         ShapeError: the shapes do not fit, or (on cpu) a label is outside [0, C); on cuda its loss is NaN.

@@ -72,12 +72,12 @@ def gaussian_nll_loss(
             count as eps, and have the gradient of eps. A check for negative ones would wait for the GPU, so there is
             none.
         full: True adds the constant log(2 pi) / 2.
-        eps: the least variance, above 0.
+        eps: the least variance, at least 0.
         reduction: "mean", "sum" or "none".
     """
     check_reduction("gaussian_nll_loss", None, None, reduction)
-    if real("gaussian_nll_loss", "eps", eps) <= 0:
-        raise ValueError(f"gaussian_nll_loss: eps={eps} is not above 0")
+    if real("gaussian_nll_loss", "eps", eps) < 0:
+        raise ValueError(f"gaussian_nll_loss: eps={eps} is negative")
     x, target, var = widened(x), widened(target), widened(var)
     if var.shape == x.shape[:-1] and var.shape != x.shape:
         var = var.unsqueeze(-1)

@@ -78,8 +78,7 @@ def triplet_margin_loss(
     check_reduction("triplet_margin_loss", size_average, reduce, reduction)
     if real("triplet_margin_loss", "margin", margin) <= 0:
         raise ValueError(f"triplet_margin_loss: margin={margin} is not above 0")
-    if real("triplet_margin_loss", "p", p) <= 0:
-        raise ValueError(f"triplet_margin_loss: p={p} is not above 0")
+    real("triplet_margin_loss", "p", p)
     check_axes("triplet_margin_loss", anchor=anchor, positive=positive, negative=negative)
 
     def distance(a: Tensor, b: Tensor) -> Tensor:

@@ -39,6 +39,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         ShapeError: the shapes do not broadcast, or there is no axis dim.
     """
     least = real("cosine_similarity", "eps", eps)
+    if least < 0:
+        raise ValueError(f"cosine_similarity: eps={eps} is negative")
     first, second = _alike("cosine_similarity", x1, x2)
     axis = axis_of("cosine_similarity", first, dim)
     return (_unit(first, axis, least) * _unit(second, axis, least)).sum(axis)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, natural, refuse_others, share, without_effect
+from alpha.optim.hyper import Rule, closed_share, natural, refuse_others, without_effect
 from alpha.optim.optimizer import Group, Parameters
 from alpha.primitive import Array
 
@@ -45,7 +45,7 @@ class Adadelta(FusedOptimizer):
 
     Args:
         lr: factor of each step.
-        rho: decay of the second moments of gradients and of steps, in [0, 1).
+        rho: decay of the second moments of gradients and of steps, in [0, 1].
         eps: added to both second moments.
         weight_decay: lambda of an L2 term in the gradient.
         maximize: go up along the gradient.
@@ -54,7 +54,7 @@ class Adadelta(FusedOptimizer):
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {**FusedOptimizer.rules, "rho": share, "eps": natural}
+    rules: ClassVar[Mapping[str, Rule]] = {**FusedOptimizer.rules, "rho": closed_share, "eps": natural}
     slots: ClassVar[tuple[str, ...]] = ("second", "steps")
     update = fused_update("adadelta", _adadelta)
 

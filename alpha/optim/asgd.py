@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, natural, number, refuse_others, without_effect
+from alpha.optim.hyper import Rule, number, refuse_others, without_effect
 from alpha.optim.optimizer import Group, Parameters
 from alpha.primitive import Array
 
@@ -56,7 +56,7 @@ class ASGD(FusedOptimizer):
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {**FusedOptimizer.rules, "lambd": natural, "alpha": number, "t0": number}
+    rules: ClassVar[Mapping[str, Rule]] = {**FusedOptimizer.rules, "lambd": number, "alpha": number, "t0": number}
     slots: ClassVar[tuple[str, ...]] = ("mean",)
     update = fused_update("asgd", _asgd)
 

@@ -29,11 +29,24 @@ def natural(value: Any) -> float:
     return checked
 
 
+def written(rule: Rule) -> Rule:
+    """The rule of what is given with a group or written into it: there a negative number is no slip, as in PyTorch."""
+    return number if rule is natural else rule
+
+
 def share(value: Any) -> float:
     """A number in [0, 1)."""
     checked = number(value)
     if not 0 <= checked < 1:
         raise ValueError("is not in [0, 1)")
+    return checked
+
+
+def closed_share(value: Any) -> float:
+    """A number in [0, 1]."""
+    checked = number(value)
+    if not 0 <= checked <= 1:
+        raise ValueError("is not in [0, 1]")
     return checked
 
 

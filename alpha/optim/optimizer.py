@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from alpha.errors import GradientError
 from alpha.hooks import HookHandle
 from alpha.ops.optimizer import Update, held_back
 from alpha.optim import state as checkpoints
-from alpha.optim.hyper import Rule, natural, whole
+from alpha.optim.hyper import Rule, natural, whole, written
 from alpha.optim.step_hooks import Hook, with_hooks
 from alpha.primitive import Array
 from alpha.runtime.recording import again, phase
@@ -39,7 +40,8 @@ class Optimizer:
         defaults: hyper-parameters of the groups that do not set them, as a dict or by name.
 
     Attributes:
-        param_groups: the groups; writing `param_groups[0]["lr"] = 1e-4` acts on the next step.
+        param_groups: the groups; writing `param_groups[0]["lr"] = 1e-4` acts on the next step. As in PyTorch, numbers
+            that are written or given with a group may be negative, and those of the constructor may not.
         state: for each parameter that was updated its "step" count and its arrays, for example moments.
 
     A subclass names the rules of its hyper-parameters in `rules`, its state arrays in `slots`, and in `counts` the
@@ -52,12 +54,14 @@ class Optimizer:
     per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr"})  # hyper-parameters that a replay reads anew
     added: ClassVar[Mapping[str, Any]] = {}  # hyper-parameters that older checkpoints lack, and what they mean there
 
+    _written: ClassVar[Mapping[str, Rule]] = {name: written(rule) for name, rule in rules.items()}
     _pre_hooks: tuple[Hook, ...] = ()
     _post_hooks: tuple[Hook, ...] = ()
     _stepping = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        cls._written = {name: written(rule) for name, rule in cls.rules.items()}
         if "step" in vars(cls):
             cls.step = with_hooks(vars(cls)["step"])  # type: ignore[method-assign]
 
@@ -67,9 +71,10 @@ class Optimizer:
         self.defaults = {**(defaults or {}), **named}
         self.param_groups: list[Group] = []
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self._check_numbers(self.defaults, self.rules)
         if isinstance(params, Tensor):
             raise TypeError(f"{self._name}: params is one tensor; give a list of them")
-        items: list[Any] = list(params)
+        items: list[Any] = self._ordered(params)
         if not items:
             raise ValueError(f"{self._name}: there are no parameters to optimize")
         for group in items if isinstance(items[0], Mapping) else [{"params": items}]:
@@ -91,9 +96,7 @@ class Optimizer:
         """
         if "params" not in group:
             raise ValueError(f"{self._name}: the group has no 'params'")
-        if isinstance(group["params"], (set, frozenset)):
-            raise TypeError(f"{self._name}: params is a set, whose order changes from run to run; give a list")
-        params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+        params = [group["params"]] if isinstance(group["params"], Tensor) else self._ordered(group["params"])
         named = [item for item in params if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)]
         if named and len(named) < len(params):
             raise ValueError(
@@ -117,15 +120,24 @@ class Optimizer:
         self._check(merged)
         self.param_groups.append(merged)
 
+    def _ordered(self, params: Iterable[Any]) -> list[Any]:
+        """A list of what is given; `TypeError` for a set, since a state belongs to a parameter by its place."""
+        if isinstance(params, (set, frozenset, WeakSet)):
+            raise TypeError(f"{self._name}: params is a set, whose order changes from run to run; give a list")
+        return list(params)
+
     def _check(self, group: Group) -> None:
         """Refuse hyper-parameters that mean nothing; numpy scalars become Python's numbers in `group`."""
-        for name, rule in self.rules.items():
-            if name not in group:
+        self._check_numbers(group, self._written)
+
+    def _check_numbers(self, values: dict[str, Any], rules: Mapping[str, Rule]) -> None:
+        for name, rule in rules.items():
+            if name not in values:
                 continue
             try:
-                group[name] = rule(group[name])
+                values[name] = rule(values[name])
             except (TypeError, ValueError) as error:
-                raise type(error)(f"{self._name}: {name}={group[name]!r} {error}") from None
+                raise type(error)(f"{self._name}: {name}={values[name]!r} {error}") from None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop every gradient, or fill it with zeros if not `set_to_none`."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, flag, natural, refuse_others, share, without_effect
+from alpha.optim.hyper import Rule, closed_share, flag, natural, refuse_others, without_effect
 from alpha.optim.optimizer import Group, Parameters
 from alpha.primitive import Array
 
@@ -57,7 +57,7 @@ class RMSprop(FusedOptimizer):
 
     Args:
         lr: learning rate.
-        alpha: decay of the second moment, in [0, 1).
+        alpha: decay of the second moment, in [0, 1].
         eps: added to the root of the second moment.
         weight_decay: lambda of an L2 term in the gradient.
         momentum: decay of the velocity, 0 for none.
@@ -70,7 +70,7 @@ class RMSprop(FusedOptimizer):
 
     rules: ClassVar[Mapping[str, Rule]] = {
         **FusedOptimizer.rules,
-        "alpha": share,
+        "alpha": closed_share,
         "eps": natural,
         "momentum": natural,
         "centered": flag,
@@ -109,7 +109,7 @@ class RMSprop(FusedOptimizer):
         )
 
     def _used_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
-        used = ("second", "velocity" if group.get("momentum") else "", "mean" if group.get("centered") else "")
+        used = ("second", "velocity" if group.get("momentum", 0) > 0 else "", "mean" if group.get("centered") else "")
         return tuple(filter(None, used))
 
     def _rule(self, group: Group, state: Mapping[str, Any]) -> RMSpropRule:
@@ -193,7 +193,13 @@ class Adagrad(FusedOptimizer):
         )
 
     def _first_value(self, name: str, group: Group) -> float:
-        return float(group["initial_accumulator_value"])
+        value, own = self.defaults["initial_accumulator_value"], group["initial_accumulator_value"]
+        if own != value:
+            raise ValueError(
+                f"{self._name}: initial_accumulator_value={own} of a group is passed over by PyTorch, which begins "
+                f"with the {value} that the optimizer was made with; give it to {self._name}(..)"
+            )
+        return float(value)
 
     def _rule(self, group: Group, state: Mapping[str, Any]) -> AdagradRule:
         rate = group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])

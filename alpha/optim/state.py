@@ -124,7 +124,7 @@ def _group(optimizer: Optimizer, number: int, group: Mapping[str, Any], problems
     """The saved hyper-parameters of a group, checked, and what else the program had put there."""
     values = {**optimizer.added, **{name: value for name, value in group.items() if name != "params"}}
     problems += [f"group {number}: {name} is missing" for name in optimizer.defaults if name not in values]
-    for name, rule in optimizer.rules.items():
+    for name, rule in optimizer._written.items():
         if name in values:
             try:
                 values[name] = rule(values[name])

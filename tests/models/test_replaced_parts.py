@@ -66,7 +66,7 @@ def outputs(model: nn.Module, given: tuple[int, ...]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("name", NETS)
 def test_every_part_that_is_replaced_is_called(name: str) -> None:
-    """Parts of one class at a time, and all together: none of them may be passed by or be asked for more than a call."""
+    """Parts of one class at a time, and all together: none may be passed by or be asked for more than a call."""
     make, given = NETS[name]
 
     def made() -> nn.Module:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rows.every import LAYERS
+from trials import trials
 
 import alpha
 from alpha import nn
@@ -67,6 +68,45 @@ def test_layers_take_a_place_where_pytorchs_do() -> None:
         if kind is not None and "device" in inspect.signature(kind).parameters:
             taken.append(row.layer(**row.usual, device="cpu", dtype="float32"))
     assert len(taken) > 30
+
+
+# which take *args in PyTorch, or are made of layers that have a place
+OTHERS = ("RNN", "GRU", "LSTM", "Identity", "TransformerEncoder", "TransformerDecoder")
+
+
+@pytest.mark.torch
+def test_device_and_dtype_by_position_are_where_pytorch_has_them() -> None:
+    """Behind all arguments that Alpha's layer takes by position, which are PyTorch's; and nowhere else."""
+    torch = pytest.importorskip("torch")
+    with trials() as trial:
+        for row in LAYERS:
+            kind = getattr(torch.nn, row.name, None)
+            if kind is None or row.own or row.name in OTHERS:
+                continue
+            known = inspect.signature(kind).parameters.values()
+            names = [p.name for p in known if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+            own = inspect.signature(row.layer).parameters
+            before = [name for name, p in own.items() if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+            values = [row.usual.get(name, own[name].default) for name in before]
+            with trial(row.name):
+                if "device" in names:
+                    assert names == [*before, "device", "dtype"]
+                    for place in ((None, None), ("cpu",), ("cpu", "float64"), (None, alpha.float64)):
+                        alpha.manual_seed(3)
+                        layer = row.layer(*values, *place)
+                        dtype = alpha.float64 if len(place) == 2 and place[1] else alpha.float32
+                        assert {t.dtype for _, t in layer.named_tensors() if t.dtype.kind == "f"} <= {dtype}
+                    with pytest.raises(TypeError, match="twice, by position and by name"):
+                        row.layer(*values, "cpu", device="cpu")
+                    with pytest.raises(TypeError, match=r"device=.* is no device"):
+                        row.layer(*values, alpha.ones(2, dtype="float64"))
+                else:
+                    with pytest.raises(
+                        TypeError, match=f"{len(before)} arguments are taken by position|positional|takes no arguments"
+                    ):
+                        row.layer(*values, "cpu")
+                with pytest.raises(TypeError, match=r"positional|takes no arguments"):
+                    row.layer(*values, None, None, None)
 
 
 def test_signatures_are_those_of_the_layers() -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.torch
 
 STATED = re.compile(r"[^(]*[(](.*)[)](?: ->|\n)")  # the arguments, in the first line of a docstring
 # arguments of PyTorch's that Alpha has no place for
-NEVER = {"device", "dtype", "out", "_stacklevel", "_weight", "_freeze"}
+NEVER = {"device", "dtype", "out", "_stacklevel"}
 OPERANDS = {"x": "input", "a": "input", "b": "other"}
 WITHOUT = {"nn.Module", "nn.Sequential", "nn.StateDict", "nn.Parameter", "nn.Buffer"}
 WITHOUT |= {"nn.UninitializedParameter", "nn.UninitializedBuffer"}

@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parents[1] / "parity"))
 
 # arguments whose values are in the parameters or the parts that follow from them, or that mean nothing
 WITHOUT = {"bias", "add_bias_kv", "size_average", "reduce", "args", "kwargs", "_random_samples"}
-WITHOUT |= {"min_value", "max_value"}
+WITHOUT |= {"min_value", "max_value", "_weight", "_freeze"}
 OF_PARTS = ("TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer", "TransformerEncoder")
 OF_PARTS += ("TransformerDecoder",)
 NAMES = {("PairwiseDistance", "p"): "norm"}  # PyTorch's, of the attribute

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from launch_log import observed_launches
+from trials import trials
 
 import alpha
 import alpha.nn.functional as F
@@ -175,8 +177,8 @@ def test_drop_path_without_a_scale_and_errors(device: str) -> None:
     assert set(np.unique(F.drop_path(x, 0.5, True, scale_by_keep=False).numpy())) == {0, 1}
     with pytest.raises(ValueError, match=r"drop_path: drop_prob=1\.5 is not in \[0, 1\]"):
         F.drop_path(x, 1.5)
-    with pytest.raises(alpha.ShapeError, match=r"dropout2d: x \(N, H, W, C\) is needed  \(x \(50, 2\)\)"):
-        F.dropout2d(x)
+    with pytest.raises(alpha.ShapeError, match=r"dropout2d: x \(N, H, W, C\) is needed  \(x \(100,\)\)"):
+        F.dropout2d(x.reshape(100))
 
 
 def test_packs_are_aligned_in_all_arrays() -> None:
@@ -202,3 +204,39 @@ def test_a_captured_step_draws_other_channels(device: str) -> None:
         drawn.append([(step() if captured else F.dropout2d(x)).numpy() for _ in range(6)])
     np.testing.assert_array_equal(*drawn)
     assert not np.array_equal(drawn[0][4], drawn[0][5])
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"])
+def test_x_of_any_number_of_axes_is_dropped_as_pytorchs(name: str, device: str) -> None:
+    """Which axes share what is dropped, which numbers of axes are refused, and of which there is a warning."""
+    torch = pytest.importorskip("torch")
+    layer = (
+        "".join(part.title() for part in name.split("_")).replace("1D", "1d").replace("2D", "2d").replace("3D", "3d")
+    )
+    with trials() as trial:
+        for ndim in range(1, 7):
+            found = []
+            for room, kind in ((alpha.nn, alpha), (torch.nn, torch)):
+                shape = [16 if ndim < 3 else 5] * ndim
+                x = torch.ones(*shape) if kind is torch else alpha.ones(*shape, device=device)
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    try:
+                        torch.manual_seed(1)
+                        alpha.manual_seed(2)
+                        y = getattr(room, layer)(0.5)(x).numpy()
+                    except (RuntimeError, ValueError):
+                        found.append("refused")
+                        continue
+                varies = [(y != y.take([0], axis)).any() for axis in range(ndim)]
+                if kind is torch and ndim > 2:  # the channels come second, or first if x is one image
+                    varies = [varies[0], *varies[2:], varies[1]] if varies[1] else [*varies[1:], varies[0]]
+                found.append((varies, bool(caught)))
+            with trial(ndim):
+                if (name, ndim) in (("dropout3d", 1), ("dropout3d", 2)):
+                    assert found[0] == "refused"  # PyTorch drops whole elements of the first axis
+                elif (name, ndim) == ("dropout1d", 2):
+                    assert found[0] == ([False, True], False)  # (L, C), PyTorch's (C, L)
+                else:
+                    assert found[0] == found[1]

@@ -296,6 +296,8 @@ def test_what_is_refused() -> None:
             with trial(name, value):
                 with pytest.raises(error, match=f"^LBFGS: {name}=.* {message}"):
                     LBFGS([p], **{name: value})
+                if value == -1.0:
+                    continue  # which a group may have
                 optimizer = LBFGS([p])
                 optimizer.param_groups[0][name] = value
                 with pytest.raises(error, match=f"^LBFGS: {name}="):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from itertools import cycle, product
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import alpha
 from alpha import optim
 from alpha.nn import Parameter
 from alpha.optim.adafactor import least, not_positive, threshold
-from alpha.optim.hyper import Rule, decays, flag, natural, number, share
+from alpha.optim.hyper import Rule, closed_share, decays, flag, natural, number, share, written
 from alpha.optim.muon import coefficients, iterations, ratio_name
 from alpha.optim.rprop import bounds, factors
 
@@ -208,6 +209,7 @@ WRONG: dict[Rule, list[tuple[type[Exception], tuple[Any, ...]]]] = {
     natural: [(ValueError, (-1, np.nan, np.inf, np.float32("nan"))), (TypeError, ("x", None, True, [1]))],
     flag: [(TypeError, (1, "yes", None))],
     share: [(ValueError, (-0.1, 1.0, np.nan)), (TypeError, ("x", None, True))],
+    closed_share: [(ValueError, (-0.1, 1.01, np.nan)), (TypeError, ("x", None, True))],
     coefficients: [(ValueError, ((1.0, np.nan, 1.0),)), (TypeError, (1.0, (1.0, 2.0), ("a", 1.0, 2.0)))],
     factors: [(ValueError, ((1.0, 1.2), (0.5, 1.0), (0.0, 1.2))), (TypeError, (0.5, (0.5, 1.2, 1.3), ("a", 1.2)))],
     bounds: [(ValueError, ((-1.0, 1.0), (2.0, 1.0))), (TypeError, (0.5, (0.1, 1.0, 2.0), ("a", 1.0)))],
@@ -227,6 +229,8 @@ def test_a_hyper_parameter_that_means_nothing_is_refused_wherever_it_comes_in(ro
         parameter, late = (Parameter(np.ones((3, 1), np.float32)) for _ in range(2))
         with pytest.raises(error, match=f"^{name}: {argument}="):
             kind([parameter], **{argument: value})
+        if kind.rules[argument] is natural and value == -1:
+            continue  # which a group may have
         optimizer = kind([parameter])
         with pytest.raises(error, match=f"^{name}: {argument}="):
             optimizer.add_param_group({"params": [late], argument: value})
@@ -241,6 +245,140 @@ def test_a_hyper_parameter_that_means_nothing_is_refused_wherever_it_comes_in(ro
             optimizer.step()
         np.testing.assert_array_equal(parameter.numpy(), 1)
         assert not optimizer.state
+
+
+@EVERY_ROW
+def test_a_group_may_have_negative_numbers(device: str, row: OptimizerRow) -> None:
+    """Written into a group, given with it, or loaded; in a group without gradients, too. The numbers are PyTorch's."""
+    names = [name for name, rule in row.kind.rules.items() if rule is natural and name not in FIXED]
+    assert {name for name, rule in row.kind.rules.items() if written(rule) is not rule} == {*names, *FIXED} & {
+        *row.kind.rules
+    }
+    gradients = [values(step, shapes=row.fitting(SHAPES)) for step in (1, 2)]
+    start = values(0, shapes=row.fitting(SHAPES))
+    with trials() as trial:
+        for name in names:
+            ends = []
+            for way in ("written", "given", "loaded"):
+                parameters = [Parameter(alpha.tensor(value, device=device)) for value in start]
+                idle = Parameter(np.ones((2, 2), np.float32))
+                given = {name: -0.05} if way == "given" else {}
+                optimizer = row.kind([{"params": parameters, **given}, {"params": [idle], **given}])
+                for group in optimizer.param_groups if way == "written" else ():
+                    group[name] = -0.05
+                if way == "loaded":
+                    state = optimizer.state_dict()
+                    for group in state["param_groups"]:
+                        group[name] = -0.05
+                    optimizer.load_state_dict(state)
+                for step in gradients:
+                    for parameter, gradient in zip(parameters, step, strict=True):
+                        parameter.grad = alpha.tensor(gradient, device=device)
+                    with np.errstate(all="ignore"):
+                        optimizer.step()
+                ends.append([parameter.numpy() for parameter in parameters])
+            with trial(name):
+                for other in ends[1:]:
+                    for a, b in zip(ends[0], other, strict=True):
+                        np.testing.assert_array_equal(a, b)
+                if hasattr(row, "twin") and name not in ALPHAS and in_pytorch(row):
+                    for a, b in zip(ends[0], written_in_torch(row, name, start, gradients), strict=True):
+                        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+FIXED = {"initial_accumulator_value"}  # of which PyTorch reads no group's
+
+
+def in_pytorch(row: OptimizerRow) -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return hasattr(torch.optim, row.name)
+
+
+def written_in_torch(
+    row: OptimizerRow, name: str, start: list[np.ndarray], gradients: list[list[np.ndarray]]
+) -> list[np.ndarray]:
+    import torch
+
+    parameters = [torch.nn.Parameter(torch.tensor(value)) for value in start]
+    optimizer = getattr(torch.optim, row.name)(parameters)
+    optimizer.param_groups[0][name] = -0.05
+    for step in gradients:
+        for parameter, gradient in zip(parameters, step, strict=True):
+            parameter.grad = torch.tensor(gradient)
+        with row.twin():
+            optimizer.step()
+    return [parameter.detach().numpy() for parameter in parameters]
+
+
+def test_the_first_total_of_adagrad_is_one_for_all_groups() -> None:
+    """PyTorch passes over that of a group, which was given or written."""
+    for given in (True, False):
+        parameter = Parameter(np.ones(3, np.float32))
+        optimizer = optim.Adagrad([{"params": [parameter], **({"initial_accumulator_value": 1.0} if given else {})}])
+        optimizer.param_groups[0]["initial_accumulator_value"] = 1.0
+        parameter.grad = alpha.ones(3)
+        with pytest.raises(ValueError, match=r"initial_accumulator_value=1.0 of a group .* begins with the 0.0"):
+            optimizer.step()
+        assert not optimizer.state
+
+
+@EVERY_ROW
+def test_a_set_of_parameters_is_refused(row: OptimizerRow) -> None:
+    """It has no order, and the state of a parameter is found by its place; what has an order is taken."""
+    a, b = (Parameter(np.ones((2, 2), np.float32)) for _ in range(2))
+    weak = WeakSet([a, b])
+    for params in ({a, b}, frozenset([a, b]), weak, {("a", a), ("b", b)}):
+        for given in (params, [{"params": params}], ({"params": params},)):
+            with pytest.raises(TypeError, match=f"^{row.name}: params is a set, whose order changes"):
+                row.kind(given)
+    named = {"a": a, "b": b}
+    for ordered in ((a, b), dict.fromkeys([a, b]), dict.fromkeys([a, b]).keys(), named.values(), named.items()):
+        for given in (ordered, [{"params": ordered}], (p for p in ordered)):
+            assert row.kind(given).param_groups[0]["params"] == [a, b]
+    for twice in ([a, b, a], [{"params": [a]}, {"params": [b, a]}]):
+        with pytest.raises(ValueError, match="comes twice"):
+            row.kind(twice)
+
+
+ENDS = (-1.0, -1e-3, 0.0, 1e-30, 0.5, 1.0, 1.001, 2.0)
+# numbers that PyTorch does not check, or takes for a pair of which one is no float
+ALONE_REFUSED = {
+    ("RMSprop", "alpha"): (1.001, 2.0),
+    ("Muon", "eps"): (-1.0, -1e-3),
+    ("Muon", "ns_steps"): ENDS,  # no whole numbers
+    ("Rprop", "step_sizes[0]"): (-1.0, -1e-3),
+    ("Rprop", "step_sizes[1]"): (-1.0, -1e-3, 0.0, 1e-30),
+}
+
+
+@pytest.mark.torch
+@EVERY_ROW
+def test_the_ends_of_intervals_are_pytorchs(row: OptimizerRow) -> None:
+    torch = pytest.importorskip("torch")
+    row.needs_a_twin({})
+    with trials() as trial:
+        for argument, parameter in inspect.signature(getattr(torch.optim, row.name)).parameters.items():
+            usual = parameter.default if isinstance(parameter.default, tuple) else (parameter.default,)
+            if not all(type(number) in (int, float) for number in usual):
+                continue
+            for place, end in product(range(len(usual)), ENDS):
+                value: Any = tuple([end if index == place else number for index, number in enumerate(usual)])
+                name = f"{argument}[{place}]" if len(usual) > 1 else argument
+                taken = []
+                for kind, made in (
+                    (row.kind, Parameter(np.ones((2, 2), np.float32))),
+                    (getattr(torch.optim, row.name), torch.nn.Parameter(torch.ones(2, 2))),
+                ):
+                    try:
+                        kind([made], **{argument: value if len(usual) > 1 else end})
+                        taken.append(True)
+                    except (ValueError, TypeError):
+                        taken.append(False)
+                with trial(name, end):
+                    assert taken == [end not in ALONE_REFUSED.get((row.name, name), ()) and taken[1], taken[1]]
 
 
 def test_numpy_scalars_are_numbers() -> None:

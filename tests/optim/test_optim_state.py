@@ -124,7 +124,7 @@ def spoilt(change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         (lambda s: s.clear(), "Adam: the state has no optimizer, state, param_groups"),
         (lambda s: s.update(optimizer="SGD"), "Adam: the state is that of SGD"),
         (lambda s: s["param_groups"].pop(), r"Adam: groups of \[1\] parameters, here \[1, 2\]"),
-        (lambda s: s["param_groups"][1].update(lr=-1), "group 1: lr=-1 is negative"),
+        (lambda s: s["param_groups"][1].update(lr=np.inf), "group 1: lr=inf is not finite"),
         (lambda s: s["param_groups"][1].update(lr="x"), "group 1: lr='x' is a str, not a number"),
         (lambda s: s["param_groups"][0].pop("eps"), "group 0: eps is missing"),
         (lambda s: s["param_groups"][1].update(params=[0, 2]), r"params \[0, 0, 2\] are not different"),
@@ -209,7 +209,7 @@ def test_an_older_checkpoint_means_what_it_meant() -> None:
 
 def test_every_mismatch_is_listed() -> None:
     def change(state: dict[str, Any]) -> None:
-        state["param_groups"][0]["lr"] = -1
+        state["param_groups"][0]["lr"] = np.nan
         state["state"][0].pop("first")
         state["state"][2]["second"] = np.zeros(4, np.float32)
 

@@ -238,6 +238,8 @@ LAYERS = [
         norm_type=changes(1.0, max_norm=0.5),
         scale_grad_by_freq=refused(True),
         sparse=refused(True),
+        _weight=refused(np.zeros((5, 4), np.float32)),
+        _freeze=refused(True),
     ),
     *(
         layer(
