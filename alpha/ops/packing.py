@@ -7,31 +7,18 @@ follow from them are made once, and lie on a device as long as they are kept her
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from alpha.ops.kept_tables import Rows, kept
 from alpha.runtime import Device
 from alpha.tensor import Tensor
 
 Counts = tuple[int, ...]
 Integers = npt.NDArray[np.int64]
-KEPT = 128  # tables of each kind
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Numbers of rows, (count,) of int64, or another small table."""
-
-    numbers: npt.NDArray[Any]
-
-    def on(self, device: Device) -> Tensor:
-        """The numbers on a device; a captured step finds them there. They are not to be written."""
-        return Tensor(device.table(self, lambda: self.numbers))
 
 
 def kept_on(values: npt.NDArray[Any], device: Device) -> Tensor:
@@ -42,12 +29,12 @@ def kept_on(values: npt.NDArray[Any], device: Device) -> Tensor:
     return _kept(values.tobytes(), values.dtype.str, values.shape).on(device)
 
 
-@lru_cache(4 * KEPT)
+@kept
 def _kept(data: bytes, dtype: str, shape: Counts) -> Rows:
     return Rows(np.frombuffer(data, dtype).reshape(shape))
 
 
-@lru_cache(KEPT)
+@kept
 def order_of(lengths: Counts) -> tuple[Rows, Rows]:
     """The sequences by falling length, equal ones in their order; and the place of each among them."""
     order = np.argsort(-np.asarray(lengths, np.int64), kind="stable").astype(np.int64)
@@ -56,12 +43,18 @@ def order_of(lengths: Counts) -> tuple[Rows, Rows]:
 
 def sizes_of(lengths: Counts) -> Counts:
     """How many sequences have each step   lengths (N,) -> (longest,)"""
-    return tuple(int(n) for n in (np.asarray(lengths)[:, None] > np.arange(max(lengths))).sum(0))
+    return _counts_above(lengths, max(lengths))
 
 
 def lengths_of(sizes: Counts) -> Counts:
     """The steps of each sequence, falling   sizes (T,) -> (N,)"""
-    return tuple(int(n) for n in (np.asarray(sizes)[:, None] > np.arange(sizes[0])).sum(0))
+    return _counts_above(sizes, sizes[0])
+
+
+def _counts_above(values: Counts, stop: int) -> Counts:
+    """How many values are above each of 0, 1, .. below `stop`, which no value exceeds."""
+    up_to = np.cumsum(np.bincount(values, minlength=stop))[:stop]
+    return tuple((len(values) - up_to).tolist())
 
 
 def starts_of(sizes: Counts) -> Integers:
@@ -81,7 +74,7 @@ def _steps_and_sequences(sizes: Counts) -> tuple[Integers, Integers]:
     return steps, np.arange(len(steps)) - starts_of(sizes)[steps]
 
 
-@lru_cache(KEPT)
+@kept
 def padded_rows(sizes: Counts, order: Counts, step: int, sequence: int) -> Rows:
     """Where each row lies among others: at its step times `step` plus its sequence times `sequence`
 
@@ -92,7 +85,7 @@ def padded_rows(sizes: Counts, order: Counts, step: int, sequence: int) -> Rows:
     return Rows(steps * step + np.asarray(order, np.int64)[places] * sequence)
 
 
-@lru_cache(KEPT)
+@kept
 def rows_of_lengths(lengths: Counts) -> Rows:
     """Where each row lies among sequences one after the other, of these lengths."""
     order = order_of(lengths)[0].numbers
@@ -100,7 +93,7 @@ def rows_of_lengths(lengths: Counts) -> Rows:
     return Rows(starts_of(lengths)[order[places]] + steps)
 
 
-@lru_cache(KEPT)
+@kept
 def backwards(sizes: Counts) -> Rows:
     """The rows with each sequence from its end to its beginning; twice, it is the rows as they were."""
     steps, places = _steps_and_sequences(sizes)
@@ -108,7 +101,7 @@ def backwards(sizes: Counts) -> Rows:
     return Rows(starts_of(sizes)[lengths[places] - 1 - steps] + places)
 
 
-@lru_cache(KEPT)
+@kept
 def last_rows(sizes: Counts) -> Rows:
     """The row of the last step of each sequence."""
     lengths: Any = np.asarray(lengths_of(sizes))

@@ -7,13 +7,19 @@ is gathered too, and nothing is added in the order of arrival.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from alpha.errors import ShapeError
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, NUMBER_TYPES, DType, as_dtype, as_float32, stream_grid, vector_width
-from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table
+from alpha.ops.kept_tables import kept
+from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.primitive import Array, primitive
+
+TAPS = {"nearest": 1, "nearest-exact": 1, "linear": 2, "cubic": 4}  # of an output
 
 
 class Resampling(NamedTuple):
@@ -42,48 +48,52 @@ class Resampling(NamedTuple):
         return self.I if self.transposed else self.O
 
 
-@functools.lru_cache(maxsize=256)
-def matrix(r: Resampling) -> Array:
-    """The matrix, dense   -> (rows, columns) of float64"""
-    if r.transposed:
-        return np.ascontiguousarray(matrix(r._replace(transposed=False)).T)
-    if r.antialias:
-        return _means(r)
+def _taps(r: Resampling) -> tuple[Array, Array]:
+    """Which inputs each output reads, in rising order, and their weights   -> (K, O) of int64, (K, O) of float64
+
+    A weight is 0 if the output has fewer than K taps.
+    """
     out = np.arange(r.O)
-    dense = np.zeros((r.O, r.I))
-    for places, weights in _taps(r, out):
-        np.add.at(dense, (out, np.clip(places, 0, r.I - 1).astype(np.int64)), weights)
-    return dense
-
-
-def _taps(r: Resampling, out: Array) -> list[tuple[Array, Array]]:
-    """(places, weights) of each tap, for all outputs; places outside of the axis mean its ends."""
-    one = np.ones(r.O)
+    if r.antialias:
+        return _means(r, out)
     if r.mode.startswith("nearest"):  # in float32, as PyTorch does for every dtype
         half = 0.5 if r.mode == "nearest-exact" else 0.0
-        return [(np.floor((out + half).astype(np.float32) * np.float32(r.scale)), one)]
+        low = np.floor((out + half).astype(np.float32) * np.float32(r.scale)).astype(np.int64)
+        return np.clip(low, 0, r.I - 1)[None], np.ones((1, r.O))
     source = out * r.scale if r.align_corners else (out + 0.5) * r.scale - 0.5
     if r.mode == "linear":
         source = np.maximum(source, 0)
         low = np.minimum(np.floor(source), r.I - 1)
         part = np.clip(source - low, 0, 1)
-        return [(low, one - part), (low + 1, part)]
-    low = np.floor(source)
-    return [(low + k, _cubic(np.abs(source - low - k))) for k in range(-1, 3)]
+        weights = np.stack([1 - part, part])
+        first = 0
+    else:
+        low = np.floor(source)
+        weights = np.stack([_cubic(np.abs(source - low - k)) for k in range(-1, 3)])
+        first = -1
+    places = low.astype(np.int64) + np.arange(first, first + len(weights))[:, None]
+    np.clip(places, 0, r.I - 1, out=places)  # places outside of the axis mean its ends
+    for k in range(1, len(weights)):
+        same = places[k] == places[k - 1]
+        weights[k, same] += weights[k - 1, same]
+        weights[k - 1, same] = 0
+    return places, weights
 
 
-def _means(r: Resampling) -> Array:
-    """The matrix with `antialias`: a filter as wide as the distance of outputs, and weights whose sum is 1.
+def _means(r: Resampling, out: Array) -> tuple[Array, Array]:
+    """The taps with `antialias`: a filter as wide as the distance of outputs, and weights whose sum is 1.
 
     As in PyTorch, the borders of the images meet also with align_corners, and the cubic filter has Pillow's factor.
     """
-    distance = np.abs((np.arange(r.I) + 0.5) - (np.arange(r.O)[:, None] + 0.5) * r.scale) / max(r.scale, 1.0)
-    if r.mode == "linear":
-        weights = np.maximum(1 - distance, 0)
-    else:
-        weights = np.where(distance < 2, _cubic(distance, -0.5), 0)
-    means: Array = weights / weights.sum(axis=1, keepdims=True)
-    return means
+    wide = max(r.scale, 1.0)
+    centre, reach = (out + 0.5) * r.scale, wide * (1 if r.mode == "linear" else 2)
+    first = np.maximum(np.floor(centre - reach - 0.5), 0).astype(np.int64)
+    places = first + np.arange(min(r.I, math.ceil(2 * reach) + 2))[:, None]
+    distance = np.abs((places + 0.5) - centre) / wide
+    weights = np.maximum(1 - distance, 0) if r.mode == "linear" else np.where(distance < 2, _cubic(distance, -0.5), 0)
+    weights[places >= r.I] = 0
+    weights /= weights.sum(axis=0)
+    return np.minimum(places, r.I - 1), weights
 
 
 def _cubic(distance: Array, a: float = -0.75) -> Array:
@@ -94,26 +104,67 @@ def _cubic(distance: Array, a: float = -0.75) -> Array:
     return np.where(x <= 1, near, far)
 
 
-class Sparse(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Sparse:
     """The rows of a sparse matrix: row o has elements starts[o] to starts[o + 1] of `weights`, in columns `places`."""
 
     starts: Array
     places: Array
     weights: Array
 
+    @property
+    def nbytes(self) -> int:
+        return int(self.starts.nbytes + self.places.nbytes + self.weights.nbytes)
 
-@functools.lru_cache(maxsize=256)
-def sparse(r: Resampling) -> Sparse:
-    """The matrix without its zeros."""
-    dense = matrix(r)
-    rows, places = np.nonzero(dense)
-    starts = np.searchsorted(rows, np.arange(r.rows + 1))
-    return Sparse(starts.astype(np.int32), places.astype(np.int32), dense[rows, places])
+    def packed(self) -> Array:
+        """Weights, starts and places in one array of bytes, as cuda/resample/resample.cu reads them."""
+        return np.concatenate([part.view(np.uint8) for part in (self.weights, self.starts, self.places)])
 
 
+MOST_TAPS = (1 << 31) - 1  # of a matrix, whose places are numbers of 32 bits
+
+
+@kept
+def sparse(r: Resampling, dtype: DType) -> Sparse:
+    """The matrix without its zeros, its weights in a dtype.
+
+    Raises:
+        ShapeError: it has too many elements.
+    """
+    if max(r.I, TAPS[r.mode] * r.O) > MOST_TAPS:
+        raise ShapeError(
+            f"interpolate: an axis of {r.I:,} elements to {r.O:,} by {r.mode!r} reads {TAPS[r.mode] * r.O:,} elements; "
+            f"both are at most {MOST_TAPS:,} for each axis. Cut the axis, and interpolate its parts"
+        )
+    places, weights = _taps(r)
+    if not r.transposed:
+        rows, places, weights = (np.ascontiguousarray(part.T) for part in (weights != 0, places, weights))
+        return _sparse(rows.sum(axis=1), places[rows], weights[rows].astype(dtype))
+    # the last tap of a place is that of the first output, so that the outputs of an input come in their order
+    there = weights[::-1] != 0
+    places, weights = places[::-1][there], weights[::-1][there]
+    order = np.argsort(places, kind="stable")
+    outputs = np.broadcast_to(np.arange(r.O), there.shape)[there]
+    return _sparse(np.bincount(places, minlength=r.I), outputs[order], weights[order].astype(dtype))
+
+
+def _sparse(counts: Array, places: Array, weights: Array) -> Sparse:
+    starts = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=starts[1:])
+    return Sparse(starts, places.astype(np.int32), weights)
+
+
+@functools.lru_cache(maxsize=4096)
 def is_identity(r: Resampling) -> bool:
     """True if the result is the input."""
-    return r.I == r.O and np.array_equal(matrix(r), np.eye(r.I))
+    if r.I != r.O:
+        return False
+    found = sparse(r, np.dtype(np.float64))
+    numbers = np.arange(r.I + 1)
+    return all(
+        np.array_equal(*pair)
+        for pair in ((found.starts, numbers), (found.places, numbers[:-1]), (found.weights, np.ones(r.I)))
+    )
 
 
 @primitive
@@ -121,42 +172,47 @@ def resample_axis1(X: Array, r: Resampling) -> Array:
     """Y[a, o, b] = sum over i of matrix[o, i] X[a, i, b]; no zero is multiplied   X (A, I, B) -> Y (A, O, B)"""
 
 
+LONG = 32  # elements of a row from which on it is a product by itself
+
+
 @resample_axis1.impl("cpu")
 def _(X: Array, r: Resampling) -> Array:
     x: Array = as_float32(X)
     A, _, B = x.shape
-    starts, places, weights = sparse(r)
-    counts = np.diff(starts)
+    found = sparse(r, x.dtype)
+    counts = np.diff(found.starts)
     Y = np.zeros((A, r.rows, B), x.dtype)
-    for tap in range(int(counts.max(initial=0))):
-        rows = np.flatnonzero(counts > tap)
-        at = starts[rows] + tap
-        Y[:, rows] += weights[at].astype(x.dtype)[:, None] * x[:, places[at]]
+    short = np.flatnonzero(counts < LONG)
+    for tap in range(int(counts[short].max(initial=0))):
+        rows = short[counts[short] > tap]
+        at = found.starts[rows] + tap
+        Y[:, rows] += found.weights[at][:, None] * x[:, found.places[at]]
+    for row in np.flatnonzero(counts >= LONG):
+        at = slice(found.starts[row], found.starts[row + 1])
+        Y[:, row] = found.weights[at] @ x[:, found.places[at]]
     return as_dtype(Y, X.dtype)
 
 
 @resample_axis1.impl("cuda")
 def _(X: Array, r: Resampling) -> Array:
+    found = sparse(r, np.dtype(NUMBER_TYPES[X.dtype]))
     plan = _plan(r, X.shape[0], X.shape[2], X.dtype, vector_width(X, along=X.shape[2]))
-    return plan.launch(X.device, {"X": X})["Y"]
+    return plan.launch(X.device, {"X": X, "table": X.device.table(found, found.packed), "taps": found.weights.size})[
+        "Y"
+    ]
 
 
 @functools.lru_cache(maxsize=1024)
 def _plan(r: Resampling, A: int, B: int, dtype: DType, vector: int) -> Plan:
     Y = Buffer((A, r.rows, B), dtype)
     columns = r.O if r.transposed else r.I
-    number = np.dtype(NUMBER_TYPES[dtype])
-
-    def table(name: str, kind: Any) -> Table:
-        return Table(lambda: getattr(sparse(r), name).astype(kind))
-
-    tables = table("starts", np.int32), table("places", np.int32), table("weights", number)
+    arguments = *map(Named, ("Y", "X", "table")), Value("taps", np.dtype(np.int64))
     launch = KernelLaunch(
         "resample/resample.cu",
         "resample",
         -(-Y.size // (BLOCK * vector)),
         BLOCK,
-        (Named("Y"), Named("X"), *tables, np.int64(Y.size), columns, r.rows, np.int64(B)),
+        (*arguments, np.int64(Y.size), columns, r.rows, np.int64(B)),
         {
             "TYPE": CUDA_TYPES[dtype],
             "VECTOR": vector,

@@ -1,6 +1,7 @@
 // Y[a, o, b] = sum of weights[t] X[a, places[t], b] over t in [starts[o], starts[o + 1]): a sparse matrix (O, I) along
 // the middle axis of X (A, I, B), in the order of t. The gradient is the same kernel with the transposed matrix.
 //
+// `weights` is the matrix: `taps` weights, then O + 1 starts, then `taps` places, which are columns of the matrix.
 // A thread computes a pack of VECTOR neighbours of an output.
 // Grid: ceil(size / (256 VECTOR)). Block: 256. No shared memory.
 // Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides B, arrays are aligned to packs; INDEX an unsigned
@@ -14,8 +15,10 @@ using Index = ALPHA_INDEX;
 constexpr int THREADS = 256, V = ALPHA_VECTOR;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    resample(T* __restrict__ Y, const T* __restrict__ X, const int* __restrict__ starts, const int* __restrict__ places,
-             const Real* __restrict__ weights, long long size, int I, int O, long long B) {
+    resample(T* __restrict__ Y, const T* __restrict__ X, const Real* __restrict__ weights, long long taps,
+             long long size, int I, int O, long long B) {
+  const int* starts = reinterpret_cast<const int*>(weights + taps);
+  const int* places = starts + O + 1;
   const Index i = (Index(blockIdx.x) * THREADS + threadIdx.x) * V;
   if (i >= Index(size)) return;
   const Index row = i / Index(B), b = i % Index(B), o = row % O, a = row / O;

@@ -14,8 +14,9 @@ from launch_log import observed_launches
 
 import alpha
 from alpha import nn
-from alpha.errors import GradientError, ShapeError
+from alpha.errors import DeviceError, GradientError, ShapeError
 from alpha.nn import functional as F
+from alpha.ops import conv_batch_norm
 from alpha.ops.plan import Plan
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
@@ -185,6 +186,18 @@ def test_what_does_not_fit_is_refused_as_by_the_layers(
         nn.conv_batch_norm(conv, norm, x)
     for before, after in zip(statistics, norm.buffers(), strict=True):
         np.testing.assert_array_equal(before, after.numpy())
+
+
+def test_the_pair_is_one_operator_on_every_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    usual = conv_batch_norm.convolved_and_normalized
+    monkeypatch.setattr(conv_batch_norm, "convolved_and_normalized", lambda *args: calls.append(args) or usual(*args))
+    conv, norm = layers(device)
+    nn.Sequential(conv, norm, nn.ReLU())(alpha.tensor(X, device=device))
+    assert len(calls) == 1
+    other = alpha.tensor(X, device="cuda" if device == "cpu" else "cpu")
+    with pytest.raises(DeviceError):
+        nn.conv_batch_norm(conv, norm, other)
 
 
 def test_the_graph_is_that_of_two_operators(device: str) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import choosing
 from launch_log import observed_launches
 from test_conv2d import hopper
+from trials import trials
 
 import alpha
 import alpha.nn.functional as F
@@ -168,39 +171,131 @@ def test_a_convolution_between_batch_norms_looks_for_one_magnitude(layer: str, m
         np.testing.assert_array_equal(mine, other)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda y: y.mul_(2.0**20),
-        lambda y: (y.reshape(-1).mul_(2.0**20), y)[1],
-        lambda y: (y[:2].mul_(2.0**20), y)[1],
-        lambda y: (y.detach().mul_(2.0**20), y)[1],
-        lambda y: y.mul_(2.0**20).reshape(y.shape),
-    ],
-    ids=["itself", "a view", "a part", "detached", "then a view"],
-)
-def test_what_is_written_to_a_result_changes_its_scale(change: Callable[[Tensor], Tensor]) -> None:
+def parameter_of(y: Tensor) -> nn.Parameter:
+    """A parameter in the memory of y."""
+    parameter = nn.Parameter(y)
+    parameter.data = y
+    return parameter
+
+
+def optimized(y: Tensor) -> Tensor:
+    parameter = parameter_of(y)
+    parameter.grad = y.detach() * -LARGE
+    alpha.optim.SGD([parameter], lr=1.0).step()
+    return y
+
+
+def loaded(y: Tensor) -> Tensor:
+    layer = nn.Module()
+    layer.weight = parameter_of(y)
+    layer.load_state_dict({"weight": y.detach() * LARGE})
+    return layer.weight.detach()  # type: ignore[no-any-return]
+
+
+def accumulated(y: Tensor) -> Tensor:
+    leaf = nn.Parameter(y.detach() * 1.0)
+    leaf.grad = y
+    with alpha.enable_grad():
+        (leaf * LARGE).sum().backward()
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+def assigned(y: Tensor) -> Tensor:
+    return parameter_of(y.mul_(LARGE)).detach()
+
+
+def replayed(y: Tensor) -> Tensor:
+    """y, which a captured step writes."""
+    step = alpha.capture(lambda x: (y.mul_(x), x * 1.0)[1])
+    for _ in range(5):
+        step(Tensor(y.device.upload(np.full((), 16, np.float32))))
+    assert len(step.graphs) == 1, step.why_not
+    return y
+
+
+def statistics(y: Tensor) -> Tensor:
+    """y as running statistics, which batch normalisation moves."""
+    row = y.reshape(-1, y.shape[-1])[0]
+    x = Tensor(y.device.upload(draw((6, len(row)), 3) * np.float32(LARGE)))
+    F.batch_norm(x, row, row.detach(), training=True, momentum=0.9)
+    return y
+
+
+def at_index(y: Tensor) -> Tensor:
+    y[:, 2:4, 1] = LARGE
+    return y
+
+
+LARGE = 2.0**20
+# How the values of a tensor may change whose magnitude a kernel has found.
+CHANGES: list[Callable[[Tensor], Tensor]] = [
+    lambda y: y.mul_(LARGE),
+    lambda y: (y.reshape(-1).mul_(LARGE), y)[1],
+    lambda y: (y[:1].mul_(LARGE), y)[1],
+    lambda y: (y[1].fill_(LARGE), y)[1],
+    lambda y: (y.detach().mul_(LARGE), y)[1],
+    lambda y: (y.data.mul_(LARGE), y)[1],
+    lambda y: y.mul_(LARGE).reshape(y.shape),
+    lambda y: y.copy_(y * LARGE),
+    lambda y: nn.init.constant_(y, LARGE),
+    lambda y: (parameter_of(y).data.mul_(LARGE), y)[1],
+    *(at_index, optimized, loaded, accumulated, assigned, replayed, statistics),
+]
+# The functions of Alpha that read the magnitude of a tensor.
+READERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "conv2d": lambda y, w: F.conv2d(y, w, padding=1),
+    "_convolve": lambda y, w: F.conv2d(y[0], w, padding=1),
+    "_convolve_transposed": lambda y, w: F.conv_transpose2d(y, w, padding=1),
+    "conv_batch_norm": lambda y, w: normalized(y, w),
+}
+
+
+def normalized(y: Tensor, w: Tensor) -> Tensor:
+    conv, norm = nn.Conv2d(64, 64, 3, padding=1, bias=False).to(y.device), nn.BatchNorm2d(64).to(y.device)
+    conv.weight.data = w
+    return nn.conv_batch_norm(conv, norm, y)
+
+
+def test_what_is_written_to_a_result_changes_its_scale() -> None:
     """Otherwise the fp16 terms would overflow."""
     device = hopper()
+    w = Tensor(device.upload(draw(SIZES[1], 1)))
+    with alpha.no_grad(), choosing(in_fp16_terms), standing_in(device), trials() as trial:
+        for number, change in enumerate(CHANGES):
+            y = F.batch_norm(Tensor(device.upload(draw((2, 4, 4, 64), 0))), None, None, training=True)
+            assert y.array.magnitude is not None
+            with trial(number):
+                y = change(y)
+                assert np.abs(y.numpy()).max() > LARGE / 2
+            for name, reader in READERS.items():
+                with trial(number, name):
+                    found = reader(y, w).numpy()
+                    assert np.isfinite(found).all()
+                    np.testing.assert_array_equal(found, reader(Tensor(device.upload(y.numpy())), w).numpy())
 
-    def written(y: Tensor) -> Tensor:
-        with alpha.no_grad():
-            y = y.detach()
-            return change(y)
 
-    found, own = (between(device, written, forget) for forget in (False, True))
-    assert np.isfinite(found).all()
-    np.testing.assert_array_equal(found, own)
-
-
-def between(device: CudaDevice, change: Callable[[Tensor], Tensor], forget: bool) -> np.ndarray:
-    """conv(change(norm(x)))"""
-    x, w = (Tensor(device.upload(draw(shape, i))) for i, shape in enumerate(SIZES))
-    with choosing(in_fp16_terms):
-        y = change(F.batch_norm(x, None, None, training=True, activation=F.relu))
-        if forget:
-            y.array.magnitude = None
-        return F.conv2d(y, w, padding=1).numpy()
+def test_who_reads_the_magnitude_of_an_array() -> None:
+    """Readers of tensors are those of the test above; the others have a gradient, or the array that they made."""
+    found = {"magnitude_of": set(), "magnitude": set()}
+    for path in sorted(Path(alpha.__file__).parent.rglob("*.py")):
+        text = path.read_text()
+        for function in ast.walk(ast.parse(text if "magnitude" in text else "")):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "magnitude_of":
+                    found["magnitude_of"].add(function.name)
+                read = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr == "magnitude"
+                if read or (isinstance(node, ast.Constant) and node.value == "magnitude"):
+                    found["magnitude"].add(f"{path.stem}.{function.name}")
+    assert found["magnitude_of"] == set(READERS)
+    assert found["magnitude"] == {
+        "magnitudes.magnitude_of",
+        *("__init__.conv2d", "__init__.backward"),  # a keyword, and the gradient that backward is given
+        *("batchnorm_cuda._with_magnitude", "batchnorm_cuda.gradients", "batchnorm_cuda._magnitude"),
+        *("conv_batch_norm.convolved_and_normalized", "conv_batch_norm._joined"),
+    }
 
 
 @pytest.mark.parametrize("branch", [lambda z: z * 1.0, lambda z: z[0]], ids=["of all", "of a part"])

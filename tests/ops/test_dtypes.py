@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,13 @@ from alpha.ops.dtypes import (
     result_type,
     vector_width,
 )
+
+
+def test_the_dtype_of_an_unpickled_array_is_numpys_object() -> None:
+    """So that `array.dtype is FLOAT32`, which the largest kernels ask, is true of each float32 array of a GPU."""
+    unpickled = pickle.loads(pickle.dumps(np.zeros((3, 1, 4, 1, 5), np.float32)))
+    assert unpickled.dtype is not FLOAT32
+    assert alpha.tensor(unpickled, device="cuda").array.dtype is FLOAT32
 
 
 def array(dtype: Any, address: int = 512) -> Any:

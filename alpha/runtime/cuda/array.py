@@ -40,7 +40,9 @@ def form_of(shape: Shape, dtype: np.dtype[Any]) -> ArrayForm:
     sizes = as_shape(shape)
     if dtype.hasobject:
         raise DeviceError(f"{dtype} arrays hold Python objects, which stay on the host")
-    size = prod(sizes)
+    size, known = prod(sizes), np.dtype(dtype.type)
+    if known == dtype:
+        dtype = known  # the object of numpy, which an unpickled array has not, so that `is` compares dtypes
     return ArrayForm(sizes, dtype, len(sizes), size, size * dtype.itemsize)
 
 
