@@ -72,7 +72,7 @@ def test_no_piece_multiplies_a_zero_of_depth_or_dilation(seed: int) -> None:
 
 def test_runs_are_all_phases_in_their_order() -> None:
     """Of every small axis, also with an output more; and no two runs could be one."""
-    lengths = itertools.product(range(1, 8), (1, 3), range(1, 6), range(7), range(1, 6), (0, 1))
+    lengths = itertools.product((1, 2, 5, 8), (1, 3), range(1, 7), range(7), range(1, 7), (0, 1))
     for I, F_, s, p, d, more in lengths:
         axis = Axis(I, F_, s, p, d, max(1, output_length(I, F_, s, (p, p), d) + more))
         found, runs = [], phase_runs(axis)
