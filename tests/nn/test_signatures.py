@@ -1,21 +1,42 @@
-"""Positional arguments of layers and functions have PyTorch's order and defaults; all others are keywords."""
+"""Positional arguments of layers and functions have PyTorch's order and defaults; all others are keywords.
+
+PyTorch's are in tests/golden/pytorch_signatures.json, so that the tests do not depend on the installed version. After
+an operator or a layer was added, `python tests/nn/test_signatures.py` writes the file anew.
+"""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 from rows.every import FUNCTIONS, LAYERS
+from trials import trials
 
 import alpha.nn.functional as F
 from alpha import nn
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
 
+Stated = dict[str, Any]
+FILE = Path(__file__).parents[1] / "golden" / "pytorch_signatures.json"
+HELD = json.loads(FILE.read_text()) if FILE.is_file() else {"version": "", "signatures": {}}
+VERSION: str = HELD["version"]  # of PyTorch; another one may have other arguments
+SIGNATURES: dict[str, Stated] = HELD["signatures"]
+of_that_version = pytest.mark.skipif(
+    torch is None or not torch.__version__.startswith(f"{VERSION}."), reason=f"needs PyTorch {VERSION}"
+)
 STATED = re.compile(r"[^(]*[(](.*)[)](?: ->|\n)")  # the arguments, in the first line of a docstring
 # arguments of PyTorch's that Alpha has no place for
 NEVER = {"device", "dtype", "out", "_stacklevel"}
@@ -138,32 +159,60 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return list(inspect.signature(names["stated"]).parameters.values())
 
 
+def stated(name: str) -> Stated | None:
+    """PyTorch's arguments, as the file has them; None if the installed PyTorch has none of this name."""
+    twin = pytorchs(name)
+    if twin is None:
+        return None
+    theirs = [p for p in parameters(twin) if p.name not in NEVER]
+    positional = [p for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return {
+        "positional": {p.name: default_of(p) for p in positional},
+        "others": sorted({p.kind.name for p in theirs} & {"VAR_POSITIONAL", "VAR_KEYWORD"}),
+    }
+
+
+def default_of(parameter: inspect.Parameter) -> Any:
+    """A default as JSON has it: of a function its name, of what has none an empty list."""
+    default = parameter.default
+    if default is parameter.empty:
+        return []
+    return json.loads(json.dumps(getattr(default, "__name__", default)))
+
+
+SUBJECTS = [name for name in NAMES if name not in WITHOUT]
+
+
 def test_what_has_no_twin_is_known() -> None:
-    assert {name for name in NAMES if pytorchs(name) is None} <= WITHOUT
+    assert set(SUBJECTS) == SIGNATURES.keys(), f"python tests/nn/{Path(__file__).name} writes the file anew"
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT])
+@pytest.mark.parametrize("name", SUBJECTS)
 def test_positional_arguments_are_pytorchs(name: str) -> None:
     kind, _, own = name.partition(".")
     ours = list(inspect.signature(getattr({"nn": nn, "F": F}[kind], own)).parameters.values())
-    twin = pytorchs(name)
-    assert twin is not None
-    theirs = [p for p in parameters(twin) if p.name not in NEVER]
     positional = [p for p in ours if p.kind is p.POSITIONAL_OR_KEYWORD]
-    expected = [p for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD]
-    names = ["input" if p.name == "tensor" and not i else OPERANDS.get(p.name, p.name) for i, p in enumerate(expected)]
+    expected, any_others = SIGNATURES[name]["positional"], SIGNATURES[name]["others"]
+    names = ["input" if n == "tensor" and not i else OPERANDS.get(n, n) for i, n in enumerate(expected)]
     assert [OPERANDS.get(p.name, p.name) for p in positional] == names
-    for mine, their in zip(positional, expected, strict=True):
-        known = [getattr(p.default, "__name__", p.default) for p in (mine, their)]  # a function: its name
-        assert known[0] == known[1], mine.name
-    any_others = {p.kind for p in theirs} & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-    assert all(p.kind is p.KEYWORD_ONLY or p.kind in any_others for p in ours[len(positional) :])
+    for mine, default in zip(positional, expected.values(), strict=True):
+        assert default_of(mine) == default, mine.name
+    assert all(p.kind is p.KEYWORD_ONLY or p.kind.name in any_others for p in ours[len(positional) :])
+
+
+@of_that_version
+def test_the_file_has_what_pytorch_says() -> None:
+    with trials() as trial:
+        for name in SUBJECTS:
+            with trial(name):
+                assert stated(name) == SIGNATURES[name], f"python tests/nn/{Path(__file__).name} writes the file anew"
 
 
 # the stand-ins of these have other arguments than the documentation
 OTHERWISE = ("where", "max_pool3d", "rsub", "bernoulli", "split_with_sizes")
 
 
+@of_that_version
 @pytest.mark.parametrize(("name", "twin"), [i for i in WRITTEN.items() if i[0] not in OTHERWISE])
 def test_the_written_signatures_are_those_that_pytorch_overrides(name: str, twin: Callable[..., Any]) -> None:
     """PyTorch lists a stand-in for each function; it may leave out the last arguments."""
@@ -171,3 +220,9 @@ def test_the_written_signatures_are_those_that_pytorch_overrides(name: str, twin
     function = getattr(torch.nn.functional, name, None) or getattr(torch, name)
     names = [n for n in inspect.signature(overrides[function]).parameters if n not in NEVER]
     assert list(inspect.signature(twin).parameters)[: len(names)] == names
+
+
+if __name__ == "__main__":
+    version = ".".join(torch.__version__.split(".")[:2])
+    held = {"version": version, "signatures": {name: found for name in SUBJECTS if (found := stated(name))}}
+    FILE.write_text(json.dumps(held, separators=(",", ":")).replace('},"', '},\n"') + "\n")

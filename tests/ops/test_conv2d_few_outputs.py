@@ -159,6 +159,8 @@ def test_the_swapped_shape() -> None:
     assert (other.sh, other.sw, other.ph, other.pw) == (1, 1, 1, 1)
     cropped = replace(s, OH=s.OH - 2)  # as a part of a larger convolution may be
     assert few_outputs.swapped(cropped).Y == s.X
+    cropped = replace(make(2, (8, 19), (24, 2), (1, 1)), OH=6)  # no matrix product, since X has pixels that dY lacks
+    assert (few_outputs.swapped(cropped).X, few_outputs.swapped(cropped).Y) == (cropped.Y, cropped.X)
 
 
 @pytest.mark.parametrize(

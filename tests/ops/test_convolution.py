@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from typing import Any
@@ -69,14 +70,17 @@ def test_no_piece_multiplies_a_zero_of_depth_or_dilation(seed: int) -> None:
         assert sum(round(piece.shape.flops * piece.shape.useful) for piece in cut(c)) == useful
 
 
-@pytest.mark.parametrize("seed", range(CASES))
-def test_runs_are_all_phases_in_their_order(seed: int) -> None:
-    axis = drawn_axis(random.Random(seed))
-    found = []
-    for first, number, x_gap, y_gap in phase_runs(axis):
-        for i in range(number):
-            found.append(first._replace(x_start=first.x_start + i * x_gap, y_start=first.y_start + i * y_gap))
-    assert found == list(phases(axis))
+def test_runs_are_all_phases_in_their_order() -> None:
+    """Of every small axis, also with an output more; and no two runs could be one."""
+    lengths = itertools.product((1, 2, 5, 8), (1, 3), range(1, 7), range(7), range(1, 7), (0, 1))
+    for I, F_, s, p, d, more in lengths:
+        axis = Axis(I, F_, s, p, d, max(1, output_length(I, F_, s, (p, p), d) + more))
+        found, runs = [], phase_runs(axis)
+        for first, number, x_gap, y_gap in runs:
+            for i in range(number):
+                found.append(first._replace(x_start=first.x_start + i * x_gap, y_start=first.y_start + i * y_gap))
+        assert found == list(phases(axis))
+        assert all(one.first.axis != other.first.axis for one, other in itertools.pairwise(runs)), axis
 
 
 def test_phases_of_equal_maps_are_images_of_one_convolution() -> None:

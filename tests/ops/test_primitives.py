@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import assert_close
+from rounding import bound
 from rows.primitives import of_expression, of_rows
 
 import alpha
@@ -467,12 +468,28 @@ def test_cuda_equals_cpu(name: str, index: int) -> None:
         case = tuple(arguments)
     expected, found = (run(function, device, case) for device in DEVICES)
     assert len(expected) == len(found)
+    if function.expression and expected[0].dtype == np.float32:
+        check_expression(function, case, expected[0], found[0])
+        return
     for number, (e, f) in enumerate(zip(expected, found, strict=True)):
         assert e.dtype == f.dtype
         if e.dtype.kind == "f":
             assert_close(f, e, length, f"{name}, array {number}")
         else:
             np.testing.assert_array_equal(f, e, err_msg=f"{name}, array {number}")
+
+
+def check_expression(function: Primitive, case: tuple[Any, ...], *results: np.ndarray) -> None:
+    """The results of an elementwise primitive are as near to its expression as float32 must be (tests/rounding.py)."""
+    numbers = case[-1] if isinstance(case[-1], dict) else {}
+    arrays = [a for a in case if isinstance(a, np.ndarray)]
+    exact = bound(function.expression, arrays, {"p": 0.0, "q": 0.0, "r": 0.0, **numbers})
+    for device, result in zip(DEVICES, results, strict=True):
+        value, error = (np.broadcast_to(a, result.shape) for a in (exact.value, exact.error))
+        finite = np.isfinite(value) & (error < np.inf)
+        np.testing.assert_array_equal(np.isnan(result), np.isnan(value), err_msg=device)
+        far = np.abs(result - value)[finite] / np.maximum(error[finite], np.finfo(np.float32).tiny)
+        assert far.max(initial=0) <= 1, f"{function.name} on {device}: {far.max():.3g} times as far as it may be"
 
 
 def test_every_primitive_has_both_devices_and_a_case() -> None:

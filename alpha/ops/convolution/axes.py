@@ -48,7 +48,7 @@ def phases(axis: Axis) -> tuple[Phase, ...]:
 
 
 class PhaseRun(NamedTuple):
-    """Phases that make equal axes, at equal distances: one convolution can compute them as so many images.
+    """Neighbouring phases that make equal axes: one convolution can compute them as so many images.
 
     Attributes:
         first: the first of `number` phases.
@@ -63,19 +63,16 @@ class PhaseRun(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def phase_runs(axis: Axis) -> tuple[PhaseRun, ...]:
-    """The phases of an axis in as few runs as their order allows."""
+    """The phases of an axis in as few runs as their order allows.
+
+    The next output reads s inputs further on. If it makes an equal axis, so much lies between the first inputs of both.
+    """
     runs: list[PhaseRun] = []
-    last: Phase | None = None
     for phase in phases(axis):
-        if last is not None and phase.axis == last.axis:
-            first, number, *gaps = runs[-1]
-            found = [phase.x_start - last.x_start, phase.y_start - last.y_start]
-            if number == 1 or found == gaps:
-                runs[-1] = PhaseRun(first, number + 1, found[0], found[1])
-                last = phase
-                continue
-        runs.append(PhaseRun(phase, 1, 0, 0))
-        last = phase
+        if runs and runs[-1].first.axis == phase.axis:
+            runs[-1] = runs[-1]._replace(number=runs[-1].number + 1)
+        else:
+            runs.append(PhaseRun(phase, 1, axis.s, 1))
     return tuple(runs)
 
 
