@@ -23,7 +23,7 @@ from alpha.primitive import Array
 from alpha.recompute import FirstRun
 from alpha.recompute import state as runs
 from alpha.tensor_hooks import Hook, HookHandle
-from alpha.versions import Version, check_history, check_writable, part_of
+from alpha.versions import Version, check_history, check_writable, knows_history, part_of
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
@@ -157,9 +157,10 @@ class Function:
                     "use alpha.tensor(..)"
                 )
         self.needs = tuple(needs)
-        _check_inputs(self, tensors)
+        if _check_inputs(self, tensors):
+            self.needs = tuple([enabled and tensor is not None and tensor._requires_grad for tensor in inputs])
         if self.inplace:
-            check_writable(self.written_as or self.name, tensors[0], True in needs)
+            check_writable(self.written_as or self.name, tensors[0], True in self.needs)
         return arrays, tensors
 
     def give(self, Y: Array, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> Tensor:
@@ -233,12 +234,16 @@ def tensor_class() -> type[Tensor]:
 # -- what goes into a Function --------------------------------------------------------------------
 
 
-def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> None:
-    """Refuse no tensors at all, tensors on several devices, and those whose history has lost a gradient."""
+def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> bool:
+    """Refuse no tensors at all, tensors on several devices, and those whose history has lost a gradient.
+
+    Returns:
+        Whether a tensor has another history now: a part of a tensor that was written by a recorded operator since.
+    """
     if not tensors:
         raise TypeError(f"{node.name}: at least one input must be a Tensor")
     first = tensors[0].array
-    kind = type(first)
+    kind, renewed = type(first), False
     for tensor in tensors:
         array = tensor.array
         if type(array) is not kind or (kind is not np.ndarray and array.device is not first.device):
@@ -246,7 +251,10 @@ def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> None:
         if tensor._seen is not None and tensor._seen != tensor._version.recorded:
             if isinstance(tensor._seen, Origin):
                 carry(node, tensor._seen)
+            if (part := part_of(tensor)) is not None and not knows_history(tensor) and part.take_again(tensor):
+                renewed = True
             check_history(node.name, tensor)
+    return renewed
 
 
 def _together(cls: type[Function], inputs: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:

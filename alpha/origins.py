@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from alpha.autograd import Function
     from alpha.primitive import Array
     from alpha.tensor import Tensor
+    from alpha.versions import Always
 
 LAYOUTS = ("NHWC", "NCHW")  # Alpha's and PyTorch's
 
@@ -37,11 +38,11 @@ class Origin:
 
     __slots__ = ("layout", "seen")
 
-    def __init__(self, layout: str | None, seen: int | None = 0) -> None:
+    def __init__(self, layout: str | None, seen: int | Always | None = 0) -> None:
         self.layout, self.seen = layout, seen
 
 
-def seen_of(tensor: Tensor) -> int | None:
+def seen_of(tensor: Tensor) -> int | Always | None:
     """The recorded writes to its memory that a tensor knows of, as `Tensor._seen` says; None if it need not know."""
     seen = tensor._seen
     return seen.seen if isinstance(seen, Origin) else seen

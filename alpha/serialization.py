@@ -175,9 +175,9 @@ def _packed(value: Any, where: str, arrays: dict[str, Values], around: tuple[Any
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Tensor):
-        found = {KIND: "tensor", "values": put(value.numpy()), "device": value.device.name}
-        if (layout := layout_of(value)) != "NHWC":
-            found["layout"] = layout
+        found: dict[str, Any] = {KIND: "tensor", "values": put(value.numpy()), "device": value.device.name}
+        if (origin := layout_of(value)) != "NHWC":
+            found["layout"] = origin
         return {**found, "requires_grad": value.requires_grad, "parameter": isinstance(value, Parameter)}
     if isinstance(value, (np.ndarray, np.generic)):
         return {KIND: "array", "values": put(np.asarray(value)), "scalar": isinstance(value, np.generic)}

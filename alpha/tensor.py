@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from alpha import backward
 from alpha.autograd import Function
-from alpha.errors import GradientError, ShapeError
+from alpha.errors import GradientError, ShapeError, type_name
 from alpha.grad_mode import no_grad
 from alpha.host_values import as_dtype as as_dtype
 from alpha.host_values import check_fits, host_array, is_torch, wider
@@ -25,7 +26,7 @@ from alpha.tensor_conversions import Conversions
 from alpha.tensor_facts import Facts
 from alpha.tensor_hooks import Hook, HookHandle
 from alpha.tensor_operators import DTypeLike, Operators
-from alpha.versions import Version
+from alpha.versions import Always, Version
 
 if TYPE_CHECKING:
     from alpha.ops.parts import Part
@@ -40,9 +41,8 @@ class Tensor(Facts, Operators, Conversions):
 
     __slots__ = (
         *("__weakref__", "_grad", "_hooks", "_node", "_requires_grad", "_seen", "_version", "array"),
-        *("_copied", "_part"),  # set where a part is read, and nowhere else
+        "_part",  # set where a part is read, and nowhere else
     )
-    _copied: bool
     _part: Part | None
     _belongs = False  # whether it is of a class whose tensors are parts of modules
     __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
@@ -51,8 +51,7 @@ class Tensor(Facts, Operators, Conversions):
     def __init__(self, array: Array, requires_grad: bool = False) -> None:
         if type(array) is not np.ndarray and not hasattr(array, "block"):
             if not isinstance(array, list):
-                kind = type(array).__name__
-                raise TypeError(f"Tensor takes an array of a device, not a {kind}; use alpha.tensor(..)")
+                raise TypeError(f"Tensor takes an array of a device, not a {type_name(array)}; use alpha.tensor(..)")
             Tensor.__init__(self, tensor(array, dtype="float32").array, requires_grad)
             of_values(self)
             return
@@ -63,7 +62,7 @@ class Tensor(Facts, Operators, Conversions):
         self._grad: Tensor | None = None
         self._node: Function | None = None
         self._version = Version()
-        self._seen: int | Origin | None = 0  # recorded writes that the node knows of; None: needs none; or its origin
+        self._seen: int | Always | Origin | None = 0  # recorded writes that its node knows of; None: needs none
         self._hooks: dict[HookHandle, Hook] = {}
 
     if not TYPE_CHECKING:  # which would take every attribute to be there
@@ -87,6 +86,7 @@ class Tensor(Facts, Operators, Conversions):
 
     def numpy(self) -> npt.NDArray[Any]:
         """A numpy copy of the values; waits for the device."""
+        self._version.refresh()
         if isinstance(self.array, np.ndarray):
             return self.array.copy()
         return self.device.download(self.array)
@@ -137,7 +137,7 @@ class Tensor(Facts, Operators, Conversions):
     def detach(self) -> Tensor:
         """The same memory outside the graph; in-place writes are seen by both."""
         result = Tensor(self.array)
-        result._version, result._seen = self._version, None
+        result._version, result._seen = self._version, self._version.unaware
         return inherit(result, self)
 
     def detach_(self) -> Tensor:
@@ -233,7 +233,7 @@ class Tensor(Facts, Operators, Conversions):
     def _held(self) -> dict[str, Any]:
         """What a copy of the tensor has, too, by the names of the slots; of which other tensor it is a part is not."""
         names = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ())]
-        return {name: getattr(self, name) for name in names if name not in ("__weakref__", "_copied", "_part")}
+        return {name: getattr(self, name) for name in names if name not in ("__weakref__", "_part")}
 
     def __getstate__(self) -> tuple[Any, dict[str, Any]]:
         return getattr(self, "__dict__", None), self._held()
@@ -252,9 +252,9 @@ class Tensor(Facts, Operators, Conversions):
 
     def reshape(self, *shape: int | tuple[int, ...]) -> Tensor:
         """A view of the same memory, C order; one length may be -1."""
-        from alpha.ops.layout import view
+        from alpha.ops.layout import reshaped
 
-        return view(self, _lengths(shape))
+        return reshaped(self, _lengths(shape), sys.getrefcount(self))
 
 
 def _check_requires_grad(requires_grad: Any, dtype: np.dtype[Any]) -> None:

@@ -15,6 +15,7 @@ from alpha.primitive import Array
 from alpha.runtime import Device, get_device
 from alpha.tensor import Tensor
 from alpha.tensor_operators import DTypeLike
+from alpha.versions import Version
 
 __all__ = ["UninitializedBuffer", "UninitializedParameter"]
 
@@ -57,7 +58,7 @@ class Uninitialized(Tensor):
 
     def _held(self) -> dict[str, Any]:
         names = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ())]
-        held = {name: getattr(self, name) for name in names if name not in ("__weakref__", "_copied", "_part", "array")}
+        held = {name: getattr(self, name) for name in names if name not in ("__weakref__", "_part", "array")}
         return {**held, "array": _SLOT.__get__(self)}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -130,6 +131,7 @@ def move(value: Tensor, device: Device | None = None, dtype: np.dtype[Any] | Non
     device, dtype = device or value.device, dtype or value.dtype
     if device is not value.device or dtype != value.dtype:
         value.array = device.upload(host_values(value).astype(dtype, copy=False))
+        value._version, value._seen = Version(), 0  # other tensors keep the memory that it had
         value.grad = None
 
 
@@ -138,7 +140,11 @@ def fill(value: Tensor, values: npt.NDArray[Any]) -> None:
     array = value.device.upload(np.asarray(values, value.dtype, order="C"))
     if isinstance(value, Uninitialized):
         value.__class__ = value.becomes  # type: ignore[assignment]
-    value.array = array
+        value.array = array
+    elif isinstance(array, np.ndarray):
+        np.copyto(value.array, array)
+    else:
+        array.device.copy_into(value.array, array)
 
 
 def shape_text(value: Tensor) -> str:

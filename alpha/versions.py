@@ -13,11 +13,34 @@ if TYPE_CHECKING:
     from alpha.tensor import Tensor
 
 
+class Always:
+    """What `Tensor._seen` is if the tensor needs to know no recorded writes, but its version must be asked."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+ALWAYS = Always()
+
+
 class Version:
     """How often the memory of a tensor was written in place, all and recorded; views share one."""
 
     value = recorded = 0  # of the class, as nearly all are never written: each result of an operator has a version
     writer = ""
+    unaware: Always | None = None  # what `Tensor._seen` is of a tensor that needs to know no recorded writes
+
+    def refresh(self) -> None:
+        """Read the memory again if it is a copy of a part of other memory, which was written since."""
+
+    def base(self) -> Version | None:
+        """The version of the memory of which this one is a copy of a part; None for any other memory."""
+        return None
+
+    def check_writable(self, name: str) -> None:
+        """`GradientError` if the memory is a copy that cannot be written."""
 
     def bump(self, writer: str, recorded: bool = False) -> None:
         self.value += 1
@@ -25,10 +48,16 @@ class Version:
         self.writer = writer
 
 
+def knows_history(tensor: Tensor) -> bool:
+    """Whether the tensor's node knows of all recorded writes to its memory."""
+    seen = seen_of(tensor)
+    return seen is None or seen == tensor._version.recorded
+
+
 def check_history(name: str, tensor: Tensor) -> None:
     """`GradientError` if a recorded operator wrote the tensor's memory through another tensor: its node misses that."""
-    version, seen = tensor._version, seen_of(tensor)
-    if seen is not None and seen != version.recorded:
+    if not knows_history(tensor):
+        version = tensor._version
         kind = f"the base of a view ({tensor._node.name})" if tensor._node is not None else "the memory of a tensor"
         raise GradientError(
             f"{name}: {version.writer} wrote {kind} in place through another tensor, whose gradient would be lost; "
@@ -48,6 +77,7 @@ def check_writable(name: str, target: Tensor, recording: bool) -> None:
             f"{name}: a leaf tensor that requires a gradient cannot be written in place; "
             "use an operator that gives a new tensor, or no_grad()"
         )
+    target._version.check_writable(name)
     part = part_of(target)
     whole = None if part is None else part.whole(target)
     if whole is not None:

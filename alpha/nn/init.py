@@ -16,7 +16,6 @@ import numpy.typing as npt
 from alpha import rng
 from alpha.missing_names import tell_instead
 from alpha.numerics import is_floating
-from alpha.ops.lost_writes import refusing_lost_writes
 from alpha.tensor import Tensor
 
 Values = npt.NDArray[Any]
@@ -94,19 +93,16 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 # -- in place -------------------------------------------------------------------------------------
 
 
-@refusing_lost_writes
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """U(a, b)"""
     return _write("uniform_", tensor, lambda: rng.uniform(tensor.shape, a, b))
 
 
-@refusing_lost_writes
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """N(mean, std)"""
     return _write("normal_", tensor, lambda: rng.normal(tensor.shape, mean, std))
 
 
-@refusing_lost_writes
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
     """N(mean, std) within [a, b]; what is outside of them is never drawn."""
     if not (a < b and std > 0):
@@ -126,29 +122,24 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     return _write("trunc_normal_", tensor, draw)
 
 
-@refusing_lost_writes
 def constant_(tensor: Tensor, val: float) -> Tensor:
     return _write("constant_", tensor, lambda: np.full(tensor.shape, val), floating=False)
 
 
-@refusing_lost_writes
 def ones_(tensor: Tensor) -> Tensor:
     return _write("ones_", tensor, lambda: ones(tensor.shape), floating=False)
 
 
-@refusing_lost_writes
 def zeros_(tensor: Tensor) -> Tensor:
     return _write("zeros_", tensor, lambda: zeros(tensor.shape), floating=False)
 
 
-@refusing_lost_writes
 def eye_(tensor: Tensor) -> Tensor:
     """The identity, of a tensor of two axes."""
     _check_axes("eye_", tensor, (2,))
     return _write("eye_", tensor, lambda: np.eye(tensor.shape[0], tensor.shape[1]), floating=False)
 
 
-@refusing_lost_writes
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """Filters (O, .., I) of which each hands on one channel, as many of each group as there are."""
     _check_axes("dirac_", tensor, (3, 4, 5))
@@ -162,21 +153,18 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     return _write("dirac_", tensor, lambda: values)
 
 
-@refusing_lost_writes
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """U(-b, b) with b = gain sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
     _fans("xavier_uniform_", tensor)
     return _write("xavier_uniform_", tensor, lambda: xavier_uniform(tensor.shape, gain))
 
 
-@refusing_lost_writes
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """N(0, std) with std = gain sqrt(2 / (fan_in + fan_out))."""
     _fans("xavier_normal_", tensor)
     return _write("xavier_normal_", tensor, lambda: xavier_normal(tensor.shape, gain))
 
 
-@refusing_lost_writes
 def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """U(-b, b) with b = gain sqrt(3 / fan) (He et al. 2015); arguments as of `kaiming_normal_`."""
     fan, factor = _fan("kaiming_uniform_", tensor, mode), gain(nonlinearity, a)
@@ -188,7 +176,6 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonli
     return _write("kaiming_uniform_", tensor, draw)
 
 
-@refusing_lost_writes
 def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """N(0, std) with std = gain / sqrt(fan) (He et al. 2015).
 
@@ -201,7 +188,6 @@ def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlin
     return _write("kaiming_normal_", tensor, lambda: rng.normal(tensor.shape, 0.0, factor / math.sqrt(fan)))
 
 
-@refusing_lost_writes
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """`gain` times rows or columns that are orthogonal to each other; the rows are the first axis, all others one."""
     _fans("orthogonal_", tensor)
@@ -217,7 +203,6 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     return _write("orthogonal_", tensor, draw)
 
 
-@refusing_lost_writes
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
     """N(0, std) with the share `sparsity` of each column at 0, of a tensor of two axes (Martens 2010)."""
     _check_axes("sparse_", tensor, (2,))

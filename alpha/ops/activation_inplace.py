@@ -4,62 +4,53 @@ from __future__ import annotations
 
 from alpha.ops import activation, activation_derived, activation_piecewise, activation_sloped
 from alpha.ops.arguments import check_arguments
-from alpha.ops.lost_writes import refusing_lost_writes
 from alpha.tensor import Tensor
 
 __all__ = ["celu_", "elu_", "hardtanh_", "leaky_relu_", "relu_", "rrelu_", "selu_", "threshold_"]
 
 
-@refusing_lost_writes
 @check_arguments
 def relu_(x: Tensor) -> Tensor:
     """`relu`, written into x   x (...) -> x"""
     return activation.relu(x, True)
 
 
-@refusing_lost_writes
 @check_arguments
 def leaky_relu_(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """`leaky_relu`, written into x   x (...) -> x"""
     return activation.leaky_relu(x, negative_slope, True)
 
 
-@refusing_lost_writes
 @check_arguments
 def elu_(x: Tensor, alpha: float = 1.0) -> Tensor:
     """`elu`, written into x   x (...) -> x"""
     return activation.elu(x, alpha, True)
 
 
-@refusing_lost_writes
 @check_arguments
 def selu_(x: Tensor) -> Tensor:
     """`selu`, written into x   x (...) -> x"""
     return activation_derived.selu(x, True)
 
 
-@refusing_lost_writes
 @check_arguments
 def celu_(x: Tensor, alpha: float = 1.0) -> Tensor:
     """`celu`, written into x   x (...) -> x"""
     return activation_derived.celu(x, alpha, True)
 
 
-@refusing_lost_writes
 @check_arguments
 def hardtanh_(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """`hardtanh`, written into x   x (...) -> x"""
     return activation_piecewise.hardtanh(x, min_val, max_val, True)
 
 
-@refusing_lost_writes
 @check_arguments
 def threshold_(x: Tensor, threshold: float, value: float) -> Tensor:
     """`threshold`, written into x   x (...) -> x"""
     return activation_piecewise.threshold(x, threshold, value, True)
 
 
-@refusing_lost_writes
 @check_arguments
 def rrelu_(x: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
     """`rrelu`, written into x   x (...) -> x"""

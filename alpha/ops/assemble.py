@@ -25,8 +25,6 @@ class Assemble(Function):
     No element of an input is read twice, so a gradient is copied back in the same way.
     """
 
-    views = False  # whether it is a copy of what PyTorch gives as a view
-
     def forward(self, *arrays: Array, shape: Shape, pieces: Sequence[Piece], fill: float | None = None) -> Array:
         self.shapes = [tuple(X.shape) for X in arrays]
         self.pieces = pieces
@@ -60,6 +58,4 @@ class Assemble(Function):
 
 def read(kind: type[Assemble], x: Tensor, view: View) -> Tensor:
     """The box of x that the view names, a copy; `kind` names the operator."""
-    result = kind.apply(x, shape=view.shape, pieces=[Piece(0, view, View.whole(view.shape))])
-    result._copied = kind.views
-    return result
+    return kind.apply(x, shape=view.shape, pieces=[Piece(0, view, View.whole(view.shape))])

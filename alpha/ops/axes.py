@@ -12,9 +12,9 @@ from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.assemble import Assemble, Piece, read
 from alpha.ops.broadcast import broadcast_to
 from alpha.ops.layout import view as reshaped
-from alpha.ops.lost_writes import copy_of_view
 from alpha.ops.operands import sum_to
 from alpha.ops.options import integer
+from alpha.ops.part_versions import linked
 from alpha.ops.views import Shape, View
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -36,8 +36,6 @@ __all__ = [
 
 class Permute(Assemble):
     """The axes in another order   X (...) -> Y (...)"""
-
-    views = True
 
 
 class Flip(Assemble):
@@ -108,7 +106,7 @@ def permute(x: AnyTensor, dims: Sequence[int]) -> Tensor:
 
 def _permuted(x: Tensor, order: Shape) -> Tensor:
     view = View.whole(x.shape).permuted(order)
-    return reshaped(x, view.shape) if view.is_contiguous else read(Permute, x, view)
+    return reshaped(x, view.shape) if view.is_contiguous else linked(read(Permute, x, view), x, view)
 
 
 @check_arguments
@@ -188,7 +186,8 @@ def expand(x: AnyTensor, size: Sequence[int]) -> Tensor:
     shape = tuple([n if length == -1 else length for n, length in zip(own, wanted, strict=False)])
     if lead < 0 or -1 in shape or any(n not in (-1, 1, length) for n, length in zip(own, shape, strict=True)):
         raise ShapeError(f"expand: shape {x.shape} does not expand to {wanted}")
-    return copy_of_view(Expand.apply(x, shape=shape))
+    box = View.whole(x.shape).broadcast(shape)
+    return linked(Expand.apply(x, shape=shape), x, box, repeats=box.size != x.size)
 
 
 @check_arguments
@@ -206,9 +205,8 @@ def repeat(x: AnyTensor, repeats: Sequence[int]) -> Tensor:
     own = (1,) * (len(times) - x.ndim) + x.shape
     parts = [part for n in own for part in (1, n)]
     wanted = [part for count, n in zip(times, own, strict=True) for part in (count, n)]
-    return reshaped(
-        expand(reshaped(x, tuple(parts)), wanted), tuple([count * n for count, n in zip(times, own, strict=True)])
-    )
+    repeated = Expand.apply(reshaped(x, tuple(parts)), shape=tuple(wanted))
+    return reshaped(repeated, tuple([count * n for count, n in zip(times, own, strict=True)]))
 
 
 @check_arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,12 @@ from alpha.backward import checked_tensor
 from alpha.errors import DeviceError
 from alpha.grad_mode import enable_grad, is_grad_enabled, no_grad
 from alpha.no_effect import check_memory_format
+from alpha.ops import layout
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.axes import squeeze, transpose, unsqueeze
 from alpha.ops.layout import ToDevice
 from alpha.ops.layout import view as reshaped
+from alpha.ops.part_versions import UNNAMED, apart
 from alpha.origins import inherit
 from alpha.primitive import Array
 from alpha.runtime import Device, get_device
@@ -42,9 +45,13 @@ def clone(x: Tensor, *, memory_format: Any = None) -> Tensor:
 
 
 def contiguous(x: Tensor, memory_format: Any = None) -> Tensor:
-    """x itself, because every tensor is contiguous, with channels last. memory_format has no effect."""
+    """x itself, because every tensor is contiguous; a part of another tensor as a tensor of its own.
+
+    What is written to `x[:, 0].contiguous()` or `x.T.contiguous()` does not change x, as in PyTorch. memory_format has
+    no effect: channels are always last.
+    """
     check_memory_format("contiguous", memory_format)
-    return x
+    return apart(x, None, sys.getrefcount(x) <= UNNAMED)
 
 
 def pin_memory(x: Tensor) -> Tensor:
@@ -170,7 +177,7 @@ def transposed_matrices(x: Tensor) -> Tensor:
 
 def ravel(x: Tensor) -> Tensor:
     """x as one axis, a view."""
-    return reshaped(x, (x.size,))
+    return layout.reshaped(x, (x.size,))
 
 
 def squeeze_(x: Tensor, dim: Any = None) -> Tensor:

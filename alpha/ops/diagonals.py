@@ -7,8 +7,8 @@ from alpha.ops.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.assemble import Assemble, Piece, read
 from alpha.ops.axes import axis_of, transpose
 from alpha.ops.layout import view as reshaped
-from alpha.ops.lost_writes import copy_of_view
 from alpha.ops.options import integer
+from alpha.ops.part_versions import linked
 from alpha.ops.views import View
 from alpha.tensor import Tensor
 
@@ -49,7 +49,8 @@ def diagonal(x: AnyTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ten
     Raises:
         ShapeError: dim1 and dim2 are not two axes of x.
     """
-    return copy_of_view(_diagonal("diagonal", x, offset, dim1, dim2))
+    box = diagonal_view("diagonal", x, offset, dim1, dim2)
+    return linked(read(Diagonal, x, box), x, box)
 
 
 def _diagonal(operator: str, x: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:

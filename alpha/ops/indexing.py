@@ -1,9 +1,9 @@
 """Reading and writing a part of a tensor: `x[index]` and `x[index] = value`.
 
 What is read is a view of the same memory if its elements are neighbours, as in `x[3]`, `x[8:16]` or `x[2, 1:3]`, and a
-copy otherwise. So `x[:, 1:3] = value` and `x[:, 1:3] += 1` write x, but `y = x[:, 1:3]; y.add_(1)` does not, and
-`x[:, 1:3].add_(1)` is refused, because what it writes would be lost. A view knows of which tensor it is a part
-(`parts.py`), so that `x[3] += 1` and `x[3].add_(1)` have right gradients.
+copy otherwise, which is written through to x (`part_versions.py`). So `x[:, 1:3] = value`, `x[:, 1:3] += 1` and
+`y = x[:, 1:3]; y.add_(1)` write x. A view and a copy know of which tensor they are a part (`parts.py`), so that
+`x[3] += 1` and `x[:, 3].add_(1)` have right gradients. What an index array reads, `x[[1, 2]]`, is a tensor of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from alpha.ops.elementwise import add
 from alpha.ops.index_parser import Places, parse, places_of
 from alpha.ops.layout import view as reshaped
 from alpha.ops.operands import NUMBERS, like, operand_of, sum_to
+from alpha.ops.part_versions import linked
 from alpha.ops.parts import SCALAR, Part
 from alpha.ops.places import add_zeros, put_rows, take_rows
 from alpha.ops.views import Shape, View, read_view, write_view
@@ -57,8 +58,6 @@ class Block(Function):
 
 class Slice(Assemble):
     """A box of elements   X (...) -> Y (...)"""
-
-    views = True
 
 
 class Take(Function):
@@ -146,7 +145,7 @@ def _part_of(x: Tensor, box: View) -> Tensor:
 
 def block_or_copy(x: Tensor, view: View) -> Tensor:
     """The box of x that the view names: a view of its memory if the elements are neighbours, else a copy."""
-    return Block.apply(x, view=view) if view.is_contiguous else read(Slice, x, view)
+    return Block.apply(x, view=view) if view.is_contiguous else linked(read(Slice, x, view), x, view)
 
 
 def get_item(x: Tensor, index: Any) -> Tensor:

@@ -16,6 +16,7 @@ from alpha.ops.dtypes import cast
 from alpha.primitive import Array
 from alpha.runtime import Device
 from alpha.tensor import Tensor
+from alpha.versions import Version
 
 __all__ = ["flatten", "normalize_pixels", "reshape"]
 
@@ -76,10 +77,25 @@ def view(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return Reshape.apply(x, shape=shape)
 
 
+def reshaped(x: Tensor, shape: tuple[int, ...], references: int | None = None) -> Tensor:
+    """What `reshape` returns: a view, or a copy if x is a part of another tensor whose elements no strides reach.
+
+    Args:
+        references: how often the caller's argument x is referred to; None if that is not known.
+    """
+    if type(x._version) is not Version:
+        from alpha.ops.part_versions import UNNAMED, apart
+
+        result = view(x, shape)
+        whole = apart(x, result.shape, references is not None and references <= UNNAMED)
+        return result if whole is x else view(whole, shape)
+    return view(x, shape)
+
+
 @check_arguments
 def reshape(x: AnyTensor, shape: tuple[int, ...]) -> Tensor:
     """A view of the same memory, C order; one length may be -1   x (...) -> shape"""
-    return view(x, shape)
+    return reshaped(x, shape)
 
 
 @check_arguments
@@ -89,7 +105,7 @@ def flatten(x: AnyTensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     start, end = (_axis("flatten", x, dim, rank) for dim in (start_dim, end_dim))
     if start > end:
         raise ShapeError(f"flatten: start_dim={start_dim} comes after end_dim={end_dim} in shape {x.shape}")
-    return view(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
+    return reshaped(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
 
 
 def _axis(name: str, x: Tensor, dim: int, rank: int) -> int:

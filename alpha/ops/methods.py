@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -54,7 +53,6 @@ from alpha.ops import (
     trigonometric,
 )
 from alpha.ops.arguments import unchecked, with_other_names
-from alpha.ops.lost_writes import refusing_lost_items, refusing_lost_writes
 from alpha.ops.methods_signs import RELATIONS, SIGNS
 from alpha.ops.methods_structure import SEVERAL_NUMBERS, STRUCTURE
 from alpha.ops.written_forms import written_forms
@@ -165,7 +163,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **STRUCTURE,
     **{name: _several(function) for name, function in SEVERAL_NUMBERS.items()},
     "__getitem__": indexing.get_item,
-    "__setitem__": refusing_lost_items(indexing.set_item),
+    "__setitem__": indexing.set_item,
 }
 FUNCTIONS.update(written_forms({**SIGNS, **FUNCTIONS}))
 
@@ -174,7 +172,6 @@ def _install() -> None:
     methods: dict[str, Any] = {
         **FUNCTIONS,
         **SIGNS,
-        **{name: refusing_lost_writes(FUNCTIONS[name], name) for name in FUNCTIONS if re.fullmatch(r"[a-z].*_", name)},
         "T": property(conversion.reversed_axes),
         "mT": property(conversion.transposed_matrices),
         "data": property(conversion.data, conversion.set_data),

@@ -12,8 +12,8 @@ from alpha.ops.gathering import index_select
 from alpha.ops.index_writing import narrow
 from alpha.ops.indexing import SetBlock
 from alpha.ops.layout import view as reshaped
-from alpha.ops.lost_writes import copy_of_view
 from alpha.ops.options import integer
+from alpha.ops.part_versions import linked
 from alpha.ops.ranges import arange
 from alpha.ops.shapes import tensor_split
 from alpha.ops.views import View
@@ -119,7 +119,10 @@ def sliding(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     places = (first + arange(length, device=x.device)).reshape(count * length)
     windows = unchecked(index_select)(x, axis, places)
     cut = reshaped(windows, (*x.shape[:axis], count, length, *x.shape[axis + 1 :]))
-    return copy_of_view(unchecked(movedim)(cut, axis + 1, -1))
+    whole = View.whole(x.shape)
+    every_window = whole.sliced(axis, 0, count, every)
+    box = View((*every_window.shape, length), (*every_window.strides, whole.strides[axis]))
+    return linked(unchecked(movedim)(cut, axis + 1, -1), x, box, repeats=every < length)
 
 
 def _split(operator: str, x: Tensor, given: Any, axis: int, rank: int) -> tuple[Tensor, ...]:

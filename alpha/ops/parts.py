@@ -16,7 +16,7 @@ from alpha.ops.operands import operand_of
 from alpha.ops.views import Shape, View, read_view, write_view
 from alpha.primitive import Array
 from alpha.tensor import Tensor
-from alpha.versions import part_of
+from alpha.versions import knows_history, part_of
 
 SCALAR = View((), ())
 
@@ -40,13 +40,30 @@ class WritePart(Function):
     shape: Shape
 
 
+class ReadPart(Function):
+    """A box of X, which has been copied before   X (...) -> V (...)"""
+
+    def backward(self, dY: Array) -> Any:
+        dX = Tensor(dY).device.zeros(self.whole_shape, dY.dtype)
+        write_view(dX, self.box, dY, View.whole(tuple(dY.shape)))
+        return dX
+
+    box: View
+    whole_shape: Shape
+
+
 class Part:
     """Where a view lies: in which tensor, which does not live for it, and in which box of it."""
 
-    __slots__ = ("_above", "_whole", "box")
+    __slots__ = ("_above", "_held", "_whole", "box", "copied")
 
-    def __init__(self, whole: Tensor, box: View) -> None:
+    copied: bool
+
+    def __init__(self, whole: Tensor, box: View, copied: bool = False) -> None:
         self._whole, self.box, self._above = weakref.ref(whole), box, part_of(whole)
+        # a copy whose memory lives for this view of it anyway, and which alone knows of which tensor it is a part
+        self._held = whole if not copied and self._above is not None and self._above.copied else None
+        self.copied = copied  # whether it has other memory than the tensor, as alpha/ops/part_versions.py says
 
     def whole(self, part: Tensor) -> Tensor | None:
         """The tensor of which `part` is this part; None if it is gone or has other memory by now.
@@ -54,11 +71,26 @@ class Part:
         If it is gone and was a part itself, as `h[0]` in `h[0][1:].add_(1)`, that of which it was one takes its place.
         """
         whole = self._whole()
-        while whole is None and (above := self._above) is not None:
+        while whole is None and (above := self._above) is not None and not above.copied:
             self.box = self.box._replace(offset=self.box.offset + above.box.offset)
             self._whole, self._above = above._whole, above._above
             whole = self._whole()
-        return whole if whole is not None and whole._version is part._version else None
+        version = part._version.base() if self.copied else part._version
+        return whole if whole is not None and whole._version is version else None
+
+    def take_again(self, part: Tensor) -> bool:
+        """Give the part, if it is a copy, the history of the whole tensor as it is now; whether that was done."""
+        whole = self.whole(part)
+        if whole is None or not self.copied or not knows_history(whole):
+            return False
+        part._node, part._requires_grad, part._seen = None, False, part._version.recorded
+        if whole._requires_grad:
+            node = ReadPart()
+            node.needs = (True,)
+            node.box, node.whole_shape = self.box, whole.shape
+            node._record((whole,), (whole,), part.array)
+            part._node, part._requires_grad = node, True
+        return True
 
     def written(self, part: Tensor) -> None:
         """Record in the whole tensor that an operator has written the part."""

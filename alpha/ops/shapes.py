@@ -10,7 +10,7 @@ import numpy as np
 from alpha.errors import DeviceError, ShapeError
 from alpha.ops.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.arithmetic import mul
-from alpha.ops.axes import axis_of, expand, flip, lengths_of, movedim, roll, transpose
+from alpha.ops.axes import Expand, axis_of, expand, flip, lengths_of, movedim, roll, transpose
 from alpha.ops.gathering import index_select
 from alpha.ops.joining import cut
 from alpha.ops.layout import view as reshaped
@@ -147,7 +147,7 @@ def repeat_interleave(x: AnyTensor, repeats: Any, dim: int | None = None, *, out
                 f"repeat_interleave: output_size={wanted}, but {count} times {own[axis]} rows are repeated"
             )
         apart = reshaped(flat, (*own[: axis + 1], 1, *own[axis + 1 :]))
-        many = unchecked(expand)(apart, (*own[: axis + 1], count, *own[axis + 1 :]))
+        many = Expand.apply(apart, shape=(*own[: axis + 1], count, *own[axis + 1 :]))
         return reshaped(many, (*own[:axis], count * own[axis], *own[axis + 1 :]))
     if repeats.device is not x.device:
         raise DeviceError(
