@@ -15,6 +15,7 @@ from alpha.runtime.cuda.plan import Plan
 from alpha.step.arguments import Arguments, map_tensors
 from alpha.step.host_state import HostState
 from alpha.step.ran import Ran
+from alpha.step.rebound import Bound
 from alpha.step.replay import Entry, Gradient, Handing, Replay, copy_inputs, odd_result, place_of
 from alpha.step.trials import Trial, difference
 from alpha.step.watch import Watch
@@ -48,6 +49,7 @@ class Attempt:
         device.memory.clear_scratch()
         self.notes, self.host = CudaRecording(device, capturing=True), HostState(watch)
         self._given = arguments.tensors
+        self._bound = Bound((watch, trial.watch), watch, self.host)
         versions = [tensor._version for tensor in (*watch.tensors, *self._inputs)]
         self._counts = [(version, version.value, version.recorded) for version in versions]
         self._arguments = arguments.replaced(self._inputs)
@@ -62,7 +64,9 @@ class Attempt:
 
         def step() -> Any:
             with ran.watching():
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
+            self._bound.settle(self._device, result, self.notes.held)
+            return result
 
         try:
             self.result, self.graph = capture_graph(self._device, self.notes, step, self._trial.plan)
@@ -89,6 +93,7 @@ class Attempt:
         for entry in self._entries:
             entry.leaf._grad = entry.before
         rng.default.set_state(self._state)
+        self._bound.restore()
         self.host.restore()
 
     def finish(self, why: str) -> Replay | None:
@@ -121,7 +126,7 @@ class Attempt:
             return places.setdefault(id(tensor), tensor if kept else place_of(device, tensor.detach()))
 
         template = map_tensors(result, place)
-        return Replay(self.graph, self._watch, self._inputs, gradients, versions, template)
+        return Replay(self.graph, self._watch, self._inputs, gradients, versions, template, self._bound.copied_to)
 
     def _compare_later(self, read: list[Entry]) -> None:
         """Keep of this capture what the next one is compared with, and not its graph."""

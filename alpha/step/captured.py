@@ -30,6 +30,7 @@ from alpha.step.arguments import Arguments, map_tensors
 from alpha.step.attempt import Attempt
 from alpha.step.host_state import HostState
 from alpha.step.ran import Ran
+from alpha.step.rebound import Bound
 from alpha.step.replay import Handing, odd_result, run
 from alpha.step.trials import MOST_DOUBTS, Kind, Trial
 from alpha.step.watch import Watch
@@ -137,7 +138,10 @@ class Captured(Generic[P, R]):
         if kind.misses > MOST_MISSES:
             self._refuse(kind, f"it depends on something that changes from call to call: {change}")
             return self.captured_function(*args, **kwargs)
-        return cast(R, self._run(device, kind, arguments))
+        result = self._run(device, kind, arguments)
+        for replay in kind.replays:
+            replay.count()
+        return cast(R, result)
 
     def _kind(self, key: Any) -> Kind:
         """The calls of this kind, which becomes the youngest."""
@@ -226,10 +230,13 @@ class Captured(Generic[P, R]):
         notes, host = CudaRecording(device, capturing=False, strict=self.strict), HostState(watch)
         versions = [tensor._version.value for tensor in arguments.tensors]
         device.memory.clear_scratch()
+        bound = Bound((watch,), watch, host)
 
         def step() -> Any:
             with self._ran.watching():
-                return self.captured_function(*arguments.args, **arguments.kwargs)
+                result = self.captured_function(*arguments.args, **arguments.kwargs)
+            bound.settle(device, result, notes.held)
+            return result
 
         result = device.within(device.scratch, notes, step)
         found = [*notes.obstacles, *host.changes(), *self._ran.asked]

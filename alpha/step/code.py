@@ -35,6 +35,7 @@ _COMPUTES = frozenset(
 _BY_TEXT = frozenset(("getattr", "hasattr", "setattr", "delattr"))
 _SCOPES = frozenset(("globals", "vars", "eval", "exec", "__dict__", "__globals__", "f_globals"))
 _CALLS = ("PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD")
+STATE_OF_ANOTHER = ".state"  # a name for the attribute `state` of an object that is not the owner of a method
 _PART = re.compile(r"[.\[]([A-Za-z_]\w*)")
 
 
@@ -84,11 +85,21 @@ def facts(code: types.CodeType) -> Facts:
                 imports.append((level if isinstance(level, int) else 0, step.argval))
             elif step.opname == "MATCH_CLASS" or _formats_unseen(steps, place):
                 computes = True
+            if step.argval == "state" and _is_of_another(steps, place):
+                texts.add(STATE_OF_ANOTHER)
             if "LOAD" in step.opname and step.argval in _BY_TEXT and not _has_constant_name(steps, place):
                 computes = True
     named = frozenset(names | texts)
     computes = computes or not _COMPUTES.isdisjoint(names)
     return Facts(named, frozenset(variables), named, tuple(imports), computes, not _SCOPES.isdisjoint(names))
+
+
+def _is_of_another(steps: list[dis.Instruction], place: int) -> bool:
+    """Whether an attribute, or a text, here may be one of another object than the owner of the method."""
+    owner = steps[place - 1] if place else steps[place]
+    return not (
+        "ATTR" in steps[place].opname and owner.argval == "self" and owner.opname in ("LOAD_FAST", "LOAD_DEREF")
+    )
 
 
 def _formats_unseen(steps: list[dis.Instruction], place: int) -> bool:

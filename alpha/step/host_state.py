@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,11 @@ class HostState:
         if any(_state(generator) != state for generator, state in self._generators):
             found.append("it draws random numbers of a generator on the host")
         return found
+
+    def states(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """The states of parameters in optimizers, each with what it was."""
+        for _, before in self._optimizers:
+            yield from before.values()
 
     def restore(self) -> None:
         """Take back what a step that was only recorded has done to optimizers and to the versions of tensors."""

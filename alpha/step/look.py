@@ -9,69 +9,98 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any
 
 from alpha.optim.optimizer import Optimizer
 from alpha.step.compare import Values
 
-Seen = tuple[Iterable[Any], Iterable[Any]]
-Reader = Callable[[list[Any]], Seen]
+Parts = list[Iterable[Any]]
+Reader = Callable[[list[Any], Parts, Parts], None]  # adds to what must be the same objects, and to what must be equal
 
 DICT = operator.attrgetter("__dict__")
 _CELL = operator.attrgetter("cell_contents")
 _FUNCTION = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _ORDER = operator.attrgetter("__mro__")
-TENSOR = operator.attrgetter("array", "_requires_grad", "_node", "_hooks")  # what counts of a tensor
+_TENSOR = operator.attrgetter("array", "_requires_grad", "_node")  # what counts of a tensor, beside its hooks
 
 
-def lists(owners: list[Any]) -> Seen:
-    return chain.from_iterable(map(list.__iter__, owners)), map(list.__len__, owners)
+def lists(owners: list[Any], same: Parts, equal: Parts) -> None:
+    same += map(list.__iter__, owners)
+    equal.append(map(list.__len__, owners))
 
 
-def dicts(owners: list[Any]) -> Seen:
-    keys, values = (chain.from_iterable(map(part, owners)) for part in (dict.keys, dict.values))
-    return chain(keys, values), map(dict.__len__, owners)
+def dicts(owners: list[Any], same: Parts, equal: Parts) -> None:
+    same += owners
+    same += map(dict.values, owners)
+    equal.append(map(dict.__len__, owners))
 
 
-def sets(owners: list[Any]) -> Seen:
-    return chain.from_iterable(map(set.__iter__, owners)), map(set.__len__, owners)
+def sets(owners: list[Any], same: Parts, equal: Parts) -> None:
+    same += map(set.__iter__, owners)
+    equal.append(map(set.__len__, owners))
 
 
-def deques(owners: list[Any]) -> Seen:
-    return chain.from_iterable(map(deque.__iter__, owners)), map(deque.__len__, owners)
+def deques(owners: list[Any], same: Parts, equal: Parts) -> None:
+    same += map(deque.__iter__, owners)
+    equal.append(map(deque.__len__, owners))
 
 
-def cells(owners: list[Any]) -> Seen:
-    return map(_CELL, owners), ()
+def cells(owners: list[Any], same: Parts, equal: Parts) -> None:
+    same.append(map(_CELL, owners))
 
 
-def functions(owners: list[Any]) -> Seen:
-    return chain.from_iterable(map(_FUNCTION, owners)), ()
+def functions(owners: list[Any], same: Parts, equal: Parts) -> None:
+    same += map(_FUNCTION, owners)
 
 
-def orders(owners: list[Any]) -> Seen:
-    return map(_ORDER, owners), ()
+def orders(owners: list[Any], same: Parts, equal: Parts) -> None:
+    same += (map(type, owners), map(_ORDER, owners))
 
 
-def tensors(owners: list[Any]) -> Seen:
-    return chain.from_iterable(map(TENSOR, owners)), ()
+def tensors(owners: list[Any], same: Parts, equal: Parts) -> None:
+    same += map(_TENSOR, owners)
 
 
-def everything(owners: list[Any]) -> Seen:
+def everything(owners: list[Any], same: Parts, equal: Parts) -> None:
     """All attributes."""
     held = [*map(DICT, owners)]
-    return chain(map(type, owners), chain.from_iterable(map(dict.values, held))), chain(map(len, held), _last(held))
+    same.append(map(type, owners))
+    same += map(dict.values, held)
+    equal += ((sum(map(len, held)),), _last(held))
 
 
-def named(names: Sequence[str], direct: bool = False) -> Reader:
-    """Reads these attributes, or items if `direct`, and whether others have come or gone."""
+def environment(owners: list[Any], same: Parts, equal: Parts) -> None:
+    """The results of functions, which are texts."""
+    equal += [read() for read in owners]
+
+
+class Items:
+    """Reads items of dicts that stay the dicts of their owners, as those of modules and classes."""
+
+    def __init__(self) -> None:
+        self._held: list[Any] = []
+        self._names: list[str] = []
+
+    def add(self, held: Any, names: list[str]) -> None:
+        self._held += [held] * len(names)
+        self._names += names
+
+    def __call__(self, owners: list[Any], same: Parts, equal: Parts) -> None:
+        same.append(map(operator.getitem, self._held, self._names))
+        equal += (map(len, owners), _last(owners))
+
+
+def named(names: Sequence[str]) -> Reader:
+    """Reads these attributes, and whether others have come or gone."""
     get = operator.itemgetter(*names) if len(names) > 1 else operator.itemgetter(*names, *names) if names else None
 
-    def read(owners: list[Any]) -> Seen:
-        held = owners if direct else [*map(DICT, owners)]
-        values = chain.from_iterable(map(get, held)) if get is not None else ()
-        return chain(map(type, owners), values), chain(map(len, held), _last(held))
+    def read(owners: list[Any], same: Parts, equal: Parts) -> None:
+        held = [*map(DICT, owners)]
+        same.append(map(type, owners))
+        if get is not None:
+            same += map(get, held)
+        equal += (map(len, held), _last(held))
 
     return read
 
@@ -79,8 +108,9 @@ def named(names: Sequence[str], direct: bool = False) -> Reader:
 def slots(names: Sequence[str]) -> Reader:
     get = operator.attrgetter(*names) if len(names) > 1 else operator.attrgetter(*names, *names)
 
-    def read(owners: list[Any]) -> Seen:
-        return chain(map(type, owners), chain.from_iterable(map(get, owners))), ()
+    def read(owners: list[Any], same: Parts, equal: Parts) -> None:
+        same.append(map(type, owners))
+        same += map(get, owners)
 
     return read
 
@@ -90,35 +120,33 @@ def _last(held: Iterable[Any]) -> Iterable[Any]:
     return map(next, map(reversed, held), repeat(None))  # type: ignore[arg-type]
 
 
-def optimizers(hidden: frozenset[str], counts: tuple[str, ...]) -> Reader:
-    """Reads groups without the `hidden` hyper-parameters, and states without `counts`."""
-    getters: dict[tuple[Any, ...], Any] = {}
+def _getter(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    return operator.itemgetter(*keys, keys[0]) if keys else lambda _: ()
 
-    def getter(keys: tuple[Any, ...]) -> Any:
-        if keys not in getters:
-            getters[keys] = operator.itemgetter(*keys, *keys[:1]) if keys else lambda held: ()
-        return getters[keys]
 
-    def of_groups(optimizer: Optimizer) -> Iterable[Any]:
-        for group in optimizer.param_groups:
-            yield group
-            yield from getter(tuple([key for key in group if key not in hidden]))(group)
+def optimizer(optimizer: Optimizer, hidden: frozenset[str], counts: tuple[str, ...]) -> Reader:
+    """Reads the groups of this one without the `hidden` hyper-parameters, and its states without `counts`."""
+    of_groups = [_getter([key for key in group if key not in hidden]) for group in optimizer.param_groups]
+    states: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for held in optimizer.state.values():
+        states.setdefault(tuple([key for key in held if key not in counts]), []).append(held)
+    of_states = [(_getter(keys), several) for keys, several in states.items()]
+    every = list(optimizer.state.values())
+    age = (
+        operator.itemgetter(*counts)
+        if counts and all(counts_ in held for held in every for counts_ in counts)
+        else None
+    )
 
-    def read(owners: list[Any]) -> Seen:
-        same: list[Iterable[Any]] = []
-        equal: list[Any] = []
-        for optimizer in owners:
-            state = optimizer.state
-            same += [(state, optimizer.param_groups), of_groups(optimizer), state.keys(), state.values()]
-            equal += [len(state), *map(len, state.values()), *map(len, optimizer.param_groups)]
-            equal += [*map(optimizer._structure, optimizer.param_groups), ages(state.values(), counts)]
-            shapes: dict[tuple[Any, ...], list[Any]] = {}
-            for keys, held in zip(map(tuple, state.values()), state.values(), strict=True):
-                shapes.setdefault(keys, []).append(held)
-            for keys, several in shapes.items():
-                get = getter(tuple([key for key in keys if key not in counts]))
-                same.append(chain.from_iterable(map(get, several)))
-        return chain.from_iterable(same), equal
+    def read(owners: list[Any], same: Parts, equal: Parts) -> None:
+        state, groups = optimizer.state, optimizer.param_groups
+        same += ((state, groups), groups, state, state.values())
+        same += [get(group) for get, group in zip(of_groups, groups, strict=False)]
+        for get, several in of_states:
+            same += map(get, several)  # these are the states, which are compared themselves
+        together = (1,) if age is not None and len({*map(age, every)}) == 1 else ages(every, counts)
+        equal += ((len(groups), len(state), together, sum(map(len, every))), map(len, groups))
+        equal.append(map(optimizer._structure, groups))
 
     return read
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from sys import getrefcount
 from typing import Any
@@ -32,12 +33,24 @@ class Replay:
     gradients: list[Gradient]
     versions: list[tuple[Any, int, int, str]]  # of tensors that are written in place: how far they count
     result: Any  # in which `Place` stands for a tensor
+    alone: list[Any]  # memory into which it copies, see rebound.py
+    counts: list[int] = field(default_factory=list)  # how many references to `alone` there are
+
+    def count(self) -> None:
+        """Note how many references there are to what nobody else may hold; once the capture is over."""
+        if self.alone and not self.counts:
+            self.counts = [*map(getrefcount, self.alone)]
 
     def change(self) -> str:
         """Why the graph is not right any more, in words; empty if it is."""
         for gradient in self.gradients:
             if gradient.needed is not None and (gradient.leaf._grad is not None) is not gradient.needed:
                 return f"the gradient of a tensor {gradient.leaf.shape}"
+        if self.alone:
+            counts = [*map(getrefcount, self.alone)]
+            if any(map(operator.gt, counts, self.counts)):
+                return "who holds the memory of a tensor whose `data` the step replaces"
+            self.counts = counts
         return self.watch.change()
 
 

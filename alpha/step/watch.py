@@ -30,7 +30,17 @@ from alpha.module import Module
 from alpha.nn.lazy import waits
 from alpha.optim.optimizer import Optimizer
 from alpha.step import look
-from alpha.step.code import BY_NAME, code_of, codes_in, facts, is_library, is_proven, is_standard, names_in
+from alpha.step.code import (
+    BY_NAME,
+    STATE_OF_ANOTHER,
+    code_of,
+    codes_in,
+    facts,
+    is_library,
+    is_proven,
+    is_standard,
+    names_in,
+)
 from alpha.step.compare import (
     MISSING,
     PLAIN,
@@ -111,15 +121,26 @@ class Watch:
             self._visit_all()
             self._visit_what_ran()
             self._watch_scopes()
-            self._watch(lambda *_: "an environment variable ALPHA_*", _ENVIRONMENT)
+            self._look("environment", look.environment, _ENVIRONMENT)
+            self._by_name(lambda *_: "an environment variable ALPHA_*", _ENVIRONMENT)
         for tensor in self.tensors:
             self._look("tensors", look.tensors, tensor)
         self._same, self._equal = (tuple(part) for part in self._read())
 
-    def _read(self) -> look.Seen:
+    def _read(self) -> tuple[Iterable[Any], Iterable[Any]]:
         """What must be the same objects, and what must be equal."""
-        parts = [read(owners) for read, owners in self._looks.values()]
-        return chain.from_iterable([part for part, _ in parts]), chain.from_iterable([part for _, part in parts])
+        same_objects: look.Parts = []
+        equal: look.Parts = []
+        for read, owners in self._looks.values():
+            read(owners, same_objects, equal)
+        return chain.from_iterable(same_objects), chain.from_iterable(equal)
+
+    def holders(self) -> Iterator[Any]:
+        """The lists and tuples with which this itself holds tensors and their arrays."""
+        yield from (self.tensors, self.reached, self._same, *[values for _, values in self._tensor_values])
+        yield from [owners for _, owners in self._looks.values()]
+        yield from [values for _, _, values in self._readers]
+        yield from [values for _, values in self._plain]
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -206,9 +227,16 @@ class Watch:
             lambda before, now: "" if _equal_items(before, now) else tell(before, now), read
         )
         keys = [*_items(self._readers[-1][-1][1:])]
-        key = ("named", direct, *keys)
-        if not asks:
-            self._look(key, self._looks[key][0] if key in self._looks else look.named(keys, direct), owner)
+        if direct or is_a(owner, type):
+            self._looks.setdefault("items", (look.Items(), []))
+            read_items, owners = self._looks["items"]
+            assert isinstance(read_items, look.Items)
+            held = owner if direct else vars(owner)
+            read_items.add(held, keys)
+            owners.append(held)
+        elif not asks:
+            key = ("named", *keys)
+            self._look(key, self._looks[key][0] if key in self._looks else look.named(keys), owner)
         return keys
 
     # -- what is reached ----------------------------------------------------------------------
@@ -357,8 +385,8 @@ class Watch:
         """
         own = not is_library(type(optimizer).__module__)
         hidden = frozenset() if own or "param_groups" in self._names else optimizer.per_step - self._names
-        counts = () if own or "state" in self._names else tuple(optimizer.counts)
-        self._look(("optimizers", hidden, counts), look.optimizers(hidden, counts), optimizer)
+        counts = () if own or STATE_OF_ANOTHER in self._names else tuple(optimizer.counts)
+        self._look(("optimizer", id(optimizer)), look.optimizer(optimizer, hidden, counts), optimizer)
         count = len(optimizer.param_groups)
         parts = ["state", "param_groups", *(f"param_groups[{number}]" for number in range(count))]
         whole = functools.partial(change_of_parts, name, ".{}", parts)

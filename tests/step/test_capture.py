@@ -464,7 +464,7 @@ def test_the_result_of_one_is_the_argument_of_another() -> None:
     assert len(first.graphs) == len(second.graphs) == 1
 
 
-def test_an_argument_that_is_returned_is_a_copy_of_that_call() -> None:
+def test_an_argument_that_is_returned_is_that_of_the_call() -> None:
     step = alpha.capture(lambda x: (x, x + 1.0))
     kept = [step(alpha.tensor([float(turn)], device="cuda"))[0] for turn in range(6)]
     assert [tensor.item() for tensor in kept] == [0, 1, 2, 3, 4, 5]

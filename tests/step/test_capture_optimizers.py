@@ -1,4 +1,7 @@
-"""The state of an optimizer is the program's: what it does with it between two captured steps counts."""
+"""The state of an optimizer is the program's: what it does with it between two captured steps counts.
+
+A step may give parameters other memory, as an optimizer does that goes away from the weights and back.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import pytest
 from rows.optimizers import OPTIMIZERS
 
 import alpha
+import alpha.nn.functional as F
+from alpha import nn
 from alpha.errors import CaptureWarning
 
 pytestmark = pytest.mark.usefixtures("cuda")
@@ -82,3 +87,88 @@ def test_what_is_done_with_the_state_between_two_steps_is_not_missed(row: Any) -
     for index, (a, b) in enumerate(zip(found, expected, strict=True)):
         change = ["the first calls", *CHANGES][index // 7]
         np.testing.assert_array_equal(a, b, err_msg=f"after {change}, number {index % 7}")
+
+
+class SAM(alpha.optim.Optimizer):
+    """Sharpness-aware minimization, as programs write it: the weights are kept in the state, and put back."""
+
+    def __init__(self, params: Any, base: Any, rho: float = 0.05, **options: Any) -> None:
+        super().__init__(params, {"rho": rho, **options})
+        self.base_optimizer = base(self.param_groups, **options)
+        self.param_groups = self.base_optimizer.param_groups
+
+    @alpha.no_grad()
+    def first_step(self) -> None:
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        norm = alpha.stack([p.grad.norm(p=2) for p in parameters]).norm(p=2)
+        for p in parameters:
+            self.state[p]["old_p"] = p.data.clone()
+            p.add_(p.grad * (self.param_groups[0]["rho"] / (norm + 1e-12)))
+        self.zero_grad()
+
+    @alpha.no_grad()
+    def second_step(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data = self.state[p]["old_p"]
+        self.base_optimizer.step()
+        self.zero_grad()
+
+
+@pytest.mark.parametrize("held", [None, "data", "the state", "a view"])
+def test_a_step_that_gives_parameters_other_memory(held: str | None) -> None:
+    """It is captured, and what the program holds of the memory before keeps its values."""
+
+    def run(wrap: Wrap) -> tuple[list[Any], Any]:
+        alpha.manual_seed(0)
+        draw = np.random.default_rng(0)
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).to("cuda")
+        optimizer = SAM(net.parameters(), alpha.optim.SGD, lr=0.1, momentum=0.9)
+
+        def step(x: alpha.Tensor, y: alpha.Tensor) -> alpha.Tensor:
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            optimizer.first_step()
+            F.cross_entropy(net(x), y).backward()
+            optimizer.second_step()
+            return loss
+
+        call, kept, found = wrap(step), [], []
+        weight = net[0].weight
+        for turn in range(12):
+            if turn == 7 and held is not None:
+                holds = {
+                    "data": weight.data,
+                    "the state": optimizer.state[weight]["old_p"],
+                    "a view": weight.detach()[1:3],
+                }
+                kept.append(holds.pop(held))
+                del holds
+            x = alpha.tensor(draw.standard_normal((5, 4), dtype=np.float32), device="cuda")
+            kept.append(call(x, alpha.tensor(draw.integers(0, 3, 5), device="cuda")))
+            if turn == 9:
+                kept.clear()
+            found += [tensor.numpy() for tensor in kept]
+        found += [p.numpy() for p in net.parameters()]
+        found += [optimizer.state[p]["old_p"].numpy() for p in net.parameters()]
+        return found, call
+
+    expected, _ = run(lambda step: step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error" if held is None else "ignore", CaptureWarning)
+        found, step = run(alpha.capture)
+    assert step.graphs or held
+    for number, (a, b) in enumerate(zip(found, expected, strict=True)):
+        np.testing.assert_array_equal(a, b, err_msg=f"number {number}")
+
+
+def test_two_tensors_that_exchange_their_memory_are_named() -> None:
+    a, b = (alpha.tensor([value], device="cuda") for value in (1.0, 2.0))
+
+    def step(x: alpha.Tensor) -> alpha.Tensor:
+        a.data, b.data = b.data, a.data
+        return x * a
+
+    call, x = alpha.capture(step), alpha.ones(1, device="cuda")
+    with pytest.warns(CaptureWarning, match=r"a\.data, which becomes other memory: write into it"):
+        assert [call(x).item() for _ in range(6)] == [2.0, 1.0] * 3

@@ -198,7 +198,7 @@ def adds(net: Net, means: dict[str, Any], x: alpha.Tensor) -> None:
 
 
 def assigns_data(net: Net, means: dict[str, Any], x: alpha.Tensor) -> None:
-    net.fc.bias.data = net.fc.bias.data * 0.9
+    net.fc.bias.data, net.norm.bias.data = net.norm.bias.data, net.fc.bias.data
 
 
 def swaps(net: Net, means: dict[str, Any], x: alpha.Tensor) -> None:
