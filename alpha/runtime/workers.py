@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -68,10 +69,21 @@ class _Pools:
 _pools = _Pools()
 
 
-def parallel_for(length: int, grain: int, body: Callable[[int, int], object], *, blas: bool = False) -> None:
+def parallel_for(
+    length: int,
+    grain: int,
+    body: Callable[[int, int], object],
+    *,
+    blas: bool = False,
+    abandon: Callable[[], object] = bool,
+) -> None:
     """Call `body(start, stop)` over [0, length) in chunks of `grain`, on all workers; raises what a chunk raised.
 
-    blas: the chunks call BLAS, which then has one thread in each. Inside a chunk further calls run serially.
+    No chunk runs any more when it returns or raises, also if an interrupt has cut it off.
+
+    Args:
+        blas: the chunks call BLAS, which then has one thread in each. Inside a chunk further calls run serially.
+        abandon: is called after an error, so that chunks that wait for other chunks end.
     """
     grain = max(1, grain)
     workers = 1 if length <= grain else min(count(), -(-length // grain))
@@ -84,22 +96,38 @@ def parallel_for(length: int, grain: int, body: Callable[[int, int], object], *,
     errors = np.geterr()  # numpy keeps its error state by thread: chunks run under the caller's
     starts = itertools.count(0, grain)  # next() is atomic: chunks go to whoever is free
 
-    def work() -> None:
+    running: list[None] = []  # as long as the workers that may be within a chunk are many
+    stopped = False
+
+    def run() -> None:
         _inside.chunk = True
         try:
             with np.errstate(**errors), limit:
-                while (start := next(starts)) < length:
+                while not stopped and (start := next(starts)) < length:
                     body(start, min(start + grain, length))
         finally:
             _inside.chunk = False
 
+    def work() -> None:
+        running.append(None)  # before it looks at `stopped`
+        try:
+            run()
+        finally:
+            running.pop()
+
     pool = _pools.get(workers - 1)
-    futures = [pool.submit(work) for _ in range(workers - 1)]
     try:
-        work()
-    finally:
+        futures = [pool.submit(work) for _ in range(workers - 1)]
+        run()
         for future in futures:
             future.result()
+    except BaseException:  # of one that nobody has a future of, too, because `submit` was cut off
+        _inside.chunk = False
+        stopped = True
+        abandon()
+        while running:
+            time.sleep(1e-4)
+        raise
 
 
 def sum_in_order(length: int, part: Callable[[int], T], add: Callable[[int, T], object]) -> None:
@@ -132,7 +160,6 @@ def sum_in_order(length: int, part: Callable[[int], T], add: Callable[[int, T], 
                 turn.notify_all()
 
     def work(i: int, _: int) -> None:
-        nonlocal failed
         if not may_begin(i):
             return
         try:
@@ -142,9 +169,13 @@ def sum_in_order(length: int, part: Callable[[int], T], add: Callable[[int, T], 
             del found
             add_ready()
         except BaseException:
-            with turn:
-                failed = True
-                turn.notify_all()
+            abandon()
             raise
 
-    parallel_for(length, 1, work, blas=True)
+    def abandon() -> None:
+        nonlocal failed
+        with turn:
+            failed = True
+            turn.notify_all()
+
+    parallel_for(length, 1, work, blas=True, abandon=abandon)

@@ -145,10 +145,10 @@ def meters(device: Any) -> tuple[int, int, int]:
     return stats.live, stats.reserved, total - free
 
 
-def reference(captured: bool) -> tuple[list[list[bytes]], float]:
+def reference(captured: bool, steps: int = STEPS) -> tuple[list[list[bytes]], float]:
     """The states after each step of a run without interrupts, and the longest time of a step in seconds."""
     training, states, longest = Training(captured), [], 0.0
-    for number in range(STEPS):
+    for number in range(steps):
         states.append(training.state())
         before = time.perf_counter()
         training.run(number)
@@ -178,7 +178,7 @@ def interrupted(count: int, captured: bool, draw: random.Random, interrupter: In
                 interrupter.arm(delay, way)
                 losses.append(training.run(number))
                 done = True
-                time.sleep(2)
+                time.sleep(10)
                 found["lost"] += 1
             except KeyboardInterrupt:
                 found[f"{kind}, after the step" if done else f"{kind}, within the step"] += 1
@@ -190,9 +190,9 @@ def interrupted(count: int, captured: bool, draw: random.Random, interrupter: In
             assert training.state() == states[number], f"{place}: the state is not that after {number} steps"
             if left <= 0:
                 break
-        for number in range(number, STEPS):
-            training.run(number)
-            assert training.state() == states[number + 1], f"{kind}: step {number} after the last interrupt"
+        for index in range(number, STEPS):
+            training.run(index)
+            assert training.state() == states[index + 1], f"{kind}: step {index} after the last interrupt"
         assert all(np.isfinite(loss.item()) for loss in losses)
         del training, losses, restore
         after = meters(device)

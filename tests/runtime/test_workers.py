@@ -6,6 +6,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -279,6 +281,51 @@ def test_as_many_workers_as_there_are_chunks(monkeypatch: pytest.MonkeyPatch) ->
 
     workers.parallel_for(10, 3, body)
     assert sorted(chunks) == [(0, 3), (3, 6), (6, 9), (9, 10)]
+
+
+@pytest.mark.parametrize("where", ["submit", "chunk"])
+def test_no_chunk_runs_after_an_interrupt(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Otherwise it would write into memory that has died."""
+    monkeypatch.setenv("ALPHA_CPU_THREADS", "3")
+    pool, begun, running = workers._pools.get(2), threading.Event(), []
+
+    def submit(work: Callable[[], None]) -> None:
+        ThreadPoolExecutor.submit(pool, work)
+        begun.wait(10)
+        raise KeyboardInterrupt
+
+    def body(start: int, stop: int) -> None:
+        if threading.current_thread() is threading.main_thread():
+            begun.wait(10)
+            raise KeyboardInterrupt
+        running.append(start)
+        begun.set()
+        time.sleep(0.05)
+        running.pop()
+
+    if where == "submit":
+        monkeypatch.setattr(pool, "submit", submit)
+    with pytest.raises(KeyboardInterrupt):
+        workers.parallel_for(1000, 1, body)
+    assert not running
+
+
+def test_an_interrupt_between_two_chunks_of_a_sum_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part that was cut off never comes; those that wait for it do not wait for ever."""
+    monkeypatch.setenv("ALPHA_CPU_THREADS", "3")
+    used = workers.parallel_for
+
+    def cut(length: int, grain: int, body: Callable[[int, int], object], **rest: Any) -> None:
+        def first(start: int, stop: int) -> None:
+            if start == 0:
+                raise KeyboardInterrupt
+            body(start, stop)
+
+        used(length, grain, first, **rest)
+
+    monkeypatch.setattr(workers, "parallel_for", cut)
+    with pytest.raises(KeyboardInterrupt):
+        workers.sum_in_order(100, lambda i: i, lambda i, part: None)
 
 
 def test_a_library_of_another_kind() -> None:
