@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
+import child
 import numpy as np
 import pytest
 
@@ -106,7 +107,7 @@ def refusal(call: Any) -> str:
 
     thread = threading.Thread(target=work, name="loader")
     thread.start()
-    thread.join(30)
+    thread.join(child.HANG_S)
     (message,) = messages
     return message
 
