@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import math
 import os
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from types import CodeType, FrameType
 from typing import Any
 from unittest.mock import patch
 
@@ -27,6 +31,23 @@ Spec = Any  # a shape (standard normal numbers) or the array itself
 def compiled_quickly() -> AbstractContextManager[object]:
     """Emulated drivers that are made within compile kernels in half the time, also outside of pytest."""
     return patch.dict(os.environ, ALPHA_EMULATED_OPTIMIZE="1")
+
+
+def python_calls(function: Callable[[], object]) -> Counter[CodeType]:
+    """How often a call of the function calls each Python function: its cost, whatever else the machine does."""
+    counts: Counter[CodeType] = Counter()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            counts[frame.f_code] += 1
+
+    gc.collect()  # so that no finalizer of an earlier test runs within
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return counts
 
 
 @contextmanager

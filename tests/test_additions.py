@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import child
 import pytest
 
 import alpha
@@ -76,10 +75,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *command: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    result = subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    result = child.run([sys.executable, *command], cwd=folder, env=child.environment(folder))
     return result.stdout + result.stderr
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator
 
+import child
 import pytest
 
 import alpha
@@ -28,17 +29,17 @@ def test_two_threads_at_once() -> None:
     def first() -> None:
         with mode:
             steps[0].set()
-            steps[1].wait(10)
+            steps[1].wait(child.HANG_S)
             found["first inside"] = is_grad_enabled()
         found["first after"] = is_grad_enabled()
         steps[2].set()
 
     def second() -> None:
-        steps[0].wait(10)
+        steps[0].wait(child.HANG_S)
         found["second before"] = is_grad_enabled()
         with mode:
             steps[1].set()
-            steps[2].wait(10)
+            steps[2].wait(child.HANG_S)
             found["second inside"] = is_grad_enabled()
         found["second after"] = is_grad_enabled()
 
@@ -46,7 +47,7 @@ def test_two_threads_at_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(child.HANG_S)
     assert found == {
         "first inside": False,
         "second before": True,
@@ -63,7 +64,7 @@ def test_a_thread_records_while_another_does_not() -> None:
     with no_grad():
         thread = threading.Thread(target=lambda: recorded.append((x * 2.0).requires_grad))
         thread.start()
-        thread.join(20)
+        thread.join(child.HANG_S)
         recorded.append((x * 2.0).requires_grad)
     assert recorded == [True, False]
 

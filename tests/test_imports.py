@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
+import child
 import pytest
 
 import alpha
@@ -197,7 +197,7 @@ def test_only_the_runtime_knows_the_gpu_packages(package: str) -> None:
 
 def test_importing_alpha_is_light() -> None:
     code = "import sys, alpha, alpha.train, alpha.data; print(*sorted(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    run = child.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     heavy = {"pycuda", "torch", "matplotlib", "pynvml", "cuda"} & set(run.stdout.split())
     assert not heavy
 
@@ -210,7 +210,7 @@ assert {"data", "train", "nn"} <= set(dir(alpha))
 print(alpha.data.DataLoader.__name__, alpha.train.Trainer.__name__, "alpha.train" in sys.modules)
 alpha.dates
 """
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    run = child.run([sys.executable, "-c", code], cwd=ROOT)
     assert run.stdout.split() == ["DataLoader", "Trainer", "True"], run.stderr
     assert "module 'alpha' has no attribute 'dates'" in run.stderr
 

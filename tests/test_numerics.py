@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import child
 import numpy as np
 import pytest
 
@@ -47,13 +48,13 @@ def test_threads_that_share_one_context_get_their_own_precision_back() -> None:
         alpha.set_precision("bf16")
         with shared:
             entered.set()
-            left.wait(10)
+            left.wait(child.HANG_S)
         found.append(alpha.get_precision())
 
     thread = threading.Thread(target=other)
     with shared:
         thread.start()
-        assert entered.wait(10)
+        assert entered.wait(child.HANG_S)
     found.append(alpha.get_precision())
     left.set()
     thread.join()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import child
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -21,15 +20,7 @@ def test_the_readmes_example_runs_as_printed(tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     # the CPU: a test must not depend on what else the machine has
     script.write_text(code.replace('get_device("auto")', 'get_device("cpu")'))
-    run = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    run = child.run([sys.executable, "-W", "error", str(script)], cwd=ROOT)
     assert run.returncode == 0, run.stderr
     loss = re.match(r"loss (\d\.\d\d)\n", run.stdout)
     assert loss is not None, run.stdout
@@ -49,6 +40,6 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
 def test_make_lists_its_targets() -> None:
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
-    run = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True)
+    run = child.run(["make", "-s"], cwd=ROOT, check=True)
     targets = ["train", "test", "gate", "sanitize", "parity", "mutate", "format", "clean", "help"]
     assert [line.split()[1] for line in run.stdout.splitlines()] == targets

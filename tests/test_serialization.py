@@ -6,13 +6,13 @@ import io
 import json
 import os
 import pickle
-import subprocess
 import sys
 import zipfile
 from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import Any
 
+import child
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -164,8 +164,8 @@ alpha.save({"set": set(names), "x": alpha.ones(3)}, folder + "/object")
     found = []
     for seed in ("1", "2"):
         (tmp_path / seed).mkdir()
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        subprocess.run([sys.executable, "-c", code, str(tmp_path / seed), *names], check=True, env=environment)
+        environment = child.environment(PYTHONHASHSEED=seed)
+        child.run([sys.executable, "-c", code, str(tmp_path / seed), *names], check=True, env=environment)
         found.append([(tmp_path / seed / name).read_bytes() for name in ("weights", "object")])
     assert found[0] == found[1]
     header = found[0][0][8:]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
+import child
 import pytest
 
 import alpha
@@ -89,10 +88,10 @@ def check(program: str, folder: Path) -> str:
     path = folder / "program.py"
     path.write_text(program)
     # the installed package, as a user has it; from a checkout, the folder that holds it
-    environment = {**os.environ, "MYPYPATH": str(Path(alpha.__file__).parents[1])}
+    environment = child.environment(MYPYPATH=str(Path(alpha.__file__).parents[1]))
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent"]
     command += ["--cache-dir", str(ROOT / ".mypy_cache"), str(path)]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
+    run = child.run(command, env=environment, cwd=folder)
     return run.stdout + run.stderr
 
 

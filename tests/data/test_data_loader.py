@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import child
 import numpy as np
 import pytest
 
@@ -282,7 +283,7 @@ def test_at_most_depth_items_are_made_ahead() -> None:
     stream = prefetched(items(), 2)
     assert next(stream) == 0
     # One is with the consumer, two wait in the queue, one is in the producer's hands.
-    assert ahead.wait(5)
+    assert ahead.wait(child.HANG_S)
     time.sleep(0.05)
     assert made == [0, 1, 2, 3]
     stream.close()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import child
 import pytest
 from kernel_emulator import source_line
 
@@ -33,12 +32,9 @@ def test_breakpoint_in_one_thread() -> None:
         "print i + 100",
     ]
     words = [word for command in commands for word in ("-ex", command)]
-    paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), *sys.path])
-    result = subprocess.run(
+    result = child.run(
         ["gdb", "-nx", "-batch", *words, "--args", sys.executable, "-c", SCRIPT],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": paths, "ALPHA_EMULATED_DEBUG": "1"},
+        env=child.environment(HERE, HERE.parent, ALPHA_EMULATED_DEBUG="1"),
     )
     line = source_line("faults.cu", "// line: read")
     assert f"\n{line}\t" in result.stdout, result.stdout + result.stderr

@@ -13,6 +13,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import child
 import pytest
 from kernel_emulator import source_line
 
@@ -28,7 +29,7 @@ def address_sanitizer() -> Path | None:
     if compiler is None:
         return None
     command = [compiler, "-print-file-name=libasan.so"]
-    path = Path(subprocess.run(command, capture_output=True, text=True).stdout.strip())
+    path = Path(child.run(command).stdout.strip())
     return path if path.is_absolute() else None
 
 
@@ -38,16 +39,14 @@ pytestmark = pytest.mark.skipif(LIBRARY is None, reason="the compiler has no Add
 
 def sanitized(*arguments: str, preload: bool = True) -> subprocess.CompletedProcess[str]:
     """Python with sanitized kernels; `preload` False: without the sanitizer's library."""
-    paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH", ""), *sys.path])
     variables = {
-        "PYTHONPATH": paths,
         "ALPHA_CUDA_DRIVER": "emulated",
         "ALPHA_EMULATED_SANITIZE": "address,undefined",
         "ASAN_OPTIONS": "detect_leaks=0",
     }
     if preload:
         variables["LD_PRELOAD"] = str(LIBRARY)
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env={**os.environ, **variables})
+    return child.run([sys.executable, *arguments], env=child.environment(HERE, HERE.parent, **variables))
 
 
 def run(script: str, preload: bool = True) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import child
 import numpy as np
 import pytest
 
@@ -34,7 +35,7 @@ def in_thread(call: Callable[[], Any]) -> list[Exception]:
 
     thread = threading.Thread(target=work, name="loader")
     thread.start()
-    thread.join(30)
+    thread.join(child.HANG_S)
     assert not thread.is_alive()
     return raised
 
@@ -90,7 +91,7 @@ def test_many_threads_that_compute_are_refused_at_once(device: CudaDevice) -> No
     ready = threading.Barrier(5)
 
     def work() -> None:
-        ready.wait(30)
+        ready.wait(child.HANG_S)
         for _ in range(20):
             try:
                 x + x
@@ -100,11 +101,11 @@ def test_many_threads_that_compute_are_refused_at_once(device: CudaDevice) -> No
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
-    ready.wait(30)
+    ready.wait(child.HANG_S)
     for _ in range(20):
         np.testing.assert_array_equal((x + x).numpy(), expected)
     for thread in threads:
-        thread.join(30)
+        thread.join(child.HANG_S)
     assert len(raised) == 80
     assert all("belongs to the main thread" in str(error) for error in raised)
 
@@ -130,7 +131,7 @@ def test_arrays_may_die_on_any_thread(device: CudaDevice) -> None:
         mine.append(device.empty((50,), np.float32))
         mine = mine[-3:]
     for thread in threads:
-        thread.join(30)
+        thread.join(child.HANG_S)
     mine.clear()
     stats = device.memory_stats()
     assert (stats.live, stats.reserved) == (before, before)

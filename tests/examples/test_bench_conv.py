@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import child
 import numpy as np
 import pytest
 
@@ -26,15 +26,9 @@ Rooms = Callable[[str], ModuleType]
 
 def run(*arguments: str, without: Path | None = None) -> subprocess.CompletedProcess[str]:
     """What a user sees, who has not installed the packages that `without` hides."""
-    path = str(ROOT) if without is None else f"{without}:{ROOT}"
-    return subprocess.run(
-        [sys.executable, "-W", "error", "bench_conv.py", *arguments],
-        cwd=EXAMPLES,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    paths = [] if without is None else [without]
+    return child.run(
+        [sys.executable, "-W", "error", "bench_conv.py", *arguments], cwd=EXAMPLES, env=child.environment(*paths)
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import child
 import numpy as np
 import pytest
 from PIL import Image
@@ -18,15 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT / "examples",
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return child.run([sys.executable, *arguments], cwd=ROOT / "examples", env=child.environment(".", **environment))
 
 
 def test_custom_model_learns() -> None:
@@ -155,7 +147,7 @@ import sys, threading
 import compare_pytorch
 from alpha.errors import TrainingError
 from compare.spec import Outcome
-used, both = {}, threading.Barrier(2, timeout=30)
+used, both = {}, threading.Barrier(2, timeout=900)
 def run(spec, gpu):
     used[spec.model] = gpu
     if spec.model != "vgg19":
@@ -170,7 +162,7 @@ assert {used["resnet18"], used["vgg16"]} == {"3", "5"} and used["vgg19"] in ("3"
 assert compare_pytorch.main([*command, "--gpus", "3"]) == 2
 sys.exit(status)
 """
-    result = run("-c", check, str(tmp_path), PYTHONPATH=f"{ROOT}:.", CUDA_VISIBLE_DEVICES="3,5")
+    result = run("-c", check, str(tmp_path), CUDA_VISIBLE_DEVICES="3,5")
     assert (result.returncode, result.stderr) == (
         2,
         "compare_pytorch: no memory\ncompare_pytorch: --gpus 3: CUDA_VISIBLE_DEVICES is 3,5, so 2 can be used\n",

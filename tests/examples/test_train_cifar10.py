@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import os
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import child
 import numpy as np
 import pytest
 
@@ -25,15 +25,12 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, str(ROOT / "examples" / "train_cifar10.py"), *arguments]
 
 
-def environment() -> dict[str, str]:
-    paths = [str(ROOT), str(ROOT / "examples"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+def environment(**more: str) -> dict[str, str]:
+    return child.environment(ROOT / "examples", **more)
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False
-    )
+    return child.run(command(*arguments), cwd=folder, env=environment())
 
 
 # The example with a small network. The network raises a signal when it is called for the n-th time; an epoch of three
@@ -62,13 +59,12 @@ sys.exit(train_cifar10.main(sys.argv[3:]))
 
 def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """The example in the background, after its first epoch."""
-    process = subprocess.Popen(
+    process = child.start(
         [sys.executable, "-c", TINY, "SIGINT", "0", *arguments],
         cwd=folder,
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
         # a test runner in the background may ignore Ctrl-C, and its children with it
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
@@ -112,7 +108,7 @@ def test_a_short_run(tmp_path: Path) -> None:
 def test_a_run_that_is_stopped_keeps_what_it_had(tmp_path: Path, number: str) -> None:
     process = begin(tmp_path, *SHORT, "--epochs", "1000", "--output", "out")
     process.send_signal(getattr(signal, number))
-    text, errors = process.communicate(timeout=60)
+    text, errors = child.finish(process)
     names = {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
     assert names >= FILES
     assert len(rows(tmp_path / "out")) >= 1
@@ -166,15 +162,11 @@ def test_a_loss_that_is_not_finite_is_one_line_and_saves_nothing(tmp_path: Path)
 
 
 def run_tiny(folder: Path, number: str, call: int, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return child.run(
         [sys.executable, "-W", "error", "-c", TINY, number, str(call), *arguments],
         cwd=folder,
-        env={**environment(), **more},
-        capture_output=True,
-        text=True,
+        env=environment(**more),
         encoding="utf-8",
-        timeout=300,
-        check=False,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import child
 import numpy as np
 import pytest
 from helpers import choosing, first_of
@@ -111,7 +112,7 @@ def in_a_thread(backward: Callable[[], None]) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join(60)
+    thread.join(child.HANG_S)
     assert not errors
 
 

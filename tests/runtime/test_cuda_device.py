@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import child
 import numpy as np
 import pytest
 
@@ -166,7 +166,7 @@ def test_clean_exit(gpu: CudaDevice, ending: str) -> None:
         "kept = gpu.upload(np.ones(10, np.float32))\n"
         "gpu.fill(kept, 1.5)\n" + ending
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    result = child.run([sys.executable, "-c", code])
     assert result.returncode == (0 if ending == "pass" else 1 if "raise" in ending else 3)
     assert "context stack" not in result.stderr
     assert ("planned" in result.stderr) == ("planned" in ending)
@@ -181,7 +181,7 @@ def test_a_kernel_fault_is_reported_and_the_process_ends_cleanly(gpu: CudaDevice
         "gpu.launch('runtime/fill.cu', 'fill_32', 1, 32, args)\n"
         "gpu.synchronize()\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    result = child.run([sys.executable, "-c", code])
     assert result.returncode == 1
     assert "DeviceError: synchronize:" in result.stderr
     assert "fill_32" in result.stderr

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
+import child
 import pytest
 
 from alpha import config, doctor
@@ -30,9 +30,8 @@ WRONG = {  # a value of each variable that means nothing, and what is said of it
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | WITHOUT_A_GPU | variables
     command = [sys.executable, "-m", "alpha.doctor", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    return child.run(command, env=child.environment(**WITHOUT_A_GPU | variables))
 
 
 def test_doctor_without_a_gpu() -> None:

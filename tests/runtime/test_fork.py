@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 
+import child
 import pytest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
@@ -29,15 +29,11 @@ LARGE = """
 
 
 def run(program: str, **environment: str) -> str:
-    """What a program prints; it fails, rather than hangs, after a minute."""
+    """What a program prints; it fails, rather than hangs."""
     code = textwrap.dedent(LARGE) + textwrap.dedent(program)
-    result = subprocess.run(
+    result = child.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=os.environ | {"ALPHA_CPU_THREADS": "3"} | environment,
+        env=child.environment(**{"ALPHA_CPU_THREADS": "3"} | environment),
     )
     assert result.returncode == 0, result.stderr
     return result.stdout

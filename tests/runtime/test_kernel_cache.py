@@ -6,15 +6,16 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
+import child
 import pytest
 
 from alpha.errors import CompileError
@@ -148,10 +149,10 @@ def test_threads_that_race_end_with_one_artefact(folder: Path) -> None:
 
 
 RACER = """
-import sys, time
+import sys
 from pathlib import Path
 from alpha.runtime.cuda.cache import CommandCompiler, compile_cached
-folder, start = Path(sys.argv[1]), float(sys.argv[2])
+folder, start = Path(sys.argv[1]), sys.argv[2]
 copy = (
     "import sys, shutil, time; open(sys.argv[3], 'a').write('b'); time.sleep(float(sys.argv[4]));"
     "shutil.copy(*sys.argv[1:3])"
@@ -160,7 +161,9 @@ compiler = CommandCompiler(
     "copy", "copy", ".bin",
     lambda s, o, out: [sys.executable, "-c", copy, str(s), str(out), str(folder / "builds"), sys.argv[3]]
 )
-time.sleep(max(0, start - time.time()))
+if start == "together":
+    print("ready", flush=True)
+    sys.stdin.readline()
 print(compile_cached(compiler, folder / "cuda/conv/a.cu", [], folder / "cuda").read_text())
 """
 
@@ -168,10 +171,16 @@ print(compile_cached(compiler, folder / "cuda/conv/a.cu", [], folder / "cuda").r
 @pytest.mark.parametrize("damaged", [False, pytest.param(True, marks=pytest.mark.gate)])
 def test_processes_that_race_end_with_one_artefact(folder: Path, damaged: bool) -> None:
     def racers(count: int) -> list[str]:
-        start = time.time() + 0.5
-        command = [sys.executable, "-c", RACER, str(folder), str(start), "0.05"]
-        processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
-        outputs = [process.communicate(timeout=60)[0] for process in processes]
+        command = [sys.executable, "-c", RACER, str(folder), "together", "0.05"]
+        processes = [child.start(command, stdin=PIPE, stdout=PIPE) for _ in range(count)]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        outputs = [child.finish(process)[0] for process in processes]
         assert [process.returncode for process in processes] == [0] * count
         return outputs
 
@@ -187,7 +196,7 @@ def test_processes_that_race_end_with_one_artefact(folder: Path, damaged: bool) 
 
 
 def test_a_killed_builder_holds_up_nobody(folder: Path) -> None:
-    killed = subprocess.Popen([sys.executable, "-c", RACER, str(folder), "0", "60"], start_new_session=True)
+    killed = child.start([sys.executable, "-c", RACER, str(folder), "at once", "6000"], start_new_session=True)
     while not (folder / "builds").is_file():
         assert killed.poll() is None
         time.sleep(0.02)
@@ -302,7 +311,7 @@ def test_a_killed_compiler_leaves_nothing_behind_the_next_one(folder: Path, monk
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    process = subprocess.Popen([sys.executable, "-c", RACER, str(folder), "0", "600"], start_new_session=True)
+    process = child.start([sys.executable, "-c", RACER, str(folder), "at once", "6000"], start_new_session=True)
     while not (folder / "builds").is_file():
         assert process.poll() is None
         time.sleep(0.02)
@@ -419,7 +428,7 @@ def test_who_builds_holds_up_the_others(folder: Path) -> None:
     with cache.one_builder(lock):
         thread.start()
         assert not entered.wait(0.2)
-    assert entered.wait(10)
+    assert entered.wait(child.HANG_S)
     thread.join()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
+import child
 import numpy as np
 import pytest
 
@@ -111,7 +112,7 @@ def refusal(call: Any) -> str:
 
     thread = threading.Thread(target=work, name="loader")
     thread.start()
-    thread.join(30)
+    thread.join(child.HANG_S)
     (message,) = messages
     return message
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import child
 import numpy as np
 import pytest
 
@@ -144,7 +145,7 @@ def test_bits_do_not_depend_on_other_threads(monkeypatch: pytest.MonkeyPatch) ->
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(child.HANG_S)
     assert len(found) == 4
     assert all(bits == alone for bits in found)
     assert [library.get() for library in libraries] == before
@@ -209,16 +210,16 @@ def test_the_first_sets_the_limit_and_the_last_takes_it_back() -> None:
     def b() -> None:
         with limit:
             steps["B in"].set()
-            steps["A out"].wait(10)
+            steps["A out"].wait(child.HANG_S)
             seen.append(library.threads)
 
     thread = threading.Thread(target=b)
     with limit:
         thread.start()
-        steps["B in"].wait(10)
+        steps["B in"].wait(child.HANG_S)
     seen.append(library.threads)
     steps["A out"].set()
-    thread.join(10)
+    thread.join(child.HANG_S)
     assert seen == [1, 1]
     assert (library.threads, single.threads) == (8, 1)
     with limit, limit:
@@ -272,7 +273,7 @@ def test_cores_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_as_many_workers_as_there_are_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last chunk is short, and it has a worker of its own."""
     monkeypatch.setenv("ALPHA_CPU_THREADS", "8")
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=child.HANG_S)
     chunks: list[tuple[int, int]] = []
 
     def body(start: int, stop: int) -> None:

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from helpers import python_calls
 
 import alpha
 from alpha import nn
@@ -112,29 +112,12 @@ def resnet_step() -> Callable[[], None]:
     return step
 
 
-def calls_of(step: Callable[[], None]) -> Counter[CodeType]:
-    """How often the step calls each Python function."""
-    counts: Counter[CodeType] = Counter()
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call":
-            counts[frame.f_code] += 1
-
-    gc.collect()  # so that no finalizer of an earlier test runs within
-    sys.setprofile(note)
-    try:
-        step()
-    finally:
-        sys.setprofile(None)
-    return counts
-
-
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_a_warm_step_makes_few_python_calls(precision: str) -> None:
     with counting(precision) as driver:
         step = resnet_step()
         # the least of some steps: one whose arrays lie elsewhere makes new tensor maps
-        steps = [calls_of(step) for _ in range(16)]
+        steps = [python_calls(step) for _ in range(16)]
         total, blocks = (min(map(count, steps)) for count in (Counter.total, lambda calls: calls[ALLOCATE]))
         driver.launched = 0
         step()
@@ -185,7 +168,7 @@ def test_a_step_searches_no_memory_once_it_repeats(precision: str) -> None:
     """The end of backward marks the step; tensor maps and the loss of the step before change nothing."""
     with counting(precision):
         step = resnet_step()
-        assert calls_of(step)[Arena._search.__code__] == 0
+        assert python_calls(step)[Arena._search.__code__] == 0
 
 
 def small_net() -> tuple[nn.Module, Any]:
@@ -296,7 +279,7 @@ def test_other_programs_repeat_themselves(program: Callable[[], Iterator[None]])
         run = program()
         for _ in range(40):
             next(run)
-        searching = [bool(calls_of(lambda: next(run))[Arena._search.__code__]) for _ in range(40)]
+        searching = [bool(python_calls(lambda: next(run))[Arena._search.__code__]) for _ in range(40)]
         run.close()  # type: ignore[attr-defined]
     assert sum(searching) <= 2 + 4 * (program is losses_that_are_kept), searching
 
@@ -377,7 +360,7 @@ def main() -> None:
     with counting(sys.argv[1] if len(sys.argv) > 1 else "tf32") as driver:
         step = resnet_step()
         driver.launched = 0
-        counts = calls_of(step)
+        counts = python_calls(step)
         print(f"{sum(counts.values())} Python calls, {driver.launched} launches, {least_seconds(step) * 1e3:.2f} ms")
         for code, count in counts.most_common(40):
             print(f"{count:6} {Path(code.co_filename).name}:{code.co_firstlineno} {code.co_name}")

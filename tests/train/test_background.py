@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import child
 import numpy as np
 import pytest
 from test_resume import loader, trainer
@@ -22,7 +23,7 @@ def jobs() -> tuple[list[int], threading.Event, Callable[[int], Callable[[], Non
 
     def job(number: int) -> Callable[[], None]:
         def do() -> None:
-            assert go.wait(30)
+            assert go.wait(child.HANG_S)
             if number < 0:
                 raise ValueError(f"job {number}")
             done.append(number)

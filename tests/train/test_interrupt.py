@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 
+import child
 import pytest
 
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
@@ -92,7 +92,7 @@ with interrupt_between_steps(signal.SIGINT, signal.SIGTERM):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_a_second_sigterm_ends_the_process_at_once() -> None:
-    done = subprocess.run([sys.executable, "-c", SECOND], capture_output=True, text=True, timeout=60, check=False)
+    done = child.run([sys.executable, "-c", SECOND])
     assert done.stdout == "held\n"
     assert done.returncode == -signal.SIGTERM
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import child
 import numpy as np
 import pytest
 
@@ -369,12 +370,11 @@ input()
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return child.start(
         [sys.executable, "-c", START, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     )
 
 
@@ -382,7 +382,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
 def test_of_runs_started_at_once_each_has_a_folder_or_an_error(tmp_path: Path, given: bool) -> None:
     arguments = [tmp_path / "net", *([tmp_path / "net"] if given else [])]
     processes = [start(*arguments) for _ in range(3)]
-    results = [process.communicate("\n", timeout=120) for process in processes]
+    results = [child.finish(process, "\n") for process in processes]
     folders = [out.strip() for out, _ in results if out]
     assert len(set(folders)) == len(folders) == (1 if given else 3)
     assert sum("holds a run" in errors for _, errors in results) == (2 if given else 0)
