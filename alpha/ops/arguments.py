@@ -44,7 +44,7 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
         for position, (name, parameter) in enumerate(signature.items())
         if parameter.annotation in _CHECKS
     ]
-    others = other_names(signature)
+    others = other_names(function.__name__, signature)
     written = function.__name__.endswith("_")
 
     @functools.wraps(function)
@@ -91,12 +91,21 @@ def _moved(number: Tensor, other: Tensor, arguments: Iterable[Any]) -> list[Any]
 
 # names of arguments in PyTorch and numpy, and Alpha's
 _OTHER_NAMES = {"input": "x", "axis": "dim", "keepdims": "keepdim"}
+_OTHER_NAMES |= {"split_size": "split_size_or_sections"}
+_OTHER_NAMES |= {"sections": "indices_or_sections", "indices": "indices_or_sections"}
+# of an argument that has several forms in PyTorch, each with a name of its own, by function
+_OF_FORMS = {
+    "scatter": {"value": "src"},
+    "scatter_": {"value": "src"},
+    "max": {"other": "dim"},
+    "min": {"other": "dim"},
+}
 
 
-def other_names(signature: Iterable[str]) -> dict[str, str]:
+def other_names(operator: str, signature: Iterable[str]) -> dict[str, str]:
     """The other names by which the arguments of a function may be given, with its own."""
-    known = set(signature)
-    return {other: own for other, own in _OTHER_NAMES.items() if own in known and other not in known}
+    known, names = set(signature), {**_OTHER_NAMES, **_OF_FORMS.get(operator, {})}
+    return {other: own for other, own in names.items() if own in known and other not in known}
 
 
 def renamed(operator: str, others: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,8 +117,8 @@ def renamed(operator: str, others: Mapping[str, str], arguments: Mapping[str, An
 
 
 def with_other_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that also takes `axis` and `keepdims`, if the function has `dim` and `keepdim`; else the function."""
-    others = other_names(list(inspect.signature(function).parameters)[1:])
+    """A method that also takes the other names of the function's arguments, as `axis`; the function if it has none."""
+    others = other_names(function.__name__, list(inspect.signature(function).parameters)[1:])
     if not others:
         return function
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from alpha import rng
 from alpha.autograd import Function
 from alpha.errors import ShapeError, type_name
 from alpha.generators import Generator, next_stream
@@ -165,7 +164,7 @@ def uniform_(x: Tensor, low: float = 0.0, to: float = 1.0, *, generator: Generat
 _WHOLE = {"float32": 2**24, "bfloat16": 2**8, "int32": 2**31, "uint8": 2**8, "bool": 2}  # numbers that random_() draws
 
 
-def random_(x: Tensor, from_: int = 0, to: int | None = None) -> Tensor:
+def random_(x: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None) -> Tensor:
     """x becomes random integers from `from_` up to, and without, `to`, which follow from `alpha.manual_seed`.
 
     `random_(to)` begins with 0. Without `to`, they are all integers from 0 that the dtype holds exactly.
@@ -184,10 +183,10 @@ def random_(x: Tensor, from_: int = 0, to: int | None = None) -> Tensor:
     count = integer("random_", "to", most) - least
     if not 0 < count <= 2**32:
         raise ValueError(f"random_: {count} integers from {least} to {most}; 1 to 2^32 are needed")
-    return RandomInPlace.apply(x, kind=INTEGERS, low=least, scale=count)
+    return RandomInPlace.apply(x, kind=INTEGERS, low=least, scale=count, generator=generator)
 
 
-def bernoulli_(x: Tensor, p: Any = 0.5) -> Tensor:
+def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """x becomes 1 with probability p, else 0; the random numbers follow from `alpha.manual_seed`.
 
     Args:
@@ -199,5 +198,5 @@ def bernoulli_(x: Tensor, p: Any = 0.5) -> Tensor:
     elif not 0 <= (chance := real("bernoulli_", "p", p)) <= 1:
         raise ValueError(f"bernoulli_: p={p} is not between 0 and 1")
     drawn = Tensor(x.device.empty(x.shape, FLOAT32))
-    fill_random(drawn.array, rng.default.step_stream(), UNIFORM, 0.0, 1.0)
+    fill_random(drawn.array, next_stream("bernoulli_", generator), UNIFORM, 0.0, 1.0)
     return _put(BernoulliInPlace, x, (drawn < chance).astype(x.dtype))
