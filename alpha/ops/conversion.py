@@ -47,7 +47,8 @@ def contiguous(x: Tensor) -> Tensor:
 
     What is written to `x[:, 0].contiguous()` or `x.T.contiguous()` does not change x, as in PyTorch.
     """
-    return apart(x, None, sys.getrefcount(x) <= UNNAMED)
+    unnamed = sys.getrefcount(x) <= UNNAMED
+    return apart(x, None, unnamed)
 
 
 def pin_memory(x: Tensor) -> Tensor:
@@ -165,7 +166,7 @@ def transposed_matrices(x: Tensor) -> Tensor:
 
 def ravel(x: Tensor) -> Tensor:
     """x as one axis, a view."""
-    return layout.reshaped(x, (x.size,))
+    return layout.reshaped(0, x, (x.size,))
 
 
 def squeeze_(x: Tensor, dim: Any = None) -> Tensor:
