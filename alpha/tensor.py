@@ -254,7 +254,7 @@ class Tensor(Facts, Operators, Conversions):
         """A view of the same memory, C order; one length may be -1."""
         from alpha.ops.layout import reshaped
 
-        return reshaped(self, _lengths(shape), sys.getrefcount(self))
+        return reshaped(sys.getrefcount(self), self, _lengths(shape))
 
 
 def _check_requires_grad(requires_grad: Any, dtype: np.dtype[Any]) -> None:

@@ -51,7 +51,8 @@ def contiguous(x: Tensor, memory_format: Any = None) -> Tensor:
     no effect: channels are always last.
     """
     check_memory_format("contiguous", memory_format)
-    return apart(x, None, sys.getrefcount(x) <= UNNAMED)
+    unnamed = sys.getrefcount(x) <= UNNAMED
+    return apart(x, None, unnamed)
 
 
 def pin_memory(x: Tensor) -> Tensor:
@@ -177,7 +178,7 @@ def transposed_matrices(x: Tensor) -> Tensor:
 
 def ravel(x: Tensor) -> Tensor:
     """x as one axis, a view."""
-    return layout.reshaped(x, (x.size,))
+    return layout.reshaped(0, x, (x.size,))
 
 
 def squeeze_(x: Tensor, dim: Any = None) -> Tensor:

@@ -77,25 +77,29 @@ def view(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return Reshape.apply(x, shape=shape)
 
 
-def reshaped(x: Tensor, shape: tuple[int, ...], references: int | None = None) -> Tensor:
+def _complete(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape with a length in place of -1, if there is one."""
+    known = math.prod(n for n in shape if n != -1)
+    return tuple([x.size // known if n == -1 and known else n for n in shape])
+
+
+def reshaped(references: int, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """What `reshape` returns: a view, or a copy if x is a part of another tensor whose elements no strides reach.
 
     Args:
-        references: how often the caller's argument x is referred to; None if that is not known.
+        references: how often the caller's argument x is referred to; 0 if that is not known.
     """
     if type(x._version) is not Version:
         from alpha.ops.part_versions import UNNAMED, apart
 
-        result = view(x, shape)
-        whole = apart(x, result.shape, references is not None and references <= UNNAMED)
-        return result if whole is x else view(whole, shape)
+        x = apart(x, _complete(x, shape), 0 < references <= UNNAMED)
     return view(x, shape)
 
 
 @check_arguments
 def reshape(x: AnyTensor, shape: tuple[int, ...]) -> Tensor:
     """A view of the same memory, C order; one length may be -1   x (...) -> shape"""
-    return reshaped(x, shape)
+    return reshaped(0, x, shape)
 
 
 @check_arguments
@@ -105,7 +109,7 @@ def flatten(x: AnyTensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     start, end = (_axis("flatten", x, dim, rank) for dim in (start_dim, end_dim))
     if start > end:
         raise ShapeError(f"flatten: start_dim={start_dim} comes after end_dim={end_dim} in shape {x.shape}")
-    return reshaped(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
+    return reshaped(0, x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
 
 
 def _axis(name: str, x: Tensor, dim: int, rank: int) -> int:
