@@ -16,6 +16,8 @@ import decimal
 import fractions
 import functools
 import gc
+import json.encoder
+import json.scanner
 import operator
 import pathlib
 import random
@@ -47,6 +49,7 @@ IMMUTABLE: frozenset[type] = frozenset(
         *(pathlib.PurePath, pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath),
         *(types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType),
         *(types.MethodDescriptorType, types.ClassMethodDescriptorType),
+        *(value for value in (json.scanner.c_make_scanner, json.encoder.c_make_encoder) if isinstance(value, type)),
         *(type(vars(collections.namedtuple("Field", "name"))["name"]), type(threading.Lock()), type(threading.RLock())),
     )
 )
@@ -60,7 +63,7 @@ _CTYPES: Any = ctypes.c_int.__mro__[-2]
 _POINTERS = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p, ctypes._Pointer, ctypes._CFuncPtr)  # type: ignore
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 _NAMERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
-_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 # C types whose content one of the functions below reads, so that classes may be derived from them
 _BASES: frozenset[type] = frozenset(
     (

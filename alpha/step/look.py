@@ -22,6 +22,8 @@ DICT = operator.attrgetter("__dict__")
 _CELL = operator.attrgetter("cell_contents")
 _FUNCTION = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _ORDER = operator.attrgetter("__mro__")
+_PARTIAL = operator.attrgetter("func", "args", "keywords")
+_GRAD = operator.attrgetter("_grad")
 _TENSOR = operator.attrgetter("array", "_requires_grad", "_node")  # what counts of a tensor, beside its hooks
 
 
@@ -54,12 +56,20 @@ def functions(owners: list[Any], same: Parts, equal: Parts) -> None:
     same += map(_FUNCTION, owners)
 
 
+def partials(owners: list[Any], same: Parts, equal: Parts) -> None:
+    same += map(_PARTIAL, owners)
+
+
 def orders(owners: list[Any], same: Parts, equal: Parts) -> None:
     same += (map(type, owners), map(_ORDER, owners))
 
 
 def tensors(owners: list[Any], same: Parts, equal: Parts) -> None:
     same += map(_TENSOR, owners)
+
+
+def gradients(owners: list[Any], same: Parts, equal: Parts) -> None:
+    same.append(map(_GRAD, owners))
 
 
 def everything(owners: list[Any], same: Parts, equal: Parts) -> None:
@@ -70,8 +80,8 @@ def everything(owners: list[Any], same: Parts, equal: Parts) -> None:
     equal += ((sum(map(len, held)),), _last(held))
 
 
-def environment(owners: list[Any], same: Parts, equal: Parts) -> None:
-    """The results of functions, which are texts."""
+def results(owners: list[Any], same: Parts, equal: Parts) -> None:
+    """The results of functions, which are texts or numbers."""
     equal += [read() for read in owners]
 
 
@@ -117,7 +127,7 @@ def slots(names: Sequence[str]) -> Reader:
 
 def _last(held: Iterable[Any]) -> Iterable[Any]:
     """The last key of each: a new one comes last, so that one in the place of another is seen, too."""
-    return map(next, map(reversed, held), repeat(None))  # type: ignore[arg-type]
+    return map(next, map(reversed, held), repeat(None))
 
 
 def _getter(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:

@@ -55,6 +55,7 @@ from alpha.step.compare import (
     counted,
     same,
 )
+from alpha.step.exchanged import count_exchanges, exchanges
 from alpha.step.kinds import (
     LARGE,
     LRU,
@@ -75,6 +76,7 @@ from alpha.tensor import Tensor
 MOST = 20_000  # objects
 Tell = Callable[[Values, Values], str]  # what differs between the values of before and now, in words
 Chooses = Callable[[Any, Any], bool]  # whether an attribute counts, by its name and its value
+_AT_ONCE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # what runs where it is made
 _HOOKS = operator.attrgetter("_hooks")
 _ENVIRONMENT = config.reader(*config.VARIABLES)  # some of which choose kernels
 _MEMBERS = (types.FunctionType, staticmethod, classmethod, property, types.BuiltinFunctionType)
@@ -98,6 +100,8 @@ class Watch:
         self._ran = ran or Ran()
         self._names = set(names_in(function)) | self._ran.names
         self._computes = self._ran.computes
+        count_exchanges()
+        self._exchanges = exchanges()
         known = None
         # until there are no new names: one that is found late may be an attribute of an object that was found early
         while known != (known := (len(self._names), self._computes)):
@@ -114,14 +118,16 @@ class Watch:
             self._looks: dict[Any, tuple[look.Reader, list[Any]]] = {}
             self._states: list[tuple[str, Optimizer, dict[Tensor, dict[str, Any]]]] = []
             self._scopes: dict[int, tuple[str, dict[str, Any], set[str]]] = {}
-            self._codes: set[types.CodeType] = set()
+            self._codes: set[types.CodeType] = set()  # of the functions that are reached
+            self._nested: set[types.CodeType] = set()  # with those of the functions that these make
             self._visit(getattr(function, "__name__", "the step"), function)
             for name, value in objects.items():
                 self._visit(name, value)
             self._visit_all()
             self._visit_what_ran()
             self._watch_scopes()
-            self._look("environment", look.environment, _ENVIRONMENT)
+            self._look("results", look.results, _ENVIRONMENT)
+            self._look("results", look.results, exchanges)
             self._by_name(lambda *_: "an environment variable ALPHA_*", _ENVIRONMENT)
         for tensor in self.tensors:
             self._look("tensors", look.tensors, tensor)
@@ -145,7 +151,7 @@ class Watch:
     @property
     def leaves(self) -> list[Tensor]:
         """The tensors whose gradients a step may leave."""
-        return [tensor for tensor in self.tensors if tensor._node is None and tensor._requires_grad]
+        return [tensor for tensor in self.tensors if _is_leaf(tensor)]
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors, each with the name by which it was first found."""
@@ -174,6 +180,8 @@ class Watch:
         return change
 
     def _change_by_name(self, by_step: bool) -> str:
+        if self._exchanges != exchanges() and not by_step:
+            return "a function of Alpha, which is another one"
         for index, (tell, read, before) in enumerate(self._readers):
             now = tuple(read())
             if not same(before, now) and (change := tell(before, now)):
@@ -290,6 +298,12 @@ class Watch:
             return
         parts = parts_of(value)
         if parts is not None:
+            if is_a(value, functools.partial):
+                self._look("partials", look.partials, value)
+                self._by_name(
+                    functools.partial(change_of_parts, name, ".{}", ["func", "args", "keywords"]),
+                    lambda: (value.func, value.args, value.keywords),
+                )
             for place, item in parts.items():
                 self._visit(name + place, item)
         elif (read := reader_of(value)) is not None:
@@ -349,9 +363,10 @@ class Watch:
         for key, item in list(dict.items(value)):
             self._visit(f"{name}[{key!r}]", item)
             self._visit(f"a key of {name}", key)
-        if is_a(value, defaultdict):
+        if isinstance(value, defaultdict):
+            made: Any = value
             tell = functools.partial(change_of_parts, name, ".{}", ["default_factory"])
-            self._watch(tell, lambda: (value.default_factory,))
+            self._watch(tell, lambda: (made.default_factory,))
             self._visit(f"{name}.default_factory", value.default_factory)
 
     def _enter_sequence(self, name: str, value: Any) -> None:
@@ -369,8 +384,9 @@ class Watch:
         if tensor._hooks:
             self.hooks.append(name)
         self._tensor_values.append((name, _tensor_values(tensor)))
-        if tensor._grad is not None and (tensor._node is not None or not tensor._requires_grad):
-            self._watch(functools.partial(change_of_parts, name, ".{}", ["grad"]), lambda: (tensor._grad,))
+        if not _is_leaf(tensor):
+            self._look("gradients", look.gradients, tensor)
+            self._by_name(functools.partial(change_of_parts, name, ".{}", ["grad"]), lambda: (tensor._grad,))
             self._visit(f"{name}.grad", tensor._grad)
         if isinstance(tensor.array, np.ndarray):  # the step may read its values on the host
             self._watch(lambda *_: f"{name}, values of a tensor on cpu", lambda: (tensor._version.value,))
@@ -433,7 +449,8 @@ class Watch:
                 self._visit(variable, value)
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self._visit(f"a default of {name}", default)
-        self._codes.update(codes_in(function.__code__))
+        self._codes.add(function.__code__)
+        self._nested.update(codes_in(function.__code__))
         module = function.__globals__.get("__name__")
         if is_library(module) and not str(module).startswith(BY_NAME):
             return
@@ -506,7 +523,8 @@ class Watch:
         missing = [
             code
             for (code, _), scope in self._ran.codes.items()
-            if code not in self._codes and not is_standard(scope.get("__name__")) and code.co_name[:1] != "<"
+            if code not in (self._codes if code.co_freevars and code.co_name not in _AT_ONCE else self._nested)
+            and not is_standard(scope.get("__name__"))
         ]
         if missing:
             import gc
@@ -516,7 +534,7 @@ class Watch:
                     self._visit(found.__name__, found)
             self._visit_all()
         for code in missing:
-            if code not in self._codes and code.co_freevars:
+            if code not in self._nested and code.co_freevars:
                 self.unknown.append(f"it runs the function {code.co_name}, and its closure is not found")
 
     def _enter_class(self, kind: type) -> None:
@@ -588,8 +606,8 @@ class Watch:
             self._by_name(tell, read)
         else:
             self._watch(tell, read)
-        for key in names:
-            self._visit(f"{name}.{key}", getattr(value, key, None))
+        for slot in names:
+            self._visit(f"{name}.{slot}", getattr(value, slot, None))
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:
@@ -628,10 +646,10 @@ def _chooser(value: Any, names: set[str], computes: bool, without: tuple[str, ..
 
 @cached_by_class
 def _names_of_bases(kind: type) -> frozenset[str]:
-    """What the functions of the bases of a class name which are part of a library."""
+    """What the functions of the bases of a class name that are Alpha's, which are not looked at when they run."""
     found: set[str] = set()
     for base in kind.__mro__:
-        if is_library(base.__module__) and base is not object:
+        if is_proven(base.__module__):
             for member in vars(base).values():
                 function = getattr(member, "__func__", getattr(member, "fget", member))
                 code = code_of(function)
@@ -656,6 +674,11 @@ def _equal_items(before: Values, now: Values) -> bool:
 
 def _tensor_values(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.array, tensor._requires_grad, tensor._node, len(tensor._hooks)
+
+
+def _is_leaf(tensor: Tensor) -> bool:
+    """Whether a step may leave a gradient in the tensor, which lies on the GPU."""
+    return tensor._node is None and tensor._requires_grad and not isinstance(tensor.array, np.ndarray)
 
 
 def _is_part(value: Any) -> bool:

@@ -10,6 +10,7 @@ import argparse
 import array
 import collections
 import contextvars
+import copy
 import ctypes
 import dataclasses
 import datetime
@@ -20,6 +21,8 @@ import functools
 import importlib
 import io
 import itertools
+import json
+import logging
 import operator
 import os
 import pathlib
@@ -42,6 +45,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import nn
 from alpha.errors import CaptureError, CaptureWarning
+from alpha.ops import activation
 
 pytestmark = pytest.mark.usefixtures("cuda")
 
@@ -673,6 +677,56 @@ def singledispatch() -> tuple[Read, Write]:
 
 
 @source()
+def a_function_within_numpy() -> tuple[Read, Write]:
+    box = [1.0]
+    function = np.frompyfunc(lambda _: box[0], 1, 1)
+    return lambda: function(0.0), lambda value: box.__setitem__(0, value)
+
+
+@source()
+def a_partial_that_is_set_anew() -> tuple[Read, Write]:
+    function = functools.partial(float, 1.0)
+    return lambda: function(), lambda value: function.__setstate__((float, (value,), {}, None))  # type: ignore
+
+
+@source()
+def a_level_of_logging() -> tuple[Read, Write]:
+    logger = logging.getLogger("captured")
+    logger.setLevel(logging.INFO)
+    write = lambda value: logger.setLevel(logging.ERROR if value > 1 else logging.INFO)  # noqa: E731
+    return lambda: 2.0 if logger.isEnabledFor(logging.INFO) else 1.0, write
+
+
+@source()
+def output() -> tuple[Read, Write]:
+    """What only writes something for people to read does not stop a capture."""
+    logger, box = logging.getLogger("captured"), [1.0]
+
+    def read() -> float:
+        logger.debug("the scale is %s", box[0])
+        print(end="")
+        return box[0]
+
+    return read, lambda value: box.__setitem__(0, value)
+
+
+@source()
+def json_and_copies() -> tuple[Read, Write]:
+    table = {"a": [1.0]}
+    return lambda: json.loads(json.dumps(copy.deepcopy(table)))["a"][0], lambda value: table.update(a=[value])
+
+
+@source()
+def a_gradient() -> tuple[Read, Write]:
+    held = [alpha.zeros(1, device="cuda"), alpha.zeros(1, requires_grad=True)]
+
+    def write(value: float) -> None:
+        held[value > 1].grad = alpha.zeros(1, device="cuda" if value <= 1 else "cpu")
+
+    return lambda: float(sum(2**index for index, tensor in enumerate(held) if tensor.grad is not None)), write
+
+
+@source()
 def a_registry() -> tuple[Read, Write]:
     table = {"scale": lambda: 1.0}
     return lambda: table["scale"](), lambda value: table.update(scale=lambda: value)
@@ -703,7 +757,7 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What the sources write outside of themselves."""
     relu, forward, argv, environ = F.relu, nn.ReLU.forward, list(sys.argv), dict(os.environ)
     yield
-    F.relu, nn.ReLU.forward = relu, forward  # type: ignore[method-assign]
+    F.relu, activation.relu, nn.ReLU.forward = relu, relu, forward  # type: ignore[method-assign]
     sys.argv[:] = argv
     os.environ.clear()
     os.environ.update(environ)
@@ -722,6 +776,12 @@ def of_relu(value: float) -> Any:
 @source()
 def a_function_of_Alpha() -> tuple[Read, Write]:
     return lambda: F.relu(alpha.ones(1, device="cuda")), lambda value: setattr(F, "relu", of_relu(value))
+
+
+@source()
+def an_inner_function_of_Alpha() -> tuple[Read, Write]:
+    layer = nn.ReLU()
+    return lambda: layer(alpha.ones(1, device="cuda")), lambda value: setattr(activation, "relu", of_relu(value))
 
 
 @source()
