@@ -39,12 +39,18 @@ class Reader:
 
     def load(self) -> Any:
         """The value. What is raised of a damaged pickle is a Refused, ValueError, TypeError, or one of their kind."""
-        while (code := self._take(1)) != pickle.STOP:
-            step = self.STEPS.get(code)
-            if step is None:
-                raise Refused(f"its pickle has the instruction {code!r}, which plain data do not need")
-            step(self)
-        return self._pop()
+        data, steps = self._data, [self.STEPS.get(bytes([code])) for code in range(256)]
+        while self._place < len(data):
+            code = data[self._place]
+            self._place += 1
+            step = steps[code]
+            if step is not None:
+                step(self)
+            elif code == pickle.STOP[0]:
+                return self._pop()
+            else:
+                raise Refused(f"its pickle has the instruction {bytes([code])!r}, which plain data do not need")
+        raise ValueError("the pickle has no end")
 
     # -- the bytes and the stack
 
@@ -65,9 +71,6 @@ class Reader:
         line = self._take(stop - self._place)
         self._place += 1
         return line
-
-    def _push(self, value: Any) -> None:
-        self._stack.append(value)
 
     def _pop(self) -> Any:
         if len(self._stack) <= (self._marks[-1] if self._marks else 0):
@@ -104,19 +107,19 @@ class Reader:
 
     def _int(self) -> None:
         line = self._line()
-        self._push(line == b"01" if line in (b"00", b"01") else int(line))
+        self._stack.append(line == b"01" if line in (b"00", b"01") else int(line))
 
     def _long(self) -> None:
-        self._push(int(self._line().removesuffix(b"L")))
+        self._stack.append(int(self._line().removesuffix(b"L")))
 
     def _long_bytes(self, form: str) -> None:
-        self._push(int.from_bytes(self._take(self._number(form)), "little", signed=True))
+        self._stack.append(int.from_bytes(self._take(self._number(form)), "little", signed=True))
 
     def _text(self, form: str) -> None:
-        self._push(str(self._take(self._number(form)), "utf-8", "surrogatepass"))
+        self._stack.append(str(self._take(self._number(form)), "utf-8", "surrogatepass"))
 
     def _tuple(self, count: int) -> None:
-        self._push(tuple([self._pop() for _ in range(count)][::-1]))
+        self._stack.append(tuple([self._pop() for _ in range(count)][::-1]))
 
     def _append(self) -> None:
         value = self._pop()
@@ -142,7 +145,7 @@ class Reader:
         if type(module) is not str or type(name) is not str:
             raise TypeError("a name is no text")
         known = self._keyed.makers.get((module, name))
-        self._push(known if known is not None else self._find(module, name))
+        self._stack.append(known if known is not None else self._find(module, name))
 
     def _global(self) -> None:
         module, name = self._line(), self._line()
@@ -156,7 +159,7 @@ class Reader:
         arguments, maker = self._pop(), self._pop()
         if type(maker) is not Maker or type(arguments) is not tuple:
             raise TypeError(f"a {type(maker).__name__} cannot be called with a {type(arguments).__name__}")
-        self._push(maker.make(*arguments))
+        self._stack.append(maker.make(*arguments))
 
     def _build(self) -> None:
         """Passes over the attributes of PyTorch's state dicts, which are versions of modules; nothing else has any."""
@@ -164,10 +167,10 @@ class Reader:
         changed = self._pop()
         if type(changed) is not OrderedDict:
             raise Refused(f"it sets the state of a {type(changed).__name__}, which is no state dict")
-        self._push(changed)
+        self._stack.append(changed)
 
     def _get(self, form: str) -> None:
-        self._push(self._memo[self._number(form)])
+        self._stack.append(self._memo[self._number(form)])
 
     def _memoize(self, place: int) -> None:
         self._memo[place] = self._top(object)
@@ -184,43 +187,43 @@ class Reader:
         pickle.MARK: lambda self: self._marks.append(len(self._stack)),
         pickle.POP: _pop_one,
         pickle.POP_MARK: lambda self: self._marked() and None,
-        pickle.NONE: lambda self: self._push(None),
-        pickle.NEWTRUE: lambda self: self._push(True),
-        pickle.NEWFALSE: lambda self: self._push(False),
+        pickle.NONE: lambda self: self._stack.append(None),
+        pickle.NEWTRUE: lambda self: self._stack.append(True),
+        pickle.NEWFALSE: lambda self: self._stack.append(False),
         pickle.INT: _int,
         pickle.LONG: _long,
-        pickle.BININT: lambda self: self._push(self._number("<i")),
-        pickle.BININT1: lambda self: self._push(self._take(1)[0]),
-        pickle.BININT2: lambda self: self._push(self._number("<H")),
+        pickle.BININT: lambda self: self._stack.append(self._number("<i")),
+        pickle.BININT1: lambda self: self._stack.append(self._take(1)[0]),
+        pickle.BININT2: lambda self: self._stack.append(self._number("<H")),
         pickle.LONG1: lambda self: self._long_bytes("<B"),
         pickle.LONG4: lambda self: self._long_bytes("<i"),
-        pickle.BINFLOAT: lambda self: self._push(struct.unpack(">d", self._take(8))[0]),
+        pickle.BINFLOAT: lambda self: self._stack.append(struct.unpack(">d", self._take(8))[0]),
         pickle.SHORT_BINUNICODE: lambda self: self._text("<B"),
         pickle.BINUNICODE: lambda self: self._text("<I"),
         pickle.BINUNICODE8: lambda self: self._text("<Q"),
-        pickle.SHORT_BINBYTES: lambda self: self._push(self._take(self._take(1)[0])),
-        pickle.BINBYTES: lambda self: self._push(self._take(self._number("<I"))),
-        pickle.BINBYTES8: lambda self: self._push(self._take(self._number("<Q"))),
-        pickle.BYTEARRAY8: lambda self: self._push(bytearray(self._take(self._number("<Q")))),
-        pickle.EMPTY_TUPLE: lambda self: self._push(()),
+        pickle.SHORT_BINBYTES: lambda self: self._stack.append(self._take(self._take(1)[0])),
+        pickle.BINBYTES: lambda self: self._stack.append(self._take(self._number("<I"))),
+        pickle.BINBYTES8: lambda self: self._stack.append(self._take(self._number("<Q"))),
+        pickle.BYTEARRAY8: lambda self: self._stack.append(bytearray(self._take(self._number("<Q")))),
+        pickle.EMPTY_TUPLE: lambda self: self._stack.append(()),
         pickle.TUPLE1: lambda self: self._tuple(1),
         pickle.TUPLE2: lambda self: self._tuple(2),
         pickle.TUPLE3: lambda self: self._tuple(3),
-        pickle.TUPLE: lambda self: self._push(tuple(self._marked())),
-        pickle.EMPTY_LIST: lambda self: self._push([]),
+        pickle.TUPLE: lambda self: self._stack.append(tuple(self._marked())),
+        pickle.EMPTY_LIST: lambda self: self._stack.append([]),
         pickle.APPEND: _append,
         pickle.APPENDS: _appends,
-        pickle.EMPTY_DICT: lambda self: self._push({}),
+        pickle.EMPTY_DICT: lambda self: self._stack.append({}),
         pickle.SETITEM: _setitem,
         pickle.SETITEMS: _setitems,
-        pickle.EMPTY_SET: lambda self: self._push(set()),
+        pickle.EMPTY_SET: lambda self: self._stack.append(set()),
         pickle.ADDITEMS: _additems,
-        pickle.FROZENSET: lambda self: self._push(self._keyed.frozen(self._marked())),
+        pickle.FROZENSET: lambda self: self._stack.append(self._keyed.frozen(self._marked())),
         pickle.GLOBAL: _global,
         pickle.STACK_GLOBAL: _stack_global,
         pickle.REDUCE: _reduce,
         pickle.BUILD: _build,
-        pickle.BINPERSID: lambda self: self._push(self._persistent(self._pop())),
+        pickle.BINPERSID: lambda self: self._stack.append(self._persistent(self._pop())),
         pickle.BINGET: lambda self: self._get("<B"),
         pickle.LONG_BINGET: lambda self: self._get("<I"),
         pickle.BINPUT: lambda self: self._memoize(self._take(1)[0]),

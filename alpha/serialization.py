@@ -27,7 +27,7 @@ from alpha.host_values import DTYPES, WIDER
 from alpha.module import Module, Parameter
 from alpha.numerics import BFLOAT16
 from alpha.origins import layout_of, mark, unmark
-from alpha.pickle_parts import filled
+from alpha.pickle_parts import filled, with_results, without_gc
 from alpha.runtime import Device
 from alpha.runtime.device import get_device
 from alpha.state_dict import LAYOUTS, StateDict, common_layout
@@ -42,8 +42,6 @@ __all__ = ["load", "save"]
 KEY = "alpha.object"  # of the metadata
 KIND = "$"  # of a JSON object: what it stands for
 DEEPEST = 100  # parts in parts in parts: more than programs have, and less than Python's own limit
-DEEPEST_OF_TORCH = 250  # which takes three calls for a part
-UNFINISHED = (None, None)  # of a part that is being converted
 Values: TypeAlias = npt.NDArray[Any]
 Location: TypeAlias = "str | Device | Mapping[str, str | Device] | None"
 
@@ -87,7 +85,7 @@ def save(obj: Any, f: str | os.PathLike[str] | Writable) -> None:
 def load(
     f: str | os.PathLike[str] | Readable, map_location: Location = None, *, weights_only: bool | None = None
 ) -> Any:
-    """The object in a file that `save` or `torch.save` wrote, or the state dict of a safetensors file.
+    """The object in a file that `save` or `torch.save` wrote, or the state dict of a safetensors file of any program.
 
     Args:
         f: a path, or a binary file.
@@ -96,7 +94,8 @@ def load(
         weights_only: changes nothing, as a file is never more than data.
 
     Returns:
-        What was saved. PyTorch's state dicts are state dicts of the layout "NCHW", which `load_state_dict` turns. Its
+        What was saved. PyTorch's state dicts are state dicts of the layout "NCHW", which `load_state_dict` turns; those
+        of safetensors files have tensors on the cpu, and the layout that `save_weights` wrote, or None. Other programs'
         tensors of a dtype that Alpha has not come as the next wider one (int16 as int32), or, if there is none (complex
         numbers, uint64, float8), as arrays of numpy.
 
@@ -141,23 +140,28 @@ def _read(path: Path, name: str, place: Placed) -> Any:
     """The object in a file, which errors call `name`."""
     check_readable(path, name)
     try:
-        if is_torch_file(path):
-            return _of_torch(read_torch_file(path, name), place)
-        arrays, metadata = read_safetensors(path, name)
-        if KEY not in metadata:
-            layout = metadata.get("layout")
-            tensors = ((key, _of_array(arrays.pop(key), place)) for key in list(arrays))
-            return StateDict(tensors, layout if layout in LAYOUTS else None)
-        found = _unpacked(json.loads(metadata[KEY], object_pairs_hook=unique), arrays, place)
-        if arrays:
-            raise ValueError(f"{len(arrays)} arrays belong to nothing")
-        return found
+        with without_gc():
+            return _object(path, name, place)
     except AlphaError:
         raise
     except RecursionError as error:
         raise CheckpointError(f"{name}: its parts contain themselves, or are nested too deeply") from error
     except Exception as error:  # damage can lead anywhere
         raise CheckpointError(f"{name}: is damaged ({error!r:.300}); restore a copy") from error
+
+
+def _object(path: Path, name: str, place: Placed) -> Any:
+    if is_torch_file(path):
+        return _of_torch(read_torch_file(path, name), place)
+    arrays, metadata = read_safetensors(path, name)
+    if KEY not in metadata:
+        layout = metadata.get("layout")
+        tensors = ((key, _of_array(arrays.pop(key), place)) for key in list(arrays))
+        return StateDict(tensors, layout if layout in LAYOUTS else None)
+    found = _unpacked(json.loads(metadata[KEY], object_pairs_hook=unique), arrays, place)
+    if arrays:
+        raise ValueError(f"{len(arrays)} arrays belong to nothing")
+    return found
 
 
 # -- Alpha's files ----------------------------------------------------------------------------------------------------
@@ -263,40 +267,8 @@ def _of_type(kind: type, value: Any) -> Any:
 
 
 def _of_torch(value: Any, place: Placed) -> Any:
-    """The object of a PyTorch file, in which arrays stand for tensors; its lists and dicts are changed in place.
-
-    A part that stands in several others is converted once, so it stays one object. Sets and keys hold no arrays.
-    """
-    done: dict[int, tuple[Any, Any]] = {}  # by the id of a part: the part, which so keeps its id, and its result
-
-    def converted(part: Any, depth: int) -> Any:
-        if not isinstance(part, (np.ndarray, dict, list, tuple)):
-            return part
-        if id(part) in done:
-            if done[id(part)] is UNFINISHED:
-                raise RecursionError
-            return done[id(part)][1]
-        if depth > DEEPEST_OF_TORCH:
-            raise RecursionError
-        done[id(part)] = UNFINISHED
-        done[id(part)] = part, inner(part, depth + 1)
-        return done[id(part)][1]
-
-    def inner(part: Any, depth: int) -> Any:
-        if isinstance(part, np.ndarray):
-            return _of_array(part, place)
-        if isinstance(part, tuple):
-            items = [converted(item, depth) for item in part]
-            return part if all(new is old for new, old in zip(items, part, strict=True)) else tuple(items)
-        if isinstance(part, list):
-            part[:] = [converted(item, depth) for item in part]
-            return part
-        arrays = bool(part) and all(isinstance(k, str) and isinstance(v, np.ndarray) for k, v in part.items())
-        for key, item in part.items():
-            part[key] = converted(item, depth)
-        return StateDict(part, "NCHW") if arrays else part
-
-    return converted(value, 0)
+    """The object of a PyTorch file, in which arrays stand for tensors; a dict of arrays alone is a state dict."""
+    return with_results(value, lambda array: _of_array(array, place), lambda arrays: StateDict(arrays, "NCHW"))
 
 
 def _of_array(value: Values, place: Placed) -> Tensor | Values:

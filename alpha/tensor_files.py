@@ -60,11 +60,11 @@ def tensor_file(arrays: Mapping[str, Values], metadata: Mapping[str, str]) -> li
     data, place = [], 0
     for name in names:
         array = np.asarray(arrays[name], order="C")
+        array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
         if not isinstance(name, str) or name == METADATA:
             raise TypeError(f"{name!r} cannot be the name of an array")
         if array.dtype not in NAMES:
             raise TypeError(f"{name!r} is {array.dtype.name}, a dtype that safetensors has not")
-        array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
         offsets = [place, place + array.nbytes]
         header[name] = {"dtype": NAMES[array.dtype], "shape": list(array.shape), "data_offsets": offsets}
         data.append(array.reshape(-1).view(np.uint8).data)

@@ -152,11 +152,15 @@ class _Object:
         metadata: Any = None,
     ) -> Values:
         """A copy of the view of a storage that a tensor is."""
-        for numbers in (size, stride, (offset,)):
-            if type(numbers) is not tuple or not all(type(n) is int and n >= 0 for n in numbers):
-                raise ValueError(f"a tensor has sizes {numbers!r:.80}, which are not whole numbers of 0 and above")
-        if not isinstance(storage, np.ndarray) or len(size) > MOST_AXES:
-            raise ValueError(f"a tensor of {len(size)} axes of a {type(storage).__name__}")
+        if (
+            min(_size(size), default=0) < 0
+            or min(_size(stride), default=0) < 0
+            or type(offset) is not int
+            or offset < 0
+        ):
+            raise ValueError(f"a tensor of shape {size} begins at {offset!r:.40}, with the steps {stride}")
+        if not isinstance(storage, np.ndarray):
+            raise TypeError(f"a tensor is no part of a {type(storage).__name__}")
         last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         if 0 in size:
             return np.empty(size, storage.dtype)
@@ -226,8 +230,12 @@ def _parameter(values: Values, requires_grad: bool, hooks: Any, state: Any = Non
 
 
 def _size(axes: tuple[int, ...] = ()) -> tuple[int, ...]:
-    if type(axes) is not tuple or not all(type(n) is int for n in axes):
-        raise TypeError(f"a size is not {axes!r:.80}")
+    if type(axes) is not tuple:
+        raise TypeError(f"a size is a tuple, and no {type(axes).__name__}")
+    if len(axes) > MOST_AXES:
+        raise ValueError(f"a size has {len(axes):,} numbers, at most {MOST_AXES} are read")
+    if not all(type(n) is int and -(1 << 63) <= n < 1 << 63 for n in axes):
+        raise TypeError("a size has numbers that are not whole, or have more than 64 bits")
     return axes
 
 

@@ -56,5 +56,5 @@ def load_state(path: Path) -> dict[str, Any]:
         if arrays or not isinstance(state, dict):
             raise ValueError(f"it is a {type(state).__name__}, and {len(arrays)} arrays belong to nothing")
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: the state of the run cannot be read ({error!r:.300}); restore a copy") from error
+        raise CheckpointError(f"{path}: its state cannot be read ({error!r:.300}); restore a copy") from error
     return state
