@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from alpha.ops.options import integer, real
 from alpha.ops.rectifier import rectifier_of
 from alpha.recompute import repeating
 from alpha.tensor import Tensor
+from alpha.uninitialized import move as move_to
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "batch_norm_activation", "conv_batch_norm"]
 
@@ -154,7 +155,9 @@ class _BatchNorm(Resets):
                     "the number of batches in the running statistics, which the layer has not counted, because it was "
                     "made with another momentum; call reset_running_stats() first, or make it with these arguments"
                 )
-            self.num_batches_tracked = Buffer(np.zeros((), np.int64)).to(mean.device)
+            count = self.num_batches_tracked = Buffer(np.zeros((), np.int64))
+            move_to(count, mean.device)
+            return count
         return self.num_batches_tracked
 
     def _share(self, count: Tensor) -> Tensor:
@@ -290,8 +293,8 @@ def _as_one_operator(
         return None
     if activation is not None and rectifier is None:
         return None
-    tracks = norm.track_running_stats and running_mean is not None and running_var is not None
-    running = (running_mean, running_var) if tracks else None
+    there = running_mean is not None and running_var is not None and norm.track_running_stats
+    running: Any = (running_mean, running_var) if there else None
     moments = Moments.of_batch(running, momentum)
     operands = x, conv.weight, conv.bias
     return joint(operands, sizes, conv.groups, (weight, bias), moments, eps, residual, rectifier)

@@ -144,13 +144,11 @@ class _Conv(_Layer):
 
     def _sides(self) -> list[tuple[int, int]]:
         """How many numbers are added before and behind each axis."""
-        if self.padding == "valid":
-            return [(0, 0)] * self.rank
         if self.padding == "same":
             sizes = [lengths("conv", "", n, self.rank) for n in (self.dilation, self.kernel_size)]
             whole = [d * (f - 1) for d, f in zip(*sizes, strict=True)]
             return [(n // 2, n - n // 2) for n in whole]
-        padding: Any = self.padding
+        padding: Any = 0 if self.padding == "valid" else self.padding
         return [(n, n) for n in lengths(type(self).__name__, "padding", padding, self.rank, least=0)]
 
     def _own_repr(self) -> list[str]:

@@ -25,6 +25,7 @@ from alpha.module import Buffer, Module, Parameter
 from alpha.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm, check_axes
 from alpha.nn.instance_norm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, _InstanceNorm
 from alpha.nn.layers import Linear
+from alpha.nn.resetting import Resets
 from alpha.ops.options import integer
 from alpha.tensor import Tensor
 from alpha.uninitialized import Uninitialized, UninitializedBuffer, UninitializedParameter, fill
@@ -169,7 +170,7 @@ class LazyLinear(_Lazy, Linear):
         return Linear(channels, self.out_features, self.bias is not None)
 
 
-class _LazyNorm(_Lazy):
+class _LazyNorm(_Lazy, Resets):
     """A normalisation, whose parameters and running statistics all have a number for each channel."""
 
     counted = "num_features"

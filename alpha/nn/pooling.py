@@ -108,7 +108,7 @@ class AvgPool1d(_Pool):
     """
 
     rank, pool = 1, staticmethod(F.avg_pool1d)
-    keep = staticmethod(lengths)
+    keep: ClassVar[Callable[..., Lengths]] = staticmethod(lengths)
 
     def __init__(
         self,

@@ -237,9 +237,7 @@ class Transformer(Module):
     Args:
         num_encoder_layers, num_decoder_layers: how many there are of each.
         custom_encoder, custom_decoder: modules in place of those that this one makes.
-        nhead, dim_feedforward, ..: as of `TransformerEncoderLayer`.
-
-    All weights of two axes and more are xavier uniform.
+        nhead, dim_feedforward, ..: as of `TransformerEncoderLayer`. All weights of two axes are xavier uniform.
     """
 
     def __init__(
@@ -262,14 +260,11 @@ class Transformer(Module):
         num_decoder_layers = integer("Transformer", "num_decoder_layers", num_decoder_layers, least=1)
         options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
-
-        def norm() -> LayerNorm:
-            return LayerNorm(d_model, layer_norm_eps, bias=bias)
-
+        norms = [LayerNorm(d_model, layer_norm_eps, bias=bias) for _ in range(2)]
         if custom_encoder is None:
-            custom_encoder = TransformerEncoder(TransformerEncoderLayer(*options), num_encoder_layers, norm())
+            custom_encoder = TransformerEncoder(TransformerEncoderLayer(*options), num_encoder_layers, norms[0])
         if custom_decoder is None:
-            custom_decoder = TransformerDecoder(TransformerDecoderLayer(*options), num_decoder_layers, norm())
+            custom_decoder = TransformerDecoder(TransformerDecoderLayer(*options), num_decoder_layers, norms[1])
         self.encoder, self.decoder = custom_encoder, custom_decoder
         for module in self.modules():
             for name, value in list(vars(module).items()):
@@ -291,11 +286,9 @@ class Transformer(Module):
         memory_is_causal: bool = False,
     ) -> Tensor:
         """The sequence of the same shape as tgt; the masks are those of `MultiheadAttention`."""
-        for name, value in (("src", src), ("tgt", tgt)):
-            if isinstance(value, Tensor) and value.shape[-1:] != (self.d_model,):
-                raise ShapeError(
-                    f"Transformer: {name} has shape {value.shape}, and d_model={self.d_model} features are needed"
-                )
+        for name, x in (("src", src), ("tgt", tgt)):
+            if isinstance(x, Tensor) and x.shape[-1:] != (self.d_model,):
+                raise ShapeError(f"Transformer: {name} {x.shape} needs d_model={self.d_model} features")
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         masks = tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
         return self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)  # type: ignore[no-any-return]

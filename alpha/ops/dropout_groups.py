@@ -136,23 +136,13 @@ def _balanced(p: float) -> Outcome:
 
 
 def _channels(operator: str, rank: int, x: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
-    """Dropout of whole channels of x (N, .., C), or of one image without N.
-
-    As PyTorch, `dropout2d` has images in x of any number of axes but 1, and `dropout3d` has one volume in x of another
-    number than 5. Unless x is what the function is for, there is a warning.
-    """
+    """Dropout of whole channels of x (N, .., C), or (.., C); of other axes than are meant, with PyTorch's warning."""
     check_probability(operator, p)
-    usual = (4,) if rank == 2 else (rank + 1, rank + 2)
-    if x.ndim not in usual:
-        if rank == 1 or x.ndim < (2 if rank == 2 else 3):
+    if x.ndim not in ((4,) if rank == 2 else (rank + 1, rank + 2)):
+        if rank == 1 or x.ndim < rank:
             raise ShapeError(f"{operator}: x {FORMS[rank]} is needed  (x {x.shape})")
-        many = "each element of the first axis" if rank == 2 else "all of it"
-        warnings.warn(
-            f"{operator}: x {x.shape} is not {FORMS[rank]}; its last axis is taken for channels, which are dropped in "
-            f"{many}, as in PyTorch. Of single features use dropout, of sequences dropout1d",
-            UserWarning,
-            stacklevel=callers() + 1,
-        )
+        text = f"{operator}: x {x.shape} is not {FORMS[rank]}; as in PyTorch its last axis is taken for channels"
+        warnings.warn(f"{text}, for single features there is dropout", UserWarning, callers() + 1)
     if not training or p == 0:
         return x
     N = x.shape[0] if rank == 2 or x.ndim == rank + 2 else 1
@@ -175,8 +165,7 @@ def dropout2d(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = 
         training: False returns x itself.
         inplace: write the result into x.
 
-    Of other axes than (N, H, W, C) there is a warning: x (N, C) is dropped element by element, and x (N, .., C) in
-    whole channels.
+    Of x (N, C) single elements are dropped; there is a warning then, and for each x (N, .., C) of other axes.
 
     Raises:
         ShapeError: x has less than two axes.
@@ -195,11 +184,8 @@ def dropout3d(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = 
 def alpha_dropout(x: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean 0 and variance 1, for networks of SELU (Klambauer et al. 2017)   x (...) -> (...)
 
-    Each element becomes the saturation of SELU with probability p; then all are scaled and shifted.
-
-    Args:
-        training: False returns x itself.
-        inplace: write the result into x.
+    Each element becomes the saturation of SELU with probability p; then all are scaled and shifted. `training` and
+    `inplace` are as of `dropout2d`.
 
     Raises:
         ValueError: p is not in [0, 1].

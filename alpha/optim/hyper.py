@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -74,6 +75,24 @@ def decays(value: Any) -> tuple[float, float]:
     if isinstance(value, tuple) and value[0] is first and value[1] is second:
         return value  # the same object, so that a captured step sees at once that nothing has changed
     return first, second
+
+
+def check(owner: str, values: dict[str, Any], rules: Mapping[str, Rule]) -> None:
+    """Refuse values that mean nothing; what the rules return replaces them."""
+    for name, rule in rules.items():
+        if name not in values:
+            continue
+        try:
+            values[name] = rule(values[name])
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{owner}: {name}={values[name]!r} {error}") from None
+
+
+def ordered(owner: str, params: Iterable[Any]) -> list[Any]:
+    """A list of parameters; `TypeError` for a set, since a state belongs to a parameter by its place."""
+    if isinstance(params, (set, frozenset, WeakSet)):
+        raise TypeError(f"{owner}: params is a set, whose order changes from run to run; give a list")
+    return list(params)
 
 
 def refuse_others(owner: str, **options: tuple[Any, Any]) -> None:

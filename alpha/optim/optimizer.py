@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
-from weakref import WeakSet
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from alpha.errors import GradientError
 from alpha.hooks import HookHandle
 from alpha.ops.optimizer import Update, held_back
 from alpha.optim import state as checkpoints
-from alpha.optim.hyper import Rule, natural, whole, written
+from alpha.optim.hyper import Rule, check, natural, ordered, whole, written
 from alpha.optim.step_hooks import Hook, with_hooks
 from alpha.primitive import Array
 from alpha.runtime.recording import again, phase
@@ -71,10 +70,10 @@ class Optimizer:
         self.defaults = {**(defaults or {}), **named}
         self.param_groups: list[Group] = []
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
-        self._check_numbers(self.defaults, self.rules)
+        check(self._name, self.defaults, self.rules)
         if isinstance(params, Tensor):
             raise TypeError(f"{self._name}: params is one tensor; give a list of them")
-        items: list[Any] = self._ordered(params)
+        items: list[Any] = ordered(self._name, params)
         if not items:
             raise ValueError(f"{self._name}: there are no parameters to optimize")
         for group in items if isinstance(items[0], Mapping) else [{"params": items}]:
@@ -96,7 +95,7 @@ class Optimizer:
         """
         if "params" not in group:
             raise ValueError(f"{self._name}: the group has no 'params'")
-        params = [group["params"]] if isinstance(group["params"], Tensor) else self._ordered(group["params"])
+        params = [group["params"]] if isinstance(group["params"], Tensor) else ordered(self._name, group["params"])
         named = [item for item in params if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)]
         if named and len(named) < len(params):
             raise ValueError(
@@ -120,24 +119,9 @@ class Optimizer:
         self._check(merged)
         self.param_groups.append(merged)
 
-    def _ordered(self, params: Iterable[Any]) -> list[Any]:
-        """A list of what is given; `TypeError` for a set, since a state belongs to a parameter by its place."""
-        if isinstance(params, (set, frozenset, WeakSet)):
-            raise TypeError(f"{self._name}: params is a set, whose order changes from run to run; give a list")
-        return list(params)
-
     def _check(self, group: Group) -> None:
         """Refuse hyper-parameters that mean nothing; numpy scalars become Python's numbers in `group`."""
-        self._check_numbers(group, self._written)
-
-    def _check_numbers(self, values: dict[str, Any], rules: Mapping[str, Rule]) -> None:
-        for name, rule in rules.items():
-            if name not in values:
-                continue
-            try:
-                values[name] = rule(values[name])
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"{self._name}: {name}={values[name]!r} {error}") from None
+        check(self._name, group, self._written)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop every gradient, or fill it with zeros if not `set_to_none`."""
