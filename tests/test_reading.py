@@ -136,10 +136,7 @@ def test_a_member_of_an_archive_costs_what_it_declares(tmp_path: Path) -> None:
     path = tmp_path / "x.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("zeros", bytes(1 << 20))
-    data = bytearray(path.read_bytes())
-    at = data.rfind(b"PK\x01\x02")
-    data[at + 24 : at + 28] = struct.pack("<I", 10)  # its size in the directory
-    path.write_bytes(data)
+    path.write_bytes(lying(path.read_bytes(), 10))
     with zipfile.ZipFile(path) as file, pytest.raises(zipfile.BadZipFile):
         read_member(file, "zeros", 100)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:
@@ -190,6 +187,13 @@ def archive(pickled: bytes, storage: bytes = b"", compression: int = zipfile.ZIP
     return stream.getvalue()
 
 
+def lying(archive: bytes, size: int) -> bytes:
+    """The archive, whose directory says that its last file has that size."""
+    data, at = bytearray(archive), archive.rfind(b"PK\x01\x02")
+    data[at + 24 : at + 28] = struct.pack("<I", size)
+    return bytes(data)
+
+
 def safetensors(header: Any, data: bytes = b"") -> bytes:
     head = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(head)) + head + data
@@ -212,6 +216,9 @@ COSTLY: dict[str, Callable[[], bytes]] = {
     "a storage that is larger than its tensor": lambda: archive(P2 + tensor(4, (4,)) + b".", bytes(100 * MILLION), 8),
     "a storage that is packed well": lambda: archive(
         P2 + tensor(25 * MILLION, (25 * MILLION,)) + b".", bytes(100 * MILLION), 8
+    ),
+    "a storage that unpacks to more than it declares": lambda: lying(
+        archive(P2 + tensor(4, (4,)) + b".", bytes(100 * MILLION), 8), 16
     ),
     "a storage that is not there": lambda: archive(P2 + tensor(1 << 50, (1 << 50,)) + b"."),
     "tensors that share a storage": lambda: archive(

@@ -396,14 +396,14 @@ def test_made_up_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.torch
-def test_an_archive_whose_storage_is_too_short(tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [0, 8, 15, 20, 900])
+def test_an_archive_whose_storage_has_another_size(tmp_path: Path, length: int) -> None:
     torch = pytest.importorskip("torch")
     torch.save(torch.ones(4), tmp_path / "whole.pth")
     with zipfile.ZipFile(tmp_path / "whole.pth") as whole, zipfile.ZipFile(tmp_path / "cut.pth", "w") as cut:
         for name in whole.namelist():
-            data = whole.read(name)
-            cut.writestr(name, data[:8] if name.endswith("data/0") else data)
-    with pytest.raises(CheckpointError, match="storage 0 of 4 float32 needs 16 bytes and has 8"):
+            cut.writestr(name, bytes(length) if name.endswith("data/0") else whole.read(name))
+    with pytest.raises(CheckpointError, match=f"storage 0 of 4 float32 needs 16 bytes and has {length}"):
         alpha.load(tmp_path / "cut.pth")
 
 

@@ -66,7 +66,7 @@ def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     raise DataError(f"{path}: there is no such file, nor {packed.name}")
 
 
-def _read(file: IO[bytes], path: Path, axes: int, size: int | None, most: int) -> NDArray[np.uint8]:
+def _read(file: IO[bytes] | gzip.GzipFile, path: Path, axes: int, size: int | None, most: int) -> NDArray[np.uint8]:
     """The array of an open file of `size` bytes, None for one that is unpacked as it is read, to `most` bytes."""
     head = file.read(4 + 4 * axes)
     if len(head) < 4 + 4 * axes or head[:4] != bytes((0, 0, 8, axes)):

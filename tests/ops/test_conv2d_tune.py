@@ -111,7 +111,12 @@ def test_the_table_keeps_its_row_unless_another_is_clearly_faster(gpu: Device, m
     assert tune.best_of(gpu, "key", ("only",), dict) == "only"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"milliseconds": []}', '{"milliseconds": {"a": 1}}'])
+TIMES = '{"milliseconds": {"a": {"b": %s}}}'  # none of which is one
+DAMAGED = ["", "{", "[]", '{"milliseconds": []}', '{"milliseconds": {"a": 1}}', "[" * 100_000, TIMES % ("9" * 400)]
+DAMAGED += [TIMES % time for time in ("NaN", "-1", "1e999", "[]")]
+
+
+@pytest.mark.parametrize("text", DAMAGED, ids=lambda text: text[:30])
 def test_a_damaged_file_is_put_aside(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     asked = measuring(monkeypatch, {"implicit_gemm_ffma": 1.0})
     name()

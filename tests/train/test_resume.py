@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import child
 import numpy as np
@@ -317,6 +318,21 @@ def test_a_state_that_does_not_fit_changes_nothing(change: Any, message: str) ->
         subject.load_state_dict(state)
     same_states(subject.state_dict(), before)
     subject.train_epoch(loader(seed=2))
+
+
+def test_every_floating_dtype_is_looked_at_for_numbers_that_are_not_finite(tmp_path: Path) -> None:
+    for dtype in (np.float32, np.float64, alpha.bfloat16):
+        run, subject = Run.start({}, tmp_path / "run"), trainer()
+        model = dict(subject.model.state_dict().numpy())
+        model["3.weight"] = model["3.weight"].astype(dtype)
+        model["3.weight"][1, 2] = np.inf
+        state = {**subject.state_dict(), "model": model}
+        with (
+            mock.patch.object(type(subject), "state_dict", lambda _, state=state: state),
+            pytest.raises(TrainingError, match=r"not saved: 3.weight is not finite"),
+        ):
+            run.save(subject)
+        run.close()
 
 
 def test_weights_that_are_not_finite_never_replace_the_saved_ones(tmp_path: Path) -> None:
