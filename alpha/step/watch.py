@@ -36,7 +36,7 @@ from alpha.step.code import (
     code_of,
     codes_in,
     facts,
-    is_library,
+    is_known,
     is_proven,
     is_standard,
     names_in,
@@ -281,7 +281,7 @@ class Watch:
         elif is_a(value, type):
             self._enter_class(value)
         elif kind.__module__.startswith("alpha.runtime") or is_seen_elsewhere(value):
-            if not is_library(kind.__module__):
+            if not is_known(kind.__module__):
                 self._enter_object(name, value)
         elif kind.__module__ == "alpha.step.captured":
             self._visit(name, value.captured_function)
@@ -399,7 +399,7 @@ class Watch:
 
         They count, too, if code of the step may read them itself, or if the program's own optimizer may.
         """
-        own = not is_library(type(optimizer).__module__)
+        own = not is_known(type(optimizer).__module__)
         hidden = frozenset() if own or "param_groups" in self._names else optimizer.per_step - self._names
         counts = () if own or STATE_OF_ANOTHER in self._names else tuple(optimizer.counts)
         self._look(("optimizer", id(optimizer)), look.optimizer(optimizer, hidden, counts), optimizer)
@@ -452,7 +452,7 @@ class Watch:
         self._codes.add(function.__code__)
         self._nested.update(codes_in(function.__code__))
         module = function.__globals__.get("__name__")
-        if is_library(module) and not str(module).startswith(BY_NAME):
+        if is_known(module) and not str(module).startswith(BY_NAME):
             return
         found = facts(function.__code__)
         self._names |= found.names
@@ -487,7 +487,7 @@ class Watch:
 
     def _enter_module(self, name: str, module: types.ModuleType, asked: Iterable[str]) -> None:
         """The attributes of a module that the code names; of one of the program's, all that any code names."""
-        library = is_library(module.__name__) and not module.__name__.startswith(BY_NAME)
+        library = is_known(module.__name__) and not module.__name__.startswith(BY_NAME)
         scope = vars(module)
         label, _, known = self._scopes.setdefault(id(scope), (name, scope, set()))
         if not label:
@@ -500,7 +500,7 @@ class Watch:
         for key in sorted(new & scope.keys()):
             value = scope[key]
             if is_a(value, types.ModuleType):
-                if not library or value.__name__.startswith(f"{module.__name__}.") or not is_library(value.__name__):
+                if not library or value.__name__.startswith(f"{module.__name__}.") or not is_known(value.__name__):
                     self._enter_module(f"{name}.{key}", value, asked)
             elif not (library and is_a(value, (types.FunctionType, type, types.BuiltinFunctionType))):
                 self._visit(f"{name}.{key}", value)
@@ -548,7 +548,7 @@ class Watch:
                 continue
             if is_proven(base.__module__) and base.__module__.startswith("alpha"):
                 self._watch_named(base.__name__, base, functools.partial(_counts_of_alpha, self._names))
-            elif not is_library(base.__module__):
+            elif not is_known(base.__module__):
                 self._look("orders", look.orders, base)
                 tell = functools.partial(change_of_parts, base.__name__, ".{}", ["__mro__"])
                 self._by_name(tell, lambda base=base: (base.__mro__,))  # type: ignore[misc]
@@ -556,7 +556,7 @@ class Watch:
                 for key in self._watch_named(base.__name__, base, chooses):
                     if key not in ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__"):
                         self._enter_member(base, key, vars(base)[key])
-        if not is_library(type(kind).__module__):
+        if not is_known(type(kind).__module__):
             self._visit(type(kind).__name__, type(kind))
 
     def _enter_member(self, base: type, key: str, member: Any) -> None:
@@ -571,7 +571,7 @@ class Watch:
             self.hooks.append(name)
         if not is_a(value, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
             self._visit(kind.__name__, kind)
-        slots = [] if is_a(value, Tensor) and is_library(kind.__module__) else slots_of(kind)
+        slots = [] if is_a(value, Tensor) and is_known(kind.__module__) else slots_of(kind)
         if slots and not is_a(value, Tensor):
             self._enter_slots(name, value, slots)
         held = _attributes(value)

@@ -46,6 +46,8 @@ import alpha.nn.functional as F
 from alpha import nn
 from alpha.errors import CaptureError, CaptureWarning
 from alpha.ops import activation
+from alpha.step import host_state, look, ran, watch
+from alpha.step.watch import Watch
 
 pytestmark = pytest.mark.usefixtures("cuda")
 
@@ -1000,3 +1002,28 @@ def check(make: Any, refused: str, moments: tuple[int, ...], place: Any) -> None
     else:
         assert not said, said
         assert step.graphs, step.describe()
+
+
+def nothing(*_: Any) -> Any:
+    return None
+
+
+PLANTED = {  # what is forgotten, and a source that shows it
+    "globals": (Watch, "_watch_scopes", "a global"),
+    "what has run": (Watch, "_visit_what_ran", "a function within numpy"),
+    "items": (look, "dicts", "a dict"),
+    "attributes": (look, "everything", "forward of a layer"),
+    "classes": (Watch, "_enter_class", "of the class"),
+    "functions that ask the system": (ran, "asks", "the time"),
+    "types in C": (watch, "hidden_base", "a counter"),
+    "draws of random numbers": (host_state, "_state", "a random number"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_forgotten_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, function, row = PLANTED[name]
+    monkeypatch.setattr(owner, function, nothing)
+    make, refused = SOURCES[row]
+    with pytest.raises((AssertionError, StopIteration)):
+        check(make, refused, MOMENTS[0], in_a_function)
