@@ -99,6 +99,7 @@ class Watch:
     def __init__(self, function: Callable[..., Any], objects: Mapping[str, Any], ran: Ran | None = None) -> None:
         self._ran = ran or Ran()
         self._names = set(names_in(function)) | self._ran.names
+        self._own_names = set(self._ran.own_names)  # those in code that is not Alpha's
         self._computes = self._ran.computes
         count_exchanges()
         self._exchanges = exchanges()
@@ -456,6 +457,8 @@ class Watch:
             return
         found = facts(function.__code__)
         self._names |= found.names
+        if not str(module).startswith(BY_NAME):
+            self._own_names |= found.names
         self._computes |= found.computes
         self._enter_scope(function.__code__, function.__globals__)
         self._enter_object(name, function)
@@ -588,7 +591,10 @@ class Watch:
             computes = self._computes and not is_a(value, types.FunctionType)
             keys = self._watch_named(name, value, _chooser(value, self._names, computes, without))
         for key in keys:
-            self._visit(f"{name}.{key}", held[key])
+            item = held[key]
+            if kind.__module__.startswith("alpha.data") and key not in self._own_names and _is_data(item):
+                continue  # the values of a data set count if the program reads them itself
+            self._visit(f"{name}.{key}", item)
 
     def _enter_slots(self, name: str, value: Any, slots: list[str]) -> None:
         whole = type(value).__module__.startswith("alpha.") or self._computes
@@ -679,6 +685,11 @@ def _tensor_values(tensor: Tensor) -> tuple[Any, ...]:
 def _is_leaf(tensor: Tensor) -> bool:
     """Whether a step may leave a gradient in the tensor, which lies on the GPU."""
     return tensor._node is None and tensor._requires_grad and not isinstance(tensor.array, np.ndarray)
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a value is an array or a tensor, or several of these."""
+    return isinstance(value, (np.ndarray, Tensor)) or (type(value) is tuple and all(map(_is_data, value)))
 
 
 def _is_part(value: Any) -> bool:

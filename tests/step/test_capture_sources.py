@@ -246,6 +246,7 @@ def fresh(kind: type) -> type:
 
 prefix = "sca"
 FORM = "{0.scale}"
+IMAGES = np.zeros((9, 999, 9, 3), np.uint8)
 ATTRIBUTES: dict[str, tuple[Any, Any, Any]] = {
     "an attribute of an object": (types.SimpleNamespace, lambda o: getattr(o, "scale", 1.0), setter("scale")),
     "over that of the class": (Plain, lambda o: o.scale, setter("scale")),
@@ -354,6 +355,13 @@ ATTRIBUTES: dict[str, tuple[Any, Any, Any]] = {
         lambda: alpha.data.DataLoader(alpha.data.TensorDataset(alpha.zeros(8, 1)), batch_size=1),
         lambda o: float(getattr(o, "scale", 1.0)),
         setter("scale"),
+    ),
+    "the length of a loader": (
+        lambda: alpha.data.DataLoader(
+            alpha.data.ArrayDataset(np.zeros((9, 999, 9, 3), np.uint8), np.zeros(9, np.int64)), 3
+        ),
+        lambda o: 1.0 / len(o),
+        lambda o, v: setattr(o, "batch_size", int(abs(v) * 2) or 9),
     ),
     "the seed of a generator": (
         alpha.Generator,
