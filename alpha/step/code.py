@@ -10,7 +10,8 @@ import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-_PROVEN = ("alpha", "numpy", "scipy", "ml_dtypes", "pycuda", "cuda", "torch", "tqdm", "PIL", "pytest", "_pytest")
+_PROVEN = ("alpha", "numpy", "ml_dtypes", "pycuda", "cuda", "pytest", "_pytest")
+_OTHERS = ("scipy", "torch", "tqdm", "PIL")  # a step is followed into these as into the program
 _STANDARD = frozenset(sys.stdlib_module_names)
 BY_NAME = ("alpha.train", "alpha.data")  # parts of Alpha that read a program's objects as a program does
 
@@ -168,6 +169,11 @@ def _texts(values: Any) -> Iterator[str]:
 
 def is_library(module: str | None) -> bool:
     """Whether a module is part of Python, of Alpha or of another library that Alpha knows, so not of the program."""
+    return is_known(module) or (module is not None and module.split(".", 1)[0] in _OTHERS)
+
+
+def is_known(module: str | None) -> bool:
+    """Whether the functions of a module need not be followed unless they run: those of Python, Alpha and numpy."""
     return is_proven(module) or is_standard(module)
 
 

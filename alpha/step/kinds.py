@@ -49,7 +49,7 @@ IMMUTABLE: frozenset[type] = frozenset(
         *(pathlib.PurePath, pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath),
         *(types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType),
         *(types.MethodDescriptorType, types.ClassMethodDescriptorType),
-        *(value for value in (json.scanner.c_make_scanner, json.encoder.c_make_encoder) if isinstance(value, type)),
+        *(kind for kind in (json.scanner.make_scanner, vars(json.encoder)["c_make_encoder"]) if isinstance(kind, type)),
         *(type(vars(collections.namedtuple("Field", "name"))["name"]), type(threading.Lock()), type(threading.RLock())),
     )
 )

@@ -141,6 +141,7 @@ class Ran:
     Attributes:
         codes: the codes that are not known, each with the global variables of its functions.
         names: what these name, and the names of all functions that have run, those of Alpha, too.
+        own_names: what those name that are not Alpha's.
         computes: whether one of them may read attributes that it does not name.
         asked: what the last call has asked for that is not among its arguments, such as the time, in words.
     """
@@ -148,6 +149,7 @@ class Ran:
     def __init__(self) -> None:
         self.codes: dict[tuple[types.CodeType, int], dict[str, Any]] = {}
         self.names: set[str] = set()
+        self.own_names: set[str] = set()
         self.computes = False
         self.asked: list[str] = []
         self._kinds: dict[types.CodeType, str] = {}
@@ -226,6 +228,8 @@ class Ran:
             self.codes[code, id(scope)] = scope
             found = facts(code)
             self.names |= found.names
+            if not str(scope.get("__name__")).startswith(BY_NAME):
+                self.own_names |= found.names
             if code.co_name != "__init__" or not is_standard(scope.get("__name__")):
                 self.names.add(code.co_name)
             self.computes |= found.computes

@@ -36,7 +36,7 @@ from alpha.step.code import (
     code_of,
     codes_in,
     facts,
-    is_library,
+    is_known,
     is_proven,
     is_standard,
     names_in,
@@ -99,6 +99,7 @@ class Watch:
     def __init__(self, function: Callable[..., Any], objects: Mapping[str, Any], ran: Ran | None = None) -> None:
         self._ran = ran or Ran()
         self._names = set(names_in(function)) | self._ran.names
+        self._own_names = set(self._ran.own_names)  # those in code that is not Alpha's
         self._computes = self._ran.computes
         count_exchanges()
         self._exchanges = exchanges()
@@ -281,7 +282,7 @@ class Watch:
         elif is_a(value, type):
             self._enter_class(value)
         elif kind.__module__.startswith("alpha.runtime") or is_seen_elsewhere(value):
-            if not is_library(kind.__module__):
+            if not is_known(kind.__module__):
                 self._enter_object(name, value)
         elif kind.__module__ == "alpha.step.captured":
             self._visit(name, value.captured_function)
@@ -399,7 +400,7 @@ class Watch:
 
         They count, too, if code of the step may read them itself, or if the program's own optimizer may.
         """
-        own = not is_library(type(optimizer).__module__)
+        own = not is_known(type(optimizer).__module__)
         hidden = frozenset() if own or "param_groups" in self._names else optimizer.per_step - self._names
         counts = () if own or STATE_OF_ANOTHER in self._names else tuple(optimizer.counts)
         self._look(("optimizer", id(optimizer)), look.optimizer(optimizer, hidden, counts), optimizer)
@@ -452,10 +453,12 @@ class Watch:
         self._codes.add(function.__code__)
         self._nested.update(codes_in(function.__code__))
         module = function.__globals__.get("__name__")
-        if is_library(module) and not str(module).startswith(BY_NAME):
+        if is_known(module) and not str(module).startswith(BY_NAME):
             return
         found = facts(function.__code__)
         self._names |= found.names
+        if not str(module).startswith(BY_NAME):
+            self._own_names |= found.names
         self._computes |= found.computes
         self._enter_scope(function.__code__, function.__globals__)
         self._enter_object(name, function)
@@ -487,7 +490,7 @@ class Watch:
 
     def _enter_module(self, name: str, module: types.ModuleType, asked: Iterable[str]) -> None:
         """The attributes of a module that the code names; of one of the program's, all that any code names."""
-        library = is_library(module.__name__) and not module.__name__.startswith(BY_NAME)
+        library = is_known(module.__name__) and not module.__name__.startswith(BY_NAME)
         scope = vars(module)
         label, _, known = self._scopes.setdefault(id(scope), (name, scope, set()))
         if not label:
@@ -500,7 +503,7 @@ class Watch:
         for key in sorted(new & scope.keys()):
             value = scope[key]
             if is_a(value, types.ModuleType):
-                if not library or value.__name__.startswith(f"{module.__name__}.") or not is_library(value.__name__):
+                if not library or value.__name__.startswith(f"{module.__name__}.") or not is_known(value.__name__):
                     self._enter_module(f"{name}.{key}", value, asked)
             elif not (library and is_a(value, (types.FunctionType, type, types.BuiltinFunctionType))):
                 self._visit(f"{name}.{key}", value)
@@ -548,7 +551,7 @@ class Watch:
                 continue
             if is_proven(base.__module__) and base.__module__.startswith("alpha"):
                 self._watch_named(base.__name__, base, functools.partial(_counts_of_alpha, self._names))
-            elif not is_library(base.__module__):
+            elif not is_known(base.__module__):
                 self._look("orders", look.orders, base)
                 tell = functools.partial(change_of_parts, base.__name__, ".{}", ["__mro__"])
                 self._by_name(tell, lambda base=base: (base.__mro__,))  # type: ignore[misc]
@@ -556,7 +559,7 @@ class Watch:
                 for key in self._watch_named(base.__name__, base, chooses):
                     if key not in ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__"):
                         self._enter_member(base, key, vars(base)[key])
-        if not is_library(type(kind).__module__):
+        if not is_known(type(kind).__module__):
             self._visit(type(kind).__name__, type(kind))
 
     def _enter_member(self, base: type, key: str, member: Any) -> None:
@@ -571,7 +574,7 @@ class Watch:
             self.hooks.append(name)
         if not is_a(value, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
             self._visit(kind.__name__, kind)
-        slots = [] if is_a(value, Tensor) and is_library(kind.__module__) else slots_of(kind)
+        slots = [] if is_a(value, Tensor) and is_known(kind.__module__) else slots_of(kind)
         if slots and not is_a(value, Tensor):
             self._enter_slots(name, value, slots)
         held = _attributes(value)
@@ -588,7 +591,10 @@ class Watch:
             computes = self._computes and not is_a(value, types.FunctionType)
             keys = self._watch_named(name, value, _chooser(value, self._names, computes, without))
         for key in keys:
-            self._visit(f"{name}.{key}", held[key])
+            item = held[key]
+            if kind.__module__.startswith("alpha.data") and key not in self._own_names and _is_data(item):
+                continue  # the values of a data set count if the program reads them itself
+            self._visit(f"{name}.{key}", item)
 
     def _enter_slots(self, name: str, value: Any, slots: list[str]) -> None:
         whole = type(value).__module__.startswith("alpha.") or self._computes
@@ -679,6 +685,11 @@ def _tensor_values(tensor: Tensor) -> tuple[Any, ...]:
 def _is_leaf(tensor: Tensor) -> bool:
     """Whether a step may leave a gradient in the tensor, which lies on the GPU."""
     return tensor._node is None and tensor._requires_grad and not isinstance(tensor.array, np.ndarray)
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a value is an array or a tensor, or several of these."""
+    return isinstance(value, (np.ndarray, Tensor)) or (type(value) is tuple and all(map(_is_data, value)))
 
 
 def _is_part(value: Any) -> bool:

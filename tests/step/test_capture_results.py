@@ -12,6 +12,7 @@ import pytest
 
 import alpha
 from alpha.errors import CaptureError, CaptureWarning
+from alpha.step.replay import Handing
 
 pytestmark = pytest.mark.usefixtures("cuda")
 CALLS = 8
@@ -46,7 +47,7 @@ RESULTS: dict[str, Callable[[Held, alpha.Tensor, alpha.Tensor], Any]] = {
     "nested": lambda h, a, b: {"x": [a + b, (a * b, None)], "y": Pair(a - b, 3.0), 7: {"z": b}},
     "numbers": lambda h, a, b: (1.5, "text", a + b, np.float32(2), (), [], {}),
     "nothing": lambda h, a, b: writes(h),
-    "a tensor on cpu": lambda h, a, b: (alpha.tensor([1.0, 2.0]), a + b),
+    "a tensor on cpu": lambda h, a, b: (a + b, alpha.tensor([1.0, 2.0])),
     "an object of the program": lambda h, a, b: (h, a + b),
     "a list index": lambda h, a, b: (a[[0, 2, 1]], b[(3, -1),], a[np.array([1, 1])], a[range(2)]),
 }
@@ -151,3 +152,10 @@ def test_what_no_replay_could_make_anew_is_named() -> None:
 
         with pytest.raises(CaptureError, match=f"it returns {text}"):
             calls()
+
+
+def test_a_result_that_is_no_argument_any_more_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Handing, "_other", lambda self, tensor: tensor.detach())
+    for name in ("the second argument", "a view of an argument", "a tensor on cpu"):
+        with pytest.raises(AssertionError):
+            test_what_is_handed_out_is_what_the_step_itself_hands_out(name)

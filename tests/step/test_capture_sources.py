@@ -46,6 +46,8 @@ import alpha.nn.functional as F
 from alpha import nn
 from alpha.errors import CaptureError, CaptureWarning
 from alpha.ops import activation
+from alpha.step import host_state, look, ran, watch
+from alpha.step.watch import Watch
 
 pytestmark = pytest.mark.usefixtures("cuda")
 
@@ -244,6 +246,7 @@ def fresh(kind: type) -> type:
 
 prefix = "sca"
 FORM = "{0.scale}"
+IMAGES = np.zeros((9, 999, 9, 3), np.uint8)
 ATTRIBUTES: dict[str, tuple[Any, Any, Any]] = {
     "an attribute of an object": (types.SimpleNamespace, lambda o: getattr(o, "scale", 1.0), setter("scale")),
     "over that of the class": (Plain, lambda o: o.scale, setter("scale")),
@@ -352,6 +355,13 @@ ATTRIBUTES: dict[str, tuple[Any, Any, Any]] = {
         lambda: alpha.data.DataLoader(alpha.data.TensorDataset(alpha.zeros(8, 1)), batch_size=1),
         lambda o: float(getattr(o, "scale", 1.0)),
         setter("scale"),
+    ),
+    "the length of a loader": (
+        lambda: alpha.data.DataLoader(
+            alpha.data.ArrayDataset(np.zeros((9, 999, 9, 3), np.uint8), np.zeros(9, np.int64)), 3
+        ),
+        lambda o: 1.0 / len(o),
+        lambda o, v: setattr(o, "batch_size", int(abs(v) * 2) or 9),
     ),
     "the seed of a generator": (
         alpha.Generator,
@@ -1000,3 +1010,28 @@ def check(make: Any, refused: str, moments: tuple[int, ...], place: Any) -> None
     else:
         assert not said, said
         assert step.graphs, step.describe()
+
+
+def nothing(*_: Any) -> Any:
+    return None
+
+
+PLANTED = {  # what is forgotten, and a source that shows it
+    "globals": (Watch, "_watch_scopes", "a global"),
+    "what has run": (Watch, "_visit_what_ran", "a function within numpy"),
+    "items": (look, "dicts", "a dict"),
+    "attributes": (look, "everything", "forward of a layer"),
+    "classes": (Watch, "_enter_class", "of the class"),
+    "functions that ask the system": (ran, "asks", "the time"),
+    "types in C": (watch, "hidden_base", "a counter"),
+    "draws of random numbers": (host_state, "_state", "a random number"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_forgotten_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, function, row = PLANTED[name]
+    monkeypatch.setattr(owner, function, nothing)
+    make, refused = SOURCES[row]
+    with pytest.raises((AssertionError, StopIteration)):
+        check(make, refused, MOMENTS[0], in_a_function)
