@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 Mode = TypeVar("Mode", bound="no_grad")
 
 
@@ -24,6 +25,23 @@ _state = _State()
 def is_grad_enabled() -> bool:
     """True if operators in this thread are recorded."""
     return _state.enabled
+
+
+def without_grad(function: Callable[[], T]) -> T:
+    """Call `function` in the mode of `no_grad`, and return its result.
+
+    An interrupt may come in the code of a context manager, too, and `no_grad` would stay on then. Here it does not.
+    """
+    enabled, depth = _state.enabled, len(_state.outer)
+    try:
+        _state.enabled = False
+        result = function()
+        _state.enabled = enabled
+    except BaseException:
+        _state.enabled = enabled
+        del _state.outer[depth:]
+        raise
+    return result
 
 
 class no_grad:

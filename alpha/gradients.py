@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from alpha.backward import Targets, checked_tensor
 from alpha.backward import backward as walk
 from alpha.errors import GradientError, type_name
-from alpha.grad_mode import no_grad
+from alpha.grad_mode import without_grad
 from alpha.primitive import Array
 from alpha.runtime.recording import phase
 from alpha.tensor import Tensor, full
@@ -59,10 +59,12 @@ def grad(
         raise ValueError("grad: materialize_grads=True allows unused inputs; allow_unused=False contradicts it")
     ends, starts = _tensors("grad", "outputs", outputs), _tensors("grad", "inputs", inputs)
     given = _given("grad", grad_outputs, len(ends))
-    with no_grad(), phase("backward"):
-        roots = _roots("grad", ends, given)
-        targets = Targets(ends, starts)
-        walk(roots, bool(retain_graph), targets)
+
+    def run() -> tuple[Tensor | None, ...]:
+        with phase("backward"):
+            roots = _roots("grad", ends, given)
+            targets = Targets(ends, starts)
+            walk(roots, bool(retain_graph), targets)
         found = [targets.found[start._node or start] for start in starts]
         unused = [index for index, array in enumerate(found) if array is None]
         if unused and not (allow_unused or materialize_grads):
@@ -71,6 +73,8 @@ def grad(
                 "leave it out, or pass allow_unused=True for None"
             )
         return tuple(_result(start, array, materialize_grads) for start, array in zip(starts, found, strict=True))
+
+    return without_grad(run)
 
 
 def backward(
@@ -95,8 +99,12 @@ def backward(
         raise ValueError("backward: create_graph and inputs are not offered; only False and None")
     ends = _tensors("backward", "tensors", tensors)
     given = _given("backward", grad_tensors, len(ends))
-    with no_grad(), phase("backward"):
-        walk(_roots("backward", ends, given), bool(retain_graph))
+
+    def run() -> None:
+        with phase("backward"):
+            walk(_roots("backward", ends, given), bool(retain_graph))
+
+    without_grad(run)
 
 
 def _tensors(operator: str, name: str, given: Tensors) -> tuple[Tensor, ...]:

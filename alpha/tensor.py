@@ -13,7 +13,7 @@ import numpy.typing as npt
 from alpha import backward
 from alpha.autograd import Function
 from alpha.errors import GradientError, ShapeError, type_name
-from alpha.grad_mode import no_grad
+from alpha.grad_mode import without_grad
 from alpha.host_values import as_dtype as as_dtype
 from alpha.host_values import check_fits, host_array, is_torch, wider
 from alpha.missing_names import MissingName
@@ -184,11 +184,14 @@ class Tensor(Facts, Operators, Conversions):
             raise GradientError(
                 f"backward: a gradient is needed for a tensor of {self.size} elements (shape {self.shape})"
             )
-        with no_grad(), phase("backward"):
+        without_grad(lambda: self._backward(gradient, bool(retain_graph)))
+
+    def _backward(self, gradient: Tensor | None, retain_graph: bool) -> None:
+        with phase("backward"):
             if gradient is None:
                 gradient = full(self.shape, 1, self.dtype, self.device)
             seed = backward.checked_tensor(gradient, self, "backward: the gradient").array
-            backward.backward([(self, seed)], bool(retain_graph))
+            backward.backward([(self, seed)], retain_graph)
 
     @property
     def requires_grad(self) -> bool:

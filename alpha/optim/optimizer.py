@@ -173,17 +173,11 @@ class Optimizer:
         Nothing is written before there is memory for all updates. So a step that finds none changes nothing.
         """
         ready = [parameter for _, parameters in work for parameter in parameters]
-        states = [self.state.get(parameter) for parameter in ready]
-        before = [None if slots is None else slots.copy() for slots in states]
+        restore = checkpoints.kept(self.state, ready)
         try:
-            updates = self._prepared(work)
+            updates = self._prepared(work, ready)
         except BaseException:
-            for parameter, slots, values in zip(ready, states, before, strict=True):
-                if slots is None or values is None:
-                    self.state.pop(parameter, None)
-                else:
-                    slots.clear()
-                    slots.update(values)
+            restore()
             raise
         name = self._name
         for parameter in ready:  # first: an update that is cut off may have written some of them
@@ -191,10 +185,11 @@ class Optimizer:
         for update in updates:
             update()
 
-    def _prepared(self, work: list[tuple[Group, list[Tensor]]]) -> list[Update]:
+    def _prepared(self, work: list[tuple[Group, list[Tensor]]], ready: list[Tensor]) -> list[Update]:
         """Count the step; the updates of all groups, which need no more memory."""
         states = iter(self._count(work))
-        again(partial(self._count, work), partial(self._keep, work))  # a replay of a captured step is a step, too
+        # a replay of a captured step is a step, too
+        again(partial(self._count, work), partial(checkpoints.kept, self.state, ready))
 
         def ask() -> None:
             for group, parameters in work:
@@ -221,17 +216,6 @@ class Optimizer:
                 self._count_one(group, state)
                 states.append(state)
         return states
-
-    def _keep(self, work: list[tuple[Group, list[Tensor]]]) -> Callable[[], None]:
-        """Note what `_count` changes; what takes it back."""
-        slots = [self.state[parameter] for _, parameters in work for parameter in parameters]
-        before = [each.copy() for each in slots]
-
-        def take_back() -> None:
-            for each, values in zip(slots, before, strict=True):
-                each.update(values)
-
-        return take_back
 
     def _count_one(self, group: Group, state: dict[str, Any]) -> None:
         """Count a step in the state of one parameter."""

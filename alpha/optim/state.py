@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,22 @@ from alpha.tensor import Tensor, tensor
 
 if TYPE_CHECKING:
     from alpha.optim.optimizer import Group, Optimizer
+
+
+def kept(states: dict[Tensor, dict[str, Any]], parameters: list[Tensor]) -> Callable[[], None]:
+    """Note the states of parameters, which are about to change; what goes back to them."""
+    held = [states.get(parameter) for parameter in parameters]
+    before = [None if slots is None else slots.copy() for slots in held]
+
+    def restore() -> None:
+        for parameter, slots, values in zip(parameters, held, before, strict=True):
+            if slots is None or values is None:
+                states.pop(parameter, None)
+            else:
+                slots.clear()
+                slots.update(values)
+
+    return restore
 
 
 def on_host(array: Array) -> NDArray[Any]:

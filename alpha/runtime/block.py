@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from alpha.runtime.arena import Arena
+    from alpha.runtime.places import Places
 
 
 class Block:
@@ -18,7 +18,7 @@ class Block:
 
     __slots__ = ("__weakref__", "address", "arena", "nbytes")
 
-    def __init__(self, arena: Arena, address: int, nbytes: int) -> None:
+    def __init__(self, arena: Places, address: int, nbytes: int) -> None:
         self.arena = arena
         self.address = address
         self.nbytes = nbytes

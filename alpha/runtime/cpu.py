@@ -28,7 +28,8 @@ class CpuDevice(Device):
 
     def __init__(self) -> None:
         self._pages = _Pages()
-        self.arena = Arena(self._pages.allocate, self._pages.free, _available_bytes, held=self._pages.held)
+        self.arena = Arena(self._pages.allocate, self._pages.free, _available_bytes)
+        self.arena.segments.held = self._pages.held
 
     def empty(self, shape: Shape | int, dtype: npt.DTypeLike) -> HostArray:
         sizes, kind = as_shape(shape), np.dtype(dtype)

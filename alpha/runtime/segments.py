@@ -18,13 +18,15 @@ class Segments:
     """Raw memory in segments. `Growth` says how large they are and which of them go back.
 
     Args:
-        allocate, free, held: see `Arena`.
+        allocate, free: see `Arena`.
         least, page: bytes, `min_segment` and `page` of `Arena`.
         meter: counts the bytes of the segments, and knows how many more may be held.
 
     Attributes:
         grain: bytes of which blocks are multiples.
         free: the free blocks in the segments.
+        held: says at which addresses there is memory that `allocate` has given and `free` has not taken back. Without
+            it, memory that the device has given is lost if an exception comes before it is noted here.
         kept: (begin, end) of memory that does not go back to the device, though no block lies there now.
     """
 
@@ -36,9 +38,9 @@ class Segments:
         least: int,
         page: int,
         meter: Meter,
-        held: Callable[[], Collection[int]] | None = None,
     ) -> None:
-        self._raw_allocate, self._raw_free, self._held = allocate, free, held
+        self._raw_allocate, self._raw_free = allocate, free
+        self.held: Callable[[], Collection[int]] | None = None
         self._growth, self._page, self._meter = growth, page, meter
         self.grain = 1 if growth is Growth.ISOLATED else GRAIN
         self._least = self._round_up(least)
@@ -106,9 +108,9 @@ class Segments:
 
     def recover(self) -> None:
         """Agree with the device on which segments there are, because an exception may have come in between."""
-        if self._held is None:
+        if self.held is None:
             return
-        held = set(self._held())
+        held = set(self.held())
         for start in [start for start in self._sizes if start not in held]:
             del self._sizes[start]
         for start in sorted(held.difference(self._sizes), reverse=True):
@@ -117,7 +119,7 @@ class Segments:
     def close(self, free: bool) -> None:
         """Forget every segment, after `free` has given them back."""
         if not free:
-            self._held = None
+            self.held = None
         for start in reversed(self._sizes) if free else ():
             self._raw_free(start)
         self._meter.reserve(-self._meter.reserved)

@@ -79,12 +79,13 @@ class Cutter:
 
 
 def instructions(program: Callable[[], object], few: int, *folders: str) -> list[int]:
-    """Numbers of instructions that the program meets: of each place in the code one, or `few` of these."""
+    """Numbers of instructions that the program meets, one of each place in its code; or `few`, with the last ones."""
     cutter = Cutter(0, *folders)
     cutter.run(program)
     draw = random.Random(few)
     places: dict[tuple[CodeType, int], list[int]] = {}
     for number, place in enumerate(cutter.met, 1):
         places.setdefault(place, []).append(number)
-    found = [draw.choice(numbers) for numbers in places.values()]
-    return sorted(found if ALL else draw.sample(found, min(few, len(found))))
+    found = sorted(draw.choice(numbers) for numbers in places.values())
+    last = found[-(few // 4) :]
+    return found if ALL or len(found) <= few else sorted([*draw.sample(found[: -len(last)], few - len(last)), *last])

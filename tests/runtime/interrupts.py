@@ -131,7 +131,7 @@ def check(memory: Arena, place: str) -> None:
     places = sorted((address, size) for address, size, _ in memory._live.values())
     assert live == sum(size for _, size in places), place
     assert all(start + size <= following for (start, size), (following, _) in pairwise(places)), place
-    extents = memory._segments.extents()
+    extents = memory.segments.extents()
     for address, size in places:
         assert any(start <= address and address + size <= end for start, end in extents), place
 

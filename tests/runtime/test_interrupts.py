@@ -68,6 +68,21 @@ def test_a_replay_that_is_cut_off_is_done_as_a_whole_or_not_at_all(cuda: CudaDev
     assert done == {True, False}
 
 
+def test_a_backward_pass_that_is_cut_off_leaves_the_mode() -> None:
+    x = alpha.ones(3, requires_grad=True)
+
+    def program() -> None:
+        (x * 2).sum().backward()
+        alpha.grad((x * x).sum(), x)
+        alpha.autograd.backward((x * 2).sum())
+
+    folders = "grad_mode.py", "tensor.py", "gradients.py", "backward.py", "runtime/recording.py"
+    for at in instructions(program, 100, *folders):
+        place = Cutter(at, *folders).run(program)
+        assert alpha.is_grad_enabled(), place
+        program()
+
+
 @pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
 def test_a_step_that_is_cut_off_loses_no_memory(cuda: CudaDevice, captured: bool) -> None:
     """Here the first five steps, of which the captured one makes a graph."""
@@ -93,7 +108,7 @@ def test_a_step_that_is_cut_off_loses_no_memory(cuda: CudaDevice, captured: bool
 
 
 @pytest.mark.parametrize(
-    "command", [["interrupts.py", "--count", "16"], ["heap.py", "--tiny", "--batch", "4", "--replays", "12"]]
+    "command", [["interrupts.py", "--count", "4"], ["heap.py", "--tiny", "--batch", "4", "--replays", "8"]]
 )
 def test_the_scripts_run(cuda: CudaDevice, command: list[str]) -> None:
     environment = {**os.environ, "MALLOC_CHECK_": "3", "PYTHONMALLOC": "debug", "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -8,14 +8,11 @@ and a barrier that not all threads reach is reported. See docs/debugging_kernels
 from __future__ import annotations
 
 import ctypes
-import itertools
-import operator
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -26,46 +23,12 @@ from alpha.runtime.cuda.architectures import ARCHITECTURES, properties_of
 from alpha.runtime.cuda.cache import compile_cached, is_cached
 from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory, T
 from alpha.runtime.cuda.emulated_compiler import EmulatedCompiler, kernel_line
+from alpha.runtime.cuda.emulated_launch import EmulatedFunction, LaunchRequest, Prepare, Work, run, title
 from alpha.runtime.cuda.emulated_memory import MAX_THREADS, TOTAL_BYTES, FiberStacks, GuardedMemory, fill, move
 from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
 
 DEFAULT_ARCH = "sm_80"
-
-
-class LaunchRequest(ctypes.Structure):
-    """`alpha_emulation::LaunchRequest` of cuda/common/emulation/launch.h."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("shared_bytes", ctypes.c_uint32),
-        ("seed", ctypes.c_uint32),
-        ("block_order", ctypes.c_uint32),
-        ("argument_count", ctypes.c_uint32),
-        ("argument_bytes", ctypes.c_uint32),
-        ("zone_count", ctypes.c_uint32),
-        ("arguments", ctypes.c_char_p),
-        ("offsets", ctypes.c_void_p),
-        ("zones", ctypes.c_void_p),
-        ("stacks", ctypes.c_void_p),
-        ("stack_bytes", ctypes.c_uint64),
-        ("fault_address", ctypes.c_uint64),
-        ("fault_instruction", ctypes.c_uint64),
-    )
-
-
-Work: TypeAlias = tuple[partial[Any], Callable[[bytes], str]]  # a call that returns None or a fault; its message
-Prepare: TypeAlias = Callable[[], Work]
-
-
-@dataclass(frozen=True)
-class EmulatedFunction:
-    """One entry point of a loaded library."""
-
-    entry: str
-    artefact: Path
-    call: Any
 
 
 class EmulatedDriver:
@@ -193,7 +156,7 @@ class EmulatedDriver:
         self.owner.check("launch")
         threads = block[0] * block[1] * block[2]
         if max(grid[1:]) > 65535 or block[2] > 64 or not 1 <= threads <= MAX_THREADS:
-            raise DeviceError(f"{_title(function, grid, block, shared_bytes)}: the grid or the block is too large")
+            raise DeviceError(f"{title(function, grid, block, shared_bytes)}: the grid or the block is too large")
         self._do(partial(self._prepared, function, grid, block, shared_bytes, arguments))
 
     def _prepared(
@@ -231,7 +194,7 @@ class EmulatedDriver:
                 text += f", {line}"
             if request.fault_address:
                 text += f": {self._memory.describe(request.fault_address)}"
-            return f"{_title(function, grid, block, shared_bytes)}: {text}"
+            return f"{title(function, grid, block, shared_bytes)}: {text}"
 
         return partial(function.call, ctypes.byref(request)), explain
 
@@ -240,7 +203,7 @@ class EmulatedDriver:
         if self._captured is not None:
             self._captured.append(prepare)
         else:
-            _run([prepare()], [])
+            run([prepare()], [])
 
     def begin_capture(self) -> None:
         self.owner.check("begin_capture")
@@ -260,7 +223,7 @@ class EmulatedDriver:
     def replay(self, graph: list[Prepare], done: list[Any]) -> None:
         self.owner.check("replay")
         self._refuse_in_capture("replay")
-        _run([prepare() for prepare in graph], done)
+        run([prepare() for prepare in graph], done)
 
     def free_graph(self, graph: list[Prepare]) -> None:
         graph.clear()
@@ -312,19 +275,3 @@ class EmulatedDriver:
         if self.block_order == "shuffled":
             return self._launch_seed(self.seed or 1)
         return {"": self._launch_seed(self.seed), "ascending": 0, "descending": 1}[self.block_order]
-
-
-def _run(works: Sequence[Work], done: list[Any]) -> None:
-    """Do one work after the other, up to the first fault, in one call of C code: as on a GPU, no interrupt cuts it off.
-
-    `done` gets an element then. `DeviceError` for a fault.
-    """
-    faults: Any = enumerate(map(partial.__call__, [call for call, _ in works]))
-    done.extend(itertools.islice(itertools.chain(filter(operator.itemgetter(1), faults), [None]), 1))
-    if done[-1] is not None:
-        number, fault = done.pop()
-        raise DeviceError(works[number][1](fault))
-
-
-def _title(function: EmulatedFunction, grid: Sequence[int], block: Sequence[int], shared_bytes: int) -> str:
-    return f"{function.entry}<<<{tuple(grid)}, {tuple(block)}, {shared_bytes}>>>"

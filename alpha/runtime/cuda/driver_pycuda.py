@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +23,9 @@ from alpha.runtime.arena import Growth
 from alpha.runtime.cuda.cache import Compiler, compile_cached, is_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory, T
+from alpha.runtime.cuda.flights import Flights
 from alpha.runtime.cuda.owner import Owner
-from alpha.runtime.cuda.pycuda_api import drv, explain, guarded, properties_of
+from alpha.runtime.cuda.pycuda_api import drv, explain, guarded, of_range, properties_of
 from alpha.runtime.cuda.staging import Staging
 from alpha.runtime.cuda.tensor_map import encode_tiled_map
 
@@ -36,14 +35,6 @@ except ImportError:
     bindings = None  # type: ignore[assignment]
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the default stream; needed for graph capture
-
-
-@dataclass
-class Flight:
-    """A copy that is under way: the memory that it reads and writes, and the event behind it."""
-
-    held: tuple[Any, ...]
-    event: Any = None
 
 
 class PycudaDriver:
@@ -70,7 +61,7 @@ class PycudaDriver:
         self._ranges: list[Any] = []
         self._uploads: Any = None  # the stream of `begin_upload`
         self._images: list[bytes] = []  # of modules: the driver may read a kernel when it is first launched
-        self._flying: deque[Flight] = deque()
+        self._flights = Flights(self._wait_for_all)
         atexit.register(self.close)
         try:
             drv.init()
@@ -92,30 +83,17 @@ class PycudaDriver:
 
     def raw_memory(self, scratch: bool) -> RawMemory:
         if config.ISOLATE.flag():
-            return RawMemory(self.allocate, self.free, Growth.EXACT if scratch else Growth.ISOLATED, self._held)
+            return RawMemory(
+                self.allocate, self.free, Growth.EXACT if scratch else Growth.ISOLATED, self._allocations.keys
+            )
         if bindings is not None:
             try:
                 added = bindings.AddressRange(0, self.properties.total_bytes)
             except DeviceError:  # no virtual memory management, in some virtual machines
-                return RawMemory(self.allocate, self.free, Growth.EXACT, self._held)
+                return RawMemory(self.allocate, self.free, Growth.EXACT, self._allocations.keys)
             self._ranges.append(added)
-            allocate, free = self._guarded(added.allocate), self._guarded(added.free, wait=True)
-            return RawMemory(allocate, free, Growth.RANGE, added.held)
-        return RawMemory(self.allocate, self.free, Growth.EXACT, self._held)
-
-    def _held(self) -> Collection[int]:
-        return self._allocations.keys()
-
-    def _guarded(self, call: Callable[[int], Any], wait: bool = False) -> Callable[[int], Any]:
-        """A call of a range that checks the thread, and waits for the work that may use what it gives back."""
-
-        def guarded(value: int) -> Any:
-            self.owner.check(call.__name__)
-            if wait:
-                self.synchronize()
-            return call(value)
-
-        return guarded
+            return RawMemory(of_range(self, added.allocate), of_range(self, added.free, True), Growth.RANGE, added.held)
+        return RawMemory(self.allocate, self.free, Growth.EXACT, self._allocations.keys)
 
     def allocate(self, nbytes: int) -> int:
         self.owner.check("allocate")
@@ -131,8 +109,7 @@ class PycudaDriver:
 
     @guarded
     def free(self, address: int) -> None:
-        self._allocations[address].free()  # first: if the driver refuses, nothing has changed
-        del self._allocations[address]
+        self._allocations.pop(address).free()
 
     @guarded
     def upload(self, address: int, source: HostArray) -> None:
@@ -153,26 +130,13 @@ class PycudaDriver:
         buffer: HostArray = drv.pagelocked_empty(nbytes, "uint8")
         return buffer
 
-    def _hold(self, *held: Any) -> Flight:
-        """Hold memory that a copy reads or writes, until the event is done that the caller puts into the result."""
-        while self._flying:
-            event = self._flying[0].event
-            if event is None:  # it was cut off, and nobody knows whether the copy had begun
-                self._wait_for_all()
-            elif not event.query():
-                break
-            self._flying.popleft()
-        flight = Flight(held)
-        self._flying.append(flight)
-        return flight
-
     def _wait_for_all(self) -> None:
         for stream in filter(None, (self._main, self._uploads)):
             stream.synchronize()
 
     @guarded
     def begin_download(self, target: HostArray, address: int) -> Any:
-        flight = self._hold(target)
+        flight = self._flights.begin(target)
         drv.memcpy_dtoh_async(target, address, self._stream)
         flight.event = self.record_event()
         return flight.event
@@ -185,7 +149,7 @@ class PycudaDriver:
     def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> Any:
         if self._uploads is None:
             self._uploads = drv.Stream(NON_BLOCKING)
-        flight = self._hold(source, target)
+        flight = self._flights.begin(source, target)
         if after is not None:
             self._uploads.wait_for_event(after)
         drv.memcpy_htod_async(address, source, self._uploads)
@@ -314,10 +278,9 @@ class PycudaDriver:
             return
         with contextlib.suppress(drv.Error):  # what is still running reads and writes what is freed now
             self._wait_for_all()
-        self._flying.clear()
+        self._flights.clear()
         for address in list(self._allocations):
-            # After a kernel's fault every call fails, and the process is ending: nothing is left
-            # to save.
+            # after a kernel's fault every call fails, and the process is ending: nothing is left to save
             try:
                 self._allocations.pop(address).free()
             except drv.Error:

@@ -41,18 +41,12 @@ class CudaMemory:
 
         def held(given: Callable[[], Collection[int]]) -> set[int]:  # by a driver that may have one list for both
             other = self.arena if scratch else self.scratch
-            return set(given()).difference(other.segments)
+            return set(given()).difference(other.segments.starts)
 
         free_bytes: Callable[[], int] = lambda: self._driver.memory_info()[0]  # noqa: E731
-        return kind(
-            raw.allocate,
-            raw.free,
-            free_bytes,
-            raw.growth,
-            total=self._meter,
-            spare=spare,
-            held=raw.held and partial(held, raw.held),
-        )
+        made = kind(raw.allocate, raw.free, free_bytes, raw.growth, total=self._meter, spare=spare)
+        made.segments.held = raw.held and partial(held, raw.held)
+        return made
 
     def stats(self) -> MemoryStats:
         self._driver.owner.check("memory_stats")
@@ -97,6 +91,8 @@ class CudaMemory:
 
     def clear_scratch(self) -> None:
         """Move what is still alive in the scratch memory to memory of its own."""
+        if recording.active() is None:
+            self.scratch.abandon()  # what may be left of a capture in whose cleaning up an interrupt has come
         self.move(self.room_for_scratch())
 
     def room_for_scratch(self, dropped: Container[int] = ()) -> Moves:

@@ -17,7 +17,7 @@ except ImportError as error:
         fix = "install the NVIDIA driver"
     raise DeviceError(f"no pycuda ({error}): {fix}, or use device='cpu'") from error
 
-__all__ = ["drv", "explain", "guarded", "properties_of"]
+__all__ = ["drv", "explain", "guarded", "of_range", "properties_of"]
 
 REFUSALS = ("invalid argument", "invalid value", "not found")  # of this call, not a kernel's fault
 
@@ -38,6 +38,18 @@ def guarded(method: Callable[P, R]) -> Callable[P, R]:
             raise DeviceError(explain(driver.last_kernel, method.__name__, error)) from error
 
     return call
+
+
+def of_range(driver: Any, call: Callable[[int], Any], wait: bool = False) -> Callable[[int], Any]:
+    """A call of an `AddressRange` that checks the thread, and waits for the work that may use what it gives back."""
+
+    def guarded(value: int) -> Any:
+        driver.owner.check(call.__name__)
+        if wait:
+            driver.synchronize()
+        return call(value)
+
+    return guarded
 
 
 def explain(last_kernel: str, call: str, error: Exception) -> str:

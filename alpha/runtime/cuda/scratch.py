@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alpha.errors import OutOfMemoryError
-from alpha.runtime.arena import Arena, Block, Growth, Live, change
+from alpha.runtime.arena import Arena, Block, Growth
 from alpha.runtime.cuda.plan import Plan, Trace
+from alpha.runtime.places import Live, change
 
 EVERYWHERE = ((0, 1 << 64),)
 
@@ -36,7 +37,7 @@ class Scratch(Arena):
 
     def keep(self, extents: Sequence[tuple[int, int]]) -> None:
         """Let no memory of these (begin, end) go back to the device, though no block lies there now."""
-        self._kept = self._segments.kept = extents
+        self._kept = self.segments.kept = extents
 
     @change
     def begin(self, plan: Plan | None) -> None:
@@ -48,7 +49,7 @@ class Scratch(Arena):
             self._trace, self._plan = Trace(), plan
             if plan is not None and plan.nbytes:  # none in a step that only an optimizer makes
                 self._base = self._make_room(plan.nbytes)
-            self._segments.kept = EVERYWHERE  # what is recorded will use memory of blocks that have died by then
+            self.segments.kept = EVERYWHERE  # what is recorded will use memory of blocks that have died by then
             self._end()
 
     @change
@@ -65,7 +66,7 @@ class Scratch(Arena):
 
     def abandon(self) -> None:
         """End the step, whether or not one has begun."""
-        self._segments.kept = self._kept
+        self.segments.kept = self._kept
         self._trace = self._plan = None
 
     def allocate(self, nbytes: int) -> Block:
@@ -93,7 +94,7 @@ class Scratch(Arena):
     def _make_room(self, nbytes: int) -> int:
         """The address of so many consecutive free bytes, for which segments are added if needed."""
         address = self._free.fit(nbytes)
-        if address is None and self._segments.grow(nbytes):
+        if address is None and self.segments.grow(nbytes):
             address = self._free.fit(nbytes)
         if address is None:
             raise OutOfMemoryError(f"out of memory: a step needs {nbytes} bytes, {self._meter.total or self._meter}")
@@ -130,7 +131,7 @@ class Scratch(Arena):
             blocks = {block.address: block for reference in self._live if (block := reference()) is not None}
             if any(address not in live or block.nbytes != live[address][0] for address, block in blocks.items()):
                 raise AssertionError(f"{len(blocks)} blocks of scratch memory are live before a replay")
-            self._segments.free_all_but((address, size) for address, (size, _) in live.items())
+            self.segments.free_all_but((address, size) for address, (size, _) in live.items())
             added: Live = {}
             for address, (size, label) in live.items():
                 if address not in blocks:
