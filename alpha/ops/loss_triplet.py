@@ -78,7 +78,8 @@ def triplet_margin_loss(
     check_reduction("triplet_margin_loss", size_average, reduce, reduction)
     if real("triplet_margin_loss", "margin", margin) <= 0:
         raise ValueError(f"triplet_margin_loss: margin={margin} is not above 0")
-    real("triplet_margin_loss", "p", p)
+    if real("triplet_margin_loss", "p", p) == 0:
+        raise ValueError(f"triplet_margin_loss: p={p} counts differences, and has no gradient; it is not offered")
     check_axes("triplet_margin_loss", anchor=anchor, positive=positive, negative=negative)
 
     def distance(a: Tensor, b: Tensor) -> Tensor:

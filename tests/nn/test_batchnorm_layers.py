@@ -343,3 +343,31 @@ def test_a_bfloat16_factor_behind_a_convolution(device: str) -> None:
         assert net[1].weight.grad.dtype == net[1].weight.dtype
         ends.append(net[1].weight.grad.float().numpy())
     np.testing.assert_allclose(ends[1], ends[0], rtol=2**-7)
+
+
+def test_what_is_written_to_a_norm_reaches_a_captured_step() -> None:
+    """As an eager step: no running statistics, then their mean, which is counted from 0, then a momentum again."""
+    alpha.manual_seed(0)
+    captured, plain = (nn.BatchNorm2d(3).to("cuda") for _ in range(2))
+    x = alpha.randn(2, 3, 3, 3, device="cuda")
+    step = alpha.capture(lambda x: captured(x).sum())
+    writes: list[dict[str, Any]] = [{}, {"track_running_stats": False}, {"track_running_stats": True, "momentum": None}]
+    for write in [*writes, {"momentum": 0.5}]:
+        for norm in (captured, plain):
+            if "momentum" in write and write["momentum"] is None:
+                norm.track_running_stats = True
+                norm.momentum = None
+                with pytest.raises(ValueError, match=r"momentum=None .* call reset_running_stats\(\) first"):
+                    norm(x)
+                norm.reset_running_stats()
+            for name, value in write.items():
+                setattr(norm, name, value)
+        for i in range(5):
+            step(x * (i + 1))
+            plain(x * (i + 1))
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            a, b = (getattr(norm, name) for norm in (captured, plain))
+            assert (a is None) == (b is None)
+            if a is not None:
+                np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, err_msg=f"{name} after {write}")
+    assert captured.num_batches_tracked.item() == 10

@@ -16,7 +16,7 @@ import alpha.nn.functional as F
 from alpha import DeviceError, ShapeError
 
 LABELS = np.array([2, 0, 1, 4, 4, 3])
-CASES = [(reduction, smoothing) for reduction in ("mean", "sum", "none") for smoothing in (0.0, 0.1)]
+CASES = [(reduction, smoothing) for reduction in ("mean", "sum", "none") for smoothing in (0.0, 0.1, 1.0)]
 
 
 SETTINGS = [pytest.param(row, settings, id=f"{row.name}-{settings}") for row in LOSSES for settings in row.settings]
@@ -161,8 +161,8 @@ def test_errors(device: str) -> None:
         F.cross_entropy(x, labels.astype("float32"))
     with pytest.raises(ValueError, match="reduction='max' is not mean, sum or none"):
         F.cross_entropy(x, labels, reduction="max")
-    with pytest.raises(ValueError, match=r"label_smoothing=1 is not in \[0, 1\)"):
-        F.cross_entropy(x, labels, label_smoothing=1)
+    with pytest.raises(ValueError, match=r"label_smoothing=1.01 is not in \[0, 1\]"):
+        F.cross_entropy(x, labels, label_smoothing=1.01)
     with pytest.raises(TypeError, match="cross_entropy: target is a ndarray, a Tensor is needed"):
         F.cross_entropy(x, LABELS)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="x is a list"):
