@@ -17,6 +17,8 @@ from alpha.primitive import Array, primitive
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
+LONG_ROWS = 1 << 30  # from which on row numbers have 64 bits
+
 
 @primitive
 def product_axis1(X: Array) -> Array:
@@ -106,6 +108,7 @@ def _plan(fold: str, shape: tuple[int, int, int], dtype: DType, flag: int, num_s
     source, given = "X", None
     while True:
         A, R, B = shape
+        number = int if R < LONG_ROWS else np.int64
         block = column_block(A, R, B)
         tiles = -(-B // block[0]) * -(-A // block[2])
         splits, rows = column_splits(num_sms, R, block[1], tiles)
@@ -117,8 +120,8 @@ def _plan(fold: str, shape: tuple[int, int, int], dtype: DType, flag: int, num_s
                 "fold",
                 (tiles, splits),
                 block,
-                (*arrays, A, R, B, rows, flag),
-                {"TYPE": CUDA_TYPES[dtype], "FOLD": fold},
+                (*arrays, A, number(R), B, number(rows), flag),
+                {"TYPE": CUDA_TYPES[dtype], "FOLD": fold, "ROW": "int" if number is int else "long long"},
             )
         )
         made = {f"Y{part}": results, **({f"at{part}": INT64} if fold == "Extreme" else {})}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alpha.errors import DeviceError
+from alpha.errors import DeviceError, ShapeError
 from alpha.ops.kernel_launch import Dim as Dim
 from alpha.ops.kernel_launch import KernelLaunch as KernelLaunch
 from alpha.ops.kernel_launch import Named as Named
@@ -32,6 +32,9 @@ from alpha.runtime.cuda.array import ArrayForm, form_of
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
+
+
+MOST_INT = 2**31 - 4096  # from which a loop may take a step of a block without an overflow
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ class Plan:
         found: PreparedPlan | None = device.prepared.get(self)
         if found is not None:
             return found
+        self._check_sizes()
         forms = {name: buffer.form for name, buffer in self.workspaces.items()}
         kept = device.small_workspaces.of(tuple(forms.values())) if forms else []
         arrays = {} if kept is None else dict(zip(forms, kept, strict=True))
@@ -135,6 +139,16 @@ class Plan:
         prepared = PreparedPlan([PreparedLaunch(step, device) for step in self.launches], arrays, made)
         device.keep_prepared(self, prepared)
         return prepared
+
+    def _check_sizes(self) -> None:
+        """`ShapeError` for a size that is no int of its kernel, before any memory is asked for."""
+        for launch in self.launches:
+            for size in launch.arguments:
+                if type(size) is int and size > MOST_INT:
+                    raise ShapeError(
+                        f"{self.name}: a size of {size:,}, at most {MOST_INT:,} are offered by {launch.source} for "
+                        "each axis, or for neighbouring axes as one; cut the tensor and compute its parts"
+                    )
 
     @cached_property
     def _apart(self) -> list[tuple[str, ArrayForm]]:

@@ -7,18 +7,27 @@
 
 constexpr int COLUMN_THREADS = 512;
 
-// [start, stop): the rows of segment z.
-struct Segment {
-  int start, stop;
+// [start, stop): the rows of segment z. Row is int, or long long for 2^31 rows and more.
+template <typename Row>
+struct SegmentOf {
+  Row start, stop;
 };
-__device__ __forceinline__ Segment segment_rows(int z, int rows, int R) {
+using Segment = SegmentOf<int>;
+template <typename Row>
+__device__ __forceinline__ SegmentOf<Row> segment_rows(int z, Row rows, Row R) {
   const long long start = (long long)z * rows, stop = start + rows;
-  return {int(start < R ? start : R), int(stop < R ? stop : R)};
+  return {Row(start < R ? start : R), Row(stop < R ? stop : R)};
 }
 
+template <typename Row>
+struct RowOf {
+  using Type = Row;
+};
+
 // use(r, load(r)) for the rows r, r + step, .. below `stop`, AHEAD (2 or 4) loads ahead of their uses.
-template <int AHEAD = 4, typename Load, typename Use>
-__device__ __forceinline__ void visit_rows(int r, int stop, int step, Load load, Use use) {
+template <int AHEAD = 4, typename Row = int, typename Load, typename Use>
+__device__ __forceinline__ void visit_rows(typename RowOf<Row>::Type r, typename RowOf<Row>::Type stop, int step,
+                                           Load load, Use use) {
   for (; r + (AHEAD - 1) * step < stop; r += AHEAD * step) {
     if (AHEAD == 2) {
       const auto x0 = load(r), x1 = load(r + step);

@@ -5,11 +5,13 @@
 // Extreme finds the largest, Truth whether all are true, otherwise whether one is.
 // Grid: (ceil(B / tx) ceil(A / tz), splits). Block: (tx columns, ty rows, tz slabs), at most 512 threads, ty a power of
 // two. Shared memory: a state per thread.
-// Macros: TYPE float | double | bfloat16 | int | long long | unsigned char | bool of X; FOLD Product | Extreme | Truth.
+// Macros: TYPE float | double | bfloat16 | int | long long | unsigned char | bool of X; FOLD Product | Extreme | Truth;
+// ROW int | long long: the type of row numbers.
 #include "common/columns.cuh"
 #include "reduce/extreme.cuh"
 
 using T = ALPHA_TYPE;
+using Row = ALPHA_ROW;
 
 struct Product {
   using Result = Number<T>;
@@ -41,19 +43,19 @@ __device__ __forceinline__ void write_row(const Other&, long long*, size_t) {}
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS)
     fold(State::Result* __restrict__ Y, long long* __restrict__ at, const T* __restrict__ X,
-         const long long* __restrict__ given, int A, int R, int B, int rows, int flag) {
+         const long long* __restrict__ given, int A, Row R, int B, Row rows, int flag) {
   __shared__ __align__(16) unsigned char memory[COLUMN_THREADS * sizeof(State)];
   const int tiles = (B + blockDim.x - 1) / blockDim.x;
   const int b = blockIdx.x % tiles * blockDim.x + threadIdx.x;
   const int a = blockIdx.x / tiles * blockDim.z + threadIdx.z;
-  const Segment segment = segment_rows(blockIdx.y, rows, R);
+  const SegmentOf<Row> segment = segment_rows(blockIdx.y, rows, R);
   State state(flag);
   if (a < A && b < B) {
     const size_t base = size_t(a) * R * B + b;
-    visit_rows(
+    visit_rows<4, Row>(
         segment.start + threadIdx.y, segment.stop, blockDim.y,
-        [&](int r) { return load_pack<1>(X + base + size_t(r) * B).v[0]; },
-        [&](int r, Number<T> value) { state.meet(value, given ? given[base + size_t(r) * B] : r); });
+        [&](Row r) { return load_pack<1>(X + base + size_t(r) * B).v[0]; },
+        [&](Row r, Number<T> value) { state.meet(value, given ? given[base + size_t(r) * B] : r); });
   }
   reduce_lanes(state, reinterpret_cast<State*>(memory));
   if (a >= A || b >= B || threadIdx.y > 0) return;

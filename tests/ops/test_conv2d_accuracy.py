@@ -12,6 +12,7 @@ import pytest
 from test_conv2d import OPERATORS, make, relative_error
 
 import alpha
+import alpha.nn.functional as F
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import MathMode
@@ -44,6 +45,18 @@ def test_long_sums_of_positive_numbers(row: Configuration) -> None:
     found = device.download(compute(row, *(device.upload(a) for a in arrays), s)).astype(np.float64)
     exact = OPERATORS[row.operator][0](*(a.astype(np.float64) for a in arrays), s)
     assert relative_error(found, exact) < LIMIT
+
+
+@pytest.mark.parametrize(("scale", "limit"), [(1.0, LIMIT), (1e-34, LIMIT), (1e-38, 1e-3)])
+def test_tiny_numbers(scale: float, limit: float) -> None:
+    """The smaller part of a number near 1e-38 is no normal number, and loses bits; the README says so."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal((8, 6, 6, 64)) * scale).astype(np.float32), rng.standard_normal((64, 3, 3, 64))
+    found = [
+        F.conv2d(*(alpha.tensor(v.astype(dtype), device=device) for v in (x, w.astype(np.float32))), padding=1)
+        for device, dtype in (("cuda", np.float32), ("cpu", np.float64))
+    ]
+    assert relative_error(*(y.numpy() / np.float64(scale) for y in found)) < limit
 
 
 @pytest.mark.cuda
