@@ -155,6 +155,43 @@ def test_a_result_keeps_its_gradient(device: str) -> None:
         x.detach().retain_grad()
 
 
+def _hooked(y: alpha.Tensor) -> None:
+    y.retain_grad()
+    y.mul_(3.0)
+    y.register_hook(lambda g: g * 10.0)  # what a later hook leaves is kept, too
+
+
+def _twice(y: alpha.Tensor) -> None:
+    y.retain_grad()
+    y.add_(1.0)
+    y.retain_grad()
+
+
+WRITTEN = {  # what is done with y = 2 x; PyTorch's gradients of y and of x, for the sum of y * y
+    "kept before": (lambda y: (y.retain_grad(), y.mul_(3.0)), [12, 24, 36], [72, 144, 216]),
+    "kept after": (lambda y: (y.mul_(3.0), y.retain_grad()), [12, 24, 36], [72, 144, 216]),
+    "kept before and after": (_twice, [6, 10, 14], [12, 20, 28]),
+    "kept, with a hook after": (_hooked, [120, 240, 360], [720, 1440, 2160]),
+    "kept, a part written": (lambda y: (y.retain_grad(), y[0:2].mul_(3.0)), [12, 24, 12], [72, 144, 24]),
+    "kept, an element set": (lambda y: (y.retain_grad(), y.__setitem__(1, 7.0)), [4, 14, 12], [8, 0, 24]),
+    "an element set, kept": (lambda y: (y.__setitem__(1, 7.0), y.retain_grad()), [4, 14, 12], [8, 0, 24]),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_kept_gradient_is_that_of_the_last_value(device: str, name: str) -> None:
+    """Whether it is kept before a write in place or after it."""
+    change, of_y, of_x = WRITTEN[name]
+    x = alpha.tensor([1.0, 2.0, 3.0], device=device, requires_grad=True)
+    y = x * 2.0
+    change(y)
+    (y * y).sum().backward()
+    assert y.grad is not None
+    assert x.grad is not None
+    assert y.grad.tolist() == of_y
+    assert x.grad.tolist() == of_x
+
+
 def test_a_kept_gradient_keeps_no_tensor() -> None:
     x = alpha.tensor([1.0], requires_grad=True)
     y = x * 2.0

@@ -17,7 +17,7 @@ from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.padded import shape_for
 from alpha.ops.conv2d.problem import OPERANDS, UNKNOWN, Known, Target, seen_by_kernels
 from alpha.ops.conv2d.products import PRODUCTS
-from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.shape import TRIVIAL, ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.runtime import Device
 
@@ -51,7 +51,9 @@ def _table(s: ConvShape, target: Target) -> tuple[Configuration, ...]:
     """The configurations among which one for the shape is found."""
     if s.is_dense:
         return *CONFIGURATIONS, *PRODUCTS
-    return AXES if takes_axes(s, target) else GROUPED
+    if takes_axes(s, target):
+        return AXES
+    return GROUPED if s.depth == TRIVIAL else ()  # whose kernels have no depth
 
 
 def takes_axes(s: ConvShape, target: Target) -> bool:
@@ -73,6 +75,7 @@ def choose(
 
     Raises:
         ConfigError: ALPHA_CONV_KERNEL is not the name of a configuration.
+        ValueError: no configuration computes the shape, as one with a depth and groups.
     """
     forced, debug = config.CONV_KERNEL.get(), config.DEBUG.flag()
     chosen = _choose(operator, s, target, precision, known, forced, debug)
@@ -106,6 +109,10 @@ def _choose(
 ) -> Configuration:
     config.CONV_KERNEL.choice(NAMES)
     rows = applicable(operator, s, target, precision)
+    if not rows:
+        raise ValueError(
+            f"{operator}: no kernel computes X {s.X} W {s.W}{s.extras} as it is; alpha/ops/convolution cuts it"
+        )
     chosen = next((v for v in rows if v.name == forced), None)
     why = "forced"
     if chosen is None:
