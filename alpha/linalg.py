@@ -112,7 +112,7 @@ def norm(A: Tensor, ord: Ord = None, dim: Dims = None, keepdim: bool = False, *,
 @check_arguments
 def vecdot(x: AnyTensor, y: AnyTensor, *, dim: int = -1) -> Tensor:
     """The sums of products of vectors along an axis   x, y (.., K, ..) that broadcast -> the other axes"""
-    a, b = promoted("vecdot", x, y)
+    a, b = promoted(x, y)
     return (a * b).sum(dim)
 
 

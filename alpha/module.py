@@ -21,7 +21,7 @@ from alpha.placing import with_place
 from alpha.runtime import Device, get_device
 from alpha.runtime.device import names_device
 from alpha.state_dict import StateDict
-from alpha.state_reading import IncompatibleKeys, of_pytorch, read_state, targets_of
+from alpha.state_reading import IncompatibleKeys, advice_of_namesake, of_pytorch, read_state, targets_of
 from alpha.tensor import Tensor, as_dtype
 from alpha.tensor_operators import DTypeLike
 from alpha.uninitialized import fill, move, state_of
@@ -277,13 +277,16 @@ class Module(ModuleTree, Hooked):
         own = self._state()
         maps = FlattenedMaps(flattened, unflattened, own)
         values, problems, keys = read_state(own, targets_of(self, own), state, layout, strict, maps)
+        namesake = advice_of_namesake(self, state)
         if problems:
             count = "1 mismatch" if len(problems) == 1 else f"{len(problems)} mismatches"
-            raise CheckpointError(f"{count} between the weights and {type(self).__name__}:\n  " + "\n  ".join(problems))
+            lines = [f"{count} between the weights and {type(self).__name__}:", *problems, *filter(None, [namesake])]
+            raise CheckpointError("\n  ".join(lines))
         for target, value in {id(own[name]): (own[name], value) for name, value in values.items()}.values():
             fill(target, value)
             target._version.bump("load_state_dict")
-        if not maps.given and (advice := advice_of_flattened(self, of_pytorch(state, layout))):
+        flat = "" if maps.given else advice_of_flattened(self, of_pytorch(state, layout))
+        for advice in filter(None, (namesake, flat)):
             warnings.warn(advice, stacklevel=2)
         return keys
 

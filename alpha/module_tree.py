@@ -19,6 +19,7 @@ class ModuleTree:
     """What a `Module` offers to go through its parts, which are its attributes."""
 
     _filters: ClassVar[tuple[str, ...]] = ()  # parameters of a layer that PyTorch has with channels second
+    _namesake: ClassVar[tuple[str, str]] = ("", "")  # how names of another network's weights begin, and what to do then
     _awaited: Mapping[str, bool] = {}  # whether it is persistent, for each Buffer in whose place there is None
 
     def _form_of(self, name: str) -> tuple[int | None, ...] | None:

@@ -236,6 +236,12 @@ def _is_counter(name: object, own: Mapping[str, Tensor]) -> bool:
     return not last and f"{prefix}running_mean" in own
 
 
+def advice_of_namesake(root: ModuleTree, state: Mapping[str, Any]) -> str:
+    """What to do if these are the weights of another network of the same name; empty if they are not."""
+    start, advice = root._namesake
+    return advice if start and any(str(name).startswith(start) for name in state) else ""
+
+
 def of_pytorch(state: Mapping[str, Any], layout: str | None) -> set[str]:
     """The names of the values that are PyTorch's."""
     return {

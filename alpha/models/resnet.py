@@ -1,4 +1,4 @@
-"""The paper's ResNets (He et al. 2016, basic blocks), for 32x32 and 128x128 images."""
+"""The paper's ResNets (He et al. 2016, basic blocks), for 32x32 and 128x128 images; they are not torchvision's."""
 
 from __future__ import annotations
 
@@ -48,6 +48,12 @@ class ResNet(nn.Module):
         width: channels of the stem and the first stage.
     """
 
+    _namesake = (
+        "layer1.",
+        "these are weights of torchvision's ResNet, which is another network: use alpha.models.torchvision.resnet18 "
+        "or resnet34",
+    )
+
     def __init__(
         self,
         stages: tuple[int, ...],
@@ -90,14 +96,19 @@ def check_image_size(model: str, image_size: int) -> None:
 
 
 def resnet18(num_classes: int = 10, image_size: int = 32) -> ResNet:
-    """ResNet18 as the paper trained it: (N, 32, 32, 3) or (N, 128, 128, 3) -> (N, num_classes)"""
+    """The paper's ResNet18, not torchvision's: (N, 32, 32, 3) or (N, 128, 128, 3) -> (N, num_classes)
+
+    With 10 classes and 32x32 images it has 12.62 million parameters, for its shortcuts are 3x3 convolutions and it ends
+    with two linear layers; torchvision's, `alpha.models.torchvision.resnet18`, has 11.18 million.
+    """
     check_image_size("resnet18", image_size)
     return ResNet((2, 2, 2, 2), num_classes, hidden=128 if image_size == 32 else 512)
 
 
 def resnet34(num_classes: int = 10, image_size: int = 32) -> ResNet:
-    """ResNet34 as the paper trained it: (N, 32, 32, 3) or (N, 128, 128, 3) -> (N, num_classes)
+    """The paper's ResNet34, not torchvision's: (N, 32, 32, 3) or (N, 128, 128, 3) -> (N, num_classes)
 
+    `alpha.models.torchvision.resnet34` is torchvision's.
     Its first stage has four blocks; on 32x32 images the stem is a 3x3 convolution with bias.
     """
     check_image_size("resnet34", image_size)

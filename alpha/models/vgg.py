@@ -1,4 +1,4 @@
-"""The paper's VGGs (Simonyan & Zisserman 2015), for 32x32 and 128x128 images."""
+"""The paper's VGGs (Simonyan & Zisserman 2015), for 32x32 and 128x128 images; they are not torchvision's."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ class VGG(nn.Module):
         dropout: its probability.
         channels: of the five stages.
     """
+
+    _namesake = (
+        "classifier.0.",
+        "these are weights of torchvision's VGG, which is another network: use alpha.models.torchvision.vgg16, vgg19, "
+        "or one whose name ends with _bn",
+    )
 
     def __init__(
         self,
@@ -62,12 +68,18 @@ def _head(num_classes: int, image_size: int) -> tuple[int, int, int, int]:
 
 
 def vgg16(num_classes: int = 10, image_size: int = 32) -> VGG:
-    """VGG16 as the paper trained it: (N, 32, 32, 3) or (N, 128, 128, 3) -> (N, num_classes)"""
+    """The paper's VGG16, not torchvision's: (N, 32, 32, 3) or (N, 128, 128, 3) -> (N, num_classes)
+
+    `alpha.models.torchvision.vgg16_bn` is torchvision's.
+    """
     check_image_size("vgg16", image_size)
     return VGG((2, 2, 3, 3, 3), normalised=4, head=_head(num_classes, image_size))
 
 
 def vgg19(num_classes: int = 10, image_size: int = 32) -> VGG:
-    """VGG19 as the paper trained it: (N, 32, 32, 3) or (N, 128, 128, 3) -> (N, num_classes)"""
+    """The paper's VGG19, not torchvision's: (N, 32, 32, 3) or (N, 128, 128, 3) -> (N, num_classes)
+
+    `alpha.models.torchvision.vgg19_bn` is torchvision's.
+    """
     check_image_size("vgg19", image_size)
     return VGG((2, 2, 4, 4, 4), normalised=5, head=_head(num_classes, image_size))

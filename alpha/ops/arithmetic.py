@@ -8,15 +8,14 @@ from typing import Any, ClassVar
 from alpha.arrays import shares_memory
 from alpha.autograd import Function
 from alpha.errors import ShapeError
-from alpha.numerics import FLOAT32, is_floating
+from alpha.numerics import is_floating
 from alpha.ops import affine, broadcast
 from alpha.ops import elementwise as ew
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.division import floor_divide, truncated_quotient
 from alpha.ops.dtypes import require_floating, result_type
-from alpha.ops.integers import beside, combined, integral, written
-from alpha.ops.operands import NUMBERS, OPERANDS, like, no_operand, operand_of, room_in, sum_to, without_axes
-from alpha.ops.promotion import common_dtype
+from alpha.ops.integers import combined, floating_operands, integral, written
+from alpha.ops.operands import NUMBERS, operand_of, room_in, sum_to
 from alpha.ops.rectifier import AddRectified, rectifier_of
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor, full
@@ -122,22 +121,6 @@ class DivideInPlace(Divide):
     operator, inplace, written_as = "div_", True, "x /= y"
 
 
-def _operands(operator: str, x: Tensor, other: Any) -> tuple[Tensor, float | Tensor]:
-    """x and the second operand as floating numbers; `TypeError` for what is no operand."""
-    if not is_floating(x.dtype):
-        beside_x = beside(operator, x, other)
-        dtype = common_dtype(operator, x, beside_x)
-        dtype = dtype if is_floating(dtype) else FLOAT32
-        return x.astype(dtype), float(other) if isinstance(other, NUMBERS) else beside_x.astype(dtype)
-    if isinstance(other, Tensor):
-        return without_axes(x, other if is_floating(other.dtype) else other.astype(x.dtype))
-    if isinstance(other, NUMBERS):
-        return x, float(other)
-    if isinstance(other, OPERANDS):
-        return x, like(x, other)
-    raise no_operand(operator, other)
-
-
 def _scaled(name: str, value: float | Tensor, alpha: float) -> float | Tensor:
     if not isinstance(alpha, NUMBERS):
         raise TypeError(f"{name}: alpha is a {type(alpha).__name__}, a number is needed")
@@ -171,7 +154,7 @@ def add(x: AnyTensor, other: Any, *, alpha: float = 1, activation: Callable[[Ten
         return activation(add(x, other, alpha=alpha))
     if integral(x, other):
         return _of_integers("add", "+", x, other, alpha)
-    x, value = _operands("add", x, other)
+    x, value = floating_operands("add", x, other)
     value = _scaled("add", value, alpha)
     if isinstance(value, Tensor):
         return Add.apply(x, value)
@@ -182,7 +165,10 @@ def add_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     """`add` written into x, whose shape must be the broadcast one."""
     if not is_floating(x.dtype):
         return written("add_", x, add(x, other, alpha=alpha))
-    value = _scaled("add_", _operands("add_", x, other)[1], alpha)
+    met, operand = floating_operands("add_", x, other)
+    if met is not x:
+        return written("add_", x, add(x, other, alpha=alpha))
+    value = _scaled("add_", operand, alpha)
     if isinstance(value, Tensor):
         return AddInPlace.apply(x, value)
     return affine.AddNumberInPlace.apply(x, alpha=1.0, beta=value)
@@ -195,7 +181,7 @@ def sub(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     """
     if integral(x, other):
         return _of_integers("sub", "-", x, other, alpha)
-    x, value = _operands("sub", x, other)
+    x, value = floating_operands("sub", x, other)
     value = _scaled("sub", value, alpha)
     if isinstance(value, Tensor):
         return Subtract.apply(x, value)
@@ -206,7 +192,10 @@ def sub_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     """`sub` written into x, whose shape must be the broadcast one."""
     if not is_floating(x.dtype):
         return written("sub_", x, sub(x, other, alpha=alpha))
-    value = _scaled("sub_", _operands("sub_", x, other)[1], alpha)
+    met, operand = floating_operands("sub_", x, other)
+    if met is not x:
+        return written("sub_", x, sub(x, other, alpha=alpha))
+    value = _scaled("sub_", operand, alpha)
     if isinstance(value, Tensor):
         return SubtractInPlace.apply(x, value)
     return affine.SubtractNumberInPlace.apply(x, alpha=1.0, beta=-value)
@@ -220,7 +209,7 @@ def mul(x: AnyTensor, other: Any) -> Tensor:
     """
     if integral(x, other):
         return _of_integers("mul", "*", x, other)
-    x, value = _operands("mul", x, other)
+    x, value = floating_operands("mul", x, other)
     if isinstance(value, Tensor):
         return Multiply.apply(x, value)
     return affine.Affine.apply(x, alpha=value, beta=0.0)
@@ -230,7 +219,9 @@ def mul_(x: Tensor, other: Any) -> Tensor:
     """`mul` written into x, whose shape must be the broadcast one; x is kept as a copy if `other` needs a gradient."""
     if not is_floating(x.dtype):
         return written("mul_", x, mul(x, other))
-    _, value = _operands("mul_", x, other)
+    met, value = floating_operands("mul_", x, other)
+    if met is not x:
+        return written("mul_", x, mul(x, other))
     if isinstance(value, Tensor):
         return MultiplyInPlace.apply(x, value)
     return affine.MultiplyNumberInPlace.apply(x, alpha=value, beta=0.0)
@@ -246,7 +237,7 @@ def div(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """
     if rounding_mode is not None:
         return _rounded_quotient(x, other, rounding_mode)
-    x, value = _operands("div", x, other)
+    x, value = floating_operands("div", x, other)
     if isinstance(value, Tensor):
         return Divide.apply(x, value)
     return affine.DivideByNumber.apply(x, number=value)
@@ -264,7 +255,9 @@ def div_(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """`div` written into x, whose shape must be the broadcast one; x is kept as a copy if `other` needs a gradient."""
     if rounding_mode is not None or not is_floating(x.dtype):
         return written("div_", x, div(x, other, rounding_mode=rounding_mode))
-    _, value = _operands("div_", x, other)
+    met, value = floating_operands("div_", x, other)
+    if met is not x:
+        return written("div_", x, div(x, other))
     if isinstance(value, Tensor):
         return DivideInPlace.apply(x, value)
     return affine.DivideByNumberInPlace.apply(x, number=value)
@@ -274,13 +267,13 @@ def reversed_sub(x: Tensor, other: Any) -> Tensor:
     """other - x"""
     if integral(x, other):
         return combined("sub", "-", beside("sub", x, other), x)
-    x, value = _operands("sub", x, other)
+    x, value = floating_operands("sub", x, other)
     return Subtract.apply(value, x) if isinstance(value, Tensor) else affine.Affine.apply(x, alpha=-1.0, beta=value)
 
 
 def reversed_div(x: Tensor, other: Any) -> Tensor:
     """other / x"""
-    x, value = _operands("div", x, other)
+    x, value = floating_operands("div", x, other)
     return Divide.apply(value, x) if isinstance(value, Tensor) else affine.DivideNumber.apply(x, number=value)
 
 

@@ -11,7 +11,7 @@ from alpha.ops.dropout import check_probability, dropout
 from alpha.ops.layout import view as reshaped
 from alpha.ops.matmul import matmul, products
 from alpha.ops.options import real
-from alpha.ops.promotion import BOOL
+from alpha.ops.promotion import BOOL, FLOAT64
 from alpha.ops.selection import where
 from alpha.ops.softmax import softmax
 from alpha.tensor import Tensor
@@ -25,7 +25,7 @@ def added_mask(mask: Tensor, like: Tensor, hides: bool = False) -> Tensor:
     0 where it is True, else -inf; or with `hides` -inf where it is True, else 0.
     """
     if mask.dtype != BOOL:
-        return mask
+        return mask.astype(like.dtype) if mask.dtype == FLOAT64 else mask
     zero = Tensor(like.device.zeros((), like.dtype))
     added: Tensor = where(mask, -math.inf, zero) if hides else where(mask, zero, -math.inf)
     return added

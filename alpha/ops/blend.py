@@ -9,7 +9,7 @@ import numpy as np
 from alpha.arrays import shares_memory
 from alpha.autograd import Function
 from alpha.errors import ShapeError, type_name
-from alpha.numerics import is_floating
+from alpha.numerics import FLOAT32, is_floating
 from alpha.ops import elementwise as ew
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.arithmetic import add, mul
@@ -21,7 +21,7 @@ from alpha.ops.logarithms import exp2
 from alpha.ops.operands import NUMBERS, operand_of, sum_to
 from alpha.ops.options import real
 from alpha.ops.overwriting import in_place, kept, place
-from alpha.ops.promotion import BOOL, as_floating, promoted
+from alpha.ops.promotion import BOOL, promoted
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor
 
@@ -167,10 +167,10 @@ def lerp(x: Tensor, end: Tensor, weight: Any) -> Tensor:
     x (...), end (...), weight (...) or a number -> the broadcast shape
     """
     if isinstance(weight, Tensor):
-        return LerpWeighted.apply(*promoted("lerp", x, end, weight))
+        return LerpWeighted.apply(*promoted(x, end, weight))
     if not isinstance(weight, NUMBERS):
         raise TypeError(f"lerp: weight={weight!r} is not a number or a Tensor")
-    return Lerp.apply(*promoted("lerp", x, end), weight=float(weight))
+    return Lerp.apply(*promoted(x, end), weight=float(weight))
 
 
 @check_arguments
@@ -180,7 +180,7 @@ def addcmul(x: AnyTensor, tensor1: AnyTensor, tensor2: AnyTensor, *, value: floa
     x (...), tensor1 (...), tensor2 (...) -> the broadcast shape
     """
     by = real("addcmul", "value", value)
-    x, tensor1, tensor2 = promoted("addcmul", x, tensor1, tensor2)
+    x, tensor1, tensor2 = promoted(x, tensor1, tensor2)
     if is_floating(x.dtype):
         return AddProduct.apply(x, tensor1, tensor2, value=by)
     if x.dtype == BOOL:
@@ -197,7 +197,7 @@ def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) ->
     x (...), tensor1 (...), tensor2 (...) -> the broadcast shape
     """
     by = real("addcdiv", "value", value)
-    return AddQuotient.apply(*promoted("addcdiv", x, tensor1, tensor2), value=by)
+    return AddQuotient.apply(*promoted(x, tensor1, tensor2), value=by)
 
 
 def lerp_(x: Tensor, end: Tensor, weight: Any) -> Tensor:
@@ -236,5 +236,5 @@ def ldexp(x: AnyTensor, other: AnyTensor) -> Tensor:
 
     x (...), other (...) -> the broadcast shape
     """
-    x = as_floating(x)
-    return mul(x, exp2(other if is_floating(other.dtype) else other.astype(x.dtype)))
+    floating = x.dtype if is_floating(x.dtype) else FLOAT32
+    return mul(x, exp2(other if is_floating(other.dtype) else other.astype(floating)))

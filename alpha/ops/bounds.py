@@ -110,7 +110,7 @@ def _clamp(operator: str, x: Tensor, low: Any, high: Any) -> Tensor:
         raise ValueError(f"{operator}: min or max is needed")
     if any(not isinstance(bound, (Tensor, *NUMBERS)) for bound in bounds):
         raise TypeError(f"{operator}: min={low!r} and max={high!r} must be numbers, Tensors or None")
-    dtype = common_dtype(operator, x, *bounds)
+    dtype = common_dtype(x, *bounds)
     x = x.astype(dtype)
     if not any(isinstance(bound, Tensor) for bound in bounds):
         least, most = (-math.inf, math.inf) if is_floating(x.dtype) else _range(x.dtype)

@@ -139,7 +139,7 @@ def isin(elements: AnyTensor, test_elements: AnyTensor, *, assume_unique: bool =
         assume_unique: allowed, and changes nothing: no element comes twice in either tensor.
         invert: whether it is none of them instead.
     """
-    left, right = (operand.detach().reshape(operand.size) for operand in promoted("isin", elements, test_elements))
+    left, right = (operand.detach().reshape(operand.size) for operand in promoted(elements, test_elements))
     if right.size <= FEW:
         found = extremes.any(relate(left.reshape((left.size, 1)), right, "=="), 1)
     else:

@@ -78,7 +78,7 @@ def fmax(x: AnyTensor, other: AnyTensor) -> Tensor:
 
     x (...), other (...) -> the broadcast shape
     """
-    left, right = promoted("fmax", x, other)
+    left, right = promoted(x, other)
     return FMax.apply(left, right) if is_floating(left.dtype) else maximum(left, right)
 
 
@@ -88,7 +88,7 @@ def fmin(x: AnyTensor, other: AnyTensor) -> Tensor:
 
     x (...), other (...) -> the broadcast shape
     """
-    left, right = promoted("fmin", x, other)
+    left, right = promoted(x, other)
     return FMin.apply(left, right) if is_floating(left.dtype) else minimum(left, right)
 
 

@@ -92,7 +92,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = MODES[0]) 
         np.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     except ValueError:
         raise ShapeError(f"cdist: the batch axes do not broadcast  (x1 {x1.shape}, x2 {x2.shape})") from None
-    first, second = promoted("cdist", x1, x2)
+    first, second = promoted(x1, x2)
     return _wide(lambda a, b: _distances(a, b, power, compute_mode), first, second)
 
 

@@ -65,7 +65,7 @@ def _divided(operator: str, sign: str, x: Tensor, other: Any) -> Tensor:
     if is_floating(x.dtype) and isinstance(other, (np.ndarray, list)):
         other = like(x, other)
     step = Remainder if sign in ("%", "fmod") else Quotient
-    return step.apply(*promoted(operator, x, beside(operator, x, other)), sign=sign)
+    return step.apply(*promoted(x, beside(operator, x, other)), sign=sign)
 
 
 @check_arguments

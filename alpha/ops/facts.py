@@ -95,12 +95,12 @@ def result_type(tensor1: Any, tensor2: Any) -> np.dtype[Any]:
     for name, value in (("tensor1", tensor1), ("tensor2", tensor2)):
         if not isinstance(value, (Tensor, *NUMBERS)):
             raise TypeError(f"result_type: {name} is a {type(value).__name__}; a Tensor or a number is needed")
-    return common_dtype("result_type", tensor1, tensor2)
+    return common_dtype(tensor1, tensor2)
 
 
 def promote_types(type1: DTypeLike, type2: DTypeLike) -> np.dtype[Any]:
     """The dtype in which tensors with axes of these dtypes meet; errors as of `result_type`."""
-    return common_dtype("promote_types", *[Tensor(np.empty(0, as_dtype(kind))) for kind in (type1, type2)])
+    return common_dtype(*[Tensor(np.empty(0, as_dtype(kind))) for kind in (type1, type2)])
 
 
 def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:

@@ -17,7 +17,7 @@ from alpha.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.dtypes import BLOCK, CUDA_TYPES, DType
 from alpha.ops.indexing import set_item
-from alpha.ops.operands import NUMBERS, no_operand
+from alpha.ops.operands import NUMBERS, OPERANDS, like, no_operand, without_axes
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.promotion import BOOL, common_dtype, kind_of, promoted
 from alpha.primitive import Array, primitive
@@ -127,7 +127,7 @@ def beside(operator: str, x: Tensor, other: Any) -> Tensor:
         return tensor(other, device=x.device)
     if not isinstance(other, NUMBERS):
         raise no_operand(operator, other)
-    dtype = common_dtype(operator, x, other)
+    dtype = common_dtype(x, other)
     value = other if is_floating(dtype) else np.int64(other).astype(dtype)  # -1 is 255 as uint8
     return full((), value, dtype, x.device)
 
@@ -138,10 +138,26 @@ def combined(operator: str, sign: str, x: Tensor, other: Tensor) -> Tensor:
     Raises:
         TypeError: both are bools, for which the sign has no meaning.
     """
-    left, right = promoted(operator, x, other)
+    left, right = promoted(x, other)
     if left.dtype == BOOL and sign in NOT_OF_BOOLS:
         raise TypeError(f"{operator}: there is no {sign} of dtype bool; use .astype('int32')")
     return Combine.apply(left, right, operator=operator, sign=sign)
+
+
+def floating_operands(operator: str, x: Tensor, other: Any) -> tuple[Tensor, float | Tensor]:
+    """x and the second operand as floating numbers; `TypeError` for what is no operand."""
+    if not is_floating(x.dtype):
+        beside_x = beside(operator, x, other)
+        dtype = common_dtype(x, beside_x)
+        dtype = dtype if is_floating(dtype) else FLOAT32
+        return x.astype(dtype), float(other) if isinstance(other, NUMBERS) else beside_x.astype(dtype)
+    if isinstance(other, Tensor):
+        return without_axes(x, other if is_floating(other.dtype) else other.astype(x.dtype))
+    if isinstance(other, NUMBERS):
+        return x, float(other)
+    if isinstance(other, OPERANDS):
+        return x, like(x, other)
+    raise no_operand(operator, other)
 
 
 def check_holds(operator: str, x: Tensor, result: Tensor) -> None:

@@ -38,7 +38,7 @@ def tensors_of(operator: str, tensors: Any) -> list[Tensor]:
                 "use alpha.tensor(tensors, device=..)"
             )
     check_devices(operator, tensors)
-    return promoted(operator, *tensors)
+    return promoted(*tensors)
 
 
 @check_arguments

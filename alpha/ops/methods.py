@@ -126,7 +126,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     },
     **{name: getattr(blend, name) for name in ("addcdiv_", "addcmul_", "lerp_")},
     **{name: getattr(gathering, name) for name in gathering.__all__},
-    **_methods(conversion, "to", "clone", "contiguous", "cpu", "cuda", "ravel", "tolist"),
+    **_methods(conversion, "to", "clone", "cpu", "cuda", "ravel", "tolist"),
     **_methods(conversion, "view_as", "type_as", "pin_memory"),
     "type": conversion.type_of,
     **{name: _cast_to(dtype) for name, dtype in CASTS.items()},
@@ -162,6 +162,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(bitwise, name) for name in bitwise.__all__},
     **STRUCTURE,
     **{name: _several(function) for name, function in SEVERAL_NUMBERS.items()},
+    "contiguous": conversion.contiguous,  # it counts who refers to x
     "__getitem__": indexing.get_item,
     "__setitem__": indexing.set_item,
 }

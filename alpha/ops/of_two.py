@@ -51,4 +51,4 @@ def floating_pair(operator: str, x: Tensor, other: Any) -> list[Tensor]:
     pair = x, beside(operator, x, other)
     if not any(is_floating(operand.dtype) for operand in pair):
         return [as_floating(operand) for operand in pair]  # not of their common dtype, in which -1 may be 255
-    return promoted(operator, *pair)
+    return promoted(*pair)

@@ -44,13 +44,15 @@ def like(x: Tensor, value: Any) -> Tensor:
 
 
 def without_axes(x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """Both floating tensors; one without axes in the dtype of one with axes if one of these dtypes is float64.
+    """Both floating tensors in their common dtype, if one of them is float64: one without axes in that of the other.
 
     PyTorch's rule. float32 and bfloat16 meet in the operators themselves (`result_type`), which round once.
     """
     first, second = x.dtype, other.dtype
-    if first is second or FLOAT64 not in (first, second) or bool(x.ndim) == bool(other.ndim):
+    if first is second or FLOAT64 not in (first, second):
         return x, other
+    if bool(x.ndim) == bool(other.ndim):  # on cuda, which has no float64, the operator refuses them
+        return (x.astype(FLOAT64), other.astype(FLOAT64)) if isinstance(x.array, np.ndarray) else (x, other)
     return (x, other.astype(first)) if x.ndim else (x.astype(second), other)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 from alpha.errors import ShapeError
@@ -50,6 +51,8 @@ def pad(x: AnyTensor, pad: Sequence[int], mode: str = "constant", value: float |
             "replicate", the first and last element; "circular", x again from its other end.
         value: the number of mode "constant", 0 by default.
 
+    Warns if four numbers that would surround a map in PyTorch are given for images of at most 4 channels.
+
     Raises:
         ShapeError: there are more pairs than axes, or an axis is too short for its numbers.
     """
@@ -60,6 +63,12 @@ def pad(x: AnyTensor, pad: Sequence[int], mode: str = "constant", value: float |
         raise ShapeError(f"pad: pad={numbers} must be pairs, one for each of the last axes of shape {x.shape}")
     if value is not None and not isinstance(value, NUMBERS):
         raise TypeError(f"pad: value={value!r} is not a number")
+    if x.ndim == len(numbers) == 4 and x.shape[-1] <= 4 and numbers[0] == numbers[1] > 0 < numbers[2] == numbers[3]:
+        warnings.warn(
+            f"pad: pad={numbers} adds {numbers[0]} channels on both sides of the images {x.shape}, which are NHWC, and "
+            f"none of their rows; pad={(0, 0, *numbers)} pads rows and columns",
+            stacklevel=3,
+        )
     pairs = [(x.ndim - 1 - i, numbers[2 * i], numbers[2 * i + 1]) for i in range(len(numbers) // 2)]
     if mode == "constant":
         return _constant(x, pairs, 0 if value is None else value)

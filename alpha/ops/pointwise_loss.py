@@ -28,6 +28,7 @@ from alpha.ops.axes import expand
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.dtypes import as_dtype, result_type
 from alpha.ops.elementwise import divide, divide_by_number, elementwise, multiply
+from alpha.ops.operands import without_axes
 from alpha.ops.options import only_offered
 from alpha.ops.reduce import sum_axis1
 from alpha.primitive import Array, Primitive
@@ -109,6 +110,7 @@ class PointwiseLoss:
             if other is not None and other._requires_grad:
                 raise ValueError(f"{self.name}: {name} requires a gradient, which is not offered; .detach() it")
         count = math.prod(x.shape[:1] if reduction == "batchmean" else shape)
+        x, target = without_axes(x, target)
         return self._step.apply(
             repeated(x, shape),
             repeated(target, shape),

@@ -138,7 +138,7 @@ def pow(x: Tensor, exponent: Any) -> Tensor:
     if not is_floating(x.dtype):
         if integral(x, exponent):
             return _integer_power(x, exponent)
-        x = x.astype(common_dtype("pow", x, beside("pow", x, exponent)))
+        x = x.astype(common_dtype(x, beside("pow", x, exponent)))
     if isinstance(exponent, NUMBERS):
         return Power.apply(x, exponent=float(exponent))
     return TensorPower.apply(*without_axes(x, _exponent("pow", x, exponent)))
@@ -150,7 +150,8 @@ def pow_(x: Tensor, exponent: Any) -> Tensor:
         return written("pow_", x, pow(x, exponent))
     if isinstance(exponent, NUMBERS):
         return PowerInPlace.apply(x, exponent=float(exponent))
-    return TensorPowerInPlace.apply(*without_axes(x, _exponent("pow_", x, exponent)))
+    met, by = without_axes(x, _exponent("pow_", x, exponent))
+    return TensorPowerInPlace.apply(x, by) if met is x else written("pow_", x, pow(x, exponent))
 
 
 def _exponent(operator: str, x: Tensor, exponent: Any) -> Tensor:

@@ -1,7 +1,7 @@
 """The dtype in which tensors of several dtypes meet, by PyTorch's rules for the dtypes that Alpha has.
 
 Floating dtypes come before integers, integers before bools, and tensors with axes before 0-d tensors and numbers of the
-same kind. float64 meets no other floating dtype.
+same kind. The wider one of two dtypes of a kind wins: float64 before float32 before bfloat16.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from alpha.numerics import BFLOAT16, FLOAT32, is_floating
+from alpha.numerics import FLOAT32, is_floating
 from alpha.ops.dtypes import DType
 from alpha.tensor import Tensor
 
-BOOL, INT64 = np.dtype(np.bool_), np.dtype(np.int64)
+BOOL, INT64, FLOAT64 = np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float64)
 
 
 def kind_of(dtype: DType) -> int:
@@ -28,18 +28,14 @@ def as_floating(x: Tensor) -> Tensor:
     return x if is_floating(x.dtype) else x.astype(FLOAT32)
 
 
-def promoted(operator: str, *operands: Tensor) -> list[Tensor]:
+def promoted(*operands: Tensor) -> list[Tensor]:
     """The tensors in their common dtype; gradients flow back to floating ones."""
-    dtype = common_dtype(operator, *operands)
+    dtype = common_dtype(*operands)
     return [x if x.dtype == dtype else x.astype(dtype) for x in operands]
 
 
-def common_dtype(operator: str, *operands: Any) -> DType:
-    """The common dtype of tensors and Python numbers.
-
-    Raises:
-        TypeError: float64 meets another floating dtype among tensors with axes.
-    """
+def common_dtype(*operands: Any) -> DType:
+    """The common dtype of tensors and Python numbers."""
     groups: list[list[DType]] = [[], [], []]  # of tensors with axes, of 0-d tensors, of numbers
     for operand in operands:
         if isinstance(operand, Tensor):
@@ -49,7 +45,7 @@ def common_dtype(operator: str, *operands: Any) -> DType:
     result: DType | None = None
     for dtypes in groups:
         if dtypes:
-            met = functools.reduce(lambda a, b: _pair(operator, a, b), dtypes)
+            met = functools.reduce(_pair, dtypes)
             if result is None or kind_of(met) > kind_of(result):
                 result = met
     assert result is not None, "no operands"
@@ -62,13 +58,11 @@ def _number_dtype(number: Any) -> DType:
     return INT64 if isinstance(number, (int, np.integer)) else FLOAT32
 
 
-def _pair(operator: str, a: DType, b: DType) -> DType:
+def _pair(a: DType, b: DType) -> DType:
     if a == b:
         return a
     if kind_of(a) != kind_of(b):
         return a if kind_of(a) > kind_of(b) else b
-    if {a, b} == {FLOAT32, BFLOAT16}:
-        return FLOAT32
     if kind_of(a) == 2:
-        raise TypeError(f"{operator}: dtypes {a.name} and {b.name} differ; use .astype")
+        return FLOAT64 if FLOAT64 in (a, b) else FLOAT32
     return np.promote_types(a, b)

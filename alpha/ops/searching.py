@@ -108,7 +108,7 @@ def bucketize(x: Any, boundaries: AnyTensor, *, out_int32: bool = False, right: 
 
 def _searched(operator: str, rows: Tensor, values: Any, right: bool, out_int32: bool) -> Tensor:
     if isinstance(values, NUMBERS):
-        kind = common_dtype(operator, rows, values)
+        kind = common_dtype(rows, values)
         values = full((), values, kind, rows.device)
     elif isinstance(values, (np.ndarray, list)):
         values = tensor(values, device=rows.device)
@@ -124,7 +124,7 @@ def _searched(operator: str, rows: Tensor, values: Any, right: bool, out_int32: 
             f"{operator}: (C,), or rows (.., C) with values (.., I), are needed  "
             f"(rows {rows.shape}, values {values.shape})"
         )
-    dtype = common_dtype(operator, rows, values)
+    dtype = common_dtype(rows, values)
     S = rows.astype(dtype).array.reshape((math.prod(rows.shape[:-1]), rows.shape[-1]))
     V = values.astype(dtype).array.reshape((S.shape[0], values.size // max(1, S.shape[0])))
     found = reshaped(Tensor(search_rows(S, V, right)), values.shape)

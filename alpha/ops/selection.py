@@ -148,7 +148,7 @@ def _pair(operator: str, near: Tensor, x: Any, other: Any) -> list[Tensor]:
     for value in (x, other):
         if not isinstance(value, OPERANDS):
             raise TypeError(f"{operator}: a {type_name(value)} is no operand; a Tensor or a number is needed")
-    dtype = common_dtype(operator, *[v if isinstance(v, (Tensor, *NUMBERS)) else like(near, v) for v in (x, other)])
+    dtype = common_dtype(*[v if isinstance(v, (Tensor, *NUMBERS)) else like(near, v) for v in (x, other)])
     return [
         v.astype(dtype)
         if isinstance(v, Tensor)
@@ -175,7 +175,7 @@ def maximum(x: AnyTensor, other: AnyTensor) -> Tensor:
 
     x (...), other (...) -> the broadcast shape
     """
-    return Maximum.apply(*promoted("maximum", x, other))
+    return Maximum.apply(*promoted(x, other))
 
 
 @check_arguments
@@ -184,7 +184,7 @@ def minimum(x: AnyTensor, other: AnyTensor) -> Tensor:
 
     x (...), other (...) -> the broadcast shape
     """
-    return Minimum.apply(*promoted("minimum", x, other))
+    return Minimum.apply(*promoted(x, other))
 
 
 @check_arguments

@@ -211,7 +211,7 @@ def cross(x: AnyTensor, other: AnyTensor, dim: int | None = None) -> Tensor:
     axis = shape.index(3) if dim is None and 3 in shape else axis_of("cross", x, -1 if dim is None else dim, x.ndim)
     if not x.ndim or x.shape[axis] != 3 or other.shape[axis] != 3:
         raise ShapeError(f"cross: an axis of length 3 is needed  (x {x.shape}, other {other.shape}, dim={dim})")
-    a, b = promoted("cross", x, other)
+    a, b = promoted(x, other)
 
     def turned(v: Tensor, by: int) -> Tensor:
         return unchecked(roll)(v, -by, axis)

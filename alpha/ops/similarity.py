@@ -23,7 +23,7 @@ def _alike(operator: str, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
         shape = np.broadcast_shapes(x1.shape, x2.shape)
     except ValueError:
         raise ShapeError(f"{operator}: the shapes do not broadcast  (x1 {x1.shape}, x2 {x2.shape})") from None
-    first, second = (x if x.shape == shape else unchecked(expand)(x, shape) for x in promoted(operator, x1, x2))
+    first, second = (x if x.shape == shape else unchecked(expand)(x, shape) for x in promoted(x1, x2))
     return first, second
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from alpha.numerics import FLOAT32, is_floating
 from alpha.ops.activation import activation
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.broadcast import broadcast_operands
 from alpha.ops.elementwise import affine, divide, elementwise, multiply
 from alpha.ops.of_two import OfTwo
 from alpha.ops.options import real
-from alpha.ops.promotion import as_floating, promoted
+from alpha.ops.promotion import as_floating, common_dtype, promoted
 from alpha.ops.rounding import abs
 from alpha.primitive import Array
 from alpha.tensor import Tensor
@@ -251,10 +252,12 @@ def atan2(x: AnyTensor, other: AnyTensor) -> Tensor:
 
     x (...), other (...) -> the broadcast shape
     """
-    return Atan2.apply(*promoted("atan2", as_floating(x), as_floating(other)))
+    dtype = common_dtype(x, other)
+    dtype = dtype if is_floating(dtype) else FLOAT32
+    return Atan2.apply(x.astype(dtype), other.astype(dtype))
 
 
 @check_arguments
 def hypot(x: Tensor, other: Tensor) -> Tensor:
     """sqrt(x x + other other) without overflow, with broadcasting   x (...), other (...) -> the broadcast shape"""
-    return Hypot.apply(*promoted("hypot", x, other))
+    return Hypot.apply(*promoted(x, other))

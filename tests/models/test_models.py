@@ -11,7 +11,7 @@ import small_nets
 from helpers import first_of
 
 import alpha
-from alpha import models
+from alpha import CheckpointError, models
 
 _FILE = Path(__file__).parents[1] / "golden" / "training_losses.json"
 GOLDEN = json.loads(_FILE.read_text())["losses"]
@@ -101,3 +101,16 @@ def test_weights_travel_through_state_dict(device: str) -> None:
     with alpha.no_grad():
         expected, found = source.eval()(x), target.eval()(x)
     np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize(("model", "twin"), [("resnet18", "resnet18"), ("vgg16", "vgg11_bn")])
+def test_weights_of_torchvisions_namesake_are_named(model: str, twin: str) -> None:
+    ours, theirs = getattr(models, model)(), getattr(models.torchvision, twin)(10).state_dict()
+    with pytest.raises(
+        CheckpointError, match=r"these are weights of torchvision's .*: use alpha\.models\.torchvision\."
+    ):
+        ours.load_state_dict(theirs)
+    if model == "resnet18":
+        with pytest.warns(UserWarning, match="these are weights of torchvision's ResNet"):
+            ours.load_state_dict({"layer1.x": theirs["conv1.weight"]}, strict=False)
+    ours.load_state_dict(ours.state_dict())

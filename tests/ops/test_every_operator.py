@@ -132,7 +132,7 @@ def test_an_argument_of_another_dtype_is_refused_or_right(device: str, name: str
                 except TypeError as error:
                     assert "float64" in str(error)  # noqa: PT017
                 else:
-                    np.testing.assert_allclose(found, expected, rtol=1e-5)
+                    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-12)
 
 
 def test_layers_name_their_argument(device: str) -> None:
