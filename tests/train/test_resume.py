@@ -222,7 +222,12 @@ def test_an_evaluation_draws_by_the_epoch_of_the_trainer(device: str) -> None:
     assert tested.next_epoch == (4, 1)  # the program's own use of the loader goes on
     resumed = trainer(device)
     resumed.load_state_dict(subject.state_dict())
-    assert {resumed.evaluate(DataLoader(tested.dataset, 6)).loss} == losses[1]
+    for epoch in (0, 4):
+        other = DataLoader(tested.dataset, 6)
+        other.set_epoch(epoch)
+        assert {resumed.evaluate(other).loss} == losses[1]
+    resumed.epoch = 1  # with the same weights
+    assert {resumed.evaluate(tested).loss} != losses[1]
 
 
 def test_evaluations_do_not_change_what_a_loader_without_a_seed_draws() -> None:
