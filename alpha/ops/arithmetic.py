@@ -14,7 +14,7 @@ from alpha.ops import elementwise as ew
 from alpha.ops.arguments import AnyTensor, check_arguments
 from alpha.ops.division import floor_divide, truncated_quotient
 from alpha.ops.dtypes import require_floating, result_type
-from alpha.ops.integers import combined, floating_operands, integral, written
+from alpha.ops.integers import beside, combined, floating_operands, integral, written
 from alpha.ops.operands import NUMBERS, operand_of, room_in, sum_to
 from alpha.ops.rectifier import AddRectified, rectifier_of
 from alpha.primitive import Array, Primitive
