@@ -129,7 +129,7 @@ class Watch:
             self._watch_scopes()
             self._look("results", look.results, _ENVIRONMENT)
             self._look("results", look.results, exchanges)
-            self._by_name(lambda *_: "an environment variable ALPHA_*", _ENVIRONMENT)
+            self._by_name(lambda *_: "one of the variables ALPHA_*", _ENVIRONMENT)
         for tensor in self.tensors:
             self._look("tensors", look.tensors, tensor)
         self._same, self._equal = (tuple(part) for part in self._read())

@@ -30,6 +30,9 @@ from alpha.train.state_file import load_state, save_state
 
 EPOCHS, STEPS, BATCH = 3, 4, 5  # the last batch of an epoch has 3 images
 
+# the losses below read a generator, so that a captured step would not be interrupted
+pytestmark = pytest.mark.filterwarnings("ignore:.*object of the type generator:alpha.errors.CaptureWarning")
+
 
 @pytest.fixture(autouse=True)
 def _usual_handler() -> Iterator[None]:
