@@ -51,7 +51,8 @@ class KeptTables:
                 self._kept.move_to_end(key)
                 return found[0]  # type: ignore[no-any-return]
         made = make()
-        nbytes = sum(part.nbytes for part in (made if isinstance(made, tuple) else (made,))) + _bytes_of(key)
+        parts: Any = made if isinstance(made, tuple) else (made,)
+        nbytes = sum(part.nbytes for part in parts) + _bytes_of(key)
         with self._lock:
             if key not in self._kept and nbytes <= self.most_bytes:
                 self._kept[key] = made, nbytes

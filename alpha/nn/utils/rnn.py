@@ -23,6 +23,7 @@ from alpha.ops import packing
 from alpha.ops.gathering import index_select
 from alpha.ops.index_writing import index_copy
 from alpha.ops.joining import cat, stack
+from alpha.ops.kept_tables import Rows
 from alpha.ops.options import integer
 from alpha.ops.packing import Counts
 from alpha.tensor import Tensor, full
@@ -36,7 +37,7 @@ def _lengths(operator: str, lengths: Any) -> Counts:
     return tuple(int(length) for length in values)
 
 
-def _packed(operator: str, flat: Tensor, rows: packing.Rows, lengths: Counts, enforce_sorted: bool) -> PackedSequence:
+def _packed(operator: str, flat: Tensor, rows: Rows, lengths: Counts, enforce_sorted: bool) -> PackedSequence:
     """The rows of a tensor as a packed sequence; `ValueError` if the lengths do not fall and must."""
     indices: tuple[Tensor | None, Tensor | None] = None, None
     order = packing.order_of(lengths)
