@@ -284,6 +284,15 @@ def test_padding(device: str, mode: str, numbers_: tuple[int, ...]) -> None:
     check(lambda x: F.pad(x, numbers_, mode), lambda x: torch.nn.functional.pad(x, numbers_, mode), device, x)
 
 
+def test_padding_that_would_surround_a_map_of_pytorch_warns() -> None:
+    images = alpha.ones(2, 5, 6, 3)
+    with pytest.warns(UserWarning, match=r"adds 1 channels on both sides of the images \(2, 5, 6, 3\), which are NHWC"):
+        F.pad(images, (1, 1, 2, 2))
+    assert F.pad(images, (0, 0, 1, 1, 2, 2)).shape == (2, 9, 8, 3)
+    for x, pad in ((alpha.ones(2, 5, 6, 8), (1, 1, 2, 2)), (images, (0, 1, 0, 1)), (images, (1, 1))):
+        F.pad(x, pad)  # scores of an attention, or one axis
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("dim", [0, 1])
 def test_gathering_and_scattering_a_part(device: str, dim: int) -> None:
