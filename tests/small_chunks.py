@@ -36,6 +36,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "alpha.ops.reduce": ("WARP", "LINE_BYTES", "LAST_BLOCKS", "COLUMN_THREADS", "LEAST_ROW_BYTES", "_ACROSS"),
     "alpha.ops.sort_order": ("CHUNK", "CHUNK_THREADS", "LARGEST_ROW"),  # of cuda
     "alpha.ops.dtypes": ("BLOCK",),
+    "alpha.ops.fold": ("LONG_ROWS",),
 }
 CUTTING = ("parallel_for", "sum_in_order", "over_images", "in_chunks")  # the functions that run chunks on the workers
 Site = tuple[str, int]  # a module and a line
@@ -63,10 +64,10 @@ def small_chunks() -> Iterator[dict[Site, list[list[int]]]]:
             frame = frame.f_back  # type: ignore[assignment]
         met[frame.f_globals["__name__"], frame.f_lineno].append(lengths)
 
-    def parallel_for(length: int, grain: int, body: Callable[[int, int], object], *, blas: bool = False) -> None:
+    def parallel_for(length: int, grain: int, body: Callable[[int, int], object], **options: Any) -> None:
         grain = max(1, grain)
         note([min(grain, length - start) for start in range(0, length, grain)])
-        run(length, grain, body, blas=blas)
+        run(length, grain, body, **options)
 
     def sum_in_order(length: int, part: Callable[[int], Any], add: Callable[[int, Any], object]) -> None:
         note([1] * length)

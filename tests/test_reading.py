@@ -7,7 +7,6 @@ import io
 import json
 import pickle
 import struct
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import child
 import numpy as np
 import pytest
 from trials import trials
@@ -307,13 +307,13 @@ for name, data in files.items():
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
 def test_small_files_cost_little(tmp_path: Path) -> None:
     command = [sys.executable, "-c", READ, str(tmp_path / "file.gz")]
-    run = subprocess.run(command, cwd=FUZZ.parents[1], capture_output=True, text=True, timeout=300, check=False)
+    run = child.run(command, cwd=FUZZ.parents[1])
     assert run.returncode == 0, run.stderr[-2000:]
 
 
 def fuzz(*options: str) -> None:
     command = [sys.executable, str(FUZZ), *options]
-    run = subprocess.run(command, cwd=FUZZ.parents[1], capture_output=True, text=True, timeout=3000, check=False)
+    run = child.run(command, cwd=FUZZ.parents[1])
     assert run.returncode == 0, f"{run.stdout}\n{run.stderr[-500:]}"  # which name the seed and the numbers of the files
 
 

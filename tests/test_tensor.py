@@ -312,8 +312,6 @@ def test_shapes_that_do_not_broadcast(other: object) -> None:
 
 def test_operands_that_are_refused() -> None:
     x = alpha.tensor([1.0, 2.0])
-    with pytest.raises(TypeError, match="dtypes float32 and float64 differ"):
-        x + alpha.tensor([1.0, 2.0], dtype="float64")
     with pytest.raises(TypeError, match="unsupported operand"):
         x + "1"
 

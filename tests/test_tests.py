@@ -21,7 +21,11 @@ STARTS = re.compile(
 )
 CLOCKS = re.compile(r"\btime\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns)$")
 OWN_PROCESSES = {"child.py"}  # and tools, which are no tests: they keep PYTHONPATH, or set it
-OWN_CLOCKS = {"step/test_eager_step.py", "mutate/mutate.py"}  # which print times
+OWN_CLOCKS = {  # which print times
+    *("step/test_eager_step.py", "mutate/mutate.py"),
+    *("fuzz_readers.py", "runtime/heap.py", "runtime/interrupts.py"),
+    "step/test_capture_sources.py",  # a step that reads the clock
+}
 
 
 def calls(path: Path) -> Iterator[tuple[ast.Call, str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import alpha
 from alpha.errors import CheckpointError
+from alpha.state_dict import StateDict
 from alpha.train.tally import TALLIED
 from alpha.uninitialized import Uninitialized
 
@@ -60,10 +61,9 @@ def _load(trainer: Trainer, state: Mapping[str, Any]) -> None:
         loader = None if state["loader"] is None else dict(state["loader"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"Trainer: the state's place in the epoch cannot be read: {error!r}") from error
-    weights = trainer.model.state_dict()  # of the model's own kind, which knows the layout of its arrays
-    weights.clear()
-    weights.update(state["model"])
-    trainer.model.load_state_dict(weights)
+    own = trainer.model.state_dict()  # its arrays have the layout of those that were saved
+    weights = dict(state["model"])
+    trainer.model.load_state_dict(StateDict(weights, own.layout) if isinstance(own, StateDict) else weights)
     trainer.optimizer.load_state_dict(state["optimizer"])
     if trainer.schedule is not None:
         trainer.schedule.load_state_dict(state["schedule"])

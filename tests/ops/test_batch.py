@@ -133,7 +133,7 @@ def test_a_conveyor_waits_for_what_must_come_before(monkeypatch: pytest.MonkeyPa
     log: list[tuple[str, int]] = []
     events = itertools.count()
 
-    def begin_upload(address: int, source: Any, after: int) -> int:
+    def begin_upload(address: int, source: Any, after: int, target: Any) -> int:
         log.append(("copy", after))
         return next(events)
 

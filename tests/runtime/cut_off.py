@@ -62,6 +62,7 @@ class Cutter:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Count inside."""
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 tells of instructions only if a frame has asked before
         sys.settrace(self._call)
         try:
             yield
@@ -84,6 +85,7 @@ def instructions(program: Callable[[], object], few: int, *folders: str) -> list
     cutter.run(program)
     draw = random.Random(few)
     places: dict[tuple[CodeType, int], list[int]] = {}
+    assert cutter.met, "the program meets no instruction of these files"
     for number, place in enumerate(cutter.met, 1):
         places.setdefault(place, []).append(number)
     found = sorted(draw.choice(numbers) for numbers in places.values())

@@ -5,13 +5,12 @@ The long form: ALPHA_TEST_CUTS=all, and `python tests/runtime/interrupts.py`.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import child
 import pytest
 from cut_off import Cutter, instructions
 from interrupts import Training, check, meters, reference
@@ -93,7 +92,7 @@ def test_a_step_that_is_cut_off_loses_no_memory(cuda: CudaDevice, captured: bool
 
     states, _ = reference(captured, 6)
     reference(captured, 6)
-    before = meters(cuda)
+    before = meters(cuda)[:2]  # other processes may use the device, too
     for at in instructions(lambda: steps(Training(captured)), 6, *FOLDERS):
         training = Training(captured)
         restore = training.save()
@@ -104,14 +103,13 @@ def test_a_step_that_is_cut_off_loses_no_memory(cuda: CudaDevice, captured: bool
             training.run(number)
         assert training.state() == states[5], place
         del training, restore
-    assert meters(cuda) <= before
+    assert meters(cuda)[:2] <= before
 
 
 @pytest.mark.parametrize(
     "command", [["interrupts.py", "--count", "4"], ["heap.py", "--tiny", "--batch", "4", "--replays", "8"]]
 )
 def test_the_scripts_run(cuda: CudaDevice, command: list[str]) -> None:
-    environment = {**os.environ, "MALLOC_CHECK_": "3", "PYTHONMALLOC": "debug", "PYTHONPATH": os.pathsep.join(sys.path)}
-    script = [sys.executable, str(SCRIPTS / command[0]), *command[1:]]
-    done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=600)
+    environment = child.environment(MALLOC_CHECK_="3", PYTHONMALLOC="debug")
+    done = child.run([sys.executable, SCRIPTS / command[0], *command[1:]], env=environment)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -292,12 +292,12 @@ def test_no_chunk_runs_after_an_interrupt(monkeypatch: pytest.MonkeyPatch, where
 
     def submit(work: Callable[[], None]) -> None:
         ThreadPoolExecutor.submit(pool, work)
-        begun.wait(10)
+        begun.wait(child.HANG_S)
         raise KeyboardInterrupt
 
     def body(start: int, stop: int) -> None:
         if threading.current_thread() is threading.main_thread():
-            begun.wait(10)
+            begun.wait(child.HANG_S)
             raise KeyboardInterrupt
         running.append(start)
         begun.set()
