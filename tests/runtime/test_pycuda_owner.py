@@ -172,12 +172,11 @@ def test_memory_lives_until_the_copy_that_uses_it_has_ended(gpu: CudaDevice, mon
     buffers = [gpu.driver.pinned(20) for _ in range(3)]
     gpu.driver.begin_download(buffers[0], array.address)
     gpu.driver.begin_upload(array.address, buffers[1], None, array)
-    monkeypatch.setattr(gpu.driver, "record_event", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        gpu.driver.begin_download(buffers[2], array.address)
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu.driver, "record_event", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            gpu.driver.begin_download(buffers[2], array.address)
     held = [weakref.ref(value) for value in (array.block, *buffers)]
-    monkeypatch.setattr(Event, "done", False)
     del array, buffers
     gpu.upload(np.zeros(5, np.float32))
     assert all(reference() is not None for reference in held)
