@@ -130,6 +130,12 @@ class Watch:
             self._look("results", look.results, _ENVIRONMENT)
             self._look("results", look.results, exchanges)
             self._by_name(lambda *_: "one of the variables ALPHA_*", _ENVIRONMENT)
+        self._parts = [
+            (name, tensor._version, tensor._version.base())
+            for name, tensor in self.named_tensors()
+            if tensor._version.unaware is not None
+        ]
+        self._read_parts()
         for tensor in self.tensors:
             self._look("tensors", look.tensors, tensor)
         self._same, self._equal = (tuple(part) for part in self._read())
@@ -142,12 +148,21 @@ class Watch:
             read(owners, same_objects, equal)
         return chain.from_iterable(same_objects), chain.from_iterable(equal)
 
+    def _read_parts(self) -> str:
+        """Read tensors again that are copies of a part of other memory; of which that is gone, in words."""
+        for name, version, base in self._parts:
+            version.refresh()
+            if version.base() is not base:
+                return f"{name}, a part of a tensor that is gone"
+        return ""
+
     def holders(self) -> Iterator[Any]:
-        """The lists and tuples with which this itself holds tensors and their arrays."""
+        """The objects with which this itself holds tensors and their arrays."""
         yield from (self.tensors, self.reached, self._same, *[values for _, values in self._tensor_values])
         yield from [owners for _, owners in self._looks.values()]
         yield from [values for _, _, values in self._readers]
         yield from [values for _, values in self._plain]
+        yield from chain.from_iterable([getattr(read, "__closure__", None) or () for _, read, _ in self._readers])
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -164,6 +179,8 @@ class Watch:
         Args:
             by_step: it is the step itself that has run since, and its optimizer may have begun new states.
         """
+        if self._parts and not by_step and (change := self._read_parts()):
+            return change
         try:
             same_objects, equal = self._read()
             if (

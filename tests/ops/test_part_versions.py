@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import pickle
 import re
@@ -401,6 +402,52 @@ def test_an_optimizer_of_a_part() -> None:
     part.sum().backward()
     optimizer.step()
     np.testing.assert_allclose(w.numpy()[:, 0], X[:, 0] - 0.5)
+
+
+def test_an_optimizer_reads_parts_anew(device: str) -> None:
+    """Its parameters and their gradients, which no forward has read since the other memory was written."""
+    w, g = alpha.tensor(X, device=device), alpha.tensor(X, device=device)
+    part = w[:, 0].requires_grad_()
+    part.grad = g[:, 1]
+    optimizer = alpha.optim.SGD([part], lr=0.5)
+    w.fill_(3.0)
+    g.fill_(2.0)
+    optimizer.step()
+    np.testing.assert_array_equal(w.numpy()[:, 0], np.full(4, 2.0))
+    assert (w.numpy()[:, 1:] == 3).all()
+
+
+STEPS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Any]] = {  # of memory, a column of it, and an argument
+    "reads": lambda w, p, x, y: (x * p).sum(),
+    "is given a part": lambda w, p, x, y: (y * 2).sum(),
+    "reads both": lambda w, p, x, y: (x * p).sum() + w.sum(),
+    "writes the part": lambda w, p, x, y: p.add_(x).sum(),
+    "writes the memory": lambda w, p, x, y: w.add_(x).sum() + p.sum(),
+    "writes what it is given": lambda w, p, x, y: (w.add_(1), y * 1)[1].sum(),
+    "returns a part": lambda w, p, x, y: (w.add_(1), w[:, 1])[1],
+    "returns a part of its result": lambda w, p, x, y: (lambda h: (h, h[:, 0]))(w * x),
+    "returns a part that it is given": lambda w, p, x, y: y.view(2, 2).T,
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.filterwarnings("ignore:.*(returns a part|writes an argument):alpha.errors.CaptureWarning")
+def test_replays_do_with_parts_what_the_function_does(name: str) -> None:
+    found: list[list[Any]] = []
+    for wrap in (lambda function: function, alpha.capture):
+        w = alpha.zeros(4, 4, device="cuda")
+        p, other, x = w[:, 0], w[:, :2], alpha.ones(4, device="cuda")
+        step, seen, kept = wrap(functools.partial(STEPS[name], w, p)), [], []
+        for turn in range(12):
+            kept.append(step(x, p if turn > 1 else x))
+            seen += [(other * 1).tolist(), p.tolist(), w.tolist()]
+            if turn in (6, 7, 9):
+                w.fill_(turn)
+            if turn == 10 and isinstance(kept[-1], tuple):
+                kept[-1][0].fill_(5)
+        results = [list(result) if isinstance(result, tuple) else [result] for result in kept]
+        found.append(seen + [[tensor.tolist() for tensor in result] for result in results])
+    assert found[0] == found[1]
 
 
 def test_replays_read_and_write_parts() -> None:
