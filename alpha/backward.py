@@ -19,7 +19,7 @@ from alpha.autograd import Function, tensor_class
 from alpha.errors import GradientError, ShapeError, type_name
 from alpha.primitive import Array, device_name
 from alpha.tensor_hooks import Hook, HookHandle
-from alpha.versions import check_history
+from alpha.versions import array_of, check_history
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
@@ -55,7 +55,7 @@ def checked_tensor(grad: Any, tensor: Tensor, what: str) -> Tensor:
     """A gradient that a user gives for a tensor; raises as `check_gradient`."""
     if not isinstance(grad, tensor_class()):
         raise TypeError(f"{what} is a {type_name(grad)}, a Tensor is needed; use alpha.tensor(..)")
-    check_gradient(grad.array, form_of(tensor.array), what)
+    check_gradient(array_of(grad), form_of(tensor.array), what)
     return grad
 
 
@@ -253,5 +253,5 @@ def _deposit(leaf: Tensor, array: Array, owned: bool) -> None:
     else:
         from alpha.ops.elementwise import add
 
-        add(grad.array, array, out=grad.array)
+        add(array_of(grad), array, out=grad.array)
         grad._version.bump("backward")

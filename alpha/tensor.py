@@ -26,7 +26,7 @@ from alpha.tensor_conversions import Conversions
 from alpha.tensor_facts import Facts
 from alpha.tensor_hooks import Hook, HookHandle
 from alpha.tensor_operators import DTypeLike, Operators
-from alpha.versions import Always, Version
+from alpha.versions import Always, Version, array_of
 
 if TYPE_CHECKING:
     from alpha.ops.parts import Part
@@ -235,6 +235,7 @@ class Tensor(Facts, Operators, Conversions):
 
     def _held(self) -> dict[str, Any]:
         """What a copy of the tensor has, too, by the names of the slots; of which other tensor it is a part is not."""
+        self._version.refresh()
         names = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ())]
         return {name: getattr(self, name) for name in names if name not in ("__weakref__", "_part")}
 
@@ -246,7 +247,7 @@ class Tensor(Facts, Operators, Conversions):
         if self._node is not None:
             raise GradientError("deepcopy: the tensor is a result of operators; .detach() it first")
         result = type(self).__new__(type(self))
-        Tensor.__init__(result, self.device.copy(self.array), self._requires_grad)
+        Tensor.__init__(result, self.device.copy(array_of(self)), self._requires_grad)
         memo[id(self)] = result
         result._grad = copy.deepcopy(self._grad, memo)
         return inherit(result, self)

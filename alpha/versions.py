@@ -10,6 +10,7 @@ from alpha.origins import seen_of
 if TYPE_CHECKING:
     from alpha.autograd import Function
     from alpha.ops.parts import Part
+    from alpha.primitive import Array
     from alpha.tensor import Tensor
 
 
@@ -63,6 +64,12 @@ def check_history(name: str, tensor: Tensor) -> None:
             f"{name}: {version.writer} wrote {kind} in place through another tensor, whose gradient would be lost; "
             "take the view after the write, or write a copy"
         )
+
+
+def array_of(tensor: Tensor) -> Array:
+    """The array of a tensor with the values of now, for code that reads it without an operator of the tensor."""
+    tensor._version.refresh()
+    return tensor.array
 
 
 def part_of(tensor: Tensor) -> Part | None:

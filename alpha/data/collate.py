@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from alpha.errors import DataError
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 _WIDER = {"int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "float16": "float32"}
 
@@ -157,7 +158,7 @@ def _on_host(value: Any, name: str) -> NDArray[Any]:
             "collate_fn may stack it"
         )
     if isinstance(value, Tensor) and isinstance(value.array, np.ndarray):
-        return value.array
+        return array_of(value)
     device = getattr(value.device, "name", "cpu")
     if device != "cpu":
         raise DataError(f"DataLoader: {name} is a tensor on {device}; the loader takes those on the cpu")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from alpha.data.collate import mapped, with_tensors
 from alpha.errors import DataError
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 if TYPE_CHECKING:
     from alpha.data.combine import ChainDataset, ConcatDataset
@@ -199,7 +200,7 @@ def _array(name: str, values: Any) -> NDArray[Any]:
     if isinstance(values, Tensor):
         if not isinstance(values.array, np.ndarray):
             raise DataError(f"dataset: {name} are on {values.device.name}; move them by .to('cpu')")
-        values = values.array
+        values = array_of(values)
     if not isinstance(values, np.ndarray) or not values.ndim:
         raise DataError(f"dataset: {name} are no numpy array (N, ..) but a {type(values).__name__}")
     return values
@@ -246,5 +247,5 @@ def _tensor_of(values: Any) -> Any:
 
 def _rows(values: Any, indices: NDArray[np.int64]) -> Any:
     if isinstance(values, Tensor) and isinstance(values.array, np.ndarray):
-        return Tensor(values.array[indices])  # no operator: a thread of the loader may do this
+        return Tensor(array_of(values)[indices])  # no operator: a thread of the loader may do this
     return values[indices]

@@ -12,6 +12,7 @@ from alpha.ops.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, require_sa
 from alpha.primitive import Array, primitive
 from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 PIXELS, PLACES = np.dtype(np.uint8), np.dtype(np.int32)
 LABELS = tuple(np.dtype(kind) for kind in (np.int32, np.int64, np.uint8))
@@ -151,7 +152,7 @@ def take_batch(
             f"needed, and no more than that  (count {count})"
         )
     arrays = order.array, begin, count
-    return Tensor(take_pixels(images.array, *arrays)), Tensor(take_labels(labels.array, *arrays))
+    return Tensor(take_pixels(array_of(images), *arrays)), Tensor(take_labels(array_of(labels), *arrays))
 
 
 def count(sums: Tensor, loss: Tensor, logits: Tensor, labels: Tensor) -> None:

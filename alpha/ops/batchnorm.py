@@ -20,6 +20,7 @@ from alpha.ops.rectifier import Rectified, Rectifier, rectifier_of
 from alpha.primitive import Array, primitive
 from alpha.recompute import repeating
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 __all__ = ["batch_norm"]
 
@@ -126,7 +127,7 @@ class Moments(NamedTuple):
     @property
     def arrays(self) -> tuple[Array, Array]:
         """The running ones, or None and None."""
-        return (None, None) if self.running is None else (self.running[0].array, self.running[1].array)
+        return (None, None) if self.running is None else (array_of(self.running[0]), array_of(self.running[1]))
 
     def note_moved(self) -> None:
         """Note that the running ones were written."""

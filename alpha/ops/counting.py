@@ -20,6 +20,7 @@ from alpha.ops.ranges import arange
 from alpha.ops.selection import where
 from alpha.runtime.recording import refuse
 from alpha.tensor import Tensor, full
+from alpha.versions import array_of
 
 __all__ = ["bincount", "histc", "one_hot"]
 
@@ -45,7 +46,7 @@ def one_hot(x: AnyTensor, num_classes: int = -1) -> Tensor:
     if count == -1:
         refuse("one_hot has a number of classes that only the host can count: give num_classes")
         count = int(unchecked(amax)(x).item()) + 1
-    if isinstance(x.array, np.ndarray) and x.size and not (x.array.min() >= 0 and x.array.max() < count):
+    if isinstance(array_of(x), np.ndarray) and x.size and not (x.array.min() >= 0 and x.array.max() < count):
         wrong = x.array.min() if x.array.min() < 0 else x.array.max()
         raise ValueError(f"one_hot: class {wrong} is out of range for num_classes={count}")
     classes = arange(count, dtype=x.dtype, device=x.device)
@@ -89,7 +90,7 @@ def _counted(places: Tensor, weights: Tensor, length: int) -> Tensor:
     """The sum of the weights of each place; a place -1 counts for nothing   places, weights (N,) -> (length,)"""
     Y = places.device.zeros((1, length, 1), weights.dtype)
     if length:
-        add_rows(Y, places.array, weights.array.reshape((1, weights.size, 1)))
+        add_rows(Y, array_of(places), array_of(weights).reshape((1, weights.size, 1)))
     return Tensor(Y.reshape((length,)))
 
 

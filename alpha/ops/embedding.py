@@ -14,6 +14,7 @@ from alpha.ops.places import INT64, NO_PLACE, add_zeros, places, take_rows
 from alpha.ops.views import View, write_view
 from alpha.primitive import Array
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 __all__ = ["embedding"]
 
@@ -68,7 +69,7 @@ def embedding(
         raise ShapeError(f"embedding: weight (R, C) is needed  (weight {weight.shape})")
     padding = None if padding_idx is None else padding_row("embedding", padding_idx, weight.shape[0])
     p = real("embedding", "norm_type", norm_type)
-    index = as_dtype(x.array, INT64).reshape(x.size)
+    index = as_dtype(array_of(x), INT64).reshape(x.size)
     try:
         F = places(index, weight.shape[0], 1, None, NO_PLACE, from_end=False)
     except IndexError as error:

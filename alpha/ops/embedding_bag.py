@@ -17,6 +17,7 @@ from alpha.ops.scattering import scatter_reduce
 from alpha.ops.searching import searchsorted
 from alpha.ops.selection import where
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 __all__ = ["embedding_bag"]
 
@@ -93,7 +94,7 @@ def _checked(offsets: Tensor, count: int, include_last_offset: bool) -> Tensor:
         raise TypeError(f"embedding_bag: offsets has dtype {offsets.dtype.name}; int64 or int32 is needed")
     if offsets.ndim != 1 or (include_last_offset and not offsets.size):
         raise ShapeError(f"embedding_bag: offsets (B,), or (B + 1,) with the last one, is needed  ({offsets.shape})")
-    if isinstance(offsets.array, np.ndarray) and offsets.size:
+    if isinstance(array_of(offsets), np.ndarray) and offsets.size:
         values = offsets.array
         if values[0] != 0 or values[-1] > count or (np.diff(values) < 0).any():
             raise ValueError(f"embedding_bag: offsets must ascend from 0 to at most {count}, the length of x")

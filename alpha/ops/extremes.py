@@ -23,6 +23,7 @@ from alpha.ops.selection import maximum, minimum
 from alpha.primitive import Array
 from alpha.tensor import Tensor
 from alpha.tensor_operators import Dims
+from alpha.versions import array_of
 
 __all__ = ["all", "amax", "amin", "any", "argmax", "argmin", "max", "min"]
 
@@ -93,7 +94,7 @@ def _along(operator: str, x: Tensor, dim: Any, keepdim: bool, largest: bool) -> 
     if own[axis] == 0:
         raise ShapeError(f"{operator}: axis {axis} of shape {x.shape} is empty")
     sizes = around(own, axis)
-    values, rows = extreme_axis1(x.array.reshape(sizes), largest)
+    values, rows = extreme_axis1(array_of(x).reshape(sizes), largest)
     shape = (*own[:axis], *([1] if keepdim else []), *own[axis + 1 :]) if x.ndim else ()
     return (values, rows.reshape((sizes[0], 1, sizes[2])), sizes), shape
 
@@ -184,7 +185,7 @@ def any(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 def _truth(operator: str, x: Tensor, dim: Dims, keepdim: bool, every: bool) -> Tensor:
     axes = () if isinstance(dim, (tuple, list)) and not dim else axes_of(operator, x, dim)
-    Y, kept = x.array, list(x.shape)
+    Y, kept = array_of(x), list(x.shape)
     for axis in axes:
         Y = truth_axis1(Y.reshape(around(tuple(kept), axis)), every)
         kept[axis] = 1

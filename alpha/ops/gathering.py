@@ -29,6 +29,7 @@ from alpha.ops.views import Shape, View, read_view, write_view
 from alpha.primitive import Array
 from alpha.runtime.recording import refuse
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 __all__ = ["gather", "index_add", "index_select", "nonzero", "scatter", "scatter_add", "take_along_dim"]
 
@@ -75,7 +76,7 @@ class ScatterAdd(Function):
 def _index(operator: str, index: Tensor) -> Array:
     if index.dtype.kind != "i":
         raise TypeError(f"{operator}: index has dtype {index.dtype.name}; int64 or int32 is needed")
-    return as_dtype(index.array, INT64)
+    return as_dtype(array_of(index), INT64)
 
 
 def _first(shape: Shape, counts: Shape) -> View:

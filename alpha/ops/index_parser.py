@@ -14,6 +14,7 @@ from alpha.ops.views import Shape, View
 from alpha.primitive import Array
 from alpha.runtime.recording import refuse
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 BOOL = np.dtype(np.bool_)
 
@@ -160,7 +161,7 @@ def _true_places(x: Tensor, mask: Any, shape: Shape) -> list[Array]:
 def _on_device(x: Tensor, item: Any, length: int) -> Array:
     """An index array on the device of x; what lies on the host is checked there."""
     if isinstance(item, Tensor) and item.device is x.device:
-        return as_dtype(item.array, INT64)
+        return as_dtype(array_of(item), INT64)
     values = item.numpy() if isinstance(item, Tensor) else item
     wrong = (values < -length) | (values >= length)
     if wrong.any():

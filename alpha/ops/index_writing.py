@@ -27,6 +27,7 @@ from alpha.ops.running import cumsum
 from alpha.ops.selection import masked_fill, where
 from alpha.ops.views import View
 from alpha.tensor import Tensor, full
+from alpha.versions import array_of
 
 __all__ = [
     "argwhere",
@@ -50,7 +51,7 @@ def _rows(operator: str, x: Tensor, dim: int, index: Tensor) -> Places:
         raise ShapeError(f"{operator}: index (I,) or () is needed  (index {index.shape})")
     own = x.shape or (1,)
     sizes = around(own, axis)
-    F = places(as_dtype(index.array, INT64).reshape(index.size), sizes[1], 1, None, NO_PLACE)
+    F = places(as_dtype(array_of(index), INT64).reshape(index.size), sizes[1], 1, None, NO_PLACE)
     return Places(View.whole(x.shape), sizes, F, (*own[:axis], F.size, *own[axis + 1 :]))
 
 

@@ -24,6 +24,7 @@ from alpha.ops.selection import FillWhere
 from alpha.ops.views import View
 from alpha.primitive import Array
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 
 class ZeroInPlace(SetBlock):
@@ -121,7 +122,7 @@ def masked_fill_(x: AnyTensor, mask: AnyTensor, value: Any) -> Tensor:
     if mask.dtype != BOOL:
         raise TypeError(f"masked_fill_: the mask has dtype {mask.dtype.name}; bools are needed, as of x > 0")
     _check_fits("masked_fill_: mask", mask, x)
-    return FillWhere.apply(x, _number("masked_fill_", x, value), M=mask.array)
+    return FillWhere.apply(x, _number("masked_fill_", x, value), M=array_of(mask))
 
 
 def fill_diagonal_(x: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:

@@ -16,7 +16,7 @@ from alpha.ops.dtypes import cast
 from alpha.primitive import Array
 from alpha.runtime import Device
 from alpha.tensor import Tensor
-from alpha.versions import Version
+from alpha.versions import Version, array_of
 
 __all__ = ["flatten", "normalize_pixels", "reshape"]
 
@@ -124,4 +124,4 @@ def normalize_pixels(x: AnyTensor) -> Tensor:
     """uint8 pixels 0..255 to float32 in [-1, 1]   x (...) -> (...)"""
     if x.dtype != np.uint8:
         raise TypeError(f"normalize_pixels: uint8 pixels are needed, not {x.dtype.name}")
-    return Tensor(cast(x.array, FLOAT32, 2.0 / 255.0, -1.0))
+    return Tensor(cast(array_of(x), FLOAT32, 2.0 / 255.0, -1.0))

@@ -23,6 +23,7 @@ from alpha.ops.reduce import sum_axis1
 from alpha.ops.softmax import log_softmax
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 __all__ = ["CrossEntropyLoss", "cross_entropy"]
 
@@ -206,8 +207,8 @@ def loss_of_classes(
     rows = math.prod(batch)
     loss = CrossEntropy.apply(
         x if x.ndim == 2 else x.reshape(rows, C),
-        target=target.array.reshape(rows, C) if probable else target.array.reshape(rows),
-        weight=None if weight is None else weight.array,
+        target=array_of(target).reshape(rows, C) if probable else array_of(target).reshape(rows),
+        weight=None if weight is None else array_of(weight),
         reduction=reduction,
         **options,
     )

@@ -18,6 +18,7 @@ from alpha.ops.ranges import arange
 from alpha.ops.running import cumsum
 from alpha.ops.selection import where
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 __all__ = [
     "MultiLabelMarginLoss",
@@ -38,7 +39,7 @@ def _check_labels(operator: str, x: Tensor, target: Tensor, shape: tuple[int, ..
         )
     if target.dtype.name not in ("int32", "int64", "uint8"):
         raise TypeError(f"{operator}: target has dtype {target.dtype.name}; int32, int64 or uint8 is needed")
-    if isinstance(target.array, np.ndarray):
+    if isinstance(array_of(target), np.ndarray):
         low, high = int(target.array.min()), int(target.array.max())
         if low < least or high >= x.shape[-1]:
             raise ShapeError(f"{operator}: labels {low}..{high} are not in [{least}, {x.shape[-1]})  (x {x.shape})")

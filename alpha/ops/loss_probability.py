@@ -11,6 +11,7 @@ from alpha.ops.arguments import check_arguments
 from alpha.ops.pointwise_loss import REDUCTIONS, LossLayer, PointwiseLoss, check_reduction
 from alpha.primitive import Array
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 __all__ = [
     "BCELoss",
@@ -116,7 +117,7 @@ def binary_cross_entropy(
             device in each step.
     """
     check_reduction("binary_cross_entropy", size_average, reduce, reduction)
-    if isinstance(x.array, np.ndarray) and x.size:
+    if isinstance(array_of(x), np.ndarray) and x.size:
         with np.errstate(invalid="ignore"):
             least, most = float(x.array.min()), float(x.array.max())  # NaN if one of them is
         if not (least >= 0 and most <= 1):

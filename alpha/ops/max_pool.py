@@ -19,6 +19,7 @@ from alpha.ops.promotion import INT64
 from alpha.primitive import Array, primitive
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 __all__ = ["max_pool1d", "max_pool2d", "max_pool3d"]
 
@@ -212,7 +213,7 @@ def max_pool(x: Tensor, pools: Pooling, return_indices: bool) -> Any:
     indices: list[Array] = []
 
     def noted(x: Tensor, s: PoolShape) -> Tensor:
-        Y, taps = max_pool2d_forward(x.array, s)
+        Y, taps = max_pool2d_forward(array_of(x), s)
         indices.append(max_pool2d_indices(taps, s))
         return MaxPool2d.apply(x, shape=s, found=(Y, taps))
 

@@ -7,7 +7,7 @@ copy, its version looks whether the other memory was written since, and reads th
 of copies, so all other tensors pay nothing.
 
 The link ends when no tensor has the other memory any more, and where PyTorch copies: `contiguous`, and a `reshape` that
-no strides can give (`apart`). An index, a mask and labels are read as they were when the part was taken.
+no strides can give (`apart`). Code that reads an array without an operator of the tensor asks `array_of`.
 """
 
 from __future__ import annotations

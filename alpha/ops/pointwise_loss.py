@@ -33,6 +33,7 @@ from alpha.ops.options import only_offered
 from alpha.ops.reduce import sum_axis1
 from alpha.primitive import Array, Primitive
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 Rule = tuple[str, Callable[..., Any]]  # (CUDA expression, numpy function)
 REDUCTIONS = ("mean", "sum", "none")
@@ -114,8 +115,8 @@ class PointwiseLoss:
         return self._step.apply(
             repeated(x, shape),
             repeated(target, shape),
-            third=None if third is None else third.array,
-            weight=None if weight is None else weight.array,
+            third=None if third is None else array_of(third),
+            weight=None if weight is None else array_of(weight),
             weighted_mean=weighted_mean,
             numbers={"p": p, "q": q},
             reduction=reduction,

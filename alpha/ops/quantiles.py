@@ -28,6 +28,7 @@ from alpha.ops.selection import where
 from alpha.ops.sorting import argsort, sort
 from alpha.primitive import Array
 from alpha.tensor import Tensor, full
+from alpha.versions import array_of
 
 __all__ = ["kthvalue", "median", "nanmedian", "nanquantile", "quantile"]
 
@@ -113,7 +114,7 @@ def _median(operator: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
     if not x.size and is_floating(x.dtype):
         return sum(x) + math.nan  # of nothing
     value = _median_along(operator, reshaped(x.detach(), (x.size,)), 0, False).values
-    return Shared.apply(x, value=value.array)
+    return Shared.apply(x, value=array_of(value))
 
 
 def _median_along(operator: str, x: Tensor, axis: int, keepdim: bool) -> Extremes:

@@ -32,6 +32,7 @@ from alpha.rng import Stream
 from alpha.runtime.recording import StepValue
 from alpha.tensor import Tensor
 from alpha.tensor_operators import DTypeLike
+from alpha.versions import array_of
 
 __all__ = ["bernoulli", "gumbel_softmax", "multinomial"]
 
@@ -55,7 +56,7 @@ def bernoulli(x: Tensor, p: float | None = None, *, generator: Generator | None 
         raise ValueError(f"bernoulli: p={p} is not within 0 and 1")
     with no_grad():
         given: Any = x.detach() if p is None else p
-        if p is None and isinstance(x.array, np.ndarray):
+        if p is None and isinstance(array_of(x), np.ndarray):
             wrong = ~((x.array >= 0) & (x.array <= 1))
             if wrong.any():
                 raise ValueError(f"bernoulli: x has {x.array[wrong].flat[0]}; a probability is within 0 and 1")
@@ -168,7 +169,7 @@ def multinomial(
 
 def _check_weights(x: Tensor, least: int) -> None:
     """`ValueError` for weights on cpu of which no random place can be drawn."""
-    if not isinstance(x.array, np.ndarray) or not x.size:
+    if not isinstance(array_of(x), np.ndarray) or not x.size:
         return
     weights = x.array.astype(np.float64)
     wrong = ~np.isfinite(weights) | (weights < 0)

@@ -17,6 +17,7 @@ from alpha.ops.promotion import INT64
 from alpha.ops.running import Sizes
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 __all__ = ["cummax", "cummin", "logcumsumexp"]
 
@@ -125,7 +126,7 @@ class RunningLogSum(Function):
 
 def _extremes(operator: str, x: Tensor, dim: int, largest: bool) -> Extremes:
     axis = axis_of(operator, x, dim)
-    rows = running_extreme(x.array.reshape(around(x.shape or (1,), axis)), largest)
+    rows = running_extreme(array_of(x).reshape(around(x.shape or (1,), axis)), largest)
     indices = Tensor(rows.reshape(x.shape))
     return Extremes(gather(x, axis, indices), indices)
 

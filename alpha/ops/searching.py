@@ -18,6 +18,7 @@ from alpha.ops.promotion import common_dtype
 from alpha.primitive import Array, primitive
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.tensor import Tensor, full, tensor
+from alpha.versions import array_of
 
 __all__ = ["bucketize", "searchsorted"]
 
@@ -125,7 +126,7 @@ def _searched(operator: str, rows: Tensor, values: Any, right: bool, out_int32: 
             f"(rows {rows.shape}, values {values.shape})"
         )
     dtype = common_dtype(rows, values)
-    S = rows.astype(dtype).array.reshape((math.prod(rows.shape[:-1]), rows.shape[-1]))
-    V = values.astype(dtype).array.reshape((S.shape[0], values.size // max(1, S.shape[0])))
+    S = array_of(rows.astype(dtype)).reshape((math.prod(rows.shape[:-1]), rows.shape[-1]))
+    V = array_of(values.astype(dtype)).reshape((S.shape[0], values.size // max(1, S.shape[0])))
     found = reshaped(Tensor(search_rows(S, V, right)), values.shape)
     return found.astype(np.int32) if out_int32 else found

@@ -21,6 +21,7 @@ from alpha.ops.running import cumsum
 from alpha.ops.searching import searchsorted
 from alpha.runtime.recording import refuse
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 __all__ = [
     "broadcast_to",
@@ -167,7 +168,7 @@ def _named_rows(repeats: Tensor, rows: int, output_size: int | None) -> Tensor:
     if repeats.dtype.kind != "i":
         raise TypeError(f"repeat_interleave: repeats has dtype {repeats.dtype.name}; int64 or int32 is needed")
     ends = unchecked(cumsum)(repeats, 0)
-    if isinstance(repeats.array, np.ndarray) and (repeats.array < 0).any():
+    if isinstance(array_of(repeats), np.ndarray) and (repeats.array < 0).any():
         raise ValueError(f"repeat_interleave: repeats has {repeats.array.min()}; at least 0 is needed")
     if output_size is None:
         refuse("repeat_interleave has a number of rows that only the host can count: give output_size")

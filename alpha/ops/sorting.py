@@ -15,6 +15,7 @@ from alpha.ops.sort_order import sort_order
 from alpha.ops.views import View, read_view
 from alpha.primitive import Array
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 __all__ = ["argsort", "sort", "topk"]
 
@@ -40,7 +41,7 @@ def _sorted(x: Tensor, axis: int, count: int, descending: bool) -> Sorted:
     own = x.shape or (1,)
     sizes = around(own, axis)
     _, R, B = sizes
-    index = _order(x.array, sizes, descending)
+    index = _order(array_of(x), sizes, descending)
     if count < R:
         index = read_view(index, View.whole(sizes).sliced(1, 0, count))
     shape = (*own[:axis], count, *own[axis + 1 :]) if x.ndim else ()
@@ -63,7 +64,7 @@ def sort(x: AnyTensor, dim: int = -1, descending: bool = False, stable: bool = F
 def argsort(x: AnyTensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The places of the elements along an axis in ascending order, as `sort` gives them   x (...) -> (...)"""
     sizes = around(x.shape or (1,), axis_of("argsort", x, dim))
-    return Tensor(_order(x.array, sizes, bool(descending)).reshape(x.shape))
+    return Tensor(_order(array_of(x), sizes, bool(descending)).reshape(x.shape))
 
 
 @check_arguments

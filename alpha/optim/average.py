@@ -11,6 +11,7 @@ from alpha.ops.optimizer import chunk_table, in_chunks
 from alpha.optim.lr_scheduler.base import between
 from alpha.primitive import Array, primitive
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 
 @primitive
@@ -80,7 +81,7 @@ class _SingleAverage(Average):
 
 class _MultiAverage(Average):
     def __call__(self, averaged: list[Tensor], current: list[Tensor], num_averaged: int | Tensor) -> None:
-        average_parameters([a.array for a in averaged], [c.array for c in current], None, self.weight(num_averaged))
+        average_parameters([*map(array_of, averaged)], [*map(array_of, current)], None, self.weight(num_averaged))
         for target in averaged:
             target._version.bump("average_parameters")
 

@@ -19,6 +19,7 @@ from alpha.primitive import Array
 from alpha.runtime.recording import again, phase
 from alpha.tensor import Tensor
 from alpha.uninitialized import shape_text
+from alpha.versions import array_of
 
 __all__ = ["Optimizer"]
 
@@ -173,17 +174,25 @@ class Optimizer:
         Nothing is written before there is memory for all updates. So a step that finds none changes nothing.
         """
         ready = [parameter for _, parameters in work for parameter in parameters]
+        name = self._name
+        parts = [version for parameter in ready if (version := parameter._version).unaware is not None]
+        for version in parts:
+            version.check_writable(name)
         restore = checkpoints.kept(self.state, ready)
         try:
             updates = self._prepared(work, ready)
         except BaseException:
             restore()
             raise
-        name = self._name
         for parameter in ready:  # first: an update that is cut off may have written some of them
-            parameter._version.bump(name)
-        for update in updates:
-            update()
+            if parameter._version.unaware is None:
+                parameter._version.bump(name)
+        try:
+            for update in updates:
+                update()
+        finally:
+            for version in parts:  # copies, which let the memory of which they are parts have what they have now
+                version.bump(name)
 
     def _prepared(self, work: list[tuple[Group, list[Tensor]]], ready: list[Tensor]) -> list[Update]:
         """Count the step; the updates of all groups, which need no more memory."""
@@ -222,7 +231,7 @@ class Optimizer:
         state["step"] += 1
 
     def _fits(self, parameter: Tensor, grad: Tensor) -> bool:
-        own, other = parameter.array, grad.array
+        own, other = array_of(parameter), array_of(grad)
         if own.shape == other.shape and own.dtype == other.dtype and type(own) is type(other):
             return True
         raise GradientError(

@@ -24,6 +24,7 @@ from alpha.optim.optimizer import Optimizer
 from alpha.runtime import Device
 from alpha.runtime.recording import phase
 from alpha.tensor import Tensor, tensor
+from alpha.versions import array_of
 
 
 class AveragedModel(Module):
@@ -92,7 +93,7 @@ class AveragedModel(Module):
         function = self.multi_avg_fn or self.avg_fn or Average()
         if isinstance(function, Average):
             if pairs:
-                averaged, current = ([pair[side].array for pair in pairs] for side in (0, 1))
+                averaged, current = ([array_of(pair[side]) for pair in pairs] for side in (0, 1))
                 average_parameters(averaged, current, self.n_averaged.array, function.gain)
             return
         count = int(self.n_averaged.item())
@@ -111,16 +112,16 @@ def _on_device(value: Tensor, device: Device) -> Tensor:
 
 def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:
     """Write the second tensor of each pair into the first one."""
-    floats = [(own.array, other.array) for own, other in pairs if own.dtype.kind == "f" == other.dtype.kind]
+    floats = [(array_of(own), array_of(other)) for own, other in pairs if own.dtype.kind == "f" == other.dtype.kind]
     if floats:
         average_parameters([own for own, _ in floats], [other for _, other in floats], None, 1.0)
     for own, other in pairs:
         if own.dtype.kind == "f":
             continue
         if isinstance(own.array, np.ndarray):
-            np.copyto(own.array, other.array)
+            np.copyto(own.array, array_of(other))
         else:
-            own.array.device.copy_into(own.array, other.array)
+            own.array.device.copy_into(own.array, array_of(other))
 
 
 _BEGINNING = {"running_mean": 0, "running_var": 1, "running_sqmean": 1, "num_batches_tracked": 0}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -31,6 +31,12 @@ class Arguments:
         self.tensors: list[Tensor] = []
         self.objects: dict[str, Any] = {}
         self.key = self._key("argument", (args, dict(kwargs)))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read tensors again that are copies of a part of other memory."""
+        for tensor in self.tensors:
+            tensor._version.refresh()
 
     def replaced(self, tensors: list[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with other tensors in the place of `tensors`."""
@@ -62,6 +68,15 @@ class Arguments:
         if isinstance(array, np.ndarray) and array.dtype.kind in "biu" and array.nbytes <= LARGE:
             return type(value), array.dtype, array.shape, array.tobytes()  # as lengths, which the host reads
         return type(value), id(value)
+
+
+def memories_of(tensors: Iterable[Tensor]) -> Iterator[int]:
+    """The ids of the versions of the tensors, and of the memory of which one of them is a copy of a part."""
+    for tensor in tensors:
+        version = tensor._version
+        yield id(version)
+        if version.unaware is not None:
+            yield id(version.base())
 
 
 def map_tensors(value: Any, change: Callable[[Any], Any], kinds: Any = Tensor) -> Any:

@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 from alpha import rng
-from alpha.errors import OutOfMemoryError
+from alpha.errors import CaptureError, OutOfMemoryError
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.runtime.cuda.graphs import capture as capture_graph
 from alpha.runtime.cuda.plan import Plan
-from alpha.step.arguments import Arguments, map_tensors
+from alpha.step.arguments import Arguments, map_tensors, memories_of
 from alpha.step.host_state import HostState
 from alpha.step.ran import Ran
 from alpha.step.rebound import Bound
@@ -50,7 +50,10 @@ class Attempt:
         self.notes, self.host = CudaRecording(device, capturing=True), HostState(watch)
         self._given = arguments.tensors
         self._bound = Bound((watch, trial.watch), watch, self.host)
-        versions = [tensor._version for tensor in (*watch.tensors, *self._inputs)]
+        versions = [tensor._version for tensor in (*watch.tensors, *self._inputs, *self._given)]
+        for version in versions:  # a write to a part is one to the memory of which it is a copy
+            if (base := version.base()) is not None:
+                versions.append(base)
         self._counts = [(version, version.value, version.recorded) for version in versions]
         self._arguments = arguments.replaced(self._inputs)
         self._state = rng.default.state()
@@ -71,6 +74,8 @@ class Attempt:
         try:
             self.result, self.graph = capture_graph(self._device, self.notes, step, self._trial.plan)
             closing = self.graph.close
+            if not self._written().isdisjoint(memories_of((*self._inputs, *self._given))):
+                raise CaptureError("it writes an argument in place")
             changes = [*self.host.changes(), *ran.asked]
             self.graph.launch(launched)
             self._gradients = self._leave()
@@ -83,6 +88,10 @@ class Attempt:
                 closing()
             raise
         return changes[0] if changes else ""
+
+    def _written(self) -> set[int]:
+        """The ids of the versions of the memory that it has written in place."""
+        return {id(version) for version, value, _ in self._counts if version.value != value}
 
     def _leave(self) -> list[Gradient]:
         """What has become of the gradients; to do it twice does no harm."""
@@ -109,10 +118,7 @@ class Attempt:
             for version, value, recorded in self._counts
             if version.value != value
         ]
-        written = {id(version) for version, *_ in versions}
-        if not why and any(id(tensor._version) in written for tensor in self._inputs):
-            why = "it writes an argument in place"
-        why = why or odd_result(result, self._watch)
+        why = why or odd_result(result, self._watch, self._inputs)
         self.result = map_tensors(result, Handing(self._inputs, self._given, self._watch.tensors))
         read = [entry for entry in self._entries if entry.is_read(self.notes)]
         self.why, self.differs = why, difference(trial.nodes, self.notes)

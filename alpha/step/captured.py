@@ -129,7 +129,7 @@ class Captured(Generic[P, R]):
             return self.captured_function(*args, **kwargs)
         change = ""
         for index, replay in enumerate(kind.replays):
-            change = replay.change()
+            change = replay.change(arguments.tensors)
             if not change:
                 kind.replays.insert(0, kind.replays.pop(index))
                 kind.misses = kind.doubts = 0
@@ -240,9 +240,10 @@ class Captured(Generic[P, R]):
 
         result = device.within(device.scratch, notes, step)
         found = [*notes.obstacles, *host.changes(), *self._ran.asked]
+        arguments.refresh()
         if versions != [tensor._version.value for tensor in arguments.tensors]:
             found.append("it writes an argument in place")
-        if odd := odd_result(result, watch):
+        if odd := odd_result(result, watch, arguments.tensors):
             found.append(odd)
         kind.watched = bool(found)
         if notes.nodes or notes.obstacles:

@@ -23,8 +23,9 @@ _CELL = operator.attrgetter("cell_contents")
 _FUNCTION = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _ORDER = operator.attrgetter("__mro__")
 _PARTIAL = operator.attrgetter("func", "args", "keywords")
-_GRAD = operator.attrgetter("_grad")
-_TENSOR = operator.attrgetter("array", "_requires_grad", "_node")  # what counts of a tensor, beside its hooks
+_LEAF = operator.attrgetter("array", "_requires_grad", "_node")  # what counts of a tensor, beside its hooks
+_TENSOR = operator.attrgetter("array", "_requires_grad", "_node", "_grad")
+_END = object()  # which no other object is, so that as many objects lie before it as before
 
 
 def lists(owners: list[Any], same: Parts, equal: Parts) -> None:
@@ -64,12 +65,13 @@ def orders(owners: list[Any], same: Parts, equal: Parts) -> None:
     same += (map(type, owners), map(_ORDER, owners))
 
 
+def leaves(owners: list[Any], same: Parts, equal: Parts) -> None:
+    """Tensors without their gradients, of which a replay takes care."""
+    same += map(_LEAF, owners)
+
+
 def tensors(owners: list[Any], same: Parts, equal: Parts) -> None:
     same += map(_TENSOR, owners)
-
-
-def gradients(owners: list[Any], same: Parts, equal: Parts) -> None:
-    same.append(map(_GRAD, owners))
 
 
 def everything(owners: list[Any], same: Parts, equal: Parts) -> None:
@@ -77,7 +79,8 @@ def everything(owners: list[Any], same: Parts, equal: Parts) -> None:
     held = [*map(DICT, owners)]
     same.append(map(type, owners))
     same += map(dict.values, held)
-    equal += ((sum(map(len, held)),), _last(held))
+    same.append((_END,))
+    equal.append(_last(held))
 
 
 def results(owners: list[Any], same: Parts, equal: Parts) -> None:
@@ -89,15 +92,14 @@ class Items:
     """Reads items of dicts that stay the dicts of their owners, as those of modules and classes."""
 
     def __init__(self) -> None:
-        self._held: list[Any] = []
-        self._names: list[str] = []
+        self._read: list[tuple[Callable[[Any], tuple[Any, ...]], Any]] = []
 
     def add(self, held: Any, names: list[str]) -> None:
-        self._held += [held] * len(names)
-        self._names += names
+        if names:
+            self._read.append((_getter(names), held))
 
     def __call__(self, owners: list[Any], same: Parts, equal: Parts) -> None:
-        same.append(map(operator.getitem, self._held, self._names))
+        same += [get(held) for get, held in self._read]
         equal += (map(len, owners), _last(owners))
 
 
@@ -155,7 +157,9 @@ def optimizer(optimizer: Optimizer, hidden: frozenset[str], counts: tuple[str, .
         for get, several in of_states:
             same += map(get, several)  # these are the states, which are compared themselves
         together = (1,) if age is not None and len({*map(age, every)}) == 1 else ages(every, counts)
-        equal += ((len(groups), len(state), together, sum(map(len, every))), map(len, groups))
+        equal += ((len(groups), len(state), together), map(len, groups))
+        if not counts:  # whatever is in the states may be read
+            equal.append(map(len, every))
         equal.append(map(optimizer._structure, groups))
 
     return read

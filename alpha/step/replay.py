@@ -17,7 +17,7 @@ from alpha.runtime.block import Block
 from alpha.runtime.cuda.array import ArrayForm, DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
-from alpha.step.arguments import Arguments, map_tensors
+from alpha.step.arguments import Arguments, map_tensors, memories_of
 from alpha.step.kinds import is_constant
 from alpha.step.watch import Watch
 from alpha.tensor import Tensor
@@ -41,8 +41,13 @@ class Replay:
         if self.alone and not self.counts:
             self.counts = [*map(getrefcount, self.alone)]
 
-    def change(self) -> str:
-        """Why the graph is not right any more, in words; empty if it is."""
+    def __post_init__(self) -> None:
+        self._written = {id(version) for version, *_ in self.versions}
+
+    def change(self, arguments: list[Tensor]) -> str:
+        """Why the graph is not right for a call with these tensors, in words; empty if it is."""
+        if self._written and not self._written.isdisjoint(memories_of(arguments)):
+            return "an argument, whose memory it writes in place"
         for gradient in self.gradients:
             if gradient.needed is not None and (gradient.leaf._grad is not None) is not gradient.needed:
                 return f"the gradient of a tensor {gradient.leaf.shape}"
@@ -252,12 +257,18 @@ class Handing:
         return tensor.detach()
 
 
-def odd_result(value: Any, watch: Watch) -> str:
+def odd_result(value: Any, watch: Watch, arguments: list[Tensor]) -> str:
     """What a result has that no replay could make anew, in words: an object that the step has made, for example."""
     kept = {id(item) for item in watch.reached}
+    lasting = [*watch.tensors, *arguments]
+    map_tensors(value, lasting.append)
+    memories = {id(tensor._version) for tensor in lasting}
 
     def odd(value: Any) -> str:
-        if isinstance(value, Tensor) or is_constant(value):
+        if isinstance(value, Tensor):
+            is_part = id(value) not in kept and id(value._version.base()) in memories
+            return "a part of a tensor that is there after it, which is a copy (return its .clone())" if is_part else ""
+        if is_constant(value):
             return ""
         if type(value) in (list, dict) and id(value) in kept:
             return f"a {type(value).__name__} of the program"

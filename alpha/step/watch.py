@@ -12,6 +12,7 @@ cannot be compared is `unknown`, and a step that reaches one is not captured.
 
 from __future__ import annotations
 
+import abc
 import builtins
 import functools
 import importlib.util
@@ -79,6 +80,7 @@ Chooses = Callable[[Any, Any], bool]  # whether an attribute counts, by its name
 _AT_ONCE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # what runs where it is made
 _HOOKS = operator.attrgetter("_hooks")
 _ENVIRONMENT = config.reader(*config.VARIABLES)  # some of which choose kernels
+_ASK_CLASSES = frozenset(("isinstance", "issubclass", "get_cache_token"))
 _MEMBERS = (types.FunctionType, staticmethod, classmethod, property, types.BuiltinFunctionType)
 
 
@@ -119,9 +121,12 @@ class Watch:
             self._looks: dict[Any, tuple[look.Reader, list[Any]]] = {}
             self._states: list[tuple[str, Optimizer, dict[Tensor, dict[str, Any]]]] = []
             self._scopes: dict[int, tuple[str, dict[str, Any], set[str]]] = {}
+            # dicts of Python's library, in which packages register what they have: what of it runs is seen
+            self._registries: set[int] = set()
             self._codes: set[types.CodeType] = set()  # of the functions that are reached
             self._nested: set[types.CodeType] = set()  # with those of the functions that these make
             self._visit(getattr(function, "__name__", "the step"), function)
+            self._visit("Tensor", Tensor)  # which the arguments are
             for name, value in objects.items():
                 self._visit(name, value)
             self._visit_all()
@@ -130,8 +135,20 @@ class Watch:
             self._look("results", look.results, _ENVIRONMENT)
             self._look("results", look.results, exchanges)
             self._by_name(lambda *_: "one of the variables ALPHA_*", _ENVIRONMENT)
+            if self._computes or not _ASK_CLASSES.isdisjoint(self._names):
+                self._look("results", look.results, _registered)
+                self._by_name(lambda *_: "the classes that an abstract class has registered", _registered)
+        self._parts = [
+            (name, tensor._version, tensor._version.base())
+            for name, tensor in self.named_tensors()
+            if tensor._version.unaware is not None
+        ]
+        self._read_parts()
         for tensor in self.tensors:
-            self._look("tensors", look.tensors, tensor)
+            if _is_leaf(tensor):
+                self._look("leaves", look.leaves, tensor)
+            else:
+                self._look("tensors", look.tensors, tensor)
         self._same, self._equal = (tuple(part) for part in self._read())
 
     def _read(self) -> tuple[Iterable[Any], Iterable[Any]]:
@@ -142,12 +159,21 @@ class Watch:
             read(owners, same_objects, equal)
         return chain.from_iterable(same_objects), chain.from_iterable(equal)
 
+    def _read_parts(self) -> str:
+        """Read tensors again that are copies of a part of other memory; of which that is gone, in words."""
+        for name, version, base in self._parts:
+            version.refresh()
+            if version.base() is not base:
+                return f"{name}, a part of a tensor that is gone"
+        return ""
+
     def holders(self) -> Iterator[Any]:
-        """The lists and tuples with which this itself holds tensors and their arrays."""
+        """The objects with which this itself holds tensors and their arrays."""
         yield from (self.tensors, self.reached, self._same, *[values for _, values in self._tensor_values])
         yield from [owners for _, owners in self._looks.values()]
         yield from [values for _, _, values in self._readers]
         yield from [values for _, values in self._plain]
+        yield from chain.from_iterable([getattr(read, "__closure__", None) or () for _, read, _ in self._readers])
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -164,6 +190,8 @@ class Watch:
         Args:
             by_step: it is the step itself that has run since, and its optimizer may have begun new states.
         """
+        if self._parts and not by_step and (change := self._read_parts()):
+            return change
         try:
             same_objects, equal = self._read()
             if (
@@ -362,8 +390,9 @@ class Watch:
             lambda: (dict.__len__(value), *dict.keys(value), *dict.values(value)),
         )
         for key, item in list(dict.items(value)):
-            self._visit(f"{name}[{key!r}]", item)
-            self._visit(f"a key of {name}", key)
+            for label, part in ((f"{name}[{key!r}]", item), (f"a key of {name}", key)):
+                if id(value) not in self._registries or not is_a(part, (types.FunctionType, type)):
+                    self._visit(label, part)
         if isinstance(value, defaultdict):
             made: Any = value
             tell = functools.partial(change_of_parts, name, ".{}", ["default_factory"])
@@ -386,7 +415,6 @@ class Watch:
             self.hooks.append(name)
         self._tensor_values.append((name, _tensor_values(tensor)))
         if not _is_leaf(tensor):
-            self._look("gradients", look.gradients, tensor)
             self._by_name(functools.partial(change_of_parts, name, ".{}", ["grad"]), lambda: (tensor._grad,))
             self._visit(f"{name}.grad", tensor._grad)
         if isinstance(tensor.array, np.ndarray):  # the step may read its values on the host
@@ -448,8 +476,9 @@ class Watch:
                 self._look("cells", look.cells, cell)
                 self._by_name(tell, lambda c=cell: (content(c),))  # type: ignore[misc]
                 self._visit(variable, value)
-        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+        for default in function.__defaults__ or ():
             self._visit(f"a default of {name}", default)
+        self._visit(f"{name}.__kwdefaults__", function.__kwdefaults__)
         self._codes.add(function.__code__)
         self._nested.update(codes_in(function.__code__))
         module = function.__globals__.get("__name__")
@@ -471,6 +500,8 @@ class Watch:
         known |= asked
         for variable in sorted(asked):
             value = scope.get(variable, MISSING)
+            if is_a(value, dict) and is_standard(scope.get("__name__")):
+                self._registries.add(id(value))
             if is_a(value, types.ModuleType):
                 self._enter_module(variable, value, found.attributes)
             elif value is not MISSING:
@@ -550,7 +581,7 @@ class Watch:
             if base.__module__.startswith(("alpha.runtime", "alpha.step")) or base is object:
                 continue
             if is_proven(base.__module__) and base.__module__.startswith("alpha"):
-                self._watch_named(base.__name__, base, functools.partial(_counts_of_alpha, self._names))
+                self._watch_named(base.__name__, base, functools.partial(_counts_of_alpha, self._names, base in Tensor.__mro__))
             elif not is_known(base.__module__):
                 self._look("orders", look.orders, base)
                 tell = functools.partial(change_of_parts, base.__name__, ".{}", ["__mro__"])
@@ -616,6 +647,11 @@ class Watch:
             self._visit(f"{name}.{slot}", getattr(value, slot, None))
 
 
+def _registered() -> tuple[object, ...]:
+    """What `register` of any abstract class changes."""
+    return (abc.get_cache_token(),)
+
+
 def _attributes(value: Any) -> dict[str, Any] | None:
     """The `__dict__` of an object; None if it has none."""
     overrides = is_a(getattr(type(value), "__getattribute__", None), types.FunctionType)
@@ -635,8 +671,10 @@ def _counts_of_class(names: set[str], computes: bool, key: Any, value: Any) -> b
     return computes or _may_run(names, key)
 
 
-def _counts_of_alpha(names: set[str], key: Any, value: Any) -> bool:
+def _counts_of_alpha(names: set[str], of_tensors: bool, key: Any, value: Any) -> bool:
     """Whether a member of a class of Alpha counts: what has run, or is named, and what is no function."""
+    if of_tensors and key[:2] == "__" and is_a(value, types.FunctionType):
+        return True  # an operator, which no code names
     return key in names or not (key[:2] == "__" or callable(value) or hasattr(value, "__get__"))
 
 

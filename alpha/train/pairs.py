@@ -14,6 +14,7 @@ from alpha.data.collate import widened
 from alpha.errors import CheckpointError, DataError
 from alpha.rng import fresh_seed
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 EPOCH_SEED = "epoch_seed"  # beside what describes a loader: that of its last epoch, None if the loader has a seed
 
@@ -123,5 +124,5 @@ def _pair(batch: Any) -> Pair:
 
 def _array(values: Any) -> NDArray[Any]:
     if isinstance(values, Tensor):
-        return values.array if isinstance(values.array, np.ndarray) else values.numpy()
+        return array_of(values) if isinstance(values.array, np.ndarray) else values.numpy()
     return np.asarray(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import pickle
 import re
@@ -401,6 +402,132 @@ def test_an_optimizer_of_a_part() -> None:
     part.sum().backward()
     optimizer.step()
     np.testing.assert_allclose(w.numpy()[:, 0], X[:, 0] - 0.5)
+
+
+def test_an_optimizer_reads_parts_anew(device: str) -> None:
+    """Its parameters and their gradients, which no forward has read since the other memory was written."""
+    w, g = alpha.tensor(X, device=device), alpha.tensor(X, device=device)
+    part = w[:, 0].requires_grad_()
+    part.grad = g[:, 1]
+    optimizer = alpha.optim.SGD([part], lr=0.5)
+    w.fill_(3.0)
+    g.fill_(2.0)
+    optimizer.step()
+    np.testing.assert_array_equal(w.numpy()[:, 0], np.full(4, 2.0))
+    assert (w.numpy()[:, 1:] == 3).all()
+
+
+def _parts(value: Any, memories: list[Tensor]) -> Any:
+    """Tensors in the place of arrays: columns of memories that hold other values until `now`."""
+    if isinstance(value, np.ndarray):
+        memories.append(
+            alpha.tensor(np.stack([np.zeros_like(value) if value.dtype.kind != "f" else value * 0.5] * 2, -1))
+        )
+        return memories[-1][..., 0]
+    return type(value)(_parts(item, memories) for item in value) if type(value) in (list, tuple) else value
+
+
+def _leaves(value: Any) -> list[Any]:
+    if type(value) in (list, tuple):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value.numpy() if isinstance(value, Tensor) else value]
+
+
+def test_every_function_reads_parts_as_they_are_now() -> None:
+    """All of its tensors, those that it reads without an operator among them, as indices and labels."""
+    stale = []
+    for row in FUNCTIONS:
+        alpha.manual_seed(1)
+        expected = _leaves(row.function(**{name: _tensors(value) for name, value in row.usual.items()}))
+        memories: list[Tensor] = []
+        given = {name: _parts(value, memories) for name, value in row.usual.items()}
+        arrays = [leaf for value in row.usual.values() for leaf in _leaves(value) if isinstance(leaf, np.ndarray)]
+        for memory, array in zip(memories, arrays, strict=True):
+            memory.copy_(alpha.tensor(np.stack([array, array], -1)))
+        alpha.manual_seed(1)
+        found = _leaves(row.function(**given))
+        if not all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True)):
+            stale.append(row.name)
+    assert not stale
+
+
+def _averaged(q: Tensor) -> Any:
+    model = nn.Module()
+    model.w = nn.Parameter(q.detach())
+    average = alpha.optim.swa_utils.AveragedModel(model)
+    model.w.data = q.detach()
+    average.update_parameters(model)
+    return average.module.w.detach()
+
+
+def _after(q: Tensor, write: Callable[[Tensor], object]) -> Any:
+    write(q)
+    return q.grad
+
+
+# of a leaf q whose memory and gradient are columns of other memory
+READERS: dict[str, Callable[[Tensor], Any]] = {
+    "deepcopy": lambda q: copy.deepcopy(q).detach(),
+    "pickle": lambda q: pickle.loads(pickle.dumps(q)).detach(),
+    "tolist": lambda q: alpha.tensor(q.tolist()),
+    "Parameter": lambda q: nn.Parameter(q).detach(),
+    "data": lambda q: nn.Parameter(alpha.ones_like(q)).data.copy_(q.data),
+    "TensorDataset": lambda q: alpha.data.TensorDataset(q.detach().cpu()).batch(np.arange(4))[0],
+    "AveragedModel": _averaged,
+    "clip_grad_norm_": lambda q: nn.utils.clip_grad_norm_([q], 100.0),
+    "clip_grad_value_": lambda q: _after(q, lambda q: nn.utils.clip_grad_value_([q], 2.0)),
+    "accumulated": lambda q: _after(q, lambda q: q.sum().backward()),
+    "backward": lambda q: _after(q, lambda q: (q * 1).backward(q.grad)),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_operator_reads_parts_as_they_are_now(device: str, name: str) -> None:
+    found = []
+    for memory in (lambda: alpha.ones(4, device=device), lambda: alpha.ones(4, 2, device=device)):
+        w, g = memory(), memory()
+        q = (w[:, 0] if w.ndim == 2 else w).requires_grad_()
+        q.grad = g[:, 1] if g.ndim == 2 else g
+        with alpha.no_grad():
+            w.fill_(3.0)
+            g.fill_(4.0)
+        found.append(READERS[name](q).tolist())
+        if name in ("clip_grad_value_", "accumulated", "backward"):
+            assert (g[:, 1] if g.ndim == 2 else g).tolist() == found[-1]
+    assert found[0] == found[1]
+
+
+STEPS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Any]] = {  # of memory, a column of it, and an argument
+    "reads": lambda w, p, x, y: (x * p).sum(),
+    "is given a part": lambda w, p, x, y: (y * 2).sum(),
+    "reads both": lambda w, p, x, y: (x * p).sum() + w.sum(),
+    "writes the part": lambda w, p, x, y: p.add_(x).sum(),
+    "writes the memory": lambda w, p, x, y: w.add_(x).sum() + p.sum(),
+    "writes what it is given": lambda w, p, x, y: (w.add_(1), y * 1)[1].sum(),
+    "returns a part": lambda w, p, x, y: (w.add_(1), w[:, 1])[1],
+    "returns a part of its result": lambda w, p, x, y: (lambda h: (h, h[:, 0]))(w * x),
+    "returns a part that it is given": lambda w, p, x, y: y.view(2, 2).T,
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.filterwarnings("ignore:.*(returns a part|writes an argument):alpha.errors.CaptureWarning")
+def test_replays_do_with_parts_what_the_function_does(name: str) -> None:
+    found: list[list[Any]] = []
+    for wrap in (lambda function: function, alpha.capture):
+        w = alpha.zeros(4, 4, device="cuda")
+        p, other, x = w[:, 0], w[:, :2], alpha.ones(4, device="cuda")
+        step, seen, kept = wrap(functools.partial(STEPS[name], w, p)), [], []
+        for turn in range(12):
+            kept.append(step(x, p if turn > 1 else x))
+            seen += [(other * 1).tolist(), p.tolist(), w.tolist()]
+            if turn in (6, 7, 9):
+                w.fill_(turn)
+            if turn == 10 and isinstance(kept[-1], tuple):
+                kept[-1][0].fill_(5)
+        results = [list(result) if isinstance(result, tuple) else [result] for result in kept]
+        found.append(seen + [[tensor.tolist() for tensor in result] for result in results])
+    assert found[0] == found[1]
 
 
 def test_replays_read_and_write_parts() -> None:

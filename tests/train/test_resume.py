@@ -31,7 +31,10 @@ from alpha.train.state_file import load_state, save_state
 EPOCHS, STEPS, BATCH = 3, 4, 5  # the last batch of an epoch has 3 images
 
 # the losses below read a generator, so that a captured step would not be interrupted
-pytestmark = pytest.mark.filterwarnings("ignore:.*object of the type generator:alpha.errors.CaptureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:.*{what}:alpha.errors.CaptureWarning")
+    for what in ("object of the type generator", "calls _signal.raise_signal")
+]
 
 
 @pytest.fixture(autouse=True)

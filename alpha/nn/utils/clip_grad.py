@@ -12,6 +12,7 @@ from alpha.ops.clip import clip_gradients, gradient_norm
 from alpha.ops.options import real
 from alpha.runtime.recording import phase
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 Tensors = Tensor | Iterable[Tensor]
 
@@ -117,7 +118,7 @@ def _norm(operator: str, tensors: list[Tensor], norm_type: float, error_if_nonfi
         return Tensor(np.zeros((), np.float32))
     _require_one_device(operator, tensors)
     with phase("update"):
-        norm = Tensor(gradient_norm([tensor.array for tensor in tensors], float(p)))
+        norm = Tensor(gradient_norm([*map(array_of, tensors)], float(p)))
     if error_if_nonfinite and not math.isfinite(norm.item()):
         raise NonFiniteError(f"{operator}: the norm of the gradients is {norm.item()}; nothing was changed")
     return norm
@@ -129,7 +130,7 @@ def _clip(operator: str, tensors: list[Tensor], norm: Tensor | None, most: float
         return
     _require_one_device(operator, gradients if norm is None else [*gradients, norm])
     with phase("update"):
-        clip_gradients([g.array for g in gradients], None if norm is None else norm.array, most, bound)
+        clip_gradients([*map(array_of, gradients)], None if norm is None else norm.array, most, bound)
     for gradient in gradients:
         gradient._version.bump(operator)
 

@@ -15,6 +15,7 @@ from alpha.nn.utils.parametrizations import WeightNorm, axis_of, largest, matrix
 from alpha.numerics import precision
 from alpha.ops.options import integer, real
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 M = TypeVar("M", bound=Module)
 
@@ -200,7 +201,7 @@ def _removed(operator: str, module: M, name: str, kind: type[_Norm]) -> M:
         value = norm.value(module)
         module.training = training
     kept = Parameter(value.numpy(), trained)
-    kept.array = value.device.copy(value.array)
+    kept.array = value.device.copy(array_of(value))
     for ending in (*norm.parts, *norm.buffers):
         delattr(module, name + ending)
     _compute(module, {other: found for other, found in _norms(module).items() if other != name})

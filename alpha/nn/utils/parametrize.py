@@ -8,6 +8,7 @@ from typing import Any
 from alpha.module import Module, Parameter
 from alpha.nn.containers import ModuleList
 from alpha.tensor import Tensor
+from alpha.versions import array_of
 
 
 class ParametrizationList(ModuleList):
@@ -150,7 +151,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         )
     value = getattr(module, tensor_name) if leave_parametrized else originals[0]
     kept = Parameter(value.numpy(), any(original.requires_grad for original in originals))
-    kept.array = value.device.copy(value.array)
+    kept.array = value.device.copy(array_of(value))
     delattr(_held(module), tensor_name)
     kind: Any = type(module)
     names, plain = _computed(module), kind._plain
