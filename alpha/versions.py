@@ -68,7 +68,8 @@ def check_history(name: str, tensor: Tensor) -> None:
 
 def array_of(tensor: Tensor) -> Array:
     """The array of a tensor with the values of now, for code that reads it without an operator of the tensor."""
-    tensor._version.refresh()
+    if tensor._version.unaware is not None:
+        tensor._version.refresh()
     return tensor.array
 
 

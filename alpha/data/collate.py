@@ -158,7 +158,8 @@ def _on_host(value: Any, name: str) -> NDArray[Any]:
             "collate_fn may stack it"
         )
     if isinstance(value, Tensor) and isinstance(value.array, np.ndarray):
-        return array_of(value)
+        array: NDArray[Any] = array_of(value)
+        return array
     device = getattr(value.device, "name", "cpu")
     if device != "cpu":
         raise DataError(f"DataLoader: {name} is a tensor on {device}; the loader takes those on the cpu")

@@ -20,7 +20,6 @@ from alpha.ops.rectifier import Rectified, Rectifier, rectifier_of
 from alpha.primitive import Array, primitive
 from alpha.recompute import repeating
 from alpha.tensor import Tensor
-from alpha.versions import array_of
 
 __all__ = ["batch_norm"]
 
@@ -127,7 +126,13 @@ class Moments(NamedTuple):
     @property
     def arrays(self) -> tuple[Array, Array]:
         """The running ones, or None and None."""
-        return (None, None) if self.running is None else (array_of(self.running[0]), array_of(self.running[1]))
+        if self.running is None:
+            return None, None
+        mean, var = self.running
+        if mean._version.unaware is not None or var._version.unaware is not None:  # copies of parts
+            mean._version.refresh()
+            var._version.refresh()
+        return mean.array, var.array
 
     def note_moved(self) -> None:
         """Note that the running ones were written."""

@@ -31,7 +31,6 @@ from alpha.ops.rectifier import Rectifier
 from alpha.primitive import Array
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.tensor import Tensor
-from alpha.versions import array_of
 
 
 class Normalization(NamedTuple):
@@ -135,7 +134,7 @@ def conv_batch_norm(
         None if the two operators must be called one after the other: to compute it in another way, or to refuse it.
     """
     given = *affine, residual
-    arrays = [None if tensor is None else array_of(tensor) for tensor in (*operands, *given, *(moments.running or ()))]
+    arrays = [None if tensor is None else tensor.array for tensor in (*operands, *given, *(moments.running or ()))]
     forms = tuple([None if X is None else (getattr(X, "device", None), X.shape, X.dtype) for X in arrays])
     shape = _shape_of_kernels(forms, sizes, groups, get_precision())
     if shape is None:

@@ -19,7 +19,6 @@ from alpha.primitive import Array
 from alpha.runtime.recording import again, phase
 from alpha.tensor import Tensor
 from alpha.uninitialized import shape_text
-from alpha.versions import array_of
 
 __all__ = ["Optimizer"]
 
@@ -231,7 +230,10 @@ class Optimizer:
         state["step"] += 1
 
     def _fits(self, parameter: Tensor, grad: Tensor) -> bool:
-        own, other = array_of(parameter), array_of(grad)
+        if parameter._version.unaware is not None or grad._version.unaware is not None:  # copies of parts
+            parameter._version.refresh()
+            grad._version.refresh()
+        own, other = parameter.array, grad.array
         if own.shape == other.shape and own.dtype == other.dtype and type(own) is type(other):
             return True
         raise GradientError(

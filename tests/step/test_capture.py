@@ -821,7 +821,7 @@ def test_a_stale_address_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CudaRecording, "use", forget)
     p = Program(alpha.capture)
     p.run(6)
-    monkeypatch.setattr(replay_module.Replay, "change", lambda self: "")
+    monkeypatch.setattr(replay_module.Replay, "change", lambda self, arguments: "")
     for kind in p.step._kinds.values():
         for replay in kind.replays:
             replay.watch = None  # type: ignore[assignment]

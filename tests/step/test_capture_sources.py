@@ -6,11 +6,13 @@ it. Each source is changed at several moments, and each result is compared with 
 
 from __future__ import annotations
 
+import abc
 import argparse
 import array
 import collections
 import contextvars
 import copy
+import copyreg
 import ctypes
 import dataclasses
 import datetime
@@ -46,7 +48,7 @@ import alpha.nn.functional as F
 from alpha import nn
 from alpha.errors import CaptureError, CaptureWarning
 from alpha.ops import activation
-from alpha.step import host_state, look, ran, watch
+from alpha.step import host_state, look, ran, visit
 from alpha.step.watch import Watch
 
 pytestmark = pytest.mark.usefixtures("cuda")
@@ -84,6 +86,35 @@ def setter(name: str) -> Callable[[Any, float], None]:
 
 def putter(key: Any) -> Callable[[Any, float], None]:
     return lambda held, value: held.__setitem__(key, value)
+
+
+@source()
+def keyword_defaults() -> tuple[Read, Write]:
+    def read(*, scale: float = 1.0) -> float:
+        return scale
+
+    return read, lambda value: read.__kwdefaults__.__setitem__("scale", value)
+
+
+@source()
+def registered_classes() -> tuple[Read, Write]:
+    class Kind(abc.ABC):  # noqa: B024
+        pass
+
+    objects = [type("One", (), {})() for _ in range(9)]
+    left = iter(objects)
+    return lambda: float(
+        sum([isinstance(o, Kind) for o in objects])
+    ), lambda _: Kind.register(type(next(left))) and None
+
+
+@source()
+def a_registry_of_python() -> tuple[Read, Write]:
+    """With functions that lead to whatever another package has, which the step never calls."""
+    held, others = types.SimpleNamespace(scale=1.0), type("Others", (), {})
+    many = [[] for _ in range(30_000)]  # type: ignore[var-annotated]
+    copyreg.pickle(others, lambda _: (len, (many,)))
+    return lambda: copy.copy(held).scale, lambda value: setattr(held, "scale", value)
 
 
 # -- attributes -----------------------------------------------------------------------------------------
@@ -1012,6 +1043,24 @@ def check(make: Any, refused: str, moments: tuple[int, ...], place: Any) -> None
         assert step.graphs, step.describe()
 
 
+@pytest.mark.parametrize("name", ["relu", "__mul__", "__rsub__", "__neg__"])
+def test_methods_of_tensors_are_never_stale(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The class of the arguments is none that an object of the step leads to."""
+
+    @alpha.capture
+    def step(x: alpha.Tensor) -> alpha.Tensor:
+        return 1 - (-x * 2.0).relu()
+
+    x = alpha.tensor(np.array([1.0, -2.0], np.float32), device="cuda")
+    for _ in range(6):
+        assert step(x).tolist() == [1, -3]
+    assert step.graphs
+    method = getattr(alpha.Tensor, name)
+    monkeypatch.setattr(alpha.Tensor, name, lambda self, *args: method(method(self, *args), *args))
+    expected = step.captured_function(x).tolist()
+    assert [step(x).tolist() for _ in range(6)] == [expected] * 6
+
+
 def nothing(*_: Any) -> Any:
     return None
 
@@ -1023,7 +1072,7 @@ PLANTED = {  # what is forgotten, and a source that shows it
     "attributes": (look, "everything", "forward of a layer"),
     "classes": (Watch, "_enter_class", "of the class"),
     "functions that ask the system": (ran, "asks", "the time"),
-    "types in C": (watch, "hidden_base", "a counter"),
+    "types in C": (visit, "hidden_base", "a counter"),
     "draws of random numbers": (host_state, "_state", "a random number"),
 }
 
