@@ -29,7 +29,8 @@ def attributes_of(value: Any) -> dict[str, Any] | None:
 
 def may_run(names: set[str], member: str) -> bool:
     """Whether the step may read or call a member of this name: it names it, or Python or `Module` does."""
-    return member in names or member == "forward" or (member.startswith("__") and member != "__init__")
+    is_special = member.startswith("__") and member not in ("__init__", "__del__")
+    return member in names or member == "forward" or is_special
 
 
 def counts_of_class(names: set[str], computes: bool, key: Any, value: Any) -> bool:

@@ -9,6 +9,7 @@ result depends on their arguments alone.
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -153,7 +154,8 @@ class Ran:
         self.computes = False
         self.asked: list[str] = []
         self._kinds: dict[types.CodeType, str] = {}
-        self._silent: Any = None  # the frame that only writes something for people to read
+        self._silent: Any = None  # the frame that only writes something for people to read, or is none of the step
+        self._of_gc: set[Any] = set()  # the codes that the garbage collector calls, whenever it runs
 
     @property
     def count(self) -> int:
@@ -164,6 +166,7 @@ class Ran:
     def watching(self) -> Iterator[None]:
         """Note what runs inside, in this thread."""
         self.asked, self._silent = [], None
+        self._of_gc = {getattr(callback, "__code__", None) for callback in gc.callbacks}
         other = sys.getprofile()
         if other is not None and not callable(other):
             self.asked.append(f"a {type(other).__name__} is active, which hides from Alpha what the step calls")
@@ -210,7 +213,9 @@ class Ran:
     def _kind(self, frame: types.FrameType) -> str:
         code, module = frame.f_code, frame.f_globals.get("__name__")
         module = module if isinstance(module, str) else ""
-        if module.startswith("numpy") and any(part in module for part in _NUMPY_FILES):
+        if code in self._of_gc or code.co_name == "__del__":
+            kind = _SILENT
+        elif module.startswith("numpy") and any(part in module for part in _NUMPY_FILES):
             kind = _PROGRAM
         elif is_proven(module) and not module.startswith(BY_NAME):
             kind = _KNOWN

@@ -20,6 +20,7 @@ import decimal
 import enum
 import fractions
 import functools
+import gc
 import importlib
 import io
 import itertools
@@ -1084,3 +1085,35 @@ def test_what_is_forgotten_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch
     make, refused = SOURCES[row]
     with pytest.raises((AssertionError, StopIteration)):
         check(make, refused, MOMENTS[0], in_a_function)
+
+
+def test_what_the_garbage_collector_calls_is_no_part_of_a_step() -> None:
+    """It runs at any moment, as a callback of a test tool that measures the collector, or as a finalizer."""
+    told: list[bytes] = []
+
+    class Dying:
+        def __del__(self) -> None:
+            told.append(os.urandom(1))
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        told.append(os.urandom(1))
+
+    def step(x: alpha.Tensor) -> alpha.Tensor:
+        for _ in range(100):
+            circle = [Dying()]
+            circle.append(circle)  # type: ignore[arg-type]
+        return x * 2
+
+    captured = alpha.capture(step, strict=True)
+    x = alpha.ones(2, device="cuda")
+    gc.callbacks.append(collected)
+    before = gc.get_threshold()
+    gc.set_threshold(10)
+    try:
+        results = [captured(x).tolist() for _ in range(5)]
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(collected)
+    assert told
+    assert captured.graphs
+    assert results == [[2, 2]] * 5
