@@ -52,7 +52,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   double value = 0;
   for (int i = threadIdx.x; i < count; i += THREADS) value = join(value, parts[i], p);
   value = join_block(value, p);
-  if (threadIdx.x == 0) *norm = float(p == 2 ? sqrt(value) : p == 1 || !isfinite(p) ? value : pow(value, 1 / double(p)));
+  if (threadIdx.x == 0)
+    *norm = float(p == 2 ? sqrt(value) : p == 1 || !isfinite(p) ? value : pow(value, 1 / double(p)));
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
