@@ -2,10 +2,12 @@
 
 Each reader here takes a list of objects of one kind and gives two sequences: what must be the same objects, and numbers
 and texts that must be equal, first of all how many there are. Both are read by C functions of Python's library.
+Whether the objects are the same is one comparison of their addresses.
 """
 
 from __future__ import annotations
 
+import ctypes
 import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +28,11 @@ _PARTIAL = operator.attrgetter("func", "args", "keywords")
 _LEAF = operator.attrgetter("array", "_requires_grad", "_node")  # what counts of a tensor, beside its hooks
 _TENSOR = operator.attrgetter("array", "_requires_grad", "_node", "_grad")
 _END = object()  # which no other object is, so that as many objects lie before it as before
+
+
+def addresses(objects: tuple[Any, ...]) -> bytes:
+    """The addresses of the items of a tuple, which CPython keeps one behind the other, behind the head of the tuple."""
+    return ctypes.string_at(id(objects) + tuple.__basicsize__, len(objects) * tuple.__itemsize__)
 
 
 def lists(owners: list[Any], same: Parts, equal: Parts) -> None:

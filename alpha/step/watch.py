@@ -79,15 +79,19 @@ class Watch(Visit):
                 self._look("leaves", look.leaves, tensor)
             else:
                 self._look("tensors", look.tensors, tensor)
-        self._same, self._equal = (tuple(part) for part in self._read())
+        self._remember()
 
-    def _read(self) -> tuple[Iterable[Any], Iterable[Any]]:
+    def _read(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """What must be the same objects, and what must be equal."""
         same_objects: look.Parts = []
         equal: look.Parts = []
         for read, owners in self._looks.values():
             read(owners, same_objects, equal)
-        return chain.from_iterable(same_objects), chain.from_iterable(equal)
+        return tuple(chain.from_iterable(same_objects)), tuple(chain.from_iterable(equal))
+
+    def _remember(self) -> None:
+        self._same, self._equal = self._read()  # these objects live on, so that no other one gets their addresses
+        self._addresses = look.addresses(self._same)
 
     def _read_parts(self) -> str:
         """Read tensors again that are copies of a part of other memory; of which that is gone, in words."""
@@ -125,8 +129,8 @@ class Watch(Visit):
         try:
             same_objects, equal = self._read()
             if (
-                all(map(operator.eq, equal, self._equal))
-                and all(map(operator.is_, same_objects, self._same))
+                equal == self._equal
+                and look.addresses(same_objects) == self._addresses
                 and all([same(before, tuple(read())) for read, before in self._plain])
                 and not any(map(_HOOKS, self.tensors))
             ):
@@ -135,7 +139,7 @@ class Watch(Visit):
             pass  # something is gone; it is found by its name
         change = self._change_by_name(by_step)
         if not change and not by_step:
-            self._same, self._equal = (tuple(part) for part in self._read())
+            self._remember()
         return change
 
     def _change_by_name(self, by_step: bool) -> str:

@@ -1,12 +1,16 @@
 """`make mutate`: change alpha/ in one place at a time and see whether a test notices. About an hour on two cores.
 
     make mutate                                                       # a sample of 400 mutants
-    make mutate ARGS="--count 40 --seed 1 --file alpha/optim/adam.py"
+    make mutate ARGS="--count 40 --seed 1 --file alpha/optim/adam.py alpha/step"
+    make mutate ARGS="--few"                                          # of what few tests would notice, see below
 
 First each test file runs once under coverage, which tells which tests run which lines of alpha/ and how long they take.
 Then each mutant, in a copy of the checkout, meets the tests that run its statement and tests near it, BUDGET seconds of
 them at most. It is killed if one of them fails or does not end. A mutant that survives must stand in explained.py with
 the reason, else the command fails. It also fails if less than AIM per cent of the unexplained mutants are killed.
+
+`--few` takes only statements that at most one test runs, or none in the files that import the module: these are rules
+with one caller, where a fault is most likely to pass.
 
 Records and verdicts are kept in <ALPHA_CACHE_DIR>/mutate as long as the code and the tests that they depend on stay the
 same, so an interrupted command continues when it is started again.
@@ -39,7 +43,6 @@ from mutants import Mutant, mutants_of, sample
 from alpha import config
 
 CACHE = config.cache_dir().resolve() / "mutate"
-PACKAGES = ("nn", "optim", "autograd.py", "backward.py", "tensor.py", "data", "train", "runtime", "ops")
 NEED_A_GPU = ("driver_pycuda", "pycuda_api", "tensor_map")
 LEFT_OUT = tuple(f"alpha/runtime/cuda/{name}.py" for name in NEED_A_GPU)
 NOT_RUN = (  # slow, whole programs, or timing; the sanitizer needs more address space than a mutant is given
@@ -49,7 +52,7 @@ NOT_RUN = (  # slow, whole programs, or timing; the sanitizer needs more address
 # They build kernels. Tests of their mutants begin with an empty cache, else they would find what is built already.
 BUILDERS = tuple(f"alpha/runtime/cuda/{name}.py" for name in ("cache", "compile", "emulated_compiler"))
 BUDGET = 20.0  # seconds
-AIM = 90
+AIM = 92
 T = TypeVar("T")
 
 
@@ -103,6 +106,7 @@ class Tests:
         self.code = _digest(code)
         self.all = _digest([*code, *tests])
         self.module = {f: _digest([*code, f]) for f in modules}
+        self._importers: dict[str, set[str]] = {}
         self.seconds: dict[str, float] = {}
         self.lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         missing = [f for f in modules if not self._path(f).is_file()]
@@ -135,16 +139,35 @@ class Tests:
             return {"failed": [f"{file} (exit status {code})"]}, time.monotonic() - begin
         return json.loads(output.read_text()), time.monotonic() - begin
 
+    def few(self, mutant: Mutant) -> bool:
+        """True if at most one test runs its statement, or none in the files that import its module."""
+        running = self._running(mutant)
+        if not running and mutant.first in self.lines[mutant.file]:
+            return False  # it runs at import
+        return len(running) < 2 or self._importing(mutant.file).isdisjoint(test.split("::")[0] for test in running)
+
+    def _running(self, mutant: Mutant) -> set[str]:
+        """The tests that run its statement."""
+        lines = self.lines[mutant.file]
+        return set().union(*(lines.get(n, ()) for n in range(mutant.first, mutant.last + 1)))
+
+    def _importing(self, source: str) -> set[str]:
+        """The files of tests that import a file of alpha/."""
+        if source not in self._importers:
+            parts = _parts(source)
+            names = rf"from {'.'.join(parts)} import|from {'.'.join(parts[:-1])} import .*\b{parts[-1]}\b"
+            self._importers[source] = {f for f in self.module if re.search(names, (ROOT / f).read_text())}
+        return self._importers[source]
+
     def of(self, mutant: Mutant) -> list[str]:
         """Those that run its statement and those of its part of Alpha, for BUDGET seconds.
 
         The quickest case of each test function comes first, then the next of each: so many functions are among them.
         """
         lines = self.lines[mutant.file]
-        running = set().union(*(lines.get(n, ()) for n in range(mutant.first, mutant.last + 1)))
-        parts = Path(mutant.file.removesuffix("/__init__.py")).with_suffix("").parts
-        imports = re.compile(rf"from {'.'.join(parts)} import|from {'.'.join(parts[:-1])} import .*\b{parts[-1]}\b")
-        importing = {file for file in self.module if imports.search((ROOT / file).read_text())}
+        running = self._running(mutant)
+        parts = _parts(mutant.file)
+        importing = self._importing(mutant.file)
         if not running and mutant.first in lines:  # runs at import
             own = tuple((*importing, f"tests/{parts[1]}/"))
             running = {test for test in self.seconds if test.startswith(own)}.union(*lines.values())
@@ -199,14 +222,17 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the tests too
     files = tree()
-    sources = [f for f in files if f.startswith(options.file or tuple(f"alpha/{p}" for p in PACKAGES))]
+    sources = [f for f in files if f.startswith(tuple(options.file))]
     everything = [mutants_of(ROOT, f) for f in sources if f.endswith(".py") and f not in LEFT_OUT]
-    drawn = sample(everything, options.count, options.seed)
+    names = {mutant.name for mutants in everything for mutant in mutants}
     (CACHE / "records").mkdir(parents=True, exist_ok=True)
     (CACHE / "kernels").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="alpha-mutate-") as folder:
         workers = Workers(Path(folder), options.workers, files)
         tests = Tests(files, workers)
+        if options.few:
+            everything = [[mutant for mutant in mutants if tests.few(mutant)] for mutants in everything]
+        drawn = sample(everything, options.count, options.seed)
         done = CACHE / f"verdicts-{tests.code}.jsonl"
         verdicts = _known(done, tests)
         rest = [m for m in drawn if m.name not in verdicts]
@@ -218,7 +244,7 @@ def main() -> int:
                 log.write(json.dumps({"name": mutant.name, **asdict(verdict)}) + "\n")
                 log.flush()
                 print(f"[{number}/{len(rest)}] {_line(mutant, verdict)}", flush=True)
-    return report(drawn, verdicts, {m.name for mutants in everything for m in mutants})
+    return report(drawn, verdicts, names)
 
 
 def report(drawn: list[Mutant], verdicts: dict[str, Verdict], names: set[str]) -> int:
@@ -260,6 +286,11 @@ def _known(path: Path, tests: Tests) -> dict[str, Verdict]:
     return {name: v for name, v in known.items() if v.tests in (tests.all, tests.module.get(v.by.split("::")[0]))}
 
 
+def _parts(source: str) -> tuple[str, ...]:
+    """The names of a module, as an import gives them."""
+    return Path(source.removesuffix("/__init__.py")).with_suffix("").parts
+
+
 def _digest(files: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for file in sorted(files):
@@ -272,7 +303,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutate", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=400, help="mutants (400)")
     parser.add_argument("--seed", type=int, default=0, help="of the sample (0)")
-    parser.add_argument("--file", help="a file or a folder of alpha/ (all)")
+    parser.add_argument("--file", nargs="+", default=["alpha/"], help="files or folders of alpha/ (all)")
+    parser.add_argument("--few", action="store_true", help="only statements that few tests run")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (one per core)")
     return parser.parse_args()
 
