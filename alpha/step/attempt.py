@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -27,6 +27,9 @@ class Attempt:
 
     So an error up to there, as for want of memory, leaves everything as before the call, and there is none afterwards.
 
+    Args:
+        holders: with what the captured step itself holds tensors and arrays.
+
     Attributes:
         notes, graph: what was recorded.
         host: the state of the host before.
@@ -39,7 +42,9 @@ class Attempt:
     result: Any = None
     why = differs = ""
 
-    def __init__(self, device: CudaDevice, trial: Trial, arguments: Arguments, watch: Watch) -> None:
+    def __init__(
+        self, device: CudaDevice, trial: Trial, arguments: Arguments, watch: Watch, holders: Iterable[Any]
+    ) -> None:
         self._device, self._trial, self._watch = device, trial, watch
         if trial.inputs is None:
             trial.inputs = [Tensor(device.copy(tensor.array)) for tensor in arguments.tensors]
@@ -49,7 +54,7 @@ class Attempt:
         device.memory.clear_scratch()
         self.notes, self.host = CudaRecording(device, capturing=True), HostState(watch)
         self._given = arguments.tensors
-        self._bound = Bound((watch, trial.watch), watch, self.host)
+        self._bound = Bound(watch, self.host, holders)
         versions = [tensor._version for tensor in (*watch.tensors, *self._inputs, *self._given)]
         for version in versions:  # a write to a part is one to the memory of which it is a copy
             if (base := version.base()) is not None:

@@ -15,7 +15,7 @@ import copy
 import functools
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from alpha.errors import CaptureError, CaptureWarning, OutOfMemoryError
@@ -151,6 +151,16 @@ class Captured(Generic[P, R]):
                 replay.graph.close()
         return kind
 
+    def _holders(self) -> Iterator[Any]:
+        """With what its graphs and trials hold tensors and their arrays."""
+        for kind in self._kinds.values():
+            for replay in kind.replays:
+                yield from (replay.alone, replay.graph.notes.held)
+                yield from replay.watch.holders()
+            for trial in kind.trials.values():
+                if trial.watch is not None:
+                    yield from trial.watch.holders()
+
     @property
     def graphs(self) -> list[StepGraph]:
         """The graphs that are kept, the last used of each kind of call first."""
@@ -230,7 +240,7 @@ class Captured(Generic[P, R]):
         notes, host = CudaRecording(device, capturing=False, strict=self.strict), HostState(watch)
         versions = [tensor._version.value for tensor in arguments.tensors]
         device.memory.clear_scratch()
-        bound = Bound((watch,), watch, host)
+        bound = Bound(watch, host, self._holders())
 
         def step() -> Any:
             with self._ran.watching():
@@ -259,7 +269,7 @@ class Captured(Generic[P, R]):
         key = tuple([leaf._grad is None for leaf in watch.leaves])
         trial = kind.trials.setdefault(key, Trial())
         try:
-            attempt, known = Attempt(device, trial, arguments, watch), self._ran.count
+            attempt, known = Attempt(device, trial, arguments, watch, self._holders()), self._ran.count
             changes = attempt.run(self.captured_function, self._ran)
         except OutOfMemoryError:
             if not trial.count:

@@ -23,11 +23,15 @@ from alpha.versions import Version
 
 
 class Bound:
-    """The memory of the tensors of a `Watch`, and the tensors in the states of optimizers, before a step runs."""
+    """The memory of the tensors of a `Watch`, and the tensors in the states of optimizers, before a step runs.
 
-    def __init__(self, watches: Iterable[Watch | None], watch: Watch, host: HostState) -> None:
+    Args:
+        holders: with what the captured step itself holds tensors and arrays.
+    """
+
+    def __init__(self, watch: Watch, host: HostState, holders: Iterable[Any]) -> None:
         self._watch, self._host = watch, host
-        self._own = {id(part) for each in watches if each is not None for part in each.holders()}
+        self._own = {id(part) for part in (*watch.holders(), *holders)}
         self._tensors = [(tensor, tensor.array, tensor._version) for tensor in watch.tensors]
         self._own |= {id(self._tensors), *map(id, self._tensors)}
         self.copied_to: list[Any] = []  # the objects that nobody else may hold
@@ -56,8 +60,11 @@ class Bound:
         slots = {id(slots) for slots, _ in self._host.states()} | {id(before) for _, before in self._host.states()}
         own = self._own | known | slots | {id(held), id(targets), id(olds)}
         own |= {id(pair) for pair in (*arrays, *moved, *exchanged)}
-        if _held_elsewhere([*targets, *olds], own) or _held_elsewhere([target.block for target in targets], own):
-            return
+        memories = [target.block for target in targets]
+        if any(_held_elsewhere(values, own) for values in ([*targets, *olds], memories)):
+            gc.collect()  # circles that nobody reaches may hold them
+            if any(_held_elsewhere(values, own) for values in ([*targets, *olds], memories)):
+                return
         for target, source in {id(target): (target, source) for target, source in arrays}.values():
             device.copy_into(target, source)
         for slots_, name, old, _ in exchanged:
@@ -69,7 +76,7 @@ class Bound:
         for tensor, array, version in moved:
             tensor.array, tensor._version = array, version
             version.bump("data")
-        self.copied_to = [*targets, *olds, *[target.block for target in targets]]
+        self.copied_to = [*targets, *olds, *memories]
 
     def _may_be_copied(self, device: CudaDevice, arrays: list[tuple[Any, Any]], result: Any) -> bool:
         """Whether all of the new arrays are the step's own, fit, and each memory of before gets one of them."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import abc
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 

@@ -71,9 +71,14 @@ class Cutter:
 
     def run(self, program: Callable[[], object]) -> str:
         """Run a program that is cut off; the place."""
-        try:
+
+        def alone() -> Iterator[None]:
             with self.running():
                 program()
+            yield
+
+        try:
+            next(alone())  # what a cut leaves of an exception that is being handled ends with the generator
         except Cut:
             return self.place
         return ""
