@@ -180,6 +180,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (far(3000, 5), None, None, 0.1, 3000),
         (normal(2, 3), normal(3), positive(3), 0.1, 2),
         (normal(70, 20), normal(20), positive(20), 0.3, 70),
+        (normal(3000, 40) * np.float32(4e17), None, None, 0.1, 3000),  # only the sum of all squares is infinite
     ],
     "batch_norm_apply": [
         (normal(R, C), normal(C), positive(C), normal(C), normal(C), 1e-5, residual, rectifier)
