@@ -26,6 +26,7 @@ from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.plan import compute, cuda_target
 from alpha.ops.conv2d.problem import Target
+from alpha.ops.conv2d.products import as_convolution
 from alpha.ops.dtypes import as_dtype, as_float32, require_same_float
 from alpha.ops.elementwise import add
 from alpha.ops.matmul_tiles import FFMA, Product, aligned, ffma, mma
@@ -87,7 +88,7 @@ def choose_row(p: Product, device: Device, precision: str) -> Configuration | No
 def _choose_row(
     p: Product, device: Device, precision: str, forced: str, tuned: bool, debug: bool, cache: str
 ) -> Configuration | None:
-    found = p.as_convolution()
+    found = as_convolution(p)
     if found is None:
         return None
     target = cuda_target(device)
@@ -125,7 +126,7 @@ def preferred(p: Product, v: Configuration, target: Target) -> bool:
 
 def run_row(p: Product, v: Configuration, A: Array, B: Array, bias: Array | None = None) -> Array:
     """A, B (1, ..), (1, ..) as stored -> Y (1, M, N) of the dtype that the configuration writes"""
-    found = p.as_convolution()
+    found = as_convolution(p)
     assert found is not None
     a, b = (x.reshape(x.shape[1], 1, 1, x.shape[2]) for x in (A, B))
     first, second = (b, a) if p.transpose_a else (a, b)

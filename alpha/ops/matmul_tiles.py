@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT
-from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.dtypes import CUDA_TYPES
 from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.reduce import plan_reduce_splits
@@ -18,7 +16,6 @@ from alpha.primitive import Array
 LARGE, SMALL, DEPTH = (128, 64), (64, 64), 16  # of FFMA: a block's tile of Y, and its step along K
 THREADS = 256
 FFMA = "matmul"  # its name among the kernel configurations
-LEAST_LENGTH = 8  # of M, N and K for which a product is computed as a convolution
 MMA_TILES = (128, 96), (64, 64), (32, 32)  # the most rows and columns of a tile on tensor cores
 MMA_ROWS, MMA_COLUMNS = 16, 8  # of a fragment
 MMA_SHARED = 48 << 10  # bytes; the static shared memory that every GPU has
@@ -34,24 +31,9 @@ class Product(NamedTuple):
     transpose_a: bool
     transpose_b: bool
 
-    def as_convolution(self) -> tuple[str, ConvShape] | None:
-        """The operator and its shape, or None if the product is not a convolution."""
-        none = self.D > 1 or (self.transpose_a and self.transpose_b)
-        if none or min(self.M, self.N, self.K) < LEAST_LENGTH:
-            return None
-        if self.transpose_a:
-            return WEIGHT, _shape(self.K, self.N, self.M)
-        if self.transpose_b:
-            return FORWARD, _shape(self.M, self.K, self.N)
-        return INPUT, _shape(self.M, self.N, self.K)
-
     def __str__(self) -> str:
         a, b = ("^T" if transposed else "" for transposed in (self.transpose_a, self.transpose_b))
         return f"matmul A{a} B{b} D {self.D} M {self.M} N {self.N} K {self.K}"
-
-
-def _shape(N: int, IC: int, OC: int) -> ConvShape:
-    return conv_shape("matmul", (N, 1, 1, IC), (OC, 1, 1, IC), (1, 1), (0, 0))
 
 
 def ffma(p: Product, A: Array, B: Array) -> Array:

@@ -19,6 +19,7 @@ from alpha.ops import matmul_cuda
 from alpha.ops.conv2d import cuda_target, tune, tuning_file
 from alpha.ops.conv2d.choose import _choose, _fastest, applicable, choose
 from alpha.ops.conv2d.plan import _cached_plan, compute
+from alpha.ops.conv2d.products import as_convolution
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.conv2d.table import FORWARD, INPUT, WEIGHT
 from alpha.ops.matmul_tiles import Product
@@ -244,7 +245,7 @@ def test_a_product_is_timed_against_cuda_matmul(gpu: Device, monkeypatch: pytest
         assert (row.name if row else "matmul") == fastest
         Y = matmul_cuda.multiply(p, gpu.upload(A), gpu.upload(B), "float32")
         np.testing.assert_allclose(gpu.download(Y)[0], A[0] @ B[0].T, atol=1e-4)
-    calls = matmul_cuda._calls(p, choose(*p.as_convolution(), cuda_target(gpu)), gpu)  # type: ignore[misc]
+    calls = matmul_cuda._calls(p, choose(*as_convolution(p), cuda_target(gpu)), gpu)  # type: ignore[misc]
     values = [gpu.download(call()) for call in calls.values()]
     np.testing.assert_allclose(*values, atol=1e-4)
 

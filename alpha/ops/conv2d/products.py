@@ -1,4 +1,6 @@
-"""The input gradient of 1x1 convolutions as a matrix product on mma.sync (cuda/matmul/sm80.cu), without a filter pass.
+"""Matrix products as convolutions; and input gradients of 1x1 convolutions as matrix products, without a filter pass.
+
+The latter are computed on mma.sync (cuda/matmul/sm80.cu).
 
     dX (N, IC) = dY (N, OC) W (OC, IC)
 
@@ -10,17 +12,34 @@ from __future__ import annotations
 
 from alpha.numerics import FLOAT32
 from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.problem import INPUT, ConvProblem, MathMode, Target
-from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, MathMode, Target
+from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.matmul_tiles import Product, plan_mma
 from alpha.ops.plan import Plan
 
+LEAST_LENGTH = 8  # of M, N and K for which a product is computed as a convolution
 FEW = 64  # output channels; with more the tensor cores decide, which wgmma uses better
 
 
 def product_of(s: ConvShape) -> Product:
     """The product that gives dX."""
     return Product(1, s.N, s.IC, s.OC, False, False)
+
+
+def as_convolution(p: Product) -> tuple[str, ConvShape] | None:
+    """The operator that computes a product, and its shape; None if the product is not a convolution."""
+    none = p.D > 1 or (p.transpose_a and p.transpose_b)
+    if none or min(p.M, p.N, p.K) < LEAST_LENGTH:
+        return None
+    if p.transpose_a:
+        return WEIGHT, _shape(p.K, p.N, p.M)
+    if p.transpose_b:
+        return FORWARD, _shape(p.M, p.K, p.N)
+    return INPUT, _shape(p.M, p.N, p.K)
+
+
+def _shape(N: int, IC: int, OC: int) -> ConvShape:
+    return conv_shape("matmul", (N, 1, 1, IC), (OC, 1, 1, IC), (1, 1), (0, 0))
 
 
 def vector_of(s: ConvShape) -> int:
