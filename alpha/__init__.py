@@ -5,61 +5,44 @@ import sys
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING
 
-from alpha import (
-    accelerator,
-    amp,
-    backends,
-    cuda,
-    errors,
-    in_torch,
-    linalg,
-    memory,
-    models,
-    nn,
-    no_effect,
-    ops,
-    optim,
-    typed_tensors,
-)
-from alpha import einops_backend as einops_backend  # importing it is what einops needs
+from alpha import amp, backends, cuda, linalg, models, nn, ops, optim
 from alpha.amp import *
-from alpha.autograd import Function
-from alpha.checkpointing import checkpoint, checkpoint_sequential
-from alpha.dtypes import bfloat16 as bfloat16
-from alpha.dtypes import bool as bool
-from alpha.dtypes import double as double
-from alpha.dtypes import finfo, iinfo
-from alpha.dtypes import float as float
-from alpha.dtypes import float32 as float32
-from alpha.dtypes import float64 as float64
-from alpha.dtypes import int as int
-from alpha.dtypes import int32 as int32
-from alpha.dtypes import int64 as int64
-from alpha.dtypes import long as long
-from alpha.dtypes import uint8 as uint8
+from alpha.autograd.checkpoint import checkpoint, checkpoint_sequential
+from alpha.autograd.function import Function
+from alpha.autograd.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from alpha.autograd.gradients import grad
+from alpha.core.dtypes import bfloat16 as bfloat16
+from alpha.core.dtypes import bool as bool
+from alpha.core.dtypes import double as double
+from alpha.core.dtypes import finfo, iinfo
+from alpha.core.dtypes import float as float
+from alpha.core.dtypes import float32 as float32
+from alpha.core.dtypes import float64 as float64
+from alpha.core.dtypes import int as int
+from alpha.core.dtypes import int32 as int32
+from alpha.core.dtypes import int64 as int64
+from alpha.core.dtypes import long as long
+from alpha.core.dtypes import uint8 as uint8
+from alpha.core.exports import exported as _exported
+from alpha.core.generators import Generator
+from alpha.core.memory import *
+from alpha.core.missing_names import MissingName as _MissingName
+from alpha.core.no_effect import *
+from alpha.core.numerics import get_precision, precision, set_precision
+from alpha.core.rng import get_rng_state, manual_seed, set_rng_state
+from alpha.core.tensor import Tensor, tensor
+from alpha.cuda import accelerator
 from alpha.errors import *
-from alpha.generators import Generator
-from alpha.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
-from alpha.gradients import grad
-from alpha.in_torch import *
-from alpha.memory import *
-from alpha.missing_names import MissingName as _MissingName
-from alpha.no_effect import *
-from alpha.numerics import get_precision, precision, set_precision
-from alpha.ops.activation import relu
-from alpha.ops.activation_smooth import sigmoid, tanh
-from alpha.ops.arithmetic import add, mul
-from alpha.ops.axes import *
-from alpha.ops.bitwise import *
-from alpha.ops.blend import *
-from alpha.ops.bounds import *
-from alpha.ops.checks import *
-from alpha.ops.checks import equal
-from alpha.ops.choices import *
-from alpha.ops.compare import allclose, isnan
-from alpha.ops.conversion import is_floating_point, is_tensor, numel
-from alpha.ops.counting import *
-from alpha.ops.creation import (
+from alpha.ops.activation.relu_family import relu
+from alpha.ops.activation.smooth import sigmoid, tanh
+from alpha.ops.activation.softmax import log_softmax, logsumexp, softmax
+from alpha.ops.api.in_torch import *
+from alpha.ops.api.operators import *
+from alpha.ops.api.other_names import *
+from alpha.ops.api.typed_tensors import *
+from alpha.ops.array.axes import *
+from alpha.ops.array.conversion import is_floating_point, is_tensor, numel
+from alpha.ops.array.creation import (
     as_tensor,
     empty,
     empty_like,
@@ -71,38 +54,22 @@ from alpha.ops.creation import (
     zeros,
     zeros_like,
 )
-from alpha.ops.diagonals import *
-from alpha.ops.distances import *
-from alpha.ops.division import *
-from alpha.ops.einsum import einsum
-from alpha.ops.exponential import exp, log
-from alpha.ops.extremes import *
-from alpha.ops.gathering import *
-from alpha.ops.index_writing import *
-from alpha.ops.integrals import *
-from alpha.ops.joining import *
-from alpha.ops.layout import flatten, reshape
-from alpha.ops.logarithms import *
-from alpha.ops.matmul import bmm, matmul
-from alpha.ops.matrices import *
-from alpha.ops.moments import *
-from alpha.ops.operators import *
-from alpha.ops.other_names import *
-from alpha.ops.part_copies import *
-from alpha.ops.power import sqrt
-from alpha.ops.products import *
-from alpha.ops.quantiles import *
-from alpha.ops.random_draws import *
-from alpha.ops.random_draws import normal
-from alpha.ops.ranges import arange, eye, linspace, rand, rand_like, randint, randint_like, randn, randn_like, randperm
-from alpha.ops.reduce import *
-from alpha.ops.rounding import *
-from alpha.ops.running import *
-from alpha.ops.running_extremes import *
-from alpha.ops.scattering import *
-from alpha.ops.searching import *
-from alpha.ops.selection import *
-from alpha.ops.several import (
+from alpha.ops.array.diagonals import *
+from alpha.ops.array.joining import *
+from alpha.ops.array.layout import flatten, reshape
+from alpha.ops.array.ranges import (
+    arange,
+    eye,
+    linspace,
+    rand,
+    rand_like,
+    randint,
+    randint_like,
+    randn,
+    randn_like,
+    randperm,
+)
+from alpha.ops.array.several import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
@@ -114,73 +81,56 @@ from alpha.ops.several import (
     tril_indices,
     triu_indices,
 )
-from alpha.ops.shapes import *
-from alpha.ops.softmax import log_softmax, logsumexp, softmax
-from alpha.ops.sorting import *
-from alpha.ops.special import *
-from alpha.ops.stacking import *
-from alpha.ops.statistics import *
-from alpha.ops.triangles import *
-from alpha.ops.trigonometric import *
-from alpha.ops.uniques import *
-from alpha.rng import get_rng_state, manual_seed, set_rng_state
+from alpha.ops.array.shapes import *
+from alpha.ops.array.stacking import *
+from alpha.ops.array.triangles import *
+from alpha.ops.array.where import *
+from alpha.ops.indexing.gather_scatter import *
+from alpha.ops.indexing.index_functions import *
+from alpha.ops.indexing.part_copies import *
+from alpha.ops.kernel.sums import *
+from alpha.ops.math.binary import add, mul
+from alpha.ops.math.bitwise import *
+from alpha.ops.math.checks import *
+from alpha.ops.math.checks import equal
+from alpha.ops.math.choices import *
+from alpha.ops.math.clamp import *
+from alpha.ops.math.compare import allclose, isnan
+from alpha.ops.math.division import *
+from alpha.ops.math.exponential import exp, log
+from alpha.ops.math.lerp import *
+from alpha.ops.math.logarithms import *
+from alpha.ops.math.power import sqrt
+from alpha.ops.math.rounding import *
+from alpha.ops.math.special import *
+from alpha.ops.math.trigonometric import *
+from alpha.ops.matmul.distances import *
+from alpha.ops.matmul.einsum import einsum
+from alpha.ops.matmul.matmul import bmm, matmul
+from alpha.ops.matmul.matrices import *
+from alpha.ops.matmul.products import *
+from alpha.ops.noise.random import *
+from alpha.ops.noise.random import normal
+from alpha.ops.reduction.counting import *
+from alpha.ops.reduction.extremes import *
+from alpha.ops.reduction.integrals import *
+from alpha.ops.reduction.quantiles import *
+from alpha.ops.reduction.running_extremes import *
+from alpha.ops.reduction.scan import *
+from alpha.ops.reduction.scatter_reduce import *
+from alpha.ops.reduction.searching import *
+from alpha.ops.reduction.sort import *
+from alpha.ops.reduction.statistics import *
+from alpha.ops.reduction.uniques import *
+from alpha.ops.reduction.var_norm import *
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.runtime.device import device
 from alpha.step import capture, compile_kernels, dry_run
-from alpha.tensor import Tensor, tensor
-from alpha.typed_tensors import *
-
-# all of whose names are names of `alpha`
-_ROOMS = (
-    amp,
-    errors,
-    in_torch,
-    memory,
-    no_effect,
-    ops.axes,
-    ops.bitwise,
-    ops.blend,
-    ops.bounds,
-    ops.checks,
-    ops.choices,
-    ops.counting,
-    ops.diagonals,
-    ops.distances,
-    ops.division,
-    ops.extremes,
-    ops.gathering,
-    ops.index_writing,
-    ops.integrals,
-    ops.joining,
-    ops.logarithms,
-    ops.matrices,
-    ops.moments,
-    ops.operators,
-    ops.other_names,
-    ops.part_copies,
-    ops.products,
-    ops.quantiles,
-    ops.random_draws,
-    ops.reduce,
-    ops.rounding,
-    ops.running,
-    ops.running_extremes,
-    ops.scattering,
-    ops.searching,
-    ops.selection,
-    ops.shapes,
-    ops.sorting,
-    ops.special,
-    ops.stacking,
-    ops.statistics,
-    ops.triangles,
-    ops.trigonometric,
-    ops.uniques,
-    typed_tensors,
-)
+from alpha.utils import einops_backend as einops_backend  # importing it is what einops needs
 
 # what `import alpha` does not load, but `alpha.data` does, when it is first named; functions with their room
-_LATER = {"data": "", "train": "", "transforms": "", "utils": "", "load": "serialization", "save": "serialization"}
+_FILES = "io.serialization"
+_LATER = {"data": "", "train": "", "transforms": "", "utils": "", "load": _FILES, "save": _FILES}
 
 __version__ = "0.1.0"
 
@@ -286,7 +236,9 @@ __all__ = [
     "uint8",
     "zeros",
     "zeros_like",
-    *(name for room in _ROOMS for name in room.__all__),
+]
+__all__ += [
+    name for name in _exported(globals(), without=("TYPE_CHECKING", "bool", "float", "int")) if name not in __all__
 ]
 
 if TYPE_CHECKING:
@@ -294,7 +246,7 @@ if TYPE_CHECKING:
     from alpha import train as train
     from alpha import transforms as transforms
     from alpha import utils as utils
-    from alpha.serialization import load as load, save as save  # isort: skip
+    from alpha.io.serialization import load as load, save as save  # isort: skip
 else:
 
     def __getattr__(name):

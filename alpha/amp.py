@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from alpha.missing_names import tell_instead
-from alpha.numerics import BFLOAT16, FLOAT32, get_precision, precision
+from alpha.core.missing_names import tell_instead
+from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision, precision
 from alpha.runtime import Device
 
 __all__ = ["GradScaler", "autocast"]

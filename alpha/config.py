@@ -186,7 +186,7 @@ def cache_dir() -> Path:
 
 
 def table() -> str:
-    """The variables as text, one per line; `python -m alpha.doctor` prints it."""
+    """The variables as text, one per line; `python -m alpha.utils.doctor` prints it."""
     return "\n".join(f"{v.name:24} {v.get() or '-':12} {v.meaning}" for v in VARIABLES)
 
 

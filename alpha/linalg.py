@@ -8,20 +8,20 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from alpha.core.missing_names import tell_instead
+from alpha.core.tensor import Tensor
+from alpha.core.tensor_operators import Dims, DTypeLike
 from alpha.errors import ShapeError
-from alpha.missing_names import tell_instead
-from alpha.ops.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.axes import axes_of
-from alpha.ops.diagonals import diagonal as _diagonal
-from alpha.ops.extremes import amax, amin
-from alpha.ops.matmul import matmul
-from alpha.ops.matrices import matrix_power
-from alpha.ops.moments import norm as _norm
-from alpha.ops.operands import NUMBERS
-from alpha.ops.promotion import promoted
-from alpha.ops.shapes import cross as _cross
-from alpha.tensor import Tensor
-from alpha.tensor_operators import Dims, DTypeLike
+from alpha.ops.array.axes import axes_of
+from alpha.ops.array.diagonals import diagonal as _diagonal
+from alpha.ops.array.shapes import cross as _cross
+from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
+from alpha.ops.kernel.operands import NUMBERS
+from alpha.ops.kernel.promotion import promoted
+from alpha.ops.matmul.matmul import matmul
+from alpha.ops.matmul.matrices import matrix_power
+from alpha.ops.reduction.extremes import amax, amin
+from alpha.ops.reduction.var_norm import norm as _norm
 
 __all__ = ["cross", "diagonal", "matmul", "matrix_norm", "matrix_power", "multi_dot", "norm", "vecdot", "vector_norm"]
 

@@ -37,8 +37,8 @@ from bench.timing import Contestant, measure
 from bench.torch_side import TorchSide
 
 import alpha
+from alpha.core.numerics import PRECISIONS
 from alpha.errors import AlphaError
-from alpha.numerics import PRECISIONS
 from alpha.train import make_folder, new_folder
 from alpha.train.options import Parser, names, path, positive_float
 

@@ -21,9 +21,9 @@ import numpy as np
 from compare.networks import EPOCHS, network, twin
 
 import alpha
+from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.errors import AlphaError
 from alpha.nn import functional as F
-from alpha.numerics import PRECISIONS, computed_precision
 from alpha.train.options import Parser, names, positive_int
 
 LINE = "{:14} {:9} {:>9} {:>9} {:>7}"

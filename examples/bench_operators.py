@@ -25,8 +25,8 @@ from bench.timing import Contestant, measure
 from bench.torch_side import TorchSide
 
 import alpha
+from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS, computed_precision
 from alpha.errors import AlphaError
-from alpha.numerics import BFLOAT16, FLOAT32, PRECISIONS, computed_precision
 from alpha.train.options import Parser, names, positive_float
 
 MEMORY = "memory"

@@ -23,9 +23,9 @@ from compare.networks import EPOCHS, PAPER_EPOCHS, network
 from compare.spec import load
 
 import alpha
+from alpha.core.numerics import PRECISIONS
 from alpha.data import DataLoader
 from alpha.errors import AlphaError, DeviceError
-from alpha.numerics import PRECISIONS
 from alpha.train import Trainer
 from alpha.train.options import Parser, names, natural_int, positive_int
 

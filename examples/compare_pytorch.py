@@ -42,8 +42,8 @@ from compare.sides import train
 from compare.spec import SIDES, Outcome, Spec, load
 
 import alpha
+from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.errors import AlphaError, DeviceError, TrainingError
-from alpha.numerics import PRECISIONS, computed_precision
 from alpha.train import make_folder, new_folder
 from alpha.train.options import Parser, names, natural_int, path, positive_int
 

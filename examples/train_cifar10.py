@@ -20,9 +20,9 @@ from typing import Any
 
 import alpha
 from alpha import models, transforms
+from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import DataLoader, Source, resolve
 from alpha.errors import AlphaError, CheckpointError, TrainingError
-from alpha.numerics import PRECISIONS, computed_precision
 from alpha.train import Interrupted, Row, Run, Trainer, interrupt_between_steps, save_curves
 from alpha.train.options import Parser, natural_int, path, positive_float, positive_int
 

@@ -24,19 +24,19 @@ WORKERS = 3
 # what cuts the work of the cpu device, and the value that makes a chunk a few elements or rows
 CHUNKS: dict[str, dict[str, int]] = {
     "alpha.runtime.workers": {"CHUNK_BYTES": 20},  # no multiple of 8: what is cut by bytes has a rest
-    "alpha.ops.matmul_cpu": {"ONE_THREAD": 1, "LEAST_FLOPS": 8, "LEAST_ROWS": 2, "MOST_PIECES": 5},
-    "alpha.ops.optimizer": {"CHUNK": 1, "PIECES": 2},
-    "alpha.ops.batchnorm_cpu": {"ORIGIN_ROWS": 2},
-    "alpha.ops.pool_shape": {"PARTS": 2},
+    "alpha.ops.matmul.cpu": {"ONE_THREAD": 1, "LEAST_FLOPS": 8, "LEAST_ROWS": 2, "MOST_PIECES": 5},
+    "alpha.ops.kernel.multi_tensor": {"CHUNK": 1, "PIECES": 2},
+    "alpha.ops.normalization.batch_norm_cpu": {"ORIGIN_ROWS": 2},
+    "alpha.ops.pooling.pool_shape": {"PARTS": 2},
     "alpha.ops.conv2d.cpu": {"PATCH_BYTES": 200, "LEAST_ROWS": 5, "TASKS": 3},
 }
 # the numbers of the same modules that cut nothing on the cpu
 OTHERS: dict[str, tuple[str, ...]] = {
-    "alpha.ops.optimizer": ("TABLES", "MOST_LISTS"),
-    "alpha.ops.reduce": ("WARP", "LINE_BYTES", "LAST_BLOCKS", "COLUMN_THREADS", "LEAST_ROW_BYTES", "_ACROSS"),
-    "alpha.ops.sort_order": ("CHUNK", "CHUNK_THREADS", "LARGEST_ROW"),  # of cuda
-    "alpha.ops.dtypes": ("BLOCK",),
-    "alpha.ops.fold": ("LONG_ROWS",),
+    "alpha.ops.kernel.multi_tensor": ("TABLES", "MOST_LISTS"),
+    "alpha.ops.kernel.sums": ("WARP", "LINE_BYTES", "LAST_BLOCKS", "COLUMN_THREADS", "LEAST_ROW_BYTES", "_ACROSS"),
+    "alpha.ops.kernel.sort_order": ("CHUNK", "CHUNK_THREADS", "LARGEST_ROW"),  # of cuda
+    "alpha.ops.kernel.dtypes": ("BLOCK",),
+    "alpha.ops.kernel.reductions": ("LONG_ROWS",),
 }
 CUTTING = ("parallel_for", "sum_in_order", "over_images", "in_chunks")  # the functions that run chunks on the workers
 Site = tuple[str, int]  # a module and a line

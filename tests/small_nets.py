@@ -41,8 +41,8 @@ def build(name: str) -> nn.Module:
 def batch() -> tuple[np.ndarray, np.ndarray]:
     """Images (BATCH, SIZE, SIZE, 3), their brightness by label, and labels (BATCH,)."""
     alpha.manual_seed(2)
-    images = alpha.rng.uniform((BATCH, SIZE, SIZE, 3), -1.0, 1.0)
-    labels = alpha.rng.uniform((BATCH,), 0.0, CLASSES).astype(np.int32)
+    images = alpha.core.rng.uniform((BATCH, SIZE, SIZE, 3), -1.0, 1.0)
+    labels = alpha.core.rng.uniform((BATCH,), 0.0, CLASSES).astype(np.int32)
     images += (labels / CLASSES - 0.5).reshape(-1, 1, 1, 1).astype(np.float32)
     return images, labels
 

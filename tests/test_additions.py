@@ -46,7 +46,7 @@ __all__ += ["Switch", "switch"]
 
 
 @pytest.mark.parametrize(
-    "room", [*ROOMS, alpha.ops.convolution, alpha.module, alpha.state_dict], ids=lambda r: r.__name__
+    "room", [*ROOMS, alpha.ops.convolution, alpha.module.module, alpha.module.state_dict], ids=lambda r: r.__name__
 )
 def test_what_a_room_exports_is_offered(room: ModuleType) -> None:
     package = {"ops": F, "optim": optim}.get(room.__name__.split(".")[1], nn)

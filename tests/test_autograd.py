@@ -13,7 +13,7 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha import Function, GradientError, ShapeError, Tensor, nn
-from alpha.ops.elementwise import add, affine, multiply
+from alpha.ops.kernel.elementwise import add, affine, multiply
 
 
 def leaf(device: str, *values: float) -> Tensor:

@@ -48,7 +48,7 @@ def train(call: Call, device: str, wrap: Call = lambda step: step, steps: int = 
     alpha.manual_seed(1)
     model = Net(call).to(device)
     optimizer = alpha.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    x = alpha.tensor(alpha.rng.normal((4, 6, 6, 3)), device=device)
+    x = alpha.tensor(alpha.core.rng.normal((4, 6, 6, 3)), device=device)
     labels = alpha.tensor([0, 1, 2, 1], device=device)
 
     def step(x: Tensor) -> Tensor:
@@ -271,7 +271,7 @@ def test_seeding_within_the_function_happens_once(device: str, seed: Call) -> No
         return F.dropout(x, 0.5)
 
     y = alpha.checkpoint(function, x)
-    alpha.rng.uniform((2,))
+    alpha.core.rng.uniform((2,))
     before = alpha.get_rng_state()
     y.sum().backward()
     assert alpha.get_rng_state() == before

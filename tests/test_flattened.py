@@ -12,8 +12,8 @@ import pytest
 
 import alpha
 from alpha import CheckpointError, nn
-from alpha.flattened import may_be_flattened
 from alpha.models import torchvision
+from alpha.module.flattened import may_be_flattened
 
 pytestmark = pytest.mark.torch
 

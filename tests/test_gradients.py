@@ -10,7 +10,7 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha import Function, GradientError, ShapeError, Tensor, nn
-from alpha.ops.elementwise import add
+from alpha.ops.kernel.elementwise import add
 
 
 def leaf(device: str, *values: float) -> Tensor:
@@ -144,7 +144,7 @@ def test_an_inplace_result(device: str) -> None:
 def test_a_network_gives_the_bits_of_backward(device: str) -> None:
     alpha.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)).to(device)
-    x = alpha.tensor(alpha.rng.normal((2, 6, 6, 3)), device=device, requires_grad=True)
+    x = alpha.tensor(alpha.core.rng.normal((2, 6, 6, 3)), device=device, requires_grad=True)
     parameters = list(model.parameters())
     found = alpha.grad(F.cross_entropy(model(x), alpha.tensor([0, 2], device=device)), [x, *parameters])
     F.cross_entropy(model(x), alpha.tensor([0, 2], device=device)).backward()

@@ -11,7 +11,7 @@ import pytest
 
 import alpha
 from alpha import data, nn, transforms, utils
-from alpha.missing_names import FAMILIES, INSTEAD, MissingName, advice
+from alpha.core.missing_names import FAMILIES, INSTEAD, MissingName, advice
 
 SPACES = {
     "torch.nn": nn,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha.numerics import BFLOAT16, is_floating
+from alpha.core.numerics import BFLOAT16, is_floating
 
 
 @pytest.fixture(autouse=True)

@@ -24,10 +24,10 @@ from fuzz_readers import archive
 from trials import trials
 
 import alpha
-from alpha import torch_files
 from alpha.errors import CheckpointError
-from alpha.pickle_parts import Budget, Keyed, Maker, Refused
-from alpha.pickles import Reader
+from alpha.io import torch_files
+from alpha.io.pickle_parts import Budget, Keyed, Maker, Refused
+from alpha.io.pickles import Reader
 
 BUILTINS = ("bytearray", "bytes", "complex", "frozenset", "set", "slice")
 TORCH = (

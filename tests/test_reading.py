@@ -22,8 +22,8 @@ from trials import trials
 import alpha
 from alpha.data import Cifar10, Cifar100, Mnist
 from alpha.errors import AlphaError
-from alpha.reading import START, kind_of, most_bytes, read_member
-from alpha.tensor_files import tensor_file
+from alpha.io.reading import START, kind_of, most_bytes, read_member
+from alpha.io.tensor_files import tensor_file
 from alpha.train import Run, load_metadata, load_weights
 
 FUZZ = Path(__file__).with_name("fuzz_readers.py")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha import rng
+from alpha.core import rng
 
 
 @pytest.mark.parametrize(

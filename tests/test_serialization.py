@@ -18,8 +18,9 @@ import pytest
 from safetensors.numpy import save_file
 
 import alpha
-from alpha import CheckpointError, Tensor, nn, torch_files
-from alpha.state_dict import StateDict
+from alpha import CheckpointError, Tensor, nn
+from alpha.io import torch_files
+from alpha.module.state_dict import StateDict
 
 
 def back(value: Any, path: Path, **options: Any) -> Any:

@@ -9,9 +9,9 @@ import pytest
 
 import alpha
 from alpha import Tensor
+from alpha.autograd.static import METHODS, FunctionCtx
 from alpha.errors import GradientError
 from alpha.nn import functional as F
-from alpha.static_function import METHODS, FunctionCtx
 
 
 class Scaled(alpha.Function):

@@ -157,7 +157,7 @@ def test_another_librarys_tensor_is_named() -> None:
         lambda: x.copy_(theirs),
         lambda: x.backward(theirs),
         lambda: alpha.grad([theirs], x),
-        lambda: alpha.ops.layout.Reshape.apply(theirs, shape=(2,)),
+        lambda: alpha.ops.array.layout.Reshape.apply(theirs, shape=(2,)),
     ):
         with pytest.raises(TypeError, match=r"is a torch\.Tensor, a Tensor is needed"):
             call()

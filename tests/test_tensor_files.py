@@ -16,8 +16,8 @@ from trials import trials
 
 import alpha
 from alpha import CheckpointError, Tensor
-from alpha.state_dict import StateDict
-from alpha.tensor_files import CHECKSUM, DTYPES, read_tensor_file, tensor_file
+from alpha.io.tensor_files import CHECKSUM, DTYPES, read_tensor_file, tensor_file
+from alpha.module.state_dict import StateDict
 from alpha.train import load_metadata, load_weights, save_weights
 from alpha.train.state_file import load_state, save_state
 

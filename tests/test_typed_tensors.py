@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha import typed_tensors
+from alpha.ops.api import typed_tensors
 
 DTYPES = {
     "BoolTensor": "bool",

@@ -19,7 +19,7 @@ from trials import trials
 
 import alpha
 from alpha import GradientError, Tensor, nn, optim
-from alpha.autograd import Function
+from alpha.autograd.function import Function
 from alpha.nn import functional as F
 from alpha.nn import utils
 from alpha.optim import swa_utils

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.rng import manual_seed
 from alpha.cuda import amp
-from alpha.missing_names import tell_instead as _tell_instead
-from alpha.rng import manual_seed
 from alpha.runtime import Device, get_device, recording
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """Datasets, samplers and the loader that makes batches: arrays and tensors of the host, no gradients."""
 
+from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.data.cifar import Cifar10, fetch_cifar10
 from alpha.data.cifar100 import Cifar100
 from alpha.data.collate import default_collate
@@ -18,7 +19,6 @@ from alpha.data.samplers import (
     WeightedRandomSampler,
 )
 from alpha.data.source import Source, resolve
-from alpha.missing_names import tell_instead as _tell_instead
 
 __all__ = [
     "ArrayDataset",

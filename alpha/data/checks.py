@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.core.generators import Generator
 from alpha.errors import DataError
-from alpha.generators import Generator
 
 
 def whole_number(owner: str, name: str, value: Any, least: int) -> int:

@@ -17,7 +17,7 @@ from alpha.config import user_path
 from alpha.data.dataset import ArrayDataset
 from alpha.data.download import Remote, download
 from alpha.errors import DataError
-from alpha.reading import note
+from alpha.io.reading import note
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOLDER = "cifar-10-batches-bin"

@@ -13,7 +13,7 @@ from alpha.config import user_path
 from alpha.data.cifar import pixels_of
 from alpha.data.dataset import ArrayDataset
 from alpha.errors import DataError
-from alpha.reading import note
+from alpha.io.reading import note
 
 FOLDER = "cifar-100-binary"
 _FILES = {True: ("train.bin", 50_000), False: ("test.bin", 10_000)}  # and their images

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.autograd.versions import array_of
+from alpha.core.tensor import Tensor
 from alpha.errors import DataError
-from alpha.tensor import Tensor
-from alpha.versions import array_of
 
 _WIDER = {"int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "float16": "float32"}
 

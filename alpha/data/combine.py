@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpha import rng
+from alpha.core import rng
+from alpha.core.generators import Generator
 from alpha.data.checks import indices_of, seed_of
 from alpha.data.collate import collate, merged
 from alpha.data.dataset import Dataset, IterableDataset, in_threads, item_of, way_of, whole_batches
 from alpha.data.draws import SPLIT, permutation, raw
 from alpha.errors import DataError
-from alpha.generators import Generator
 
 
 def batch_of(dataset: Any, indices: NDArray[np.int64]) -> Any:

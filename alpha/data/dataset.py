@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.autograd.versions import array_of
+from alpha.core.tensor import Tensor
 from alpha.data.collate import mapped, with_tensors
 from alpha.errors import DataError
-from alpha.tensor import Tensor
-from alpha.versions import array_of
 
 if TYPE_CHECKING:
     from alpha.data.combine import ChainDataset, ConcatDataset

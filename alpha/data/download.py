@@ -12,7 +12,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from alpha.errors import DataError
-from alpha.reading import note
+from alpha.io.reading import note
 
 _CHUNK = 1 << 16
 _TIMEOUT_SECONDS = 20.0

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from alpha import rng
+from alpha.core import rng
 from alpha.data.checks import say_where
 from alpha.data.collate import collate
 from alpha.data.dataset import item_of, way_of

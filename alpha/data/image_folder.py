@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from alpha import rng
 from alpha.config import user_path
+from alpha.core import rng
 from alpha.data.checks import say_where
 from alpha.data.collate import collate
 from alpha.data.dataset import Batch, Dataset

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpha import generators, rng
+from alpha.core import generators, rng
 from alpha.data.checks import flag, only_offered, seed_of, whole_number
 from alpha.data.collate import collate
 from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, check_indexed, in_threads

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from alpha.config import user_path
 from alpha.data.dataset import ArrayDataset
 from alpha.errors import DataError
-from alpha.reading import most_bytes, note
+from alpha.io.reading import most_bytes, note
 
 _FILES = {True: "train", False: "t10k"}
 

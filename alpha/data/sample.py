@@ -22,7 +22,7 @@ from alpha.config import user_path
 from alpha.data.cifar import CLASSES
 from alpha.data.dataset import ArrayDataset
 from alpha.errors import DataError
-from alpha.reading import note, read_member
+from alpha.io.reading import note, read_member
 
 FILE = "cifar10-sample.zip"
 STRIP = 250  # images; WebP ends at 16,383 rows

@@ -13,11 +13,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from alpha import rng
+from alpha.core import rng
+from alpha.core.generators import Generator
 from alpha.data.checks import flag, indices_of, seed_of, whole_number
 from alpha.data.draws import below, permutation, raw, weighted, weighted_distinct
 from alpha.errors import DataError
-from alpha.generators import Generator
 
 T = TypeVar("T", covariant=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alpha import nn
-from alpha.tensor import Tensor
+from alpha.core.tensor import Tensor
 
 
 class LeNet(nn.Module):

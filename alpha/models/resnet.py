@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alpha import nn
-from alpha.tensor import Tensor
+from alpha.core.tensor import Tensor
 
 IMAGE_SIZES = (32, 128)  # CIFAR-10 and the paper's reduced ILSVRC2012
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from alpha import nn
+from alpha.core.tensor import Tensor
 from alpha.models.torchvision.resnet import BasicBlock, Block, Bottleneck, ResNet
-from alpha.tensor import Tensor
 
 
 class SqueezeExcitation(nn.Module):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from alpha import nn
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.joining import cat
-from alpha.tensor import Tensor
+from alpha.ops.array.joining import cat
 
 LEVELS = 4  # how often the map is halved
 

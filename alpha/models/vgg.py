@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from alpha import nn
+from alpha.core.tensor import Tensor
 from alpha.models.resnet import check_image_size
-from alpha.tensor import Tensor
 
 CHANNELS = (64, 128, 256, 512, 512)
 

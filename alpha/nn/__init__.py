@@ -4,9 +4,11 @@ A layer without parameters stands beside its function, in a room of `alpha/ops`.
 `__all__` leaves out the functions, which are in `alpha.nn.functional`.
 """
 
-from alpha.exports import export as _export
-from alpha.missing_names import tell_instead as _tell_instead
-from alpha.module import *
+from alpha.core.exports import export as _export
+from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.module.module import *
+from alpha.module.state_dict import *
+from alpha.module.uninitialized import *
 from alpha.nn import functional as functional
 from alpha.nn import init as init
 from alpha.nn import modules as modules
@@ -30,30 +32,28 @@ from alpha.nn.pooling import *
 from alpha.nn.recurrent import *
 from alpha.nn.recurrent_cells import *
 from alpha.nn.transformer import *
-from alpha.ops.activation import *
-from alpha.ops.activation_derived import *
-from alpha.ops.activation_piecewise import *
-from alpha.ops.activation_sloped import *
-from alpha.ops.activation_smooth import *
-from alpha.ops.dropout_groups import *
-from alpha.ops.fractional_max_pool import *
-from alpha.ops.interpolate import *
-from alpha.ops.local_response_norm import *
-from alpha.ops.loss import *
-from alpha.ops.loss_ctc import *
-from alpha.ops.loss_distance import *
-from alpha.ops.loss_likelihood import *
-from alpha.ops.loss_margin import *
-from alpha.ops.loss_probability import *
-from alpha.ops.loss_regression import *
-from alpha.ops.loss_signs import *
-from alpha.ops.loss_triplet import *
-from alpha.ops.shuffle import *
-from alpha.ops.similarity import *
-from alpha.ops.softmax import *
-from alpha.ops.unfold import *
-from alpha.state_dict import *
-from alpha.uninitialized import *
+from alpha.ops.activation.derived import *
+from alpha.ops.activation.parametric import *
+from alpha.ops.activation.piecewise import *
+from alpha.ops.activation.relu_family import *
+from alpha.ops.activation.smooth import *
+from alpha.ops.activation.softmax import *
+from alpha.ops.array.shuffle import *
+from alpha.ops.image.im2col import *
+from alpha.ops.image.interpolate import *
+from alpha.ops.loss.classes import *
+from alpha.ops.loss.ctc import *
+from alpha.ops.loss.distance import *
+from alpha.ops.loss.likelihood import *
+from alpha.ops.loss.margin import *
+from alpha.ops.loss.probability import *
+from alpha.ops.loss.regression import *
+from alpha.ops.loss.signs import *
+from alpha.ops.loss.triplet import *
+from alpha.ops.matmul.similarity import *
+from alpha.ops.noise.dropout_groups import *
+from alpha.ops.normalization.local_response import *
+from alpha.ops.pooling.fractional_max_pool import *
 
 _export(globals(), "functional", "init", "modules", "utils", without=vars(functional)["__all__"])
 

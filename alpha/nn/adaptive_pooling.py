@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from alpha.module import Module
+from alpha.core.tensor import Tensor
+from alpha.module.module import Module
 from alpha.nn import functional as F
-from alpha.ops.adaptive_pool import OutputSize, sizes_as_given
-from alpha.tensor import Tensor
+from alpha.ops.pooling.adaptive_pool import OutputSize, sizes_as_given
 
 __all__ = [
     "AdaptiveAvgPool1d",

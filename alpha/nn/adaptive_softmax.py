@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from alpha.core.tensor import Tensor, tensor
 from alpha.errors import ShapeError, type_name
-from alpha.module import Module
+from alpha.module.module import Module
 from alpha.nn import functional as F
 from alpha.nn.containers import ModuleList, Sequential
 from alpha.nn.layers import Linear
-from alpha.ops.axes import lengths_of
-from alpha.ops.options import integer, real
-from alpha.tensor import Tensor, tensor
+from alpha.ops.array.axes import lengths_of
+from alpha.ops.kernel.options import integer, real
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss"]
 

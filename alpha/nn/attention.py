@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from alpha.module import Module, Parameter
+from alpha.core.tensor import Tensor
+from alpha.module.module import Module, Parameter
 from alpha.nn import init
 from alpha.nn.layers import Linear
-from alpha.ops.dropout import check_probability
-from alpha.ops.multi_head_attention import Heads, attend, shown
-from alpha.ops.options import integer
-from alpha.tensor import Tensor
+from alpha.ops.kernel.options import integer
+from alpha.ops.noise.dropout import check_probability
+from alpha.ops.sequence.multi_head_attention import Heads, attend, shown
 
 __all__ = ["MultiheadAttention"]
 

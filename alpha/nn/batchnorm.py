@@ -8,23 +8,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from alpha.autograd.grad_mode import no_grad
+from alpha.autograd.recompute import repeating
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.grad_mode import no_grad
-from alpha.hooks import hooks_act, is_plain, sees_gradients
-from alpha.module import Buffer, Module, Parameter
+from alpha.module.hooks import hooks_act, is_plain, sees_gradients
+from alpha.module.module import Buffer, Module, Parameter
+from alpha.module.uninitialized import move as move_to
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.convolution import Conv2d
 from alpha.nn.resetting import Resets
-from alpha.ops.batchnorm import Moments, check_eps
-from alpha.ops.channel_statistics import ChannelStatistics
-from alpha.ops.conv_batch_norm import conv_batch_norm as joint
-from alpha.ops.creation import zeros_like
-from alpha.ops.options import integer, real
-from alpha.ops.rectifier import rectifier_of
-from alpha.recompute import repeating
-from alpha.tensor import Tensor
-from alpha.uninitialized import move as move_to
+from alpha.ops.activation.rectifier import rectifier_of
+from alpha.ops.array.creation import zeros_like
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
+from alpha.ops.kernel.options import integer, real
+from alpha.ops.normalization.batch_norm import Moments, check_eps
+from alpha.ops.normalization.conv_batch_norm import conv_batch_norm as joint
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "batch_norm_activation", "conv_batch_norm"]
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from alpha.autograd.grad_mode import no_grad
+from alpha.autograd.recompute import repeating
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.grad_mode import no_grad
-from alpha.module import Buffer, Module, Parameter
+from alpha.module.module import Buffer, Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.batchnorm import move
-from alpha.ops.batchnorm import check_eps
-from alpha.ops.creation import zeros
-from alpha.ops.normalization import shape_of_axes
-from alpha.ops.options import integer, real
-from alpha.ops.rectifier import IDENTITY, AffineRectified, rectifier_of
-from alpha.recompute import repeating
-from alpha.tensor import Tensor
+from alpha.ops.activation.rectifier import IDENTITY, AffineRectified, rectifier_of
+from alpha.ops.array.creation import zeros
+from alpha.ops.kernel.options import integer, real
+from alpha.ops.normalization.batch_norm import check_eps
+from alpha.ops.normalization.group import shape_of_axes
 
 __all__ = ["Affine", "GlobalBatchNorm", "GlobalSqBatchNorm", "SqBatchNorm"]
 

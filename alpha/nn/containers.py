@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
-from alpha.hooks import hooks_act, is_plain
-from alpha.module import Module
+from alpha.module.hooks import hooks_act, is_plain
+from alpha.module.module import Module
 from alpha.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, conv_batch_norm
 from alpha.nn.batchnorm_variants import Affine
 from alpha.nn.convolution import Conv2d
 from alpha.nn.layers import Dropout
-from alpha.ops.rectifier import rectifier_of
+from alpha.ops.activation.rectifier import rectifier_of
 
 __all__ = ["ModuleDict", "ModuleList", "Sequential"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module import Module, Parameter
+from alpha.module.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.resetting import reset_uniform
-from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.convolution.arguments import Padding, check_slope, padding_for
-from alpha.ops.options import Lengths, integer, lengths, only_offered
-from alpha.tensor import Tensor
+from alpha.ops.kernel.options import Lengths, integer, lengths, only_offered
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 

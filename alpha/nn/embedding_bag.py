@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from alpha import rng
+from alpha.core import rng
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module import Module, Parameter
+from alpha.module.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn.resetting import reset_table
-from alpha.ops.embedding import padding_row
-from alpha.ops.embedding_bag import check_mode
-from alpha.ops.options import integer, only_offered, real
-from alpha.tensor import Tensor
+from alpha.ops.kernel.options import integer, only_offered, real
+from alpha.ops.matmul.embedding import padding_row
+from alpha.ops.matmul.embedding_bag import check_mode
 
 __all__ = ["EmbeddingBag"]
 

@@ -1,4 +1,4 @@
-"""Initialisers, drawn from `alpha.rng`: the same values on every device, repeated by `alpha.manual_seed`.
+"""Initialisers, drawn from `alpha.core.rng`: the same values on every device, repeated by `alpha.manual_seed`.
 
 Those with an underscore write a tensor in place and return it, with PyTorch's names, arguments and distributions; the
 others take a shape and return a numpy array. Weights are channels last: (O, .., I), with the taps of a filter between.
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from alpha import rng
-from alpha.missing_names import tell_instead
-from alpha.numerics import is_floating
-from alpha.tensor import Tensor
+from alpha.core import rng
+from alpha.core.missing_names import tell_instead
+from alpha.core.numerics import is_floating
+from alpha.core.tensor import Tensor
 
 Values = npt.NDArray[Any]
 

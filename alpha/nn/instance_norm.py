@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module import Buffer, Parameter
+from alpha.module.module import Buffer, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.batchnorm import check_axes
 from alpha.nn.resetting import Resets
-from alpha.ops.batchnorm import check_eps
-from alpha.ops.options import integer, real
-from alpha.tensor import Tensor
+from alpha.ops.kernel.options import integer, real
+from alpha.ops.normalization.batch_norm import check_eps
 
 __all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from alpha import rng
+from alpha.core import rng
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module import Module, Parameter
+from alpha.module.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.resetting import reset_table, reset_uniform
-from alpha.ops.axes import lengths_of
-from alpha.ops.dropout import check_probability
-from alpha.ops.embedding import padding_row
-from alpha.ops.options import integer, only_offered, real
-from alpha.tensor import Tensor
+from alpha.ops.array.axes import lengths_of
+from alpha.ops.kernel.options import integer, only_offered, real
+from alpha.ops.matmul.embedding import padding_row
+from alpha.ops.noise.dropout import check_probability
 
 __all__ = ["Bilinear", "Dropout", "Embedding", "Flatten", "Identity", "Linear", "Unflatten"]
 

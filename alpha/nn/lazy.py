@@ -17,18 +17,18 @@ from __future__ import annotations
 import copy
 from typing import Any, ClassVar
 
-from alpha import rng
+from alpha.autograd.grad_mode import no_grad
+from alpha.core import rng
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, UninitializedError, type_name
-from alpha.grad_mode import no_grad
-from alpha.hooks import Before, Inputs
-from alpha.module import Buffer, Module, Parameter
+from alpha.module.hooks import Before, Inputs
+from alpha.module.module import Buffer, Module, Parameter
+from alpha.module.uninitialized import Uninitialized, UninitializedBuffer, UninitializedParameter, fill
 from alpha.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm, check_axes
 from alpha.nn.instance_norm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, _InstanceNorm
 from alpha.nn.layers import Linear
 from alpha.nn.resetting import Resets
-from alpha.ops.options import integer
-from alpha.tensor import Tensor
-from alpha.uninitialized import Uninitialized, UninitializedBuffer, UninitializedParameter, fill
+from alpha.ops.kernel.options import integer
 
 __all__ = [
     "LazyBatchNorm1d",

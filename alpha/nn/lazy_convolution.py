@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from alpha.module import Module
+from alpha.core.tensor import Tensor
+from alpha.module.module import Module
+from alpha.module.uninitialized import Uninitialized, UninitializedParameter
 from alpha.nn.batchnorm import check_axes
 from alpha.nn.convolution import (
     Conv1d,
@@ -17,9 +19,7 @@ from alpha.nn.convolution import (
 )
 from alpha.nn.lazy import _Lazy
 from alpha.ops.convolution.arguments import Padding
-from alpha.ops.options import Lengths
-from alpha.tensor import Tensor
-from alpha.uninitialized import Uninitialized, UninitializedParameter
+from alpha.ops.kernel.options import Lengths
 
 __all__ = [
     "LazyConv1d",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module import Parameter
+from alpha.module.module import Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.resetting import Resets
-from alpha.ops.batchnorm import check_eps
-from alpha.ops.normalization import shape_of_axes
-from alpha.ops.options import integer
-from alpha.tensor import Tensor
+from alpha.ops.kernel.options import integer
+from alpha.ops.normalization.batch_norm import check_eps
+from alpha.ops.normalization.group import shape_of_axes
 
 __all__ = ["GroupNorm", "LayerNorm", "RMSNorm"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from alpha.module import Module
+from alpha.core.tensor import Tensor
+from alpha.module.module import Module
 from alpha.nn import functional as F
-from alpha.ops.options import Lengths, integer, real
-from alpha.ops.pool_shape import image_sizes
-from alpha.tensor import Tensor
+from alpha.ops.kernel.options import Lengths, integer, real
+from alpha.ops.pooling.pool_shape import image_sizes
 
 __all__ = [
     "CircularPad1d",

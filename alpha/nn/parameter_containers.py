@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, overload
 
-from alpha.module import Module, Parameter
+from alpha.core.tensor import Tensor
+from alpha.module.module import Module, Parameter
+from alpha.module.uninitialized import shape_text
 from alpha.nn.containers import check_name
-from alpha.tensor import Tensor
-from alpha.uninitialized import shape_text
 
 __all__ = ["ParameterDict", "ParameterList"]
 

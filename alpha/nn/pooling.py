@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from alpha.module import Module
+from alpha.core.tensor import Tensor
+from alpha.module.module import Module
 from alpha.nn import functional as F
-from alpha.ops.options import Lengths, lengths, lengths_as_given, real
-from alpha.tensor import Tensor
+from alpha.ops.kernel.options import Lengths, lengths, lengths_as_given, real
 
 __all__ = [
     "AvgPool1d",

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from alpha import rng
+from alpha.core import rng
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module import Module, Parameter
+from alpha.module.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn.recurrent_cells import as_float32, is_relu, state_tensors, steps
 from alpha.nn.resetting import reset_uniform
 from alpha.nn.utils.rnn import PackedSequence
-from alpha.ops.dropout import check_probability
-from alpha.ops.options import integer
-from alpha.ops.packing import Counts, backwards
-from alpha.ops.recurrent import Steps
-from alpha.ops.recurrent_cells import GATES
-from alpha.tensor import Tensor
+from alpha.ops.kernel.options import integer
+from alpha.ops.noise.dropout import check_probability
+from alpha.ops.sequence.packing import Counts, backwards
+from alpha.ops.sequence.recurrent import Steps
+from alpha.ops.sequence.recurrent_cells import GATES
 
 __all__ = ["GRU", "LSTM", "RNN"]
 

@@ -6,18 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from alpha import rng
+from alpha.core import rng
+from alpha.core.numerics import BFLOAT16
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module import Module, Parameter
+from alpha.module.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn.resetting import reset_uniform
-from alpha.numerics import BFLOAT16
-from alpha.ops.layout import view as reshaped
-from alpha.ops.options import integer
-from alpha.ops.packing import last_rows
-from alpha.ops.recurrent import Recurrent, Steps
-from alpha.ops.recurrent_cells import GATES
-from alpha.tensor import Tensor
+from alpha.ops.array.layout import view as reshaped
+from alpha.ops.kernel.options import integer
+from alpha.ops.sequence.packing import last_rows
+from alpha.ops.sequence.recurrent import Recurrent, Steps
+from alpha.ops.sequence.recurrent_cells import GATES
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell"]
 

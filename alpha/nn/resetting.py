@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from alpha.module import Buffer, Module
+from alpha.core.tensor import Tensor
+from alpha.module.module import Buffer, Module
 from alpha.nn import init
-from alpha.tensor import Tensor
 
 
 def reset_uniform(fan: int, *tensors: Tensor | None) -> None:

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from alpha.autograd import Function
-from alpha.module import Module, device_of
+from alpha.autograd.function import Function
+from alpha.autograd.recompute import no_checkpoints
+from alpha.core.numerics import computed_precision, get_precision
+from alpha.core.primitive import Array
+from alpha.core.tensor import Tensor, as_dtype
+from alpha.core.tensor_operators import DTypeLike
+from alpha.module.module import Module, device_of
 from alpha.nn.lazy import initialised
-from alpha.numerics import computed_precision, get_precision
 from alpha.ops.conv2d import ConvTranspose2d
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution import ConvTranspose
 from alpha.ops.convolution.axes import ConvAxes
-from alpha.ops.matmul import Linear, Matmul
-from alpha.ops.recurrent import Recurrent
-from alpha.primitive import Array
-from alpha.recompute import no_checkpoints
-from alpha.tensor import Tensor, as_dtype
-from alpha.tensor_operators import DTypeLike
+from alpha.ops.matmul.matmul import Linear, Matmul
+from alpha.ops.sequence.recurrent import Recurrent
 
 Given = tuple[int, ...] | Tensor | tuple[Tensor, ...]
 

@@ -7,17 +7,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module import Module, Parameter
+from alpha.module.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.attention import MultiheadAttention
 from alpha.nn.containers import ModuleList
 from alpha.nn.layers import Dropout, Linear
 from alpha.nn.normalization import LayerNorm
-from alpha.ops.creation import full
-from alpha.ops.options import integer, real
-from alpha.tensor import Tensor
+from alpha.ops.array.creation import full
+from alpha.ops.kernel.options import integer, real
 
 __all__ = [
     "Transformer",

@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from alpha.grad_mode import no_grad
-from alpha.ops.optimizer import held_back, make
+from alpha.autograd.grad_mode import no_grad
+from alpha.core.primitive import Array
+from alpha.core.tensor import Tensor
+from alpha.ops.kernel.multi_tensor import held_back, make
 from alpha.optim.fused import Decay
 from alpha.optim.hyper import Rule, flag, natural, number, without_effect
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
 from alpha.optim.sgd import SgdRule, sgd_update
-from alpha.primitive import Array
 from alpha.runtime.recording import StepValue
-from alpha.tensor import Tensor
 
 __all__ = ["Adafactor"]
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from alpha.core.primitive import Array
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
 from alpha.optim.hyper import Rule, decays, flag, natural, refuse_others, without_effect
 from alpha.optim.optimizer import Group, Parameters
-from alpha.primitive import Array
 
 __all__ = ["Adam", "AdamW"]
 

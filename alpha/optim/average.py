@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from alpha.grad_mode import no_grad
-from alpha.ops.optimizer import chunk_table, in_chunks
+from alpha.autograd.grad_mode import no_grad
+from alpha.autograd.versions import array_of
+from alpha.core.primitive import Array, primitive
+from alpha.core.tensor import Tensor
+from alpha.ops.kernel.multi_tensor import chunk_table, in_chunks
 from alpha.optim.lr_scheduler.base import between
-from alpha.primitive import Array, primitive
-from alpha.tensor import Tensor
-from alpha.versions import array_of
 
 
 @primitive

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 import numpy as np
 
-from alpha.ops.optimizer import in_chunks, launch_update, make
+from alpha.core.primitive import Array, Primitive, primitive
+from alpha.core.tensor import Tensor
+from alpha.ops.kernel.multi_tensor import in_chunks, launch_update, make
 from alpha.optim.hyper import Rule, flag, natural
 from alpha.optim.optimizer import Group, Optimizer, gradients
-from alpha.primitive import Array, Primitive, primitive
 from alpha.runtime.recording import StepValue
-from alpha.tensor import Tensor
 
 
 class Decay(NamedTuple):

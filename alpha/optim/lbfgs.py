@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from alpha.autograd.grad_mode import enable_grad, no_grad
+from alpha.core.tensor import Tensor, tensor
 from alpha.errors import CheckpointError, type_name
-from alpha.grad_mode import enable_grad, no_grad
-from alpha.ops.joining import cat
+from alpha.ops.array.joining import cat
 from alpha.optim.hyper import Rule, natural, number, whole
 from alpha.optim.line_search import Point, strong_wolfe
 from alpha.optim.optimizer import Group, Optimizer, Parameters
 from alpha.optim.state import check_form
 from alpha.runtime.recording import refuse
-from alpha.tensor import Tensor, tensor
 
 __all__ = ["LBFGS"]
 

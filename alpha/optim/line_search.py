@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from alpha.tensor import Tensor
+from alpha.core.tensor import Tensor
 
 DECREASE = 1e-4  # the share of the slope at 0 by which the loss must fall
 FLATTER = 0.9  # the share of the slope at 0 that may be left

@@ -11,19 +11,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from alpha.numerics import get_precision
-from alpha.ops.dtypes import cast_operands
-from alpha.ops.elementwise import elementwise, multiply
-from alpha.ops.matmul import matmul_batch
-from alpha.ops.optimizer import make
-from alpha.ops.reduce import sum_axis1
+from alpha.core.numerics import get_precision
+from alpha.core.primitive import Array
+from alpha.core.tensor import Tensor
+from alpha.ops.kernel.dtypes import cast_operands
+from alpha.ops.kernel.elementwise import elementwise, multiply
+from alpha.ops.kernel.multi_tensor import make
+from alpha.ops.kernel.sums import sum_axis1
+from alpha.ops.matmul.matmul import matmul_batch
 from alpha.optim.fused import Decay
 from alpha.optim.hyper import Rule, flag, natural, number, whole
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
 from alpha.optim.sgd import SgdRule, sgd_update
-from alpha.primitive import Array
 from alpha.runtime.recording import StepValue
-from alpha.tensor import Tensor
 
 __all__ = ["Muon"]
 

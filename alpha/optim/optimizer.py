@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from alpha.core.primitive import Array
+from alpha.core.tensor import Tensor
 from alpha.errors import GradientError
-from alpha.hooks import HookHandle
-from alpha.ops.optimizer import Update, held_back
+from alpha.module.hooks import HookHandle
+from alpha.module.uninitialized import shape_text
+from alpha.ops.kernel.multi_tensor import Update, held_back
 from alpha.optim import state as checkpoints
 from alpha.optim.hyper import Rule, check, natural, ordered, whole, written
 from alpha.optim.step_hooks import Hook, with_hooks
-from alpha.primitive import Array
 from alpha.runtime.recording import again, phase
-from alpha.tensor import Tensor
-from alpha.uninitialized import shape_text
 
 __all__ = ["Optimizer"]
 
@@ -244,7 +244,8 @@ class Optimizer:
     def _update(self, group: Group, ready: list[Tensor]) -> None:
         """Update parameters of one age, device and dtype. What may change between steps is read in a `StepValue`.
 
-        Fused updates, and others that are given to `make` of `alpha.ops.optimizer`, wait until all groups are ready.
+        Fused updates, and others that are given to `make` of `alpha.ops.kernel.multi_tensor`, wait until all groups
+        are ready.
         """
         raise TypeError(f"{self._name} defines no update")
 

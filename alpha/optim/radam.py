@@ -8,11 +8,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from alpha.core.primitive import Array
 from alpha.optim.adam import update_moments
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
 from alpha.optim.hyper import Rule, decays, flag, natural, number, refuse_others, whole, without_effect
 from alpha.optim.optimizer import Group, Parameters
-from alpha.primitive import Array
 
 __all__ = ["NAdam", "RAdam"]
 

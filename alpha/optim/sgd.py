@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
+from alpha.core.primitive import Array
+from alpha.core.tensor import Tensor
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
 from alpha.optim.hyper import Rule, flag, natural, number, refuse_others, share, without_effect
 from alpha.optim.optimizer import Group, Parameters
-from alpha.primitive import Array
-from alpha.tensor import Tensor
 
 __all__ = ["SGD", "Momentum"]
 

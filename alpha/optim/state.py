@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.core.primitive import Array
+from alpha.core.tensor import Tensor, tensor
 from alpha.errors import CheckpointError, type_name
-from alpha.primitive import Array
-from alpha.tensor import Tensor, tensor
 
 if TYPE_CHECKING:
     from alpha.optim.optimizer import Group, Optimizer

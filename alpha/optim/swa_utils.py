@@ -10,9 +10,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from alpha.autograd.grad_mode import no_grad
+from alpha.autograd.versions import array_of
+from alpha.core.tensor import Tensor, tensor
 from alpha.errors import ShapeError
-from alpha.grad_mode import no_grad
-from alpha.module import Buffer, Module, device_of
+from alpha.module.module import Buffer, Module, device_of
 from alpha.optim.average import Average, average_parameters, count_up
 from alpha.optim.average import get_ema_avg_fn as get_ema_avg_fn
 from alpha.optim.average import get_ema_multi_avg_fn as get_ema_multi_avg_fn
@@ -23,8 +25,6 @@ from alpha.optim.lr_scheduler.base import LRScheduler, numbers, one_of
 from alpha.optim.optimizer import Optimizer
 from alpha.runtime import Device
 from alpha.runtime.recording import phase
-from alpha.tensor import Tensor, tensor
-from alpha.versions import array_of
 
 
 class AveragedModel(Module):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from alpha.core.tensor import Tensor
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.step.kinds import is_constant
-from alpha.tensor import Tensor
 
 LARGE = 4096  # bytes of an array on the host whose values may decide which graph a call replays
 _SLICE = ("start", "stop", "step")

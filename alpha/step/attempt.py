@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from alpha import rng
+from alpha.core import rng
+from alpha.core.tensor import Tensor
 from alpha.errors import CaptureError, OutOfMemoryError
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
@@ -19,7 +20,6 @@ from alpha.step.rebound import Bound
 from alpha.step.replay import Entry, Gradient, Handing, Replay, copy_inputs, odd_result, place_of
 from alpha.step.trials import Trial, difference
 from alpha.step.watch import Watch
-from alpha.tensor import Tensor
 
 
 class Attempt:

@@ -18,10 +18,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
+from alpha.autograd.grad_mode import is_grad_enabled
+from alpha.core.numerics import get_precision
+from alpha.core.tensor import Tensor
 from alpha.errors import CaptureError, CaptureWarning, OutOfMemoryError
-from alpha.grad_mode import is_grad_enabled
 from alpha.nn.lazy import waits
-from alpha.numerics import get_precision
 from alpha.runtime import recording
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
@@ -34,7 +35,6 @@ from alpha.step.rebound import Bound
 from alpha.step.replay import Handing, odd_result, run
 from alpha.step.trials import MOST_DOUBTS, Kind, Trial
 from alpha.step.watch import Watch
-from alpha.tensor import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from alpha import rng
-from alpha.autograd import Function
+from alpha.autograd.function import Function
+from alpha.core import rng
+from alpha.core.numerics import FLOAT32, get_precision, precision
+from alpha.core.tensor import Tensor, full
 from alpha.errors import DeviceError, DryRunError
-from alpha.hooks import Inputs
-from alpha.module import Module
-from alpha.numerics import FLOAT32, get_precision, precision
+from alpha.module.hooks import Inputs
+from alpha.module.module import Module
 from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.architectures import ARCHITECTURES
 from alpha.runtime.cuda.compilers import Unit
@@ -36,7 +37,6 @@ from alpha.runtime.recording import Recording, recorded
 from alpha.step.arguments import map_tensors
 from alpha.step.stand_ins import stand_in
 from alpha.step.watch import Watch
-from alpha.tensor import Tensor, full
 
 REFUSED = "a dry run computes nothing on the GPU"
 

@@ -1,4 +1,4 @@
-"""Whether a function or a class in a module of Alpha has been exchanged, as `alpha.ops.activation.relu = f` does.
+"""Whether a function or a class in a module of Alpha has been exchanged, as by `alpha.nn.functional.relu = f`.
 
 Alpha's functions call each other by thousands of names, too many to compare before each replay. So its modules count
 what is assigned to them from outside.

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from alpha.module import Module
+from alpha.core.tensor import Tensor
+from alpha.module.module import Module
 from alpha.step.code import code_of, codes_in, is_proven
 from alpha.step.compare import Values, same
 from alpha.step.kinds import cached_by_class, is_a
-from alpha.tensor import Tensor
 
 Chooses = Callable[[Any, Any], bool]  # whether an attribute counts, by its name and its value
 

@@ -13,13 +13,13 @@ from sys import getrefcount
 from types import FrameType
 from typing import Any
 
+from alpha.autograd.versions import Version
+from alpha.core.tensor import Tensor
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.step.arguments import map_tensors
 from alpha.step.host_state import HostState
 from alpha.step.watch import Watch
-from alpha.tensor import Tensor
-from alpha.versions import Version
 
 
 class Bound:

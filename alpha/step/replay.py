@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from alpha import rng
+from alpha.core import rng
+from alpha.core.tensor import Tensor
 from alpha.runtime.block import Block
 from alpha.runtime.cuda.array import ArrayForm, DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
@@ -20,7 +21,6 @@ from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.step.arguments import Arguments, map_tensors, memories_of
 from alpha.step.kinds import is_constant
 from alpha.step.watch import Watch
-from alpha.tensor import Tensor
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from alpha.core.tensor import Tensor
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.graphs import CudaRecording
 from alpha.runtime.cuda.plan import Plan
 from alpha.step.replay import Replay
 from alpha.step.watch import Watch
-from alpha.tensor import Tensor
 
 MOST_DOUBTS = 3  # calls in which something may speak against a capture: the first calls often make something once
 FIRST_REST = 64  # calls that run as usual after the first refusal

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from alpha.module import Module
+from alpha.core.tensor import Tensor
+from alpha.module.module import Module
 from alpha.nn.lazy import waits
 from alpha.optim.optimizer import Optimizer
 from alpha.step import look
@@ -63,7 +64,6 @@ from alpha.step.members import (
     tensor_values,
 )
 from alpha.step.ran import Ran, asks
-from alpha.tensor import Tensor
 
 MOST = 20_000  # objects
 Tell = Callable[[Values, Values], str]  # what differs between the values of before and now, in words

@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Any
 
 from alpha import config
+from alpha.core.tensor import Tensor
 from alpha.step import look
 from alpha.step.compare import PLAIN, change_of_tensor, same
 from alpha.step.exchanged import count_exchanges, exchanges
@@ -26,7 +27,6 @@ from alpha.step.kinds import LARGE
 from alpha.step.members import is_leaf, tensor_values
 from alpha.step.ran import Ran
 from alpha.step.visit import Visit
-from alpha.tensor import Tensor
 
 _HOOKS = operator.attrgetter("_hooks")
 _ENVIRONMENT = config.reader(*config.VARIABLES)  # some of which choose kernels

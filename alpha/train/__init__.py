@@ -1,8 +1,8 @@
 """The training loop of the examples: epochs, history, curves, weights on disk, runs that resume."""
 
-from alpha.train.checkpoint import load_metadata, load_weights, save_weights
+from alpha.io.files import make_folder, new_folder
+from alpha.io.weights import load_metadata, load_weights, save_weights
 from alpha.train.curves import save_curves
-from alpha.train.files import make_folder, new_folder
 from alpha.train.history import History, Result, Row
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
 from alpha.train.run import Run

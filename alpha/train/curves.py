@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from alpha.train.files import write_atomically
+from alpha.io.files import write_atomically
 from alpha.train.history import Row
 
 _TRAIN, _TEST, _INK = "#1f5fa8", "#d1681c", "#444444"

@@ -11,16 +11,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.core.tensor import Tensor, tensor
 from alpha.data import DataLoader
 from alpha.data.dataset import ArrayDataset
 from alpha.nn import functional as F
-from alpha.ops.batch import LABELS, take_batch
 from alpha.runtime import Device
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.host_copies import Conveyor
 from alpha.runtime.recording import StepValue
 from alpha.step.dry import shaped
-from alpha.tensor import Tensor, tensor
+from alpha.train.batch import LABELS, take_batch
 from alpha.train.pairs import is_plain, whole
 
 Arguments = tuple[Any, ...]

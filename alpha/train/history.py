@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from alpha.config import user_path
-from alpha.train.files import write_atomically
+from alpha.io.files import write_atomically
 
 
 @dataclass(frozen=True)

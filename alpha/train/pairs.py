@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.autograd.versions import array_of
+from alpha.core.rng import fresh_seed
+from alpha.core.tensor import Tensor
 from alpha.data import DataLoader, IterableDataset, Subset
 from alpha.data.collate import widened
 from alpha.errors import CheckpointError, DataError
-from alpha.rng import fresh_seed
-from alpha.tensor import Tensor
-from alpha.versions import array_of
 
 EPOCH_SEED = "epoch_seed"  # beside what describes a loader: that of its last epoch, None if the loader has a seed
 

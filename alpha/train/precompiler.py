@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable
 from weakref import WeakKeyDictionary
 
 from alpha import config
+from alpha.core.numerics import get_precision
 from alpha.errors import DryRunError
-from alpha.numerics import get_precision
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.step import DryRun, dry_run
 from alpha.train.feed import Feed

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.errors import CheckpointError
-from alpha.tensor_files import unique
-from alpha.train.checkpoint import read_safetensors, save_weights
+from alpha.io.tensor_files import unique
+from alpha.io.weights import read_safetensors, save_weights
 
 _KEY = "alpha.state"  # of the metadata: the state as JSON, in which {"$array": name} stands for an array
 _ARRAY = "$array"

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from alpha.core.tensor import Tensor
 from alpha.errors import TrainingError
-from alpha.ops.batch import COUNTED, Counted, count, counted
 from alpha.runtime import Device
-from alpha.tensor import Tensor
+from alpha.train.batch import COUNTED, Counted, count, counted
 
 TALLIED = ("steps", "images", "seconds", "loss_sum", "hits")  # numbers of a tally's state
 
@@ -19,7 +19,7 @@ class Tally:
     """Sums over the steps so far, which stay on the device until they are read.
 
     Attributes:
-        sums: what `alpha.ops.batch.count` adds to.
+        sums: what `alpha.train.batch.count` adds to.
         steps: the steps that were queued; the sums may not count all of them yet.
         seconds: what they took.
     """

@@ -13,21 +13,21 @@ import numpy as np
 from tqdm import tqdm
 
 import alpha
+from alpha.core.numerics import computed_precision
+from alpha.core.tensor import Tensor
 from alpha.data import DataLoader
 from alpha.data.checks import whole_number
 from alpha.errors import CheckpointError, DataError, DeviceError
-from alpha.module import device_of
+from alpha.module.module import device_of
 from alpha.nn import Module
 from alpha.nn import functional as F
-from alpha.numerics import computed_precision
-from alpha.ops.batch import count
 from alpha.optim import LRScheduler, Optimizer
 from alpha.runtime import Device
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.step.precompile import compile_runs
-from alpha.tensor import Tensor
 from alpha.train import trainer_state
 from alpha.train.accepted import after_epoch, after_step, check_accepted
+from alpha.train.batch import count
 from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps

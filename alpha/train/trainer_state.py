@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import alpha
 from alpha.errors import CheckpointError
-from alpha.state_dict import StateDict
+from alpha.module.state_dict import StateDict
+from alpha.module.uninitialized import Uninitialized
 from alpha.train.tally import TALLIED
-from alpha.uninitialized import Uninitialized
 
 if TYPE_CHECKING:
     from alpha.train.trainer import Trainer

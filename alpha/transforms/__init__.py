@@ -9,7 +9,7 @@ only training mode has randomness: after `model.eval()` a random transform retur
 centre if it has a size.
 """
 
-from alpha.missing_names import tell_instead as _tell_instead
+from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.transforms.color import ColorJitter, Grayscale, Normalize, RandomGrayscale
 from alpha.transforms.compose import Compose, Lambda
 from alpha.transforms.crops import CenterCrop, RandomCrop, RandomResizedCrop, Resize

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from alpha.core.host_values import is_torch
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.host_values import is_torch
+from alpha.module.parameter import Buffer
 from alpha.nn import functional as F
-from alpha.ops.options import integer, only_offered, real
-from alpha.parameter import Buffer
-from alpha.tensor import Tensor
+from alpha.ops.kernel.options import integer, only_offered, real
 from alpha.transforms.images import (
     FixedTransform,
     Interval,

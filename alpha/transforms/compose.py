@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from alpha.core.tensor import Tensor
 from alpha.errors import type_name
-from alpha.module import Module
+from alpha.module.module import Module
 from alpha.nn.containers import Sequential
-from alpha.tensor import Tensor
 from alpha.transforms.images import FixedTransform
 
 __all__ = ["Compose", "Lambda"]

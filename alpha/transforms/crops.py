@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.nn import functional as F
-from alpha.ops.options import Pair, integer, only_offered, pair, real
-from alpha.tensor import Tensor
+from alpha.ops.kernel.options import Pair, integer, only_offered, pair, real
 from alpha.transforms.geometry import check_interpolation, warp
 from alpha.transforms.images import FixedTransform, Interval, Transform, drawn, interval, numbers_as_text
 

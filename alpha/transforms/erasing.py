@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from alpha.core.tensor import Tensor
 from alpha.nn import functional as F
-from alpha.ops.options import only_offered, real
-from alpha.ops.ranges import arange, randn_like
-from alpha.tensor import Tensor
+from alpha.ops.array.ranges import arange, randn_like
+from alpha.ops.kernel.options import only_offered, real
 from alpha.transforms.images import Interval, Transform, chosen, drawn, interval, numbers_as_text, probability
 
 __all__ = ["RandomErasing"]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from alpha.core.tensor import Tensor
 from alpha.nn import functional as F
-from alpha.ops.creation import full
-from alpha.ops.options import only_offered, real
-from alpha.tensor import Tensor
+from alpha.ops.array.creation import full
+from alpha.ops.kernel.options import only_offered, real
 from alpha.transforms.images import (
     Interval,
     Transform,

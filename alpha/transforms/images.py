@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from alpha.core.numerics import FLOAT32, is_floating
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
-from alpha.module import Module
-from alpha.numerics import FLOAT32, is_floating
-from alpha.ops.options import real
-from alpha.ops.ranges import rand
-from alpha.tensor import Tensor
+from alpha.module.module import Module
+from alpha.ops.array.ranges import rand
+from alpha.ops.kernel.options import real
 
 FLOAT64 = np.dtype(np.float64)
 Interval = tuple[float, float]

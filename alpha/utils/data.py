@@ -1,8 +1,8 @@
 """`alpha.data` under the name that PyTorch's programs import: `from alpha.utils.data import DataLoader`."""
 
 from alpha import data as _data
+from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.data import *
-from alpha.missing_names import tell_instead as _tell_instead
 
 __all__ = _data.__all__
 

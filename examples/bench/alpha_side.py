@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import alpha
-from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.core.numerics import BFLOAT16, FLOAT32
+from alpha.core.primitive import Array
 from alpha.ops import conv2d
-from alpha.ops.batchnorm import channel_statistics
-from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import work
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
@@ -23,7 +23,7 @@ from alpha.ops.conv2d.problem import seen_by_kernels
 from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS
-from alpha.primitive import Array
+from alpha.ops.normalization.batch_norm import channel_statistics
 from alpha.runtime import Device, DeviceArray
 from alpha.runtime.cuda.compilers import compile_units
 from alpha.runtime.cuda.driver_dry import DryDevice

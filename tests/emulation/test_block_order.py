@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alpha.core.numerics import BFLOAT16
+from alpha.core.primitive import REGISTRY
+from alpha.core.rng import Stream
 from alpha.errors import AlphaError
-from alpha.numerics import BFLOAT16
-from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.activation.rectifier import Rectified, Rectifier
 from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
-from alpha.ops.places import NO_PLACE
-from alpha.ops.rectifier import Rectified, Rectifier
-from alpha.ops.sampling import Sampling
-from alpha.primitive import REGISTRY
-from alpha.rng import Stream
+from alpha.ops.image.grid_taps import Sampling
+from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice, Launch
@@ -132,7 +132,7 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "sample_slopes": [(normal(2, 20, 30, 24), normal(2, 9, 8, 24), normal(2, 20, 30, 2), BILINEAR, 0)],
     "sample_taps": [(normal(2, 20, 30, 24), normal(2, 20, 30, 2), (9, 8), BILINEAR, 0)],
 }
-# alpha.doctor launches the first, each of whose threads writes a number of its own; the others have one block
+# alpha.utils.doctor launches the first, each of whose threads writes a number of its own; the others have one block
 ELSEWHERE = {"selftest", "count_batch", "count_up", "total_norm"}
 
 

@@ -11,10 +11,10 @@ from helpers import first_of
 
 import alpha
 from alpha import nn
+from alpha.core.primitive import REGISTRY
 from alpha.errors import AlphaError
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.optim import Adam
-from alpha.primitive import REGISTRY
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from helpers import sample_names
 
+from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.errors import AlphaError
-from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import conv_shape

@@ -20,19 +20,19 @@ import numpy as np
 
 import alpha
 from alpha import models, nn
-from alpha.numerics import BFLOAT16
-from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.core.numerics import BFLOAT16
+from alpha.core.primitive import REGISTRY
+from alpha.core.rng import Stream
 from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import OPERANDS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration, Target
-from alpha.ops.dropout_groups import Outcome
-from alpha.ops.pool_shape import PoolShape
-from alpha.ops.resample import Resampling
-from alpha.primitive import REGISTRY
-from alpha.rng import Stream
+from alpha.ops.image.resample import Resampling
+from alpha.ops.noise.dropout_groups import Outcome
+from alpha.ops.pooling.pool_shape import PoolShape
 from alpha.runtime.cuda.architectures import ARCHITECTURES
 from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.recording import StepValue
@@ -90,7 +90,7 @@ def record(arch: str) -> dict[Launch, int]:
     for name, arguments in primitive_cases():
         test_primitives.run(REGISTRY[name], on, arguments)
     for network in networks():
-        for precision in alpha.numerics.PRECISIONS:
+        for precision in alpha.core.numerics.PRECISIONS:
             with alpha.precision(precision):
                 train(network, on)
     return {launch: budget(launch, arch) for launch in recorded(on).union(*record_rows(arch).values())}
@@ -228,7 +228,7 @@ def as_double(value: Any) -> Any:
 
 def run_runtime(on: DryDevice) -> None:
     """The kernels that no operator launches."""
-    from alpha import doctor
+    from alpha.utils import doctor
 
     for dtype in (np.float16, np.float32, np.float64):
         on.fill(on.empty((1000,), dtype), 0.1)

@@ -24,13 +24,13 @@ import numpy as np
 from helpers import compiled_quickly, tile_area
 from index_mutations import SWITCH
 
+from alpha.core.primitive import REGISTRY
 from alpha.errors import DeviceError
-from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration
-from alpha.primitive import REGISTRY
 from alpha.runtime.cuda import emulated_compiler
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root
 from alpha.runtime.cuda.device import CudaDevice

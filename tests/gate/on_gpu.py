@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator
 import launches
 
 import alpha
+from alpha.core.primitive import REGISTRY
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.padded import shape_for
 from alpha.ops.conv2d.table import CONFIGURATIONS
-from alpha.primitive import REGISTRY
 
 Work = tuple[str, Callable[[], object]]
 
@@ -42,7 +42,7 @@ def works(on: alpha.runtime.Device) -> Iterator[Work]:
         for s in shapes:
             if shape_for(row, s, target):
                 yield row.name, lambda r=row, s=s: launches.run_row(r, s, on)
-    for precision in alpha.numerics.PRECISIONS:
+    for precision in alpha.core.numerics.PRECISIONS:
         for network in launches.networks():
             yield f"a network in {precision}", lambda n=network, p=precision: step(n, p, on)
 

@@ -13,9 +13,9 @@ import pytest
 import resources
 from launches import GPUS, Launch
 
+from alpha.core.primitive import REGISTRY
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.table import CONFIGURATIONS
-from alpha.primitive import REGISTRY
 from alpha.runtime.cuda.architectures import ARCHITECTURES
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.driver_emulated import DEFAULT_ARCH

@@ -31,7 +31,7 @@ PARAMETERS = [
 @pytest.mark.parametrize(("name", "classes", "size", "count"), PARAMETERS)
 def test_parameter_counts(monkeypatch: pytest.MonkeyPatch, name: str, classes: int, size: int, count: int) -> None:
     # drawing 60 million numbers is not what is tested
-    monkeypatch.setattr(alpha.rng, "uniform", lambda shape, *_: np.zeros(shape, np.float32))
+    monkeypatch.setattr(alpha.core.rng, "uniform", lambda shape, *_: np.zeros(shape, np.float32))
     model = getattr(models, name)(classes, size)
     assert sum(parameter.size for parameter in model.parameters()) == count
 
@@ -41,7 +41,7 @@ def test_logits_of_the_full_network(name: str) -> None:
     alpha.manual_seed(0)
     model = getattr(models, name)().eval()
     with alpha.no_grad():
-        logits = model(alpha.tensor(alpha.rng.normal((2, 32, 32, 3))))
+        logits = model(alpha.tensor(alpha.core.rng.normal((2, 32, 32, 3))))
     assert logits.shape == (2, 10)
     assert np.isfinite(logits.numpy()).all()
 

@@ -68,8 +68,8 @@ NAMES = {
 @pytest.fixture
 def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parameters of any size that take no memory; 140 million numbers are not what is tested."""
-    monkeypatch.setattr(alpha.rng, "uniform", lambda shape, *_: np.broadcast_to(np.float32(0), shape))
-    monkeypatch.setattr(alpha.parameter, "tensor", lambda values: Tensor(np.asarray(values)))
+    monkeypatch.setattr(alpha.core.rng, "uniform", lambda shape, *_: np.broadcast_to(np.float32(0), shape))
+    monkeypatch.setattr(alpha.module.parameter, "tensor", lambda values: Tensor(np.asarray(values)))
 
 
 def count(model: nn.Module) -> int:
@@ -127,7 +127,7 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
     make, given, wanted = SMALL[name]
     alpha.manual_seed(0)
     model = make()
-    y = model(alpha.tensor(alpha.rng.normal(given)))
+    y = model(alpha.tensor(alpha.core.rng.normal(given)))
     assert y.shape == wanted
     (y * y).sum().backward()
     for where, parameter in model.named_parameters():
@@ -148,7 +148,7 @@ def test_a_memory_efficient_densenet_has_the_same_bits() -> None:
     def gradients(memory_efficient: bool) -> list[np.ndarray[Any, Any]]:
         alpha.manual_seed(0)
         model = torchvision.DenseNet(4, (2, 3), 8, 2, 0.2, 5, memory_efficient)
-        loss = F.cross_entropy(model(alpha.tensor(alpha.rng.normal((2, 32, 32, 3)))), alpha.tensor([1, 3]))
+        loss = F.cross_entropy(model(alpha.tensor(alpha.core.rng.normal((2, 32, 32, 3)))), alpha.tensor([1, 3]))
         found = alpha.grad(loss, list(model.parameters()))
         return [loss.numpy(), *(grad.numpy() for grad in found if grad is not None)]
 

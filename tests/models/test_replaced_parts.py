@@ -54,7 +54,7 @@ def places(model: nn.Module) -> list[tuple[nn.Module, str, nn.Module]]:
 def outputs(model: nn.Module, given: tuple[int, ...]) -> list[np.ndarray]:
     """The results of a step of training and of an evaluation behind it, and the gradients of the step."""
     alpha.manual_seed(7)
-    x = alpha.tensor(alpha.rng.normal(given))
+    x = alpha.tensor(alpha.core.rng.normal(given))
     trained = model.train()(x)
     parts = list(trained) if isinstance(trained, tuple) else [trained]
     sum((part * part).sum() for part in parts).backward()
@@ -110,7 +110,7 @@ def test_a_network_with_another_norm(norm: str, device: str) -> None:
                     setattr(owner, place, NORMS[norm](part.num_features))
                 elif isinstance(part, (nn.ReLU, nn.LeakyReLU)):
                     setattr(owner, place, nn.GELU())
-            x = alpha.tensor(alpha.rng.normal((2, 32, 32, 3)), device=device)
+            x = alpha.tensor(alpha.core.rng.normal((2, 32, 32, 3)), device=device)
             with trial(name):
                 y = model.to(device)(x)
                 (y * y).sum().backward()
@@ -136,7 +136,7 @@ class OwnConv(nn.Conv2d):
 def test_layers_with_a_forward_of_their_own_and_layers_of_other_kinds(device: str, training: bool) -> None:
     """`conv_batch_norm` is what the layers are one after the other, whatever they are."""
     alpha.manual_seed(0)
-    x = alpha.tensor(alpha.rng.normal((2, 6, 6, 3)), device=device)
+    x = alpha.tensor(alpha.core.rng.normal((2, 6, 6, 3)), device=device)
     convs = nn.Conv2d(3, 4, 3), OwnConv(3, 4, 3), nn.Sequential(nn.Conv2d(3, 4, 3)), nn.Linear(3, 4)
     norms = nn.BatchNorm2d(4), Own(4), nn.GroupNorm(2, 4), nn.Identity(), nn.GlobalBatchNorm(4)
     acts = nn.LeakyReLU(), nn.GELU(), nn.Sequential(nn.ReLU())

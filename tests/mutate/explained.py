@@ -6,15 +6,15 @@ FOR_PEOPLE = "it is read by people"
 EXPLAINED: dict[str, str] = {
     "alpha/data/sample.py:: 3 -> 4": "an upper limit: any number above the size of the largest strip will do",
     "alpha/nn/summary.py:_cells: 1e6 -> 1000001.0": "it shows in a layer of 10^11 operations, which a test cannot run",
-    "alpha/ops/batchnorm_cpu.py:gradients: workers.parallel_for(R, grain, sums, blas=True) -> "
+    "alpha/ops/normalization/batch_norm_cpu.py:gradients: workers.parallel_for(R, grain, sums, blas=True) -> "
     "workers.parallel_for(R, grain, sums, )": f"{SPEED}: BLAS would begin threads in each worker",
     'alpha/ops/conv2d/cpu.py:_sum_of_products: "product" -> "XXproductXX"': "a name that only has to be another one",
     "alpha/ops/conv2d/direct.py:direct_weight_ffma: 28 -> 29": f"{SPEED}, and that of 29 weights alone, a prime number",
     "alpha/ops/conv2d/tune.py:: 64 << 20 -> 64 >> 20": "it makes measurements more even, and the emulator has no cache",
     "alpha/ops/conv2d/tune.py:_TuningCache.add: json.dumps(content, indent=1) -> json.dumps(content, )": FOR_PEOPLE,
     "alpha/ops/conv2d/tune.py:measure: > until -> >= until": SPEED,
-    "alpha/ops/matmul_cpu.py:: 23 -> 24": f"{SPEED}: into how many pieces a product is cut",
-    "alpha/ops/reduce.py:Sum.forward: divide_by_number(Y, p=self.count, out=Y) -> "
+    "alpha/ops/matmul/cpu.py:: 23 -> 24": f"{SPEED}: into how many pieces a product is cut",
+    "alpha/ops/kernel/sums.py:Sum.forward: divide_by_number(Y, p=self.count, out=Y) -> "
     "divide_by_number(Y, p=self.count, )": "it saves a second array of the size of the result",
     "alpha/runtime/arena.py:Arena.__init__: 0 -> 1": "no segment is smaller than 1 byte",
     'alpha/runtime/cuda/emulated_compiler.py:: "avx2" -> "XXavx2XX"': SPEED,

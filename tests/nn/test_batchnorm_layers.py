@@ -16,8 +16,8 @@ import alpha
 from alpha import nn
 from alpha.errors import DeviceError, GradientError, ShapeError
 from alpha.nn import functional as F
-from alpha.ops import conv_batch_norm
-from alpha.ops.plan import Plan
+from alpha.ops.kernel.plan import Plan
+from alpha.ops.normalization import conv_batch_norm
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 from alpha.runtime.device import standing_in

@@ -14,8 +14,8 @@ from trials import trials
 
 import alpha
 from alpha import CheckpointError, ShapeError, Tensor, UninitializedError, nn
+from alpha.io.weights import save_weights
 from alpha.nn.lazy import LazyModuleMixin
-from alpha.train.checkpoint import save_weights
 
 X = np.random.default_rng(0).standard_normal((2, 6, 5, 3)).astype(np.float32)
 ROWS = pytest.mark.parametrize("row", lazy.LAYERS, ids=lambda row: row.name)
@@ -43,14 +43,14 @@ def test_the_first_forward_makes_the_plain_layer(row: LayerRow, device: str) -> 
                 x = alpha.tensor(row.inputs[0], device=device)
                 alpha.manual_seed(3)
                 expected = plain(row, settings, x.shape[-1]).to(device)
-                following = alpha.rng.uniform((2,))
+                following = alpha.core.rng.uniform((2,))
                 layer = row.layer(**settings).to(device)
                 held = list(layer.parameters())
                 assert layer.device.name == device
                 assert repr(layer).startswith(f"{row.name}(0, ")
                 alpha.manual_seed(3)
                 y = layer(x)
-                np.testing.assert_array_equal(alpha.rng.uniform((2,)), following)
+                np.testing.assert_array_equal(alpha.core.rng.uniform((2,)), following)
                 assert type(layer) is type(expected)
                 assert repr(layer) == repr(expected)
                 assert all(a is b and type(a) is nn.Parameter for a, b in zip(layer.parameters(), held, strict=True))
@@ -225,9 +225,9 @@ def test_loaded_weights_initialise(row: LayerRow, device: str) -> None:
     assert type(layer) is row.layer
     assert all(a is b and type(a) is nn.Parameter for a, b in zip(layer.parameters(), parameters, strict=True))
     alpha.manual_seed(2)
-    before = alpha.rng.default.state()
+    before = alpha.core.rng.default.state()
     y = layer(x)
-    assert str(alpha.rng.default.state()) == str(before)
+    assert str(alpha.core.rng.default.state()) == str(before)
     assert type(layer) is type(expected)
     np.testing.assert_array_equal(y.numpy(), expected(x).numpy())
     assert repr(layer) == repr(expected)
@@ -398,11 +398,11 @@ def test_a_summary_leaves_the_model_lazy() -> None:
     model, twin = net(), net()
     alpha.manual_seed(6)
     table = str(model.summary((1, 6, 5, 3)))
-    following = alpha.rng.uniform((2,))
+    following = alpha.core.rng.uniform((2,))
     assert type(model[0]) is nn.LazyConv2d
     assert all(isinstance(p, nn.UninitializedParameter) for p in model.parameters())
     twin(alpha.zeros(1, 6, 5, 3))
     assert table == str(twin.summary((1, 6, 5, 3)))
     assert "Lazy" not in table
     alpha.manual_seed(6)
-    np.testing.assert_array_equal(alpha.rng.uniform((2,)), following)
+    np.testing.assert_array_equal(alpha.core.rng.uniform((2,)), following)

@@ -22,8 +22,8 @@ from pathlib import Path
 import grouped_geometry
 import numpy as np
 
+from alpha.core.numerics import BFLOAT16
 from alpha.errors import ShapeError
-from alpha.numerics import BFLOAT16
 from alpha.ops.conv2d import cuda_target, direct, few_outputs, sm90_tiles, sm90_weight_schedule, sm90_weight_tiles
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute

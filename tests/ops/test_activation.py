@@ -15,9 +15,9 @@ from rows.kinds import ActivationRow
 import alpha
 import alpha.nn.functional as F
 from alpha import Tensor
-from alpha.numerics import BFLOAT16
-from alpha.ops.activation import activation
-from alpha.primitive import REGISTRY
+from alpha.core.numerics import BFLOAT16
+from alpha.core.primitive import REGISTRY
+from alpha.ops.activation.relu_family import activation
 
 SETTINGS = [
     pytest.param(row, settings, id=f"{row.name}-{settings}") for row in ACTIVATIONS for settings in row.settings

@@ -15,7 +15,7 @@ from trials import trials
 import alpha
 import alpha.nn.functional as F
 from alpha import GradientError, ShapeError, Tensor
-from alpha.numerics import BFLOAT16
+from alpha.core.numerics import BFLOAT16
 from alpha.runtime import workers
 
 BROADCASTS = [

@@ -11,10 +11,10 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha.errors import ShapeError
-from alpha.ops.batch import COUNTED, Counted, count, counted, take_batch
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.host_copies import Conveyor
 from alpha.runtime.recording import StepValue
+from alpha.train.batch import COUNTED, Counted, count, counted, take_batch
 
 
 def put(values: Any, device: str) -> alpha.Tensor:

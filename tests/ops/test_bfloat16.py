@@ -17,11 +17,11 @@ from trials import trials
 
 import alpha
 from alpha import Tensor, nn
+from alpha.core.numerics import BFLOAT16, FLOAT32
+from alpha.core.primitive import REGISTRY
 from alpha.nn import functional as F
-from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.pool_shape import PoolShape
-from alpha.ops.rectifier import Rectified, Rectifier
-from alpha.primitive import REGISTRY
+from alpha.ops.activation.rectifier import Rectified, Rectifier
+from alpha.ops.pooling.pool_shape import PoolShape
 
 F32, BF16, U8 = "float32", "bfloat16", "uint8"
 STEP = 2.0**-8  # between neighbouring numbers, relative

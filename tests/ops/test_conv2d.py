@@ -372,7 +372,7 @@ def test_a_bias_of_another_dtype() -> None:
     device = hopper()
     X, W = (device.upload(a) for a in operands(FORWARD, s, "float32"))
     b = np.linspace(-2, 2, s.OC).astype("bfloat16")
-    run = alpha.primitive.REGISTRY["conv2d_forward"]
+    run = alpha.core.primitive.REGISTRY["conv2d_forward"]
     low, full = (device.download(run(X, W, s, b=device.upload(a))) for a in (b, b.astype("float32")))
     assert low.tobytes() == full.tobytes()
     with pytest.raises(TypeError, match="conv2d: bias: cuda computes in float32, not float64"):
@@ -470,7 +470,7 @@ def test_transposed_convolution_equals_pytorch(stride, padding, output_padding) 
 def test_two_runs_agree_bit_for_bit(operator: str, arch: str) -> None:
     """Whatever the order of blocks, warps and lanes."""
     s = make(64, (4, 4), (32, 32), (3, 3), p=(1, 1))
-    run = alpha.primitive.REGISTRY[operator]
+    run = alpha.core.primitive.REGISTRY[operator]
     arrays = operands(operator, s, "float32")
     results = []
     for seed in (0, 1, 2):

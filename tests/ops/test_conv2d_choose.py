@@ -17,10 +17,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS
+from alpha.core.primitive import REGISTRY
 from alpha.errors import ShapeError
-from alpha.numerics import BFLOAT16, FLOAT32, PRECISIONS
-from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import cuda_target, few_outputs, predict
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.padded import shape_for
 from alpha.ops.conv2d.plan import compute
@@ -28,7 +29,6 @@ from alpha.ops.conv2d.problem import MathMode, seen_by_kernels
 from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration, Target
-from alpha.primitive import REGISTRY
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.driver_dry import DryDevice, Launch
 from alpha.runtime.cuda.emulated_compiler import entries

@@ -11,7 +11,7 @@ import pytest
 from test_conv2d import reordered
 
 import alpha
-from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d import reference, work
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.plan import compute, plan_configuration

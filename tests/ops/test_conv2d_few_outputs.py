@@ -10,7 +10,7 @@ import pytest
 from test_conv2d import OPERATORS, arrays_of, make, operands, relative_error
 
 import alpha
-from alpha.numerics import BFLOAT16, FLOAT32, PRECISIONS
+from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS
 from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, few_outputs
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.plan import compute, plan

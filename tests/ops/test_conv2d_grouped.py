@@ -12,9 +12,9 @@ from grouped_geometry import HOPPER, Pair, grouped, make
 from test_conv2d import OPERATORS, arrays_of, operands, relative_error
 
 import alpha
+from alpha.core.numerics import BFLOAT16
 from alpha.errors import ShapeError
 from alpha.nn import functional as F
-from alpha.numerics import BFLOAT16
 from alpha.ops.conv2d import cuda_target, depthwise, depthwise_cpu, grouped_cpu, small_groups, small_groups_sm80
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.configuration import Configuration

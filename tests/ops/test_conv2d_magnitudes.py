@@ -17,11 +17,11 @@ from trials import trials
 import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
-from alpha.numerics import BFLOAT16
+from alpha.core.numerics import BFLOAT16
 from alpha.ops.conv2d import magnitudes
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.magnitudes import Magnitudes, absmax
-from alpha.ops.plan import Plan
+from alpha.ops.kernel.plan import Plan
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 from alpha.runtime.device import standing_in

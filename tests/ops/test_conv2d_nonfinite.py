@@ -15,13 +15,13 @@ from helpers import first_of, smallest_of
 from test_conv2d import OPERATORS, arrays_of, make, relative_error
 
 import alpha
-from alpha.ops import matmul_cuda
 from alpha.ops.conv2d import few_outputs
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
-from alpha.ops.matmul import matmul_batch
-from alpha.ops.matmul_tiles import Product
+from alpha.ops.gemm.tiles import Product
+from alpha.ops.matmul import cuda as matmul_cuda
+from alpha.ops.matmul.matmul import matmul_batch
 from alpha.runtime import Device
 
 LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}

@@ -9,17 +9,17 @@ from helpers import first_of, smallest_of
 from test_conv2d import OPERATORS, arrays_of, hopper, make, operands, relative_error
 
 import alpha
+from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS
+from alpha.core.primitive import REGISTRY
 from alpha.nn import functional as F
-from alpha.numerics import BFLOAT16, FLOAT32, PRECISIONS
-from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import conv2d_forward, predict
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import applicable, choose
 from alpha.ops.conv2d.padded import resized, shape_for
 from alpha.ops.conv2d.plan import compute, plan
 from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, ConvProblem, Epilogue, Target
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration
-from alpha.primitive import REGISTRY
 from alpha.runtime.cuda.device import CudaDevice
 
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")

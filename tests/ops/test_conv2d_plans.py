@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 from test_conv2d_choose import KERNELS, OPERANDS, make, run
 
-from alpha.numerics import PRECISIONS
+from alpha.core.numerics import PRECISIONS
 from alpha.ops.conv2d import sm90_schedule, sm90_tiles
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import ConvShape

@@ -16,12 +16,12 @@ from test_conv2d import arrays_of, hopper, make, operands, reordered
 import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
-from alpha.ops import batchnorm
-from alpha.ops.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d import reference, sm90, sm90_tiles
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, Configuration
+from alpha.ops.normalization import batch_norm as batchnorm
 
 # tiles of 64 channels that do not divide the SMs, several per block
 WIDE = make(64, (8, 8), (32, 5 * 64), (1, 1))

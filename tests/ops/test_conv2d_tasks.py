@@ -15,7 +15,7 @@ from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, ConvProblem, Target
 from alpha.ops.conv2d.sm90_table import FORWARD_ROWS, INPUT_ROWS
-from alpha.ops.plan import KernelLaunch
+from alpha.ops.kernel.plan import KernelLaunch
 
 ROWS = FORWARD_ROWS + INPUT_ROWS
 FEW = 4  # SMs

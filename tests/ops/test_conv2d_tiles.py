@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_conv2d import OPERATORS, arrays_of, hopper, make, operands, relative_error
 
-from alpha.numerics import FLOAT32
-from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.core.numerics import FLOAT32
+from alpha.core.primitive import REGISTRY
 from alpha.ops.conv2d import sm90_schedule, sm90_tiles
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.plan import compute, plan, plan_configuration
 from alpha.ops.conv2d.problem import OPERANDS, WEIGHT, ConvProblem, MathMode, Target
 from alpha.ops.conv2d.shape import Axis, ConvShape, conv_shape, pairs_met, split_segments, trimmed_taps
 from alpha.ops.conv2d.sm90_schedule import WorkTile
 from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration
-from alpha.primitive import REGISTRY
 
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")
 

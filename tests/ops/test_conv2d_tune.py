@@ -15,14 +15,14 @@ import alpha
 from alpha import config
 from alpha.errors import OutOfMemoryError
 from alpha.nn import functional as F
-from alpha.ops import matmul_cuda
 from alpha.ops.conv2d import cuda_target, tune, tuning_file
 from alpha.ops.conv2d.choose import _choose, _fastest, applicable, choose
 from alpha.ops.conv2d.plan import _cached_plan, compute
 from alpha.ops.conv2d.products import as_convolution
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.conv2d.table import FORWARD, INPUT, WEIGHT
-from alpha.ops.matmul_tiles import Product
+from alpha.ops.gemm.tiles import Product
+from alpha.ops.matmul import cuda as matmul_cuda
 from alpha.runtime import Device
 from alpha.runtime.cuda.driver_dry import DryDevice, Launch
 

@@ -13,8 +13,8 @@ from launch_log import observed_launches
 from test_conv2d import FEW_OUTPUTS, hopper, make, operands
 
 import alpha
+from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.nn import functional as F
-from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d import conv2d_backward_weight
 from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
 from alpha.ops.conv2d.problem import WEIGHT, ConvProblem

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_conv2d import OPERATORS, hopper, make, operands, relative_error
 
-from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d import cuda_target, work
 from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.problem import WEIGHT, ConvProblem

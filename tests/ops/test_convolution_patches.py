@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.core.numerics import PRECISIONS
 from alpha.nn import functional as F
-from alpha.numerics import PRECISIONS
 from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, WEIGHT, Target
 from alpha.ops.conv2d.shape import TRIVIAL, Axis
 from alpha.ops.convolution import patches, pieces

@@ -20,13 +20,13 @@ from test_primitives import CASES, WITH_LENGTH, normal, pool, positive, run
 from trials import trials
 
 import alpha
+from alpha.core.numerics import BFLOAT16, is_floating
+from alpha.core.primitive import REGISTRY
 from alpha.nn import functional as F
-from alpha.numerics import BFLOAT16, is_floating
 from alpha.ops.conv2d import depthwise_cpu, grouped_cpu
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.views import View
-from alpha.primitive import REGISTRY
+from alpha.ops.kernel.views import View
 
 Case = tuple[str, tuple[Any, ...], int]  # the name of a primitive, its arguments, and the length of its sums
 

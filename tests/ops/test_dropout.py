@@ -12,9 +12,9 @@ from trials import trials
 
 import alpha
 import alpha.nn.functional as F
-from alpha import rng as random
-from alpha.ops.dropout import dropout_apply
-from alpha.rng import Stream
+from alpha.core import rng as random
+from alpha.core.rng import Stream
+from alpha.ops.noise.dropout import dropout_apply
 from alpha.runtime.recording import StepValue
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.errors import DeviceError
-from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.dtypes import (
+from alpha.ops.kernel.dtypes import (
     as_dtype,
     as_float32,
     cast_operands,

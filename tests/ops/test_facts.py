@@ -11,7 +11,8 @@ import pytest
 
 import alpha
 import alpha.nn.functional as F
-from alpha import ShapeError, Tensor, in_torch
+from alpha import ShapeError, Tensor
+from alpha.ops.api import in_torch
 
 DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
 

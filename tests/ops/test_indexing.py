@@ -11,8 +11,8 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, Tensor
-from alpha.ops.view_copy import merged_axes
-from alpha.ops.views import View
+from alpha.ops.kernel.view_copy import merged_axes
+from alpha.ops.kernel.views import View
 
 MASK = np.random.default_rng(1).random((4, 5, 6)) > 0.5
 ROW_MASK = np.array([True, False, True, True, False])
@@ -359,7 +359,7 @@ def test_gathering_is_refused_with_the_shapes(device: str) -> None:
 
 def test_gradients_of_parts_are_added_into_one_array(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first part makes an array of zeros, the others add to it; equal or overlapping parts, too."""
-    from alpha.ops.indexing import Block
+    from alpha.ops.indexing.getitem_setitem import Block
 
     made: list[str] = []
     for name in ("backward", "add_gradient"):

@@ -13,7 +13,7 @@ import pytest
 
 import alpha
 from alpha import Tensor
-from alpha.ops.arguments import other_names
+from alpha.ops.kernel.arguments import other_names
 
 NEVER = {
     "out",

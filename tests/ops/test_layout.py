@@ -11,7 +11,7 @@ from helpers import check_gradient
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, Tensor
-from alpha.ops.broadcast import merged_axes
+from alpha.ops.kernel.broadcast import merged_axes
 
 CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "reshape": lambda x: x.reshape(3, 8) * 2.0,

@@ -13,7 +13,7 @@ from trials import trials
 import alpha
 import alpha.nn.functional as F
 from alpha.errors import AlphaError
-from alpha.ops import fold
+from alpha.ops.kernel import reductions as fold
 
 LONG = 2**31 + 8
 REDUCTIONS = (

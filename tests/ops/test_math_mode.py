@@ -20,10 +20,10 @@ from helpers import choosing, first_of
 
 import alpha
 from alpha import Tensor
+from alpha.core.numerics import BFLOAT16, PRECISIONS
 from alpha.errors import AlphaError
 from alpha.nn import functional as F
-from alpha.numerics import BFLOAT16, PRECISIONS
-from alpha.ops import matmul_cuda
+from alpha.ops.matmul import cuda as matmul_cuda
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver

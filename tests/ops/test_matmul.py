@@ -13,10 +13,10 @@ from launch_log import observed_launches
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError
-from alpha.numerics import BFLOAT16
-from alpha.ops import matmul_cuda
-from alpha.ops.matmul import matmul_batch
-from alpha.ops.matmul_tiles import Product
+from alpha.core.numerics import BFLOAT16
+from alpha.ops.gemm.tiles import Product
+from alpha.ops.matmul import cuda as matmul_cuda
+from alpha.ops.matmul.matmul import matmul_batch
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
@@ -327,7 +327,7 @@ def test_linear_of_sizes_that_no_row_takes(device: str, sizes: tuple[int, int, i
 
 
 def test_equal_tiles_exceed_a_product_by_little() -> None:
-    from alpha.ops.matmul_tiles import _mma_tile
+    from alpha.ops.gemm.tiles import _mma_tile
 
     assert _mma_tile(Product(9, 65, 65, 64, False, True), 128, 96) == (80, 80, 1)
     assert _mma_tile(Product(9, 200, 97, 64, False, True), 128, 96) == (112, 64, 1)

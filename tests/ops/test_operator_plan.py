@@ -11,13 +11,13 @@ from launch_log import observed_launches
 from test_conv2d import hopper, make, operands
 
 import alpha
+from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.errors import DeviceError
-from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d import conv2d_forward
 from alpha.ops.conv2d.plan import compute, cuda_target, plan, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Epilogue
 from alpha.ops.conv2d.table import CONFIGURATIONS
-from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table
+from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table
 from alpha.runtime.cuda.device import CudaDevice
 
 LAYER = make(64, (8, 8), (64, 64), (3, 3), p=(1, 1))

@@ -12,18 +12,18 @@ from rounding import bound
 from rows.primitives import of_expression, of_rows
 
 import alpha
+from alpha.core.primitive import REGISTRY, Array, Primitive, primitive
+from alpha.core.rng import Stream
 from alpha.errors import DeviceError
-from alpha.ops.channel_statistics import StatisticsArguments
+from alpha.ops.activation.rectifier import Rectified, Rectifier
+from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.shape import conv_shape
-from alpha.ops.dropout_groups import Outcome
-from alpha.ops.places import NO_PLACE
-from alpha.ops.pool_shape import PoolShape
-from alpha.ops.rectifier import Rectified, Rectifier
-from alpha.ops.resample import Resampling
-from alpha.ops.sampling import Sampling
-from alpha.ops.views import View
-from alpha.primitive import REGISTRY, Array, Primitive, primitive
-from alpha.rng import Stream
+from alpha.ops.image.grid_taps import Sampling
+from alpha.ops.image.resample import Resampling
+from alpha.ops.kernel.row_indices import NO_PLACE
+from alpha.ops.kernel.views import View
+from alpha.ops.noise.dropout_groups import Outcome
+from alpha.ops.pooling.pool_shape import PoolShape
 from alpha.runtime.recording import StepValue
 
 _rng = np.random.default_rng(0)
@@ -501,7 +501,7 @@ def test_every_primitive_has_both_devices_and_a_case() -> None:
 
 
 def test_a_missing_implementation_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("alpha.primitive.REGISTRY", {})
+    monkeypatch.setattr("alpha.core.primitive.REGISTRY", {})
 
     @primitive
     def lonely(X: Array) -> Array:

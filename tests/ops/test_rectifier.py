@@ -12,8 +12,8 @@ from launch_log import observed_launches
 
 import alpha
 from alpha import Tensor, nn
+from alpha.core.numerics import BFLOAT16
 from alpha.nn import functional as F
-from alpha.numerics import BFLOAT16
 
 ACTIVATIONS = [nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.25), nn.LeakyReLU(0.0), nn.SiLU()]
 A, B = (4 * np.random.default_rng(seed).standard_normal((6, 5, 8)).astype(np.float32) for seed in range(2))

@@ -10,11 +10,11 @@ from launch_log import observed_launches
 from trials import trials
 
 import alpha
-from alpha.numerics import BFLOAT16
-from alpha.ops import running
-from alpha.ops.dtypes import BLOCK
-from alpha.ops.rows import RowTile
-from alpha.ops.running import running_product, running_sum, tile_of_scan
+from alpha.core.numerics import BFLOAT16
+from alpha.ops.kernel.dtypes import BLOCK
+from alpha.ops.kernel.rows import RowTile
+from alpha.ops.reduction import scan as running
+from alpha.ops.reduction.scan import running_product, running_sum, tile_of_scan
 from alpha.runtime.cuda.device import CudaDevice
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)

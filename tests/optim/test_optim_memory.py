@@ -12,7 +12,7 @@ from rows.optimizers import OPTIMIZERS, OptimizerRow
 
 import alpha
 from alpha import OutOfMemoryError, nn, optim
-from alpha.ops import optimizer as updates
+from alpha.ops.kernel import multi_tensor as updates
 
 MOST_BLOCKS = 400  # that a step asks for
 SHAPES = {"cpu": [(120, 80), (7, 5), (8300,)], "cuda": [(6, 5), (3, 7), (9,)]}  # small arrays on cpu are numpy's own

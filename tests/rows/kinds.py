@@ -12,7 +12,7 @@ from argument_table import Row, changes
 
 import alpha.nn.functional as F
 from alpha import Tensor, nn
-from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from rows.arrays import IMAGE
 
 Settings = dict[str, Any]

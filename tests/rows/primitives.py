@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 
 import alpha
-from alpha.primitive import Primitive
+from alpha.core.primitive import Primitive
 from alpha.runtime.recording import StepValue
 from rows.every import FUNCTIONS
 from rows.kinds import FunctionRow, each, joined

@@ -32,7 +32,7 @@ import numpy as np
 import alpha
 from alpha import nn
 from alpha.nn import functional as F
-from alpha.ops import optimizer
+from alpha.ops.kernel import multi_tensor as optimizer
 from alpha.runtime.arena import Arena
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 

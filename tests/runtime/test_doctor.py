@@ -8,7 +8,8 @@ import sys
 import child
 import pytest
 
-from alpha import config, doctor
+from alpha import config
+from alpha.utils import doctor
 
 WITHOUT_A_GPU = {"CUDA_VISIBLE_DEVICES": "", "ALPHA_CUDA_DRIVER": "pycuda"}
 WRONG = {  # a value of each variable that means nothing, and what is said of it; any text may be a name of a sanitizer
@@ -30,7 +31,7 @@ WRONG = {  # a value of each variable that means nothing, and what is said of it
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "alpha.doctor", *arguments]
+    command = [sys.executable, "-m", "alpha.utils.doctor", *arguments]
     return child.run(command, env=child.environment(**WITHOUT_A_GPU | variables))
 
 

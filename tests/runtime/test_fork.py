@@ -80,7 +80,7 @@ def test_a_fork_while_other_threads_compute() -> None:
 
         def draw():
             while not done.is_set():
-                alpha.rng.default.next_stream()
+                alpha.core.rng.default.next_stream()
 
         threads = [threading.Thread(target=f, daemon=True) for f in (busy, busy, draw)]
         for thread in threads:
@@ -90,7 +90,7 @@ def test_a_fork_while_other_threads_compute() -> None:
             child = os.fork()
             if child == 0:
                 assert [library.get() for library in blas._loaded()] == blas_threads
-                alpha.rng.uniform((3,))
+                alpha.core.rng.uniform((3,))
                 os._exit(0 if compute(0) == expected else 1)
             assert os.waitpid(child, 0)[1] == 0
         done.set()

@@ -294,7 +294,7 @@ def test_without_a_device_memory_is_that_of_the_one_that_is_asked_for(
         return subject
 
     monkeypatch.setenv("ALPHA_CUDA_DRIVER", driver)
-    monkeypatch.setattr("alpha.memory.get_device", get)
+    monkeypatch.setattr("alpha.core.memory.get_device", get)
     alpha.set_memory_limit(2**27)
     assert alpha.memory_stats().limit == subject.memory_stats().limit == 2**27
     for function in (alpha.reset_peak_memory_stats, alpha.empty_cache, alpha.synchronize):

@@ -15,10 +15,10 @@ import pytest
 
 import alpha
 from alpha import nn
+from alpha.core.primitive import REGISTRY
 from alpha.nn import functional as F
-from alpha.ops.pool_shape import PoolShape
+from alpha.ops.pooling.pool_shape import PoolShape
 from alpha.optim import Adam
-from alpha.primitive import REGISTRY
 from alpha.runtime import blas, workers
 from alpha.runtime.blas import Library, OneThread
 

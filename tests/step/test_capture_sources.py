@@ -48,7 +48,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import nn
 from alpha.errors import CaptureError, CaptureWarning
-from alpha.ops import activation
+from alpha.ops.activation import relu_family as activation
 from alpha.step import host_state, look, ran, visit
 from alpha.step.watch import Watch
 

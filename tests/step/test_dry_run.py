@@ -17,9 +17,9 @@ from helpers import choosing, python_calls
 import alpha
 import alpha.nn.functional as F
 from alpha import nn
+from alpha.core.numerics import PRECISIONS
 from alpha.errors import DeviceError, DryRunError
-from alpha.numerics import PRECISIONS
-from alpha.ops.optimizer import _constant_table
+from alpha.ops.kernel.multi_tensor import _constant_table
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, Launch
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver

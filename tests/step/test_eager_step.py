@@ -24,12 +24,12 @@ from helpers import python_calls
 
 import alpha
 from alpha import nn
-from alpha.arrays import shares_memory
+from alpha.core.arrays import shares_memory
+from alpha.core.numerics import FLOAT32
 from alpha.models import resnet18
 from alpha.nn import functional as F
-from alpha.numerics import FLOAT32
-from alpha.ops.plan import Buffer, Plan
-from alpha.ops.reduce import sum_launches
+from alpha.ops.kernel.plan import Buffer, Plan
+from alpha.ops.kernel.sums import sum_launches
 from alpha.runtime.arena import Arena, Growth
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.device import CudaDevice

@@ -80,13 +80,13 @@ def test_a_dry_run_lists_the_step_of_the_plain_layers() -> None:
     twin(alpha.tensor(X))
     alpha.manual_seed(8)
     run = alpha.dry_run(model, X.shape, gpu="sm_90a")
-    following = alpha.rng.uniform((2,))
+    following = alpha.core.rng.uniform((2,))
     assert all(isinstance(p, nn.UninitializedParameter) for p in model.parameters())
     assert type(model[0]) is nn.LazyConv2d
     assert run.describe() == alpha.dry_run(twin, X.shape, gpu="sm_90a").describe()
     assert {"0", "1", "5"} <= {launch.layer for launch in run.launches}
     alpha.manual_seed(8)
-    np.testing.assert_array_equal(alpha.rng.uniform((2,)), following)
+    np.testing.assert_array_equal(alpha.core.rng.uniform((2,)), following)
 
 
 @pytest.mark.parametrize("where", ["cpu", "cuda"])

@@ -13,7 +13,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import nn
 from alpha.errors import CompileError, DryRunWarning
-from alpha.ops.activation import activation
+from alpha.ops.activation.relu_family import activation
 from alpha.runtime.cuda.device import CudaDevice
 
 
@@ -59,7 +59,7 @@ def test_a_module_and_a_shape(fresh: CudaDevice, builds: Builds) -> None:
 
 
 def test_a_kernel_that_does_not_compile(fresh: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("alpha.primitive.REGISTRY", {})  # its primitives are none of Alpha's
+    monkeypatch.setattr("alpha.core.primitive.REGISTRY", {})  # its primitives are none of Alpha's
     rule = "a +", lambda y, *_: None
     wrong = activation("wrong_for_precompile", rule, rule)
     x = alpha.tensor(np.ones(4, np.float32), device="cuda")

@@ -19,11 +19,11 @@ import pytest
 
 import alpha
 from alpha import nn
+from alpha.core.tensor import Tensor
 from alpha.data import ArrayDataset, DataLoader, RandomSampler
 from alpha.errors import CheckpointError, TrainingError
 from alpha.nn import functional as F
 from alpha.optim import SGD, Adam, CosineAnnealingLR
-from alpha.tensor import Tensor
 from alpha.train import Interrupted, Row, Run, Trainer, load_metadata, load_weights, save_weights
 from alpha.train.environment import changed, environment
 from alpha.train.state_file import load_state, save_state

@@ -12,14 +12,14 @@ import pytest
 
 import alpha
 from alpha import nn, transforms
+from alpha.core.tensor import Tensor
 from alpha.data import ArrayDataset, DataLoader
 from alpha.errors import CaptureError, CaptureWarning, DataError, DeviceError, TrainingError
 from alpha.nn import functional as F
-from alpha.ops.batch import count
 from alpha.optim import SGD, CosineAnnealingLR
 from alpha.runtime import Device, get_device
-from alpha.tensor import Tensor
 from alpha.train import Row, Trainer
+from alpha.train.batch import count
 from alpha.train.tally import Tally
 
 

@@ -7,7 +7,7 @@ and VGG, whose first linear layer takes a flattened map, with `flattened={"class
 of Alpha's layers.
 """
 
-from alpha.missing_names import tell_instead as _tell_instead
+from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.models.torchvision.alexnet import AlexNet, alexnet
 from alpha.models.torchvision.convnext import ConvNeXt, convnext_tiny
 from alpha.models.torchvision.densenet import DenseNet, densenet121, densenet161, densenet169, densenet201

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpha import nn
-from alpha.tensor import Tensor
+from alpha.core.tensor import Tensor
 
 __all__ = ["ConvNeXt", "convnext_tiny"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from alpha import nn
-from alpha.checkpointing import checkpoint
+from alpha.autograd.checkpoint import checkpoint
+from alpha.core.tensor import Tensor
 from alpha.nn import functional as F
-from alpha.ops.joining import cat
-from alpha.tensor import Tensor
+from alpha.ops.array.joining import cat
 
 __all__ = ["DenseNet", "densenet121", "densenet161", "densenet169", "densenet201"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from alpha import nn
+from alpha.core.tensor import Tensor
 from alpha.nn import functional as F
-from alpha.ops.joining import cat
-from alpha.tensor import Tensor
+from alpha.ops.array.joining import cat
 
 __all__ = ["GoogLeNet", "GoogLeNetOutputs", "googlenet"]
 

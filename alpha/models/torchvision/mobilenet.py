@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from alpha import nn
+from alpha.core.tensor import Tensor
 from alpha.nn import functional as F
-from alpha.tensor import Tensor
 
 __all__ = ["MobileNetV2", "mobilenet_v2"]
 

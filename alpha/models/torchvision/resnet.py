@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from alpha import nn
+from alpha.core.tensor import Tensor
 from alpha.nn import functional as F
-from alpha.tensor import Tensor
 
 __all__ = [
     "BasicBlock",

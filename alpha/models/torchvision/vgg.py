@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from alpha import nn
+from alpha.core.tensor import Tensor
 from alpha.nn import functional as F
-from alpha.tensor import Tensor
 
 __all__ = ["VGG", "vgg11", "vgg11_bn", "vgg13", "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn"]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from alpha import nn, rng
+from alpha import nn
+from alpha.core import rng
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.joining import cat
-from alpha.tensor import Tensor
+from alpha.ops.array.joining import cat
 
 __all__ = ["VisionTransformer", "vit_b_16"]
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from alpha.autograd.versions import array_of
+from alpha.core.tensor import Tensor
 from alpha.errors import DeviceError, NonFiniteError
-from alpha.ops.clip import clip_gradients, gradient_norm
-from alpha.ops.options import real
+from alpha.ops.kernel.clip_grad import clip_gradients, gradient_norm
+from alpha.ops.kernel.options import real
 from alpha.runtime.recording import phase
-from alpha.tensor import Tensor
-from alpha.versions import array_of
 
 Tensors = Tensor | Iterable[Tensor]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
+from alpha.autograd.grad_mode import no_grad
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.grad_mode import no_grad
-from alpha.module import Module, Parameter
+from alpha.module.module import Module, Parameter
 from alpha.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from alpha.nn.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from alpha.tensor import Tensor
 
 Norm = BatchNorm1d | BatchNorm2d | BatchNorm3d
 M = TypeVar("M", bound=Module)

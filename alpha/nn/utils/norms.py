@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 from typing import Any, TypeVar
 
-from alpha.grad_mode import no_grad
-from alpha.module import Module, Parameter
+from alpha.autograd.grad_mode import no_grad
+from alpha.autograd.versions import array_of
+from alpha.core.numerics import precision
+from alpha.core.tensor import Tensor
+from alpha.module.module import Module, Parameter
 from alpha.nn.utils.parametrizations import WeightNorm, axis_of, largest, matrix_of, order_of, unit, vectors
-from alpha.numerics import precision
-from alpha.ops.options import integer, real
-from alpha.tensor import Tensor
-from alpha.versions import array_of
+from alpha.ops.kernel.options import integer, real
 
 M = TypeVar("M", bound=Module)
 

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha.core.tensor import Tensor
 from alpha.errors import DeviceError, ShapeError, type_name
-from alpha.ops import packing
-from alpha.ops.gathering import index_select
-from alpha.ops.index_writing import index_copy
-from alpha.ops.packing import Counts
+from alpha.ops.indexing.gather_scatter import index_select
+from alpha.ops.indexing.index_functions import index_copy
+from alpha.ops.sequence import packing
+from alpha.ops.sequence.packing import Counts
 from alpha.runtime import get_device
-from alpha.tensor import Tensor
 
 
 class _Fields(NamedTuple):

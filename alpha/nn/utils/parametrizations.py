@@ -5,14 +5,14 @@ State dicts have PyTorch's names, and `load_state_dict` takes PyTorch's with lay
 
 from __future__ import annotations
 
+from alpha.autograd.grad_mode import no_grad
+from alpha.core.numerics import precision
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.grad_mode import no_grad
-from alpha.module import Buffer, Module
+from alpha.module.module import Buffer, Module
 from alpha.nn.utils.parametrize import register_parametrization
-from alpha.numerics import precision
-from alpha.ops.options import integer, real
-from alpha.ops.ranges import randn
-from alpha.tensor import Tensor
+from alpha.ops.array.ranges import randn
+from alpha.ops.kernel.options import integer, real
 
 
 class WeightNorm(Module):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from alpha.module import Module, Parameter
+from alpha.autograd.versions import array_of
+from alpha.core.tensor import Tensor
+from alpha.module.module import Module, Parameter
 from alpha.nn.containers import ModuleList
-from alpha.tensor import Tensor
-from alpha.versions import array_of
 
 
 class ParametrizationList(ModuleList):

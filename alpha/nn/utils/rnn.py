@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError, type_name
 from alpha.nn.utils.packed_sequence import PackedSequence as PackedSequence
 from alpha.nn.utils.packed_sequence import invert_permutation as invert_permutation
-from alpha.ops import packing
-from alpha.ops.gathering import index_select
-from alpha.ops.index_writing import index_copy
-from alpha.ops.joining import cat, stack
-from alpha.ops.kept_tables import Rows
-from alpha.ops.options import integer
-from alpha.ops.packing import Counts
-from alpha.tensor import Tensor, full
+from alpha.ops.array.joining import cat, stack
+from alpha.ops.indexing.gather_scatter import index_select
+from alpha.ops.indexing.index_functions import index_copy
+from alpha.ops.kernel.kept_tables import Rows
+from alpha.ops.kernel.options import integer
+from alpha.ops.sequence import packing
+from alpha.ops.sequence.packing import Counts
 
 
 def _lengths(operator: str, lengths: Any) -> Counts:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from alpha.autograd.grad_mode import no_grad
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
-from alpha.grad_mode import no_grad
-from alpha.ops.joining import cat
-from alpha.tensor import Tensor
+from alpha.ops.array.joining import cat
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

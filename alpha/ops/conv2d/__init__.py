@@ -16,19 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from alpha.autograd import Function
-from alpha.numerics import BFLOAT16, FLOAT32, get_precision
-from alpha.ops.activation import leaky_relu_backward
-from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.autograd.function import Function
+from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision
+from alpha.core.primitive import Array, on_every_device
+from alpha.ops.activation.relu_family import leaky_relu_backward
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.magnitudes import Magnitudes
 from alpha.ops.conv2d.plan import compute, prepare
 from alpha.ops.conv2d.plan import cuda_target as cuda_target
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.dtypes import as_dtype, as_float32, cast_operands
-from alpha.ops.reduce import sum_axis1
-from alpha.primitive import Array, on_every_device
+from alpha.ops.kernel.dtypes import as_dtype, as_float32, cast_operands
+from alpha.ops.kernel.sums import sum_axis1
 
 
 @on_every_device

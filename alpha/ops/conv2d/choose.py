@@ -10,7 +10,7 @@ import math
 import sys
 
 from alpha import config
-from alpha.numerics import BFLOAT16
+from alpha.core.numerics import BFLOAT16
 from alpha.ops.conv2d import predict, sm90_table, tune, work
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.grouped_table import GROUPED

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.numerics import BFLOAT16, FLOAT32
+from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d.problem import MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from alpha.core.primitive import Array
 from alpha.ops.conv2d.shape import ConvShape, Segment, SplitSegment, valid_outputs
-from alpha.primitive import Array
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from alpha.numerics import BFLOAT16
+from alpha.core.numerics import BFLOAT16
 from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.conv2d.strips import MAX_STRIDE, Strips, best_strips, ceil_div
-from alpha.ops.plan import KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from alpha.core.primitive import Array
 from alpha.ops.conv2d.cpu import scratch
 from alpha.ops.conv2d.shape import ConvShape, valid_outputs
-from alpha.primitive import Array
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 

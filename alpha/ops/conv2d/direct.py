@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from alpha.ops.conv2d.partial_sums import most_parts, with_partial_sums
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
-from alpha.ops.plan import KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import KernelLaunch, Named, Plan
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from alpha.core.primitive import Array
 from alpha.ops.conv2d.depthwise_cpu import Window, taps
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.primitive import Array
 
 
 def _part(A: Array, window: Window) -> Array:

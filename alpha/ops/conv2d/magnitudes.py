@@ -14,7 +14,7 @@ A kernel that makes an array may find its magnitude on the way, as those of batc
 
 - of a tensor's array, if the tensor's version is 0 (`magnitude_of`), because every operator that writes in place
   raises it;
-- of a gradient, unless it came from the user or another one was added to it: alpha/backward.py then forgets it.
+- of a gradient, unless it came from the user or another one was added to it: alpha/autograd/engine.py then forgets it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from weakref import ref
 
 import numpy as np
 
-from alpha.numerics import FLOAT32
+from alpha.core.numerics import FLOAT32
+from alpha.core.primitive import Array
+from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.problem import UNKNOWN, Known
-from alpha.ops.plan import KernelLaunch, Named, Plan, Table
-from alpha.primitive import Array
-from alpha.tensor import Tensor
+from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Table
 
 _STATE = Table(lambda: np.zeros(3, np.uint32))  # in which the blocks of a launch meet; each launch leaves it zero
 

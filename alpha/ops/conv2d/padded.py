@@ -18,8 +18,8 @@ import numpy as np
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, Target
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.dtypes import BLOCK
-from alpha.ops.plan import KernelLaunch, Named
+from alpha.ops.kernel.dtypes import BLOCK
+from alpha.ops.kernel.plan import KernelLaunch, Named
 
 # the channels over which an operator sums, or of which the gradient of a filter has rows and columns
 _READ = {FORWARD: ("IC",), INPUT: ("OC",), WEIGHT: ("IC", "OC")}

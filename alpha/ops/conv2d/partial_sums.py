@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alpha.numerics import FLOAT32
+from alpha.core.numerics import FLOAT32
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.plan import Buffer, KernelLaunch, Plan
-from alpha.ops.reduce import plan_reduce_splits
+from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan
+from alpha.ops.kernel.sums import plan_reduce_splits
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from alpha import config
-from alpha.numerics import BFLOAT16, FLOAT32
-from alpha.ops.activation import leaky_relu_forward
-from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.core.numerics import BFLOAT16, FLOAT32
+from alpha.core.primitive import Array
+from alpha.ops.activation.relu_family import leaky_relu_forward
 from alpha.ops.conv2d import predict, work
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.magnitudes import absmax, absmax_launch, known_magnitudes
@@ -35,10 +36,9 @@ from alpha.ops.conv2d.problem import (
     seen_by_kernels,
 )
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.dtypes import as_float32, cast_launch, require_float32, require_same_float, widest_vector
-from alpha.ops.elementwise import add, common_period, map_launch
-from alpha.ops.plan import Buffer, KernelLaunch, Plan, Value
-from alpha.primitive import Array
+from alpha.ops.kernel.dtypes import as_float32, cast_launch, require_float32, require_same_float, widest_vector
+from alpha.ops.kernel.elementwise import add, common_period, map_launch
+from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan, Value
 from alpha.runtime import Device
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from alpha.ops.conv2d.partial_sums import tiles_of
 from alpha.ops.conv2d.problem import ConvProblem
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
-from alpha.ops.dtypes import storage_type
-from alpha.ops.plan import Buffer, KernelLaunch, Named
+from alpha.ops.kernel.dtypes import storage_type
+from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named
 
 FP16 = np.dtype(np.uint16)  # the bits of an fp16 term
 

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from alpha.numerics import FLOAT32
+from alpha.core.numerics import FLOAT32
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.plan import Buffer
+from alpha.ops.kernel.plan import Buffer
 from alpha.runtime import Device
 
 FORWARD, INPUT, WEIGHT = "conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight"

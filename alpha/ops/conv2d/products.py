@@ -10,12 +10,12 @@ first, which takes as long as the product if channels are few.
 
 from __future__ import annotations
 
-from alpha.numerics import FLOAT32
+from alpha.core.numerics import FLOAT32
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.matmul_tiles import Product, plan_mma
-from alpha.ops.plan import Plan
+from alpha.ops.gemm.tiles import Product, plan_mma
+from alpha.ops.kernel.plan import Plan
 
 LEAST_LENGTH = 8  # of M, N and K for which a product is computed as a convolution
 FEW = 64  # output channels; with more the tensor cores decide, which wgmma uses better

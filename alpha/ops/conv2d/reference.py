@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from alpha.core.primitive import Array
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.primitive import Array
 
 
 def _axes(s: ConvShape) -> tuple[tuple[int, ...], ...]:

@@ -11,7 +11,7 @@ from alpha.ops.conv2d.partial_sums import num_splits, tiles_of, with_partial_sum
 from alpha.ops.conv2d.prepare import split_filter
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct, trimmed_taps
-from alpha.ops.plan import KernelLaunch, Named, Plan, Table
+from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Table
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alpha.numerics import FLOAT32
+from alpha.core.numerics import FLOAT32
 from alpha.ops.conv2d import sm90_schedule, sm90_tiles
 from alpha.ops.conv2d.prepare import filter_terms, split_filter
 from alpha.ops.conv2d.problem import ConvProblem, Epilogue, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
 from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.tensor_maps import map_filters, map_images, map_weight
-from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table, TensorMaps, Value
+from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table, TensorMaps, Value
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from alpha.numerics import FLOAT32
+from alpha.core.numerics import FLOAT32
 from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.prepare import activation_terms
 from alpha.ops.conv2d.problem import ConvProblem, Target
@@ -15,8 +15,8 @@ from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.sm90_weight_schedule import WeightSchedule, weight_schedule
 from alpha.ops.conv2d.sm90_weight_tiles import weight_tile
 from alpha.ops.conv2d.tensor_maps import Box, map_images
-from alpha.ops.dtypes import CUDA_TYPES
-from alpha.ops.plan import Buffer, KernelLaunch, Named, Plan, Table
+from alpha.ops.kernel.dtypes import CUDA_TYPES
+from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration

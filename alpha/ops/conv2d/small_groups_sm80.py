@@ -13,7 +13,7 @@ from alpha.ops.conv2d.problem import INPUT, OPERANDS, RESULT, ConvProblem, Targe
 from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.conv2d.small_groups import is_narrow
 from alpha.ops.conv2d.strips import ceil_div
-from alpha.ops.plan import KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration

@@ -31,7 +31,7 @@ from alpha.ops.conv2d.small_groups_sm80 import (
     window_vectors,
 )
 from alpha.ops.conv2d.strips import ceil_div
-from alpha.ops.plan import KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import KernelLaunch, Named, Plan
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.configuration import Configuration

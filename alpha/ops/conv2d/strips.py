@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from alpha.ops.conv2d.problem import INPUT, ConvProblem
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.dtypes import CUDA_TYPES
+from alpha.ops.kernel.dtypes import CUDA_TYPES
 
 MAX_STRIDE, MAX_COLUMNS = 3, 8
 

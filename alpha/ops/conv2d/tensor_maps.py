@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from alpha.ops.plan import TensorMaps
-from alpha.primitive import Array
+from alpha.core.primitive import Array
+from alpha.ops.kernel.plan import TensorMaps
 from alpha.runtime.cuda.tensor_map_cache import TensorMap
 
 Box = tuple[int, ...]

@@ -16,13 +16,13 @@ from typing import Any, cast
 import numpy as np
 
 from alpha import config
+from alpha.core.numerics import BFLOAT16, FLOAT32
+from alpha.core.primitive import Array
 from alpha.errors import OutOfMemoryError
-from alpha.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import OPERANDS, seen_by_kernels
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.tuning_file import Times, folder, tuning_cache
-from alpha.primitive import Array
 from alpha.runtime import Device
 from alpha.runtime.cuda.compilers import compile_units
 from alpha.runtime.cuda.device import CudaDevice

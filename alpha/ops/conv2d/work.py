@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from alpha.ops import matmul_tiles
 from alpha.ops.conv2d import (
     direct,
     few_outputs,
@@ -29,6 +28,7 @@ from alpha.ops.conv2d.partial_sums import most_parts, tiles_of
 from alpha.ops.conv2d.problem import FORWARD, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.sm90_tiles import Tile
+from alpha.ops.gemm import tiles as matmul_tiles
 
 FFMA_PER_CYCLE = 128  # multiply-adds of an SM
 MMA_PER_CYCLE = {MathMode.BF16: 1024, MathMode.TF32: 512, MathMode.TF32X3: 512 / 3, MathMode.FP16: 1024}

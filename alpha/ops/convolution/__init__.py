@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from alpha.core.primitive import Array
+from alpha.core.tensor import Tensor
 from alpha.ops import conv2d as plain
-from alpha.ops.arguments import check_arguments
-from alpha.ops.channel_statistics import ChannelStatistics
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.magnitudes import magnitude_of
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.arguments import Padding, check_epilogue, convolution_axes, transposed_axes
 from alpha.ops.convolution.axes import ConvAxes
 from alpha.ops.convolution.patches import shape_of_kernels
 from alpha.ops.convolution.whole import as_2d
-from alpha.ops.no_images import NoImages
-from alpha.ops.options import Lengths
-from alpha.primitive import Array
-from alpha.tensor import Tensor
+from alpha.ops.kernel.arguments import check_arguments
+from alpha.ops.kernel.empty_batch import NoImages
+from alpha.ops.kernel.options import Lengths
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
@@ -99,7 +99,7 @@ def conv2d(
         negative_slope: the slope of a leaky ReLU on the result, which the kernel of the convolution computes
             if it can: 0 is ReLU, 1 (the default) means no leaky ReLU.
         statistics: an object that gets the mean and variance of each channel of the result, for the `batch_norm` that
-            is given the same object, if the kernel can compute them (alpha/ops/channel_statistics.py).
+            is given the same object, if the kernel can compute them (alpha/ops/conv2d/channel_statistics.py).
 
     Raises:
         ShapeError: channels differ or do not divide into the groups, or the output would be empty.

@@ -7,12 +7,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.axes import lengths_of
+from alpha.ops.array.axes import lengths_of
 from alpha.ops.conv2d.shape import TRIVIAL, Axis
 from alpha.ops.convolution.axes import ConvAxes, output_length
-from alpha.ops.options import Lengths, integer, lengths, real
-from alpha.tensor import Tensor
+from alpha.ops.kernel.options import Lengths, integer, lengths, real
 
 Padding = Lengths | str  # or "same" or "valid"
 Shape = tuple[int, ...]

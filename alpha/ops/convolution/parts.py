@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from alpha.ops.conv2d.shape import Axis, ConvShape
 from alpha.ops.convolution.axes import ConvAxes, PhaseRun, phase_runs, phases
-from alpha.ops.views import View
+from alpha.ops.kernel.views import View
 
 PACKED = 64  # channels at most, of a convolution that computes several groups: tiles have so many anyway
 DEPTH = 3  # the axis of a box of X or Y, behind the phases and N

@@ -17,7 +17,7 @@ from alpha.ops.conv2d.problem import Target
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution.axes import ConvAxes
 from alpha.ops.convolution.whole import as_2d
-from alpha.ops.views import View
+from alpha.ops.kernel.views import View
 
 FEW_CHANNELS = 16  # with more, a tap fills a step of a tensor core well enough, and no copy pays
 

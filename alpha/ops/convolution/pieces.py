@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.numerics import FLOAT32
+from alpha.core.numerics import FLOAT32
+from alpha.core.primitive import Array
 from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, conv2d_forward, cuda_target
 from alpha.ops.conv2d.choose import predicted_cycles, takes_axes
 from alpha.ops.conv2d.plan import used_precision
@@ -34,9 +35,8 @@ from alpha.ops.convolution.axes import ConvAxes
 from alpha.ops.convolution.parts import DEPTH, parts
 from alpha.ops.convolution.patches import as_product, patches_of
 from alpha.ops.convolution.whole import as_2d, with_axes
-from alpha.ops.elementwise import add
-from alpha.ops.views import View, read_view, write_view
-from alpha.primitive import Array
+from alpha.ops.kernel.elementwise import add
+from alpha.ops.kernel.views import View, read_view, write_view
 from alpha.runtime import get_device
 
 
@@ -289,7 +289,7 @@ def _assembled(
 
 
 def _of_bias(zeros: Array, b: Array, slope: float) -> Array:
-    from alpha.ops.activation import leaky_relu_forward
+    from alpha.ops.activation.relu_family import leaky_relu_forward
 
     Y = add(zeros, b, out=zeros)
     return Y if slope == 1 else leaky_relu_forward(Y, p=slope, out=Y)

@@ -51,7 +51,7 @@ class CudaDevice(Device):
         self.small_workspaces = SmallWorkspaces(self)
         self._tables: WeakKeyDictionary[Any, DeviceArray] = WeakKeyDictionary()
         self._listed: dict[Any, DeviceArray] = {}  # the last used last
-        self.prepared: dict[Any, Any] = {}  # the `PreparedPlan` of each plan that has run, see alpha/ops/plan.py
+        self.prepared: dict[Any, Any] = {}  # the `PreparedPlan` of each plan that has run, see alpha/ops/kernel/plan.py
         atexit.register(self.close)  # after the driver's own hook, hence run before it
 
     def empty(self, shape: Shape | int, dtype: npt.DTypeLike) -> DeviceArray:

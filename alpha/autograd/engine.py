@@ -1,0 +1,257 @@
+"""Backward: the walk through the record that `Function.apply` has made.
+
+It is iterative (a heap by creation order, so that depth costs no recursion), adds gradients in place only if it owns
+the array, and frees what a node saved as soon as the node has run. Every gradient that comes in passes one check,
+`check_gradient`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alpha.autograd.function import Function, tensor_class
+from alpha.autograd.versions import array_of, check_history
+from alpha.core.arrays import Form, contiguous, form_of, shares_memory
+from alpha.core.primitive import Array, device_name
+from alpha.core.tensor_hooks import Hook, HookHandle
+from alpha.errors import GradientError, ShapeError, type_name
+
+if TYPE_CHECKING:
+    from alpha.core.tensor import Tensor
+
+
+def check_gradient(grad: Array, wanted: Form, what: str, *details: object) -> Array:
+    """The gradient array if it is of that form; every gradient that comes in passes here.
+
+    Args:
+        what: names the gradient in an error, a format of `details`.
+
+    Raises:
+        ShapeError: the shape is another one.
+        GradientError: the device or the dtype is another one.
+        TypeError: it is no array.
+    """
+    host, shape, dtype = wanted
+    if not (type(grad) is np.ndarray and grad.flags.c_contiguous) and not hasattr(grad, "block"):
+        if not isinstance(grad, (np.ndarray, np.generic)):
+            raise TypeError(f"{what.format(*details)} is a {type_name(grad)}, an array is needed")
+        grad = contiguous(grad)
+    if grad.shape != shape:
+        raise ShapeError(f"{what.format(*details)} has shape {tuple(grad.shape)}, the tensor {tuple(shape)}")
+    if isinstance(grad, np.ndarray) is not host or grad.dtype != dtype:
+        raise GradientError(
+            f"{what.format(*details)} is {grad.dtype.name} on {device_name(grad)}, "
+            f"the tensor {dtype.name} on {'cpu' if host else 'cuda'}"
+        )
+    return grad
+
+
+def checked_tensor(grad: Any, tensor: Tensor, what: str) -> Tensor:
+    """A gradient that a user gives for a tensor; raises as `check_gradient`."""
+    if not isinstance(grad, tensor_class()):
+        raise TypeError(f"{what} is a {type_name(grad)}, a Tensor is needed; use alpha.tensor(..)")
+    check_gradient(array_of(grad), form_of(tensor.array), what)
+    return grad
+
+
+def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, targets: Targets | None = None) -> None:
+    """Accumulate d(sum of output . grad)/d(leaf) into `.grad` of every leaf that an output depends on.
+
+    Args:
+        roots: (output, grad) for each output.
+        retain_graph: keep what the nodes saved.
+        targets: if given, only the gradients of its tensors are found. They are put there, and no `.grad` changes.
+    """
+    from alpha.ops.kernel.elementwise import add
+
+    pending: dict[int, _Gradient] = {}
+    heap: list[int] = []
+    totals: dict[Tensor, Array] = {}  # of targets, and of leaves with hooks, which see the whole gradient
+
+    def arrive(edge: Function | Tensor, dX: Array, owned: bool) -> None:
+        """Add a gradient to those that have arrived at a node or a leaf; `owned`: nobody else holds its memory."""
+        if isinstance(edge, Function):
+            if edge.id in pending:
+                pending[edge.id].add(dX)
+            else:
+                pending[edge.id] = _Gradient(edge, dX, owned)
+                heapq.heappush(heap, -edge.id)
+        elif targets is None and not edge._hooks:
+            _deposit(edge, dX, owned)
+        elif edge in totals:
+            add(totals[edge], dX, out=totals[edge])
+        else:
+            totals[edge] = dX if owned else edge.device.copy(dX)
+
+    def total_behind(node: Function) -> Array | None:
+        """What has arrived at the input of a node that can add its gradient to it, if nobody else holds that array."""
+        edge = node.edges[0] if node.adds_gradient and targets is None else None
+        found = pending.get(edge.id) if isinstance(edge, Function) else None
+        return found.array if found is not None and found.owned else None
+
+    for output, grad in roots:
+        check_history("backward", output)
+        if not output._requires_grad:
+            raise GradientError("backward: the tensor does not require a gradient")
+        root = output._node or output
+        forget_magnitude(grad)  # the user may have written to it
+        if targets is None or root in targets.path:
+            arrive(root, grad, owned=False)
+    while heap:
+        gradient = pending.pop(-heapq.heappop(heap))
+        node, owned = gradient.node, gradient.owned
+        dY = _run_hooks(node.hooks, gradient.array, node.name) if node.hooks else gradient.array
+        if targets is not None and node in targets.found:
+            targets.found[node] = dY if owned and dY is gradient.array else _copy(dY)
+        del gradient
+        if targets is not None and node not in targets.through:
+            continue
+        while node.first_run is not None:  # a second run may end in the first one of a function within it
+            node.first_run[0].run_again()
+        total = total_behind(node)
+        if total is not None:
+            node.add_gradient(dY, total)
+            forget_magnitude(total)
+            if not retain_graph:
+                node.free()
+            del dY, total
+            continue
+        results = node.backward(dY) if targets is None else targets.run(node, dY)
+        grads = results if isinstance(results, (tuple, list)) else (results,)
+        others = [dY, *(node._saved or ())]  # arrays that somebody else may hold
+        if not retain_graph:
+            node.free()
+        if len(grads) != len(node.edges):
+            raise GradientError(f"{node.name}: backward returned {len(grads)} gradients for {len(node.edges)} inputs")
+        for index, edge in enumerate(node.edges):
+            dX = grads[index]
+            if edge is None or dX is None or (targets is not None and edge not in targets.path):
+                continue
+            form = edge.form if isinstance(edge, Function) else form_of(edge.array)
+            assert form is not None  # a node behind an edge was recorded
+            dX = check_gradient(dX, form, "{0.name}: the gradient of input {1}", node, index)
+            owned = not node.lends and not shares_memory(dX, others)
+            others.append(dX)
+            arrive(edge, dX, owned)
+        del dY, results, grads, others, dX  # their memory is free for the next node
+    for leaf, total in totals.items():
+        if targets is None:
+            _deposit(leaf, total, owned=True)
+        else:
+            hooked = _run_hooks(leaf._hooks, total, "a leaf")
+            targets.found[leaf] = hooked if hooked is total else _copy(hooked)
+    for device in {output.device for output, _ in roots}:
+        device.mark_step()
+
+
+class Targets:
+    """The tensors whose gradients are asked for, and the part of the record between the outputs and them.
+
+    Attributes:
+        found: of each target, a leaf or the node that made it, the gradient; None for one that was not reached.
+        through: the nodes on a path from an output to a target.
+        path: all of these, which is where gradients go.
+    """
+
+    def __init__(self, outputs: Iterable[Tensor], targets: Iterable[Tensor]) -> None:
+        self.found: dict[Function | Tensor, Array | None] = dict.fromkeys(t._node or t for t in targets)
+        self.path: set[Function | Tensor] = set(self.found)
+        self.through: set[Function] = set()
+        left = [output._node for output in outputs if output._node is not None]
+        met = set(left)
+        while left:
+            behind = [edge for edge in left.pop().edges if isinstance(edge, Function) and edge not in met]
+            met.update(behind)
+            left += behind
+        for node in sorted(met, key=lambda node: node.id):  # an edge leads to an older node
+            if any(edge in self.path for edge in node.edges if edge is not None):
+                self.through.add(node)
+                self.path.add(node)
+
+    def run(self, node: Function, dY: Array) -> Any:
+        """The gradients of a node's inputs, only those on a path to a target."""
+        needs = node.needs
+        node.needs = tuple([edge is not None and edge in self.path for edge in node.edges])
+        try:
+            return node.backward(dY)
+        finally:
+            node.needs = needs
+
+
+class _Gradient:
+    """The gradient that has arrived at a node so far; added in place once the array is ours."""
+
+    __slots__ = ("array", "node", "owned")
+
+    def __init__(self, node: Function, array: Array, owned: bool = False) -> None:
+        self.node, self.array, self.owned = node, array, owned
+
+    def add(self, array: Array) -> None:
+        from alpha.ops.kernel.elementwise import add
+
+        self.array = add(self.array, array, out=self.array if self.owned else None)
+        forget_magnitude(self.array)
+        self.owned = True
+
+
+def forget_magnitude(array: Array) -> None:
+    """What was found when the array was made may not be true any more; see alpha/ops/conv2d/magnitudes.py."""
+    if type(array) is not np.ndarray:
+        array.magnitude = None
+
+
+def _copy(array: Array) -> Array:
+    return tensor_class()(array).device.copy(array)
+
+
+def _run_hooks(hooks: dict[HookHandle, Hook], array: Array, name: str) -> Array:
+    """The gradient after every hook, in the order of registration; each sees a copy of what the one before left."""
+    tensor_type = tensor_class()
+    for hook in tuple(hooks.values()):
+        given = tensor_type(_copy(array))
+        result = hook(given)
+        if result is not None:
+            array = checked_tensor(result, given, f"{name}: the gradient that a hook returned").array
+            forget_magnitude(array)
+    return array
+
+
+class Retaining(HookHandle):
+    """Keeps the gradient in `.grad` of a tensor that is no leaf, as the other hooks leave it."""
+
+    last = True
+
+
+def retain(tensor: Tensor, node: Function) -> None:
+    """Let the node of a tensor keep its gradient in `.grad`; the node does not keep the tensor."""
+    if any(isinstance(handle, Retaining) for handle in node.hooks):
+        return
+    owner = weakref.ref(tensor)
+
+    def keep(gradient: Tensor) -> None:
+        if (held := owner()) is not None:
+            _deposit(held, gradient.array, owned=True)
+
+    Retaining(node.hooks, keep)
+
+
+def _deposit(leaf: Tensor, array: Array, owned: bool) -> None:
+    """Add to `.grad` of a leaf that still requires one; `owned` tells that nobody else holds the array's memory."""
+    if leaf._hooks:
+        hooked = _run_hooks(leaf._hooks, array, "a leaf")
+        array, owned = hooked, owned and hooked is array
+    if not leaf._requires_grad:  # since the forward pass; as in PyTorch hooks have seen the gradient
+        return
+    grad = leaf._grad
+    if grad is None:
+        leaf._grad = tensor_class()(array if owned else leaf.device.copy(array))
+    else:
+        from alpha.ops.kernel.elementwise import add
+
+        add(array_of(grad), array, out=grad.array)
+        grad._version.bump("backward")

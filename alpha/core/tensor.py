@@ -1,0 +1,311 @@
+"""Tensor: a contiguous array on a device, its gradient and the step that made it."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from alpha.autograd import engine
+from alpha.autograd.function import Function
+from alpha.autograd.grad_mode import without_grad
+from alpha.autograd.versions import Always, Version, array_of
+from alpha.core.host_values import as_dtype as as_dtype
+from alpha.core.host_values import check_fits, host_array, is_torch, wider
+from alpha.core.missing_names import MissingName
+from alpha.core.numerics import is_floating
+from alpha.core.origins import Origin, inherit, of_values
+from alpha.core.primitive import Array
+from alpha.core.tensor_conversions import Conversions
+from alpha.core.tensor_facts import Facts
+from alpha.core.tensor_hooks import Hook, HookHandle
+from alpha.core.tensor_operators import DTypeLike, Operators
+from alpha.errors import GradientError, ShapeError, type_name
+from alpha.runtime import Device, get_device
+from alpha.runtime.recording import phase
+
+if TYPE_CHECKING:
+    from alpha.ops.array.parts import Part
+
+
+class Tensor(Facts, Operators, Conversions):
+    """An n-dimensional array with a gradient. Make one with `alpha.tensor`.
+
+    Attributes:
+        array: the contiguous array itself, `numpy.ndarray` on cpu, `DeviceArray` on cuda; a list makes one of float32.
+    """
+
+    __slots__ = (
+        *("__weakref__", "_grad", "_hooks", "_node", "_requires_grad", "_seen", "_version", "array"),
+        "_part",  # set where a part is read, and nowhere else
+    )
+    _part: Part | None
+    _belongs = False  # whether it is of a class whose tensors are parts of modules
+    __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
+    __hash__ = object.__hash__  # by identity, though == compares elements
+
+    def __init__(self, array: Array, requires_grad: bool = False) -> None:
+        if type(array) is not np.ndarray and not hasattr(array, "block"):
+            if not isinstance(array, list):
+                raise TypeError(f"Tensor takes an array of a device, not a {type_name(array)}; use alpha.tensor(..)")
+            Tensor.__init__(self, tensor(array, dtype="float32").array, requires_grad)
+            of_values(self)
+            return
+        self.array = array
+        self._requires_grad = requires_grad  # what the engine reads and writes: a property would take longer
+        if requires_grad is not False:
+            _check_requires_grad(requires_grad, array.dtype)
+        self._grad: Tensor | None = None
+        self._node: Function | None = None
+        self._version = Version()
+        self._seen: int | Always | Origin | None = 0  # recorded writes that its node knows of; None: needs none
+        self._hooks: dict[HookHandle, Hook] = {}
+
+    if not TYPE_CHECKING:  # which would take every attribute to be there
+
+        def __getattr__(self, name: str) -> Any:
+            """`AttributeError`; the text says what Alpha has in the place of a method of PyTorch's."""
+            raise MissingName("Tensor", name, self)
+
+    def __repr__(self) -> str:
+        body = np.array2string(self.numpy(), separator=", ", threshold=100, precision=4, prefix="tensor(")
+        grad = ", requires_grad=True" if self._requires_grad else ""
+        return f"tensor({body}, {self.dtype.name}, device={self.device.name!r}{grad})"
+
+    def __format__(self, spec: str) -> str:
+        """`f"{loss:.3f}"`, of a tensor without axes; any other one takes no format."""
+        if self.shape and spec:
+            raise TypeError(f"format: {spec!r} is for a number, the tensor has shape {self.shape}; use .item()")
+        return format(self.item(), spec) if not self.shape else str(self)
+
+    # -- out of and between devices -----------------------------------------------------------
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """A numpy copy of the values; waits for the device."""
+        self._version.refresh()
+        if isinstance(self.array, np.ndarray):
+            return self.array.copy()
+        return self.device.download(self.array)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype)
+
+    def item(self) -> float | int:
+        """The value of a tensor of one element; waits for the device."""
+        if self.size != 1:
+            raise ShapeError(f"item: the tensor has {self.size} elements  (shape {self.shape})")
+        value: float | int = self.numpy().reshape(()).item()
+        return value
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self.size != 1 or is_floating(self.dtype):
+            raise TypeError(f"only an integer tensor of one element is an index, not {self.dtype.name} {self.shape}")
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ShapeError(
+                f"bool: a tensor of {self.size} elements (shape {self.shape}) is neither true nor false; "
+                "compare .numpy().all() or .any(), or test `is None`"
+            )
+        return bool(self.item())
+
+    def __contains__(self, value: Any) -> bool:
+        equal = self == value
+        if not isinstance(equal, Tensor):
+            raise TypeError(f"in: a {type(value).__name__} cannot be an element of a tensor")
+        return bool(equal.numpy().any())
+
+    def astype(self, dtype: DTypeLike) -> Tensor:
+        """The same values in another dtype; gradients flow back between floating dtypes."""
+        from alpha.ops.array.layout import Cast
+
+        target = as_dtype(dtype)
+        return self if target == self.dtype else Cast.apply(self, dtype=target)
+
+    def detach(self) -> Tensor:
+        """The same memory outside the graph; in-place writes are seen by both."""
+        result = Tensor(self.array)
+        result._version, result._seen = self._version, self._version.unaware
+        return inherit(result, self)
+
+    def detach_(self) -> Tensor:
+        """The tensor itself as a leaf that requires no gradient; what was recorded before stays as it is."""
+        if self._node is not None and self._node.is_view:
+            raise GradientError(f"detach_: a view ({self._node.name}) cannot be detached in place; use .detach()")
+        self._node, self._requires_grad, self._seen, self._hooks = None, False, self.detach()._seen, {}
+        self._part = None
+        return self
+
+    # -- gradients ----------------------------------------------------------------------------
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient or None; one that is assigned must have this tensor's shape, dtype and device."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, grad: Tensor | None) -> None:
+        self._grad = None if grad is None else engine.checked_tensor(grad, self, "grad = ..: the gradient")
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: None = None,
+    ) -> None:
+        """Add d(self . gradient)/d(leaf) to `.grad` of each leaf.
+
+        Args:
+            gradient: of this tensor's shape, dtype and device; by default 1, for a tensor of one element.
+            retain_graph: keep what the graph saved, for another backward through it.
+            create_graph, inputs: not offered; only False and None.
+
+        Raises:
+            GradientError: no gradient is required, `gradient` is missing or of another dtype or device, or the graph
+                was freed.
+            ShapeError: `gradient` has another shape than the tensor.
+        """
+        if create_graph or inputs is not None:
+            raise ValueError("backward: create_graph and inputs are not offered; only False and None")
+        if gradient is None and self.size != 1:
+            raise GradientError(
+                f"backward: a gradient is needed for a tensor of {self.size} elements (shape {self.shape})"
+            )
+        without_grad(lambda: self._backward(gradient, bool(retain_graph)))
+
+    def _backward(self, gradient: Tensor | None, retain_graph: bool) -> None:
+        with phase("backward"):
+            if gradient is None:
+                gradient = full(self.shape, 1, self.dtype, self.device)
+            seed = engine.checked_tensor(gradient, self, "backward: the gradient").array
+            engine.backward([(self, seed)], retain_graph)
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether operators on it are recorded; for a leaf it may be set, of an integer tensor only to False."""
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, requires_grad: bool) -> None:
+        _check_requires_grad(requires_grad, self.dtype)
+        if self._node is not None and not requires_grad:
+            raise GradientError(
+                f"requires_grad = False: the tensor is a result of {self._node.name}, and its gradient would be lost; "
+                "use .detach()"
+            )
+        self._requires_grad = bool(requires_grad)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Set `requires_grad`, and return the tensor."""
+        self.requires_grad = requires_grad
+        return self
+
+    def register_hook(self, hook: Hook) -> HookHandle:
+        """Call `hook(grad)` when this tensor's gradient is ready; a Tensor that it returns replaces the gradient.
+
+        Hooks run in the order of registration, each on the result of the one before. `remove()` of the handle takes
+        the hook off again.
+        """
+        if not self._requires_grad:
+            raise GradientError("register_hook: the tensor does not require a gradient")
+        return HookHandle(self._hooks if self._node is None else self._node.hooks, hook)
+
+    def retain_grad(self) -> None:
+        """Add the gradient of a result of operators to `.grad`, too, as that of a leaf is."""
+        if not self._requires_grad:
+            raise GradientError("retain_grad: the tensor does not require a gradient")
+        if self._node is not None:
+            engine.retain(self, self._node)
+
+    def zero_grad(self) -> None:
+        self._grad = None
+
+    def _held(self) -> dict[str, Any]:
+        """What a copy of the tensor has, too, by the names of the slots; of which other tensor it is a part is not."""
+        self._version.refresh()
+        names = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ())]
+        return {name: getattr(self, name) for name in names if name not in ("__weakref__", "_part")}
+
+    def __getstate__(self) -> tuple[Any, dict[str, Any]]:
+        return getattr(self, "__dict__", None), self._held()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """A leaf with memory of its own, without hooks; this is what copies a whole module."""
+        if self._node is not None:
+            raise GradientError("deepcopy: the tensor is a result of operators; .detach() it first")
+        result = type(self).__new__(type(self))
+        Tensor.__init__(result, self.device.copy(array_of(self)), self._requires_grad)
+        memo[id(self)] = result
+        result._grad = copy.deepcopy(self._grad, memo)
+        return inherit(result, self)
+
+    # -- shape --------------------------------------------------------------------------------
+
+    def reshape(self, *shape: int | tuple[int, ...]) -> Tensor:
+        """A view of the same memory, C order; one length may be -1."""
+        from alpha.ops.array.layout import reshaped
+
+        return reshaped(sys.getrefcount(self), self, _lengths(shape))
+
+
+def _check_requires_grad(requires_grad: Any, dtype: np.dtype[Any]) -> None:
+    if not isinstance(requires_grad, (bool, np.bool_)):
+        raise TypeError(f"requires_grad is {requires_grad!r}, True or False is needed")
+    if requires_grad and not is_floating(dtype):
+        raise TypeError(f"only floating tensors have gradients, not {dtype.name}")
+
+
+def _lengths(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
+        shape = tuple(shape[0])
+    return tuple([operator.index(length) for length in shape])
+
+
+def full(shape: tuple[int, ...], value: Any, dtype: DTypeLike, device: Device) -> Tensor:
+    """A tensor of one number, which a kernel writes: no host values are copied, so a captured step may make it."""
+    array = device.empty(shape, as_dtype(dtype))
+    device.fill(array, value)
+    return Tensor(array)
+
+
+def tensor(
+    data: Any, *, dtype: DTypeLike = None, device: str | Device | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Copy values into a new tensor.
+
+    Args:
+        data: a number, (nested) list, numpy array, Tensor or tensor of PyTorch.
+        dtype: "float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool" or a numpy dtype.
+            Default: that of an array or a tensor, or the next wider one; Python floats become float32, ints int64.
+        device: "cpu", "cuda", "auto" or a Device; default: that of a Tensor, else cpu.
+        requires_grad: record operators on it.
+
+    Raises:
+        ValueError: Python's integers do not fit dtype.
+    """
+    if isinstance(data, Tensor):
+        where = data.device if device is None else device
+        return inherit(tensor(data.numpy(), dtype=dtype, device=where, requires_grad=requires_grad), data)
+    values = host_array(data)
+    of_python = not isinstance(data, (np.ndarray, np.generic)) and not is_torch(data)
+    if dtype is None:
+        dtype = np.float32 if of_python and values.dtype == np.float64 else wider(values.dtype)
+    wanted = as_dtype(dtype)
+    if of_python:
+        check_fits("tensor", values, wanted)
+    values = values.astype(wanted, copy=False)
+    target = get_device("cpu" if device is None else device)
+    return of_values(Tensor(target.upload(np.ascontiguousarray(values).reshape(values.shape)), requires_grad))

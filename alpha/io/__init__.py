@@ -1,0 +1,1 @@
+"""Files: `alpha.save`, `alpha.load`, safetensors and PyTorch's files, read within stated bounds."""

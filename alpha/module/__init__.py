@@ -1,0 +1,1 @@
+"""Modules: trees of layers with parameters, buffers and hooks, and their state dicts."""

@@ -1,0 +1,322 @@
+"""Module: a tree of layers with parameters and buffers."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from alpha.core.missing_names import MissingName
+from alpha.core.no_effect import check_memory_format
+from alpha.core.numerics import BFLOAT16
+from alpha.core.origins import Origin, settle
+from alpha.core.tensor import Tensor, as_dtype
+from alpha.core.tensor_operators import DTypeLike
+from alpha.errors import CheckpointError
+from alpha.module.backward_hooks import call_with_backward_hooks
+from alpha.module.flattened import FlattenedMaps, Names, advice_of_flattened
+from alpha.module.hooks import Hooked, hooks_act
+from alpha.module.module_tree import ModuleTree, as_buffer, of_the_kind_of
+from alpha.module.parameter import Buffer, Parameter
+from alpha.module.placing import with_place
+from alpha.module.state_dict import StateDict
+from alpha.module.state_reading import IncompatibleKeys, advice_of_namesake, of_pytorch, read_state, targets_of
+from alpha.module.uninitialized import fill, move, state_of
+from alpha.runtime import Device, get_device
+from alpha.runtime.device import names_device
+
+__all__ = ["Buffer", "Module", "Parameter"]
+
+Self = TypeVar("Self", bound="Module")
+T = TypeVar("T")
+LAYERS = "alpha.nn.", "alpha.ops."  # where they are defined
+
+
+def device_of(module: ModuleTree) -> Device:
+    """Where the first parameter or buffer lives; cpu for a module without any."""
+    for _, value in module.named_tensors():
+        return value.device
+    return get_device("cpu")
+
+
+class _Default(Generic[T]):
+    """A property in whose place a model may assign an attribute of its own, because PyTorch's modules have none."""
+
+    def __init__(self, read: Callable[[Module], T]) -> None:
+        self._read, self.__doc__ = read, read.__doc__
+
+    @overload
+    def __get__(self, module: None, owner: type) -> _Default[T]: ...
+
+    @overload
+    def __get__(self, module: Module, owner: type) -> T: ...
+
+    def __get__(self, module: Module | None, owner: type) -> _Default[T] | T:
+        return self if module is None else self._read(module)
+
+
+class Module(ModuleTree, Hooked):
+    """Base of layers and models: assign parameters and modules as attributes, define `forward`.
+
+    An attribute that is a `Parameter`, a `Buffer` or a `Module` is part of the model; anything
+    else, as None, a plain tensor or a list, is not (`ModuleList` holds modules).
+
+    Attributes:
+        training: True after `train()` (the default), False after `eval()`.
+        device: where the first parameter or buffer lives; cpu for a module without any.
+        is_hooked: whether a hook sees what this module is given and makes.
+
+    Layers of Alpha take PyTorch's `device=` and `dtype=` behind their own arguments: `nn.Linear(3, 4, device="cuda")`.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith(LAYERS) and "__init__" in vars(cls):
+            cls.__init__ = with_place(cls.__init__)  # type: ignore[method-assign]
+
+    training = True
+    device = _Default(device_of)
+    is_hooked = _Default(hooks_act)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{type(self).__name__} defines no forward(self, ...)")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Assign an attribute; one that is a part of the model stays a part of its kind, or becomes None.
+
+        A Tensor that is assigned to a Buffer's name becomes a Buffer with the same memory and graph, also if there was
+        None in its place.
+
+        Raises:
+            TypeError: the attribute is a Parameter, a Buffer or a Module and the value is of another kind.
+        """
+        current = vars(self).get(name)
+        if isinstance(current, (Parameter, Buffer, Module)) and not (value is None or isinstance(value, Parameter)):
+            value = of_the_kind_of(current, value, f"{type(self).__name__}.{name}")
+        elif value is None and isinstance(current, Buffer):
+            self._await_buffer(name, current.persistent)
+        elif current is None and name in self._awaited and isinstance(value, Tensor):
+            value = as_buffer(value, self._awaited[name])
+        if isinstance(value, (Parameter, Buffer)) and isinstance(value._seen, Origin):
+            settle(value, f"{type(self).__name__}.{name}", name in self._filters)
+        object.__setattr__(self, name, value)
+
+    if not TYPE_CHECKING:  # which would take every attribute to be there
+
+        def __getattr__(self, name: str) -> Any:
+            """What is called for an attribute that is not found, or by `super().__getattr__(name)` of a subclass.
+
+            Raises:
+                AttributeError: the module has no such attribute; the text says what Alpha has in its place.
+            """
+            if name in vars(self):
+                return vars(self)[name]
+            if hasattr(type(self), name):  # a property that has failed for want of another attribute
+                return object.__getattribute__(self, name)
+            raise MissingName(type(self).__name__, name, self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the attributes of a copy. Without it, a copy would be asked for it by a `__getattr__` of a subclass."""
+        vars(self).update(state)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if "input" in kwargs:  # PyTorch's name of the x of its layers
+            known = inspect.signature(self.forward).parameters
+            own = "x" if "x" in known and "input" not in known else "input"
+            kwargs = {own if name == "input" else name: value for name, value in kwargs.items()}
+        if self._backward_hooks or self._backward_pre_hooks:
+            return call_with_backward_hooks(self, args, kwargs)
+        for before in self._pre_hooks:
+            args, kwargs = before(self, args, kwargs)
+        output = self.forward(*args, **kwargs)
+        for after in self._forward_hooks:
+            output = after(self, args, kwargs, output)
+        return output
+
+    # -- state --------------------------------------------------------------------------------
+
+    def train(self: Self, mode: bool = True) -> Self:
+        self.training = mode
+        for child in self.children():
+            child.train(mode)
+        return self
+
+    def eval(self: Self) -> Self:
+        return self.train(False)
+
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+        """Train every parameter, or freeze them all: `model.blocks.requires_grad_(False)`."""
+        for parameter in self.parameters():
+            parameter.requires_grad = requires_grad
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop every gradient, or fill it with zeros if not `set_to_none`."""
+        for parameter in self.parameters():
+            if set_to_none:
+                parameter.grad = None
+            elif (grad := parameter.grad) is not None:
+                parameter.grad = Tensor(grad.device.zeros(grad.shape, grad.dtype))
+
+    def to(
+        self: Self,
+        device: Any = None,
+        dtype: DTypeLike = None,
+        non_blocking: bool = False,
+        *,
+        memory_format: Any = None,
+    ) -> Self:
+        """Move parameters and buffers, turn them into a floating dtype, or both, in place; gradients are dropped.
+
+        A dtype may come first, or a Tensor, whose device and dtype are taken: `to("cuda")`, `to("float64")`, `to(x)`.
+        non_blocking has no effect, nor has memory_format: channels are always last.
+        """
+        check_memory_format("Module.to", memory_format)
+        if isinstance(device, Tensor):
+            device, dtype = device.device, device.dtype if dtype is None else dtype
+        elif dtype is None and device is not None and not names_device(device):
+            device, dtype = None, device
+        target = None if device is None else get_device(device)
+        if dtype is not None:
+            self.astype(dtype)
+        for _, value in self.named_tensors():
+            move(value, target)
+        return self
+
+    def cpu(self: Self) -> Self:
+        return self.to("cpu")
+
+    def cuda(self: Self, device: Any = None) -> Self:
+        return self.to("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+
+    def double(self: Self) -> Self:
+        return self.astype("float64")
+
+    def float(self: Self) -> Self:
+        return self.astype("float32")
+
+    def bfloat16(self: Self) -> Self:
+        """Refused, for parameters stay float32: `alpha.set_precision("bf16")` makes the activations bfloat16."""
+        return self.astype("bfloat16")
+
+    def astype(self: Self, dtype: DTypeLike) -> Self:
+        """Turn floating parameters and buffers into `dtype`, in place; gradients are dropped."""
+        target = as_dtype(dtype)
+        if target == BFLOAT16:
+            raise TypeError(
+                "Module.astype: parameters stay float32; under alpha.precision('bf16') the activations are bfloat16"
+            )
+        if target.kind != "f":
+            raise TypeError(f"Module.astype: {target.name} is not a floating dtype")
+        for _, value in self.named_tensors():
+            if value.dtype.kind == "f":
+                move(value, dtype=target)
+        return self
+
+    def _state(self) -> dict[str, Tensor]:
+        """What a state dict has, by dotted name; a shared tensor has each of its names."""
+        return {name: value for name, value in self.named_tensors(remove_duplicate=False) if _is_state(value)}
+
+    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> StateDict:
+        """All parameters and persistent buffers by dotted name, detached; its `layout` is "NHWC".
+
+        The tensors share the memory of the module's own, as in PyTorch, so a later step changes them;
+        `copy.deepcopy(..)` or `.numpy()` keeps the values of now. A shared one comes under each of its names, as one
+        tensor. What a lazy layer has not initialised yet is there as an `UninitializedParameter` or an
+        `UninitializedBuffer`.
+
+        Args:
+            prefix: put before each name.
+            keep_vars: give the parameters and buffers themselves.
+        """
+        own = self._state()
+        values = {id(value): value if keep_vars else state_of(value) for value in own.values()}
+        return StateDict(((prefix + name, values[id(value)]) for name, value in own.items()), layout="NHWC")
+
+    def load_state_dict(
+        self,
+        state: Mapping[str, Any],
+        strict: bool = True,
+        *,
+        layout: str | None = None,
+        flattened: Names | None = None,
+        unflattened: Names | None = None,
+    ) -> IncompatibleKeys:
+        """Copy values in by name; nothing is changed unless everything fits.
+
+        PyTorch has filters as (OC, IC, FH, FW), and those of a transposed convolution as (IC, OC, FH, FW). With
+        layout="NCHW" the second axis becomes the last one, in the filters of convolutions with one to three axes and in
+        each other value of four axes, unless only the value as it is fits, as a mask (1, 1, T, T) does. A Linear layer
+        after a Flatten counts its features in another order, too, which no shape tells, so `flattened` does; a warning
+        names the layers that may need it, if neither of the two arguments is given.
+
+        Without layout=, the values of a state dict that knows its layout have that one. In any other dict, Tensors of
+        Alpha have NHWC, so a copy or an average of `state_dict()` needs no layout; those that `alpha.load` read from a
+        file of PyTorch, and their copies, have NCHW; arrays of numpy, tensors of PyTorch, and tensors that were made or
+        computed from them have the layout that their shapes tell.
+
+        Args:
+            state: arrays, or tensors of Alpha or PyTorch, by dotted name. One name of a shared tensor is enough; all
+                that are given must have the same values.
+            strict: missing and unexpected names are errors; shapes that differ always are. PyTorch's
+                `num_batches_tracked` of a batch norm is passed over. Values that a lazy layer is given initialise it.
+            layout: "NHWC" for Alpha's weights or "NCHW" for PyTorch's. What `state_dict()`, its `filter`, `alpha.load`
+                and `alpha.train.load_weights` return knows its layout. It must be given for PyTorch's filters and
+                tensors of four axes, and for values of unknown origin whose shape fits in both layouts.
+            flattened: of PyTorch's weights, the map (C, H, W) that was flattened, by the name of a layer that takes its
+                features: `{"fc1": (16, 5, 5)}`; or by the name of a tensor whose last axis counts them.
+            unflattened: the map that is made of the features that a layer gives, or of a tensor's first axis.
+
+        Returns:
+            `missing_keys` and `unexpected_keys`, two lists of names.
+
+        Raises:
+            CheckpointError: lists every mismatch at once.
+        """
+        own = self._state()
+        maps = FlattenedMaps(flattened, unflattened, own)
+        values, problems, keys = read_state(own, targets_of(self, own), state, layout, strict, maps)
+        namesake = advice_of_namesake(self, state)
+        if problems:
+            count = "1 mismatch" if len(problems) == 1 else f"{len(problems)} mismatches"
+            lines = [f"{count} between the weights and {type(self).__name__}:", *problems, *filter(None, [namesake])]
+            raise CheckpointError("\n  ".join(lines))
+        for target, value in {id(own[name]): (own[name], value) for name, value in values.items()}.values():
+            fill(target, value)
+            target._version.bump("load_state_dict")
+        flat = "" if maps.given else advice_of_flattened(self, of_pytorch(state, layout))
+        for advice in filter(None, (namesake, flat)):
+            warnings.warn(advice, stacklevel=2)
+        return keys
+
+    def summary(self, input_shape: tuple[int, ...] | Tensor | tuple[Tensor, ...], dtype: DTypeLike = None) -> str:
+        """A table of layers, from one forward pass in the precision in force; the module stays as it was.
+
+        Its columns are the shape of the output, the parameters, the operations of convolutions and matrix products in
+        millions, the share of a convolution's products that meet a zero and are skipped, the bytes that operators read
+        and write, and the bytes of activations that are kept for the backward pass, as if there was
+        no `alpha.checkpoint`. K, M and G are KiB, MiB and GiB.
+
+        Args:
+            input_shape: (N, H, W, C) of a batch of zeros, or the shape that `forward` takes; or an example: a Tensor,
+                or a tuple of all that `forward` takes.
+            dtype: of the zeros, such as "int64" for a model that begins with an `Embedding`; by default that of the
+                first parameter.
+        """
+        from alpha.nn.summary import summary
+
+        return summary(self, input_shape, dtype)
+
+    def extra_repr(self) -> str:
+        """What `repr` shows between the parentheses; a layer's own arguments."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
+        inside = self.extra_repr() + ("\n" + "\n".join(lines) + "\n" if lines else "")
+        return f"{type(self).__name__}({inside})"
+
+
+def _is_state(value: Tensor) -> bool:
+    return not isinstance(value, Buffer) or value.persistent

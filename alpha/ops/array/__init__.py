@@ -1,0 +1,1 @@
+"""Tensors made, put together, cut and given another shape."""

@@ -1,0 +1,1 @@
+"""Images resampled and cut into windows, channels last."""

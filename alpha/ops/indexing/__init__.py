@@ -1,0 +1,1 @@
+"""`x[index]`, and elements that an index tensor names: gather, scatter, index_select."""

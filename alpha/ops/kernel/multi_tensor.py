@@ -1,0 +1,197 @@
+"""What the updates of optimizers share: one launch updates many parameters (a multi-tensor kernel)."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from alpha.core.primitive import Array
+from alpha.ops.kernel.dtypes import require_float32
+from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
+from alpha.runtime import recording, workers
+from alpha.runtime.device import HostArray
+from alpha.runtime.recording import StepValue
+
+if TYPE_CHECKING:
+    from alpha.runtime.cuda.device import CudaDevice
+
+CHUNK = 1 << 14  # elements of one tensor that a block updates
+PIECES = 8  # of four such chunks, that a worker of the cpu takes at once
+TABLES = 4  # of a list of parameters, at once
+MOST_LISTS = 16  # of parameters, whose tables are kept
+
+Addresses: TypeAlias = tuple[tuple[int, ...], ...]  # those of all weights, of all gradients, ..
+
+
+Update: TypeAlias = Callable[[], object]
+
+
+class _Waiting(threading.local):
+    updates: list[Update] | None = None
+
+
+_waiting = _Waiting()
+
+
+def held_back(function: Callable[[], object]) -> list[Update]:
+    """Call `function`; the updates in place that it asks for, each with all memory that it needs, wait in the list.
+
+    So a step that finds no memory for one of its updates has made none of them.
+    """
+    before: list[Update] | None = _waiting.updates
+    updates: list[Update] = []
+    try:
+        _waiting.updates = updates
+        function()
+        _waiting.updates = before
+    except BaseException:  # no context manager: an interrupt in its own code would let later updates wait for ever
+        _waiting.updates = before
+        raise
+    return updates
+
+
+def make(update: Update) -> None:
+    """Make an update in place, which asks for no memory any more; inside of `held_back` it waits."""
+    if _waiting.updates is None:
+        update()
+    else:
+        _waiting.updates.append(update)
+
+
+def in_chunks(arrays: list[list[Array]], update: Callable[..., None]) -> None:
+    """`update(*chunks)` over all tensors, a cache-sized chunk at a time, on all workers."""
+    pieces: list[tuple[Array, ...]] = []
+    for group in zip(*arrays, strict=True):
+        flat = [a.reshape(-1) for a in group]
+        for start in range(0, flat[0].size, 4 * CHUNK):
+            pieces.append(tuple(a[start : start + 4 * CHUNK] for a in flat))
+
+    def run(start: int, stop: int) -> None:
+        for piece in pieces[start:stop]:
+            update(*piece)
+
+    workers.parallel_for(len(pieces), PIECES, run)
+
+
+def launch_update(
+    kernel: str, arrays: list[list[Array]], held: int, rule: StepValue[Any], pack: Callable[[Any], Any]
+) -> None:
+    """Update all parameters by one launch of cuda/optimizer/<kernel>.cu.
+
+    Args:
+        arrays: the parameters, their gradients, and lists of state arrays, as `chunk_table` takes them.
+        held: a bit for each list of state arrays that the parameters have.
+        pack: makes of `rule.now()` the structure that the kernel takes.
+    """
+    table, chunks = _chunk_table(arrays, "optimizer")
+    if not chunks:
+        return
+    device = arrays[0][0].device
+    numbers, address = device.step_value(rule, pack)
+    plan = _plan(kernel, chunks, numbers.dtype)
+    plan.prepare(device)
+    named = {"held": np.uint32(held), "rule": numbers, "address": address}
+
+    def launch(_: list[list[Array]] = arrays) -> None:  # which live until then: the table has only their addresses
+        plan.launch(device, {"table": table(), **named})
+
+    make(launch)
+
+
+@functools.lru_cache(maxsize=256)
+def _plan(kernel: str, chunks: int, rule: np.dtype[Any]) -> Plan:
+    arguments = Named("table"), Value("held", np.dtype(np.uint32)), Value("rule", rule), Named("address", optional=True)
+    return Plan(kernel, (KernelLaunch(f"optimizer/{kernel}.cu", kernel, chunks, 256, arguments),), {})
+
+
+def chunk_table(arrays: list[list[Array]], operator: str = "optimizer") -> tuple[Array, int]:
+    """Device table of (addresses of one tensor's arrays, start, length) a chunk, and how many."""
+    table, chunks = _chunk_table(arrays, operator)
+    return table(), chunks
+
+
+def _chunk_table(arrays: list[list[Array]], operator: str) -> tuple[Callable[[], Array], int]:
+    """What writes the table, for which there is memory already, and how many chunks it has."""
+    for same in arrays:
+        require_float32(operator, *same)
+    device = arrays[0][0].device
+    device.use(*itertools.chain(*arrays))
+    addresses = tuple(
+        [tuple([a.block.address + a.offset for a in same]) for same in arrays]
+    )  # `address`, without a call
+    sizes = tuple([a.size for a in arrays[0]])
+    return _table_writer(device, addresses, sizes), _count_chunks(sizes)
+
+
+# a captured step reads its table at each replay, so nothing else is ever written there
+@functools.lru_cache(maxsize=16)
+def _constant_table(device: CudaDevice, addresses: Addresses, sizes: tuple[int, ...]) -> Array:
+    return device.constant(_table(addresses, sizes))
+
+
+class _Tables:
+    """Device memory for a few tables of one list of parameters.
+
+    Gradients lie where they lay in an earlier step, once steps repeat, so the table is mostly there already. Else it
+    replaces the one that was used longest ago: to ask for other memory would change where the next gradients lie.
+    """
+
+    def __init__(self, device: CudaDevice, shape: tuple[int, ...]) -> None:
+        places = device.empty((TABLES, *shape), np.dtype(np.int64))
+        self._places = [places.slice_rows(i, i + 1).reshape(shape) for i in range(TABLES)]
+        self._held: dict[Addresses, Array] = {}  # those places that have a table
+
+    def of(self, addresses: Addresses, sizes: tuple[int, ...]) -> Array:
+        """The table of these addresses."""
+        held = self._held
+        table = held.pop(addresses, None)
+        if table is None:
+            if len(held) == TABLES:
+                del held[next(iter(held))]
+            taken = set(map(id, held.values()))
+            table = next(place for place in self._places if id(place) not in taken)
+            table.device.write(table, _table(addresses, sizes))
+        held[addresses] = table  # as the one that was used last
+        return table
+
+
+def _table_writer(device: CudaDevice, addresses: Addresses, sizes: tuple[int, ...]) -> Callable[[], Array]:
+    """What gives the table of these addresses: if it is not there yet, it is written, into memory that is there now.
+
+    A table that is given is right until `TABLES` others of the same sizes were given.
+    """
+    if recording.active() is not None:
+        constant = _constant_table(device, addresses, sizes)
+        return lambda: constant
+    kept = _kept.setdefault(device, {})
+    tables = kept.get((sizes, len(addresses)))
+    if tables is None:
+        if len(kept) >= MOST_LISTS:
+            del kept[next(iter(kept))]
+        tables = kept[sizes, len(addresses)] = _Tables(device, (_count_chunks(sizes), len(addresses) + 2))
+    return functools.partial(tables.of, addresses, sizes)
+
+
+def _count_chunks(sizes: tuple[int, ...]) -> int:
+    return sum([-(-size // CHUNK) for size in sizes])
+
+
+_kept: WeakKeyDictionary[CudaDevice, dict[tuple[tuple[int, ...], int], _Tables]] = WeakKeyDictionary()
+
+
+def _table(addresses: Addresses, sizes: tuple[int, ...]) -> HostArray:
+    """(addresses of one tensor's arrays, start, length) of each chunk, int64."""
+    counts = -(-np.array(sizes, np.int64) // CHUNK)
+    tensor = np.repeat(np.arange(len(sizes)), counts)
+    chunk = np.arange(len(tensor)) - np.repeat(counts.cumsum() - counts, counts)
+    table = np.empty((len(tensor), len(addresses) + 2), np.int64)
+    table[:, :-2] = np.array(addresses, np.int64).T[tensor]
+    table[:, -2] = chunk * CHUNK
+    table[:, -1] = np.minimum(CHUNK, np.array(sizes, np.int64)[tensor] - table[:, -2])
+    return table

@@ -1,0 +1,1 @@
+"""Arithmetic and mathematical functions of each element."""

@@ -1,0 +1,195 @@
+"""Special functions: logarithms of sums, x log y, logit, sinc and erfc; of integers in float32."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from alpha.core.primitive import Array
+from alpha.core.tensor import Tensor
+from alpha.ops.activation.relu_family import activation
+from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.elementwise import elementwise
+from alpha.ops.kernel.of_two import OfTwo, floating_pair
+from alpha.ops.kernel.options import real
+from alpha.ops.kernel.promotion import as_floating
+
+__all__ = ["erfc", "logaddexp", "logaddexp2", "logit", "sinc", "xlogy"]
+
+_SLOPE = 2 / math.sqrt(math.pi)  # of erf at 0
+
+
+def _erfc_cpu(y: Array, a: Array) -> None:
+    from scipy.special import erfc  # takes half a second to import, more than all of Alpha
+
+    erfc(a, out=y)
+
+
+def _logit_slope_cpu(dx: Array, a: Array, b: Array) -> None:
+    np.copyto(dx, np.where((b < 0) | (b > 1), np.nan, a / (np.abs(b) * (1 - b))))
+
+
+def _bounded_logit_cpu(y: Array, a: Array, p: float, q: float) -> None:
+    number = a.dtype.type
+    z = np.where(a < number(p), number(p), np.where(a > number(q), number(q), a))
+    np.log(z / (1 - z), out=y)
+
+
+def _bounded_logit_slope_cpu(dx: Array, a: Array, b: Array, p: float, q: float) -> None:
+    number = a.dtype.type
+    np.copyto(dx, np.where((b < number(p)) | (b > number(q)), 0, a / (np.abs(b) * (1 - b))))
+
+
+def _sinc_cpu(y: Array, a: Array) -> None:
+    angle = a * a.dtype.type(math.pi)
+    np.copyto(y, np.where(a == 0, 1, np.sin(angle) / angle))
+
+
+def _sinc_slope_cpu(dx: Array, a: Array, b: Array) -> None:
+    angle = b * b.dtype.type(math.pi)
+    np.copyto(dx, np.where(b == 0, 0, a * ((angle * np.cos(angle) - np.sin(angle)) / angle / b)))
+
+
+def _xlogy_cpu(y: Array, a: Array, b: Array) -> None:
+    np.copyto(y, np.where(np.isnan(b), b, np.where(a == 0, 0, a * np.log(b))))
+
+
+def _xlogy_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
+    slope = np.where(np.isnan(c), c, np.where(a == 0, 0, a * np.log(c)))
+    np.copyto(dx, np.where((b == 0) & (c <= 0), 0, slope))
+
+
+_ERFC = activation(
+    "erfc",
+    ("erfc(a)", _erfc_cpu),
+    (
+        "a * Real(-1.1283791670955126) * exp(-b * b)",
+        lambda dx, a, b: np.multiply(a * b.dtype.type(-_SLOPE), np.exp(-b * b), out=dx),
+    ),
+    holds="X",
+)
+_LOGIT = activation(
+    "logit",
+    ("log(a / (1 - a))", lambda y, a: np.log(a / (1 - a), out=y)),
+    # NaN outside of [0, 1], and at -0 as at 0
+    ("b < 0 || b > 1 ? log(b * (1 - b)) : a / (fabs(b) * (1 - b))", _logit_slope_cpu),
+    holds="X",
+)
+_WITHIN = "(a < p ? p : a > q ? q : a)"
+_BOUNDED_LOGIT = activation(
+    "bounded_logit",
+    (f"log({_WITHIN} / (1 - {_WITHIN}))", _bounded_logit_cpu),
+    ("b < p || b > q ? 0 : a / (fabs(b) * (1 - b))", _bounded_logit_slope_cpu),
+    holds="X",
+)
+_PI = "Real(3.141592653589793)"
+_SINC = activation(
+    "sinc",
+    (f"a == 0 ? Real(1) : sin(a * {_PI}) / (a * {_PI})", _sinc_cpu),
+    (f"b == 0 ? Real(0) : a * ((b * {_PI} * cos(b * {_PI}) - sin(b * {_PI})) / (b * {_PI}) / b)", _sinc_slope_cpu),
+    holds="X",
+)
+
+# equal operands may be infinite, and their difference NaN
+log_sum = elementwise(
+    "log_sum",
+    "a == b && a - a != 0 ? a : fmax(a, b) + log1p(exp(-fabs(a - b)))",
+    lambda y, a, b: np.logaddexp(a, b, out=y),
+    2,
+)
+log2_sum = elementwise(
+    "log2_sum",
+    "a == b && a - a != 0 ? a : fmax(a, b) + log1p(exp2(-fabs(a - b))) * Real(1.4426950408889634)",
+    lambda y, a, b: np.logaddexp2(a, b, out=y),
+    2,
+)
+# a is dY, b the operand, c the other one
+log_sum_slope = elementwise(
+    "log_sum_slope", "a / (1 + exp(c - b))", lambda dx, a, b, c: np.divide(a, 1 + np.exp(c - b), out=dx), 3
+)
+log2_sum_slope = elementwise(
+    "log2_sum_slope", "a / (1 + exp2(c - b))", lambda dx, a, b, c: np.divide(a, 1 + np.exp2(c - b), out=dx), 3
+)
+x_log_y = elementwise("x_log_y", "b != b ? b : a == 0 ? 0 : a * log(b)", _xlogy_cpu, 2)
+# a is dY, b is A and c is B
+x_log_y_slope = elementwise(
+    "x_log_y_slope", "b == 0 && c <= 0 ? 0 : c != c ? c : a == 0 ? 0 : a * log(c)", _xlogy_slope_cpu, 3
+)
+scaled_quotient = elementwise("scaled_quotient", "a * b / c", lambda dx, a, b, c: np.divide(a * b, c, out=dx), 3)
+
+
+class LogAddExp(OfTwo):
+    """Y = log(exp(A) + exp(B))   A (...), B (...) -> the broadcast shape"""
+
+    operator, primitive, share = "logaddexp", log_sum, log_sum_slope
+
+    def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:
+        for pair in ((A, B), (B, A)):
+            yield lambda pair=pair: self.run(self.share, dY, *pair)
+
+
+class LogAddExp2(LogAddExp):
+    """Y = log2(2^A + 2^B)   A (...), B (...) -> the broadcast shape"""
+
+    operator, primitive, share = "logaddexp2", log2_sum, log2_sum_slope
+
+
+class XLogY(OfTwo):
+    """Y = A log(B), which is 0 if A is 0   A (...), B (...) -> the broadcast shape"""
+
+    operator, primitive = "xlogy", x_log_y
+
+    def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:
+        yield lambda: self.run(x_log_y_slope, dY, A, B)
+        yield lambda: self.run(scaled_quotient, dY, A, B)
+
+
+@check_arguments
+def erfc(x: AnyTensor) -> Tensor:
+    """1 less the error function, exact where that is near 1, elementwise   x (...) -> (...)"""
+    return _ERFC(as_floating(x))
+
+
+@check_arguments
+def logit(x: AnyTensor, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), the inverse of the sigmoid, elementwise   x (...) -> (...)
+
+    Args:
+        eps: clamps x to [eps, 1 - eps] first, outside of which the gradient is 0. With None, what is outside of [0, 1]
+            gives NaN.
+    """
+    if eps is None:
+        return _LOGIT(as_floating(x))
+    bound = real("logit", "eps", eps)
+    if not 0 <= bound <= 0.5:
+        raise ValueError(f"logit: eps={bound} must be within 0 and 0.5")
+    return _BOUNDED_LOGIT(as_floating(x), bound, q=1 - bound)
+
+
+@check_arguments
+def sinc(x: AnyTensor) -> Tensor:
+    """sin(pi x) / (pi x), and 1 at 0, elementwise   x (...) -> (...)"""
+    return _SINC(as_floating(x))
+
+
+@check_arguments
+def logaddexp(x: AnyTensor, other: AnyTensor) -> Tensor:
+    """log(exp(x) + exp(other)) without overflow, with broadcasting   x (...), other (...) -> the broadcast shape"""
+    return LogAddExp.apply(*floating_pair("logaddexp", x, other))
+
+
+@check_arguments
+def logaddexp2(x: AnyTensor, other: AnyTensor) -> Tensor:
+    """log2(2^x + 2^other) without overflow, with broadcasting   x (...), other (...) -> the broadcast shape"""
+    return LogAddExp2.apply(*floating_pair("logaddexp2", x, other))
+
+
+@check_arguments
+def xlogy(x: AnyTensor, other: Any) -> Tensor:
+    """x log(other) with broadcasting, which is 0 where x is 0, and NaN where other is NaN
+
+    x (...), other (...) or a number -> the broadcast shape
+    """
+    return XLogY.apply(*floating_pair("xlogy", x, other))

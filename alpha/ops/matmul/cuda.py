@@ -1,0 +1,145 @@
+"""Matrix products on CUDA: by the tensor-core kernels of the convolutions if they are faster, otherwise by cuda/matmul.
+
+A product is a 1 x 1 convolution of a 1 x 1 map:
+
+    A B^T   A (M, K), B (N, K)   conv2d_forward          X = A (M, 1, 1, K), W = B (N, 1, 1, K)  -> Y  (M, 1, 1, N)
+    A B     A (M, K), B (K, N)   conv2d_backward_input   dY = A (M, 1, 1, K), W = B (K, 1, 1, N) -> dX (M, 1, 1, N)
+    A^T B   A (K, M), B (K, N)   conv2d_backward_weight  X = B (K, 1, 1, N), dY = A (K, 1, 1, M) -> dW (M, 1, 1, N)
+
+A^T B^T is none of them, and a batch is none. A convolution on FFMA is not used: cuda/matmul does the same, and splits a
+long K for all of the products (matmul_tiles.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from alpha import config
+from alpha.core.numerics import BFLOAT16, FLOAT32
+from alpha.core.primitive import Array
+from alpha.ops.conv2d import tune
+from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.configuration import Configuration
+from alpha.ops.conv2d.plan import compute, cuda_target
+from alpha.ops.conv2d.problem import Target
+from alpha.ops.conv2d.products import as_convolution
+from alpha.ops.gemm.tiles import FFMA, Product, aligned, ffma, mma
+from alpha.ops.kernel.dtypes import as_dtype, as_float32, require_same_float
+from alpha.ops.kernel.elementwise import add
+from alpha.runtime import Device
+
+# Tensor cores are faster from this number of operations on. With fp16 terms it is twice that, because their scale and
+# the conversion take some 20 microseconds of a Hopper GPU. docs/benchmarks.md has products below and above it.
+LEAST_FLOPS = 1 << 29
+# The rate of a full grid in float32 on tensor cores divided by that of FFMA, by compute capability: half the ratio of
+# the peaks, with three tensor-core products for one of FFMA. sm_100 runs sm_80's instructions. On other GPUs (sm_86,
+# sm_89, sm_120) one tf32 product takes as long as one of FFMA.
+GAIN = {(8, 0): 1.3, (9, 0): 2.5, (10, 0): 1.3}
+GAIN_ELSEWHERE = 0.3
+TF32 = 2.0  # the rate with one product, divided by that with three
+
+
+def multiply(
+    p: Product, A: Array, B: Array, precision: str, out: np.dtype[Any] = FLOAT32, bias: Array | None = None
+) -> Array:
+    """A, B, both float32 or both bfloat16 -> Y (D, M, N), of the dtype `out` if its kernel can write that
+
+    A bias (N,) float32 is added in the kernel if it can, before Y is rounded.
+    """
+    require_same_float("matmul", A, B)
+    narrow = A.dtype == BFLOAT16
+    v = choose_row(p, A.device, "bf16") if narrow and aligned(A, B) else None
+    if v is not None:
+        return run_row(p, v, A, B, bias)
+    # tf32 keeps all bits of bfloat16, and more bits of float32 than bfloat16 does
+    precision = "tf32" if narrow or precision == "bf16" else precision
+    tensor_cores = precision == "tf32" and cuda_target(A.device).compute_capability >= (8, 0)
+    if tensor_cores and (narrow or p.D > 1):
+        return _with_bias(mma(p, A, B, out), bias)
+    A, B = as_float32(A), as_float32(B)
+    v = choose_row(p, A.device, precision) if aligned(A, B) else None
+    return _with_bias(ffma(p, A, B), bias) if v is None else run_row(p, v, A, B, bias)
+
+
+def _with_bias(Y: Array, bias: Array | None) -> Array:
+    return Y if bias is None else add(Y, bias, out=Y)
+
+
+# -- configurations of the convolution table --------------------------------------------------------
+
+
+def choose_row(p: Product, device: Device, precision: str) -> Configuration | None:
+    """The configuration that computes a product, or None if `ffma` does, or if none takes bfloat16 for "bf16".
+
+    ALPHA_CONV_KERNEL forces a configuration, ALPHA_TUNE=1 measures the best one and `ffma`, ALPHA_DEBUG=1 prints each
+    choice once.
+    """
+    return _choose_row(
+        p, device, precision, config.CONV_KERNEL.get(), config.TUNE.flag(), config.DEBUG.flag(), config.CACHE_DIR.get()
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _choose_row(
+    p: Product, device: Device, precision: str, forced: str, tuned: bool, debug: bool, cache: str
+) -> Configuration | None:
+    found = as_convolution(p)
+    if found is None:
+        return None
+    target = cuda_target(device)
+    v = choose(*found, target, precision)
+    if precision == "bf16" and v.precision != "bf16":
+        return None
+    wanted = v.name == forced or preferred(p, v, target)
+    if tuned and v.name != forced and not v.is_ffma:
+        names = (v.name, FFMA) if wanted else (FFMA, v.name)
+        wanted = tune.best_of(device, f"{p} {precision}", names, lambda on: _calls(p, v, on)) == v.name
+    if debug:
+        print(f"alpha: {p} {precision}: {v.name if wanted else FFMA}", file=sys.stderr)
+    return v if wanted else None
+
+
+def preferred(p: Product, v: Configuration, target: Target) -> bool:
+    """True if the configuration is faster than `ffma`, whose split-K fills the GPU.
+
+    Those of A^T B split K, too, and so do those without a tile of their own (conv2d/products.py). The others leave SMs
+    idle if Y has few tiles, and must then be faster with the busy SMs alone. (Hopper's split K a few times, which is
+    not counted here.)
+    """
+    if v.precision == "bf16" or v.is_ffma:
+        return not v.is_ffma  # `ffma` would need three casts
+    if LEAST_FLOPS * (2 if v.math.in_fp16 else 1) > 2 * p.M * p.N * p.K:
+        return False
+    gain = GAIN.get(target.compute_capability, GAIN_ELSEWHERE)
+    gain *= TF32 if v.precision == "tf32" else 1.0
+    busy = 1.0
+    if v.tile and not p.transpose_a:
+        tiles = -(-p.M // v.tile.get("BM", 128)) * -(-p.N // v.tile["BN"])
+        busy = min(1.0, tiles / target.num_sms)
+    return gain * busy > 1.0
+
+
+def run_row(p: Product, v: Configuration, A: Array, B: Array, bias: Array | None = None) -> Array:
+    """A, B (1, ..), (1, ..) as stored -> Y (1, M, N) of the dtype that the configuration writes"""
+    found = as_convolution(p)
+    assert found is not None
+    a, b = (x.reshape(x.shape[1], 1, 1, x.shape[2]) for x in (A, B))
+    first, second = (b, a) if p.transpose_a else (a, b)
+    fits = bias is not None and bias.dtype == FLOAT32 and bias.address % 16 == 0
+    fused = bias if fits and v.supports_epilogue else None
+    Y = compute(v, first, second, found[1], fused).reshape(1, p.M, p.N)
+    return Y if fused is not None else _with_bias(Y, bias)
+
+
+def _calls(p: Product, v: Configuration, device: Device) -> dict[str, Callable[[], Array]]:
+    """Calls for the autotuner, on scratch operands; for a bfloat16 product `ffma` is measured with its casts."""
+    a = (1, p.K, p.M) if p.transpose_a else (1, p.M, p.K)
+    b = (1, p.N, p.K) if p.transpose_b else (1, p.K, p.N)
+    dtype = BFLOAT16 if v.precision == "bf16" else FLOAT32
+    A, B = (tune.scratch(device, shape, dtype) for shape in (a, b))
+    return {v.name: lambda: run_row(p, v, A, B), FFMA: lambda: as_dtype(ffma(p, as_float32(A), as_float32(B)), A.dtype)}

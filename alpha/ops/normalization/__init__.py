@@ -1,0 +1,1 @@
+"""Batch, layer, group, instance and local response normalisation, channels last."""

@@ -1,0 +1,290 @@
+"""Batch normalisation over the channels of the last axis (Ioffe & Szegedy 2015)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alpha.autograd.function import Function
+from alpha.autograd.recompute import repeating
+from alpha.core.numerics import BFLOAT16, FLOAT32
+from alpha.core.primitive import Array, primitive
+from alpha.core.tensor import Tensor
+from alpha.errors import ShapeError
+from alpha.ops.activation.rectifier import Rectified, Rectifier, rectifier_of
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
+from alpha.ops.kernel.arguments import check_arguments
+from alpha.ops.kernel.dtypes import result_type
+from alpha.ops.kernel.empty_batch import NoImages
+from alpha.ops.kernel.options import real
+from alpha.ops.normalization import batch_norm_cpu as batchnorm_cpu
+from alpha.ops.normalization import batch_norm_cuda as batchnorm_cuda
+
+__all__ = ["batch_norm"]
+
+_OPTIONAL = ("running_mean", "running_var", "weight", "bias")
+
+
+@primitive
+def channel_statistics(
+    X: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    momentum: float,
+    statistics: ChannelStatistics | None = None,
+) -> tuple[Array, Array]:
+    """Mean and biased variance of each column; running = (1 - momentum) running + momentum new, if it is not None
+
+    X (..., C), running_mean, running_var (C,) -> mean, var (C,), float32 where X is bfloat16; the new running variance
+    is unbiased. `statistics`: of parts of X (`ChannelStatistics`), where the convolution that made it found them
+    """
+
+
+@primitive
+def batch_norm_apply(
+    X: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None = None,
+    rectifier: Rectifier | None = None,
+) -> Array:
+    """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual), each of the last two if it is not None
+
+    X, residual (..., C), the others (C,) -> Y (..., C)
+    """
+
+
+@primitive
+def batch_norm_training(
+    X: Array,
+    wanted: StatisticsArguments,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None = None,
+    rectifier: Rectifier | None = None,
+) -> tuple[Array, Array, Array]:
+    """`batch_norm_apply` with the `channel_statistics` of X itself, and these: Y, mean, var
+
+    X, residual (..., C), the others (C,) -> Y (..., C), mean, var (C,), float32 where X is bfloat16
+    """
+
+
+@primitive
+def batch_norm_gradients(
+    dY: Array,
+    X: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    eps: float,
+    batch: bool,
+    rectified: Rectified | None = None,
+) -> tuple[Array, Array, Array, Array | None]:
+    """dX, dweight, dbias, and dZ, the gradient before a rectifier, which a residual has, too
+
+    dY, X (..., C), the others (C,) -> dX (..., C), dweight, dbias (C,), dZ (..., C)
+
+    Args:
+        batch: mean and var came from X itself, so that their gradient counts.
+        rectified: by what, if a rectifier followed. dZ is then returned if its sign is that of Y, and None if it is
+            computed again from X. Without a rectifier, dZ is dY.
+    """
+
+
+for _device, _room in (("cpu", batchnorm_cpu), ("cuda", batchnorm_cuda)):
+    channel_statistics.impl(_device)(_room.channel_statistics)
+    batch_norm_apply.impl(_device)(_room.apply)
+    batch_norm_training.impl(_device)(_room.training)
+    batch_norm_gradients.impl(_device)(_room.gradients)
+
+
+class Moments(NamedTuple):
+    """Where the mean and the variance of the channels come from.
+
+    Attributes:
+        running: the running ones, or None.
+        training: whether they are those of the batch; the running ones are then moved.
+        momentum: by how much.
+        statistics: those of the batch, where the convolution that made it found them.
+    """
+
+    running: tuple[Tensor, Tensor] | None
+    training: bool
+    momentum: float
+    statistics: ChannelStatistics | None = None
+
+    @classmethod
+    def of_batch(cls, running: tuple[Tensor, Tensor] | None, momentum: float) -> Moments:
+        """Those of the batch; the second run of a function under `alpha.checkpoint` leaves the running ones alone."""
+        return cls(None if repeating() else running, True, momentum)
+
+    @property
+    def arrays(self) -> tuple[Array, Array]:
+        """The running ones, or None and None."""
+        if self.running is None:
+            return None, None
+        mean, var = self.running
+        if mean._version.unaware is not None or var._version.unaware is not None:  # copies of parts
+            mean._version.refresh()
+            var._version.refresh()
+        return mean.array, var.array
+
+    def note_moved(self) -> None:
+        """Note that the running ones were written."""
+        for old in self.running or ():
+            old._version.bump("batch_norm")
+
+
+class BatchNorm(Function):
+    """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual), as `batch_norm_apply`"""
+
+    def forward(
+        self,
+        X: Array,
+        weight: Array | None,
+        bias: Array | None,
+        residual: Array | None,
+        *,
+        moments: Moments,
+        eps: float,
+        rectifier: Rectifier | None,
+    ) -> Array:
+        weight = _filled(X, 1) if weight is None else weight
+        bias = _filled(X, 0) if bias is None else bias
+        if moments.training:
+            wanted = StatisticsArguments(*moments.arrays, moments.momentum, moments.statistics)
+            Y, mean, var = batch_norm_training(X, wanted, weight, bias, eps, residual, rectifier)
+            moments.note_moved()
+        else:
+            mean, var = moments.arrays
+            self.guard(*moments.running or ())  # they are read again by backward
+            Y = batch_norm_apply(X, mean, var, weight, bias, eps, residual, rectifier)
+        self.mean, self.var, self.eps, self.batch = mean, var, eps, moments.training
+        self.keep(X, weight, bias, Y, residual is not None, rectifier)
+        return Y
+
+    def keep(
+        self, X: Array, weight: Array, bias: Array, Y: Array, has_residual: bool, rectifier: Rectifier | None
+    ) -> None:
+        """Keep what the gradient needs of these arrays."""
+        self.rectifier = rectifier
+        self.sign_from_Y = has_residual  # whose sign depends on the residual, which nobody keeps
+        if rectifier is None:
+            self.save(X, weight)
+        else:
+            self.save(X, weight, Y if self.sign_from_Y else bias)
+
+    def backward(self, dY: Array) -> Any:
+        X, weight, *sign = self.saved
+        rectified = None
+        if self.rectifier is not None:
+            bias, Y = (None, *sign) if self.sign_from_Y else (*sign, None)
+            rectified = Rectified(self.rectifier, bias, Y)
+        return batch_norm_gradients(dY, X, self.mean, self.var, weight, self.eps, self.batch, rectified)
+
+
+def _filled(X: Array, value: float) -> Array:
+    """What stands for a weight or a bias that is None   X (..., C) -> (C,)"""
+    dtype = FLOAT32 if X.dtype == BFLOAT16 else X.dtype
+    if isinstance(X, np.ndarray):
+        return np.full(X.shape[-1], value, dtype)
+    result = X.device.empty((X.shape[-1],), dtype)
+    X.device.fill(result, value)
+    return result
+
+
+@check_arguments
+def batch_norm(
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    statistics: ChannelStatistics | None = None,
+    residual: Tensor | None = None,
+    activation: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Batch normalisation   x, residual (..., C), the others (C,) -> (..., C)
+
+    In training mean and (biased) variance are the batch's, and the running ones move towards them by `momentum`,
+    the variance unbiased, as in PyTorch; otherwise the running ones are used. The second run of a function under
+    `alpha.checkpoint` leaves the running ones alone.
+
+    Args:
+        running_mean, running_var: both or neither; None in training keeps no statistics.
+        weight, bias: None is 1 and 0.
+        statistics: the channel statistics of x, if the `conv2d` that made x was given the same object. They are used in
+            training, so that x is read one time less, unless x was written in place since.
+        residual: is added to the result, in the same kernel if it has the shape and dtype of x, else as by `+`.
+        activation: is applied to the result, after the residual: a layer or a function of one tensor. The kernel
+            computes ReLU, ReLU6 and leaky ReLU of a positive slope itself, and so do the kernels of the gradients.
+            Without a residual, nothing but x is then kept for them.
+
+    Raises:
+        ShapeError: a parameter is not (C,), the residual does not fit x, the batch has one row in training, or running
+            statistics are missing.
+        TypeError: one of the tensors is not a Tensor of floating numbers, those of x and the residual do not mix, or
+            the activation is no function.
+        DeviceError: the running statistics are on another device than x.
+        ValueError: momentum or eps is not finite, or eps is negative.
+    """
+    C = x.shape[-1] if x.ndim else 0
+    for name, value in zip(_OPTIONAL, (running_mean, running_var, weight, bias), strict=True):
+        if value is not None and value.array.shape != (C,):
+            raise ShapeError(f"batch_norm: {name} has shape {value.shape}, x {x.shape} needs ({C},)")
+    check_eps("batch_norm", eps)
+    momentum = real("batch_norm", "momentum", momentum)
+    if training and 0 < x.size <= C:
+        raise ShapeError(f"batch_norm: one row a channel has no variance to train on  (x {x.shape})")
+    running = None
+    if running_mean is not None and running_var is not None:
+        running = running_mean, running_var
+    elif running_mean is not None or running_var is not None:
+        raise ShapeError("batch_norm: running_mean and running_var are needed together, or neither")
+    elif not training:
+        raise ShapeError("batch_norm: evaluation needs running_mean and running_var")
+    if weight is not None and weight.array.dtype == BFLOAT16:
+        weight = weight.astype(FLOAT32)
+    if bias is not None and bias.array.dtype == BFLOAT16:
+        bias = bias.astype(FLOAT32)
+    fits = residual is None or (residual.shape == x.shape and residual.dtype == x.dtype)
+    if residual is not None and not fits:
+        _check_residual(residual, x)
+    rectifier = rectifier_of(activation)
+    if not fits or not x.size:
+        rectifier = None
+    moments = Moments.of_batch(running, momentum) if training else Moments(running, False, momentum)
+    if training and statistics is not None and statistics.describes(x):
+        moments = moments._replace(statistics=statistics)
+    if x.size:
+        y = BatchNorm.apply(x, weight, bias, residual if fits else None, moments=moments, eps=eps, rectifier=rectifier)
+    else:  # no rows, as of a detector that has found nothing: the running statistics stay as they are
+        y = NoImages.apply(x, weight, bias, shape=x.shape)
+    if residual is not None and not (fits and x.size):
+        y = y + residual
+    return y if activation is None or rectifier is not None else activation(y)
+
+
+def _check_residual(residual: Tensor, x: Tensor) -> None:
+    """`ShapeError` or `TypeError` for a residual that cannot be added to x."""
+    result_type("batch_norm", (x.array, residual.array))
+    try:
+        np.broadcast_shapes(residual.shape, x.shape)
+    except ValueError:
+        raise ShapeError(f"batch_norm: residual {residual.shape} cannot be added to x {x.shape}") from None
+
+
+def check_eps(operator: str, eps: float) -> None:
+    """`ValueError` for an eps that is negative or not finite."""
+    if real(operator, "eps", eps) < 0:
+        raise ValueError(f"{operator}: eps={eps} is negative")

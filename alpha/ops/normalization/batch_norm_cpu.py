@@ -1,0 +1,169 @@
+"""Batch normalisation by numpy; the contracts are in batchnorm.py."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpha.core.primitive import Array
+from alpha.ops.activation.rectifier import Rectified, Rectifier
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
+from alpha.ops.kernel.dtypes import as_dtype, as_float32
+from alpha.ops.kernel.elementwise import add
+from alpha.runtime import workers
+from alpha.runtime.cpu import empty as cpu_empty
+
+ORIGIN_ROWS = 64  # of a chunk, about whose mean its sums are taken
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def channel_statistics(
+    X: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    momentum: float,
+    statistics: ChannelStatistics | None = None,
+) -> tuple[Array, Array]:
+    """Mean and variance, from chunks of rows that are merged in float64."""
+    X = as_float32(_rows(X))
+    R, C = X.shape
+    grain = _grain(X)
+    chunks = -(-R // grain)
+    sums, squares = np.empty((chunks, C)), np.empty((chunks, C))
+
+    def chunk(start: int, stop: int) -> None:
+        # about a mean of some rows, so that nothing large cancels
+        n, z = stop - start, start // grain
+        ones = np.ones(n, X.dtype)
+        some = X[start : min(stop, start + ORIGIN_ROWS)]
+        origin = some[0] + (some - some[0]).mean(axis=0)  # of equal elements the element itself
+        origin[~np.isfinite(origin)] = 0  # inf - inf would make a mean of inf NaN
+        shifted = X[start:stop] - origin
+        offset = (ones @ shifted).astype(np.float64)
+        np.multiply(shifted, shifted, out=shifted)
+        sums[z] = np.multiply(origin, n, dtype=np.float64) + offset
+        squares[z] = ones @ shifted - offset * offset / n
+        lost = np.isfinite(sums[z]) & ~np.isfinite(squares[z])
+        if lost.any():  # squares that are too large for X's dtype
+            squares[z, lost] = np.square(X[start:stop, lost] - sums[z, lost] / n).sum(axis=0)
+
+    workers.parallel_for(R, grain, chunk, blas=True)
+    # chunks of their own means merge in float64 (Chan, Golub & LeVeque 1983)
+    counts = np.full((chunks, 1), float(grain))
+    counts[-1] = R - grain * (chunks - 1)
+    mean = sums.sum(axis=0) / R
+    between = counts * (sums / counts - mean) ** 2
+    total = np.maximum(squares.sum(axis=0) + between.sum(axis=0), 0)
+    var = total / R
+    if running_mean is not None and running_var is not None:
+        for old, new in ((running_mean, mean), (running_var, total / max(1, R - 1))):
+            # not as old + momentum (new - old), which is NaN if both are inf
+            old[...] = (1 - momentum) * old.astype(np.float64) + momentum * new
+    return mean.astype(X.dtype), var.astype(X.dtype)
+
+
+def apply(
+    X: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None = None,
+    rectifier: Rectifier | None = None,
+) -> Array:
+    """Y, a chunk of rows at a time."""
+    shape, dtype, X = X.shape, X.dtype, as_float32(_rows(X))
+    scale = weight / np.sqrt(var + X.dtype.type(eps))
+    Y = cpu_empty(X.shape, X.dtype)
+
+    def chunk(start: int, stop: int) -> None:
+        y = Y[start:stop]
+        np.subtract(X[start:stop], mean, out=y)
+        np.multiply(y, scale, out=y)
+        np.add(y, bias, out=y)
+
+    workers.parallel_for(X.shape[0], _grain(X), chunk)
+    if residual is not None:
+        Y = add(Y, as_float32(_rows(residual)), out=Y)
+    if rectifier is not None:
+        Y = rectifier.rectify(Y)
+    return as_dtype(Y, dtype).reshape(shape)
+
+
+def training(
+    X: Array,
+    wanted: StatisticsArguments,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None = None,
+    rectifier: Rectifier | None = None,
+) -> tuple[Array, Array, Array]:
+    """The statistics of X, and Y by them."""
+    mean, var = channel_statistics(X, *wanted)
+    return apply(X, mean, var, weight, bias, eps, residual, rectifier), mean, var
+
+
+def gradients(
+    dY: Array,
+    X: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    eps: float,
+    batch: bool,
+    rectified: Rectified | None = None,
+) -> tuple[Array, Array, Array, Array | None]:
+    """dX, dweight, dbias, by two passes over the rows; dZ."""
+    shape, dtype, X, dZ = X.shape, X.dtype, as_float32(_rows(X)), dY
+    dY = as_float32(_rows(dY))
+    if rectified is not None:
+        held = rectified.Y
+        Z = apply(X, mean, var, weight, rectified.bias, eps) if held is None else as_float32(_rows(held))
+        dY = rectified.rectifier.gradient(dY, Z)
+        dZ = None if held is None else as_dtype(dY, dtype).reshape(shape)
+    R, C = X.shape
+    if X.size == 0:
+        return np.zeros(shape, dtype), np.zeros_like(weight), np.zeros_like(weight), dZ
+    rstd = 1 / np.sqrt(var + X.dtype.type(eps))
+    grain = _grain(X)
+    parts = np.empty((2, -(-R // grain), C))
+
+    def sums(start: int, stop: int) -> None:
+        dy, z = dY[start:stop], start // grain
+        ones = np.ones(stop - start, X.dtype)
+        parts[0, z] = ones @ dy
+        centred = X[start:stop] - mean
+        np.multiply(centred, dy, out=centred)
+        parts[1, z] = ones @ centred
+
+    workers.parallel_for(R, grain, sums, blas=True)
+    db, moment = parts.sum(axis=1)  # moment: sum of dY (X - mean)
+    dw = moment * rstd
+    a = weight * rstd
+    dX = cpu_empty(X.shape, X.dtype)
+    # dX = a (dY - db / R - (X - mean) rstd dw / R), its constants folded
+    slope = (-a * (rstd * dw / R)).astype(X.dtype)
+    shift = (-a * db / R).astype(X.dtype)
+
+    def chunk(start: int, stop: int) -> None:
+        dx = dX[start:stop]
+        np.multiply(dY[start:stop], a, out=dx)
+        if batch:
+            through = X[start:stop] - mean
+            np.multiply(through, slope, out=through)
+            np.add(through, shift, out=through)
+            np.add(dx, through, out=dx)
+
+    workers.parallel_for(R, grain, chunk)
+    return as_dtype(dX, dtype).reshape(shape), dw.astype(X.dtype), db.astype(X.dtype), dZ
+
+
+def _rows(X: Array) -> Array:
+    """X (..., C) -> (R, C)"""
+    return X.reshape(-1 if X.size else 0, X.shape[-1])
+
+
+def _grain(X: Array) -> int:
+    row = int(X.shape[1]) * int(X.itemsize)
+    return max(1, workers.CHUNK_BYTES // max(1, row))

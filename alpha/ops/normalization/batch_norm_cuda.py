@@ -1,0 +1,299 @@
+"""Batch normalisation on a GPU: the kernels of cuda/batchnorm, on X (R, C). The contracts are in batchnorm.py."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from alpha.core.numerics import FLOAT32
+from alpha.core.primitive import Array
+from alpha.ops.activation.rectifier import IDENTITY, Rectified, Rectifier
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
+from alpha.ops.conv2d.magnitudes import needs_magnitude
+from alpha.ops.kernel.dtypes import CUDA_TYPES, require_float32, require_same_float, vector_width
+from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table, Value
+from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
+
+MERGE, MERGE_MANY = (32, 16), (2, 256)  # blocks that join segments, or thousands: channels, lanes
+NOT_RECTIFIED, FROM_X, FROM_Y = range(3)  # of batchnorm/gradient_rows.cuh: where the sign for a rectifier is from
+RUNNING = Named("running_mean", optional=True), Named("running_var", optional=True), Value("momentum")
+
+
+def _sizes(X: Array, *others: Array) -> tuple[int, int, np.dtype[Any], int, int]:
+    """What the plans below depend on: R, C, dtype, elements of a load, SMs."""
+    C = X.shape[-1]
+    return X.size // C, C, X.dtype, vector_width(X, *others, along=C), X.device.properties.num_sms
+
+
+def channel_statistics(
+    X: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    momentum: float,
+    statistics: ChannelStatistics | None = None,
+) -> tuple[Array, Array]:
+    plan, given = _statistics(X, StatisticsArguments(running_mean, running_var, momentum, statistics))
+    found = plan.launch(X.device, given)
+    return found["mean"], found["var"]
+
+
+def _statistics(X: Array, wanted: StatisticsArguments) -> tuple[Plan, dict[str, Any]]:
+    """The plan that makes "mean" and "var", and its operands."""
+    running_mean, running_var, momentum, statistics = wanted
+    require_same_float("batch_norm", X)
+    if running_mean is not None:
+        require_float32("batch_norm", running_mean, running_var)
+    given = {"X": X, "running_mean": running_mean, "running_var": running_var, "momentum": float(momentum)}
+    if statistics is None:
+        return plan_statistics(*_sizes(X)), given
+    given |= {"part": statistics.part, "counts": statistics.counts}
+    return plan_merge(*_sizes(X)[:4], statistics.part.shape[1]), given
+
+
+def apply(
+    X: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None = None,
+    rectifier: Rectifier | None = None,
+) -> Array:
+    require_float32("batch_norm", mean, var, weight, bias)
+    if not X.size:
+        return X.device.empty(X.shape, X.dtype)
+    plan, given = _application(X, weight, bias, eps, residual, rectifier, {"mean": mean, "var": var})
+    return _with_magnitude(plan.launch(X.device, given))
+
+
+def training(
+    X: Array,
+    wanted: StatisticsArguments,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None = None,
+    rectifier: Rectifier | None = None,
+) -> tuple[Array, Array, Array]:
+    first, given = _statistics(X, wanted)
+    second, others = _application(X, weight, bias, eps, residual, rectifier, {})
+    found = _both(first, second).launch(X.device, given | others)
+    return _with_magnitude(found), found["mean"], found["var"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _both(first: Plan, second: Plan) -> Plan:
+    """The statistics, and then what is done with them, as one plan."""
+    outputs = {**first.outputs, **second.outputs}
+    return Plan("batch_norm_training", (*first.launches, *second.launches), outputs, first.workspaces)
+
+
+def _application(
+    X: Array,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    residual: Array | None,
+    rectifier: Rectifier | None,
+    moments: dict[str, Array],
+) -> tuple[Plan, dict[str, Any]]:
+    """The plan that makes "Y", and its operands; `moments`: "mean" and "var", unless another launch makes them."""
+    require_float32("batch_norm", weight, bias)
+    given = {"X": X, "weight": weight, "bias": bias, **moments}
+    if residual is not None:
+        given["residual"] = residual
+    require_same_float("batch_norm", X, *([] if residual is None else [residual]))
+    plan = plan_apply(X.shape, *_sizes(*given.values())[2:4], residual is not None, rectifier, needs_magnitude(X))
+    return plan, {**given, "eps": float(eps)}
+
+
+def _with_magnitude(found: dict[str, Array]) -> Array:
+    """Y, with its magnitude if the kernel has found it."""
+    Y = found["Y"]
+    Y.magnitude = found.get("magnitude")
+    return Y
+
+
+def gradients(
+    dY: Array,
+    X: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    eps: float,
+    batch: bool,
+    rectified: Rectified | None = None,
+) -> tuple[Array, Array, Array, Array | None]:
+    Y = None if rectified is None else rectified.Y
+    require_same_float("batch_norm", dY, X, *([] if Y is None else [Y]))
+    require_float32("batch_norm", mean, var, weight)
+    device = X.device
+    if X.size == 0:
+        return device.zeros(X.shape, X.dtype), *(device.zeros(X.shape[-1:], FLOAT32) for _ in range(2)), dY
+    given = {"X": X, "dY": dY, "mean": mean, "var": var, "weight": weight}
+    sign, rectifier = NOT_RECTIFIED, IDENTITY
+    if rectified is not None:
+        rectifier = rectified.rectifier
+        sign = FROM_X if Y is None else FROM_Y
+        given |= {"bias": rectified.bias} if Y is None else {"Y": Y}
+    sizes = *_sizes(*given.values())[2:], needs_magnitude(X)
+    plan = plan_gradients(X.shape, *sizes, batch, sign, rectifier)
+    found = plan.launch(device, {**given, "eps": float(eps)})
+    found["dX"].magnitude = found.get("magnitude")
+    return found["dX"], found["dw"], found["db"], dY if sign == NOT_RECTIFIED else found.get("dZ")
+
+
+def _columns(R: int, C: int, vector: int) -> tuple[tuple[int, int], int, int]:
+    """(block, tiles of channels, lanes) of the kernels that go through X (R, C)."""
+    across, lanes, _ = column_block(1, R, C // vector)
+    return (across, lanes), -(-C // (vector * across)), lanes
+
+
+def _macros(dtype: np.dtype[Any], vector: int) -> dict[str, int | str]:
+    return {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector}
+
+
+def _magnitude(
+    found: bool, beside: str = ""
+) -> tuple[tuple[Named | None, Table | None], dict[str, int], dict[str, Buffer]]:
+    """Of a kernel that may find the magnitude of its result: arguments, macros, and the outputs of its plan."""
+    outputs = {"magnitude": Buffer((1,), np.dtype(np.uint32), beside)} if found else {}
+    return (Named("magnitude"), MEETING_STATE) if found else (None, None), {"MAGNITUDE": int(found)}, outputs
+
+
+def _numbers(C: int, first: str, second: str) -> dict[str, Buffer]:
+    """Two float32 numbers per channel, in one block."""
+    return {first: Buffer((C,), FLOAT32), second: Buffer((C,), FLOAT32, beside=first)}
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: int) -> Plan:
+    """Mean and variance per channel of X: one kernel for segments of rows, a second one that merges the segments."""
+    block, tiles, lanes = _columns(R, C, vector)
+    splits, rows = column_splits(num_sms, R, lanes, tiles)
+    macros = _macros(dtype, vector)
+    launches = (
+        KernelLaunch(
+            "batchnorm/statistics.cu",
+            "statistics",
+            (tiles, splits),
+            block,
+            (Named("part"), Named("X"), R, C, rows),
+            macros,
+        ),
+        KernelLaunch(
+            "batchnorm/statistics.cu",
+            "merge_statistics",
+            -(-C // MERGE[0]),
+            MERGE,
+            (*map(Named, ("mean", "var", "part", "X")), *RUNNING, R, C, rows, splits),
+            macros,
+        ),
+    )
+    workspaces = {"part": Buffer((2, splits, C), FLOAT32)}
+    return Plan("channel_statistics", launches, _numbers(C, "mean", "var"), workspaces)
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_merge(R: int, C: int, dtype: np.dtype[Any], vector: int, parts: int) -> Plan:
+    """Mean and variance per channel of X, merged from the statistics that the convolution has found."""
+    launch = KernelLaunch(
+        "batchnorm/statistics.cu",
+        "merge_counted_statistics",
+        -(-C // MERGE_MANY[0]),
+        MERGE_MANY,
+        (*map(Named, ("mean", "var", "part", "counts", "X")), *RUNNING, R, C, parts),
+        _macros(dtype, vector),
+    )
+    return Plan("merge_counted_statistics", (launch,), _numbers(C, "mean", "var"))
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_apply(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    vector: int,
+    residual: bool,
+    rectifier: Rectifier | None,
+    magnitude: bool,
+) -> Plan:
+    """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual) in one pass; `shape`: of X (..., C).
+
+    magnitude: whether the largest of Y is found, too.
+    """
+    R, C = math.prod(shape[:-1]), shape[-1]
+    if residual:
+        vector = min(vector, 4)  # wider packs do not fit the registers
+    block, tiles, lanes = _columns(R, C, vector)
+    rows = 8 * lanes
+    meeting, found, outputs = _magnitude(magnitude)
+    operands = Named("Y"), *meeting, Named("X"), Named("residual") if residual else None
+    numbers = (*map(Named, ("mean", "var", "weight", "bias")), Value("eps"), *map(np.float32, rectifier or IDENTITY))
+    launch = KernelLaunch(
+        "batchnorm/apply.cu",
+        "apply",
+        (-(-R // rows), tiles),
+        block,
+        (*operands, *numbers, R, C, rows),
+        {**_macros(dtype, vector), "RESIDUAL": int(residual), "RECTIFIED": int(rectifier is not None), **found},
+    )
+    return Plan("batch_norm_apply", (launch,), {"Y": Buffer(shape, dtype), **outputs})
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_gradients(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    vector: int,
+    num_sms: int,
+    magnitude: bool,
+    batch: bool,
+    sign: int,
+    rectifier: Rectifier,
+) -> Plan:
+    """dw and db as sums over segments of rows, which the last block merges; then dX; `shape`: of X (..., C).
+
+    magnitude: whether the largest of dX is found, too.
+    sign: where the sign of what the rectifier was given is from. With FROM_Y, dZ is made, too, and dX comes from it.
+    """
+    R, C = math.prod(shape[:-1]), shape[-1]
+    if sign != NOT_RECTIFIED:
+        vector = min(vector, 4)  # wider packs of so many numbers per column do not fit the registers
+    block, tiles, lanes = _columns(R, C, vector)
+    splits, segment = column_splits(num_sms, R, lanes, tiles)
+    several, has_dZ = splits > 1, sign == FROM_Y
+    dZ = Named("dZ") if has_dZ else None
+    part = (Named("part"), MEETING_STATE) if several else (None, None)
+    numbers = *map(Named, ("mean", "var", "weight")), Named("bias") if sign == FROM_X else None
+    constants = Value("eps"), *map(np.float32, rectifier)
+    rows_read = Named("dY"), Named("X"), Named("Y") if has_dZ else None
+    sums = KernelLaunch(
+        "batchnorm/gradient_sums.cu",
+        "gradient_sums",
+        (tiles, splits),
+        block,
+        (Named("dw"), Named("db"), dZ, *part, *rows_read, *numbers, *constants, R, C, segment),
+        {**_macros(dtype, vector), "RECTIFIED": sign},
+    )
+    vector = min(vector, 4)
+    block, tiles, lanes = _columns(R, C, vector)
+    rows = 8 * lanes
+    meeting, found, outputs = _magnitude(magnitude, beside="dw")
+    operands = Named("dX"), *meeting, dZ or Named("dY"), Named("X")
+    gradient = KernelLaunch(
+        "batchnorm/input_gradient.cu",
+        "input_gradient",
+        (-(-R // rows), tiles),
+        block,
+        (*operands, *numbers, Named("dw"), Named("db"), *constants, R, C, rows, int(batch)),
+        {**_macros(dtype, vector), "RECTIFIED": FROM_X if sign == FROM_X else NOT_RECTIFIED, **found},
+    )
+    outputs |= {**_numbers(C, "dw", "db"), "dX": Buffer(shape, dtype)}
+    if has_dZ:
+        outputs["dZ"] = Buffer(shape, dtype)
+    workspaces = {"part": Buffer((2, splits, C), FLOAT32)} if several else {}
+    return Plan("batch_norm_gradients", (sums, gradient), outputs, workspaces)

@@ -1,0 +1,84 @@
+"""Elements without their repetitions: unique and unique_consecutive. The host compares them, so both wait for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpha.core.primitive import Array
+from alpha.core.tensor import Tensor
+from alpha.ops.array.axes import axis_of
+from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.dtypes import as_float32
+from alpha.runtime.recording import refuse
+
+__all__ = ["unique", "unique_consecutive"]
+
+
+@check_arguments
+def unique(
+    x: AnyTensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """Every element once, in ascending order; with dim every row of an axis   x (...) -> (count,), or (.., count, ..)
+
+    It waits for the device, because only the host can count them; so it is refused in a captured step. NaN is equal to
+    nothing, so each one stays. The result has no gradient.
+
+    Args:
+        sorted: the result is in ascending order also if this is False.
+        return_inverse: return also the place of each element of x in the result: as x, or (D,) with dim.
+        return_counts: return also how often each element comes: (count,).
+        dim: the axis whose rows are compared, in the order of their elements; None: x as one axis.
+    """
+    rows, axis = _rows("unique", x, dim)
+    order = np.lexsort(rows.T[::-1]) if rows.shape[1] else np.arange(len(rows))
+    return _without(x, axis, rows, order, (return_inverse, return_counts))
+
+
+@check_arguments
+def unique_consecutive(
+    x: AnyTensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The elements without those that are equal to the one before; with dim the rows of an axis
+
+    x (...) -> (count,), or (.., count, ..)
+
+    Args:
+        return_inverse, return_counts, dim: as of `unique`, which also says when it waits.
+    """
+    rows, axis = _rows("unique_consecutive", x, dim)
+    return _without(x, axis, rows, np.arange(len(rows)), (return_inverse, return_counts))
+
+
+def _rows(operator: str, x: Tensor, dim: int | None) -> tuple[Array, int | None]:
+    """What is compared, as rows on the host, and the axis of these rows."""
+    refuse(f"{operator} has a number of elements that only the host can count")
+    values = as_float32(x.numpy())
+    if dim is None:
+        return values.reshape(-1, 1), None
+    axis = axis_of(operator, x, dim, x.ndim)
+    moved = np.moveaxis(values, axis, 0)
+    return moved.reshape(len(moved), x.size // max(1, len(moved))), axis
+
+
+def _without(x: Tensor, axis: int | None, rows: Array, order: Array, wanted: tuple[bool, bool]) -> Any:
+    """The rows in that order without those that are equal to the one before, and where and how many they were."""
+    listed = rows[order]
+    begins = np.ones(len(rows), np.bool_)
+    begins[1:] = (listed[1:] != listed[:-1]).any(1)
+    first = np.flatnonzero(begins)
+    values = x.numpy().reshape(-1)[order[first]] if axis is None else np.take(x.numpy(), order[first], axis)
+    inverse = np.empty(len(rows), np.int64)
+    inverse[order] = np.cumsum(begins) - 1
+    counts = np.diff(first, append=len(rows))
+
+    def uploaded(array: Array) -> Tensor:
+        return Tensor(x.device.upload(array))
+
+    results = [uploaded(values)]
+    if wanted[0]:
+        results.append(uploaded(inverse.reshape(x.shape if axis is None else -1)))
+    if wanted[1]:
+        results.append(uploaded(counts.astype(np.int64)))
+    return results[0] if len(results) == 1 else tuple(results)

@@ -1,0 +1,1 @@
+"""Attention, recurrent layers and packed sequences."""

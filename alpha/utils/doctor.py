@@ -1,0 +1,174 @@
+"""`alpha-doctor`, or `python -m alpha.utils.doctor`: what is installed, what is missing and the fix, and a self-test.
+
+Exit status 0 if all that was asked for works: the devices, and each ALPHA_* variable has a value that means something.
+On a machine without a GPU, `--device cpu` asks for the cpu alone.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from alpha import config
+from alpha.errors import AlphaError, CompileError, ConfigError, DeviceError
+from alpha.ops.conv2d.choose import NAMES
+from alpha.runtime import Device, get_device
+from alpha.runtime.cuda.compile import NO_COMPILER, find_nvcc, nvcc_version, nvrtc_version, target
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.device import MIB, HostArray
+from alpha.train.environment import blas
+from alpha.train.options import Parser
+
+PACKAGES = {  # distribution -> the extra that installs it, "" for none
+    "numpy": "",
+    "ml-dtypes": "",
+    "scipy": "",
+    "threadpoolctl": "",
+    "pillow": "",
+    "tqdm": "",
+    "matplotlib": "[plot]",
+    "pycuda": "[cuda]",
+    "nvidia-ml-py": "[cuda]",
+    "cuda-bindings": "[cuda]",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the report; 0 if every variable and every device that was asked for is right, else 1."""
+    parser = Parser(
+        prog="alpha-doctor",
+        description="Say what is installed, what is missing and the fix, list and check every ALPHA_* variable, and "
+        "test the devices. The exit status is 0 if all of that works, else 1.",
+    )
+    parser.add_argument("--device", choices=("all", *TESTS), default="all", help="which device to test (default: all)")
+    wanted = parser.parse_args(arguments).device
+    print(f"python        {platform.python_version()} on {platform.platform()}")
+    for name, extra in PACKAGES.items():
+        print(f"{name:13} {_package(name, extra)}")
+    print(f"BLAS          {blas()}")
+    print(f"CPU cores     {os.cpu_count()}")
+    print(f"compiler      {_compiler()}")
+    print(f"kernel cache  {_cache()}")
+    print(f"\n{config.table()}\n")
+    for line in config.unknown():
+        print(f"warning: {line}\n")
+    wrong = wrong_variables()
+    for line in wrong:
+        print(f"variable FAILS: {line}")
+    if wrong:
+        print()
+    results = [_check(name, test) for name, test in TESTS.items() if wanted in ("all", name)]
+    return 0 if all(results) and not wrong else 1
+
+
+def wrong_variables() -> list[str]:
+    """One line for each ALPHA_* variable whose value means nothing, whether or not something has read it yet."""
+    lines = [variable.check() for variable in config.VARIABLES]
+    checks: list[Callable[[], str]] = [lambda: config.CONV_KERNEL.choice(NAMES), lambda: target((8, 0))]
+    for check in checks:  # ALPHA_CONV_KERNEL, ALPHA_ARCH
+        try:
+            check()
+        except ConfigError as error:
+            lines.append(str(error))
+    return [line for line in lines if line]
+
+
+def _package(name: str, extra: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return f"missing: pip install -e '.{extra}' in Alpha's checkout"
+
+
+def _compiler() -> str:
+    try:
+        nvcc = find_nvcc()
+        if nvcc is not None:
+            return f"{nvcc}, {nvcc_version(nvcc).strip().splitlines()[-1]}"
+        return f"NVRTC {nvrtc_version()}"
+    except CompileError:
+        return f"missing: {NO_COMPILER}"
+
+
+def _cache() -> str:
+    """The folder, with what is in it; what is wrong with it is said where kernels are kept."""
+    try:
+        folder = config.cache_dir()
+    except ConfigError as error:
+        return f"none: {error}"
+    sizes: list[int] = []
+    wrong: list[str] = []
+    for path, _, files in os.walk(folder, onerror=lambda error: wrong.append(str(error))):
+        for name in files:
+            with suppress(OSError):  # another process has just removed it
+                sizes.append(Path(path, name).lstat().st_size)
+    found = f"{folder}, {len(sizes)} files, {sum(sizes) / MIB:.1f} MiB"
+    return f"{found}; cannot be read: {wrong[0]}" if wrong and os.path.lexists(folder) else found
+
+
+def _check(name: str, test: Callable[[Device], str]) -> bool:
+    """Run one device's self-test and print a line."""
+    start = time.perf_counter()
+    try:
+        device = get_device(name)
+        result = test(device)
+    except AlphaError as error:
+        print(f"{name:5} FAILS: {error}")
+        return False
+    print(f"{name:5} works: {result} ({time.perf_counter() - start:.2f} s)")
+    return True
+
+
+def _test_cpu(device: Device) -> str:
+    A = np.random.default_rng(0).standard_normal((256, 256), dtype=np.float32)
+    product = device.download(device.upload(A) @ device.upload(A))
+    _compare(product, A.astype(np.float64) @ A, 1e-3)
+    return "a 256 x 256 product agrees with float64"
+
+
+def _test_cuda(device: Device) -> str:
+    """Copy, compile, launch with every kind of argument, fill, compare."""
+    assert isinstance(device, CudaDevice)
+    count, threads, scale, shift = 4096, 128, 3.0, 0.5
+    X = np.arange(count, dtype=np.float32)
+    target = device.empty(count, np.float32)
+    device.launch(
+        "runtime/selftest.cu",
+        "selftest",
+        count // threads,
+        threads,
+        (device.upload(X), target, scale, count),
+        {"SHIFT": shift},
+        shared_bytes=4 * threads,
+    )
+    mirrored = X.reshape(-1, threads)[:, ::-1].reshape(-1)
+    _compare(device.download(target), scale * mirrored + shift, 0.0)
+    device.fill(target, 0.1)
+    _compare(device.download(target), np.full(count, 0.1, np.float32), 0.0)
+    properties = device.properties
+    return (
+        f"{properties.name}, {properties.arch}, {properties.num_sms} SMs, "
+        f"{properties.total_bytes / MIB:.0f} MiB, driver {device.driver.name}; "
+        f"a kernel compiles and agrees; steps are captured: {device.driver.why_no_capture or 'yes'}"
+    )
+
+
+TESTS: dict[str, Callable[[Device], str]] = {"cpu": _test_cpu, "cuda": _test_cuda}
+
+
+def _compare(result: HostArray, expected: HostArray, tolerance: float) -> None:
+    worst = float(np.abs(result - expected).max())
+    if not worst <= tolerance:
+        raise DeviceError(f"the self-test is off by {worst}: report this with the lines above")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
