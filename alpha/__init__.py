@@ -33,6 +33,7 @@ from alpha.core.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.core.tensor import Tensor, tensor
 from alpha.cuda import accelerator
 from alpha.errors import *
+from alpha.nn import einops_backend as einops_backend  # importing it is what einops needs
 from alpha.ops.activation.relu_family import relu
 from alpha.ops.activation.smooth import sigmoid, tanh
 from alpha.ops.activation.softmax import log_softmax, logsumexp, softmax
@@ -124,9 +125,8 @@ from alpha.ops.reduction.statistics import *
 from alpha.ops.reduction.uniques import *
 from alpha.ops.reduction.var_norm import *
 from alpha.runtime import Device, MemoryStats, get_device
-from alpha.runtime.device import device
+from alpha.runtime.registry import device
 from alpha.step import capture, compile_kernels, dry_run
-from alpha.utils import einops_backend as einops_backend  # importing it is what einops needs
 
 # what `import alpha` does not load, but `alpha.data` does, when it is first named; functions with their room
 _FILES = "io.serialization"

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.emulated_compiler import EmulatedCompiler
-from alpha.runtime.device import standing_in
+from alpha.runtime.registry import standing_in
 
 
 class Builds:

@@ -16,86 +16,32 @@ from alpha import config, data, nn, optim
 from alpha.models import torchvision
 
 ROOT = Path(__file__).parents[1]
-LAYERS = {  # a module may import modules of its own layer and of lower ones
-    "accelerator": 3,
-    "amp": 2,
-    "backends": 3,
-    "checkpointing": 2,
-    "backward_hooks": 2,
-    "config": 0,
-    "count": 1,
-    "cuda": 2,
-    "dtypes": 2,
-    "einops_backend": 5,
-    "errors": 0,
-    "exports": 0,
-    "runtime": 1,
-    "pickle_parts": 0,
-    "pickles": 0,
-    "primitive": 2,
-    "arrays": 2,
-    "autograd": 2,
-    "backward": 2,
-    "generators": 2,
-    "grad_mode": 2,
-    "hooks": 2,
-    "host_values": 2,
-    "gradients": 2,
-    "tensor": 2,
-    "tensor_conversions": 2,
-    "tensor_files": 2,
-    "tensor_facts": 2,
-    "tensor_hooks": 2,
-    "tensor_operators": 2,
-    "memory": 2,
-    "tensor_inplace": 2,
-    "tensor_math": 2,
-    "tensor_structure": 2,
-    "uninitialized": 2,
-    "missing_names": 0,
-    "module": 2,
-    "module_parts": 2,
-    "module_tree": 2,
-    "no_effect": 2,
-    "numerics": 2,
-    "origins": 2,
-    "flattened": 2,
-    "parameter": 2,
-    "placing": 2,
-    "reading": 0,
-    "recompute": 2,
-    "rng": 2,
-    "state_dict": 2,
-    "state_reading": 2,
-    "static_function": 2,
-    "torch_files": 2,
-    "versions": 2,
-    "in_torch": 3,
-    "typed_tensors": 3,
-    "linalg": 3,
-    "ops": 3,
-    "nn": 4,
-    "optim": 4,
-    "transforms": 5,
-    "data": 4,
-    "models": 5,
-    "step": 5,
-    "train": 6,
-    "serialization": 6,
-    "utils": 5,
-    "examples": 7,
-}
-MOST_LINES = 600
+ORDER = (  # a file imports files of its own line and of the lines above it
+    "errors",
+    "config",
+    "runtime",
+    "core autograd",
+    "module",
+    "io",
+    "ops",
+    "linalg amp nn optim cuda backends",
+    "data",
+    "transforms",
+    "step",
+    "models",
+    "",  # `import alpha`
+    "train",
+    "utils examples",
+)
+OPS = (  # the same of the folders of alpha/ops
+    *("kernel", "array", "indexing", "math", "reduction", "activation", "gemm", "conv2d", "convolution", "matmul"),
+    *("noise", "pooling", "image", "normalization", "sequence", "loss", "api"),
+)
+MOST_ENTRIES, MOST_FILES = 22, 15  # of alpha/; of a folder
 MOST_PARAMETERS = 8  # of a function
 ROOMS = (data, nn, nn.functional, optim, optim.lr_scheduler, torchvision)  # which offer PyTorch's names
-FACADE = 5  # `import alpha` gives what is up to the models
-TOP = 7  # alpha/utils/doctor.py sees everything
-KNOWN_TO_DATA = {"data", "config", "errors", "generators", "missing_names", "reading", "rng", "tensor", "versions"}
-UPWARD = {  # a method of Tensor is an operator, so these three reach up when they are called
-    ("alpha/core/tensor.py", "alpha.ops.array.layout"),
-    ("alpha/autograd/engine.py", "alpha.ops.kernel.elementwise"),
-    ("alpha/module/module.py", "alpha.nn.summary"),
-}
+KNOWN_TO_DATA = {"core", "data", "config", "errors", "io"}
+LATER = {"alpha.data", "alpha.train", "alpha.transforms", "alpha.utils"}  # which `import alpha` does not load
 SOURCES = sorted([*ROOT.glob("alpha/**/*.py"), *ROOT.glob("examples/*.py")])
 
 
@@ -103,59 +49,104 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def layer_of(module: str) -> int:
+def line_of(module: str) -> int:
     parts = module.split(".")
-    if parts[0] == "examples":
-        return LAYERS["examples"]
-    return LAYERS.get(parts[1], TOP) if len(parts) > 1 else FACADE
+    top = parts[0] if parts[0] == "examples" else parts[1] if len(parts) > 1 else ""
+    return next(number for number, line in enumerate(ORDER) if top in (line.split() or [""]))
 
 
 @cache
-def imports(path: Path) -> list[tuple[str, bool]]:
-    """(module, whether at import time) of every import of alpha; a name may be a submodule."""
-    tree = ast.parse(path.read_text())
-    lazy = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        for inner in ast.walk(node)
-    }
-    typing_only = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    found = []
-    for node in ast.walk(tree):
-        if id(node) in typing_only:
-            continue
+def modules() -> dict[str, Path]:
+    """The files by the names of their modules."""
+    names = {path: name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in SOURCES}
+    return {name: path for path, name in names.items()}
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """The modules of alpha that a module imports anywhere, at import or later, also for types."""
+    found = set()
+    for node in ast.walk(ast.parse(modules()[module].read_text())):
         if isinstance(node, ast.Import):
-            found += [(alias.name, id(node) not in lazy) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            whole = base == "alpha"  # `from alpha import nn` names modules
-            names = [f"alpha.{alias.name}" for alias in node.names] if whole else [base]
-            found += [(name, id(node) not in lazy) for name in names]
-    return [(name, now) for name, now in found if name.split(".")[0] == "alpha"]
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {
+                full if (full := f"{node.module}.{alias.name}") in modules() else node.module for alias in node.names
+            }
+    return frozenset(name for name in found if name in modules()) - {module}
 
 
-def test_imports_point_downwards() -> None:
-    for path in SOURCES:
-        name = name_of(path)
-        module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        own = layer_of(module)
-        wrong = [
-            target for target, now in imports(path) if layer_of(target) > own and (now or (name, target) not in UPWARD)
-        ]
-        assert not wrong, f"{name} (layer {own}) imports {wrong} from above"
+def test_imports_point_upwards_in_the_order() -> None:
+    wrong = [
+        f"{module} imports {target}"
+        for module in modules()
+        for target in imports(module)
+        if line_of(target) > line_of(module) and not (module == "alpha" and target in LATER)
+    ]
+    assert not wrong
 
 
-def test_files_are_short() -> None:
-    """A file that grows beyond this is looked at: it may be two subjects."""
-    paths = sorted([*SOURCES, *ROOT.glob("examples/*/*.py")])
-    lengths = {name_of(path): len(path.read_text().splitlines()) for path in paths}
-    assert not {name: length for name, length in lengths.items() if length > MOST_LINES}
+def test_families_of_operators_stand_on_those_before_them() -> None:
+    def family(module: str) -> int:
+        parts = module.split(".")
+        return OPS.index(parts[2]) if parts[:2] == ["alpha", "ops"] and len(parts) > 2 else -1
+
+    wrong = [
+        f"{module} imports {target}"
+        for module in modules()
+        for target in imports(module)
+        if family(target) > family(module) > -1
+    ]
+    assert not wrong
+
+
+def circles() -> list[list[str]]:
+    """The sets of modules each of which imports, by way of others, all others of its set."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(module: str) -> None:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for target in imports(module):
+            if target not in index:
+                visit(target)
+            if target in stack:
+                low[module] = min(low[module], low[target])
+        if low[module] == index[module]:
+            circle = stack[stack.index(module) :]
+            del stack[stack.index(module) :]
+            if len(circle) > 1:
+                found.append(circle)
+
+    for module in modules():
+        if module not in index:
+            visit(module)
+    return found
+
+
+def test_circles_of_imports() -> None:
+    """Few, and none across folders, but that a tensor and its graph know each other."""
+    across = []
+    for circle in circles():
+        folders = {module.rpartition(".")[0] for module in circle}
+        if len(folders) > 1 and folders != {"alpha.core", "alpha.autograd"}:
+            across.append(sorted(circle))
+    assert not across
+    assert len(circles()) <= 4, circles()
+
+
+def test_folders_are_small() -> None:
+    """A newcomer reads the list of a folder at one look."""
+    entries = [path for path in (ROOT / "alpha").iterdir() if path.name != "__pycache__"]
+    assert len(entries) <= MOST_ENTRIES
+    sizes = {
+        folder: len([*folder.glob("*.py")]) for folder in {path.parent for path in SOURCES} if "alpha" in folder.parts
+    }
+    large = {name_of(folder): size for folder, size in sizes.items() if size > MOST_FILES + 1}  # beside __init__.py
+    assert not large
 
 
 def test_signatures_are_short() -> None:
@@ -174,18 +165,14 @@ def test_signatures_are_short() -> None:
                 assert right, f"{name_of(path)}: {name} has {count} parameters"
 
 
-def test_the_exceptions_are_all_needed() -> None:
-    used = {(name_of(path), target) for path in SOURCES for target, now in imports(path) if not now}
-    assert used >= UPWARD
-
-
 def test_siblings_that_do_not_know_each_other() -> None:
-    """data stacks tensors, but knows no operators; ops do not import models, nn not optim."""
-    for path in ROOT.glob("alpha/data/*.py"):
-        above = {target.split(".")[1] for target, _ in imports(path)} - KNOWN_TO_DATA
-        assert not above, f"{path.name} imports {above}"
-    for path in ROOT.glob("alpha/nn/*.py"):
-        assert not any(target.startswith("alpha.optim") for target, _ in imports(path)), path.name
+    """data stacks tensors, but knows no operators; nn does not import optim."""
+    for module in modules():
+        if module.startswith("alpha.data"):
+            above = {target.split(".")[1] for target in imports(module)} - KNOWN_TO_DATA
+            assert not above, f"{module} imports {above}"
+        if module.startswith("alpha.nn"):
+            assert not any(target.startswith("alpha.optim") for target in imports(module)), module
 
 
 @pytest.mark.parametrize("package", ["pycuda", "pynvml", "cuda.bindings"])

@@ -17,7 +17,7 @@ import numpy as np
 from alpha.autograd.function import Function, tensor_class
 from alpha.autograd.versions import array_of, check_history
 from alpha.core.arrays import Form, contiguous, form_of, shares_memory
-from alpha.core.primitive import Array, device_name
+from alpha.core.primitive import REGISTRY, Array, device_name
 from alpha.core.tensor_hooks import Hook, HookHandle
 from alpha.errors import GradientError, ShapeError, type_name
 
@@ -67,8 +67,7 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         retain_graph: keep what the nodes saved.
         targets: if given, only the gradients of its tensors are found. They are put there, and no `.grad` changes.
     """
-    from alpha.ops.kernel.elementwise import add
-
+    add = REGISTRY["add"]
     pending: dict[int, _Gradient] = {}
     heap: list[int] = []
     totals: dict[Tensor, Array] = {}  # of targets, and of leaves with hooks, which see the whole gradient
@@ -192,9 +191,7 @@ class _Gradient:
         self.node, self.array, self.owned = node, array, owned
 
     def add(self, array: Array) -> None:
-        from alpha.ops.kernel.elementwise import add
-
-        self.array = add(self.array, array, out=self.array if self.owned else None)
+        self.array = REGISTRY["add"](self.array, array, out=self.array if self.owned else None)
         forget_magnitude(self.array)
         self.owned = True
 
@@ -251,7 +248,5 @@ def _deposit(leaf: Tensor, array: Array, owned: bool) -> None:
     if grad is None:
         leaf._grad = tensor_class()(array if owned else leaf.device.copy(array))
     else:
-        from alpha.ops.kernel.elementwise import add
-
-        add(array_of(grad), array, out=grad.array)
+        REGISTRY["add"](array_of(grad), array, out=grad.array)
         grad._version.bump("backward")

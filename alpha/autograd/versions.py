@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from alpha.core.origins import seen_of
 from alpha.errors import GradientError
@@ -11,7 +11,19 @@ if TYPE_CHECKING:
     from alpha.autograd.function import Function
     from alpha.core.primitive import Array
     from alpha.core.tensor import Tensor
-    from alpha.ops.array.parts import Part
+
+
+class PartRecord(Protocol):
+    """What a tensor knows of the tensor of which it is a part; alpha/ops/array/parts.py has the class."""
+
+    box: Any
+    copied: bool
+
+    def whole(self, part: Tensor) -> Tensor | None: ...
+
+    def take_again(self, part: Tensor) -> bool: ...
+
+    def written(self, part: Tensor) -> None: ...
 
 
 class Always:
@@ -73,7 +85,7 @@ def array_of(tensor: Tensor) -> Array:
     return tensor.array
 
 
-def part_of(tensor: Tensor) -> Part | None:
+def part_of(tensor: Tensor) -> PartRecord | None:
     """Of which tensor it is a part that an index gave as a view; None for any other tensor, most of which never ask."""
     return getattr(tensor, "_part", None)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import operator
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +11,7 @@ import numpy.typing as npt
 from alpha.autograd import engine
 from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import without_grad
-from alpha.autograd.versions import Always, Version, array_of
+from alpha.autograd.versions import Always, PartRecord, Version, array_of
 from alpha.core.host_values import as_dtype as as_dtype
 from alpha.core.host_values import check_fits, host_array, is_torch, wider
 from alpha.core.missing_names import MissingName
@@ -28,9 +26,6 @@ from alpha.errors import GradientError, ShapeError, type_name
 from alpha.runtime import Device, get_device
 from alpha.runtime.recording import phase
 
-if TYPE_CHECKING:
-    from alpha.ops.array.parts import Part
-
 
 class Tensor(Facts, Operators, Conversions):
     """An n-dimensional array with a gradient. Make one with `alpha.tensor`.
@@ -43,7 +38,7 @@ class Tensor(Facts, Operators, Conversions):
         *("__weakref__", "_grad", "_hooks", "_node", "_requires_grad", "_seen", "_version", "array"),
         "_part",  # set where a part is read, and nowhere else
     )
-    _part: Part | None
+    _part: PartRecord | None
     _belongs = False  # whether it is of a class whose tensors are parts of modules
     __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
     __hash__ = object.__hash__  # by identity, though == compares elements
@@ -126,13 +121,6 @@ class Tensor(Facts, Operators, Conversions):
         if not isinstance(equal, Tensor):
             raise TypeError(f"in: a {type(value).__name__} cannot be an element of a tensor")
         return bool(equal.numpy().any())
-
-    def astype(self, dtype: DTypeLike) -> Tensor:
-        """The same values in another dtype; gradients flow back between floating dtypes."""
-        from alpha.ops.array.layout import Cast
-
-        target = as_dtype(dtype)
-        return self if target == self.dtype else Cast.apply(self, dtype=target)
 
     def detach(self) -> Tensor:
         """The same memory outside the graph; in-place writes are seen by both."""
@@ -252,26 +240,12 @@ class Tensor(Facts, Operators, Conversions):
         result._grad = copy.deepcopy(self._grad, memo)
         return inherit(result, self)
 
-    # -- shape --------------------------------------------------------------------------------
-
-    def reshape(self, *shape: int | tuple[int, ...]) -> Tensor:
-        """A view of the same memory, C order; one length may be -1."""
-        from alpha.ops.array.layout import reshaped
-
-        return reshaped(sys.getrefcount(self), self, _lengths(shape))
-
 
 def _check_requires_grad(requires_grad: Any, dtype: np.dtype[Any]) -> None:
     if not isinstance(requires_grad, (bool, np.bool_)):
         raise TypeError(f"requires_grad is {requires_grad!r}, True or False is needed")
     if requires_grad and not is_floating(dtype):
         raise TypeError(f"only floating tensors have gradients, not {dtype.name}")
-
-
-def _lengths(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
-        shape = tuple(shape[0])
-    return tuple([operator.index(length) for length in shape])
 
 
 def full(shape: tuple[int, ...], value: Any, dtype: DTypeLike, device: Device) -> Tensor:

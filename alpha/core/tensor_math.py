@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from alpha.core.results import Extremes, MinMax
     from alpha.core.tensor import Tensor
     from alpha.core.tensor_operators import Dims, DTypeLike
-    from alpha.ops.reduction.extremes import Extremes
-    from alpha.ops.reduction.statistics import MinMax
 
 
 class MathMethods:

@@ -10,8 +10,8 @@ from alpha.core.tensor_math import MathMethods
 from alpha.core.tensor_structure import Structure
 
 if TYPE_CHECKING:
+    from alpha.core.results import Sorted
     from alpha.core.tensor import Tensor
-    from alpha.ops.reduction.sort import Sorted
 
 DTypeLike = Any  # "float32" or a numpy dtype
 Axes = int | Sequence[int]

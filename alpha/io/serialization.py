@@ -35,7 +35,7 @@ from alpha.io.weights import read_safetensors
 from alpha.module.module import Module, Parameter
 from alpha.module.state_dict import LAYOUTS, StateDict, common_layout
 from alpha.runtime import Device
-from alpha.runtime.device import get_device
+from alpha.runtime.registry import get_device
 
 __all__ = ["load", "save"]
 

@@ -24,7 +24,7 @@ from alpha.module.state_dict import StateDict
 from alpha.module.state_reading import IncompatibleKeys, advice_of_namesake, of_pytorch, read_state, targets_of
 from alpha.module.uninitialized import fill, move, state_of
 from alpha.runtime import Device, get_device
-from alpha.runtime.device import names_device
+from alpha.runtime.registry import names_device
 
 __all__ = ["Buffer", "Module", "Parameter"]
 
@@ -290,23 +290,11 @@ class Module(ModuleTree, Hooked):
             warnings.warn(advice, stacklevel=2)
         return keys
 
-    def summary(self, input_shape: tuple[int, ...] | Tensor | tuple[Tensor, ...], dtype: DTypeLike = None) -> str:
-        """A table of layers, from one forward pass in the precision in force; the module stays as it was.
+    if TYPE_CHECKING:  # alpha/nn/summary.py has it
 
-        Its columns are the shape of the output, the parameters, the operations of convolutions and matrix products in
-        millions, the share of a convolution's products that meet a zero and are skipped, the bytes that operators read
-        and write, and the bytes of activations that are kept for the backward pass, as if there was
-        no `alpha.checkpoint`. K, M and G are KiB, MiB and GiB.
-
-        Args:
-            input_shape: (N, H, W, C) of a batch of zeros, or the shape that `forward` takes; or an example: a Tensor,
-                or a tuple of all that `forward` takes.
-            dtype: of the zeros, such as "int64" for a model that begins with an `Embedding`; by default that of the
-                first parameter.
-        """
-        from alpha.nn.summary import summary
-
-        return summary(self, input_shape, dtype)
+        def summary(
+            self, input_shape: tuple[int, ...] | Tensor | tuple[Tensor, ...], dtype: DTypeLike = None
+        ) -> str: ...
 
     def extra_repr(self) -> str:
         """What `repr` shows between the parentheses; a layer's own arguments."""

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from alpha.runtime.device import names_device
+from alpha.runtime.registry import names_device
 
 __all__ = ["with_place"]
 

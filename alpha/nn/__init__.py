@@ -12,6 +12,7 @@ from alpha.module.uninitialized import *
 from alpha.nn import functional as functional
 from alpha.nn import init as init
 from alpha.nn import modules as modules
+from alpha.nn import summary as summary  # importing it gives Module its summary
 from alpha.nn import utils as utils
 from alpha.nn.adaptive_pooling import *
 from alpha.nn.adaptive_softmax import *

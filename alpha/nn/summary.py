@@ -78,11 +78,26 @@ class Table(str):
         return str(self)
 
 
-def summary(model: Module, given: Given, dtype: DTypeLike = None) -> Table:
-    """The table as text: see `Module.summary`."""
-    arguments = _arguments(model, given, dtype)
-    model = initialised(model, arguments)
+def summary(self: Module, input_shape: Given, dtype: DTypeLike = None) -> Table:
+    """A table of layers, from one forward pass in the precision in force; the module stays as it was.
+
+    Its columns are the shape of the output, the parameters, the operations of convolutions and matrix products in
+    millions, the share of a convolution's products that meet a zero and are skipped, the bytes that operators read
+    and write, and the bytes of activations that are kept for the backward pass, as if there was
+    no `alpha.checkpoint`. K, M and G are KiB, MiB and GiB.
+
+    Args:
+        input_shape: (N, H, W, C) of a batch of zeros, or the shape that `forward` takes; or an example: a Tensor,
+            or a tuple of all that `forward` takes.
+        dtype: of the zeros, such as "int64" for a model that begins with an `Embedding`; by default that of the
+            first parameter.
+    """
+    arguments = _arguments(self, input_shape, dtype)
+    model = initialised(self, arguments)
     return Table(_table(trace(model, arguments), model, ", ".join([str(x.shape) for x in arguments])))
+
+
+Module.summary = summary  # type: ignore[method-assign]
 
 
 def _arguments(model: Module, given: Given, dtype: DTypeLike) -> tuple[Tensor, ...]:

@@ -128,7 +128,7 @@ def _available_bytes() -> int:
 
 @functools.cache
 def _device() -> CpuDevice:
-    from alpha.runtime.device import get_device
+    from alpha.runtime.registry import get_device
 
     device = get_device("cpu")
     assert isinstance(device, CpuDevice)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import functools
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from alpha import config
-from alpha.errors import DeviceError, ShapeError
-from alpha.runtime import fork
+from alpha.errors import ShapeError
 
 HostArray: TypeAlias = npt.NDArray[Any]
 Array: TypeAlias = Any  # np.ndarray on the cpu, DeviceArray on cuda: code is written for one of them
@@ -153,95 +149,6 @@ class Device(ABC):
     def __deepcopy__(self, memo: dict[int, Any]) -> Device:
         """The device itself, on which the copies of a model's arrays lie, too."""
         return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled by its name: what is loaded in another process is on the device of that name there."""
-        return get_device, (self.name,)
-
-
-_devices: dict[str, Device] = {}
-_lock = fork.held_across(threading.RLock())
-
-
-def names_device(spec: Any) -> bool:
-    """Whether `.to(spec)` means a device, and not a dtype; `TypeError` for a text that is neither."""
-    if isinstance(spec, Device) or str(spec).partition(":")[0] in ("cpu", "cuda", "auto"):
-        return True
-    if isinstance(spec, str):
-        try:
-            np.dtype(spec)
-        except TypeError:
-            raise TypeError(f"to: {spec!r} is neither a device (cpu, cuda, auto) nor a dtype, as float32") from None
-    return False
-
-
-def get_device(spec: str | Device) -> Device:
-    """The device of that name, made at its first use.
-
-    "cpu"; "cuda" (the GPU, or the emulated driver with ALPHA_CUDA_DRIVER=emulated); "auto" is the
-    GPU where it works, else the cpu (the emulated driver must be asked for by "cuda"). "cuda:0" is "cuda",
-    for there is only one. `DeviceError` says what is missing and the fix.
-    """
-    if isinstance(spec, Device):
-        return spec
-    if spec == "auto":
-        return _automatic()
-    name, colon, number = str(spec).partition(":")
-    if name not in ("cpu", "cuda") or (colon and not number.isdecimal()):
-        raise DeviceError(f"no device {spec!r}: use 'cpu', 'cuda' or 'auto'")
-    if colon and int(number):
-        raise DeviceError(f"no device {spec!r}: use {name!r}, the only one (CUDA_VISIBLE_DEVICES chooses the GPU)")
-    with _lock:
-        if name not in _devices:
-            _devices[name] = _make(name)
-        return _devices[name]
-
-
-def device(type: str | Device, index: int | None = None) -> Device:
-    """`get_device` under PyTorch's name: `device("cuda")`, `device("cuda:0")` and `device("cuda", 0)` are one."""
-    return get_device(type if index is None else f"{type}:{index}")
-
-
-def opened(name: str) -> Device | None:
-    """The device of that name if something has made it."""
-    return _devices.get(name)
-
-
-@contextmanager
-def standing_in(device: Device) -> Iterator[None]:
-    """Inside, `get_device` gives this device for its name."""
-    with _lock:
-        before = {name: held for name, held in _devices.items() if held.name == device.name}
-        _devices.update(dict.fromkeys([device.name, *before], device))
-    try:
-        yield
-    finally:
-        with _lock:
-            for name in [name for name, held in _devices.items() if held is device]:
-                del _devices[name]
-            _devices.update(before)
-
-
-def _make(name: str) -> Device:
-    if name == "cpu":
-        from alpha.runtime.cpu import CpuDevice
-
-        return CpuDevice()
-    from alpha.runtime.cuda import open_device
-
-    return open_device()
-
-
-def _automatic() -> Device:
-    with _lock:
-        if "auto" not in _devices:
-            if config.CUDA_DRIVER.choice() == "emulated":
-                return get_device("cpu")
-            try:
-                _devices["auto"] = get_device("cuda")
-            except DeviceError:
-                _devices["auto"] = get_device("cpu")
-        return _devices["auto"]
 
 
 def native(source: HostArray) -> HostArray:

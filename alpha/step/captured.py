@@ -26,7 +26,7 @@ from alpha.nn.lazy import waits
 from alpha.runtime import recording
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
-from alpha.runtime.device import opened
+from alpha.runtime.registry import opened
 from alpha.step.arguments import Arguments, map_tensors
 from alpha.step.attempt import Attempt
 from alpha.step.host_state import HostState

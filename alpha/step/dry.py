@@ -32,8 +32,8 @@ from alpha.runtime.cuda.architectures import ARCHITECTURES
 from alpha.runtime.cuda.compilers import Unit
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice, Launch, dry_properties
-from alpha.runtime.device import opened, standing_in
 from alpha.runtime.recording import Recording, recorded
+from alpha.runtime.registry import opened, standing_in
 from alpha.step.arguments import map_tensors
 from alpha.step.stand_ins import stand_in
 from alpha.step.watch import Watch

@@ -9,7 +9,7 @@ from typing import Any
 from alpha.errors import DryRunError, DryRunWarning
 from alpha.runtime.cuda.compilers import compile_units
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.device import opened
+from alpha.runtime.registry import opened
 from alpha.step.dry import DryRun, dry_run
 
 

@@ -20,7 +20,7 @@ from alpha.ops.kernel.plan import Plan
 from alpha.ops.normalization import conv_batch_norm
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
-from alpha.runtime.device import standing_in
+from alpha.runtime.registry import standing_in
 
 X = np.random.default_rng(0).standard_normal((4, 6, 5, 8)).astype(np.float32)
 

@@ -22,7 +22,7 @@ from alpha.ops.convolution import pieces
 from alpha.ops.convolution.axes import ConvAxes
 from alpha.ops.convolution.whole import as_2d, with_axes, without_pointwise
 from alpha.runtime.cuda.driver_dry import DryDevice
-from alpha.runtime.device import standing_in
+from alpha.runtime.registry import standing_in
 
 SAMPLE = sample_names(AXES)
 BF16_ROW = next(v for v in AXES if v.precision == "bf16")

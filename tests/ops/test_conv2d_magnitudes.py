@@ -24,7 +24,7 @@ from alpha.ops.conv2d.magnitudes import Magnitudes, absmax
 from alpha.ops.kernel.plan import Plan
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
-from alpha.runtime.device import standing_in
+from alpha.runtime.registry import standing_in
 
 SIZES = (32, 8, 8, 64), (64, 3, 3, 64)
 

@@ -17,8 +17,7 @@ from alpha.ops.conv2d import tuning_file
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Target
-from alpha.runtime import device as device_module
-from alpha.runtime import get_device
+from alpha.runtime import get_device, registry
 from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 from alpha.train.options import path
@@ -88,7 +87,7 @@ def test_a_flag_that_means_nothing_stops_a_choice(monkeypatch: pytest.MonkeyPatc
 
 
 def test_names_of_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_module, "_devices", {})
+    monkeypatch.setattr(registry, "_devices", {})
     monkeypatch.setenv("ALPHA_CUDA_DRIVER", "opencl")
     for name in ("cuda", "auto"):
         with pytest.raises(ConfigError, match="ALPHA_CUDA_DRIVER='opencl' is unknown: use 'pycuda' or 'emulated'"):

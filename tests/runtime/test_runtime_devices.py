@@ -11,8 +11,7 @@ from fake_driver import FakeDriver
 
 import alpha
 from alpha.errors import DeviceError, OutOfMemoryError, ShapeError
-from alpha.runtime import device as device_module
-from alpha.runtime import get_device
+from alpha.runtime import get_device, registry
 from alpha.runtime.cpu import CpuDevice
 from alpha.runtime.cuda.array import DeviceArray, form_of
 from alpha.runtime.cuda.device import CudaDevice
@@ -42,7 +41,7 @@ def test_names() -> None:
 
 
 def test_missing_pycuda_is_one_line_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_module, "_devices", {})
+    monkeypatch.setattr(registry, "_devices", {})
     monkeypatch.setenv("ALPHA_CUDA_DRIVER", "pycuda")
     monkeypatch.setitem(sys.modules, "pycuda.driver", None)
     for module in ("driver_pycuda", "pycuda_api"):
@@ -57,7 +56,7 @@ def test_missing_pycuda_is_one_line_with_the_fix(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_emulated_driver_says_that_it_needs_linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_module, "_devices", {})
+    monkeypatch.setattr(registry, "_devices", {})
     monkeypatch.setenv("ALPHA_CUDA_DRIVER", "emulated")
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(DeviceError, match="the emulated cuda driver needs Linux, not darwin: use device='cpu'"):
@@ -81,7 +80,7 @@ def test_the_runtime_needs_no_fork_and_no_private_mappings() -> None:
 
 
 def test_auto_is_the_cpu_when_the_driver_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_module, "_devices", {})
+    monkeypatch.setattr(registry, "_devices", {})
     monkeypatch.setenv("ALPHA_CUDA_DRIVER", "emulated")
     assert get_device("auto").name == "cpu"
 

@@ -36,7 +36,7 @@ from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver import RawMemory
 from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, dry_properties
 from alpha.runtime.cuda.small_workspaces import WORKSPACE_BYTES
-from alpha.runtime.device import standing_in
+from alpha.runtime.registry import standing_in
 
 MOST_CALLS = 7_420  # of Python functions in a step of about 210 launches
 # of memory that the step asks for; 353 in tf32 if no outputs share one and no workspaces are kept

@@ -123,6 +123,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "type": conversion.type_of,
     **{name: _cast_to(dtype) for name, dtype in CASTS.items()},
     **_methods(creation, "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor"),
+    "astype": layout.astype,
+    "reshape": layout.reshape_method,
     "view": lambda x, *shape: x.reshape(*shape),
     **_methods(conversion, "squeeze_", "unsqueeze_"),
     **_methods(triangles, "tril", "triu", "tril_", "triu_"),

@@ -23,7 +23,7 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.part_versions import UNNAMED, apart
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.runtime import Device, get_device
-from alpha.runtime.device import names_device
+from alpha.runtime.registry import names_device
 
 
 class Clone(Function):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from alpha.autograd.function import Function
 from alpha.autograd.versions import Version, array_of
 from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array
-from alpha.core.tensor import Tensor
+from alpha.core.tensor import Tensor, as_dtype
+from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import cast
@@ -45,6 +47,12 @@ class Cast(Function):
 
     def backward(self, dY: Array) -> Any:
         return cast(dY, self.dtype, 1.0, 0.0) if is_floating(self.dtype) else None
+
+
+def astype(self: Tensor, dtype: DTypeLike) -> Tensor:
+    """The same values in another dtype; gradients flow back between floating dtypes."""
+    target = as_dtype(dtype)
+    return self if target == self.dtype else Cast.apply(self, dtype=target)
 
 
 class ToDevice(Function):
@@ -94,6 +102,17 @@ def reshaped(references: int, x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
         x = apart(x, _complete(x, shape), 0 < references <= UNNAMED)
     return view(x, shape)
+
+
+def reshape_method(self: Tensor, *shape: int | tuple[int, ...]) -> Tensor:
+    """A view of the same memory, C order; one length may be -1."""
+    return reshaped(sys.getrefcount(self), self, _lengths(shape))
+
+
+def _lengths(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
+        shape = tuple(shape[0])
+    return tuple([operator.index(length) for length in shape])
 
 
 @check_arguments

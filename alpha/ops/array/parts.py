@@ -9,7 +9,7 @@ Other views of h, taken before, do not know of the write and are refused, as aft
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, cast
 
 from alpha.autograd.function import Function
 from alpha.autograd.versions import knows_history, part_of
@@ -60,7 +60,7 @@ class Part:
     copied: bool
 
     def __init__(self, whole: Tensor, box: View, copied: bool = False) -> None:
-        self._whole, self.box, self._above = weakref.ref(whole), box, part_of(whole)
+        self._whole, self.box, self._above = weakref.ref(whole), box, cast("Part | None", part_of(whole))
         # a copy whose memory lives for this view of it anyway, and which alone knows of which tensor it is a part
         self._held = whole if not copied and self._above is not None and self._above.copied else None
         self.copied = copied  # whether it has other memory than the tensor, as alpha/ops/array/part_versions.py says

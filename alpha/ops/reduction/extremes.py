@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array
+from alpha.core.results import Extremes
 from alpha.core.tensor import Tensor
 from alpha.core.tensor_operators import Dims
 from alpha.errors import ShapeError
@@ -28,13 +29,6 @@ from alpha.ops.math.compare import compare
 __all__ = ["all", "amax", "amin", "any", "argmax", "argmin", "max", "min"]
 
 Shape = tuple[int, ...]
-
-
-class Extremes(NamedTuple):
-    """Elements, and their places along the axis."""
-
-    values: Tensor
-    indices: Tensor
 
 
 class Along(Function):

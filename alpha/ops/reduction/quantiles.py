@@ -11,6 +11,7 @@ from alpha.autograd.function import Function
 from alpha.autograd.versions import array_of
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.primitive import Array
+from alpha.core.results import Extremes
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, movedim
@@ -27,7 +28,6 @@ from alpha.ops.math.clamp import clamp
 from alpha.ops.math.compare import isnan, relate
 from alpha.ops.math.lerp import lerp
 from alpha.ops.math.rounding import ceil, floor, round
-from alpha.ops.reduction.extremes import Extremes
 from alpha.ops.reduction.sort import argsort, sort
 
 __all__ = ["kthvalue", "median", "nanmedian", "nanquantile", "quantile"]

@@ -9,6 +9,7 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array, primitive
+from alpha.core.results import Extremes
 from alpha.core.tensor import Tensor
 from alpha.ops.array.axes import axis_of
 from alpha.ops.indexing.gather_scatter import gather
@@ -16,7 +17,6 @@ from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32
 from alpha.ops.kernel.promotion import INT64
 from alpha.ops.kernel.reductions import around
-from alpha.ops.reduction.extremes import Extremes
 from alpha.ops.reduction.scan import Sizes
 
 __all__ = ["cummax", "cummin", "logcumsumexp"]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array
+from alpha.core.results import Sorted
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of
@@ -18,13 +17,6 @@ from alpha.ops.kernel.views import View, read_view
 from alpha.ops.reduction.extremes import Along
 
 __all__ = ["argsort", "sort", "topk"]
-
-
-class Sorted(NamedTuple):
-    """Elements in their order, and where they were along the axis."""
-
-    values: Tensor
-    indices: Tensor
 
 
 def _order(X: Array, sizes: tuple[int, int, int], descending: bool) -> Array:

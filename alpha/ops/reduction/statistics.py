@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
+from alpha.core.results import MinMax
 from alpha.core.tensor import Tensor
 from alpha.core.tensor_operators import Dims, DTypeLike
 from alpha.ops.array.where import masked_fill
@@ -17,13 +16,6 @@ from alpha.ops.reduction.extremes import amax, amin
 from alpha.ops.reduction.var_norm import std, var
 
 __all__ = ["aminmax", "nanmean", "nansum", "std_mean", "var_mean"]
-
-
-class MinMax(NamedTuple):
-    """The smallest and the largest elements."""
-
-    min: Tensor
-    max: Tensor
 
 
 @check_arguments
