@@ -58,18 +58,7 @@ from alpha.ops.array.creation import (
 from alpha.ops.array.diagonals import *
 from alpha.ops.array.joining import *
 from alpha.ops.array.layout import flatten, reshape
-from alpha.ops.array.ranges import (
-    arange,
-    eye,
-    linspace,
-    rand,
-    rand_like,
-    randint,
-    randint_like,
-    randn,
-    randn_like,
-    randperm,
-)
+from alpha.ops.array.ranges import arange, eye, linspace, rand, rand_like, randint, randint_like, randn, randn_like
 from alpha.ops.array.several import (
     atleast_1d,
     atleast_2d,
@@ -77,7 +66,6 @@ from alpha.ops.array.several import (
     block_diag,
     broadcast_tensors,
     cartesian_prod,
-    combinations,
     meshgrid,
     tril_indices,
     triu_indices,
@@ -85,15 +73,15 @@ from alpha.ops.array.several import (
 from alpha.ops.array.shapes import *
 from alpha.ops.array.stacking import *
 from alpha.ops.array.triangles import *
-from alpha.ops.array.where import *
 from alpha.ops.indexing.gather_scatter import *
 from alpha.ops.indexing.index_functions import *
+from alpha.ops.indexing.index_functions import combinations
 from alpha.ops.indexing.part_copies import *
+from alpha.ops.indexing.where import *
 from alpha.ops.kernel.sums import *
 from alpha.ops.math.binary import add, mul
 from alpha.ops.math.bitwise import *
 from alpha.ops.math.checks import *
-from alpha.ops.math.checks import equal
 from alpha.ops.math.choices import *
 from alpha.ops.math.clamp import *
 from alpha.ops.math.compare import allclose, isnan
@@ -111,9 +99,11 @@ from alpha.ops.matmul.matmul import bmm, matmul
 from alpha.ops.matmul.matrices import *
 from alpha.ops.matmul.products import *
 from alpha.ops.noise.random import *
-from alpha.ops.noise.random import normal
+from alpha.ops.noise.random import normal, randperm
+from alpha.ops.reduction.compaction import *
 from alpha.ops.reduction.counting import *
 from alpha.ops.reduction.extremes import *
+from alpha.ops.reduction.extremes import equal
 from alpha.ops.reduction.integrals import *
 from alpha.ops.reduction.quantiles import *
 from alpha.ops.reduction.running_extremes import *

@@ -19,10 +19,10 @@ from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.convolution import Conv2d
 from alpha.nn.resetting import Resets
-from alpha.ops.activation.rectifier import rectifier_of
 from alpha.ops.array.creation import zeros_like
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.kernel.options import integer, real
+from alpha.ops.kernel.rectifier import rectifier_of
 from alpha.ops.normalization.batch_norm import Moments, check_eps
 from alpha.ops.normalization.conv_batch_norm import conv_batch_norm as joint
 

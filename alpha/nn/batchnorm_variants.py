@@ -13,9 +13,9 @@ from alpha.module.module import Buffer, Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.batchnorm import move
-from alpha.ops.activation.rectifier import IDENTITY, AffineRectified, rectifier_of
 from alpha.ops.array.creation import zeros
 from alpha.ops.kernel.options import integer, real
+from alpha.ops.kernel.rectifier import IDENTITY, AffineRectified, rectifier_of
 from alpha.ops.normalization.batch_norm import check_eps
 from alpha.ops.normalization.group import shape_of_axes
 

@@ -11,7 +11,7 @@ from alpha.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, conv_batch
 from alpha.nn.batchnorm_variants import Affine
 from alpha.nn.convolution import Conv2d
 from alpha.nn.layers import Dropout
-from alpha.ops.activation.rectifier import rectifier_of
+from alpha.ops.kernel.rectifier import rectifier_of
 
 __all__ = ["ModuleDict", "ModuleList", "Sequential"]
 

@@ -25,7 +25,6 @@ from alpha.ops.array.shapes import *
 from alpha.ops.array.shuffle import *
 from alpha.ops.array.stacking import *
 from alpha.ops.array.triangles import *
-from alpha.ops.array.where import *
 from alpha.ops.convolution import *
 from alpha.ops.image.grid_sample import *
 from alpha.ops.image.im2col import *
@@ -33,6 +32,7 @@ from alpha.ops.image.interpolate import *
 from alpha.ops.indexing.gather_scatter import *
 from alpha.ops.indexing.index_functions import *
 from alpha.ops.indexing.part_copies import *
+from alpha.ops.indexing.where import *
 from alpha.ops.kernel.sums import *
 from alpha.ops.loss.classes import *
 from alpha.ops.loss.ctc import *
@@ -74,6 +74,7 @@ from alpha.ops.pooling.fractional_max_pool import *
 from alpha.ops.pooling.lp_pool import *
 from alpha.ops.pooling.max_pool import *
 from alpha.ops.pooling.max_unpool import *
+from alpha.ops.reduction.compaction import *
 from alpha.ops.reduction.counting import *
 from alpha.ops.reduction.extremes import *
 from alpha.ops.reduction.integrals import *

@@ -21,7 +21,6 @@ from alpha.core.numerics import BFLOAT16
 from alpha.core.primitive import REGISTRY
 from alpha.core.rng import Stream
 from alpha.errors import AlphaError
-from alpha.ops.activation.rectifier import Rectified, Rectifier
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.grouped_table import GROUPED
@@ -29,6 +28,7 @@ from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
 from alpha.ops.image.grid_taps import Sampling
+from alpha.ops.kernel.rectifier import Rectified, Rectifier
 from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.device import CudaDevice

@@ -13,7 +13,7 @@ from launch_log import observed_launches
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, nn
-from alpha.ops.activation.rectifier import Rectifier, rectifier_of
+from alpha.ops.kernel.rectifier import Rectifier, rectifier_of
 
 SHAPES = [(6, 3), (2, 3, 4, 5), (3, 4, 8), (300, 4), (2, 1)]
 

@@ -20,7 +20,7 @@ from alpha import Tensor, nn
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import REGISTRY
 from alpha.nn import functional as F
-from alpha.ops.activation.rectifier import Rectified, Rectifier
+from alpha.ops.kernel.rectifier import Rectified, Rectifier
 from alpha.ops.pooling.pool_shape import PoolShape
 
 F32, BF16, U8 = "float32", "bfloat16", "uint8"

@@ -359,7 +359,7 @@ def test_gathering_is_refused_with_the_shapes(device: str) -> None:
 
 def test_gradients_of_parts_are_added_into_one_array(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first part makes an array of zeros, the others add to it; equal or overlapping parts, too."""
-    from alpha.ops.indexing.getitem_setitem import Block
+    from alpha.ops.array.boxes import Block
 
     made: list[str] = []
     for name in ("backward", "add_gradient"):

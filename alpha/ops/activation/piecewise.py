@@ -8,9 +8,11 @@ import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.activation.relu_family import ActivationLayer, activation
+from alpha.ops.activation.relu_family import ActivationLayer
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.options import only_offered, real
+from alpha.ops.kernel.rectifier import FUNCTIONS, HARDTANH, LAYERS, Rectifier
+from alpha.ops.kernel.unary import activation
 
 __all__ = [
     "Hardshrink",
@@ -35,19 +37,6 @@ def _where(y: Array, condition: Array, a: Any, b: Any) -> None:
     y[...] = np.where(condition, a, b)
 
 
-def _hardtanh_gradient_cpu(dx: Array, a: Array, b: Array, p: float, q: float) -> None:
-    _where(dx, (b >= b.dtype.type(p)) | (b <= b.dtype.type(q)), 0, a)
-
-
-_HARDTANH = activation(  # p is the upper bound, q the lower one
-    "hardtanh",
-    ("a > p ? p : a < q ? q : a", lambda y, a, p, q: np.clip(a, a.dtype.type(q), a.dtype.type(p), out=y)),
-    ("b >= p || b <= q ? 0 : a", _hardtanh_gradient_cpu),
-    holds="Y",
-)
-hardtanh_forward, hardtanh_backward = _HARDTANH.forward, _HARDTANH.backward
-
-
 @check_arguments
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """Y = X within [min_val, max_val], else the bound that is nearer   x (...) -> (...)
@@ -59,7 +48,7 @@ def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bo
     """
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val={min_val} is above max_val={max_val}")
-    return _HARDTANH(x, max_val, inplace, q=min_val)
+    return HARDTANH(x, max_val, inplace, q=min_val)
 
 
 class Hardtanh(ActivationLayer):
@@ -93,7 +82,7 @@ class Hardtanh(ActivationLayer):
 @check_arguments
 def relu6(x: Tensor, inplace: bool = False) -> Tensor:
     """Y = min(max(X, 0), 6)   x (...) -> (...)"""
-    return _HARDTANH(x, 6.0, inplace, q=0.0)
+    return HARDTANH(x, 6.0, inplace, q=0.0)
 
 
 class ReLU6(ActivationLayer):
@@ -104,6 +93,10 @@ class ReLU6(ActivationLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         return relu6(x, self.inplace)
+
+
+FUNCTIONS[relu6] = Rectifier(bound=6.0)
+LAYERS[ReLU6] = lambda layer: Rectifier(bound=6.0)
 
 
 def _hardswish_gradient_cpu(dx: Array, a: Array, b: Array) -> None:

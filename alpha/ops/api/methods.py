@@ -22,12 +22,13 @@ from alpha.ops.api.methods_structure import SEVERAL_NUMBERS, STRUCTURE
 from alpha.ops.api.written_forms import written_forms
 from alpha.ops.array import axes, conversion, creation, joining, layout, triangles
 from alpha.ops.array import fill as inplace
-from alpha.ops.array import where as selection
 from alpha.ops.indexing import gather_scatter as gathering
 from alpha.ops.indexing import getitem_setitem as indexing
 from alpha.ops.indexing import scatter_inplace
+from alpha.ops.indexing import where as selection
 from alpha.ops.kernel import sums as reduce
 from alpha.ops.kernel.arguments import unchecked, with_other_names
+from alpha.ops.kernel.unary import Activation
 from alpha.ops.math import binary as arithmetic
 from alpha.ops.math import (
     bitwise,
@@ -86,7 +87,7 @@ def _several(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 OVERWRITING = (activation_smooth, logarithms, trigonometric)
 
 
-def _overwriting(step: activation.Activation) -> Callable[[Tensor], Tensor]:
+def _overwriting(step: Activation) -> Callable[[Tensor], Tensor]:
     return lambda x: step(x, inplace=True)
 
 
@@ -110,7 +111,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(sorting, "sort", "argsort", "topk"),
     **_methods(running, "cumsum", "cumprod", "diff"),
     **{name: getattr(statistics, name) for name in ("aminmax", "nanmean", "nansum")},
-    **{name: getattr(checks, name) for name in (*checks.__all__, "equal") if name != "isin"},
+    **{name: getattr(checks, name) for name in checks.__all__},
+    "equal": extremes.equal,
     **{
         name: getattr(room, name)
         for room in (blend, choices, quantiles, running_extremes, special)
@@ -137,17 +139,17 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "atan2": trigonometric.atan2,
     "hypot": trigonometric.hypot,
     **_methods(bounds, *bounds.__all__),
-    "nan_to_num": unchecked(selection.nan_to_num),
+    "nan_to_num": unchecked(choices.nan_to_num),
     **_methods(softmax, "softmax", "log_softmax", "logsumexp"),
     **_methods(compare, "allclose", "isnan"),
     **_methods(activation_piecewise, "hardshrink"),
     "prelu": activation_sloped.prelu,
     **_methods(inplace, "zero_", "fill_", "copy_", "normal_", "uniform_"),
     **_methods(inplace, "fill_diagonal_", "random_", "bernoulli_"),
-    "masked_fill_": inplace.masked_fill_,
+    "masked_fill_": selection.masked_fill_,
     "masked_fill": selection.masked_fill,
-    "maximum": selection.maximum,
-    "minimum": selection.minimum,
+    "maximum": choices.maximum,
+    "minimum": choices.minimum,
     **_methods(activation_smooth, "sigmoid", "tanh"),
     "relu": activation.relu,
     "relu_": lambda x: activation.relu(x, inplace=True),

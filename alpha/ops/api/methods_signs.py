@@ -9,11 +9,11 @@ from alpha.core.tensor import Tensor
 from alpha.errors import type_name
 from alpha.ops.api.written_forms import written_form
 from alpha.ops.kernel.arguments import unchecked
+from alpha.ops.kernel.of_two import beside
 from alpha.ops.kernel.operands import OPERANDS, like
 from alpha.ops.math import binary as arithmetic
 from alpha.ops.math import bitwise, division, logarithms, power, rounding
 from alpha.ops.math.compare import relate
-from alpha.ops.math.integers import beside
 from alpha.ops.matmul import matmul
 
 Method = Callable[[Tensor, Any], Any]

@@ -16,7 +16,7 @@ from alpha.ops.kernel.arguments import unchecked, with_other_names
 from alpha.ops.matmul import matrices, products
 from alpha.ops.noise import random as random_draws
 from alpha.ops.noise import random_forms
-from alpha.ops.reduction import counting, integrals, uniques
+from alpha.ops.reduction import compaction, counting, integrals, uniques
 from alpha.ops.reduction import scatter_reduce as scattering
 
 STRUCTURE: dict[str, Callable[..., Any]] = {
@@ -27,8 +27,9 @@ STRUCTURE: dict[str, Callable[..., Any]] = {
         name: with_other_names(unchecked(getattr(shapes, name)))
         for name in ("fliplr", "flipud", "moveaxis", "swapdims")
     },
-    **{name: with_other_names(unchecked(getattr(shapes, name))) for name in ("repeat_interleave", "tensor_split")},
-    **{name: with_other_names(unchecked(getattr(uniques, name))) for name in uniques.__all__},
+    **{name: with_other_names(unchecked(getattr(shapes, name))) for name in ("tensor_split",)},
+    "repeat_interleave": with_other_names(unchecked(compaction.repeat_interleave)),
+    **{name: with_other_names(unchecked(getattr(uniques, name))) for name in ("unique", "unique_consecutive")},
     **{
         name: with_other_names(unchecked(getattr(other_names, name)))
         for name in other_names.__all__
@@ -51,8 +52,9 @@ STRUCTURE: dict[str, Callable[..., Any]] = {
     **{name: getattr(random_forms, name) for name in ("cauchy_", "exponential_", "geometric_", "log_normal_")},
     **{name: getattr(products, name) for name in products.__all__ if name != "tensordot"},
     **{name: getattr(index_writing, name) for name in ("index_copy", "index_fill", "index_put")},
-    **{name: getattr(index_writing, name) for name in ("masked_scatter", "masked_select", "take")},
-    **{name: getattr(shapes, name) for name in ("cross", "expand_as", "kron", "reshape_as")},
+    **{name: getattr(index_writing, name) for name in ("masked_select", "take")},
+    **{name: getattr(shapes, name) for name in ("expand_as", "reshape_as")},
+    "masked_scatter": compaction.masked_scatter,
     **{name: getattr(counting, name) for name in ("bincount", "histc")},
     **{name: getattr(random_draws, name) for name in ("bernoulli", "multinomial")},
     "scatter_reduce": scattering.scatter_reduce,

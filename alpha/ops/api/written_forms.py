@@ -9,7 +9,7 @@ from typing import Any
 from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import is_grad_enabled
 from alpha.core.tensor import Tensor
-from alpha.ops.indexing.getitem_setitem import SetBlock
+from alpha.ops.array.boxes import SetBlock
 from alpha.ops.kernel.inplace import in_place
 from alpha.ops.kernel.views import View
 from alpha.ops.math.integers import check_holds

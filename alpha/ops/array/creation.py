@@ -22,8 +22,8 @@ from alpha.core.tensor import full as filled
 from alpha.core.tensor_operators import DTypeLike
 from alpha.ops.array.axes import lengths_of
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.draws import stream_numbers
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType
-from alpha.ops.noise.dropout import stream_numbers
 from alpha.runtime import Device, get_device
 from alpha.runtime.recording import StepValue
 

@@ -11,19 +11,15 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
-from alpha.autograd.versions import array_of
 from alpha.core.generators import Generator, next_stream
 from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
+from alpha.ops.array.boxes import SetBlock
 from alpha.ops.array.creation import INTEGERS, NORMAL, UNIFORM, fill_random
-from alpha.ops.array.where import FillWhere
-from alpha.ops.indexing.getitem_setitem import SetBlock
-from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.operands import NUMBERS, like
 from alpha.ops.kernel.options import integer, real
-from alpha.ops.kernel.promotion import BOOL
 from alpha.ops.kernel.views import View
 
 
@@ -114,15 +110,6 @@ def copy_(x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
         raise TypeError(f"copy_: src is a {type_name(src)}, a Tensor is needed; use alpha.tensor(src)")
     _check_fits("copy_: src", src, x)
     return _put(CopyInPlace, x, src.to(x.device).astype(x.dtype))
-
-
-@check_arguments
-def masked_fill_(x: AnyTensor, mask: AnyTensor, value: Any) -> Tensor:
-    """`masked_fill` written into x   x (...), mask (...) of bools that broadcasts to x -> x"""
-    if mask.dtype != BOOL:
-        raise TypeError(f"masked_fill_: the mask has dtype {mask.dtype.name}; bools are needed, as of x > 0")
-    _check_fits("masked_fill_: mask", mask, x)
-    return FillWhere.apply(x, _number("masked_fill_", x, value), M=array_of(mask))
 
 
 def fill_diagonal_(x: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:

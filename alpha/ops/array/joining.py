@@ -11,8 +11,8 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.array.assemble import Assemble, Piece
 from alpha.ops.array.axes import axis_of, lengths_of
+from alpha.ops.array.boxes import block_or_copy
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.indexing.getitem_setitem import block_or_copy
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.promotion import promoted

@@ -31,7 +31,6 @@ from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.promotion import INT64
 from alpha.ops.kernel.views import View, write_view
-from alpha.ops.reduction.sort import argsort
 from alpha.runtime.recording import StepValue
 
 
@@ -165,13 +164,6 @@ def randint(
     shape = shape_of("randint", (size,))
     found = as_dtype(dtype), device_of(device)
     return Tensor(_integers("randint", low, high, shape, *found, generator))
-
-
-def randperm(n: int, *, generator: Generator | None = None, dtype: DTypeLike = INT64, device: Where = None) -> Tensor:
-    """The integers from 0 up to, and without, n in random order   -> (n,)"""
-    count, kind = integer("randperm", "n", n, 0), as_dtype(dtype)
-    keys = Tensor(_integers("randperm", 0, 2**32, (count,), INT64, device_of(device), generator))
-    return argsort(keys).astype(kind)
 
 
 def _integers(

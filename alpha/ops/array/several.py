@@ -5,7 +5,6 @@ Each takes also one list of tensors.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,7 @@ from alpha.ops.array.creation import device_of
 from alpha.ops.array.joining import stack, tensors_of
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.stacking import at_least
-from alpha.ops.indexing.gather_scatter import index_select
-from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
+from alpha.ops.kernel.arguments import unchecked
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.views import View
 
@@ -133,24 +131,6 @@ def block_diag(*tensors: Tensor) -> Tensor:
         pieces.append(Piece(i, View.whole(x.shape), box))
         row, column = row + M, column + N
     return BlockDiagonal.apply(*blocks, shape=shape, pieces=pieces, fill=0)
-
-
-@check_arguments
-def combinations(x: AnyTensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All choices of r elements of a vector, in the order of their places   x (N,) -> (count, r)
-
-    Args:
-        with_replacement: whether a choice may have an element several times.
-    """
-    if x.ndim != 1:
-        raise ShapeError(f"combinations: x (N,) is needed  (x {x.shape})")
-    count = integer("combinations", "r", r, 0)
-    if count == 0:
-        return x[:0]
-    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    chosen = np.array([*choose(range(x.size), count)], np.int64).reshape(-1, count)
-    index = Tensor(x.device.upload(np.ascontiguousarray(chosen.reshape(-1))))
-    return reshaped(unchecked(index_select)(x, 0, index), tuple(chosen.shape))
 
 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = np.int64, device: Any = None) -> Tensor:

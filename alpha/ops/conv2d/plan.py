@@ -17,7 +17,6 @@ import numpy as np
 from alpha import config
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
-from alpha.ops.activation.relu_family import leaky_relu_forward
 from alpha.ops.conv2d import predict, work
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import choose
@@ -39,6 +38,7 @@ from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.dtypes import as_float32, cast_launch, require_float32, require_same_float, widest_vector
 from alpha.ops.kernel.elementwise import add, common_period, map_launch
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan, Value
+from alpha.ops.kernel.rectifier import leaky_relu_forward
 from alpha.runtime import Device
 
 

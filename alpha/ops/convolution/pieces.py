@@ -289,7 +289,7 @@ def _assembled(
 
 
 def _of_bias(zeros: Array, b: Array, slope: float) -> Array:
-    from alpha.ops.activation.relu_family import leaky_relu_forward
+    from alpha.ops.kernel.rectifier import leaky_relu_forward
 
     Y = add(zeros, b, out=zeros)
     return Y if slope == 1 else leaky_relu_forward(Y, p=slope, out=Y)

@@ -18,8 +18,9 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, expand
+from alpha.ops.array.boxes import block_or_copy
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.indexing.getitem_setitem import SetPlaces, Take, block_or_copy
+from alpha.ops.indexing.getitem_setitem import SetPlaces, Take
 from alpha.ops.indexing.index_parser import Places
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import as_dtype

@@ -18,46 +18,15 @@ from alpha.core.arrays import shares_memory
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.array.assemble import Assemble, read
+from alpha.ops.array.assemble import read
+from alpha.ops.array.boxes import SetBlock, Slice, block_or_copy
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.part_versions import linked
-from alpha.ops.array.parts import SCALAR, Part
+from alpha.ops.array.parts import Part
 from alpha.ops.indexing.index_parser import Places, parse, places_of
 from alpha.ops.kernel.broadcast import broadcast_to
-from alpha.ops.kernel.elementwise import add
 from alpha.ops.kernel.operands import NUMBERS, like, operand_of, sum_to
 from alpha.ops.kernel.row_indices import add_zeros, put_rows, take_rows
 from alpha.ops.kernel.views import Shape, View, read_view, write_view
-
-
-class Block(Function):
-    """Neighbouring elements, a view   X (...) -> Y view.shape"""
-
-    is_view = is_writable = adds_gradient = True
-
-    def forward(self, X: Array, *, view: View) -> Array:
-        self.shape, self.view = tuple(X.shape), view
-        return self._part(X)
-
-    def _part(self, X: Array) -> Array:
-        flat, size = X.reshape(X.size), self.view.size
-        start = self.view.offset if size else 0  # of an empty X there is no other place
-        part = flat[start : start + size] if isinstance(X, np.ndarray) else flat.slice_rows(start, start + size)
-        return part.reshape(self.view.shape)
-
-    def backward(self, dY: Array) -> Any:
-        dX = Tensor(dY).device.zeros(self.shape, dY.dtype)
-        write_view(dX, self.view, dY, View.whole(self.view.shape))
-        return dX
-
-    def add_gradient(self, dY: Array, total: Array) -> None:
-        if dY.size:
-            part = self._part(total)
-            add(part, dY, out=part)
-
-
-class Slice(Assemble):
-    """A box of elements   X (...) -> Y (...)"""
 
 
 class Take(Function):
@@ -69,28 +38,6 @@ class Take(Function):
 
     def backward(self, dY: Array) -> Any:
         return add_zeros(self.at.sizes, self.at.F, _rows(dY, self.at)).reshape(self.shape)
-
-
-class SetBlock(Function):
-    """A box of X becomes V, which is repeated along it   X (...), V (...) -> X"""
-
-    inplace, written_as = True, "x[..] = value"
-
-    def forward(self, X: Array, V: Array, *, box: View) -> Array:
-        self.box, self.operand = box, operand_of(V)
-        V = Tensor(V).device.copy(V) if shares_memory(X, (V,)) else V
-        write_view(X, box, V, View.whole(tuple(V.shape)).broadcast(box.shape))
-        return X
-
-    def backward(self, dY: Array) -> Any:
-        dX = dV = None
-        if self.needs[0]:
-            device = Tensor(dY).device
-            dX = device.copy(dY)
-            write_view(dX, self.box, device.zeros((), dY.dtype), SCALAR.broadcast(self.box.shape))
-        if self.needs[1]:
-            dV = sum_to(read_view(dY, self.box), self.operand)
-        return dX, dV
 
 
 class SetPlaces(Function):
@@ -141,11 +88,6 @@ def _part_of(x: Tensor, box: View) -> Tensor:
     if box.is_contiguous:
         result._part = Part(x, box)
     return result
-
-
-def block_or_copy(x: Tensor, view: View) -> Tensor:
-    """The box of x that the view names: a view of its memory if the elements are neighbours, else a copy."""
-    return Block.apply(x, view=view) if view.is_contiguous else linked(read(Slice, x, view), x, view)
 
 
 def get_item(x: Tensor, index: Any) -> Tensor:

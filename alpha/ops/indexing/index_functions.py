@@ -5,6 +5,7 @@ An index that is out of range is an error on cpu, and NaN or nothing on cuda, as
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,11 +15,12 @@ from alpha.autograd.versions import array_of
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, expand
+from alpha.ops.array.boxes import block_or_copy
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.where import masked_fill, where
 from alpha.ops.indexing.gather_scatter import Scatter, ScatterAdd, index_select, nonzero
-from alpha.ops.indexing.getitem_setitem import block_or_copy, fitting, get_item
+from alpha.ops.indexing.getitem_setitem import fitting, get_item
 from alpha.ops.indexing.index_parser import Places, parse, places_of
+from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.dtypes import as_dtype
 from alpha.ops.kernel.operands import NUMBERS
@@ -27,19 +29,8 @@ from alpha.ops.kernel.promotion import BOOL
 from alpha.ops.kernel.reductions import around
 from alpha.ops.kernel.row_indices import INT64, NO_PLACE, places, put_rows
 from alpha.ops.kernel.views import View
-from alpha.ops.reduction.scan import cumsum
 
-__all__ = [
-    "argwhere",
-    "index_copy",
-    "index_fill",
-    "index_put",
-    "masked_scatter",
-    "masked_select",
-    "narrow",
-    "select",
-    "take",
-]
+__all__ = ["argwhere", "index_copy", "index_fill", "index_put", "masked_select", "narrow", "select", "take"]
 
 
 def _rows(operator: str, x: Tensor, dim: int, index: Tensor) -> Places:
@@ -145,38 +136,6 @@ def masked_select(x: AnyTensor, mask: AnyTensor) -> Tensor:
 
 
 @check_arguments
-def masked_scatter(x: AnyTensor, mask: AnyTensor, source: AnyTensor) -> Tensor:
-    """x with the elements of source, one after the other, where the mask is true   x (..), mask (..) -> (..)
-
-    x and mask broadcast to the shape of the result. If source (..) has fewer elements than there are places, that is an
-    error on cpu, and on cuda, where nothing waits, the others are NaN, or 0 of integers.
-
-    Raises:
-        TypeError: the mask has no bools, or source has another dtype than x.
-    """
-    if source.dtype != x.dtype:
-        raise TypeError(
-            f"masked_scatter: x has dtype {x.dtype.name} and source dtype {source.dtype.name}; "
-            "one is needed, use .astype"
-        )
-    values, chosen = _broadcast("masked_scatter", x, mask)
-    if not source.size:
-        if values.size:
-            raise ShapeError(f"masked_scatter: source has no elements  (x {x.shape}, source {source.shape})")
-        return values
-    flat = reshaped(chosen, (chosen.size,))
-    place = where(flat, unchecked(cumsum)(flat, 0) - 1, 0)
-    try:
-        taken = unchecked(index_select)(reshaped(source, (source.size,)), 0, place)
-    except IndexError:
-        raise ShapeError(
-            f"masked_scatter: source has {source.size} elements for the {int(flat.sum().item())} places of the mask"
-        ) from None
-    result: Tensor = where(chosen, reshaped(taken, values.shape), values)
-    return result
-
-
-@check_arguments
 def take(x: AnyTensor, index: AnyTensor) -> Tensor:
     """The elements of x, as one axis, that an index names   x (..), index (..) of int64 or int32 -> as index"""
     if index.dtype.kind != "i":
@@ -231,3 +190,21 @@ def argwhere(x: AnyTensor) -> Tensor:
     """
     found: Tensor = unchecked(nonzero)(x)
     return found
+
+
+@check_arguments
+def combinations(x: AnyTensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All choices of r elements of a vector, in the order of their places   x (N,) -> (count, r)
+
+    Args:
+        with_replacement: whether a choice may have an element several times.
+    """
+    if x.ndim != 1:
+        raise ShapeError(f"combinations: x (N,) is needed  (x {x.shape})")
+    count = integer("combinations", "r", r, 0)
+    if count == 0:
+        return x[:0]
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    chosen = np.array([*choose(range(x.size), count)], np.int64).reshape(-1, count)
+    index = Tensor(x.device.upload(np.ascontiguousarray(chosen.reshape(-1))))
+    return reshaped(unchecked(index_select)(x, 0, index), tuple(chosen.shape))

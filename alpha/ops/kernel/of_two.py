@@ -9,11 +9,10 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array, Primitive
-from alpha.core.tensor import Tensor
+from alpha.core.tensor import Tensor, full, tensor
 from alpha.ops.kernel.broadcast import broadcast_operands
-from alpha.ops.kernel.operands import NUMBERS, like, operand_of, sum_to
-from alpha.ops.kernel.promotion import as_floating, promoted
-from alpha.ops.math.integers import beside
+from alpha.ops.kernel.operands import NUMBERS, like, no_operand, operand_of, sum_to
+from alpha.ops.kernel.promotion import as_floating, common_dtype, promoted
 
 
 class OfTwo(Function):
@@ -52,3 +51,16 @@ def floating_pair(operator: str, x: Tensor, other: Any) -> list[Tensor]:
     if not any(is_floating(operand.dtype) for operand in pair):
         return [as_floating(operand) for operand in pair]  # not of their common dtype, in which -1 may be 255
     return promoted(*pair)
+
+
+def beside(operator: str, x: Tensor, other: Any) -> Tensor:
+    """The other operand as a tensor; a number has the dtype in which it meets x."""
+    if isinstance(other, Tensor):
+        return other
+    if isinstance(other, (np.ndarray, list)):
+        return tensor(other, device=x.device)
+    if not isinstance(other, NUMBERS):
+        raise no_operand(operator, other)
+    dtype = common_dtype(x, other)
+    value = other if is_floating(dtype) else np.int64(other).astype(dtype)  # -1 is 255 as uint8
+    return full((), value, dtype, x.device)

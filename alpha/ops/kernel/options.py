@@ -113,3 +113,6 @@ _LIKE: dict[type, tuple[type, ...]] = {int: (int, *_INTEGERS), bool: (bool, np.b
 
 def _brief(value: Any) -> str:
     return f"a {type(value).__name__}" if isinstance(value, (Tensor, np.ndarray)) else repr(value)
+
+
+FORMS = {1: "(N, L, C)", 2: "(N, H, W, C)", 3: "(N, D, H, W, C)"}

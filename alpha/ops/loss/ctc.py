@@ -12,8 +12,8 @@ from alpha.errors import ShapeError
 from alpha.ops.activation.softmax import logsumexp
 from alpha.ops.array.joining import cat, stack
 from alpha.ops.array.ranges import arange
-from alpha.ops.array.where import where
 from alpha.ops.indexing.gather_scatter import gather
+from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.options import integer
 from alpha.ops.loss.pointwise import LossLayer, check_reduction, reduced, widened

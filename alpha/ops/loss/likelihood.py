@@ -7,7 +7,7 @@ import math
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.module.module import Buffer
-from alpha.ops.array.where import where
+from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.options import real
 from alpha.ops.loss.classes import check_ignored, loss_of_classes

@@ -14,7 +14,7 @@ from alpha.module.module import Buffer
 from alpha.ops.activation.derived import logsigmoid
 from alpha.ops.activation.relu_family import relu
 from alpha.ops.array.ranges import arange
-from alpha.ops.array.where import where
+from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.loss.pointwise import LossLayer, check_reduction, common_shape, reduced, widened

@@ -7,9 +7,10 @@ from typing import Any
 from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor, full
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.of_two import beside
 from alpha.ops.kernel.operands import OPERANDS, no_operand
 from alpha.ops.kernel.promotion import BOOL
-from alpha.ops.math.integers import beside, combined, integral
+from alpha.ops.math.integers import combined, integral
 
 __all__ = [
     "bitwise_and",

@@ -11,26 +11,19 @@ from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, full
 from alpha.core.tensor_operators import Dims
-from alpha.ops.array.joining import cat
-from alpha.ops.indexing.gather_scatter import index_add, index_select, scatter
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.broadcast import broadcast_operands
 from alpha.ops.kernel.dtypes import as_dtype
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.promotion import BOOL, INT64, promoted
-from alpha.ops.math.bitwise import logical_not
+from alpha.ops.kernel.promotion import BOOL
 from alpha.ops.math.compare import relate
 from alpha.ops.math.rounding import abs
-from alpha.ops.reduction import extremes
-from alpha.ops.reduction.scan import cumsum
-from alpha.ops.reduction.sort import sort
 
 # beside `equal`, which gives no tensor and is of alpha alone
-__all__ = ["count_nonzero", "isclose", "isfinite", "isin", "isinf", "isneginf", "isposinf", "signbit"]
+__all__ = ["count_nonzero", "isclose", "isfinite", "isinf", "isneginf", "isposinf", "signbit"]
 
 FLOAT64 = np.dtype(np.float64)
-FEW = 16  # elements with which each of the others is compared
 
 
 def _close_cpu(y: Array, a: Array, b: Array, p: float, q: float, r: float) -> None:
@@ -127,43 +120,3 @@ def isclose(
 def count_nonzero(x: AnyTensor, dim: Dims = None) -> Tensor:
     """The number of elements over axes (all by default) that are not 0   x (...) -> the other axes, int64"""
     return relate(x, 0, "!=").sum(dim)
-
-
-@check_arguments
-def isin(elements: AnyTensor, test_elements: AnyTensor, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Whether an element is one of the test elements   elements (...), test_elements (any shape) -> elements, bool
-
-    NaN is among no elements.
-
-    Args:
-        assume_unique: allowed, and changes nothing: no element comes twice in either tensor.
-        invert: whether it is none of them instead.
-    """
-    left, right = (operand.detach().reshape(operand.size) for operand in promoted(elements, test_elements))
-    if right.size <= FEW:
-        found = extremes.any(relate(left.reshape((left.size, 1)), right, "=="), 1)
-    else:
-        found = _among_many(left, right)
-    found = found.reshape(elements.shape)
-    return logical_not(found) if invert else found
-
-
-def _among_many(left: Tensor, right: Tensor) -> Tensor:
-    """Both are sorted together, and an element counts if its run of equal ones has an element of `right`."""
-    both = sort(cat([left, right]))
-    values, at = both
-    begins = cat([full((1,), False, BOOL, left.device), relate(values[1:], values[:-1], "!=")])
-    run = cumsum(begins, 0)
-    tests = relate(at, left.size, ">=").astype(INT64)
-    counts = index_add(full(run.shape, 0, INT64, left.device), 0, run, tests)
-    hits = index_select(counts, 0, run)
-    return relate(scatter(full(run.shape, 0, INT64, left.device), 0, at, hits)[: left.size], 0, ">")
-
-
-@check_arguments
-def equal(x: AnyTensor, other: AnyTensor) -> bool:
-    """Whether two tensors have one shape and equal elements, as a bool of Python; NaN is equal to nothing
-
-    It waits for the device; so it is refused in a captured step.
-    """
-    return x.shape == other.shape and not bool(extremes.any(relate(x, other, "!=")))

@@ -14,11 +14,12 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.primitive import Array, primitive
-from alpha.core.tensor import Tensor, full, tensor
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.indexing.getitem_setitem import set_item
 from alpha.ops.kernel.broadcast import broadcast_operands
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType
+from alpha.ops.kernel.of_two import beside
 from alpha.ops.kernel.operands import NUMBERS, OPERANDS, like, no_operand, without_axes
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.kernel.promotion import BOOL, common_dtype, kind_of, promoted
@@ -117,19 +118,6 @@ def integral(x: Tensor, other: Any) -> bool:
     if isinstance(other, (np.ndarray, list)):
         return np.asarray(other).dtype.kind in "biu"
     return isinstance(other, (int, np.integer, np.bool_))
-
-
-def beside(operator: str, x: Tensor, other: Any) -> Tensor:
-    """The other operand as a tensor; a number has the dtype in which it meets x."""
-    if isinstance(other, Tensor):
-        return other
-    if isinstance(other, (np.ndarray, list)):
-        return tensor(other, device=x.device)
-    if not isinstance(other, NUMBERS):
-        raise no_operand(operator, other)
-    dtype = common_dtype(x, other)
-    value = other if is_floating(dtype) else np.int64(other).astype(dtype)  # -1 is 255 as uint8
-    return full((), value, dtype, x.device)
 
 
 def combined(operator: str, sign: str, x: Tensor, other: Tensor) -> Tensor:

@@ -18,9 +18,10 @@ from alpha.ops.kernel.broadcast import broadcast_operands
 from alpha.ops.kernel.dtypes import require_floating, result_type
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.inplace import in_place, kept, place
+from alpha.ops.kernel.of_two import beside
 from alpha.ops.kernel.operands import NUMBERS, OPERANDS, like, operand_of, room_in, sum_to, without_axes
 from alpha.ops.kernel.promotion import common_dtype
-from alpha.ops.math.integers import beside, combined, integral, written
+from alpha.ops.math.integers import combined, integral, written
 
 
 def _power_cpu(y: Array, a: Array, p: float) -> None:

@@ -10,8 +10,8 @@ from alpha.errors import ShapeError
 from alpha.ops.array.axes import expand
 from alpha.ops.array.creation import zeros
 from alpha.ops.array.ranges import arange
-from alpha.ops.array.where import where
 from alpha.ops.indexing.gather_scatter import index_add
+from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.options import only_offered
 from alpha.ops.matmul.embedding import embedding, padding_row

@@ -12,7 +12,7 @@ from alpha.ops.array.diagonals import diag
 from alpha.ops.array.joining import cat
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.ranges import eye
-from alpha.ops.array.where import masked_fill
+from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.promotion import as_floating

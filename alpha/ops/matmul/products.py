@@ -10,15 +10,30 @@ import numpy as np
 
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
-from alpha.ops.array.axes import axes_of, permute
+from alpha.ops.array.axes import axes_of, axis_of, permute, roll
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.where import masked_fill
+from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.options import integer, real
+from alpha.ops.kernel.promotion import promoted
 from alpha.ops.math.binary import mul
 from alpha.ops.matmul.matmul import matmul
 
-__all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm", "dot", "inner", "mm", "mv", "outer", "tensordot"]
+__all__ = [
+    "addbmm",
+    "addmm",
+    "addmv",
+    "addr",
+    "baddbmm",
+    "cross",
+    "dot",
+    "inner",
+    "kron",
+    "mm",
+    "mv",
+    "outer",
+    "tensordot",
+]
 
 _product = unchecked(matmul)
 
@@ -199,3 +214,43 @@ def _summed(x: Tensor, axes: Sequence[int], other: Tensor, others: Sequence[int]
     """x, summed over those of its axes that meet one of length 1."""
     longer = [i for i, j in zip(axes, others, strict=True) if x.shape[i] != 1 and other.shape[j] == 1]
     return x.sum(longer, True) if longer else x
+
+
+@check_arguments
+def kron(x: AnyTensor, other: AnyTensor) -> Tensor:
+    """The Kronecker product: other times each element of x   x (A, B, ..), other (C, D, ..) -> (A C, B D, ..)
+
+    Missing leading axes have length 1.
+    """
+    rank = max(x.ndim, other.ndim)
+    left, right = ((1,) * (rank - v.ndim) + v.shape for v in (x, other))
+    a = reshaped(x, tuple([part for n in left for part in (n, 1)]))
+    b = reshaped(other, tuple([part for n in right for part in (1, n)]))
+    return reshaped(unchecked(mul)(a, b), tuple([m * n for m, n in zip(left, right, strict=True)]))
+
+
+@check_arguments
+def cross(x: AnyTensor, other: AnyTensor, dim: int | None = None) -> Tensor:
+    """The cross products of vectors along an axis of length 3   x, other (.., 3, ..) that broadcast -> (.., 3, ..)
+
+    Args:
+        dim: the axis; None: the first one of length 3.
+
+    Raises:
+        ShapeError: the shapes do not broadcast, or the axis has another length than 3.
+    """
+    if x.ndim != other.ndim:
+        raise ShapeError(f"cross: as many axes are needed  (x {x.shape}, other {other.shape})")
+    try:
+        shape = np.broadcast_shapes(x.shape, other.shape)
+    except ValueError:
+        raise ShapeError(f"cross: the shapes do not broadcast  (x {x.shape}, other {other.shape})") from None
+    axis = shape.index(3) if dim is None and 3 in shape else axis_of("cross", x, -1 if dim is None else dim, x.ndim)
+    if not x.ndim or x.shape[axis] != 3 or other.shape[axis] != 3:
+        raise ShapeError(f"cross: an axis of length 3 is needed  (x {x.shape}, other {other.shape}, dim={dim})")
+    a, b = promoted(x, other)
+
+    def turned(v: Tensor, by: int) -> Tensor:
+        return unchecked(roll)(v, -by, axis)
+
+    return turned(a, 1) * turned(b, 2) - turned(a, 2) * turned(b, 1)

@@ -13,12 +13,13 @@ from alpha.core import rng
 from alpha.core.primitive import Array, primitive
 from alpha.core.rng import Stream
 from alpha.core.tensor import Tensor
-from alpha.ops.activation.rectifier import IDENTITY, Rectifier, rectifier_of
 from alpha.ops.kernel.arguments import check_arguments
+from alpha.ops.kernel.draws import STREAM, stream_numbers
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, NUMBER_TYPES, as_dtype, as_float32, vector_width
 from alpha.ops.kernel.inplace import in_place, overwrite
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.rectifier import IDENTITY, Rectifier, rectifier_of
 from alpha.runtime.recording import StepValue
 
 __all__ = ["dropout"]
@@ -50,14 +51,6 @@ def _(
     Y = np.multiply(wide, wide.dtype.type(1.0 / (1.0 - p)), out=np.empty_like(wide))
     Y[~kept] = 0
     return as_dtype(Y, X.dtype)
-
-
-STREAM = np.dtype([("key", np.uint64), ("number", np.uint64)], align=True)
-
-
-def stream_numbers(stream: Stream) -> Any:
-    """`Stream` of cuda/common/philox.cuh."""
-    return np.array(tuple(stream), STREAM)[()]
 
 
 @dropout_apply.impl("cuda")

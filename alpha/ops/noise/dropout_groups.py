@@ -17,6 +17,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.module.module import Module
 from alpha.ops.kernel.arguments import check_arguments
+from alpha.ops.kernel.draws import STREAM, stream_numbers
 from alpha.ops.kernel.dtypes import (
     BLOCK,
     CUDA_TYPES,
@@ -28,9 +29,9 @@ from alpha.ops.kernel.dtypes import (
     vector_width,
 )
 from alpha.ops.kernel.inplace import in_place, overwrite
+from alpha.ops.kernel.options import FORMS
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Value
-from alpha.ops.noise.dropout import STREAM, check_probability, stream_numbers, threshold_of
-from alpha.ops.pooling.pool_shape import FORMS
+from alpha.ops.noise.dropout import check_probability, threshold_of
 from alpha.runtime.recording import StepValue, callers
 
 __all__ = [

@@ -14,24 +14,25 @@ from alpha.autograd.versions import array_of
 from alpha.core.generators import Generator, next_stream
 from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.rng import Stream
-from alpha.core.tensor import Tensor
+from alpha.core.tensor import Tensor, as_dtype
 from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import ShapeError
 from alpha.ops.activation.softmax import softmax
 from alpha.ops.array.axes import axis_of, unsqueeze
 from alpha.ops.array.creation import INTEGERS, Size, Where, device_of, shape_of
-from alpha.ops.array.ranges import drawn, rand, randn
-from alpha.ops.array.where import where
+from alpha.ops.array.ranges import _integers, drawn, rand, randn
 from alpha.ops.indexing.gather_scatter import scatter
+from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import check_arguments, unchecked
 from alpha.ops.kernel.options import integer, real
+from alpha.ops.kernel.promotion import INT64
 from alpha.ops.math.clamp import clamp
 from alpha.ops.math.logarithms import log1p
 from alpha.ops.math.rounding import round as rounded
 from alpha.ops.reduction.extremes import amax, argmax
 from alpha.ops.reduction.scan import cumsum
 from alpha.ops.reduction.searching import searchsorted
-from alpha.ops.reduction.sort import topk
+from alpha.ops.reduction.sort import argsort, topk
 from alpha.runtime.recording import StepValue
 
 __all__ = ["bernoulli", "gumbel_softmax", "multinomial"]
@@ -208,3 +209,10 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
         place = unchecked(unsqueeze)(largest, axis) if logits.ndim else largest
         ones = unchecked(scatter)(fixed * 0, axis, place, 1.0)
     return ones - fixed + shares
+
+
+def randperm(n: int, *, generator: Generator | None = None, dtype: DTypeLike = INT64, device: Where = None) -> Tensor:
+    """The integers from 0 up to, and without, n in random order   -> (n,)"""
+    count, kind = integer("randperm", "n", n, 0), as_dtype(dtype)
+    keys = Tensor(_integers("randperm", 0, 2**32, (count,), INT64, device_of(device), generator))
+    return argsort(keys).astype(kind)

@@ -16,7 +16,6 @@ import numpy as np
 from alpha.core.numerics import BFLOAT16, get_precision, is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.activation.rectifier import Rectifier
 from alpha.ops.conv2d import Conv2d, conv2d_forward
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.magnitudes import magnitude_of, needs_magnitude
@@ -28,6 +27,7 @@ from alpha.ops.convolution.patches import shape_of_kernels
 from alpha.ops.kernel.dtypes import product_type, require_float32, require_same_float, vector_width, widest_vector
 from alpha.ops.kernel.options import Lengths
 from alpha.ops.kernel.plan import Plan
+from alpha.ops.kernel.rectifier import Rectifier
 from alpha.ops.normalization.batch_norm import BatchNorm, Moments, batch_norm_training
 from alpha.ops.normalization.batch_norm_cuda import plan_apply, plan_merge, plan_statistics
 from alpha.runtime.cuda.device import CudaDevice

@@ -7,10 +7,10 @@ from typing import Any
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import check_arguments
-from alpha.ops.kernel.options import lengths
+from alpha.ops.kernel.options import FORMS, lengths
 from alpha.ops.pooling.avg_pool import avg_pool
 from alpha.ops.pooling.max_pool import max_pool
-from alpha.ops.pooling.pool_shape import FORMS, Axis, Pooling, decomposed, image_sizes
+from alpha.ops.pooling.pool_shape import Axis, Pooling, decomposed, image_sizes
 
 __all__ = [
     "adaptive_avg_pool1d",

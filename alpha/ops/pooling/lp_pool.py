@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from alpha.core.tensor import Tensor
-from alpha.ops.array.where import masked_fill
+from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import check_arguments, unchecked
 from alpha.ops.kernel.options import Lengths, lengths, real
 from alpha.ops.pooling.avg_pool import avg_pool

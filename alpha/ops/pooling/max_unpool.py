@@ -12,10 +12,10 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import lengths_of
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.options import Lengths, lengths
+from alpha.ops.kernel.options import FORMS, Lengths, lengths
 from alpha.ops.kernel.promotion import INT64
 from alpha.ops.kernel.row_indices import places, put_rows, take_rows
-from alpha.ops.pooling.pool_shape import FORMS, image_sizes
+from alpha.ops.pooling.pool_shape import image_sizes
 
 __all__ = ["max_unpool1d", "max_unpool2d", "max_unpool3d"]
 

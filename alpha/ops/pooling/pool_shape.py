@@ -19,12 +19,11 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, stream_grid
 from alpha.ops.kernel.empty_batch import NoImages
-from alpha.ops.kernel.options import Lengths, lengths
+from alpha.ops.kernel.options import FORMS, Lengths, lengths
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.runtime import workers
 
 PARTS = 4  # of the images, for each worker of the cpu
-FORMS = {1: "(N, L, C)", 2: "(N, H, W, C)", 3: "(N, D, H, W, C)"}
 
 
 class Axis(NamedTuple):

@@ -13,7 +13,7 @@ from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.ranges import arange
-from alpha.ops.array.where import where
+from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.dtypes import as_dtype
 from alpha.ops.kernel.options import integer, real

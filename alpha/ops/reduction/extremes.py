@@ -15,7 +15,6 @@ from alpha.core.tensor_operators import Dims
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.where import maximum, minimum
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.broadcast import broadcast_operands
 from alpha.ops.kernel.dtypes import as_dtype
@@ -24,7 +23,9 @@ from alpha.ops.kernel.promotion import BOOL
 from alpha.ops.kernel.reductions import around, extreme_axis1, truth_axis1
 from alpha.ops.kernel.row_indices import places, put_rows
 from alpha.ops.kernel.sums import axes_of, sum_axes
-from alpha.ops.math.compare import compare
+from alpha.ops.math.choices import maximum, minimum
+from alpha.ops.math.compare import compare, relate
+from alpha.ops.reduction import extremes
 
 __all__ = ["all", "amax", "amin", "any", "argmax", "argmin", "max", "min"]
 
@@ -187,3 +188,12 @@ def _truth(operator: str, x: Tensor, dim: Dims, keepdim: bool, every: bool) -> T
         Y = as_dtype(Y, BOOL)
     shape = tuple([n for i, n in enumerate(kept) if keepdim or i not in axes])
     return Tensor(as_dtype(Y.reshape(shape), x.dtype if x.dtype == np.uint8 else BOOL))
+
+
+@check_arguments
+def equal(x: AnyTensor, other: AnyTensor) -> bool:
+    """Whether two tensors have one shape and equal elements, as a bool of Python; NaN is equal to nothing
+
+    It waits for the device; so it is refused in a captured step.
+    """
+    return x.shape == other.shape and not bool(extremes.any(relate(x, other, "!=")))

@@ -6,7 +6,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.where import where
+from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.options import real
 from alpha.ops.reduction.scan import cumsum

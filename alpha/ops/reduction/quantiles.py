@@ -16,8 +16,8 @@ from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, movedim
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.where import where
 from alpha.ops.indexing.gather_scatter import gather, index_select
+from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import as_dtype
 from alpha.ops.kernel.elementwise import divide, elementwise, multiply

@@ -6,7 +6,7 @@ from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.results import MinMax
 from alpha.core.tensor import Tensor
 from alpha.core.tensor_operators import Dims, DTypeLike
-from alpha.ops.array.where import masked_fill
+from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.sums import mean, sum

@@ -7,13 +7,21 @@ from typing import Any
 import numpy as np
 
 from alpha.core.primitive import Array
-from alpha.core.tensor import Tensor
+from alpha.core.tensor import Tensor, full
 from alpha.ops.array.axes import axis_of
+from alpha.ops.array.joining import cat
+from alpha.ops.indexing.gather_scatter import index_add, index_select, scatter
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import as_float32
+from alpha.ops.kernel.promotion import BOOL, INT64, promoted
+from alpha.ops.math.bitwise import logical_not
+from alpha.ops.math.compare import relate
+from alpha.ops.reduction import extremes
+from alpha.ops.reduction.scan import cumsum
+from alpha.ops.reduction.sort import sort
 from alpha.runtime.recording import refuse
 
-__all__ = ["unique", "unique_consecutive"]
+__all__ = ["isin", "unique", "unique_consecutive"]
 
 
 @check_arguments
@@ -82,3 +90,37 @@ def _without(x: Tensor, axis: int | None, rows: Array, order: Array, wanted: tup
     if wanted[1]:
         results.append(uploaded(counts.astype(np.int64)))
     return results[0] if len(results) == 1 else tuple(results)
+
+
+FEW = 16  # elements with which each of the others is compared
+
+
+@check_arguments
+def isin(elements: AnyTensor, test_elements: AnyTensor, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Whether an element is one of the test elements   elements (...), test_elements (any shape) -> elements, bool
+
+    NaN is among no elements.
+
+    Args:
+        assume_unique: allowed, and changes nothing: no element comes twice in either tensor.
+        invert: whether it is none of them instead.
+    """
+    left, right = (operand.detach().reshape(operand.size) for operand in promoted(elements, test_elements))
+    if right.size <= FEW:
+        found = extremes.any(relate(left.reshape((left.size, 1)), right, "=="), 1)
+    else:
+        found = _among_many(left, right)
+    found = found.reshape(elements.shape)
+    return logical_not(found) if invert else found
+
+
+def _among_many(left: Tensor, right: Tensor) -> Tensor:
+    """Both are sorted together, and an element counts if its run of equal ones has an element of `right`."""
+    both = sort(cat([left, right]))
+    values, at = both
+    begins = cat([full((1,), False, BOOL, left.device), relate(values[1:], values[:-1], "!=")])
+    run = cumsum(begins, 0)
+    tests = relate(at, left.size, ">=").astype(INT64)
+    counts = index_add(full(run.shape, 0, INT64, left.device), 0, run, tests)
+    hits = index_select(counts, 0, run)
+    return relate(scatter(full(run.shape, 0, INT64, left.device), 0, at, hits)[: left.size], 0, ">")

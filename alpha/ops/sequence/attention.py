@@ -9,7 +9,7 @@ from alpha.errors import ShapeError
 from alpha.ops.activation.softmax import softmax
 from alpha.ops.array.creation import ones
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.where import where
+from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.promotion import BOOL, FLOAT64

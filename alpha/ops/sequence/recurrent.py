@@ -15,9 +15,9 @@ from alpha.autograd.function import Function
 from alpha.core.numerics import get_precision
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.activation.relu_family import relu_backward, relu_forward
 from alpha.ops.activation.smooth import tanh_backward, tanh_forward
 from alpha.ops.kernel.elementwise import add
+from alpha.ops.kernel.rectifier import relu_backward, relu_forward
 from alpha.ops.kernel.sums import sum_axis1
 from alpha.ops.kernel.views import View, write_view
 from alpha.ops.matmul.matmul import matmul_batch

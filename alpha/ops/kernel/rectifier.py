@@ -1,4 +1,7 @@
-"""Activations whose gradient needs no more than the sign of their result, as a part of another operator's kernel."""
+"""ReLU, leaky ReLU and hardtanh: as operators, and as a part of another operator's kernel.
+
+Their gradient needs no more than the sign of their result, or whether it is a bound.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,84 @@ from alpha.autograd.function import Function
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
-from alpha.ops.activation.piecewise import ReLU6, hardtanh_backward, hardtanh_forward, relu6
-from alpha.ops.activation.relu_family import (
-    LeakyReLU,
-    ReLU,
-    leaky_relu,
-    leaky_relu_backward,
-    leaky_relu_forward,
-    relu,
-    relu_backward,
-    relu_forward,
-)
 from alpha.ops.kernel.dtypes import as_dtype
 from alpha.ops.kernel.elementwise import elementwise, multiply
 from alpha.ops.kernel.operands import operand_of, sum_to
+from alpha.ops.kernel.unary import activation
+
+# -- numpy: np.where costs ten passes, because its branches are mispredicted, so arithmetic selects -----------------
+
+TINY = 1e-30  # a number between it and 1 / TINY is neither 0 nor infinite in float32
+
+
+def _drop(y: Array, a: Array, mask: Array) -> None:
+    """y = mask ? 0 : a, exact for every a: the bits of a and those of 0 or -1."""
+    bits = f"i{a.itemsize}"
+    keep = mask.view(np.int8)
+    keep -= np.int8(1)
+    np.bitwise_and(a.view(bits), keep, out=y.view(bits))
+
+
+def one_or(p: float, one: Array, dtype: np.dtype[Any]) -> Array:
+    """one ? 1 : p"""
+    if 0 <= p <= 1:
+        slope = one.astype(dtype)
+        return np.maximum(slope, p, out=slope)
+    if 1 < p < math.inf:
+        slope = np.multiply(~one, p, dtype=dtype)
+        return np.maximum(slope, 1, out=slope)
+    return np.where(one, dtype.type(1), dtype.type(p))
+
+
+RELU = activation(
+    "relu",
+    ("a < 0 ? 0 : a", lambda y, a: np.maximum(a, 0, out=y)),  # NaN stays NaN, and so passes its gradient
+    ("b <= 0 ? 0 : a", lambda dx, a, b: _drop(dx, a, b <= 0)),
+    holds="Y",
+)
+
+
+relu_forward, relu_backward = RELU.forward, RELU.backward
+
+
+def _leaky_cpu(y: Array, a: Array, p: float) -> None:
+    scaled = a * a.dtype.type(p)
+    if TINY < abs(p) < 1 / TINY:
+        (np.maximum if p <= 1 else np.minimum)(a, scaled, out=y)
+    else:  # 0 * inf is NaN, which only a <= 0 may give
+        y[...] = np.where(a > 0, a, scaled)
+
+
+LEAKY_RELU = activation(
+    "leaky_relu",
+    ("a > 0 ? a : p * a", _leaky_cpu),
+    ("b > 0 ? a : p * a", lambda dx, a, b, p: np.multiply(a, one_or(p, b > 0, a.dtype), out=dx)),
+    holds="Y",
+)
+
+
+leaky_relu_forward, leaky_relu_backward = LEAKY_RELU.forward, LEAKY_RELU.backward
+
+
+LEAKY_RELU.add_rule("X", leaky_relu_backward)
+
+
+def _hardtanh_gradient_cpu(dx: Array, a: Array, b: Array, p: float, q: float) -> None:
+    dx[...] = np.where((b >= b.dtype.type(p)) | (b <= b.dtype.type(q)), 0, a)
+
+
+HARDTANH = activation(  # p is the upper bound, q the lower one
+    "hardtanh",
+    ("a > p ? p : a < q ? q : a", lambda y, a, p, q: np.clip(a, a.dtype.type(q), a.dtype.type(p), out=y)),
+    ("b >= p || b <= q ? 0 : a", _hardtanh_gradient_cpu),
+    holds="Y",
+)
+
+
+hardtanh_forward, hardtanh_backward = HARDTANH.forward, HARDTANH.backward
+
+
+# -- as a part of other operators ---------------------------------------------------------------------
 
 
 class Rectifier(NamedTuple):
@@ -114,11 +181,9 @@ class Rectified(NamedTuple):
     Y: Array | None
 
 
-_FUNCTIONS: dict[Callable[..., Tensor], Rectifier] = {
-    relu: Rectifier(),
-    relu6: Rectifier(bound=6.0),
-    leaky_relu: Rectifier(slope=0.01),
-}
+# what the activations register: functions, and layers with what their rectifier is
+FUNCTIONS: dict[Callable[..., Tensor], Rectifier] = {}
+LAYERS: dict[type[Module], Callable[[Any], Rectifier | None]] = {}
 
 
 def rectifier_of(activation: Callable[[Tensor], Tensor] | None) -> Rectifier | None:
@@ -131,17 +196,10 @@ def rectifier_of(activation: Callable[[Tensor], Tensor] | None) -> Rectifier | N
     """
     if activation is not None and not callable(activation):
         raise TypeError(f"activation={activation!r} is no layer and no function of a tensor")
-    kind = type(activation)
-    if isinstance(activation, Module) and "forward" in vars(activation):
-        return None
-    if kind is ReLU:
-        return Rectifier()
-    if kind is ReLU6:
-        return Rectifier(bound=6.0)
-    if isinstance(activation, LeakyReLU) and kind is LeakyReLU:
-        # a slope of 0 makes -inf NaN, which a rectifier makes 0
-        return Rectifier(activation.negative_slope) if activation.negative_slope > 0 else None
+    if isinstance(activation, Module):
+        of_kind = None if "forward" in vars(activation) else LAYERS.get(type(activation))
+        return None if of_kind is None else of_kind(activation)
     try:
-        return _FUNCTIONS.get(activation)  # type: ignore[arg-type]
+        return FUNCTIONS.get(activation)  # type: ignore[arg-type]
     except TypeError:  # a callable that has no hash
         return None
