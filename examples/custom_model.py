@@ -17,7 +17,7 @@ import alpha
 from alpha import Tensor, nn
 from alpha.data import DataLoader, resolve
 from alpha.errors import AlphaError
-from alpha.ops.kernel.unary import activation
+from alpha.ops.kernel.elementwise import activation
 from alpha.train import Trainer
 from alpha.train.options import Parser, natural_int, positive_int
 

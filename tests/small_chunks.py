@@ -34,7 +34,7 @@ CHUNKS: dict[str, dict[str, int]] = {
 OTHERS: dict[str, tuple[str, ...]] = {
     "alpha.ops.kernel.multi_tensor": ("TABLES", "MOST_LISTS"),
     "alpha.ops.kernel.sums": ("WARP", "LINE_BYTES", "LAST_BLOCKS", "COLUMN_THREADS", "LEAST_ROW_BYTES", "_ACROSS"),
-    "alpha.ops.kernel.sort_order": ("CHUNK", "CHUNK_THREADS", "LARGEST_ROW"),  # of cuda
+    "alpha.ops.kernel.row_indices": ("CHUNK", "CHUNK_THREADS", "LARGEST_ROW"),  # of cuda
     "alpha.ops.kernel.dtypes": ("BLOCK",),
     "alpha.ops.kernel.reductions": ("LONG_ROWS",),
 }

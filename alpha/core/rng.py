@@ -11,7 +11,7 @@ import hashlib
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -224,3 +224,11 @@ def normal(shape: tuple[int, ...], mean: float = 0.0, std: float = 1.0) -> npt.N
     angle = words[:, 1] * (2.0 * np.pi * 2.0**-32)
     pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)[:size]
     return (pairs * std + mean).astype(np.float32).reshape(shape)
+
+
+STREAM = np.dtype([("key", np.uint64), ("number", np.uint64)], align=True)
+
+
+def stream_numbers(stream: Stream) -> Any:
+    """`Stream` of cuda/common/philox.cuh."""
+    return np.array(tuple(stream), STREAM)[()]

@@ -17,7 +17,7 @@ import alpha.nn.functional as F
 from alpha import Tensor
 from alpha.core.numerics import BFLOAT16
 from alpha.core.primitive import REGISTRY
-from alpha.ops.kernel.unary import activation
+from alpha.ops.kernel.elementwise import activation
 
 SETTINGS = [
     pytest.param(row, settings, id=f"{row.name}-{settings}") for row in ACTIVATIONS for settings in row.settings

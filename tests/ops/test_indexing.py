@@ -11,8 +11,7 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, Tensor
-from alpha.ops.kernel.view_copy import merged_axes
-from alpha.ops.kernel.views import View
+from alpha.ops.kernel.views import View, merged_axes
 
 MASK = np.random.default_rng(1).random((4, 5, 6)) > 0.5
 ROW_MASK = np.array([True, False, True, True, False])

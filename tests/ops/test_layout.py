@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from alpha.ops.kernel.broadcast import broadcast_axes
 from helpers import check_gradient
 
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, Tensor
-from alpha.ops.kernel.broadcast import merged_axes
 
 CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "reshape": lambda x: x.reshape(3, 8) * 2.0,
@@ -84,11 +84,11 @@ def test_pixels_become_floats(device: str) -> None:
 
 
 def test_axes_of_a_broadcast_are_merged() -> None:
-    assert merged_axes((4, 1, 1, 8), (4, 5, 6, 8)) == [(4, 8), (30, 0), (8, 1)]
-    assert merged_axes((3, 4), (2, 3, 4)) == [(2, 0), (12, 1)]
-    assert merged_axes((1,), (5, 6)) == [(30, 0)]
-    assert merged_axes((2, 3), (2, 3)) == [(6, 1)]
-    assert merged_axes((), (1, 1)) == [(1, 0)]
+    assert broadcast_axes((4, 1, 1, 8), (4, 5, 6, 8)) == [(4, 8), (30, 0), (8, 1)]
+    assert broadcast_axes((3, 4), (2, 3, 4)) == [(2, 0), (12, 1)]
+    assert broadcast_axes((1,), (5, 6)) == [(30, 0)]
+    assert broadcast_axes((2, 3), (2, 3)) == [(6, 1)]
+    assert broadcast_axes((), (1, 1)) == [(1, 0)]
 
 
 def test_errors(device: str) -> None:

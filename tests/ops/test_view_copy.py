@@ -11,9 +11,8 @@ from launch_log import observed_launches
 from trials import trials
 
 import alpha
-from alpha.ops.kernel import view_copy
-from alpha.ops.kernel.view_copy import plan_copy
-from alpha.ops.kernel.views import View, read_view, write_view
+from alpha.ops.kernel import views as view_copy
+from alpha.ops.kernel.views import View, plan_copy, read_view, write_view
 from alpha.runtime.cuda.device import CudaDevice
 
 DTYPES = [np.dtype(name) for name in ("uint8", "uint16", "float32", "float64")]

@@ -13,7 +13,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import nn
 from alpha.errors import CompileError, DryRunWarning
-from alpha.ops.kernel.unary import activation
+from alpha.ops.kernel.elementwise import activation
 from alpha.runtime.cuda.device import CudaDevice
 
 

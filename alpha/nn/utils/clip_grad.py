@@ -10,7 +10,7 @@ import numpy as np
 from alpha.autograd.versions import array_of
 from alpha.core.tensor import Tensor
 from alpha.errors import DeviceError, NonFiniteError
-from alpha.ops.kernel.clip_grad import clip_gradients, gradient_norm
+from alpha.ops.kernel.multi_tensor import clip_gradients, gradient_norm
 from alpha.ops.kernel.options import real
 from alpha.runtime.recording import phase
 

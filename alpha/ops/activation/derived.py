@@ -8,9 +8,8 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.activation.relu_family import ActivationLayer
 from alpha.ops.kernel.arguments import check_arguments
-from alpha.ops.kernel.elementwise import elementwise
+from alpha.ops.kernel.elementwise import activation, elementwise
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.unary import activation
 
 __all__ = [
     "CELU",

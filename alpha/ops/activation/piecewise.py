@@ -10,9 +10,9 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.activation.relu_family import ActivationLayer
 from alpha.ops.kernel.arguments import check_arguments
+from alpha.ops.kernel.elementwise import activation
 from alpha.ops.kernel.options import only_offered, real
 from alpha.ops.kernel.rectifier import FUNCTIONS, HARDTANH, LAYERS, Rectifier
-from alpha.ops.kernel.unary import activation
 
 __all__ = [
     "Hardshrink",

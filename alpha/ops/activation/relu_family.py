@@ -23,10 +23,9 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
 from alpha.ops.kernel.arguments import check_arguments
-from alpha.ops.kernel.elementwise import elementwise
+from alpha.ops.kernel.elementwise import activation, elementwise
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.rectifier import FUNCTIONS, LAYERS, LEAKY_RELU, RELU, TINY, Rectifier, one_or
-from alpha.ops.kernel.unary import activation
 
 __all__ = ["ELU", "LeakyReLU", "ReLU", "elu", "leaky_relu", "relu"]
 

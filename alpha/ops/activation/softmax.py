@@ -21,9 +21,9 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.kernel import sums as reduce
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, require_floating, vector_width
+from alpha.ops.kernel.operands import as_floating
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
-from alpha.ops.kernel.promotion import as_floating
 from alpha.ops.kernel.reductions import around
 from alpha.ops.kernel.rows import row_tile
 from alpha.ops.kernel.sums import axes_of

@@ -28,7 +28,7 @@ from alpha.ops.indexing import scatter_inplace
 from alpha.ops.indexing import where as selection
 from alpha.ops.kernel import sums as reduce
 from alpha.ops.kernel.arguments import unchecked, with_other_names
-from alpha.ops.kernel.unary import Activation
+from alpha.ops.kernel.elementwise import Activation
 from alpha.ops.math import binary as arithmetic
 from alpha.ops.math import (
     bitwise,

@@ -9,8 +9,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import type_name
 from alpha.ops.api.written_forms import written_form
 from alpha.ops.kernel.arguments import unchecked
-from alpha.ops.kernel.of_two import beside
-from alpha.ops.kernel.operands import OPERANDS, like
+from alpha.ops.kernel.operands import OPERANDS, beside, like
 from alpha.ops.math import binary as arithmetic
 from alpha.ops.math import bitwise, division, logarithms, power, rounding
 from alpha.ops.math.compare import relate

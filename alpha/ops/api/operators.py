@@ -11,8 +11,7 @@ import numpy as np
 from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.of_two import beside
-from alpha.ops.kernel.operands import NUMBERS, OPERANDS, like, no_operand
+from alpha.ops.kernel.operands import NUMBERS, OPERANDS, beside, like, no_operand
 from alpha.ops.math import binary as arithmetic
 from alpha.ops.math import power
 from alpha.ops.math.compare import relate

@@ -10,7 +10,7 @@ from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import is_grad_enabled
 from alpha.core.tensor import Tensor
 from alpha.ops.array.boxes import SetBlock
-from alpha.ops.kernel.inplace import in_place
+from alpha.ops.kernel.elementwise import in_place
 from alpha.ops.kernel.views import View
 from alpha.ops.math.integers import check_holds
 

@@ -14,10 +14,9 @@ from alpha.ops.array.assemble import Assemble, Piece, read
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.part_versions import linked
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.broadcast import broadcast_to
 from alpha.ops.kernel.operands import sum_to
 from alpha.ops.kernel.options import integer
-from alpha.ops.kernel.views import Shape, View
+from alpha.ops.kernel.views import Shape, View, broadcast_to
 
 __all__ = [
     "flip",

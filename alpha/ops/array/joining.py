@@ -14,8 +14,8 @@ from alpha.ops.array.axes import axis_of, lengths_of
 from alpha.ops.array.boxes import block_or_copy
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.operands import promoted
 from alpha.ops.kernel.options import integer
-from alpha.ops.kernel.promotion import promoted
 from alpha.ops.kernel.views import View
 
 __all__ = ["cat", "chunk", "split", "stack", "unbind"]

@@ -28,8 +28,8 @@ from alpha.ops.array.creation import (
     shape_of,
 )
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import integer, real
-from alpha.ops.kernel.promotion import INT64
 from alpha.ops.kernel.views import View, write_view
 from alpha.runtime.recording import StepValue
 

@@ -12,7 +12,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES
-from alpha.ops.kernel.inplace import in_place, overwrite
+from alpha.ops.kernel.elementwise import in_place, overwrite
 from alpha.ops.kernel.options import integer
 
 __all__ = ["tril", "triu"]

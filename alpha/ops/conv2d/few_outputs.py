@@ -21,8 +21,7 @@ from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan
-from alpha.ops.kernel.view_copy import plan_copy
-from alpha.ops.kernel.views import View
+from alpha.ops.kernel.views import View, plan_copy
 
 LONGEST_ROW, USUAL_ROW = 1024, 128  # pixels
 LEAST_ROW = 4  # pixels; the direct kernels compute whole groups of neighbours of a row

@@ -20,8 +20,7 @@ from alpha.ops.convolution.arguments import Padding, check_epilogue, convolution
 from alpha.ops.convolution.axes import ConvAxes
 from alpha.ops.convolution.patches import shape_of_kernels
 from alpha.ops.convolution.whole import as_2d
-from alpha.ops.kernel.arguments import check_arguments
-from alpha.ops.kernel.empty_batch import NoImages
+from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.options import Lengths
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]

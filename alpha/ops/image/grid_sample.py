@@ -12,9 +12,8 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.ranges import arange
 from alpha.ops.image.grid_taps import MODES, PADDING_MODES, Sampling, sample, sample_slopes, sample_taps
-from alpha.ops.kernel.arguments import check_arguments
+from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.dtypes import as_dtype
-from alpha.ops.kernel.empty_batch import NoImages
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.row_indices import add_zeros
 

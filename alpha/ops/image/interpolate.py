@@ -12,8 +12,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.module.module import Module
 from alpha.ops.image.resample import Resampling, is_identity, resample_axis1
-from alpha.ops.kernel.arguments import check_arguments, unchecked
-from alpha.ops.kernel.empty_batch import NoImages
+from alpha.ops.kernel.arguments import NoImages, check_arguments, unchecked
 from alpha.ops.kernel.options import Lengths, integer, lengths, real
 from alpha.ops.pooling.adaptive_pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 

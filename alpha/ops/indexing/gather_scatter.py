@@ -24,9 +24,8 @@ from alpha.ops.indexing.getitem_setitem import SetPlaces, Take
 from alpha.ops.indexing.index_parser import Places
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import as_dtype
-from alpha.ops.kernel.operands import NUMBERS, like, operand_of
+from alpha.ops.kernel.operands import NUMBERS, kind_of, like, operand_of
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.promotion import kind_of
 from alpha.ops.kernel.reductions import around
 from alpha.ops.kernel.row_indices import INT64, NO_PLACE, add_rows, places, take_rows
 from alpha.ops.kernel.views import Shape, View, read_view, write_view

@@ -23,10 +23,9 @@ from alpha.ops.array.boxes import SetBlock, Slice, block_or_copy
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.parts import Part
 from alpha.ops.indexing.index_parser import Places, parse, places_of
-from alpha.ops.kernel.broadcast import broadcast_to
 from alpha.ops.kernel.operands import NUMBERS, like, operand_of, sum_to
 from alpha.ops.kernel.row_indices import add_zeros, put_rows, take_rows
-from alpha.ops.kernel.views import Shape, View, read_view, write_view
+from alpha.ops.kernel.views import Shape, View, broadcast_to, read_view, write_view
 
 
 class Take(Function):

@@ -23,9 +23,8 @@ from alpha.ops.indexing.index_parser import Places, parse, places_of
 from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.dtypes import as_dtype
-from alpha.ops.kernel.operands import NUMBERS
+from alpha.ops.kernel.operands import BOOL, NUMBERS
 from alpha.ops.kernel.options import integer
-from alpha.ops.kernel.promotion import BOOL
 from alpha.ops.kernel.reductions import around
 from alpha.ops.kernel.row_indices import INT64, NO_PLACE, places, put_rows
 from alpha.ops.kernel.views import View

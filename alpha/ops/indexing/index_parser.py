@@ -10,10 +10,9 @@ import numpy as np
 from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.kernel.broadcast import broadcast_to
 from alpha.ops.kernel.dtypes import as_dtype
 from alpha.ops.kernel.row_indices import INT64, NO_PLACE, places
-from alpha.ops.kernel.views import Shape, View
+from alpha.ops.kernel.views import Shape, View, broadcast_to
 from alpha.runtime.recording import refuse
 
 BOOL = np.dtype(np.bool_)

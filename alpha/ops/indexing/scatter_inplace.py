@@ -8,7 +8,7 @@ from alpha.core.tensor import Tensor
 from alpha.ops.indexing.gather_scatter import ScatterAdd, added, check_reduce, scattered, source_of
 from alpha.ops.indexing.getitem_setitem import SetPlaces
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.inplace import in_place
+from alpha.ops.kernel.elementwise import in_place
 
 
 class ScatterInPlace(SetPlaces):

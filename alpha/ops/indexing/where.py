@@ -15,10 +15,9 @@ from alpha.errors import type_name
 from alpha.ops.array.fill import _check_fits, _number
 from alpha.ops.indexing.gather_scatter import nonzero
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.broadcast import broadcast_operands
 from alpha.ops.kernel.elementwise import elementwise
-from alpha.ops.kernel.operands import NUMBERS, OPERANDS, like, operand_of, sum_to
-from alpha.ops.kernel.promotion import BOOL, common_dtype
+from alpha.ops.kernel.operands import BOOL, NUMBERS, OPERANDS, common_dtype, like, operand_of, sum_to
+from alpha.ops.kernel.views import broadcast_operands
 
 __all__ = ["masked_fill", "where"]
 

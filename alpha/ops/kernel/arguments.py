@@ -9,7 +9,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from alpha.autograd.function import Function
 from alpha.core.numerics import BFLOAT16, FLOAT32
+from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import DeviceError, type_name
 
@@ -135,3 +137,19 @@ def unchecked(function: Callable[P, R]) -> Callable[P, R]:
     """The function without `check_arguments`, for a method of Tensor, whose argument is a Tensor."""
     inner: Callable[P, R] = inspect.unwrap(function)
     return inner
+
+
+class NoImages(Function):
+    """Y without elements   X (0, *I, C), weights that may be None -> Y (0, *O, C) of the given shape
+
+    The gradients of the weights are 0.
+    """
+
+    def forward(self, X: Array, *weights: Array | None, shape: tuple[int, ...]) -> Array:
+        self.forms = [None if A is None else (A.shape, A.dtype) for A in (X, *weights)]
+        return Tensor(X).device.empty(shape, X.dtype)
+
+    def backward(self, dY: Array) -> Any:
+        zeros = Tensor(dY).device.zeros
+        pairs = zip(self.forms, self.needs, strict=True)
+        return [zeros(*form) if needed and form is not None else None for form, needed in pairs]

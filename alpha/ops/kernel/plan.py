@@ -11,27 +11,25 @@ Arrays have names: the operands, the outputs, and the workspaces, which live onl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+import struct
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.errors import DeviceError, ShapeError
-from alpha.ops.kernel.kernel_launch import Dim as Dim
-from alpha.ops.kernel.kernel_launch import KernelLaunch as KernelLaunch
-from alpha.ops.kernel.kernel_launch import Named as Named
-from alpha.ops.kernel.kernel_launch import PreparedLaunch
-from alpha.ops.kernel.kernel_launch import Table as Table
-from alpha.ops.kernel.kernel_launch import TensorMaps as TensorMaps
-from alpha.ops.kernel.kernel_launch import Value as Value
 from alpha.runtime import recording
 from alpha.runtime.cuda.array import ArrayForm, form_of
+from alpha.runtime.cuda.driver import PackedArguments
+from alpha.runtime.cuda.kernel import POINTER, Layout, check_dims, kind_of
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.tensor_map_cache import TensorMap
 
 
 MOST_INT = 2**31 - 4096  # from which a loop may take a step of a block without an overflow
@@ -181,3 +179,167 @@ class Plan:
         if self.cycles is not None:
             lines.append(f"  {self.cycles:,.0f} cycles predicted")
         return "\n".join(lines)
+
+
+Dim: TypeAlias = int | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A kernel's argument: the address of an array of the plan.
+
+    An `optional` one is a null pointer if the plan is launched without it. Any other one that is missing is an error.
+    """
+
+    name: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Value:
+    """A kernel's argument: a number, or a structure, that the plan is launched with; it is passed by value."""
+
+    name: str
+    dtype: np.dtype[Any] = FLOAT32
+
+
+@dataclass(frozen=True, eq=False)
+class TensorMaps:
+    """A kernel's argument: TMA descriptors of an array of the plan, one after the other in device memory.
+
+    Attributes:
+        name: the name of the array.
+        layout: what the descriptors depend on, besides the array's address, dtype and shape.
+        encode: makes them.
+    """
+
+    name: str
+    layout: Hashable
+    encode: Callable[[Array], Iterable[TensorMap]]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A kernel's argument: values that are made on the host once and kept on the device as long as the plan is."""
+
+    make: Callable[[], np.ndarray[Any, Any]]
+
+
+Argument: TypeAlias = Any  # Named, Value, TensorMaps, Table, or a constant that CudaDevice.launch takes
+
+
+@dataclass(frozen=True, eq=False)
+class KernelLaunch:
+    """One launch of `entry` of `cuda/<source>`; sizes and macros as for `CudaDevice.launch`."""
+
+    source: str
+    entry: str
+    grid: Dim
+    block: Dim
+    arguments: Sequence[Argument]
+    defines: Mapping[str, Any] = field(default_factory=dict)
+    shared_bytes: int = 0
+
+    def renamed(self, names: Mapping[str, str]) -> KernelLaunch:
+        """The same launch on arrays of other names."""
+        if not names:
+            return self
+        arguments = [
+            replace(argument, name=names.get(argument.name, argument.name))
+            if isinstance(argument, (Named, TensorMaps))
+            else argument
+            for argument in self.arguments
+        ]
+        return replace(self, arguments=tuple(arguments))
+
+    def __str__(self) -> str:
+        macros = " ".join(f"{name}={value}" for name, value in sorted(self.defines.items()))
+        return (
+            f"{self.source}:{self.entry} {macros}  grid {_size(self.grid)} block {_size(self.block)} "
+            f"shared {self.shared_bytes:,} bytes"
+        )
+
+
+def _size(dim: Dim) -> str:
+    return "x".join(map(str, dim)) if isinstance(dim, tuple) else str(dim)
+
+
+class PreparedLaunch:
+    """A launch on one device: the kernel is loaded, and the arguments that never change are in their places.
+
+    Attributes:
+        function, grid, block, shared_bytes: for `Driver.launch`.
+        node: what a recording notes of it.
+    """
+
+    def __init__(self, launch: KernelLaunch, device: CudaDevice) -> None:
+        self._launch, self._device = launch, device
+        self._kernel = device.kernel(launch.source, launch.entry, launch.defines, launch.shared_bytes)
+        self.function, self.shared_bytes = self._kernel.function, launch.shared_bytes
+        try:
+            self.grid, self.block = check_dims(launch.grid, launch.block)
+            self._layout = Layout([_kind(i, argument) for i, argument in enumerate(launch.arguments)])
+        except DeviceError as error:
+            raise self.failure(error) from error
+        self.node = self._kernel.title, self.grid, self.block, self.shared_bytes
+        places = list(enumerate(launch.arguments))
+        self._addresses = [(i, a.name) for i, a in places if isinstance(a, Named) and not a.optional]
+        self._optional = [(i, a.name) for i, a in places if isinstance(a, Named) and a.optional]
+        self._values = [(i, a.name) for i, a in places if isinstance(a, Value) and not a.dtype.fields]
+        self._structs = [(i, a.name) for i, a in places if isinstance(a, Value) and a.dtype.fields]
+        self._maps = [(i, a) for i, a in places if isinstance(a, TensorMaps)]
+        self._tables = {i: device.table(a, a.make) for i, a in places if isinstance(a, Table)}
+        self._constants = [self._tables[i].address if i in self._tables else _constant(a) for i, a in places]
+
+    def pack(self, arrays: Mapping[str, Any]) -> PackedArguments:
+        """The arguments for these arrays and numbers; `DeviceError` names what is missing or does not fit."""
+        packed = self._constants.copy()
+        try:
+            for place, name in self._addresses:
+                array = arrays[name]
+                packed[place] = array.block.address + array.offset  # `address`, without a call
+            for place, name in self._optional:
+                array = arrays.get(name)
+                packed[place] = 0 if array is None else array.block.address + array.offset
+            for place, name in self._values:
+                packed[place] = arrays[name]
+            for place, name in self._structs:
+                packed[place] = arrays[name].tobytes()
+            for place, maps in self._maps:
+                array = arrays[maps.name]
+                held = self._device.tensor_maps.of(array, maps.layout, partial(maps.encode, array))
+                packed[place] = held.block.address + held.offset
+            return self._layout.pack(*packed), self._layout.offsets
+        except KeyError as missing:
+            raise DeviceError(
+                f"{self._kernel.title} needs {missing}, the plan was launched with {', '.join(arrays)}"
+            ) from None
+        except (struct.error, OverflowError, AttributeError) as error:
+            raise self.failure(DeviceError(self._misfit(arrays))) from error
+
+    def used(self, arrays: Mapping[str, Any]) -> list[Any]:
+        """The arrays that the launch reads or writes."""
+        named = [arrays.get(a.name) for a in self._launch.arguments if isinstance(a, (Named, TensorMaps))]
+        maps = [self._device.tensor_maps.of(arrays[a.name], a.layout, tuple) for _, a in self._maps]
+        return [*named, *maps, *self._tables.values()]
+
+    def failure(self, error: DeviceError) -> DeviceError:
+        """The error of this launch, with what was launched."""
+        return self._kernel.failure(self._launch.grid, self._launch.block, error)
+
+    def _misfit(self, arrays: Mapping[str, Any]) -> str:
+        given = {a.name: arrays.get(a.name) for a in self._launch.arguments if isinstance(a, (Named, Value))}
+        return "its arguments do not fit: " + ", ".join(f"{name}={value!r}" for name, value in given.items())
+
+
+def _kind(place: int, argument: Argument) -> tuple[int, int, str]:
+    if isinstance(argument, (Named, TensorMaps, Table)):
+        return POINTER
+    return kind_of(place, np.zeros((), argument.dtype)[()] if isinstance(argument, Value) else argument)
+
+
+def _constant(argument: Argument) -> Any:
+    """An argument as `struct` takes it; zero for one that is filled in at each launch."""
+    if isinstance(argument, (Named, Value, TensorMaps)) or argument is None:
+        return 0
+    return argument.tobytes() if isinstance(argument, np.void) else argument

@@ -16,9 +16,8 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
 from alpha.ops.kernel.dtypes import as_dtype
-from alpha.ops.kernel.elementwise import elementwise, multiply
+from alpha.ops.kernel.elementwise import activation, elementwise, multiply
 from alpha.ops.kernel.operands import operand_of, sum_to
-from alpha.ops.kernel.unary import activation
 
 # -- numpy: np.where costs ten passes, because its branches are mispredicted, so arithmetic selects -----------------
 

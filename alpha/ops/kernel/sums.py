@@ -17,7 +17,6 @@ from alpha.core.tensor import Tensor
 from alpha.core.tensor_operators import Dims, DTypeLike
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.broadcast import broadcast_to
 from alpha.ops.kernel.dtypes import (
     BLOCK,
     CUDA_TYPES,
@@ -30,6 +29,7 @@ from alpha.ops.kernel.dtypes import (
 from alpha.ops.kernel.elementwise import divide_by_number
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table
 from alpha.ops.kernel.rows import RowTile, row_tile
+from alpha.ops.kernel.views import broadcast_to
 from alpha.runtime import workers
 
 __all__ = ["mean", "sum"]

@@ -6,13 +6,16 @@ primitives copy such boxes: `read_view` into a new array, `write_view` into an e
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from alpha.core.primitive import Array, primitive
-from alpha.ops.kernel.view_copy import plan_copy
+from alpha.errors import ShapeError
+from alpha.ops.kernel.dtypes import BLOCK, DType, storage_type, stream_grid, vector_width, widest_vector
+from alpha.ops.kernel.plan import KernelLaunch, Named, Plan
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
@@ -151,3 +154,243 @@ def _copy_cuda(Y: Array, target: View, X: Array, source: View) -> None:
     if target.size:
         aligned = math.gcd(16, Y.address, X.address)
         plan_copy(target, source, X.dtype.itemsize, aligned).launch(X.device, {"Y": Y, "X": X})
+
+
+MAX_AXES = 8  # of cuda/layout/axes.cuh, once neighbouring axes are merged
+
+
+WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long", 16: "uint4"}
+
+
+STEPS = {1: 8, 2: 8, 4: 8, 8: 4, 16: 4}  # words per thread of copy_view.cu, by their bytes: enough loads in flight
+
+
+LEAST_TILE = 8  # a shorter axis leaves most threads of permute.cu and permute_packs.cu idle
+
+
+_AXES = np.dtype(
+    [
+        *((name, np.int64, MAX_AXES) for name in ("length", "x", "y")),
+        *((name, np.int64) for name in ("x_base", "y_base")),
+        *((name, np.uint32, MAX_AXES) for name in ("multiplier", "shift")),
+        ("count", np.int32),
+    ],
+    align=True,
+)
+
+
+Axis = tuple[int, int, int]  # length, stride in X, stride in Y
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_copy(target: View, source: View, itemsize: int, aligned: int) -> Plan:
+    """The copy of a box; `aligned`: bytes that divide both addresses, at most 16."""
+    axes = merged_axes(target, source)
+    bases = source.offset, target.offset
+    tiled = _tiled_axis(axes)
+    if tiled is None:
+        launch = _launch_copy(axes, bases, itemsize, aligned)
+    else:
+        launch = _launch_permute(axes, tiled, bases, itemsize, aligned)
+    return Plan("copy of a view", (launch,), {})
+
+
+def _launch_copy(axes: list[Axis], bases: tuple[int, int], itemsize: int, aligned: int) -> KernelLaunch:
+    word = _word_bytes(axes, bases, itemsize, aligned)
+    pack = word // itemsize
+    if pack > 1:
+        axes = [(n, x // pack, y // pack) for n, x, y in axes[:-1]] + [(axes[-1][0] // pack, 1, 1)]
+        bases = bases[0] // pack, bases[1] // pack
+    words, steps = math.prod(n for n, _, _ in axes), STEPS[word]
+    arguments = Named("Y"), Named("X"), np.int64(words), _table(axes, bases)
+    macros: dict[str, int | str] = {"WORD": WORDS[word], "STEPS": steps, "INDEX": _index_type(axes, bases)}
+    blocks = -(-words // (BLOCK * steps))
+    return KernelLaunch("layout/copy_view.cu", "copy_view", blocks, BLOCK, arguments, macros)
+
+
+def _launch_permute(axes: list[Axis], tiled: int, bases: tuple[int, int], itemsize: int, aligned: int) -> KernelLaunch:
+    """X is contiguous along axis `tiled`, Y along the last one."""
+    others = axes[:tiled] + axes[tiled + 1 : -1]
+    (M, _, y_step), (N, x_step, _) = axes[tiled], axes[-1]
+    pack = _square(axes, tiled, bases, itemsize, aligned)
+    tile_m, tile_n = (4 * pack, 8 * pack) if pack > 1 else (32, 32) if itemsize == 8 else (64, 64)
+    tiles_m, tiles_n = -(-M // tile_m), -(-N // tile_n)
+    tiles = tiles_m * tiles_n * math.prod(n for n, _, _ in others)
+    table = _table([*others, (tiles_n, 0, 0), (tiles_m, 0, 0)], bases)
+    covered = [*others, (tiles_m * tile_m, 1, y_step), (tiles_n * tile_n, x_step, 1)]
+    arrays, sizes = (Named("Y"), Named("X")), (*map(np.int64, (M, N, x_step, y_step)), table)
+    macros: dict[str, int | str] = {"WORD": WORDS[itemsize], "INDEX": _index_type(covered, bases)}
+    if pack == 1:
+        return KernelLaunch("layout/permute.cu", "permute", tiles, (32, 8), (*arrays, *sizes), macros)
+    blocks, macros = -(-tiles // (BLOCK // 32)), {**macros, "PACK": pack}
+    arguments = (*arrays, np.int64(tiles), *sizes)
+    return KernelLaunch("layout/permute_packs.cu", "permute_packs", blocks, BLOCK, arguments, macros)
+
+
+def _table(axes: list[Axis], bases: tuple[int, int]) -> Any:
+    """The struct Axes of a box, whose last axis is the fastest."""
+    table = np.zeros((), _AXES)
+    for place, (length, x, y) in enumerate(reversed(axes)):
+        table["length"][place], table["x"][place], table["y"][place] = length, x, y
+        table["multiplier"][place], table["shift"][place] = _reciprocal(length)
+    # no element lies behind the end of the slowest axis, so its division is 0: the upper word of i
+    table["multiplier"][len(axes) - 1], table["shift"][len(axes) - 1] = 1, 0
+    table["x_base"], table["y_base"] = bases
+    table["count"] = len(axes)
+    return table[()]
+
+
+def _reciprocal(length: int) -> tuple[int, int]:
+    """(m, s) for which i // length is (i m >> 32) >> s for all i below 2^31; m = 0 stands for length 1.
+
+    With 2^l >= length, m is above 2^(31 + l) / length by less than 1, so the product is above the quotient by less than
+    i / 2^(31 + l), which is below 1 / length.
+    """
+    if length == 1 or length >= 2**31:  # such a box is counted in 64 bits, which do not need it
+        return 0, 0
+    power = (length - 1).bit_length()
+    return 2 ** (31 + power) // length + 1, power - 1
+
+
+def _index_type(axes: list[Axis], bases: tuple[int, int]) -> str:
+    """The unsigned type of the numbers of elements: 32 bits if every offset fits in them with a sign."""
+    lengths, *strides = zip(*axes, strict=True)
+    furthest = (
+        base + sum((n - 1) * max(step, 0) for n, step in zip(lengths, steps, strict=True))
+        for base, steps in zip(bases, strides, strict=True)
+    )
+    return "unsigned" if max(furthest) < 2**31 else "unsigned long long"
+
+
+def merged_axes(target: View, source: View) -> list[Axis]:
+    """The axes of a copy: neighbours that are one axis in both arrays are merged, and those of length 1 are left out.
+
+    Raises:
+        ShapeError: more than `MAX_AXES` are left.
+    """
+    axes: list[Axis] = []  # innermost first
+    for n, x, y in zip(*(reversed(part) for part in (target.shape, source.strides, target.strides)), strict=True):
+        if n == 1:
+            continue
+        if axes and (x, y) == (axes[-1][0] * axes[-1][1], axes[-1][0] * axes[-1][2]):
+            axes[-1] = (axes[-1][0] * n, axes[-1][1], axes[-1][2])
+        else:
+            axes.append((n, x, y))
+    if len(axes) > MAX_AXES:
+        raise ShapeError(f"a box of {len(axes)} axes with strides of their own {target.shape}; at most {MAX_AXES}")
+    return axes[::-1] or [(1, 1, 1)]
+
+
+def _word_bytes(axes: list[Axis], bases: tuple[int, int], itemsize: int, aligned: int) -> int:
+    """Bytes of the widest word, at most 16, that holds neighbours along the last axis and is aligned everywhere."""
+    if axes[-1][1:] != (1, 1):
+        return itemsize
+    distances = [axes[-1][0], *bases, *(stride for _, *strides in axes[:-1] for stride in strides)]
+    return max(itemsize, math.gcd(aligned, *(distance * itemsize for distance in distances)))
+
+
+def _square(axes: list[Axis], tiled: int, bases: tuple[int, int], itemsize: int, aligned: int) -> int:
+    """Edge of the squares that a thread of permute.cu transposes; 1 if they would be too small, or are not aligned."""
+    distances = [
+        *bases,
+        *(axes[tiled][0], *(x for i, (_, x, _) in enumerate(axes) if i != tiled)),
+        *(axes[-1][0], *(y for _, _, y in axes[:-1])),
+    ]
+    pack = min(8, math.gcd(aligned, *(distance * itemsize for distance in distances)) // itemsize)
+    return pack if pack * itemsize >= 8 and pack * pack * itemsize >= 32 else 1
+
+
+def _tiled_axis(axes: list[Axis]) -> int | None:
+    """The axis along which X is contiguous, if it is another one than that of Y and tiles of both pay."""
+    *others, (length, x, y) = axes
+    if y != 1 or x in (0, 1) or length < LEAST_TILE:
+        return None
+    return next((i for i, (n, step, _) in enumerate(others) if step == 1 and n >= LEAST_TILE), None)
+
+
+@primitive
+def broadcast_to(X: Array, shape: tuple[int, ...]) -> Array:
+    """Repeat X along axes of length 1 (and new leading axes)   X (...) -> Y shape"""
+
+
+@broadcast_to.impl("cpu")
+def _(X: Array, shape: tuple[int, ...]) -> Array:
+    Y = cpu_empty(shape, X.dtype)
+    Y[...] = X
+    return Y
+
+
+@broadcast_to.impl("cuda")
+def _(X: Array, shape: tuple[int, ...]) -> Array:
+    Y = X.device.empty(shape, X.dtype)
+    if Y.size:
+        _plan_broadcast(X.shape, shape, X.dtype, vector_width(X), vector_width(Y)).launch(X.device, {"X": X, "Y": Y})
+    return Y
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_broadcast(source: tuple[int, ...], target: tuple[int, ...], dtype: DType, of_x: int, of_y: int) -> Plan:
+    """`of_x`, `of_y`: elements of a load or a store, as far as the addresses allow them."""
+    axes = broadcast_axes(source, target)
+    if len(axes) > 6:
+        raise ShapeError(f"broadcast_to: more than 6 axes  (X {source}, Y {target})")
+    table = np.zeros((), _AXES)
+    table["length"][: len(axes)] = [length for length, _ in axes]
+    table["stride"][: len(axes)] = [stride for _, stride in axes]
+    length, stride = axes[-1]
+    vector = min(of_x if stride else of_y, of_y, widest_vector(dtype, length))
+    size = math.prod(target)
+    macros = stream_grid(size, vector)[1]
+    launch = KernelLaunch(
+        "elementwise/broadcast.cu",
+        "broadcast",
+        -(-size // (BLOCK * vector)),
+        BLOCK,
+        (Named("Y"), Named("X"), np.int64(size), table[()]),
+        {"TYPE": storage_type(dtype), "AXES": len(axes), "VECTOR": vector, "INDEX": macros["INDEX"]},
+    )
+    return Plan("broadcast_to", (launch,), {})
+
+
+_AXES = np.dtype([("length", np.int64, 6), ("stride", np.int64, 6)], align=True)
+
+
+def broadcast_axes(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int]]:
+    """(length, stride in X) of the axes of Y; neighbours that both repeat, or both do not, are one."""
+    padded = (1,) * (len(target) - len(source)) + source
+    axes: list[tuple[int, int]] = []  # innermost first
+    step = 1
+    for length, own in zip(reversed(target), reversed(padded), strict=True):
+        if length == 1:
+            continue
+        stride = step if own > 1 else 0
+        if axes and (axes[-1][1] > 0) == (stride > 0):
+            axes[-1] = (axes[-1][0] * length, axes[-1][1])
+        else:
+            axes.append((length, stride))
+        step *= own
+    return axes[::-1] or [(1, 0)]
+
+
+def broadcast_operands(name: str, *arrays: Array) -> tuple[Array, ...]:
+    """The operands so that the first has the common shape, and the others have it or repeat along it."""
+    first = arrays[0].shape
+    if all([array.shape == first for array in arrays]):
+        return arrays
+    try:
+        shape = np.broadcast_shapes(*[array.shape for array in arrays])
+    except ValueError:
+        shapes = " and ".join(str(tuple(array.shape)) for array in arrays)
+        raise ShapeError(f"{name}: shapes {shapes} do not broadcast") from None
+    return tuple([_repeatable(array, shape, whole=i == 0) for i, array in enumerate(arrays)])
+
+
+def _repeatable(x: Array, shape: tuple[int, ...], whole: bool) -> Array:
+    if tuple(x.shape) == shape:
+        return x
+    core = tuple(x.shape)
+    while core and core[0] == 1:
+        core = core[1:]
+    if not whole and (core == shape[len(shape) - len(core) :] and math.prod(core) > 0):
+        return x
+    return broadcast_to(x, shape)

@@ -17,12 +17,12 @@ from alpha.errors import ShapeError
 from alpha.module.module import Buffer as StateBuffer
 from alpha.ops.activation.softmax import log_softmax
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.broadcast import broadcast_to
 from alpha.ops.kernel.dtypes import CUDA_TYPES, as_dtype, as_float32, require_same_float
 from alpha.ops.kernel.elementwise import divide, elementwise
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.kernel.sums import sum_axis1
+from alpha.ops.kernel.views import broadcast_to
 from alpha.ops.loss.pointwise import LossLayer, check_reduction, reduced, widened
 
 __all__ = ["CrossEntropyLoss", "cross_entropy"]

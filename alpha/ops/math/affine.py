@@ -7,7 +7,7 @@ from typing import Any
 from alpha.autograd.function import Function
 from alpha.core.primitive import Array
 from alpha.ops.kernel import elementwise as ew
-from alpha.ops.kernel.inplace import kept, place
+from alpha.ops.kernel.elementwise import kept, place
 
 
 class Affine(Function):

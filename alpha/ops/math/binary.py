@@ -11,12 +11,11 @@ from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array, Primitive
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
-from alpha.ops.kernel import broadcast
 from alpha.ops.kernel import elementwise as ew
+from alpha.ops.kernel import views as broadcast
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import require_floating, result_type
-from alpha.ops.kernel.of_two import beside
-from alpha.ops.kernel.operands import NUMBERS, operand_of, room_in, sum_to
+from alpha.ops.kernel.operands import NUMBERS, beside, operand_of, room_in, sum_to
 from alpha.ops.kernel.rectifier import AddRectified, rectifier_of
 from alpha.ops.math import affine
 from alpha.ops.math.division import floor_divide, truncated_quotient

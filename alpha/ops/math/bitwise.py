@@ -7,9 +7,7 @@ from typing import Any
 from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor, full
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.of_two import beside
-from alpha.ops.kernel.operands import OPERANDS, no_operand
-from alpha.ops.kernel.promotion import BOOL
+from alpha.ops.kernel.operands import BOOL, OPERANDS, beside, no_operand
 from alpha.ops.math.integers import combined, integral
 
 __all__ = [

@@ -12,11 +12,11 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, full
 from alpha.core.tensor_operators import Dims
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.broadcast import broadcast_operands
 from alpha.ops.kernel.dtypes import as_dtype
 from alpha.ops.kernel.elementwise import elementwise
+from alpha.ops.kernel.operands import BOOL
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.promotion import BOOL
+from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.compare import relate
 from alpha.ops.math.rounding import abs
 

@@ -12,11 +12,9 @@ from alpha.core.primitive import Array, Primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.indexing.where import select, where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.broadcast import broadcast_operands
 from alpha.ops.kernel.elementwise import elementwise, subtract
-from alpha.ops.kernel.of_two import OfTwo, floating_pair
-from alpha.ops.kernel.operands import NUMBERS, operand_of, sum_to
-from alpha.ops.kernel.promotion import promoted
+from alpha.ops.kernel.operands import NUMBERS, OfTwo, floating_pair, operand_of, promoted, sum_to
+from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.compare import compare, relate
 
 __all__ = ["copysign", "fmax", "fmin", "heaviside", "maximum", "minimum", "nan_to_num"]

@@ -13,9 +13,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.elementwise import elementwise
-from alpha.ops.kernel.of_two import OfTwo
-from alpha.ops.kernel.operands import NUMBERS, like
-from alpha.ops.kernel.promotion import BOOL, common_dtype
+from alpha.ops.kernel.operands import BOOL, NUMBERS, OfTwo, common_dtype, like
 from alpha.ops.math.choices import larger, smaller
 
 __all__ = ["clamp", "clamp_max", "clamp_min", "clip"]

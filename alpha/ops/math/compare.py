@@ -13,11 +13,11 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor, full, tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.broadcast import broadcast_operands
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype
 from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.kernel.views import broadcast_operands
 from alpha.runtime.cpu import empty as cpu_empty
 
 RELATIONS = {  # in the order that the kernel numbers them

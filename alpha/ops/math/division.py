@@ -12,10 +12,8 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.broadcast import broadcast_operands
-from alpha.ops.kernel.of_two import beside
-from alpha.ops.kernel.operands import NUMBERS, like, operand_of, sum_to
-from alpha.ops.kernel.promotion import promoted
+from alpha.ops.kernel.operands import NUMBERS, beside, like, operand_of, promoted, sum_to
+from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.integers import combine, combined, integral
 from alpha.ops.math.rounding import abs
 

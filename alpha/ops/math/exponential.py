@@ -10,7 +10,7 @@ from alpha.core.tensor import Tensor
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.dtypes import require_floating
-from alpha.ops.kernel.inplace import in_place, kept, place
+from alpha.ops.kernel.elementwise import in_place, kept, place
 
 __all__: list[str] = []  # not of alpha.nn.functional, but of alpha
 

@@ -17,12 +17,21 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.indexing.getitem_setitem import set_item
-from alpha.ops.kernel.broadcast import broadcast_operands
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType
-from alpha.ops.kernel.of_two import beside
-from alpha.ops.kernel.operands import NUMBERS, OPERANDS, like, no_operand, without_axes
+from alpha.ops.kernel.operands import (
+    BOOL,
+    NUMBERS,
+    OPERANDS,
+    beside,
+    common_dtype,
+    kind_of,
+    like,
+    no_operand,
+    promoted,
+    without_axes,
+)
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
-from alpha.ops.kernel.promotion import BOOL, common_dtype, kind_of, promoted
+from alpha.ops.kernel.views import broadcast_operands
 from alpha.runtime.cpu import empty as cpu_empty
 
 

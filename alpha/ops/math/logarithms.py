@@ -10,8 +10,8 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import require_floating
-from alpha.ops.kernel.promotion import as_floating
-from alpha.ops.kernel.unary import activation
+from alpha.ops.kernel.elementwise import activation
+from alpha.ops.kernel.operands import as_floating
 from alpha.ops.math.affine import ReciprocalInPlace
 
 __all__ = ["erf", "exp2", "expm1", "log1p", "log2", "log10", "positive", "reciprocal", "rsqrt", "square"]

@@ -14,13 +14,20 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import check_arguments
-from alpha.ops.kernel.broadcast import broadcast_operands
 from alpha.ops.kernel.dtypes import require_floating, result_type
-from alpha.ops.kernel.elementwise import elementwise
-from alpha.ops.kernel.inplace import in_place, kept, place
-from alpha.ops.kernel.of_two import beside
-from alpha.ops.kernel.operands import NUMBERS, OPERANDS, like, operand_of, room_in, sum_to, without_axes
-from alpha.ops.kernel.promotion import common_dtype
+from alpha.ops.kernel.elementwise import elementwise, in_place, kept, place
+from alpha.ops.kernel.operands import (
+    NUMBERS,
+    OPERANDS,
+    beside,
+    common_dtype,
+    like,
+    operand_of,
+    room_in,
+    sum_to,
+    without_axes,
+)
+from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.integers import combined, integral, written
 
 

@@ -11,8 +11,7 @@ from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array, Primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.elementwise import elementwise
-from alpha.ops.kernel.inplace import in_place, kept, place
+from alpha.ops.kernel.elementwise import elementwise, in_place, kept, place
 from alpha.ops.kernel.options import integer
 
 __all__ = ["abs", "absolute", "ceil", "floor", "frac", "round", "sgn", "sign", "trunc"]

@@ -10,11 +10,9 @@ import numpy as np
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.elementwise import elementwise
-from alpha.ops.kernel.of_two import OfTwo, floating_pair
+from alpha.ops.kernel.elementwise import activation, elementwise
+from alpha.ops.kernel.operands import OfTwo, as_floating, floating_pair
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.promotion import as_floating
-from alpha.ops.kernel.unary import activation
 
 __all__ = ["erfc", "logaddexp", "logaddexp2", "logit", "sinc", "xlogy"]
 

@@ -11,12 +11,10 @@ from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.broadcast import broadcast_operands
-from alpha.ops.kernel.elementwise import affine, divide, elementwise, multiply
-from alpha.ops.kernel.of_two import OfTwo
+from alpha.ops.kernel.elementwise import activation, affine, divide, elementwise, multiply
+from alpha.ops.kernel.operands import OfTwo, as_floating, common_dtype, promoted
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.promotion import as_floating, common_dtype, promoted
-from alpha.ops.kernel.unary import activation
+from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.rounding import abs
 
 __all__ = [

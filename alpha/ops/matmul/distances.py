@@ -15,8 +15,7 @@ from alpha.ops.array.ranges import arange
 from alpha.ops.indexing.gather_scatter import index_select
 from alpha.ops.indexing.where import masked_fill, where
 from alpha.ops.kernel.arguments import check_arguments, unchecked
-from alpha.ops.kernel.operands import NUMBERS
-from alpha.ops.kernel.promotion import promoted
+from alpha.ops.kernel.operands import NUMBERS, promoted
 from alpha.ops.math.clamp import clamp
 from alpha.ops.math.rounding import abs as absolute
 from alpha.ops.matmul.matmul import products

@@ -14,8 +14,8 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.ranges import eye
 from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
+from alpha.ops.kernel.operands import as_floating
 from alpha.ops.kernel.options import integer, real
-from alpha.ops.kernel.promotion import as_floating
 from alpha.ops.math.clamp import clamp
 from alpha.ops.matmul.matmul import matmul
 from alpha.ops.reduction.scan import cumprod

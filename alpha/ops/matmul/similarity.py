@@ -9,8 +9,8 @@ from alpha.errors import ShapeError
 from alpha.module.module import Module
 from alpha.ops.array.axes import axis_of, expand
 from alpha.ops.kernel.arguments import check_arguments, unchecked
+from alpha.ops.kernel.operands import promoted
 from alpha.ops.kernel.options import integer, real
-from alpha.ops.kernel.promotion import promoted
 from alpha.ops.math.clamp import clamp
 from alpha.ops.reduction.var_norm import norm
 

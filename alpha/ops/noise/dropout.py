@@ -11,12 +11,11 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.core import rng
 from alpha.core.primitive import Array, primitive
-from alpha.core.rng import Stream
+from alpha.core.rng import STREAM, Stream, stream_numbers
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import check_arguments
-from alpha.ops.kernel.draws import STREAM, stream_numbers
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, NUMBER_TYPES, as_dtype, as_float32, vector_width
-from alpha.ops.kernel.inplace import in_place, overwrite
+from alpha.ops.kernel.elementwise import in_place, overwrite
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
 from alpha.ops.kernel.rectifier import IDENTITY, Rectifier, rectifier_of

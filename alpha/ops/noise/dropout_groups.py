@@ -12,12 +12,11 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.core import rng
 from alpha.core.primitive import Array, primitive
-from alpha.core.rng import Stream
+from alpha.core.rng import STREAM, Stream, stream_numbers
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.module.module import Module
 from alpha.ops.kernel.arguments import check_arguments
-from alpha.ops.kernel.draws import STREAM, stream_numbers
 from alpha.ops.kernel.dtypes import (
     BLOCK,
     CUDA_TYPES,
@@ -28,7 +27,7 @@ from alpha.ops.kernel.dtypes import (
     stream_grid,
     vector_width,
 )
-from alpha.ops.kernel.inplace import in_place, overwrite
+from alpha.ops.kernel.elementwise import in_place, overwrite
 from alpha.ops.kernel.options import FORMS
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.noise.dropout import check_probability, threshold_of

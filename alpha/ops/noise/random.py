@@ -24,8 +24,8 @@ from alpha.ops.array.ranges import _integers, drawn, rand, randn
 from alpha.ops.indexing.gather_scatter import scatter
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import check_arguments, unchecked
+from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import integer, real
-from alpha.ops.kernel.promotion import INT64
 from alpha.ops.math.clamp import clamp
 from alpha.ops.math.logarithms import log1p
 from alpha.ops.math.rounding import round as rounded

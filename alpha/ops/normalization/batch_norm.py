@@ -14,9 +14,8 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.kernel.arguments import check_arguments
+from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.dtypes import result_type
-from alpha.ops.kernel.empty_batch import NoImages
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.rectifier import Rectified, Rectifier, rectifier_of
 from alpha.ops.normalization import batch_norm_cpu as batchnorm_cpu

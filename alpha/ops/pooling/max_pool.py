@@ -14,9 +14,9 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.dtypes import BLOCK, as_dtype, as_float32, vector_width
+from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import Lengths
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
-from alpha.ops.kernel.promotion import INT64
 from alpha.ops.kernel.row_indices import NO_PLACE, places, take_rows
 from alpha.ops.pooling.pool_shape import CUDA_TAPS, Pooling, PoolShape, Windows, over_images, pool_plan, pooling
 from alpha.runtime.cpu import empty as cpu_empty

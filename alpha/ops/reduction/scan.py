@@ -17,9 +17,9 @@ from alpha.ops.array.axes import axis_of
 from alpha.ops.array.joining import cat
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, vector_width, widest_vector
+from alpha.ops.kernel.operands import BOOL
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
-from alpha.ops.kernel.promotion import BOOL
 from alpha.ops.kernel.reductions import around
 from alpha.ops.kernel.rows import RowTile, row_tile
 from alpha.ops.kernel.sums import LEAST_ROW_BYTES, WARP, held_elements, sum_dtype

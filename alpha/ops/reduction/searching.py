@@ -15,8 +15,7 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.indexing.gather_scatter import gather
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, as_float32
-from alpha.ops.kernel.operands import NUMBERS
-from alpha.ops.kernel.promotion import common_dtype
+from alpha.ops.kernel.operands import NUMBERS, common_dtype
 from alpha.ops.kernel.row_indices import INT64
 from alpha.runtime.cpu import empty as cpu_empty
 

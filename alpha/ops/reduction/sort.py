@@ -11,8 +11,7 @@ from alpha.ops.array.axes import axis_of
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.reductions import around
-from alpha.ops.kernel.row_indices import places, take_rows
-from alpha.ops.kernel.sort_order import sort_order
+from alpha.ops.kernel.row_indices import places, sort_order, take_rows
 from alpha.ops.kernel.views import View, read_view
 from alpha.ops.reduction.extremes import Along
 

@@ -13,7 +13,7 @@ from alpha.ops.array.joining import cat
 from alpha.ops.indexing.gather_scatter import index_add, index_select, scatter
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import as_float32
-from alpha.ops.kernel.promotion import BOOL, INT64, promoted
+from alpha.ops.kernel.operands import BOOL, INT64, promoted
 from alpha.ops.math.bitwise import logical_not
 from alpha.ops.math.compare import relate
 from alpha.ops.reduction import extremes

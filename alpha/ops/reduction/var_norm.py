@@ -13,17 +13,16 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.core.tensor_operators import Dims, DTypeLike
 from alpha.ops.array.axes import axis_of
-from alpha.ops.kernel import broadcast
 from alpha.ops.kernel import elementwise as ew
+from alpha.ops.kernel import views as broadcast
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.broadcast import broadcast_operands
 from alpha.ops.kernel.dtypes import as_dtype, require_floating
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.reductions import around, product_axis1
+from alpha.ops.kernel.reductions import around, product_axis1, wide_sum_axes
 from alpha.ops.kernel.sums import axes_of, sum_axes
-from alpha.ops.kernel.wide_sums import wide_sum_axes
+from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.compare import compare
 from alpha.ops.math.power import square_root
 from alpha.ops.math.rounding import abs as absolute
