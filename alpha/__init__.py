@@ -44,22 +44,29 @@ from alpha.ops.api.typed_tensors import *
 from alpha.ops.array.axes import *
 from alpha.ops.array.conversion import is_floating_point, is_tensor, numel
 from alpha.ops.array.creation import (
+    arange,
     as_tensor,
     empty,
     empty_like,
+    eye,
     from_numpy,
     full,
     full_like,
+    linspace,
     ones,
     ones_like,
+    rand,
+    rand_like,
+    randint,
+    randint_like,
+    randn,
+    randn_like,
     zeros,
     zeros_like,
 )
 from alpha.ops.array.diagonals import *
 from alpha.ops.array.joining import *
-from alpha.ops.array.layout import flatten, reshape
-from alpha.ops.array.ranges import arange, eye, linspace, rand, rand_like, randint, randint_like, randn, randn_like
-from alpha.ops.array.several import (
+from alpha.ops.array.joining import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
@@ -70,9 +77,8 @@ from alpha.ops.array.several import (
     tril_indices,
     triu_indices,
 )
+from alpha.ops.array.layout import flatten, reshape
 from alpha.ops.array.shapes import *
-from alpha.ops.array.stacking import *
-from alpha.ops.array.triangles import *
 from alpha.ops.indexing.gather_scatter import *
 from alpha.ops.indexing.index_functions import *
 from alpha.ops.indexing.index_functions import combinations

@@ -13,8 +13,7 @@ from typing import Any
 from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor
 from alpha.nn import functional as F
-from alpha.ops.array.creation import from_numpy
-from alpha.ops.array.ranges import arange
+from alpha.ops.array.creation import arange, from_numpy
 from alpha.ops.matmul.einsum import einsum
 
 try:

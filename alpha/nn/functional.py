@@ -23,8 +23,6 @@ from alpha.ops.array.layout import *
 from alpha.ops.array.padding import *
 from alpha.ops.array.shapes import *
 from alpha.ops.array.shuffle import *
-from alpha.ops.array.stacking import *
-from alpha.ops.array.triangles import *
 from alpha.ops.convolution import *
 from alpha.ops.image.grid_sample import *
 from alpha.ops.image.im2col import *

@@ -20,7 +20,8 @@ from alpha.ops.api import operators
 from alpha.ops.api.methods_signs import RELATIONS, SIGNS
 from alpha.ops.api.methods_structure import SEVERAL_NUMBERS, STRUCTURE
 from alpha.ops.api.written_forms import written_forms
-from alpha.ops.array import axes, conversion, creation, joining, layout, triangles
+from alpha.ops.array import axes, conversion, creation, joining, layout
+from alpha.ops.array import diagonals as triangles
 from alpha.ops.array import fill as inplace
 from alpha.ops.indexing import gather_scatter as gathering
 from alpha.ops.indexing import getitem_setitem as indexing

@@ -9,8 +9,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.api import operators
 from alpha.ops.array.axes import axis_of, lengths_of, transpose
-from alpha.ops.array.joining import Tensors, cut
-from alpha.ops.array.stacking import vstack
+from alpha.ops.array.joining import Tensors, cut, vstack
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.math import trigonometric
 from alpha.ops.math.rounding import trunc

@@ -12,7 +12,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.assemble import Assemble, Piece, read
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.part_versions import linked
+from alpha.ops.array.parts import linked
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.operands import sum_to
 from alpha.ops.kernel.options import integer

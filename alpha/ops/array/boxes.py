@@ -11,8 +11,7 @@ from alpha.core.arrays import shares_memory
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.array.assemble import Assemble, read
-from alpha.ops.array.part_versions import linked
-from alpha.ops.array.parts import SCALAR
+from alpha.ops.array.parts import SCALAR, linked
 from alpha.ops.kernel.elementwise import add
 from alpha.ops.kernel.operands import operand_of, sum_to
 from alpha.ops.kernel.views import View, read_view, write_view

@@ -98,7 +98,7 @@ def reshaped(references: int, x: Tensor, shape: tuple[int, ...]) -> Tensor:
         references: how often the caller's argument x is referred to; 0 if that is not known.
     """
     if type(x._version) is not Version:
-        from alpha.ops.array.part_versions import UNNAMED, apart
+        from alpha.ops.array.parts import UNNAMED, apart
 
         x = apart(x, _complete(x, shape), 0 < references <= UNNAMED)
     return view(x, shape)

@@ -10,7 +10,7 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.array.ranges import arange
+from alpha.ops.array.creation import arange
 from alpha.ops.image.grid_taps import MODES, PADDING_MODES, Sampling, sample, sample_slopes, sample_taps
 from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.dtypes import as_dtype

@@ -8,10 +8,10 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, movedim
 from alpha.ops.array.boxes import SetBlock
+from alpha.ops.array.creation import arange
 from alpha.ops.array.diagonals import diag, diagonal_view
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.part_versions import linked
-from alpha.ops.array.ranges import arange
+from alpha.ops.array.parts import linked
 from alpha.ops.array.shapes import tensor_split
 from alpha.ops.indexing.gather_scatter import index_select
 from alpha.ops.indexing.index_functions import narrow

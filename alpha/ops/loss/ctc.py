@@ -10,8 +10,8 @@ import numpy as np
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
 from alpha.ops.activation.softmax import logsumexp
+from alpha.ops.array.creation import arange
 from alpha.ops.array.joining import cat, stack
-from alpha.ops.array.ranges import arange
 from alpha.ops.indexing.gather_scatter import gather
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments

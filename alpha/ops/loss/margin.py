@@ -13,7 +13,7 @@ from alpha.errors import ShapeError
 from alpha.module.module import Buffer
 from alpha.ops.activation.derived import logsigmoid
 from alpha.ops.activation.relu_family import relu
-from alpha.ops.array.ranges import arange
+from alpha.ops.array.creation import arange
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.options import integer, real

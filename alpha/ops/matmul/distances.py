@@ -11,7 +11,7 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import unsqueeze
-from alpha.ops.array.ranges import arange
+from alpha.ops.array.creation import arange
 from alpha.ops.indexing.gather_scatter import index_select
 from alpha.ops.indexing.where import masked_fill, where
 from alpha.ops.kernel.arguments import check_arguments, unchecked

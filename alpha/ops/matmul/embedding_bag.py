@@ -8,8 +8,7 @@ from alpha.autograd.versions import array_of
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import expand
-from alpha.ops.array.creation import zeros
-from alpha.ops.array.ranges import arange
+from alpha.ops.array.creation import arange, zeros
 from alpha.ops.indexing.gather_scatter import index_add
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked

@@ -7,11 +7,10 @@ import numpy as np
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import expand, flip
-from alpha.ops.array.creation import ones
+from alpha.ops.array.creation import eye, ones
 from alpha.ops.array.diagonals import diag
 from alpha.ops.array.joining import cat
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.ranges import eye
 from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.operands import as_floating

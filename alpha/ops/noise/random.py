@@ -19,8 +19,7 @@ from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import ShapeError
 from alpha.ops.activation.softmax import softmax
 from alpha.ops.array.axes import axis_of, unsqueeze
-from alpha.ops.array.creation import INTEGERS, Size, Where, device_of, shape_of
-from alpha.ops.array.ranges import _integers, drawn, rand, randn
+from alpha.ops.array.creation import INTEGERS, Size, Where, _integers, device_of, drawn, rand, randn, shape_of
 from alpha.ops.indexing.gather_scatter import scatter
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import check_arguments, unchecked

@@ -10,7 +10,7 @@ import math
 from alpha.core.generators import Generator
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.tensor import Tensor
-from alpha.ops.array.ranges import rand, randn
+from alpha.ops.array.creation import rand, randn
 from alpha.ops.kernel.options import real
 
 

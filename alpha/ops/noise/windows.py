@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.tensor import Tensor, as_dtype
 from alpha.core.tensor_operators import DTypeLike
-from alpha.ops.array.creation import Where
-from alpha.ops.array.ranges import linspace
+from alpha.ops.array.creation import Where, linspace
 from alpha.ops.kernel.options import integer, real
 
 

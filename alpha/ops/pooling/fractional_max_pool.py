@@ -12,8 +12,8 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
 from alpha.module.module import Buffer, Module
+from alpha.ops.array.creation import arange, rand
 from alpha.ops.array.joining import cat
-from alpha.ops.array.ranges import arange, rand
 from alpha.ops.kernel.arguments import check_arguments, unchecked
 from alpha.ops.kernel.options import Lengths, lengths, real
 from alpha.ops.kernel.row_indices import add_zeros, places, take_rows

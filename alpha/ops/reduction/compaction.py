@@ -10,8 +10,8 @@ from alpha.autograd.versions import array_of
 from alpha.core.tensor import Tensor
 from alpha.errors import DeviceError, ShapeError
 from alpha.ops.array.axes import Expand, axis_of, expand
+from alpha.ops.array.creation import arange
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.ranges import arange
 from alpha.ops.indexing.gather_scatter import index_select
 from alpha.ops.indexing.index_functions import _broadcast
 from alpha.ops.indexing.where import where

@@ -11,8 +11,8 @@ from alpha.autograd.versions import array_of
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
+from alpha.ops.array.creation import arange
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.ranges import arange
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.dtypes import as_dtype
