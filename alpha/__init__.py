@@ -82,19 +82,17 @@ from alpha.ops.array.shapes import *
 from alpha.ops.indexing.gather_scatter import *
 from alpha.ops.indexing.index_functions import *
 from alpha.ops.indexing.index_functions import combinations
-from alpha.ops.indexing.part_copies import *
 from alpha.ops.indexing.where import *
 from alpha.ops.kernel.sums import *
 from alpha.ops.math.binary import add, mul
 from alpha.ops.math.bitwise import *
 from alpha.ops.math.checks import *
-from alpha.ops.math.choices import *
 from alpha.ops.math.clamp import *
 from alpha.ops.math.compare import allclose, isnan
 from alpha.ops.math.division import *
-from alpha.ops.math.exponential import exp, log
 from alpha.ops.math.lerp import *
 from alpha.ops.math.logarithms import *
+from alpha.ops.math.logarithms import exp, log
 from alpha.ops.math.power import sqrt
 from alpha.ops.math.rounding import *
 from alpha.ops.math.special import *
@@ -102,23 +100,16 @@ from alpha.ops.math.trigonometric import *
 from alpha.ops.matmul.distances import *
 from alpha.ops.matmul.einsum import einsum
 from alpha.ops.matmul.matmul import bmm, matmul
-from alpha.ops.matmul.matrices import *
 from alpha.ops.matmul.products import *
 from alpha.ops.noise.random import *
 from alpha.ops.noise.random import normal, randperm
 from alpha.ops.reduction.compaction import *
-from alpha.ops.reduction.counting import *
 from alpha.ops.reduction.extremes import *
 from alpha.ops.reduction.extremes import equal
-from alpha.ops.reduction.integrals import *
 from alpha.ops.reduction.quantiles import *
-from alpha.ops.reduction.running_extremes import *
 from alpha.ops.reduction.scan import *
 from alpha.ops.reduction.scatter_reduce import *
-from alpha.ops.reduction.searching import *
 from alpha.ops.reduction.sort import *
-from alpha.ops.reduction.statistics import *
-from alpha.ops.reduction.uniques import *
 from alpha.ops.reduction.var_norm import *
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.runtime.registry import device

@@ -33,7 +33,6 @@ from alpha.nn.pooling import *
 from alpha.nn.recurrent import *
 from alpha.nn.recurrent_cells import *
 from alpha.nn.transformer import *
-from alpha.ops.activation.derived import *
 from alpha.ops.activation.parametric import *
 from alpha.ops.activation.piecewise import *
 from alpha.ops.activation.relu_family import *
@@ -52,7 +51,7 @@ from alpha.ops.loss.regression import *
 from alpha.ops.loss.signs import *
 from alpha.ops.loss.triplet import *
 from alpha.ops.matmul.similarity import *
-from alpha.ops.noise.dropout_groups import *
+from alpha.ops.noise.dropout import *
 from alpha.ops.normalization.local_response import *
 from alpha.ops.pooling.fractional_max_pool import *
 

@@ -8,7 +8,7 @@ from alpha.nn import init
 from alpha.nn.layers import Linear
 from alpha.ops.kernel.options import integer
 from alpha.ops.noise.dropout import check_probability
-from alpha.ops.sequence.multi_head_attention import Heads, attend, shown
+from alpha.ops.sequence.attention import Heads, attend, shown
 
 __all__ = ["MultiheadAttention"]
 

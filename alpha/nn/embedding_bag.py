@@ -9,8 +9,7 @@ from alpha.module.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn.resetting import reset_table
 from alpha.ops.kernel.options import integer, only_offered, real
-from alpha.ops.matmul.embedding import padding_row
-from alpha.ops.matmul.embedding_bag import check_mode
+from alpha.ops.matmul.embedding import check_mode, padding_row
 
 __all__ = ["EmbeddingBag"]
 

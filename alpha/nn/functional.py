@@ -8,7 +8,6 @@ from alpha.core.exports import export as _export
 from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.module.module import Module as _Module
 from alpha.ops.activation.activation_inplace import *
-from alpha.ops.activation.derived import *
 from alpha.ops.activation.parametric import *
 from alpha.ops.activation.piecewise import *
 from alpha.ops.activation.relu_family import *
@@ -29,7 +28,6 @@ from alpha.ops.image.im2col import *
 from alpha.ops.image.interpolate import *
 from alpha.ops.indexing.gather_scatter import *
 from alpha.ops.indexing.index_functions import *
-from alpha.ops.indexing.part_copies import *
 from alpha.ops.indexing.where import *
 from alpha.ops.kernel.sums import *
 from alpha.ops.loss.classes import *
@@ -44,7 +42,6 @@ from alpha.ops.loss.triplet import *
 from alpha.ops.math.binary import *
 from alpha.ops.math.bitwise import *
 from alpha.ops.math.checks import *
-from alpha.ops.math.choices import *
 from alpha.ops.math.clamp import *
 from alpha.ops.math.division import *
 from alpha.ops.math.lerp import *
@@ -54,39 +51,26 @@ from alpha.ops.math.special import *
 from alpha.ops.math.trigonometric import *
 from alpha.ops.matmul.distances import *
 from alpha.ops.matmul.embedding import *
-from alpha.ops.matmul.embedding_bag import *
 from alpha.ops.matmul.matmul import *
-from alpha.ops.matmul.matrices import *
 from alpha.ops.matmul.products import *
 from alpha.ops.matmul.similarity import *
 from alpha.ops.noise.dropout import *
-from alpha.ops.noise.dropout_groups import *
 from alpha.ops.noise.random import *
 from alpha.ops.normalization.batch_norm import *
 from alpha.ops.normalization.group import *
-from alpha.ops.normalization.instance_norm import *
 from alpha.ops.normalization.local_response import *
 from alpha.ops.pooling.adaptive_pool import *
 from alpha.ops.pooling.avg_pool import *
 from alpha.ops.pooling.fractional_max_pool import *
-from alpha.ops.pooling.lp_pool import *
 from alpha.ops.pooling.max_pool import *
-from alpha.ops.pooling.max_unpool import *
 from alpha.ops.reduction.compaction import *
-from alpha.ops.reduction.counting import *
 from alpha.ops.reduction.extremes import *
-from alpha.ops.reduction.integrals import *
 from alpha.ops.reduction.quantiles import *
-from alpha.ops.reduction.running_extremes import *
 from alpha.ops.reduction.scan import *
 from alpha.ops.reduction.scatter_reduce import *
-from alpha.ops.reduction.searching import *
 from alpha.ops.reduction.sort import *
-from alpha.ops.reduction.statistics import *
-from alpha.ops.reduction.uniques import *
 from alpha.ops.reduction.var_norm import *
 from alpha.ops.sequence.attention import *
-from alpha.ops.sequence.multi_head_attention import *
 
 _LAYERS = {name for name, value in globals().items() if isinstance(value, type) and issubclass(value, _Module)}
 _export(globals(), without=_LAYERS)

@@ -16,8 +16,7 @@ from alpha.nn.utils.rnn import PackedSequence
 from alpha.ops.kernel.options import integer
 from alpha.ops.noise.dropout import check_probability
 from alpha.ops.sequence.packing import Counts, backwards
-from alpha.ops.sequence.recurrent import Steps
-from alpha.ops.sequence.recurrent_cells import GATES
+from alpha.ops.sequence.recurrent import GATES, Steps
 
 __all__ = ["GRU", "LSTM", "RNN"]
 

@@ -16,8 +16,7 @@ from alpha.nn.resetting import reset_uniform
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.kernel.options import integer
 from alpha.ops.sequence.packing import last_rows
-from alpha.ops.sequence.recurrent import Recurrent, Steps
-from alpha.ops.sequence.recurrent_cells import GATES
+from alpha.ops.sequence.recurrent import GATES, Recurrent, Steps
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell"]
 

@@ -27,7 +27,7 @@ from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
-from alpha.ops.image.grid_taps import Sampling
+from alpha.ops.image.grid_sample import Sampling
 from alpha.ops.kernel.rectifier import Rectified, Rectifier
 from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.runtime.cuda.cache import source_root

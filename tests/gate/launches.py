@@ -30,8 +30,8 @@ from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import OPERANDS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration, Target
-from alpha.ops.image.resample import Resampling
-from alpha.ops.noise.dropout_groups import Outcome
+from alpha.ops.image.interpolate import Resampling
+from alpha.ops.noise.dropout import Outcome
 from alpha.ops.pooling.pool_shape import PoolShape
 from alpha.runtime.cuda.architectures import ARCHITECTURES
 from alpha.runtime.cuda.driver_dry import DryDevice

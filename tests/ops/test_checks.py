@@ -9,7 +9,7 @@ import pytest
 
 import alpha
 from alpha import CaptureError, Tensor
-from alpha.ops.reduction.uniques import FEW
+from alpha.ops.reduction.sort import FEW
 
 UNUSUAL = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, -np.nan, 1e-40], np.float32)
 CHECKS = ("isfinite", "isinf", "isposinf", "isneginf", "signbit", "isnan")

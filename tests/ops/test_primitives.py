@@ -17,12 +17,12 @@ from alpha.core.rng import Stream
 from alpha.errors import DeviceError
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.shape import conv_shape
-from alpha.ops.image.grid_taps import Sampling
-from alpha.ops.image.resample import Resampling
+from alpha.ops.image.grid_sample import Sampling
+from alpha.ops.image.interpolate import Resampling
 from alpha.ops.kernel.rectifier import Rectified, Rectifier
 from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.ops.kernel.views import View
-from alpha.ops.noise.dropout_groups import Outcome
+from alpha.ops.noise.dropout import Outcome
 from alpha.ops.pooling.pool_shape import PoolShape
 from alpha.runtime.recording import StepValue
 

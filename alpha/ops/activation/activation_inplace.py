@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from alpha.core.tensor import Tensor
-from alpha.ops.activation import derived as activation_derived
 from alpha.ops.activation import parametric as activation_sloped
 from alpha.ops.activation import piecewise as activation_piecewise
 from alpha.ops.activation import relu_family as activation
+from alpha.ops.activation import smooth as activation_derived
 from alpha.ops.kernel.arguments import check_arguments
 
 __all__ = ["celu_", "elu_", "hardtanh_", "leaky_relu_", "relu_", "rrelu_", "selu_", "threshold_"]

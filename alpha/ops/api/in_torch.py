@@ -13,9 +13,9 @@ from alpha.core.tensor import Tensor, tensor
 from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import type_name
 from alpha.ops.activation.activation_inplace import celu_, relu_, rrelu_, selu_, threshold_
-from alpha.ops.activation.derived import celu, selu
 from alpha.ops.activation.parametric import prelu, rrelu
 from alpha.ops.activation.piecewise import hardshrink, threshold
+from alpha.ops.activation.smooth import celu, selu
 from alpha.ops.array.creation import Where, as_tensor
 from alpha.ops.array.facts import (
     broadcast_shapes,

@@ -24,33 +24,25 @@ from alpha.ops.array import axes, conversion, creation, joining, layout
 from alpha.ops.array import diagonals as triangles
 from alpha.ops.array import fill as inplace
 from alpha.ops.indexing import gather_scatter as gathering
+from alpha.ops.indexing import gather_scatter as scatter_inplace
 from alpha.ops.indexing import getitem_setitem as indexing
-from alpha.ops.indexing import scatter_inplace
 from alpha.ops.indexing import where as selection
 from alpha.ops.kernel import sums as reduce
 from alpha.ops.kernel.arguments import unchecked, with_other_names
 from alpha.ops.kernel.elementwise import Activation
 from alpha.ops.math import binary as arithmetic
-from alpha.ops.math import (
-    bitwise,
-    checks,
-    choices,
-    compare,
-    division,
-    exponential,
-    logarithms,
-    power,
-    rounding,
-    special,
-    trigonometric,
-)
+from alpha.ops.math import bitwise, checks, compare, division, logarithms, power, rounding, special, trigonometric
 from alpha.ops.math import clamp as bounds
+from alpha.ops.math import clamp as choices
 from alpha.ops.math import lerp as blend
+from alpha.ops.math import logarithms as exponential
 from alpha.ops.matmul import matmul
-from alpha.ops.reduction import extremes, quantiles, running_extremes, statistics
+from alpha.ops.reduction import extremes, quantiles
 from alpha.ops.reduction import scan as running
+from alpha.ops.reduction import scan as running_extremes
 from alpha.ops.reduction import sort as sorting
 from alpha.ops.reduction import var_norm as moments
+from alpha.ops.reduction import var_norm as statistics
 
 
 def _methods(room: ModuleType, *names: str) -> dict[str, Callable[..., Any]]:
@@ -114,11 +106,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(statistics, name) for name in ("aminmax", "nanmean", "nansum")},
     **{name: getattr(checks, name) for name in checks.__all__},
     "equal": extremes.equal,
-    **{
-        name: getattr(room, name)
-        for room in (blend, choices, quantiles, running_extremes, special)
-        for name in room.__all__
-    },
+    **{name: getattr(room, name) for room in (blend, quantiles, special) for name in room.__all__},
     **{name: getattr(blend, name) for name in ("addcdiv_", "addcmul_", "lerp_")},
     **{name: getattr(gathering, name) for name in gathering.__all__},
     **_methods(conversion, "to", "clone", "cpu", "cuda", "ravel", "tolist"),
@@ -139,7 +127,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(trigonometric, "deg2rad", "rad2deg"),
     "atan2": trigonometric.atan2,
     "hypot": trigonometric.hypot,
-    **_methods(bounds, *bounds.__all__),
+    **_methods(bounds, "clamp", "clamp_max", "clamp_min", "clip"),
+    **{name: getattr(choices, name) for name in ("copysign", "fmax", "fmin", "heaviside")},
+    **{name: getattr(running_extremes, name) for name in ("cummax", "cummin", "logcumsumexp")},
     "nan_to_num": unchecked(choices.nan_to_num),
     **_methods(softmax, "softmax", "log_softmax", "logsumexp"),
     **_methods(compare, "allclose", "isnan"),

@@ -11,13 +11,17 @@ from typing import Any
 from alpha.ops.api import other_names
 from alpha.ops.array import diagonals, facts, shapes
 from alpha.ops.indexing import index_functions as index_writing
-from alpha.ops.indexing import part_copies
+from alpha.ops.indexing import index_functions as part_copies
 from alpha.ops.kernel.arguments import unchecked, with_other_names
-from alpha.ops.matmul import matrices, products
+from alpha.ops.matmul import products
+from alpha.ops.matmul import products as matrices
 from alpha.ops.noise import random as random_draws
-from alpha.ops.noise import random_forms
-from alpha.ops.reduction import compaction, counting, integrals, uniques
+from alpha.ops.noise import random as random_forms
+from alpha.ops.reduction import compaction
+from alpha.ops.reduction import scan as integrals
 from alpha.ops.reduction import scatter_reduce as scattering
+from alpha.ops.reduction import sort as counting
+from alpha.ops.reduction import sort as uniques
 
 STRUCTURE: dict[str, Callable[..., Any]] = {
     # of one tensor: without a check that it is one
@@ -50,7 +54,7 @@ STRUCTURE: dict[str, Callable[..., Any]] = {
     **{name: unchecked(getattr(facts, name)) for name in ("is_complex", "is_nonzero", "is_signed", "isreal")},
     **{name: getattr(facts, name) for name in ("get_device", "is_same_size", "stride", "sum_to_size")},
     **{name: getattr(random_forms, name) for name in ("cauchy_", "exponential_", "geometric_", "log_normal_")},
-    **{name: getattr(products, name) for name in products.__all__ if name != "tensordot"},
+    **{name: getattr(products, name) for name in products.__all__ if name not in ("tensordot", "vander")},
     **{name: getattr(index_writing, name) for name in ("index_copy", "index_fill", "index_put")},
     **{name: getattr(index_writing, name) for name in ("masked_select", "take")},
     **{name: getattr(shapes, name) for name in ("expand_as", "reshape_as")},

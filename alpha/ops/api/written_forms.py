@@ -12,7 +12,7 @@ from alpha.core.tensor import Tensor
 from alpha.ops.array.boxes import SetBlock
 from alpha.ops.kernel.elementwise import in_place
 from alpha.ops.kernel.views import View
-from alpha.ops.math.integers import check_holds
+from alpha.ops.math.division import check_holds
 
 Method = Callable[..., Any]
 

@@ -20,10 +20,10 @@ from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, expand
 from alpha.ops.array.boxes import block_or_copy
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.indexing.getitem_setitem import SetPlaces, Take
-from alpha.ops.indexing.index_parser import Places
+from alpha.ops.indexing.getitem_setitem import Places, SetPlaces, Take
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import as_dtype
+from alpha.ops.kernel.elementwise import in_place
 from alpha.ops.kernel.operands import NUMBERS, kind_of, like, operand_of
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.reductions import around
@@ -276,3 +276,33 @@ def nonzero(x: AnyTensor, *, as_tuple: bool = False) -> Any:
         return Tensor(x.device.upload(np.ascontiguousarray(places, np.int64)))
 
     return tuple(map(uploaded, found.T)) if as_tuple else uploaded(found)
+
+
+class ScatterInPlace(SetPlaces):
+    written_as = "scatter_"
+
+
+ScatterAddInPlace = in_place(ScatterAdd, "scatter_add_")
+
+
+IndexAddInPlace = in_place(ScatterAdd, "index_add_")
+
+
+@check_arguments
+def scatter_(x: AnyTensor, dim: int, index: AnyTensor, src: Any, *, reduce: str | None = None) -> Tensor:
+    """`scatter` written into x."""
+    check_reduce("scatter_", reduce)
+    src = source_of("scatter_", x, index, src)
+    return scattered("scatter_", ScatterAddInPlace if reduce else ScatterInPlace, x, dim, index, src)
+
+
+@check_arguments
+def scatter_add_(x: AnyTensor, dim: int, index: AnyTensor, src: AnyTensor) -> Tensor:
+    """`scatter_add` written into x."""
+    return scattered("scatter_add_", ScatterAddInPlace, x, dim, index, src)
+
+
+@check_arguments
+def index_add_(x: AnyTensor, dim: int, index: AnyTensor, source: AnyTensor, *, alpha: float = 1) -> Tensor:
+    """`index_add` written into x."""
+    return added("index_add_", IndexAddInPlace, x, dim, index, source, alpha)

@@ -214,9 +214,6 @@ def add_zeros(shape: tuple[int, int, int], F: Array, dY: Array) -> Array:
     return dX
 
 
-INT64 = np.dtype(np.int64)
-
-
 WORD = np.dtype(np.uint64)
 
 

@@ -11,8 +11,8 @@ from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.module.module import Buffer
-from alpha.ops.activation.derived import logsigmoid
 from alpha.ops.activation.relu_family import relu
+from alpha.ops.activation.smooth import logsigmoid
 from alpha.ops.array.creation import arange
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments

@@ -15,11 +15,11 @@ from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel import views as broadcast
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import require_floating, result_type
+from alpha.ops.kernel.elementwise import kept, place
 from alpha.ops.kernel.operands import NUMBERS, beside, operand_of, room_in, sum_to
 from alpha.ops.kernel.rectifier import AddRectified, rectifier_of
-from alpha.ops.math import affine
-from alpha.ops.math.division import floor_divide, truncated_quotient
-from alpha.ops.math.integers import combined, floating_operands, integral, written
+from alpha.ops.math import binary as affine
+from alpha.ops.math.division import combined, floating_operands, floor_divide, integral, truncated_quotient, written
 
 __all__ = ["add", "mul"]
 
@@ -290,3 +290,64 @@ def neg_(x: Tensor) -> Tensor:
     if not is_floating(x.dtype):
         return written("neg_", x, neg(x))
     return affine.NegateInPlace.apply(x, alpha=-1.0, beta=0.0)
+
+
+class Affine(Function):
+    """Y = alpha X + beta, the numbers fixed   X (...) -> Y (...)"""
+
+    def forward(self, X: Array, *, alpha: float, beta: float) -> Array:
+        self.alpha = alpha
+        return ew.affine(X, p=alpha, q=beta, out=X if self.inplace else None)
+
+    def backward(self, dY: Array) -> Any:
+        return dY if self.alpha == 1 else ew.affine(dY, p=self.alpha)
+
+
+class AddNumberInPlace(Affine):
+    inplace, written_as = True, "x += number"
+
+
+class SubtractNumberInPlace(Affine):
+    inplace, written_as = True, "x -= number"
+
+
+class MultiplyNumberInPlace(Affine):
+    inplace, written_as = True, "x *= number"
+
+
+class NegateInPlace(Affine):
+    inplace, written_as = True, "neg_"
+
+
+class DivideByNumber(Function):
+    """Y = X / number   X (...) -> Y (...)"""
+
+    def forward(self, X: Array, *, number: float) -> Array:
+        self.number = number
+        return ew.divide_by_number(X, p=number, out=X if self.inplace else None)
+
+    def backward(self, dY: Array) -> Any:
+        return ew.divide_by_number(dY, p=self.number)
+
+
+class DivideByNumberInPlace(DivideByNumber):
+    inplace, written_as = True, "x /= number"
+
+
+class DivideNumber(Function):
+    """Y = number / X   X (...) -> Y (...)"""
+
+    def forward(self, X: Array, *, number: float) -> Array:
+        held = kept(self, X)
+        Y = ew.divide_number(X, p=number, out=place(self, X))
+        self.save(held, Y)
+        return Y
+
+    def backward(self, dY: Array) -> Any:
+        X, Y = self.saved
+        slope = ew.divide(Y, X)
+        return ew.multiply(ew.affine(slope, p=-1.0, out=slope), dY, out=slope)
+
+
+class ReciprocalInPlace(DivideNumber):
+    inplace, written_as = True, "reciprocal_"

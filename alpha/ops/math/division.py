@@ -2,22 +2,188 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from alpha.autograd.function import Function
-from alpha.core.numerics import is_floating
-from alpha.core.primitive import Array
+from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
+from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
+from alpha.errors import ShapeError
+from alpha.ops.indexing.getitem_setitem import set_item
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.operands import NUMBERS, beside, like, operand_of, promoted, sum_to
+from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType
+from alpha.ops.kernel.operands import (
+    BOOL,
+    NUMBERS,
+    OPERANDS,
+    beside,
+    common_dtype,
+    kind_of,
+    like,
+    no_operand,
+    operand_of,
+    promoted,
+    sum_to,
+    without_axes,
+)
+from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.kernel.views import broadcast_operands
-from alpha.ops.math.integers import combine, combined, integral
 from alpha.ops.math.rounding import abs
+from alpha.runtime.cpu import empty as cpu_empty
 
 __all__ = ["floor_divide", "fmod", "gcd", "lcm", "remainder"]
+
+
+def _truncated_cpu(A: Array, B: Array, out: Array) -> None:
+    if is_floating(A.dtype):
+        np.trunc(A / B, out=out)
+        return
+    np.floor_divide(A, B, out=out)
+    out += (A % B != 0) & ((A < 0) != (B < 0))
+
+
+def _power_cpu(A: Array, B: Array, out: Array) -> None:
+    np.power(A, np.maximum(B, 0), out=out)
+    if A.dtype.kind == "i":
+        below = np.where(A == 1, 1, np.where(A == -1, np.where(B % 2 == 0, 1, -1), 0))
+        np.copyto(out, below, where=B < 0, casting="same_kind")
+
+
+SIGNS: dict[str, Callable[..., Any]] = {  # in the order that the kernel numbers them
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": _truncated_cpu,
+    "//": np.floor_divide,
+    "%": np.remainder,
+    "**": _power_cpu,
+    "&": np.bitwise_and,
+    "|": np.bitwise_or,
+    "^": np.bitwise_xor,
+    "<<": np.left_shift,
+    ">>": np.right_shift,
+    "fmod": np.fmod,
+    "gcd": np.gcd,
+}
+
+
+NOT_OF_BOOLS = ("-", "/", "//", "%", "**", "<<", ">>", "fmod", "gcd")
+
+
+@primitive
+def combine(A: Array, B: Array, sign: str) -> Array:
+    """Y = A sign B   A (...), B of one dtype with A, of its shape or repeating along it -> Y (...)
+
+    Of integers, a quotient or a remainder by 0 is 0; a power below 0 is 0, but 1 and -1 stay 1 and -1; a shift by all
+    bits or more, or by less than 0, moves all bits out. Floating numbers have /, //, % and fmod only; / is the quotient
+    without its decimals, and fmod the remainder beside it, which has the sign of A.
+    """
+
+
+@combine.impl("cpu")
+@np.errstate(all="ignore")
+def _(A: Array, B: Array, sign: str) -> Array:
+    Y = cpu_empty(A.shape, A.dtype)
+    if A.dtype == BFLOAT16:
+        Y[...] = combine(A.astype(FLOAT32), B.astype(FLOAT32), sign)
+    else:
+        SIGNS[sign](A, B, out=Y)
+    return Y
+
+
+@combine.impl("cuda")
+def _(A: Array, B: Array, sign: str) -> Array:
+    if A.size == 0:
+        return A.device.empty(A.shape, A.dtype)
+    return _plan(A.shape, B.size, A.dtype, sign).launch(A.device, {"A": A, "B": B})["Y"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(shape: tuple[int, ...], period: int, dtype: DType, sign: str) -> Plan:
+    result = Buffer(shape, dtype)
+    launch = KernelLaunch(
+        "elementwise/combine.cu",
+        "combine",
+        -(-result.size // BLOCK),
+        BLOCK,
+        (*map(Named, "YAB"), list(SIGNS).index(sign), np.int64(period), np.int64(result.size)),
+        {"TYPE": CUDA_TYPES[dtype]},
+    )
+    return Plan("combine", (launch,), {"Y": result})
+
+
+class Combine(Function):
+    """Y = A sign B with broadcasting   A (...), B (...) -> the broadcast shape"""
+
+    def forward(self, A: Array, B: Array, *, operator: str, sign: str) -> Array:
+        return combine(*broadcast_operands(operator, A, B), sign)
+
+
+def integral(x: Tensor, other: Any) -> bool:
+    """True if both are integers or bools, so that what is computed of them is, too."""
+    if is_floating(x.dtype):
+        return False
+    if isinstance(other, Tensor):
+        return not is_floating(other.dtype)
+    if isinstance(other, (np.ndarray, list)):
+        return np.asarray(other).dtype.kind in "biu"
+    return isinstance(other, (int, np.integer, np.bool_))
+
+
+def combined(operator: str, sign: str, x: Tensor, other: Tensor) -> Tensor:
+    """x sign other, for integers and bools, in their common dtype.
+
+    Raises:
+        TypeError: both are bools, for which the sign has no meaning.
+    """
+    left, right = promoted(x, other)
+    if left.dtype == BOOL and sign in NOT_OF_BOOLS:
+        raise TypeError(f"{operator}: there is no {sign} of dtype bool; use .astype('int32')")
+    return Combine.apply(left, right, operator=operator, sign=sign)
+
+
+def floating_operands(operator: str, x: Tensor, other: Any) -> tuple[Tensor, float | Tensor]:
+    """x and the second operand as floating numbers; `TypeError` for what is no operand."""
+    if not is_floating(x.dtype):
+        beside_x = beside(operator, x, other)
+        dtype = common_dtype(x, beside_x)
+        dtype = dtype if is_floating(dtype) else FLOAT32
+        return x.astype(dtype), float(other) if isinstance(other, NUMBERS) else beside_x.astype(dtype)
+    if isinstance(other, Tensor):
+        return without_axes(x, other if is_floating(other.dtype) else other.astype(x.dtype))
+    if isinstance(other, NUMBERS):
+        return x, float(other)
+    if isinstance(other, OPERANDS):
+        return x, like(x, other)
+    raise no_operand(operator, other)
+
+
+def check_holds(operator: str, x: Tensor, result: Tensor) -> None:
+    """An error unless x can become the result of an operator.
+
+    Raises:
+        TypeError: the dtype of x cannot hold the result, as integers cannot hold floating numbers.
+        ShapeError: the result has another shape.
+    """
+    if kind_of(result.dtype) > kind_of(x.dtype):
+        raise TypeError(
+            f"{operator}: the result has dtype {result.dtype.name}, which x of dtype {x.dtype.name} cannot hold; "
+            "use the operator that does not write x"
+        )
+    if result.shape != x.shape:
+        raise ShapeError(f"{operator}: the result {result.shape} does not fit into {x.shape}")
+
+
+def written(operator: str, x: Tensor, result: Tensor) -> Tensor:
+    """x, with the result of an operator as its new value, in the dtype of x; errors are those of `check_holds`."""
+    check_holds(operator, x, result)
+    set_item(x, Ellipsis, result)
+    return x
 
 
 class Quotient(Function):

@@ -28,7 +28,7 @@ from alpha.ops.kernel.operands import (
     without_axes,
 )
 from alpha.ops.kernel.views import broadcast_operands
-from alpha.ops.math.integers import combined, integral, written
+from alpha.ops.math.division import combined, integral, written
 
 
 def _power_cpu(y: Array, a: Array, p: float) -> None:

@@ -20,7 +20,7 @@ from alpha.ops.math.clamp import clamp
 from alpha.ops.math.rounding import abs as absolute
 from alpha.ops.matmul.matmul import products
 from alpha.ops.reduction.extremes import amax
-from alpha.ops.reduction.searching import searchsorted
+from alpha.ops.reduction.sort import searchsorted
 from alpha.ops.reduction.var_norm import norm
 
 __all__ = ["cdist", "pdist"]

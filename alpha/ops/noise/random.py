@@ -5,6 +5,7 @@ They follow from the seed and the number of the draw alone, as those of `creatio
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from alpha.autograd.grad_mode import no_grad
 from alpha.autograd.versions import array_of
 from alpha.core.generators import Generator, next_stream
-from alpha.core.numerics import FLOAT32, is_floating
+from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.rng import Stream
 from alpha.core.tensor import Tensor, as_dtype
 from alpha.core.tensor_operators import DTypeLike
@@ -30,8 +31,7 @@ from alpha.ops.math.logarithms import log1p
 from alpha.ops.math.rounding import round as rounded
 from alpha.ops.reduction.extremes import amax, argmax
 from alpha.ops.reduction.scan import cumsum
-from alpha.ops.reduction.searching import searchsorted
-from alpha.ops.reduction.sort import argsort, topk
+from alpha.ops.reduction.sort import argsort, searchsorted, topk
 from alpha.runtime.recording import StepValue
 
 __all__ = ["bernoulli", "gumbel_softmax", "multinomial"]
@@ -215,3 +215,77 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: DTypeLike = I
     count, kind = integer("randperm", "n", n, 0), as_dtype(dtype)
     keys = Tensor(_integers("randperm", 0, 2**32, (count,), INT64, device_of(device), generator))
     return argsort(keys).astype(kind)
+
+
+def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """x becomes random numbers of the density lambd exp(-lambd y)   x (...) of floats -> x
+
+    Raises:
+        TypeError: x is not floating.
+        ValueError: lambd is not above 0.
+    """
+    return x.copy_(_waiting("exponential_", x, generator) / _above("exponential_", "lambd", lambd))
+
+
+def geometric_(x: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    """x becomes the numbers of trials up to the first success, each of probability p   x (...) -> x
+
+    Raises:
+        ValueError: p is not between 0 and 1.
+    """
+    chance = real("geometric_", "p", p)
+    if not 0 < chance < 1:
+        raise ValueError(f"geometric_: p={chance} is not between 0 and 1")
+    uniform = rand(x.shape, dtype=_dtype(x), device=x.device, generator=generator)
+    # ln(1 - p) is below 0, and so is ln(1 - u)
+    failures = (1 - uniform).log() / math.log1p(-chance)
+    return x.copy_(failures.ceil().clamp(min=1).astype(x.dtype))
+
+
+def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """x becomes random numbers of the density sigma / (pi ((y - median)^2 + sigma^2))   x (...) of floats -> x
+
+    Raises:
+        TypeError: x is not floating.
+        ValueError: sigma is not above 0.
+    """
+    middle, width = real("cauchy_", "median", median), _above("cauchy_", "sigma", sigma)
+    _floating("cauchy_", x)
+    angle = (rand(x.shape, dtype=_dtype(x), device=x.device, generator=generator) - 0.5) * math.pi
+    return x.copy_((angle.tan() * width + middle).astype(x.dtype))
+
+
+def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
+    """x becomes exp of random numbers of N(mean, std)   x (...) of floats -> x
+
+    Raises:
+        TypeError: x is not floating.
+        ValueError: std is not above 0.
+    """
+    middle, width = real("log_normal_", "mean", mean), _above("log_normal_", "std", std)
+    _floating("log_normal_", x)
+    drawn = randn(x.shape, dtype=_dtype(x), device=x.device, generator=generator)
+    return x.copy_((drawn * width + middle).exp().astype(x.dtype))
+
+
+def _waiting(operator: str, x: Tensor, generator: Generator | None = None) -> Tensor:
+    """Numbers of the density exp(-y), in the dtype of x."""
+    _floating(operator, x)
+    return (-(1 - rand(x.shape, dtype=_dtype(x), device=x.device, generator=generator)).log()).astype(x.dtype)
+
+
+def _dtype(x: Tensor) -> object:
+    """In which the numbers are drawn."""
+    return x.dtype if is_floating(x.dtype) and x.dtype != BFLOAT16 else FLOAT32
+
+
+def _floating(operator: str, x: Tensor) -> None:
+    if not is_floating(x.dtype):
+        raise TypeError(f"{operator}: x has dtype {x.dtype.name}; float32, float64 or bfloat16 is needed")
+
+
+def _above(operator: str, name: str, value: float) -> float:
+    checked = real(operator, name, value)
+    if checked <= 0:
+        raise ValueError(f"{operator}: {name}={checked} is not above 0")
+    return checked

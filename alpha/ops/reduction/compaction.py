@@ -18,7 +18,7 @@ from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.options import integer
 from alpha.ops.reduction.scan import cumsum
-from alpha.ops.reduction.searching import searchsorted
+from alpha.ops.reduction.sort import searchsorted
 from alpha.runtime.recording import refuse
 
 __all__ = ["masked_scatter", "repeat_interleave"]

@@ -8,24 +8,42 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.autograd.versions import array_of
 from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array, primitive
+from alpha.core.results import Extremes
 from alpha.core.tensor import Tensor
 from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of
 from alpha.ops.array.joining import cat
-from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.array.layout import view as reshaped
+from alpha.ops.indexing.gather_scatter import gather
+from alpha.ops.indexing.where import where
+from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, vector_width, widest_vector
-from alpha.ops.kernel.operands import BOOL
-from alpha.ops.kernel.options import integer
+from alpha.ops.kernel.operands import BOOL, INT64
+from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.kernel.reductions import around
 from alpha.ops.kernel.rows import RowTile, row_tile
 from alpha.ops.kernel.sums import LEAST_ROW_BYTES, WARP, held_elements, sum_dtype
 from alpha.ops.math.bitwise import logical_xor
+from alpha.ops.reduction.var_norm import norm
 
-__all__ = ["cumprod", "cumsum", "diff"]
+__all__ = [
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "cumulative_trapezoid",
+    "diff",
+    "dist",
+    "logcumsumexp",
+    "renorm",
+    "trapezoid",
+    "trapz",
+]
 
 Sizes = tuple[int, int, int]
 LEAST_SEGMENT = 64  # rows of reduce/scan.cu
@@ -260,3 +278,205 @@ def _running(operator: str, kind: type[Function], x: Tensor, dim: int, dtype: DT
     wide = wide if is_floating(wide.dtype) else wide.astype(np.int64)
     y = kind.apply(wide, sizes=around(x.shape or (1,), axis))
     return y if dtype is None else y.astype(dtype)
+
+
+@primitive
+def running_extreme(X: Array, largest: bool) -> Array:
+    """I[a, r, b] = the last s <= r at which X[a, s, b] is the largest, or smallest, so far; NaN is an extreme
+
+    X (A, R, B) -> I (A, R, B) of int64
+    """
+
+
+@primitive
+def running_log_sum(X: Array) -> Array:
+    """Y[a, r, b] = log of the sum of exp(X[a, s, b]) over s <= r   X (A, R, B) of floats -> Y (A, R, B)"""
+
+
+@primitive
+def running_log_sum_gradient(dY: Array, X: Array, Y: Array) -> Array:
+    """The gradient of X, without a quotient of small numbers   dY, X, Y (A, R, B) of floats -> dX (A, R, B)
+
+    dX_r = exp(X_r - Y_r) S_r with S_r = dY_r + exp(Y_r - Y_(r+1)) S_(r+1), along the middle axis.
+    """
+
+
+@running_extreme.impl("cpu")
+def _(X: Array, largest: bool) -> Array:
+    x = as_float32(X)
+    found = (np.maximum if largest else np.minimum).accumulate(x, axis=1)
+    rows = np.arange(x.shape[1])[:, None]
+    return np.maximum.accumulate(np.where((x == found) | (x != x), rows, 0), axis=1)
+
+
+@running_log_sum.impl("cpu")
+@np.errstate(all="ignore")
+def _(X: Array) -> Array:
+    return as_dtype(np.logaddexp.accumulate(X.astype(np.float64), axis=1), X.dtype)
+
+
+def _decay(below: Array, above: Array) -> Array:
+    """exp(below - above), also of infinite numbers that are equal"""
+    return np.where(below == above, 1, np.exp(below - above)).astype(below.dtype)
+
+
+@running_log_sum_gradient.impl("cpu")
+@np.errstate(all="ignore")
+def _(dY: Array, X: Array, Y: Array) -> Array:
+    x, y = as_float32(X), as_float32(Y)
+    dX = as_float32(dY).copy()  # S first
+    for r in reversed(range(x.shape[1] - 1)):
+        dX[:, r] += _decay(y[:, r], y[:, r + 1]) * dX[:, r + 1]
+    return as_dtype(_decay(x, y) * dX, X.dtype)
+
+
+@running_extreme.impl("cuda")
+def _(X: Array, largest: bool) -> Array:
+    at = X.device.empty(X.shape, INT64)
+    _launch("running_extreme", "running_extreme", X, (at, X), int(largest))
+    return at
+
+
+@running_log_sum.impl("cuda")
+def _(X: Array) -> Array:
+    Y = X.device.empty(X.shape, X.dtype)
+    _launch("running_log_sum", "log_sum", X, (Y, X))
+    return Y
+
+
+@running_log_sum_gradient.impl("cuda")
+def _(dY: Array, X: Array, Y: Array) -> Array:
+    dX = X.device.empty(X.shape, X.dtype)
+    _launch("running_log_sum", "log_sum_gradient", X, (dX, as_dtype(dY, X.dtype), X, Y))
+    return dX
+
+
+def _launch(source: str, entry: str, X: Array, arrays: tuple[Array, ...], *numbers: int) -> None:
+    if X.size:
+        A, R, B = X.shape
+        sizes, macros = map(np.int64, (A * B, R, B)), {"TYPE": CUDA_TYPES[X.dtype]}
+        arguments = (*arrays, *sizes, *numbers)
+        X.device.launch(f"reduce/{source}.cu", entry, -(-A * B // BLOCK), BLOCK, arguments, macros)
+
+
+class RunningLogSum(Function):
+    """Y = log of the sum of the exponentials of all elements so far along an axis   X (...) -> Y (...)"""
+
+    def forward(self, X: Array, *, sizes: Sizes) -> Array:
+        self.sizes = sizes
+        Y = running_log_sum(X.reshape(sizes)).reshape(X.shape)
+        self.save(X, Y)
+        return Y
+
+    def backward(self, dY: Array) -> Any:
+        arrays = (array.reshape(self.sizes) for array in (dY, *self.saved))
+        return running_log_sum_gradient(*arrays).reshape(dY.shape)
+
+
+def _extremes(operator: str, x: Tensor, dim: int, largest: bool) -> Extremes:
+    axis = axis_of(operator, x, dim)
+    rows = running_extreme(array_of(x).reshape(around(x.shape or (1,), axis)), largest)
+    indices = Tensor(rows.reshape(x.shape))
+    return Extremes(gather(x, axis, indices), indices)
+
+
+@check_arguments
+def cummax(x: AnyTensor, dim: int) -> Extremes:
+    """The largest of all elements so far along an axis, and the place of the last equal one; NaN is the largest
+
+    x (...) -> values, indices (...)
+    """
+    return _extremes("cummax", x, dim, True)
+
+
+@check_arguments
+def cummin(x: AnyTensor, dim: int) -> Extremes:
+    """The smallest of all elements so far along an axis, and the place of the last equal one; NaN is the smallest
+
+    x (...) -> values, indices (...)
+    """
+    return _extremes("cummin", x, dim, False)
+
+
+@check_arguments
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """The logarithm of the sum of exp(x) of all elements so far along an axis, without overflow   x (...) -> (...)"""
+    return RunningLogSum.apply(x, sizes=around(x.shape or (1,), axis_of("logcumsumexp", x, dim)))
+
+
+@check_arguments
+def trapezoid(y: AnyTensor, x: AnyTensor | None = None, *, dx: float | None = None, dim: int = -1) -> Tensor:
+    """The integral along an axis by trapezoids; of integers in float32   y (.., D, ..) -> without that axis
+
+    Args:
+        x: the places of the values: (D,), or a tensor that broadcasts to y.
+        dx: the distance of neighbours, by default 1; not together with x.
+
+    Raises:
+        ShapeError: x does not fit y, or y has no axis.
+        ValueError: both x and dx are given.
+    """
+    return _areas("trapezoid", y, x, dx, dim).sum(axis_of("trapezoid", y, dim))
+
+
+@check_arguments
+def trapz(y: AnyTensor, x: AnyTensor | None = None, *, dx: float | None = None, dim: int = -1) -> Tensor:
+    """Another name of `trapezoid`."""
+    return _areas("trapz", y, x, dx, dim).sum(axis_of("trapz", y, dim))
+
+
+@check_arguments
+def cumulative_trapezoid(y: AnyTensor, x: AnyTensor | None = None, *, dx: float | None = None, dim: int = -1) -> Tensor:
+    """The integrals up to each element but the first one; arguments as of `trapezoid`
+
+    y (.., D, ..) -> (.., D - 1, ..)
+    """
+    areas = _areas("cumulative_trapezoid", y, x, dx, dim)
+    return unchecked(cumsum)(areas, axis_of("cumulative_trapezoid", y, dim))
+
+
+def _areas(operator: str, y: Tensor, x: Tensor | None, dx: float | None, dim: int) -> Tensor:
+    """The area between each two neighbours of an axis."""
+    if not y.ndim:
+        raise ShapeError(f"{operator}: y has no axis; one is needed")
+    axis = axis_of(operator, y, dim)
+    before = (slice(None),) * axis
+    later, earlier = (*before, slice(1, None)), (*before, slice(None, -1))
+    sums = y[later] + y[earlier]
+    if x is None:
+        return sums * (0.5 if dx is None else real(operator, "dx", dx) / 2)
+    if dx is not None:
+        raise ValueError(f"{operator}: x and dx={dx} are given; give one of them")
+    wide = y.ndim - axis  # axes from this one on
+    places = reshaped(x, (*x.shape, *[1] * (wide - 1))) if x.ndim == 1 else x
+    fits = wide <= places.ndim <= y.ndim and places.shape[-wide] == y.shape[axis]
+    if not fits or any(n not in (1, m) for n, m in zip(places.shape[::-1], y.shape[::-1], strict=False)):
+        raise ShapeError(f"{operator}: x {x.shape} has not the places of y {y.shape} along axis {axis}")
+    own = places.ndim - wide
+    front = (slice(None),) * own
+    return sums * (places[(*front, slice(1, None))] - places[(*front, slice(None, -1))]) / 2
+
+
+@check_arguments
+def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """The p-norm of x - other with broadcasting; p is a number, which may be infinite   x (...), other (...) -> ()"""
+    return unchecked(norm)(x - other, p)
+
+
+@check_arguments
+def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """x with each part along an axis whose p-norm is larger scaled down to `maxnorm`   x (.., D, ..) -> the same
+
+    Raises:
+        ValueError: p is not above 0, or maxnorm is below 0.
+        ShapeError: x has fewer than two axes.
+    """
+    power, most = real("renorm", "p", p), real("renorm", "maxnorm", maxnorm)
+    if power <= 0 or most < 0:
+        raise ValueError(f"renorm: p={power} must be above 0 and maxnorm={most} at least 0")
+    if x.ndim < 2:
+        raise ShapeError(f"renorm: x of at least two axes is needed  (x {x.shape})")
+    axis = axis_of("renorm", x, dim)
+    sizes = unchecked(norm)(x, power, [i for i in range(x.ndim) if i != axis], True)
+    factors: Tensor = where(sizes > most, most / (sizes + 1e-7), 1.0)
+    return x * factors

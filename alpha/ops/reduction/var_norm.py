@@ -8,28 +8,31 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
-from alpha.core.numerics import is_floating
+from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.primitive import Array
+from alpha.core.results import MinMax
 from alpha.core.tensor import Tensor
 from alpha.core.tensor_operators import Dims, DTypeLike
 from alpha.ops.array.axes import axis_of
+from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel import views as broadcast
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import as_dtype, require_floating
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.operands import NUMBERS
-from alpha.ops.kernel.options import real
+from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.reductions import around, product_axis1, wide_sum_axes
-from alpha.ops.kernel.sums import axes_of, sum_axes
+from alpha.ops.kernel.sums import axes_of, mean, sum, sum_axes
 from alpha.ops.kernel.views import broadcast_operands
-from alpha.ops.math.compare import compare
+from alpha.ops.math.bitwise import logical_not
+from alpha.ops.math.compare import compare, isnan
 from alpha.ops.math.power import square_root
 from alpha.ops.math.rounding import abs as absolute
 from alpha.ops.math.rounding import signum
 from alpha.ops.reduction.extremes import amax, amin
 
-__all__ = ["norm", "prod", "std", "var"]
+__all__ = ["aminmax", "nanmean", "nansum", "norm", "prod", "std", "std_mean", "var", "var_mean"]
 
 Shape = tuple[int, ...]
 
@@ -218,3 +221,59 @@ def norm(
     if math.isinf(power):
         return (amax if power > 0 else amin)(size, axes, keepdim)
     return size.sum(axes, keepdim) if power == 1 else (size**power).sum(axes, keepdim) ** (1 / power)
+
+
+@check_arguments
+def nansum(x: AnyTensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor:
+    """Sum over axes (all by default) of what is not NaN   x (...) -> the other axes, or 1 in place of each with keepdim
+
+    Args:
+        dtype: cast x to it first. Default: that of x, and int64 for integers and bools.
+    """
+    x = x if dtype is None else x.astype(dtype)
+    return sum(masked_fill(x, isnan(x), 0) if is_floating(x.dtype) else x, dim, keepdim)
+
+
+@check_arguments
+def nanmean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor:
+    """Mean over axes (all by default) of what is not NaN; NaN where all is
+
+    x (...) -> the other axes, or 1 in place of each with keepdim
+
+    Args:
+        dtype: cast x to it first.
+    """
+    x = x if dtype is None else x.astype(dtype)
+    wide = x.astype(FLOAT32) if x.dtype == BFLOAT16 else x  # a count has more digits than bfloat16
+    count = sum(logical_not(isnan(x)), dim, keepdim)
+    return (nansum(wide, dim, keepdim) / count.astype(wide.dtype)).astype(x.dtype)
+
+
+@check_arguments
+def aminmax(x: AnyTensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """The smallest and the largest element, of all or along an axis; equal ones share the gradient
+
+    x (...) -> min, max of the other axes, or 1 in place of each with keepdim
+    """
+    axis = None if dim is None else integer("aminmax", "dim", dim)
+    return MinMax(amin(x, axis, keepdim), amax(x, axis, keepdim))
+
+
+@check_arguments
+def var_mean(
+    x: Tensor, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float = 1
+) -> tuple[Tensor, Tensor]:
+    """(variance, mean) over axes (all by default), as `var` and `mean` have them"""
+    return var(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim), mean(
+        x, None if isinstance(dim, bool) else dim, keepdim
+    )
+
+
+@check_arguments
+def std_mean(
+    x: Tensor, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float = 1
+) -> tuple[Tensor, Tensor]:
+    """(standard deviation, mean) over axes (all by default), as `std` and `mean` have them"""
+    return std(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim), mean(
+        x, None if isinstance(dim, bool) else dim, keepdim
+    )
