@@ -6,6 +6,7 @@ from math import e, inf, nan, pi
 from typing import TYPE_CHECKING
 
 from alpha import amp, backends, cuda, linalg, models, nn, ops, optim
+from alpha import config as _config
 from alpha.amp import *
 from alpha.autograd.checkpoint import checkpoint, checkpoint_sequential
 from alpha.autograd.function import Function
@@ -119,7 +120,7 @@ from alpha.step import capture, compile_kernels, dry_run
 _FILES = "io.serialization"
 _LATER = {"data": "", "train": "", "transforms": "", "utils": "", "load": _FILES, "save": _FILES}
 
-__version__ = "0.1.0"
+__version__ = _config.VERSION
 
 __all__ = [
     "Device",

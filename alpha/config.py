@@ -12,6 +12,7 @@ from typing import Any
 
 from alpha.errors import ConfigError
 
+VERSION = "0.1.0"
 PREFIX = "ALPHA_"
 FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 

@@ -34,8 +34,9 @@ CHUNKS: dict[str, dict[str, int]] = {
 OTHERS: dict[str, tuple[str, ...]] = {
     "alpha.ops.kernel.multi_tensor": ("TABLES", "MOST_LISTS"),
     "alpha.ops.kernel.sums": ("WARP", "LINE_BYTES", "LAST_BLOCKS", "COLUMN_THREADS", "LEAST_ROW_BYTES", "_ACROSS"),
-    "alpha.ops.kernel.row_indices": ("CHUNK", "CHUNK_THREADS", "LARGEST_ROW"),  # of cuda
+    "alpha.ops.kernel.row_indices": ("CHUNK", "CHUNK_THREADS", "LARGEST_ROW", "_STEPS", "LAST", "SUM"),  # of cuda
     "alpha.ops.kernel.dtypes": ("BLOCK",),
+    "alpha.ops.kernel.views": ("LEAST_TILE", "MAX_AXES"),  # of cuda
     "alpha.ops.kernel.reductions": ("LONG_ROWS",),
 }
 CUTTING = ("parallel_for", "sum_in_order", "over_images", "in_chunks")  # the functions that run chunks on the workers

@@ -17,10 +17,12 @@ from alpha import nn, optim
 
 ROOT = Path(__file__).parents[1]
 ROOMS = [
-    importlib.import_module(f"alpha.{package}.{path.stem}")
-    for package in ("ops", "nn", "optim")
-    for path in sorted((ROOT / "alpha" / package).glob("*.py"))
+    importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    for pattern in ("ops/**/*.py", "nn/*.py", "optim/*.py")
+    for path in sorted((ROOT / "alpha").glob(pattern))
     if path.stem not in ("__init__", "functional")
+    and path.stem not in ("in_torch", "typed_tensors")  # whose names are of `alpha` alone
+    and path.parent.name != "conv2d"  # which offers nothing by itself
 ]
 ACTIVATION = """
 
@@ -69,7 +71,7 @@ def checkout(tmp_path: Path) -> Path:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "cuda").symlink_to(ROOT / "cuda")
-    room = tmp_path / "alpha" / "ops" / "activation.py"
+    room = tmp_path / "alpha" / "ops" / "activation" / "smooth.py"
     room.write_text(room.read_text() + ACTIVATION)
     return tmp_path
 

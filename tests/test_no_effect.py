@@ -11,7 +11,7 @@ import pytest
 import alpha
 import alpha.backends.cudnn as cudnn
 from alpha import backends, nn
-from alpha.autograd.function import Variable
+from alpha.autograd import Variable
 from alpha.cuda.amp import GradScaler, autocast
 
 

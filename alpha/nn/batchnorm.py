@@ -271,7 +271,7 @@ def conv_batch_norm(
 def _as_one_operator(
     conv: Module, norm: Module, x: Tensor, activation: Activation | None, residual: Tensor | None
 ) -> Tensor | None:
-    """The result by `ops/conv_batch_norm.py`; None if it cannot compute that, or if a hook watches."""
+    """The result by `ops/normalization/conv_batch_norm.py`; None if it cannot compute that, or if a hook watches."""
     if type(conv) is not Conv2d or type(norm) is not BatchNorm2d or not computes(norm, _BatchNorm):
         return None
     for module in (conv, norm, activation):

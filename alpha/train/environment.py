@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-import alpha
+from alpha import config
 from alpha.runtime import Device
 from alpha.runtime.cuda.device import CudaDevice
 
 
 def environment(device: Device) -> dict[str, str]:
     """The versions and kinds of what computes on a device, by name; a run of other ones may have other bits."""
-    found = {"Alpha": alpha.__version__, "numpy": np.__version__, "device": device.name}
+    found = {"Alpha": config.VERSION, "numpy": np.__version__, "device": device.name}
     if isinstance(device, CudaDevice):
         properties = device.properties
         return {**found, "GPU": f"{properties.name}, {properties.arch}", "driver": properties.driver}

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-import alpha
+from alpha.autograd.grad_mode import no_grad
+from alpha.core import numerics
 from alpha.core.numerics import computed_precision
 from alpha.core.tensor import Tensor
 from alpha.data import DataLoader
@@ -22,8 +23,9 @@ from alpha.module.module import device_of
 from alpha.nn import Module
 from alpha.nn import functional as F
 from alpha.optim import LRScheduler, Optimizer
-from alpha.runtime import Device
+from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.device import CudaDevice
+from alpha.step import capture
 from alpha.step.precompile import compile_runs
 from alpha.train import trainer_state
 from alpha.train.accepted import after_epoch, after_step, check_accepted
@@ -80,11 +82,11 @@ class Trainer:
         capture: bool | None = None,
         resident: bool | None = None,
     ) -> None:
-        self.precision = alpha.precision(precision or alpha.get_precision()).name  # checked first
+        self.precision = numerics.precision(precision or numerics.get_precision()).name  # checked first
         check_accepted(optimizer, schedule)
         self.model = model
         self.optimizer = optimizer
-        self.device = alpha.get_device(device)
+        self.device = get_device(device)
         self.loss = loss
         self.schedule = schedule
         self.capture, self.resident = capture, resident
@@ -130,7 +132,7 @@ class Trainer:
 
         self._unfinished = None
         try:
-            with alpha.precision(self.precision):
+            with numerics.precision(self.precision):
                 total = self._steps_of(loader, steps, tally)
                 self._compile(feed, total, train)
                 result = self._run(feed, step, tally, loader, total, self.step)
@@ -149,7 +151,7 @@ class Trainer:
         self.model.eval()
         feed = self._feed(loader)
         step = self._step("evaluate", feed.batch, self._evaluate_step)
-        with alpha.no_grad(), alpha.precision(self.precision), at_epoch(loader, max(0, self.epoch - 1)):
+        with no_grad(), numerics.precision(self.precision), at_epoch(loader, max(0, self.epoch - 1)):
             total = self._steps_of(loader, None, tally)
             self._compile(feed, total, step)
             return self._run(feed, step, tally, loader, total, 0)
@@ -192,7 +194,7 @@ class Trainer:
         if key not in self._steps:
             step = make(batch)
             capturing = self.capture is not False
-            self._steps[key] = alpha.capture(strict=self.capture is True)(step) if capturing else step
+            self._steps[key] = capture(strict=self.capture is True)(step) if capturing else step
         return self._steps[key]
 
     def _feed(self, loader: DataLoader) -> Feed:
@@ -231,7 +233,7 @@ class Trainer:
             runs = self._kernels.dry_runs(self.device, step, feed, total)
             if runs and self.model.training:
                 self.model.eval()
-                with alpha.no_grad():
+                with no_grad():
                     runs += self._kernels.dry_runs(self.device, self._evaluate_step(feed.batch), feed, 1)
                 self.model.train()
             compile_runs(self.device, runs, check)

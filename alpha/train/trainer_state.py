@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import alpha
+from alpha.core.rng import get_rng_state, set_rng_state
 from alpha.errors import CheckpointError
 from alpha.module.state_dict import StateDict
 from alpha.module.uninitialized import Uninitialized
@@ -23,7 +23,7 @@ def state_dict(trainer: Trainer) -> dict[str, Any]:
         "precision": trainer.precision,
         "loader": trainer._loader,
         "tally": None if trainer._unfinished is None else dict(trainer._unfinished),
-        "rng": alpha.get_rng_state(),
+        "rng": get_rng_state(),
         "schedule": None if trainer.schedule is None else trainer.schedule.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
         "model": trainer.model.state_dict().numpy(),
@@ -68,7 +68,7 @@ def _load(trainer: Trainer, state: Mapping[str, Any]) -> None:
     if trainer.schedule is not None:
         trainer.schedule.load_state_dict(state["schedule"])
     try:
-        alpha.set_rng_state(state["rng"])
+        set_rng_state(state["rng"])
     except ValueError as error:
         raise CheckpointError(f"Trainer: {error}") from error
     trainer.epoch, trainer.step = epoch, step

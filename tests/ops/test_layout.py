@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from alpha.ops.kernel.broadcast import broadcast_axes
 from helpers import check_gradient
 
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, Tensor
+from alpha.ops.kernel.views import broadcast_axes
 
 CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "reshape": lambda x: x.reshape(3, 8) * 2.0,

@@ -12,6 +12,7 @@ from rounding import bound
 from rows.primitives import of_expression, of_rows
 
 import alpha
+import alpha.train.batch  # its primitives have cases here
 from alpha.core.primitive import REGISTRY, Array, Primitive, primitive
 from alpha.core.rng import Stream
 from alpha.errors import DeviceError

@@ -36,6 +36,7 @@ class Cutter:
     """
 
     def __init__(self, number: int, *folders: str) -> None:
+        assert all((PACKAGE / folder).exists() for folder in folders), folders
         self._number, self._folders = number, tuple(str(PACKAGE / folder) for folder in folders)
         self.met: list[tuple[CodeType, int]] = []
 

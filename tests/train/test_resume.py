@@ -148,7 +148,7 @@ CHANGED: dict[str, tuple[str, Any, str]] = {  # what is replaced, by what, and w
     ),
     "numpy": ("numpy.__version__", "1.2.3", "numpy is 1.2.3, was "),
     "processor": ("numpy.show_config", lambda mode: {"SIMD Extensions": {"found": ["ABC"]}}, "with ABC, was "),
-    "Alpha": ("alpha.__version__", "0.0", "Alpha is 0.0, was "),
+    "Alpha": ("alpha.config.VERSION", "0.0", "Alpha is 0.0, was "),
 }
 
 

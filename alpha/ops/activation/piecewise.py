@@ -1,4 +1,4 @@
-"""Activations made of straight pieces, as `activation.py` describes them."""
+"""Activations made of straight pieces, as `relu_family.py` describes them."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
 
 defines an operator on both devices from its expressions. In the gradient `a` is dY and `b` the held X or Y; `p` and `q`
 are the activation's numbers (a slope), where it has any. Its function and its layer stand below it. The activations
-without a kink are in `activation_smooth.py`.
+without a kink are in `smooth.py`.
 
 Values and gradients are PyTorch's for every input, infinities and NaN included. A gradient rule that drops dY
 selects 0; it does not multiply by 0, because inf * 0 is NaN.

@@ -1,4 +1,4 @@
-"""Activations without a kink, as `activation.py` describes them."""
+"""Activations without a kink, as `relu_family.py` describes them."""
 
 from __future__ import annotations
 

@@ -139,6 +139,7 @@ def sources_digest() -> str:
 def _sources() -> Iterable[Path]:
     package, root = Path(__file__).parent, source_root()
     yield from sorted(package.glob("*.py"))
-    yield from sorted(package.parent.glob("matmul*.py"))
+    for folder in ("gemm", "matmul"):
+        yield from sorted((package.parent / folder).glob("*.py"))
     for family in ("common", "conv2d", "matmul", "reduce"):
         yield from sorted(path for path in (root / family).iterdir() if path.is_file())

@@ -12,7 +12,7 @@ Each of the three operators is cut as its algorithm of the paper cuts an axis, s
                 KS-deconv: segments of equal trimmed split filters; their taps are output channels
                 Sk-dilated: one tap at a time, with the outputs whose tap meets the input
 
-The pieces of an array are copied (ops/views.py), unless a piece is the whole array.
+The pieces of an array are copied (ops/kernel/views.py), unless a piece is the whole array.
 """
 
 from __future__ import annotations

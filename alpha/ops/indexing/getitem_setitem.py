@@ -1,8 +1,8 @@
 """Reading and writing a part of a tensor: `x[index]` and `x[index] = value`.
 
 What is read is a view of the same memory if its elements are neighbours, as in `x[3]`, `x[8:16]` or `x[2, 1:3]`, and a
-copy otherwise, which is written through to x (`part_versions.py`). So `x[:, 1:3] = value`, `x[:, 1:3] += 1` and
-`y = x[:, 1:3]; y.add_(1)` write x. A view and a copy know of which tensor they are a part (`parts.py`), so that
+copy otherwise, which is written through to x (`array/parts.py`). So `x[:, 1:3] = value`, `x[:, 1:3] += 1` and
+`y = x[:, 1:3]; y.add_(1)` write x. A view and a copy know of which tensor they are a part (the same file), so that
 `x[3] += 1` and `x[:, 3].add_(1)` have right gradients. What an index array reads, `x[[1, 2]]`, is a tensor of its own.
 """
 

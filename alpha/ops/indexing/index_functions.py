@@ -1,6 +1,6 @@
 """Rows, elements and masked parts of a tensor: read by their places, and written into a copy.
 
-An index that is out of range is an error on cpu, and NaN or nothing on cuda, as `gathering.py` says.
+An index that is out of range is an error on cpu, and NaN or nothing on cuda, as `gather_scatter.py` says.
 """
 
 from __future__ import annotations

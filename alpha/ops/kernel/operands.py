@@ -72,7 +72,7 @@ def no_operand(operator: str, value: Any) -> TypeError:
     return TypeError(f"{operator}: {type_name(value)} is no operand; a Tensor, a number or a numpy array is needed")
 
 
-BOOL, INT64, FLOAT64 = np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float64)
+BOOL, INT64 = np.dtype(np.bool_), np.dtype(np.int64)
 
 
 def kind_of(dtype: DType) -> int:

@@ -1,4 +1,4 @@
-"""Products, extremes and truth along the middle axis of an array, in a fixed order; `reduce.py` has the sums."""
+"""Products, extremes and truth along the middle axis of an array, in a fixed order; `sums.py` has the sums."""
 
 from __future__ import annotations
 

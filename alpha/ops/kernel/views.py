@@ -334,7 +334,7 @@ def _plan_broadcast(source: tuple[int, ...], target: tuple[int, ...], dtype: DTy
     axes = broadcast_axes(source, target)
     if len(axes) > 6:
         raise ShapeError(f"broadcast_to: more than 6 axes  (X {source}, Y {target})")
-    table = np.zeros((), _AXES)
+    table = np.zeros((), _BROADCAST_AXES)
     table["length"][: len(axes)] = [length for length, _ in axes]
     table["stride"][: len(axes)] = [stride for _, stride in axes]
     length, stride = axes[-1]
@@ -352,7 +352,7 @@ def _plan_broadcast(source: tuple[int, ...], target: tuple[int, ...], dtype: DTy
     return Plan("broadcast_to", (launch,), {})
 
 
-_AXES = np.dtype([("length", np.int64, 6), ("stride", np.int64, 6)], align=True)
+_BROADCAST_AXES = np.dtype([("length", np.int64, 6), ("stride", np.int64, 6)], align=True)
 
 
 def broadcast_axes(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int]]:

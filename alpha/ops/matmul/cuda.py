@@ -7,7 +7,7 @@ A product is a 1 x 1 convolution of a 1 x 1 map:
     A^T B   A (K, M), B (K, N)   conv2d_backward_weight  X = B (K, 1, 1, N), dY = A (K, 1, 1, M) -> dW (M, 1, 1, N)
 
 A^T B^T is none of them, and a batch is none. A convolution on FFMA is not used: cuda/matmul does the same, and splits a
-long K for all of the products (matmul_tiles.py).
+long K for all of the products (gemm/tiles.py).
 """
 
 from __future__ import annotations
