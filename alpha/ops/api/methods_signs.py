@@ -10,14 +10,13 @@ from alpha.errors import type_name
 from alpha.ops.api.written_forms import written_form
 from alpha.ops.kernel.arguments import unchecked
 from alpha.ops.kernel.operands import OPERANDS, beside, like
-from alpha.ops.math import binary as arithmetic
-from alpha.ops.math import bitwise, division, logarithms, power, rounding
+from alpha.ops.math import binary, bitwise, division, logarithms, power, rounding
 from alpha.ops.math.compare import relate
 from alpha.ops.matmul import matmul
 
 Method = Callable[[Tensor, Any], Any]
 
-_add, _mul, _matmul = unchecked(arithmetic.add), unchecked(arithmetic.mul), unchecked(matmul.matmul)
+_add, _mul, _matmul = unchecked(binary.add), unchecked(binary.mul), unchecked(matmul.matmul)
 
 RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
@@ -51,12 +50,12 @@ def _of_bits(sign: str, function: Method) -> dict[str, Method]:
 BINARY: dict[str, Method] = {
     "__add__": _add,
     "__radd__": _add,
-    "__sub__": arithmetic.sub,
-    "__rsub__": arithmetic.reversed_sub,
+    "__sub__": binary.sub,
+    "__rsub__": binary.reversed_sub,
     "__mul__": _mul,
     "__rmul__": _mul,
-    "__truediv__": arithmetic.div,
-    "__rtruediv__": arithmetic.reversed_div,
+    "__truediv__": binary.div,
+    "__rtruediv__": binary.reversed_div,
     "__floordiv__": division.floor_divide,
     "__rfloordiv__": division.reversed_floor_divide,
     "__mod__": division.remainder,
@@ -102,15 +101,15 @@ SIGNS: dict[str, Callable[..., Any]] = {
     **{name: _relation(sign) for name, sign in RELATIONS.items()},
     **{name: written_form(function.__name__, function) for name, function in AUGMENTED.items()},
     **{name: _refusal(*words) for name, words in REFUSED.items()},
-    "__neg__": arithmetic.neg,
+    "__neg__": binary.neg,
     "__pos__": logarithms.positive,
     "__abs__": rounding.abs,
     "__round__": lambda x, decimals=None: rounding.round(x, decimals=0 if decimals is None else decimals),
     "__invert__": bitwise.bitwise_not,
     # These raise for an operand that they do not take: with NotImplemented, Python would bind the name anew.
-    "__iadd__": arithmetic.add_,
-    "__isub__": arithmetic.sub_,
-    "__imul__": arithmetic.mul_,
-    "__itruediv__": arithmetic.div_,
+    "__iadd__": binary.add_,
+    "__isub__": binary.sub_,
+    "__imul__": binary.mul_,
+    "__itruediv__": binary.div_,
     "__ipow__": power.pow_,
 }

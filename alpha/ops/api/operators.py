@@ -1,4 +1,4 @@
-"""Python's operator signs as functions under PyTorch's names: arithmetic, powers and comparisons."""
+"""Python's operator signs as functions under PyTorch's names: binary, powers and comparisons."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.operands import NUMBERS, OPERANDS, beside, like, no_operand
-from alpha.ops.math import binary as arithmetic
-from alpha.ops.math import power
+from alpha.ops.math import binary, power
 from alpha.ops.math.compare import relate
 
 __all__ = [
@@ -43,7 +42,7 @@ FLOAT64 = np.dtype(np.float64)
 @check_arguments
 def neg(x: AnyTensor) -> Tensor:
     """-x; integers wrap around   x (...) -> (...)"""
-    return arithmetic.neg(x)
+    return binary.neg(x)
 
 
 @check_arguments
@@ -52,13 +51,13 @@ def sub(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
 
     x (...), other (...) or a number -> the broadcast shape
     """
-    return arithmetic.sub(x, other, alpha=alpha)
+    return binary.sub(x, other, alpha=alpha)
 
 
 @check_arguments
 def subtract(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
     """Another name of `sub`."""
-    return arithmetic.sub(x, other, alpha=alpha)
+    return binary.sub(x, other, alpha=alpha)
 
 
 @check_arguments
@@ -68,14 +67,14 @@ def rsub(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
     x (...), other (...) or a number -> the broadcast shape
     """
     if isinstance(alpha, NUMBERS) and alpha == 1:
-        return arithmetic.reversed_sub(x, other)
-    return arithmetic.sub(beside("rsub", x, _like_floats(x, other)), x, alpha=alpha)
+        return binary.reversed_sub(x, other)
+    return binary.sub(beside("rsub", x, _like_floats(x, other)), x, alpha=alpha)
 
 
 @check_arguments
 def multiply(x: AnyTensor, other: Any) -> Tensor:
     """Another name of `mul`."""
-    return arithmetic.mul(x, other)
+    return binary.mul(x, other)
 
 
 @check_arguments
@@ -87,19 +86,19 @@ def div(x: AnyTensor, other: Any, *, rounding_mode: str | None = None) -> Tensor
     Args:
         rounding_mode: "floor" or "trunc" rounds the quotient down or towards 0; integers then give integers.
     """
-    return arithmetic.div(x, other, rounding_mode=rounding_mode)
+    return binary.div(x, other, rounding_mode=rounding_mode)
 
 
 @check_arguments
 def divide(x: AnyTensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """Another name of `div`."""
-    return arithmetic.div(x, other, rounding_mode=rounding_mode)
+    return binary.div(x, other, rounding_mode=rounding_mode)
 
 
 @check_arguments
 def true_divide(x: AnyTensor, other: Any) -> Tensor:
     """`div` without rounding."""
-    return arithmetic.div(x, other)
+    return binary.div(x, other)
 
 
 def _or_a_number(function: Callable[P, Tensor]) -> Callable[P, Tensor]:

@@ -1,4 +1,7 @@
-"""The diagonals of matrices: read, summed, and written into zeros; and a matrix turned over its diagonal."""
+"""The diagonals of matrices: read, summed, and written into zeros; and a matrix turned over its diagonal.
+
+The triangles of a matrix.
+"""
 
 from __future__ import annotations
 

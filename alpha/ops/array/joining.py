@@ -1,4 +1,11 @@
-"""Tensors joined along an axis, and cut along one."""
+"""Tensors joined along an axis, and cut along one.
+
+Lists of tensors joined along the first, second or third axis; and other names of `cat`.
+
+Functions of several tensors, one argument each: as views of more axes, in one shape, as grids, products and blocks.
+
+Each takes also one list of tensors.
+"""
 
 from __future__ import annotations
 

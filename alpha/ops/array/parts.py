@@ -4,6 +4,17 @@
 node of its own, which takes the gradient at the part from h as it was and gives it to v as it is. So h and v both have
 right gradients, and a part of a part does, too. Only these parts can do so: they know their tensor, and no copy of it.
 Other views of h, taken before, do not know of the write and are refused, as after any other one.
+
+Parts of a tensor that are copies of its memory, and what is written to one of the two is seen in the other.
+
+`x[:, 0]`, `x.T` or `x.chunk(3, 1)` are views in PyTorch. Here their elements are copied, because every array is
+contiguous, and the memory of the copy has a `PartVersion`: it knows of which memory it is which part. A write to the
+copy is counted there, as all writes are, and goes on to the other memory. Before an operator or the host reads the
+copy, its version looks whether the other memory was written since, and reads the part again. Both ask only the versions
+of copies, so all other tensors pay nothing.
+
+The link ends when no tensor has the other memory any more, and where PyTorch copies: `contiguous`, and a `reshape` that
+no strides can give (`apart`). Code that reads an array without an operator of the tensor asks `array_of`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 An index is a tensor of int64 or int32, and a negative one counts from the end. One that is out of range is an error on
 cpu. On cuda nothing waits for the device: such an element is NaN, or 0 of integers, and nothing is written there.
 Sums have the order of the index, so that two runs agree bit for bit.
+
+Some of them write x: scatter_, scatter_add_ and index_add_.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 What is read is a view of the same memory if its elements are neighbours, as in `x[3]`, `x[8:16]` or `x[2, 1:3]`, and a
 copy otherwise, which is written through to x (`array/parts.py`). So `x[:, 1:3] = value`, `x[:, 1:3] += 1` and
-`y = x[:, 1:3]; y.add_(1)` write x. A view and a copy know of which tensor they are a part (the same file), so that
+`y = x[:, 1:3]; y.add_(1)` write x. A view and a copy know of which tensor they are a part, so that
 `x[3] += 1` and `x[:, 3].add_(1)` have right gradients. What an index array reads, `x[[1, 2]]`, is a tensor of its own.
+
+What stands between the brackets of `x[..]`, as a box of elements and index arrays for some of its axes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Rows, elements and masked parts of a tensor: read by their places, and written into a copy.
 
 An index that is out of range is an error on cpu, and NaN or nothing on cuda, as `gather_scatter.py` says.
+
+Copies with a part of them written, matrices with a flat diagonal, and cuts along the first axes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What the updates of optimizers share: one launch updates many parameters (a multi-tensor kernel)."""
+"""What the updates of optimizers share: one launch updates many parameters (a multi-tensor kernel).
+
+The norm of many gradients, and limits for them, each in one launch for all.
+"""
 
 from __future__ import annotations
 

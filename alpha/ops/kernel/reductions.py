@@ -1,4 +1,7 @@
-"""Products, extremes and truth along the middle axis of an array, in a fixed order; `sums.py` has the sums."""
+"""Products, extremes and truth along the middle axis of an array, in a fixed order; `sums.py` has the sums.
+
+Sums in float64 of floats or of their squares, which no float32 number makes infinite or 0.
+"""
 
 from __future__ import annotations
 

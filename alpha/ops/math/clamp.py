@@ -1,4 +1,7 @@
-"""Elements kept within bounds: clamp, and its parts."""
+"""Elements kept within bounds: clamp, and its parts.
+
+Elements of one tensor that another one chooses or gives a sign: fmax, fmin, copysign, heaviside.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Division that is rounded: quotients and remainders of integers and of floating numbers; divisors of integers."""
+"""Division that is rounded: quotients and remainders of integers and of floating numbers; divisors of integers.
+
+Arithmetic and bits of integers and bools, by PyTorch's rules for the dtypes of results; it has no gradient.
+
+Sums and products wrap around. What a quotient by 0 and a power below 0 are is said where the sign is.
+"""
 
 from __future__ import annotations
 

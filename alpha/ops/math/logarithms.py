@@ -1,4 +1,7 @@
-"""Exponentials and logarithms of other bases, the error function, and reciprocals; of integers in float32."""
+"""Exponentials and logarithms of other bases, the error function, and reciprocals; of integers in float32.
+
+The exponential and the natural logarithm of a tensor.
+"""
 
 from __future__ import annotations
 

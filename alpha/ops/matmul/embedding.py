@@ -1,4 +1,7 @@
-"""Rows of a table that an index names: the embedding of words or classes."""
+"""Rows of a table that an index names: the embedding of words or classes.
+
+Sums, means and largest elements of rows of a table, bag by bag.
+"""
 
 from __future__ import annotations
 

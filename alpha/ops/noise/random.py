@@ -1,6 +1,10 @@
 """Random choices whose probabilities are tensors: bernoulli, multinomial, gumbel_softmax; and normal numbers.
 
 They follow from the seed and the number of the draw alone, as those of `creation.py`.
+
+Methods that give a tensor random numbers of further distributions, made of equally distributed ones.
+
+The rules are those of `uniform_`: they follow from `alpha.manual_seed`, and a captured step draws them anew.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Layer, root-mean-square, group and instance normalisation; channels are the last axis."""
+"""Layer, root-mean-square, group and instance normalisation; channels are the last axis.
+
+Normalisation of groups of elements by their own mean and variance: the primitives of all such operators.
+
+Instance normalisation: each channel of each image by its own mean and variance; channels are the last axis.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Means over windows of NWC, NHWC and NDHWC arrays."""
+"""Means over windows of NWC, NHWC and NDHWC arrays.
+
+Power averages over windows of NWC, NHWC and NDHWC arrays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Maxima over windows of NWC, NHWC and NDHWC arrays, and where they are."""
+"""Maxima over windows of NWC, NHWC and NDHWC arrays, and where they are.
+
+The partial inverse of maximum pooling: numbers back at the places of the maxima, zeros elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Elements in their order along an axis, and the largest of them."""
+"""Elements in their order along an axis, and the largest of them.
+
+Places in sorted rows: searchsorted and bucketize.
+
+Elements without their repetitions: unique and unique_consecutive. The host compares them, so both wait for it.
+
+Classes as rows of 0 and 1, and how often numbers and ranges of numbers come.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Products, variances and norms over axes."""
+"""Products, variances and norms over axes.
+
+Sums and means without NaN, means beside variances, and both extremes at once.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,12 @@
 """One direction of a recurrent layer: steps of an RNN, a GRU or an LSTM one after the other, with one gradient rule.
 
 The products with the input are made for all steps at once before this; here is what must wait for the step before.
-What a step does with its gates is in `recurrent_cells.py`.
+What a step does with its gates follows below.
+
+What a step of an LSTM and of a GRU computes after its two matrix products, and the gradients of that.
+
+The gates of a step lie next to each other in PyTorch's order, i f g o of an LSTM and r z n of a GRU. N is the number of
+sequences that have the step.
 """
 
 from __future__ import annotations
