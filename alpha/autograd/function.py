@@ -279,6 +279,3 @@ def check_devices(name: str, tensors: Sequence[Tensor]) -> None:
             raise DeviceError(
                 f"{name}: tensors on {first.name} and on {tensor.device.name}; move them together with .to(device)"
             )
-
-
-# -- torch.autograd's functions, whose module imports this one -------------------------------------

@@ -328,3 +328,9 @@ def test_a_dry_run_measures_nothing(gpu: Device, tmp_path: Path, monkeypatch: py
     again = alpha.dry_run(conv, x, w, gpu=gpu)
     assert [step.launch for step in again.launches] == launches["implicit_gemm_ffma"]
     assert set(again.units) == {launch.unit for launch in launches["implicit_gemm_ffma"]}
+
+
+def test_the_files_that_make_a_measurement_old() -> None:
+    """They are those that choose and launch convolutions and matrix products, and their kernels."""
+    found = {"/".join(path.parts[-2:]) for path in tuning_file._sources()}
+    assert {"conv2d/choose.py", "gemm/tiles.py", "matmul/cuda.py", "common/fp16_terms.cuh", "matmul/sm80.cu"} <= found

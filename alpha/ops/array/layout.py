@@ -105,7 +105,10 @@ def reshaped(references: int, x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def reshape_method(self: Tensor, *shape: int | tuple[int, ...]) -> Tensor:
-    """A view of the same memory, C order; one length may be -1."""
+    """`x.reshape(2, -1)` or `x.reshape((2, -1))`: a view of the same memory, C order   x (...) -> shape
+
+    One length may be -1. It counts the references to x, so nothing may stand between it and the program's call.
+    """
     return reshaped(sys.getrefcount(self), self, _lengths(shape))
 
 

@@ -36,6 +36,7 @@ from alpha.ops.convolution.parts import DEPTH, parts
 from alpha.ops.convolution.patches import as_product, patches_of
 from alpha.ops.convolution.whole import as_2d, with_axes
 from alpha.ops.kernel.elementwise import add
+from alpha.ops.kernel.rectifier import leaky_relu_forward
 from alpha.ops.kernel.views import View, read_view, write_view
 from alpha.runtime import get_device
 
@@ -289,7 +290,5 @@ def _assembled(
 
 
 def _of_bias(zeros: Array, b: Array, slope: float) -> Array:
-    from alpha.ops.kernel.rectifier import leaky_relu_forward
-
     Y = add(zeros, b, out=zeros)
     return Y if slope == 1 else leaky_relu_forward(Y, p=slope, out=Y)

@@ -222,11 +222,11 @@ def _(X: Array, stream: StepValue[Stream], p: float, outcome: Outcome) -> Array:
     numbers, address = X.device.step_value(stream, stream_numbers)
     given = {"X": X, "stream": numbers, "address": address, "threshold": threshold_of(p)}
     given |= {name: NUMBER_TYPES[X.dtype](number) for name, number in outcome._asdict().items()}
-    return _plan_of_dropout_groups(X.shape, X.dtype, vector_width(X, along=X.size)).launch(X.device, given)["Y"]
+    return _plan_groups(X.shape, X.dtype, vector_width(X, along=X.size)).launch(X.device, given)["Y"]
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan_of_dropout_groups(shape: tuple[int, int, int], dtype: DType, vector: int) -> Plan:
+def _plan_groups(shape: tuple[int, int, int], dtype: DType, vector: int) -> Plan:
     Y, number = Buffer(shape, dtype), np.dtype(NUMBER_TYPES[dtype])
     sizes = np.int64(Y.size), np.int64(shape[1] * shape[2]), np.int64(shape[2])
     numbers = (
