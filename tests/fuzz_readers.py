@@ -366,7 +366,9 @@ def run_one(subject: Subject, folder: Path, expected: Any, data: bytes) -> str:
 def limit_memory() -> None:
     """From here on this process may not have more than the readers' allowance."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + ALLOWANCE + SLACK, resource.RLIM_INFINITY))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = used + ALLOWANCE + SLACK
+    resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
 
 
 def main(arguments: list[str] | None = None) -> int:
