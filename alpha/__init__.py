@@ -98,13 +98,13 @@ from alpha.ops.math.power import sqrt
 from alpha.ops.math.rounding import *
 from alpha.ops.math.special import *
 from alpha.ops.math.trigonometric import *
-from alpha.ops.matmul.distances import *
+from alpha.ops.matmul.distances import cdist as cdist
+from alpha.ops.matmul.distances import pdist as pdist
 from alpha.ops.matmul.einsum import einsum
 from alpha.ops.matmul.matmul import bmm, matmul
 from alpha.ops.matmul.products import *
 from alpha.ops.noise.random import *
 from alpha.ops.noise.random import normal, randperm
-from alpha.ops.reduction.compaction import *
 from alpha.ops.reduction.extremes import *
 from alpha.ops.reduction.extremes import equal
 from alpha.ops.reduction.quantiles import *

@@ -34,14 +34,23 @@ from bench.report import FIELDS
 import alpha
 from alpha.errors import AlphaError
 from alpha.ops.conv2d import cuda_target
-from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.padded import shape_for
-from alpha.ops.conv2d.predict import FITTED, USUAL, Constants, Quantities, Rates, file_name, key_of, quantities, total
-from alpha.ops.conv2d.problem import seen_by_kernels
+from alpha.ops.conv2d.predict import (
+    FITTED,
+    USUAL,
+    Constants,
+    Quantities,
+    Rates,
+    Work,
+    file_name,
+    key_of,
+    quantities,
+    total,
+)
+from alpha.ops.conv2d.problem import Configuration, seen_by_kernels
 from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS, Target
-from alpha.ops.conv2d.work import Work
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

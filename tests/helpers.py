@@ -21,8 +21,7 @@ from _pytest.mark import ParameterSet
 import alpha
 from alpha import Tensor
 from alpha.errors import OutOfMemoryError
-from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.problem import INPUT, MathMode
+from alpha.ops.conv2d.problem import INPUT, Configuration, MathMode
 from alpha.runtime.arena import Arena, Block
 
 Spec = Any  # a shape (standard normal numbers) or the array itself

@@ -13,7 +13,7 @@ import pytest
 import alpha
 from alpha import CheckpointError, nn
 from alpha.models import torchvision
-from alpha.module.flattened import may_be_flattened
+from alpha.module.state_dict import may_be_flattened
 
 pytestmark = pytest.mark.torch
 

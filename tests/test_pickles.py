@@ -26,8 +26,7 @@ from trials import trials
 import alpha
 from alpha.errors import CheckpointError
 from alpha.io import torch_files
-from alpha.io.pickle_parts import Budget, Keyed, Maker, Refused
-from alpha.io.pickles import Reader
+from alpha.io.pickles import Budget, Keyed, Maker, Reader, Refused
 
 BUILTINS = ("bytearray", "bytes", "complex", "frozenset", "set", "slice")
 TORCH = (

@@ -16,8 +16,7 @@ import numpy as np
 
 from alpha.autograd.function import Function, tensor_class
 from alpha.autograd.versions import array_of, check_history
-from alpha.core.arrays import Form, contiguous, form_of, shares_memory
-from alpha.core.primitive import REGISTRY, Array, device_name
+from alpha.core.primitive import REGISTRY, Array, Form, contiguous, device_name, form_of, shares_memory
 from alpha.core.tensor_hooks import Hook, HookHandle
 from alpha.errors import GradientError, ShapeError, type_name
 
@@ -197,7 +196,7 @@ class _Gradient:
 
 
 def forget_magnitude(array: Array) -> None:
-    """What was found when the array was made may not be true any more; see alpha/ops/conv2d/magnitudes.py."""
+    """What was found when the array was made may not be true any more; see alpha/ops/conv2d/prepare.py."""
     if type(array) is not np.ndarray:
         array.magnitude = None
 

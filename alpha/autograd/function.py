@@ -17,10 +17,9 @@ from alpha.autograd.grad_mode import is_grad_enabled
 from alpha.autograd.recompute import FirstRun
 from alpha.autograd.recompute import state as runs
 from alpha.autograd.versions import Version, check_history, check_writable, knows_history, part_of
-from alpha.core.arrays import Form, contiguous, form_of, shares_memory
 from alpha.core.numerics import is_floating
 from alpha.core.origins import Origin, carry
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, Form, contiguous, form_of, shares_memory
 from alpha.core.tensor_hooks import Hook, HookHandle
 from alpha.errors import DeviceError, GradientError, type_name
 

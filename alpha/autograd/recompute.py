@@ -18,7 +18,7 @@ from alpha.errors import GradientError
 
 if TYPE_CHECKING:
     from alpha.autograd.function import Function
-    from alpha.core.arrays import Form
+    from alpha.core.primitive import Form
 
 T = TypeVar("T")
 

@@ -14,10 +14,9 @@ from typing import Any
 
 from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import no_grad
-from alpha.core.count import Shape
 from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array
-from alpha.core.tensor import Tensor
+from alpha.core.tensor import Shape, Tensor
 from alpha.errors import GradientError, type_name
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+import operator
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,6 @@ from alpha.core.numerics import is_floating
 from alpha.core.origins import Origin, inherit, of_values
 from alpha.core.primitive import Array
 from alpha.core.tensor_conversions import Conversions
-from alpha.core.tensor_facts import Facts
 from alpha.core.tensor_hooks import Hook, HookHandle
 from alpha.core.tensor_operators import DTypeLike, Operators
 from alpha.errors import GradientError, ShapeError, type_name
@@ -27,7 +27,31 @@ from alpha.runtime import Device, get_device
 from alpha.runtime.recording import phase
 
 
-class Tensor(Facts, Operators, Conversions):
+class Count(int):
+    """`x.size`, the number of elements of x as an integer; `x.size()` is the shape and `x.size(dim)` one length of it.
+
+    Attributes:
+        shape: that of the tensor.
+    """
+
+    shape: Shape
+
+    @overload
+    def __call__(self, dim: None = None) -> Shape: ...
+
+    @overload
+    def __call__(self, dim: int) -> int: ...
+
+    def __call__(self, dim: int | None = None) -> Shape | int:
+        if dim is None:
+            return self.shape
+        rank, axis = len(self.shape), operator.index(dim)
+        if not -rank <= axis < rank:
+            raise ShapeError(f"size: {axis} is not an axis of shape {self.shape}")
+        return self.shape[axis]
+
+
+class Tensor(Operators, Conversions):
     """An n-dimensional array with a gradient. Make one with `alpha.tensor`.
 
     Attributes:
@@ -38,6 +62,7 @@ class Tensor(Facts, Operators, Conversions):
         *("__weakref__", "_grad", "_hooks", "_node", "_requires_grad", "_seen", "_version", "array"),
         "_part",  # set where a part is read, and nowhere else
     )
+    array: Array
     _part: PartRecord | None
     _belongs = False  # whether it is of a class whose tensors are parts of modules
     __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
@@ -65,6 +90,89 @@ class Tensor(Facts, Operators, Conversions):
         def __getattr__(self, name: str) -> Any:
             """`AttributeError`; the text says what Alpha has in the place of a method of PyTorch's."""
             raise MissingName("Tensor", name, self)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape  # type: ignore[no-any-return]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.array.shape)
+
+    @property
+    def size(self) -> Count:
+        """The number of elements, as numpy's; called as PyTorch's, `x.size()` is the shape and `x.size(0)` a length."""
+        count = Count(self.array.size)
+        count.shape = self.array.shape
+        return count
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.array.dtype
+        return dtype
+
+    @property
+    def device(self) -> Device:
+        if isinstance(self.array, np.ndarray):
+            return get_device("cpu")
+        device: Device = self.array.device
+        return device
+
+    @property
+    def is_cuda(self) -> bool:
+        return not isinstance(self.array, np.ndarray)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(self.array.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return int(self.array.nbytes)
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._node is None
+
+    @property
+    def grad_fn(self) -> Function | None:
+        """The recorded operator whose result this is; None for a leaf."""
+        return self._node
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return int(self.array.size)
+
+    def nelement(self) -> int:
+        """The number of elements."""
+        return int(self.array.size)
+
+    def dim(self) -> int:
+        """The number of axes."""
+        return len(self.array.shape)
+
+    def ndimension(self) -> int:
+        """The number of axes."""
+        return len(self.array.shape)
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return self.itemsize
+
+    def is_floating_point(self) -> bool:
+        """True if the dtype is float32, float64 or bfloat16."""
+        return is_floating(self.array.dtype)
+
+    def is_contiguous(self) -> bool:
+        """True, because every tensor is contiguous."""
+        return True
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a 0-d tensor has no length")
+        return self.shape[0]
 
     def __repr__(self) -> str:
         body = np.array2string(self.numpy(), separator=", ", threshold=100, precision=4, prefix="tensor(")
@@ -283,3 +391,6 @@ def tensor(
     values = values.astype(wanted, copy=False)
     target = get_device("cpu" if device is None else device)
     return of_values(Tensor(target.upload(np.ascontiguousarray(values).reshape(values.shape)), requires_grad))
+
+
+Shape = tuple[int, ...]

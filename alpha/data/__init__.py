@@ -4,8 +4,18 @@ from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.data.cifar import Cifar10, fetch_cifar10
 from alpha.data.cifar100 import Cifar100
 from alpha.data.collate import default_collate
-from alpha.data.combine import ChainDataset, ConcatDataset, StackDataset, Subset, random_split
-from alpha.data.dataset import ArrayDataset, Dataset, IterableDataset, TensorDataset, get_worker_info
+from alpha.data.dataset import (
+    ArrayDataset,
+    ChainDataset,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    get_worker_info,
+    random_split,
+)
 from alpha.data.image_folder import ImageFolder
 from alpha.data.loader import DataLoader
 from alpha.data.mnist import Mnist

@@ -13,10 +13,8 @@ from alpha.core import generators, rng
 from alpha.data.checks import flag, only_offered, seed_of, whole_number
 from alpha.data.collate import collate
 from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, check_indexed, in_threads
-from alpha.data.draws import permutation, raw
-from alpha.data.fetch import Draws, made, recipe_of
-from alpha.data.prefetch import prefetched
-from alpha.data.samplers import BatchSampler, chunks, may_draw
+from alpha.data.fetch import Draws, made, prefetched, recipe_of
+from alpha.data.samplers import BatchSampler, chunks, may_draw, permutation, raw
 from alpha.errors import DataError
 
 

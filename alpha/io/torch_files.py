@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from alpha.core.numerics import BFLOAT16
 from alpha.errors import CheckpointError
-from alpha.io.pickle_parts import Budget, Maker, Refused
-from alpha.io.pickles import Reader
+from alpha.io.pickles import Budget, Maker, Reader, Refused
 from alpha.io.reading import read_member
 
 __all__ = ["is_torch_file", "read_torch_file"]

@@ -7,31 +7,23 @@ A layer without parameters stands beside its function, in a room of `alpha/ops`.
 from alpha.core.exports import export as _export
 from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.module.module import *
+from alpha.module.parameter import *
 from alpha.module.state_dict import *
-from alpha.module.uninitialized import *
 from alpha.nn import functional as functional
 from alpha.nn import init as init
 from alpha.nn import modules as modules
 from alpha.nn import summary as summary  # importing it gives Module its summary
 from alpha.nn import utils as utils
-from alpha.nn.adaptive_pooling import *
 from alpha.nn.adaptive_softmax import *
-from alpha.nn.attention import *
 from alpha.nn.batchnorm import *
-from alpha.nn.batchnorm_variants import *
 from alpha.nn.containers import *
 from alpha.nn.convolution import *
-from alpha.nn.embedding_bag import *
-from alpha.nn.instance_norm import *
 from alpha.nn.layers import *
 from alpha.nn.lazy import *
-from alpha.nn.lazy_convolution import *
 from alpha.nn.normalization import *
 from alpha.nn.padding import *
-from alpha.nn.parameter_containers import *
 from alpha.nn.pooling import *
 from alpha.nn.recurrent import *
-from alpha.nn.recurrent_cells import *
 from alpha.nn.transformer import *
 from alpha.ops.activation.parametric import *
 from alpha.ops.activation.piecewise import *
@@ -43,16 +35,13 @@ from alpha.ops.image.im2col import *
 from alpha.ops.image.interpolate import *
 from alpha.ops.loss.classes import *
 from alpha.ops.loss.ctc import *
-from alpha.ops.loss.distance import *
 from alpha.ops.loss.likelihood import *
 from alpha.ops.loss.margin import *
 from alpha.ops.loss.probability import *
 from alpha.ops.loss.regression import *
-from alpha.ops.loss.signs import *
-from alpha.ops.loss.triplet import *
-from alpha.ops.matmul.similarity import *
+from alpha.ops.matmul.distances import *
 from alpha.ops.noise.dropout import *
-from alpha.ops.normalization.local_response import *
+from alpha.ops.normalization.group import *
 from alpha.ops.pooling.fractional_max_pool import *
 
 _export(globals(), "functional", "init", "modules", "utils", without=vars(functional)["__all__"])

@@ -10,7 +10,7 @@ from alpha.errors import ShapeError
 from alpha.module.module import Module, Parameter
 from alpha.nn import functional as F
 from alpha.nn import init
-from alpha.nn.resetting import reset_uniform
+from alpha.nn.init import reset_uniform
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.convolution.arguments import Padding, check_slope, padding_for
 from alpha.ops.kernel.options import Lengths, integer, lengths, only_offered

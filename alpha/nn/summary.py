@@ -21,7 +21,7 @@ from alpha.nn.lazy import initialised
 from alpha.ops.conv2d import ConvTranspose2d
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution import ConvTranspose
-from alpha.ops.convolution.axes import ConvAxes
+from alpha.ops.convolution.arguments import ConvAxes
 from alpha.ops.matmul.matmul import Linear, Matmul
 from alpha.ops.sequence.recurrent import Recurrent
 

@@ -6,14 +6,12 @@ from alpha.optim import swa_utils as swa_utils
 from alpha.optim.adadelta import *
 from alpha.optim.adafactor import *
 from alpha.optim.adam import *
-from alpha.optim.adamax import *
 from alpha.optim.asgd import *
 from alpha.optim.lbfgs import *
 from alpha.optim.lion import *
 from alpha.optim.lr_scheduler import *
 from alpha.optim.muon import *
 from alpha.optim.optimizer import *
-from alpha.optim.radam import *
 from alpha.optim.rmsprop import *
 from alpha.optim.rprop import *
 from alpha.optim.sgd import *

@@ -14,14 +14,14 @@ from heapq import heappop
 from weakref import ref
 
 from alpha.errors import OutOfMemoryError
-from alpha.runtime.block import Block as Block
 from alpha.runtime.device import MIB, MemoryStats
-from alpha.runtime.growth import Growth as Growth
+from alpha.runtime.free_blocks import SLAB_BYTES, SMALL_BYTES
 from alpha.runtime.meter import Meter, mib
+from alpha.runtime.places import Block as Block
 from alpha.runtime.places import Places, change
 from alpha.runtime.segments import GRAIN as GRAIN
+from alpha.runtime.segments import Growth as Growth
 from alpha.runtime.segments import Segments
-from alpha.runtime.slabs import SLAB_BYTES, SMALL_BYTES
 
 MIN_SEGMENT = 64 * MIB
 PAGE = 2 * MIB  # the memory of a GPU comes in pages of this size

@@ -6,9 +6,9 @@ Nothing here takes a lock; the arena does.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from enum import Enum
 
 from alpha.runtime.free_blocks import FreeBlocks
-from alpha.runtime.growth import Growth
 from alpha.runtime.meter import Meter
 
 GRAIN = 512  # bytes; every array is aligned for any vector load and for TMA
@@ -166,3 +166,22 @@ class Segments:
 
     def _round_up(self, nbytes: int) -> int:
         return -(-nbytes // self.grain) * self.grain
+
+
+class Growth(Enum):
+    """What an arena asks for when no free block is large enough.
+
+    DOUBLE: a segment as large as all that is held, for memory that costs nothing until it is written.
+    EXACT: a segment as large as the block, rounded up to pages.
+    RANGE: what is missing, as the next addresses of one range that grows. Blocks may cross from one segment into the
+        next, and segments go back from the end of the range.
+    ISOLATED: each block is a segment of exactly its size and goes back with it, for a driver that guards allocations.
+
+    Except in a RANGE, segments stay apart even if their addresses touch, because the CUDA driver refuses a copy that
+    crosses from one allocation into the next.
+    """
+
+    DOUBLE = "double"
+    EXACT = "exact"
+    RANGE = "range"
+    ISOLATED = "isolated"

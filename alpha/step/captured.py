@@ -28,12 +28,11 @@ from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.runtime.registry import opened
 from alpha.step.arguments import Arguments, map_tensors
-from alpha.step.attempt import Attempt
+from alpha.step.attempt import MOST_DOUBTS, Attempt, Kind, Trial
 from alpha.step.host_state import HostState
 from alpha.step.ran import Ran
 from alpha.step.rebound import Bound
 from alpha.step.replay import Handing, odd_result, run
-from alpha.step.trials import MOST_DOUBTS, Kind, Trial
 from alpha.step.watch import Watch
 
 P = ParamSpec("P")

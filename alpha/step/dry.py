@@ -11,6 +11,7 @@ gradients and random numbers stay as they are.
 from __future__ import annotations
 
 import random
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,12 +25,11 @@ from alpha.autograd.function import Function
 from alpha.core import rng
 from alpha.core.numerics import FLOAT32, get_precision, precision
 from alpha.core.tensor import Tensor, full
-from alpha.errors import DeviceError, DryRunError
+from alpha.errors import DeviceError, DryRunError, DryRunWarning
 from alpha.module.hooks import Inputs
 from alpha.module.module import Module
 from alpha.runtime import Device, get_device
-from alpha.runtime.cuda.architectures import ARCHITECTURES
-from alpha.runtime.cuda.compilers import Unit
+from alpha.runtime.cuda.compile import ARCHITECTURES, Unit, compile_units
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice, Launch, dry_properties
 from alpha.runtime.recording import Recording, recorded
@@ -262,3 +262,39 @@ class _Notes(Recording):
                 self._running.pop()
 
         return backward
+
+
+def compile_kernels(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """Compile the kernels that a call of a step on the cuda device needs, as many at a time as there are cores.
+
+        alpha.compile_kernels(step, images, labels)     # then step(images, labels) finds all of them
+
+    The step is not run: a dry run says which kernels these are, see `alpha.dry_run`. A bar shows on a terminal. Kernels
+    that are in the cache are not compiled again. On the cpu there is nothing to do.
+
+    Args:
+        function, args, kwargs: as for `alpha.dry_run`.
+
+    Returns:
+        How many files were compiled.
+
+    Raises:
+        CompileError: a kernel does not compile.
+
+    If the step cannot be dry-run, a `DryRunWarning` says why, and its kernels are compiled when they are first used.
+    """
+    device = opened("cuda")
+    if not isinstance(device, CudaDevice):
+        return 0
+    try:
+        run = dry_run(function, *args, gpu=device, **kwargs)
+    except DryRunError as error:
+        warnings.warn(f"{error}; its kernels are compiled when they are first used", DryRunWarning, stacklevel=2)
+        return 0
+    return compile_runs(device, [run])
+
+
+def compile_runs(device: CudaDevice, runs: Iterable[DryRun], check: Callable[[], object] = lambda: None) -> int:
+    """Compile what these runs need on `device`, if they have tensors there; see `compile_units`."""
+    units = [unit for run in runs if device in run.devices for unit in run.units]
+    return compile_units(device.driver, units, check)

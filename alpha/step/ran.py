@@ -14,6 +14,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from alpha.step.code import BY_NAME, facts, is_proven, is_standard
@@ -290,3 +291,32 @@ def asks(function: Any) -> str:
     if own.__module__ == "_asyncio" or own.__module__ not in sys.modules:
         return f"{own.__module__}.{own.__name__}.{name}"
     return f"{own.__name__}.{name}"
+
+
+_count = 0
+
+
+class _Counting(ModuleType):
+    """A module that counts how often one of its attributes is assigned or deleted."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        global _count
+        _count += 1
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        global _count
+        _count += 1
+        super().__delattr__(name)
+
+
+def count_exchanges() -> None:
+    """Let all modules of Alpha that are imported by now count."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "alpha" and type(module) is ModuleType:
+            module.__class__ = _Counting
+
+
+def exchanges() -> tuple[int, ...]:
+    """How often something was exchanged."""
+    return (_count,)

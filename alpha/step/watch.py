@@ -22,10 +22,8 @@ from alpha import config
 from alpha.core.tensor import Tensor
 from alpha.step import look
 from alpha.step.compare import PLAIN, change_of_tensor, same
-from alpha.step.exchanged import count_exchanges, exchanges
-from alpha.step.kinds import LARGE
-from alpha.step.members import is_leaf, tensor_values
-from alpha.step.ran import Ran
+from alpha.step.kinds import LARGE, is_leaf, tensor_values
+from alpha.step.ran import Ran, count_exchanges, exchanges
 from alpha.step.visit import Visit
 
 _HOOKS = operator.attrgetter("_hooks")

@@ -16,12 +16,11 @@ import numpy as np
 from alpha.config import user_path
 from alpha.core.numerics import computed_precision, is_floating
 from alpha.errors import CheckpointError, TrainingError
-from alpha.io.files import make_folder, new_folder
-from alpha.io.weights import save_weights
+from alpha.io.reading import make_folder, new_folder
+from alpha.io.serialization import save_weights
 from alpha.train.background import Background
-from alpha.train.environment import changed, environment
 from alpha.train.history import History, Result, Row
-from alpha.train.state_file import load_state, save_state
+from alpha.train.state_file import changed, environment, load_state, save_state
 from alpha.train.trainer import Trainer
 
 try:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import threadpoolctl
 from numpy.typing import NDArray
 
+from alpha import config
 from alpha.errors import CheckpointError
+from alpha.io.serialization import read_safetensors, save_weights
 from alpha.io.tensor_files import unique
-from alpha.io.weights import read_safetensors, save_weights
+from alpha.runtime import Device
+from alpha.runtime.cuda.device import CudaDevice
 
 _KEY = "alpha.state"  # of the metadata: the state as JSON, in which {"$array": name} stands for an array
 _ARRAY = "$array"
@@ -58,3 +63,35 @@ def load_state(path: Path) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: its state cannot be read ({error!r:.300}); restore a copy") from error
     return state
+
+
+def environment(device: Device) -> dict[str, str]:
+    """The versions and kinds of what computes on a device, by name; a run of other ones may have other bits."""
+    found = {"Alpha": config.VERSION, "numpy": np.__version__, "device": device.name}
+    if isinstance(device, CudaDevice):
+        properties = device.properties
+        return {**found, "GPU": f"{properties.name}, {properties.arch}", "driver": properties.driver}
+    return {**found, "BLAS": blas(), "processor": f"{platform.machine()} with {', '.join(_extensions()) or 'no more'}"}
+
+
+def blas() -> str:
+    """The library that multiplies numpy's matrices, with the processor that its kernels are for."""
+    libraries = [library for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
+    own = [library for library in libraries if "numpy" in str(library.get("filepath"))]  # beside those of PyTorch, say
+    names = [
+        f"{library['internal_api']} {library.get('version') or ''} ({library.get('architecture') or 'unknown'})"
+        for library in own or libraries
+    ]
+    return ", ".join(sorted(set(names))) or "unknown"
+
+
+def _extensions() -> list[str]:
+    """The vector extensions that numpy uses here, beyond those for which it was built."""
+    build: Any = np.show_config(mode="dicts")
+    return [str(name) for name in build.get("SIMD Extensions", {}).get("found", [])]
+
+
+def changed(now: Mapping[str, str], before: Mapping[str, str]) -> str:
+    """What differs between two environments, in words; empty if nothing does."""
+    names = [name for name in dict.fromkeys([*before, *now]) if now.get(name) != before.get(name)]
+    return ", ".join(f"{name} is {now.get(name, 'none')}, was {before.get(name, 'none')}" for name in names)

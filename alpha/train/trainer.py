@@ -15,27 +15,29 @@ from tqdm import tqdm
 from alpha.autograd.grad_mode import no_grad
 from alpha.core import numerics
 from alpha.core.numerics import computed_precision
+from alpha.core.rng import get_rng_state, set_rng_state
 from alpha.core.tensor import Tensor
 from alpha.data import DataLoader
 from alpha.data.checks import whole_number
 from alpha.errors import CheckpointError, DataError, DeviceError
 from alpha.module.module import device_of
+from alpha.module.parameter import Uninitialized
+from alpha.module.state_dict import StateDict
 from alpha.nn import Module
 from alpha.nn import functional as F
 from alpha.optim import LRScheduler, Optimizer
 from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.step import capture
-from alpha.step.precompile import compile_runs
-from alpha.train import trainer_state
-from alpha.train.accepted import after_epoch, after_step, check_accepted
+from alpha.step.dry import compile_runs
+from alpha.train.background import Precompiler
 from alpha.train.batch import count
 from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
+from alpha.train.options import after_epoch, after_step, check_accepted
 from alpha.train.pairs import EPOCH_SEED, Pairs, at_epoch, can_be_resident, check_loader, difference, seed_of_epoch
-from alpha.train.precompiler import Precompiler
-from alpha.train.tally import Tally
+from alpha.train.tally import TALLIED, Tally
 
 READ_EVERY = 10  # steps; metrics come from the device without a wait, but some steps later
 
@@ -278,7 +280,7 @@ class Trainer:
         A trainer that loads it gives the same bits as one that was never interrupted, on the same device.
         Raises TrainingError if a loss of the unfinished epoch is not finite.
         """
-        return trainer_state.state_dict(self)
+        return state_dict(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict()` of a trainer of the same model, optimizer, schedule and precision.
@@ -286,7 +288,7 @@ class Trainer:
         Raises:
             CheckpointError: says what does not fit; nothing has changed then.
         """
-        trainer_state.load_state_dict(self, state)
+        load_state_dict(self, state)
 
     def _check_loader(self, loader: DataLoader) -> int | None:
         """Note what the loader gives, and return the seed of the epoch; refuse another loader if one must go on."""
@@ -297,3 +299,63 @@ class Trainer:
         epoch_seed = seed_of_epoch(loader, None if self._unfinished is None else before)
         self._loader = {**found, EPOCH_SEED: epoch_seed}
         return epoch_seed
+
+
+def state_dict(trainer: Trainer) -> dict[str, Any]:
+    """See `Trainer.state_dict`."""
+    return {
+        "epoch": trainer.epoch,
+        "step": trainer.step,
+        "precision": trainer.precision,
+        "loader": trainer._loader,
+        "tally": None if trainer._unfinished is None else dict(trainer._unfinished),
+        "rng": get_rng_state(),
+        "schedule": None if trainer.schedule is None else trainer.schedule.state_dict(),
+        "optimizer": trainer.optimizer.state_dict(),
+        "model": trainer.model.state_dict().numpy(),
+    }
+
+
+def load_state_dict(trainer: Trainer, state: Mapping[str, Any]) -> None:
+    """See `Trainer.load_state_dict`."""
+    own = state_dict(trainer)
+    missing = [name for name in own if name not in state]
+    if missing:
+        raise CheckpointError(f"Trainer: the state has no {', '.join(missing)}")
+    if state["precision"] != trainer.precision:
+        raise CheckpointError(f"Trainer: the state is of precision {state['precision']}, here {trainer.precision}")
+    if (state["schedule"] is None) != (trainer.schedule is None):
+        has = ("a", "no") if trainer.schedule is None else ("no", "a")
+        raise CheckpointError(f"Trainer: the state has {has[0]} schedule, the trainer has {has[1]} schedule")
+    same_loader = trainer._same_loader
+    try:
+        _load(trainer, state)
+    except BaseException:
+        now = trainer.model.state_dict()  # what a lazy layer had no values for before keeps those that were loaded
+        own["model"].update(
+            {name: now[name] for name, value in own["model"].items() if isinstance(value, Uninitialized)}
+        )
+        _load(trainer, own)
+        trainer._same_loader = same_loader
+        raise
+
+
+def _load(trainer: Trainer, state: Mapping[str, Any]) -> None:
+    try:
+        epoch, step = (int(state[name]) for name in ("epoch", "step"))
+        tally = None if state["tally"] is None else {name: float(state["tally"][name]) for name in TALLIED}
+        loader = None if state["loader"] is None else dict(state["loader"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"Trainer: the state's place in the epoch cannot be read: {error!r}") from error
+    own = trainer.model.state_dict()  # its arrays have the layout of those that were saved
+    weights = dict(state["model"])
+    trainer.model.load_state_dict(StateDict(weights, own.layout) if isinstance(own, StateDict) else weights)
+    trainer.optimizer.load_state_dict(state["optimizer"])
+    if trainer.schedule is not None:
+        trainer.schedule.load_state_dict(state["schedule"])
+    try:
+        set_rng_state(state["rng"])
+    except ValueError as error:
+        raise CheckpointError(f"Trainer: {error}") from error
+    trainer.epoch, trainer.step = epoch, step
+    trainer._unfinished, trainer._loader, trainer._same_loader = tally, loader, loader is not None

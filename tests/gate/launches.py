@@ -33,7 +33,7 @@ from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration, Target
 from alpha.ops.image.interpolate import Resampling
 from alpha.ops.noise.dropout import Outcome
 from alpha.ops.pooling.pool_shape import PoolShape
-from alpha.runtime.cuda.architectures import ARCHITECTURES
+from alpha.runtime.cuda.compile import ARCHITECTURES
 from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.recording import StepValue
 

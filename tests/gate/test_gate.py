@@ -16,8 +16,8 @@ from launches import GPUS, Launch
 from alpha.core.primitive import REGISTRY
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.table import CONFIGURATIONS
-from alpha.runtime.cuda.architectures import ARCHITECTURES
 from alpha.runtime.cuda.cache import source_root
+from alpha.runtime.cuda.compile import ARCHITECTURES
 from alpha.runtime.cuda.driver_emulated import DEFAULT_ARCH
 from alpha.runtime.cuda.emulated_compiler import entries
 

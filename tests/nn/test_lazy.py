@@ -14,7 +14,7 @@ from trials import trials
 
 import alpha
 from alpha import CheckpointError, ShapeError, Tensor, UninitializedError, nn
-from alpha.io.weights import save_weights
+from alpha.io.serialization import save_weights
 from alpha.nn.lazy import LazyModuleMixin
 
 X = np.random.default_rng(0).standard_normal((2, 6, 5, 3)).astype(np.float32)

@@ -12,7 +12,7 @@ from trials import trials
 
 import alpha
 from alpha import nn
-from alpha.module.uninitialized import Uninitialized
+from alpha.module.parameter import Uninitialized
 
 PLACED = [row for row in LAYERS if dict(row.layer(**row.usual).named_tensors())]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.problem import Target
+from alpha.ops.conv2d.problem import Configuration, Target
 from alpha.ops.conv2d.shape import Axis, ConvShape
-from alpha.ops.convolution.axes import output_length
+from alpha.ops.convolution.arguments import output_length
 
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
 Three = tuple[int, int, int]

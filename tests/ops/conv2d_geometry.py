@@ -24,7 +24,7 @@ import numpy as np
 
 from alpha.core.numerics import BFLOAT16
 from alpha.errors import ShapeError
-from alpha.ops.conv2d import cuda_target, direct, few_outputs, sm90_tiles, sm90_weight_schedule, sm90_weight_tiles
+from alpha.ops.conv2d import cuda_target, direct, few_outputs, sm90_tiles, sm90_weight, sm90_weight_tiles
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import MathMode
@@ -136,7 +136,7 @@ def _of_taps(row: Configuration, s: ConvShape) -> dict[str, bool]:
         "tiles off the map row": block.tile_ow > 1 and s.OW % block.tile_ow != 0,
         "input channels off the tile": _off(s.IC, block.tile.BN),
         "output channels off the tile": _off(s.OC, block.tile.BM),
-        "several steps": sm90_weight_schedule.steps_of_rows(s, block).max() > 2 * block.stages(),
+        "several steps": sm90_weight.steps_of_rows(s, block).max() > 2 * block.stages(),
     }
     if 1 < most < LONGEST:
         found["taps off the filter row"] = block.taps > 1 and _off(s.FW, block.taps)

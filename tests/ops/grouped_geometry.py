@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.problem import Target
+from alpha.ops.conv2d.problem import Configuration, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)

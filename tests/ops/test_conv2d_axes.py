@@ -13,13 +13,12 @@ import alpha
 from alpha.nn import functional as F
 from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.choose import AXES, applicable, takes_axes
-from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.plan import compute, plan
-from alpha.ops.conv2d.problem import FORWARD, WEIGHT, ConvProblem, Target
+from alpha.ops.conv2d.problem import FORWARD, WEIGHT, Configuration, ConvProblem, Target
 from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape, as_axes_struct, conv_shape
 from alpha.ops.conv2d.sm90_tiles import Tile, conv_v2_tiles
 from alpha.ops.convolution import pieces
-from alpha.ops.convolution.axes import ConvAxes
+from alpha.ops.convolution.arguments import ConvAxes
 from alpha.ops.convolution.whole import as_2d, with_axes, without_pointwise
 from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.registry import standing_in

@@ -9,11 +9,11 @@ import pytest
 from test_conv2d import hopper, make, relative_error
 
 from alpha.ops.conv2d import predict, reference
-from alpha.ops.conv2d.magnitudes import Magnitudes, known_magnitudes
 from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration, prepare
+from alpha.ops.conv2d.prepare import Magnitudes, known_magnitudes
 from alpha.ops.conv2d.problem import UNKNOWN, WEIGHT, ConvProblem, MathMode
 from alpha.ops.conv2d.sm90_tiles import Tile
-from alpha.ops.conv2d.sm90_weight_schedule import weight_schedule
+from alpha.ops.conv2d.sm90_weight import weight_schedule
 from alpha.ops.conv2d.sm90_weight_tiles import WeightTile, weight_tile
 from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.runtime.cuda.driver_dry import DryDevice

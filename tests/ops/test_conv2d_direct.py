@@ -12,7 +12,7 @@ from test_conv2d import reordered
 
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32
-from alpha.ops.conv2d import reference, work
+from alpha.ops.conv2d import predict, reference
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.problem import ConvProblem
@@ -127,10 +127,10 @@ HOPPER = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")
 def test_a_row_that_one_block_computes_takes_as_long_alone(row: Configuration) -> None:
     """Sequences have one row, so few of them leave SMs idle: two images take no longer than one."""
     one, two, many = (stem(N, (1, 1000), (1, 32), (1, 7), padding=(0, 3)) for N in (1, 2, 1320))
-    cycles = [work.of(row, s, HOPPER).products for s in (one, two, many)]
+    cycles = [predict.of(row, s, HOPPER).products for s in (one, two, many)]
     assert cycles[0] == cycles[1]
     assert cycles[2] == pytest.approx(10 * cycles[0])
-    assert work.of(row, two, HOPPER).active == 2 / 132
+    assert predict.of(row, two, HOPPER).active == 2 / 132
 
 
 def test_few_long_rows_are_no_work_for_a_block_per_row() -> None:

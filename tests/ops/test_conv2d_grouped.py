@@ -15,15 +15,14 @@ import alpha
 from alpha.core.numerics import BFLOAT16
 from alpha.errors import ShapeError
 from alpha.nn import functional as F
-from alpha.ops.conv2d import cuda_target, depthwise, depthwise_cpu, grouped_cpu, small_groups, small_groups_sm80
+from alpha.ops.conv2d import cpu, cuda_target, depthwise, grouped_cpu, small_groups, small_groups_sm80
 from alpha.ops.conv2d.choose import applicable, choose
-from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute, plan
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target
 from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape, conv_shape, pairs_met
 from alpha.ops.convolution import pieces
-from alpha.ops.convolution.axes import ConvAxes
+from alpha.ops.convolution.arguments import ConvAxes
 from alpha.runtime.cuda.driver_dry import DryDevice
 
 
@@ -53,7 +52,7 @@ FORMS = {FORWARD: "forward", INPUT: "backward_input", WEIGHT: "backward_weight"}
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_cpu_equals_the_formula(operator: str) -> None:
     several = [s for s in (drawn(seed, 4) for seed in range(60)) if s is not None]
-    for module, shapes in ((depthwise_cpu, DRAWN[:60]), (grouped_cpu, several)):
+    for module, shapes in ((cpu, DRAWN[:60]), (grouped_cpu, several)):
         for s in shapes:
             first, second = operands(operator, s, "float64")
             exact = OPERATORS[operator][0](first, second, s)

@@ -18,9 +18,9 @@ import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
 from alpha.core.numerics import BFLOAT16
-from alpha.ops.conv2d import magnitudes
-from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.magnitudes import Magnitudes, absmax
+from alpha.ops.conv2d import prepare
+from alpha.ops.conv2d.prepare import Magnitudes, absmax
+from alpha.ops.conv2d.problem import Configuration
 from alpha.ops.kernel.plan import Plan
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
@@ -40,13 +40,13 @@ def bits(value: float) -> int:
 def test_each_array_is_read_once() -> None:
     device = hopper()
     a, b, c = (device.upload(np.array([value, -1, np.inf, np.nan], np.float32)) for value in (-2, 3, 4))
-    with observed_launches(device) as log, Magnitudes() as magnitudes:
+    with observed_launches(device) as log, Magnitudes() as prepare:
         found = [absmax(a, b), absmax(c, b), absmax(a, c)]
     assert [int(device.download(x)[0]) for pair in found for x in pair] == [bits(v) for v in (2, 3, 4, 3, 2, 4)]
     assert [launched.entry for launched in log].count("absmax") == 2
     with observed_launches(device) as log:
         absmax(a, b)  # outside nothing is remembered
-        with magnitudes:
+        with prepare:
             absmax(a, b)
     assert [launched.entry for launched in log].count("absmax") == 1
 
@@ -54,16 +54,16 @@ def test_each_array_is_read_once() -> None:
 def test_a_launch_finds_nothing_of_the_launch_before() -> None:
     device = hopper()
     many = np.zeros(9000, np.float32)  # of several blocks
-    with Magnitudes() as magnitudes:
+    with Magnitudes() as prepare:
         for value in range(4, 0, -1):
             many[-5] = -value
             a, b = device.upload(many), device.upload(many[:5] + np.float32(value / 2))
-            again = magnitudes.copy()
-            found = [*again.of(a, b), *magnitudes.of(b, a)]
+            again = prepare.copy()
+            found = [*again.of(a, b), *prepare.of(b, a)]
             expected = [value, value / 2, value / 2, value]
             assert [int(device.download(x)[0]) for x in found] == [bits(v) for v in expected]
             c = device.upload(many[-6:])
-            assert int(device.download(magnitudes.of(a, c)[1])[0]) == bits(value)
+            assert int(device.download(prepare.of(a, c)[1])[0]) == bits(value)
 
 
 def test_no_array_is_kept_alive() -> None:
@@ -157,13 +157,13 @@ def between_batch_norms(device: CudaDevice, layer: str, forget: bool) -> list[np
 
 @pytest.mark.parametrize("layer", ["conv2d", "conv_transpose2d"])
 def test_a_convolution_between_batch_norms_looks_for_one_magnitude(layer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    device, sought, plan = hopper(), [], magnitudes._plan
+    device, sought, plan = hopper(), [], prepare._plan
 
     def noting(operands: tuple[tuple[str, int], ...], num_sms: int) -> Plan:
         sought.append([size for _, size in operands])
         return plan(operands, num_sms)
 
-    monkeypatch.setattr(magnitudes, "_plan", noting)
+    monkeypatch.setattr(prepare, "_plan", noting)
     found, own = (between_batch_norms(device, layer, forget) for forget in (False, True))
     x, w = map(math.prod, SIZES)
     assert sought == [[w], [x, w]]

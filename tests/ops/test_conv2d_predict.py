@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from alpha.ops.conv2d import cuda_target, few_outputs, predict, work
+from alpha.ops.conv2d import cuda_target, few_outputs, predict
 from alpha.ops.conv2d.choose import applicable
 from alpha.ops.conv2d.plan import ConvProblem, plan_configuration
 from alpha.ops.conv2d.problem import PLAIN, seen_by_kernels
@@ -81,7 +81,7 @@ def test_a_plan_launches_what_the_model_counts(operator: str) -> None:
 def test_whole_tiles_cost_their_multiplications() -> None:
     """132 SMs, each with two tiles of 128 x 256 and 9 taps; 2048 multiply-adds per cycle."""
     s = conv_shape("test", (132 * 128, 3, 3, 64), (512, 3, 3, 64), (1, 1), (0, 0))
-    found = work.of(row("conv_v2_sm90_bf16_128x256"), s, target())
+    found = predict.of(row("conv_v2_sm90_bf16_128x256"), s, target())
     assert found.products == 2 * 128 * 256 * 9 * 64 / 2048
     assert found.blocks == 2
     assert found.read == 2 * 9 * 64 * 2 * (128 + 256)
@@ -91,9 +91,9 @@ def test_whole_tiles_cost_their_multiplications() -> None:
 def test_a_few_channels_more_cost_a_tile_more() -> None:
     """Channels above a tile, a last step of K that is not whole, and map rows off the tile are work that is wasted."""
     v = row("conv_v2_sm90_bf16_128x128")
-    products = {OC: work.of(v, layer(64, 32, 64, OC, 3), target()).products for OC in (128, 136, 256)}
+    products = {OC: predict.of(v, layer(64, 32, 64, OC, 3), target()).products for OC in (128, 136, 256)}
     assert products[136] == products[256] > 1.9 * products[128]
-    of_K = [work.of(v, layer(64, 32, IC, 128, 3), target()).products for IC in (16, 64, 80, 128)]
+    of_K = [predict.of(v, layer(64, 32, IC, 128, 3), target()).products for IC in (16, 64, 80, 128)]
     assert of_K == [of_K[0] * n for n in (1, 4, 5, 8)]
 
 
@@ -119,7 +119,7 @@ def test_each_constant_counts() -> None:
         assert cycles(v, s, **{kind: {key: value}}) > usual  # type: ignore[arg-type]
         assert cycles(v, s, **{kind: {"another": value}}) == usual  # type: ignore[arg-type]
     weight = row("sk_dilated_sm90_fp16x3_128x64", WEIGHT)
-    assert work.of(weight, s, target()).partial > 0
+    assert predict.of(weight, s, target()).partial > 0
     usual = cycles(weight, s)
     assert cycles(weight, s, partial=1000.0) > usual
     assert cycles(weight, s, split={"sk_dilated_sm90_fp16x3": 700.0}) == pytest.approx(usual + 200)  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ def test_each_constant_counts() -> None:
     assert cycles(weight, s, overlap=0.5) > usual
     assert cycles(weight, s, memory_overlap=0.5) > usual
     few = layer(4, 8, 64, 64, 3)
-    assert work.of(v, few, target()).active < 1
+    assert predict.of(v, few, target()).active < 1
     assert cycles(v, few, least_active=0.9) > cycles(v, few, least_active=0.1)
 
 
@@ -138,7 +138,7 @@ def test_the_constants_of_the_reference_name_every_configuration() -> None:
     """
     constants = predict.constants_of(predict.REFERENCE)
     for v in CONFIGURATIONS:
-        for kind in (k for k, usual in predict.USUAL.items() if usual) if work.is_counted(v) else ():
+        for kind in (k for k, usual in predict.USUAL.items() if usual) if predict.is_counted(v) else ():
             assert predict.key_of(kind, v) in getattr(constants, kind), (kind, v.name)
 
 
@@ -148,7 +148,7 @@ def test_few_outputs_take_what_the_first_layer_of_dY_takes_and_a_rotation() -> N
     of_dY = few_outputs.swapped(s)
     for v in (v for v in CONFIGURATIONS if v.base is not None):
         assert v.base is not None
-        assert work.of(v, s, target()) == work.of(v.base, of_dY, target())
+        assert predict.of(v, s, target()) == predict.of(v.base, of_dY, target())
         changes = {"slowdown": {v.base.name: 3.0}, "block": {predict.kernel_of(v.base): 9000.0}}
         for c in (predict.Constants(), replace(predict.Constants(), **changes)):  # type: ignore[arg-type]
             both = predict.cycles(v, s, target(), c), predict.cycles(v.base, of_dY, target(), c)
@@ -177,7 +177,7 @@ def test_an_algorithm_without_counts_runs_without_a_prediction() -> None:
     assert plan.cycles is None
     assert "predicted" not in plan.describe()
     every = {v.make for v in CONFIGURATIONS if v.device == "cuda"}
-    assert all(work.is_counted(v) == (v.make in every) for v in CONFIGURATIONS)
+    assert all(predict.is_counted(v) == (v.make in every) for v in CONFIGURATIONS)
 
 
 def test_constants_of_a_gpu(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]

@@ -8,9 +8,8 @@ from test_conv2d import OPERATORS, operands, relative_error
 import alpha
 from alpha.ops.conv2d import predict
 from alpha.ops.conv2d.choose import applicable, choose
-from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.plan import compute, plan_configuration
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target
 from alpha.ops.conv2d.products import PRODUCTS, product_of
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 

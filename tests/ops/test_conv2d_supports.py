@@ -21,12 +21,11 @@ from trials import trials
 import alpha
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.choose import AXES, applicable, choose
-from alpha.ops.conv2d.configuration import Configuration
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute, plan_configuration
-from alpha.ops.conv2d.problem import ConvProblem, Target
+from alpha.ops.conv2d.problem import Configuration, ConvProblem, Target
 from alpha.ops.conv2d.shape import TRIVIAL, ConvShape
-from alpha.ops.convolution.axes import output_length
+from alpha.ops.convolution.arguments import output_length
 
 SMALLEST = min(map(tile_area, AXES))
 NAMES = {"depth": "D", "height": "H", "width": "W"}

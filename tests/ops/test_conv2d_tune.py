@@ -15,7 +15,7 @@ import alpha
 from alpha import config
 from alpha.errors import OutOfMemoryError
 from alpha.nn import functional as F
-from alpha.ops.conv2d import cuda_target, tune, tuning_file
+from alpha.ops.conv2d import cuda_target, tune
 from alpha.ops.conv2d.choose import _choose, _fastest, applicable, choose
 from alpha.ops.conv2d.plan import _cached_plan, compute
 from alpha.ops.conv2d.products import as_convolution
@@ -34,7 +34,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """The cuda device, tuned, with a cache folder of its own: the kernels' are still where they were."""
     device = alpha.get_device("cuda")
     monkeypatch.setenv("ALPHA_TUNE", "1")
-    for module in (tune, tuning_file):
+    for module in (tune, tune):
         monkeypatch.setattr(module, "folder", lambda: tmp_path / "tuned")
     forget()
     yield device
@@ -43,7 +43,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
 
 def forget() -> None:
     """As in a new process."""
-    for cached in (tuning_file.tuning_cache, _fastest, _choose, _cached_plan, matmul_cuda._choose_row):
+    for cached in (tune.tuning_cache, _fastest, _choose, _cached_plan, matmul_cuda._choose_row):
         cached.cache_clear()
 
 
@@ -144,12 +144,12 @@ def test_entries_of_rows_that_are_gone_are_measured_again(
 
 
 def test_processes_add_to_one_file(gpu: Device, tmp_path: Path) -> None:
-    caches = [tuning_file.TuningCache(tmp_path / "tuned" / "a.json", {"gpu": "any"}) for _ in range(2)]
+    caches = [tune.TuningCache(tmp_path / "tuned" / "a.json", {"gpu": "any"}) for _ in range(2)]
     for number, book in enumerate(caches):
         book.add(f"shape {number}", {"row": 1.0})
-    assert tuning_file.TuningCache(caches[0].path, {}).times("shape 0", ["row", "other"]) == {"row": 1.0}
-    assert tuning_file.TuningCache(caches[0].path, {}).times("shape 1", ["row"]) == {"row": 1.0}
-    assert tuning_file.TuningCache(caches[0].path, {}).times("shape 1", ["other"]) is None
+    assert tune.TuningCache(caches[0].path, {}).times("shape 0", ["row", "other"]) == {"row": 1.0}
+    assert tune.TuningCache(caches[0].path, {}).times("shape 1", ["row"]) == {"row": 1.0}
+    assert tune.TuningCache(caches[0].path, {}).times("shape 1", ["other"]) is None
     assert [path.name for path in (tmp_path / "tuned").iterdir()] == ["a.json"]
 
 
@@ -182,14 +182,14 @@ def test_without_memory_the_table_decides(gpu: Device, tmp_path: Path, monkeypat
 def test_another_gpu_compiler_or_kernel_is_another_file(
     gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = tuning_file.facts_of(gpu)
+    facts = tune.facts_of(gpu)
     assert set(facts) == {"gpu", "compute capability", "driver", "compiler", "kernels"}
-    paths = {tuning_file.tuning_cache(gpu, tmp_path).path}
+    paths = {tune.tuning_cache(gpu, tmp_path).path}
     for fact in facts:
         with monkeypatch.context() as patch:
-            patch.setattr(tuning_file, "facts_of", lambda device, f=fact: {**facts, f: "another"})
-            tuning_file.tuning_cache.cache_clear()
-            paths.add(tuning_file.tuning_cache(gpu, tmp_path).path)
+            patch.setattr(tune, "facts_of", lambda device, f=fact: {**facts, f: "another"})
+            tune.tuning_cache.cache_clear()
+            paths.add(tune.tuning_cache(gpu, tmp_path).path)
     assert len(paths) == len(facts) + 1
 
 
@@ -238,7 +238,7 @@ def test_a_product_is_timed_against_cuda_matmul(gpu: Device, monkeypatch: pytest
     A, B = (np.random.default_rng(0).standard_normal((1, 64, 64), np.float32) for _ in range(2))
     for fastest in ("conv_v2_sm80_tf32x3_64x64", "matmul"):
         forget()
-        for path in tuning_file.folder().glob("*"):
+        for path in tune.folder().glob("*"):
             path.unlink()
         measuring(monkeypatch, {fastest: 1.0})
         row = matmul_cuda.choose_row(p, gpu, "float32")
@@ -332,5 +332,5 @@ def test_a_dry_run_measures_nothing(gpu: Device, tmp_path: Path, monkeypatch: py
 
 def test_the_files_that_make_a_measurement_old() -> None:
     """They are those that choose and launch convolutions and matrix products, and their kernels."""
-    found = {"/".join(path.parts[-2:]) for path in tuning_file._sources()}
+    found = {"/".join(path.parts[-2:]) for path in tune._sources()}
     assert {"conv2d/choose.py", "gemm/tiles.py", "matmul/cuda.py", "common/fp16_terms.cuh", "matmul/sm80.cu"} <= found

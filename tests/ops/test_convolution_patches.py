@@ -13,9 +13,9 @@ from alpha.core.numerics import PRECISIONS
 from alpha.nn import functional as F
 from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, WEIGHT, Target
 from alpha.ops.conv2d.shape import TRIVIAL, Axis
-from alpha.ops.convolution import patches, pieces
-from alpha.ops.convolution.axes import ConvAxes
-from alpha.ops.convolution.patches import as_product, is_patches, patches_of
+from alpha.ops.convolution import pieces, whole
+from alpha.ops.convolution.arguments import ConvAxes
+from alpha.ops.convolution.whole import as_product, is_patches, patches_of
 from alpha.runtime.cuda.driver_dry import DryDevice
 
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")
@@ -45,7 +45,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], Any]] = {  # funct
 @pytest.mark.parametrize("name", CASES)
 def test_results_and_gradients_are_those_of_the_cpu(name: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of patches as products, which are forced here: a small one need not be faster."""
-    monkeypatch.setattr(patches, "predicted_cycles", lambda _, shape, *rest: 1e12 if shape.taps > 1 else 0)
+    monkeypatch.setattr(whole, "predicted_cycles", lambda _, shape, *rest: 1e12 if shape.taps > 1 else 0)
     as_product.cache_clear()
     function, *shapes, stride = CASES[name]
     rng, found = np.random.default_rng(0), []
@@ -104,9 +104,9 @@ def test_what_is_no_patch(c: ConvAxes) -> None:
 
 def test_the_copy_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product that is faster by less than the copy of its patches takes is not taken."""
-    copied = patches.constants_of(HOPPER.name).launch + 2 * 2 * math.prod(VIT.X) / patches.constants_of("").memory
+    copied = whole.constants_of(HOPPER.name).launch + 2 * 2 * math.prod(VIT.X) / whole.constants_of("").memory
     for gain, taken in ((0.9 * copied, False), (1.1 * copied, True)):
-        monkeypatch.setattr(patches, "predicted_cycles", lambda _, shape, *r, g=gain: g if shape.taps > 1 else 0.0)
+        monkeypatch.setattr(whole, "predicted_cycles", lambda _, shape, *r, g=gain: g if shape.taps > 1 else 0.0)
         as_product.cache_clear()
         assert (as_product(FORWARD, VIT, HOPPER, "bf16") is not None) == taken
     as_product.cache_clear()

@@ -23,7 +23,7 @@ import alpha
 from alpha.core.numerics import BFLOAT16, is_floating
 from alpha.core.primitive import REGISTRY
 from alpha.nn import functional as F
-from alpha.ops.conv2d import depthwise_cpu, grouped_cpu
+from alpha.ops.conv2d import cpu, grouped_cpu
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.views import View
@@ -155,7 +155,7 @@ SHAPES = (
     make(13, (3, 3), (1, 1), (2, 2), p=(1, 0)),
     replace(LONG, N=5, IC=6, OC=5),
 )
-DEPTHWISE = depthwise_cpu.forward, depthwise_cpu.backward_input, depthwise_cpu.backward_weight
+DEPTHWISE = cpu.forward, cpu.backward_input, cpu.backward_weight
 GROUPED = grouped_cpu.forward, grouped_cpu.backward_input, grouped_cpu.backward_weight
 CONVOLUTIONS = (
     *((function, SHAPES) for _, function in CPU_FORMS),

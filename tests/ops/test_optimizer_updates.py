@@ -9,7 +9,7 @@ import pytest
 from helpers import assert_close
 
 import alpha
-from alpha.core.arrays import shares_memory
+from alpha.core.primitive import shares_memory
 from alpha.ops.kernel.multi_tensor import CHUNK, MOST_LISTS, TABLES, _table_writer
 from alpha.optim.adam import AdamRule, adam_update
 from alpha.optim.fused import Decay

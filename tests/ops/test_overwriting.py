@@ -14,7 +14,7 @@ from trials import trials
 import alpha
 from alpha import GradientError, ShapeError, Tensor
 from alpha.ops.api.methods import FUNCTIONS, OVERWRITING
-from alpha.ops.api.written_forms import OTHER_NAMES
+from alpha.ops.api.operators import OTHER_NAMES
 
 VALUES = np.array([[0.5, 0.25, 0.75], [0.125, 0.9, 0.3]], np.float32)
 OTHER = np.array([[2.0, 0.5, 3.0], [1.5, 4.0, 0.25]], np.float32)

@@ -20,8 +20,8 @@ import alpha
 from alpha import CheckpointError, nn
 from alpha.errors import CaptureError, CaptureWarning
 from alpha.optim import LBFGS, StepLR
-from alpha.optim.line_search import MOST, Point, lowest, strong_wolfe
-from alpha.step.trials import MOST_DOUBTS
+from alpha.optim.lbfgs import MOST, Point, lowest, strong_wolfe
+from alpha.step.attempt import MOST_DOUBTS
 from alpha.train import Trainer
 from alpha.train.state_file import load_state, save_state
 

@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from alpha.errors import DeviceError, OutOfMemoryError
 from alpha.runtime.arena import GRAIN, PAGE, Arena, Block, Growth
+from alpha.runtime.free_blocks import SMALL_BYTES
 from alpha.runtime.meter import Meter
-from alpha.runtime.slabs import SMALL_BYTES
 
 SEGMENT = 64 * GRAIN
 TOTAL = 12 * SEGMENT  # of the machines

@@ -18,9 +18,9 @@ import pytest
 
 from alpha.errors import CompileError
 from alpha.runtime import workers
-from alpha.runtime.cuda import processes
+from alpha.runtime.cuda import cache
 from alpha.runtime.cuda.cache import CommandCompiler, compile_cached, is_cached
-from alpha.runtime.cuda.compilers import Unit, compile_units
+from alpha.runtime.cuda.compile import Unit, compile_units
 
 SOURCE = "runtime/fill.cu"
 
@@ -55,7 +55,7 @@ class Compilers:
                 raise CompileError("fill.cu does not compile")
             # a compiler that starts another process, as nvcc does
             other = f"import subprocess; subprocess.run(['sleep', '{options[0]}'])"
-            processes.run([sys.executable, "-S", "-c", f"{other}; open({str(self.marker(options))!r}, 'w')"])
+            cache.run([sys.executable, "-S", "-c", f"{other}; open({str(self.marker(options))!r}, 'w')"])
         finally:
             with self._lock:
                 self.running -= 1

@@ -13,7 +13,7 @@ from alpha.config import user_path
 from alpha.data import Cifar10, Cifar10Sample, Cifar100, ImageFolder, Mnist, resolve
 from alpha.data.source import data_dir
 from alpha.errors import CheckpointError, ConfigError, DataError
-from alpha.ops.conv2d import tuning_file
+from alpha.ops.conv2d import tune
 from alpha.ops.conv2d.choose import choose
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Target
@@ -171,7 +171,7 @@ def test_the_folders_that_are_used_are_the_expanded_ones(tmp_path: Path, monkeyp
     monkeypatch.setenv("ALPHA_CACHE_DIR", "~/c")
     monkeypatch.setenv("ALPHA_DATA_DIR", "$HOME/d")
     assert (config.cache_dir(), data_dir()) == (tmp_path / "c", tmp_path / "d")
-    assert tuning_file.folder() == tmp_path / "c" / "tuned"
+    assert tune.folder() == tmp_path / "c" / "tuned"
 
 
 def test_a_path_of_a_program_or_a_command_line_may_begin_at_home(

@@ -19,10 +19,9 @@ import child
 import pytest
 
 from alpha.errors import CompileError
-from alpha.runtime.cuda import cache, work_folders
-from alpha.runtime.cuda.cache import CommandCompiler, Compiler, compile_cached, read_log
+from alpha.runtime.cuda import cache
+from alpha.runtime.cuda.cache import CommandCompiler, Compiler, compile_cached, read_log, work_folder
 from alpha.runtime.cuda.compile import NvrtcCompiler, find_nvcc, nvcc_compiler, target
-from alpha.runtime.cuda.work_folders import work_folder
 
 KERNEL = 'extern "C" __global__ void k(float* Y) { Y[threadIdx.x] = ALPHA_A; }\n'
 
@@ -316,26 +315,26 @@ def test_a_killed_compiler_leaves_nothing_behind_the_next_one(folder: Path, monk
         assert process.poll() is None
         time.sleep(0.02)
     (left,) = temporary.iterdir()
-    work_folders.sweep.cache_clear()
+    cache.sweep.cache_clear()
     build(folder, Copier())  # the other one lives, so its folder stays
     assert list(temporary.iterdir()) == [left]
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    work_folders.sweep.cache_clear()
+    cache.sweep.cache_clear()
     build(folder, Copier("another"))
     assert not list(temporary.iterdir())
 
 
 def test_a_folder_that_another_process_takes_for_a_left_one_is_not_used(tmp_path: Path, monkeypatch: Any) -> None:
-    real, taken = work_folders._hold, []
+    real, taken = cache._hold, []
 
     def hold(folder: Path) -> int | None:
         if not taken:
             taken.append(folder)
-            work_folders.remove(folder)
+            cache.remove(folder)
         return real(folder)
 
-    monkeypatch.setattr(work_folders, "_hold", hold)
+    monkeypatch.setattr(cache, "_hold", hold)
     with work_folder(tmp_path, "x-") as folder:
         assert folder.is_dir()
         assert [folder] == list(tmp_path.glob("x-*")) != taken

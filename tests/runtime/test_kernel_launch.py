@@ -10,7 +10,7 @@ from fake_driver import FakeDriver
 from helpers import python_calls
 
 from alpha.errors import CompileError, DeviceError, ShapeError
-from alpha.runtime.cuda import tensor_map_cache
+from alpha.runtime.cuda import tensor_map
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.kernel import _triple, define_options, pack
 
@@ -26,8 +26,8 @@ def cuda():
 
 def test_memory_of_tensor_maps_is_kept_from_others(cuda: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """TMA may still have an old map where a new one lies."""
-    monkeypatch.setattr(tensor_map_cache, "MAX_TENSOR_MAPS", 4)
-    monkeypatch.setattr(tensor_map_cache, "PAGE_BYTES", 256)
+    monkeypatch.setattr(tensor_map, "MAX_TENSOR_MAPS", 4)
+    monkeypatch.setattr(tensor_map, "PAGE_BYTES", 256)
     encoded: list[int] = []
 
     def encode(dtype: str, address: int, *_: object) -> bytes:

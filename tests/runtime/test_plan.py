@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alpha.runtime.cuda.plan import Life, Plan, Trace
+from alpha.runtime.cuda.scratch import Life, Plan, Trace
 
 LIVES = st.lists(
     st.builds(

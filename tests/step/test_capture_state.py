@@ -15,7 +15,7 @@ import alpha
 from alpha.errors import CaptureError, CaptureWarning
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.step import captured
-from alpha.step.trials import MOST_DOUBTS
+from alpha.step.attempt import MOST_DOUBTS
 
 pytestmark = pytest.mark.usefixtures("cuda")
 

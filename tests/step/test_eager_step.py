@@ -24,8 +24,8 @@ from helpers import python_calls
 
 import alpha
 from alpha import nn
-from alpha.core.arrays import shares_memory
 from alpha.core.numerics import FLOAT32
+from alpha.core.primitive import shares_memory
 from alpha.models import resnet18
 from alpha.nn import functional as F
 from alpha.ops.kernel.plan import Buffer, Plan
@@ -35,7 +35,7 @@ from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver import RawMemory
 from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, dry_properties
-from alpha.runtime.cuda.small_workspaces import WORKSPACE_BYTES
+from alpha.runtime.cuda.scratch import WORKSPACE_BYTES
 from alpha.runtime.registry import standing_in
 
 MOST_CALLS = 7_420  # of Python functions in a step of about 210 launches

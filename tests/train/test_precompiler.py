@@ -18,8 +18,8 @@ from alpha.errors import CaptureWarning, CompileError
 from alpha.nn import functional as F
 from alpha.optim import SGD
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.step import precompile
-from alpha.step.trials import MOST_DOUBTS
+from alpha.step import dry
+from alpha.step.attempt import MOST_DOUBTS
 from alpha.train import Interrupted, Trainer
 from alpha.train.feed import sizes
 
@@ -46,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Calls:
         check()
         return 0
 
-    monkeypatch.setattr(precompile, "compile_units", compile_units)
+    monkeypatch.setattr(dry, "compile_units", compile_units)
     return calls
 
 
@@ -155,7 +155,7 @@ def test_an_interrupt_stops_the_compilers_and_leaves_the_epoch_to_be_trained(mon
 
     subject, loader = trainer("cuda"), DataLoader(data(8), 4)
     with monkeypatch.context() as patch:
-        patch.setattr(precompile, "compile_units", compile_units)
+        patch.setattr(dry, "compile_units", compile_units)
         with pytest.raises(Interrupted):
             subject.train_epoch(loader)
     assert (subject.epoch, subject.step) == (1, 0)
@@ -167,7 +167,7 @@ def test_an_error_of_the_compiler_ends_the_epoch(monkeypatch: pytest.MonkeyPatch
     def compile_units(*_: Any) -> int:
         raise CompileError("it does not compile")
 
-    monkeypatch.setattr(precompile, "compile_units", compile_units)
+    monkeypatch.setattr(dry, "compile_units", compile_units)
     with pytest.raises(CompileError):
         trainer("cuda").train_epoch(DataLoader(data(8), 4))
 

@@ -34,8 +34,8 @@ from alpha.ops.array.facts import (
 )
 from alpha.ops.array.shuffle import channel_shuffle, native_channel_shuffle, pixel_shuffle, pixel_unshuffle
 from alpha.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
+from alpha.ops.matmul.distances import cosine_similarity, pairwise_distance
 from alpha.ops.matmul.matmul import bilinear
-from alpha.ops.matmul.similarity import cosine_similarity, pairwise_distance
 from alpha.ops.noise.windows import bartlett_window, blackman_window, hamming_window, hann_window, logspace
 from alpha.ops.normalization.group import group_norm, layer_norm, rms_norm
 from alpha.ops.pooling.adaptive_pool import adaptive_avg_pool1d

@@ -8,19 +8,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from alpha.core.tensor import Tensor
+from alpha.errors import type_name
 from alpha.ops.activation import parametric, piecewise, relu_family, smooth, softmax
-from alpha.ops.api import operators
-from alpha.ops.api.methods_signs import RELATIONS, SIGNS
-from alpha.ops.api.methods_structure import SEVERAL_NUMBERS, STRUCTURE
-from alpha.ops.api.written_forms import written_forms
-from alpha.ops.array import axes, conversion, creation, diagonals, fill, joining, layout
-from alpha.ops.indexing import gather_scatter, getitem_setitem, where
+from alpha.ops.api import operators, other_names
+from alpha.ops.api.operators import written_form, written_forms
+from alpha.ops.array import axes, conversion, creation, diagonals, facts, fill, joining, layout, shapes
+from alpha.ops.indexing import gather_scatter, getitem_setitem, index_functions, where
 from alpha.ops.kernel import sums
 from alpha.ops.kernel.arguments import unchecked, with_other_names
 from alpha.ops.kernel.elementwise import Activation
+from alpha.ops.kernel.operands import OPERANDS, beside, like
 from alpha.ops.math import (
     binary,
     bitwise,
@@ -35,8 +35,153 @@ from alpha.ops.math import (
     special,
     trigonometric,
 )
-from alpha.ops.matmul import matmul
-from alpha.ops.reduction import extremes, quantiles, scan, sort, var_norm
+from alpha.ops.math.compare import relate
+from alpha.ops.matmul import matmul, products
+from alpha.ops.noise import random
+from alpha.ops.reduction import extremes, quantiles, scan, scatter_reduce, sort, var_norm
+
+STRUCTURE: dict[str, Callable[..., Any]] = {
+    # of one tensor: without a check that it is one
+    **{name: with_other_names(unchecked(getattr(diagonals, name))) for name in diagonals.__all__},
+    **{name: with_other_names(unchecked(getattr(index_functions, name))) for name in ("narrow", "select", "argwhere")},
+    **{
+        name: with_other_names(unchecked(getattr(shapes, name)))
+        for name in ("fliplr", "flipud", "moveaxis", "swapdims")
+    },
+    **{name: with_other_names(unchecked(getattr(shapes, name))) for name in ("tensor_split",)},
+    "repeat_interleave": with_other_names(unchecked(sort.repeat_interleave)),
+    **{name: with_other_names(unchecked(getattr(sort, name))) for name in ("unique", "unique_consecutive")},
+    **{
+        name: with_other_names(unchecked(getattr(other_names, name)))
+        for name in other_names.__all__
+        if name not in ("arctan2", "ger", "row_stack", "vdot")
+    },
+    **{
+        name: with_other_names(unchecked(getattr(index_functions, name)))
+        for name in ("diagflat", "dsplit", "hsplit", "narrow_copy", "vsplit")
+    },
+    **{name: unchecked(getattr(products, name)) for name in ("corrcoef", "matrix_power")},
+    # floating numbers, or several tensors
+    **{name: getattr(other_names, name) for name in ("arctan2", "ger", "vdot")},
+    **{name: getattr(index_functions, name) for name in ("diagonal_scatter", "select_scatter", "slice_scatter")},
+    **{name: getattr(scan, name) for name in ("dist", "renorm")},
+    "cov": products.cov,
+    "unfold": index_functions.sliding,
+    # what is asked of a tensor
+    **{name: unchecked(getattr(facts, name)) for name in ("is_complex", "is_nonzero", "is_signed", "isreal")},
+    **{name: getattr(facts, name) for name in ("get_device", "is_same_size", "stride", "sum_to_size")},
+    **{name: getattr(random, name) for name in ("cauchy_", "exponential_", "geometric_", "log_normal_")},
+    **{name: getattr(products, name) for name in products.__all__ if name not in ("tensordot", "vander")},
+    **{name: getattr(index_functions, name) for name in ("index_copy", "index_fill", "index_put")},
+    **{name: getattr(index_functions, name) for name in ("masked_select", "take")},
+    **{name: getattr(shapes, name) for name in ("expand_as", "reshape_as")},
+    "masked_scatter": sort.masked_scatter,
+    **{name: getattr(sort, name) for name in ("bincount", "histc")},
+    **{name: getattr(random, name) for name in ("bernoulli", "multinomial")},
+    "scatter_reduce": scatter_reduce.scatter_reduce,
+}
+SEVERAL_NUMBERS: dict[str, Callable[..., Any]] = {"broadcast_to": unchecked(shapes.broadcast_to)}
+
+
+Method = Callable[[Tensor, Any], Any]
+
+_add, _mul, _matmul = unchecked(binary.add), unchecked(binary.mul), unchecked(matmul.matmul)
+
+RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def _relation(sign: str) -> Callable[[Tensor, Any], Tensor]:
+    def method(self: Tensor, other: Any) -> Tensor:
+        if not isinstance(other, OPERANDS):
+            raise TypeError(f"{sign}: a {type_name(other)} is no operand; a Tensor or a number is needed")
+        return relate(self, other, sign)
+
+    return method
+
+
+# signs of Python in which the operator is written into the tensor
+AUGMENTED = {
+    "__ifloordiv__": division.floor_divide,
+    "__imod__": division.remainder,
+    "__iand__": bitwise.bitwise_and,
+    "__ior__": bitwise.bitwise_or,
+    "__ixor__": bitwise.bitwise_xor,
+    "__ilshift__": bitwise.bitwise_left_shift,
+    "__irshift__": bitwise.bitwise_right_shift,
+}
+
+
+def _of_bits(sign: str, function: Method) -> dict[str, Method]:
+    """`x & y`, and `y & x` of an operand that is no tensor, for one of the signs"""
+    return {f"__{sign}__": function, f"__r{sign}__": lambda x, other: function(beside(function.__name__, x, other), x)}
+
+
+BINARY: dict[str, Method] = {
+    "__add__": _add,
+    "__radd__": _add,
+    "__sub__": binary.sub,
+    "__rsub__": binary.reversed_sub,
+    "__mul__": _mul,
+    "__rmul__": _mul,
+    "__truediv__": binary.div,
+    "__rtruediv__": binary.reversed_div,
+    "__floordiv__": division.floor_divide,
+    "__rfloordiv__": division.reversed_floor_divide,
+    "__mod__": division.remainder,
+    "__rmod__": division.reversed_remainder,
+    **_of_bits("and", bitwise.bitwise_and),
+    **_of_bits("or", bitwise.bitwise_or),
+    **_of_bits("xor", bitwise.bitwise_xor),
+    **_of_bits("lshift", bitwise.bitwise_left_shift),
+    **_of_bits("rshift", bitwise.bitwise_right_shift),
+    "__pow__": power.pow,
+    "__rpow__": power.reversed_pow,
+    "__matmul__": lambda x, other: _matmul(x, like(x, other)),
+    "__rmatmul__": lambda x, other: _matmul(like(x, other), x),
+}
+COMPARISONS = {f"__{name}__": sign for name, sign in RELATIONS.items()}
+REFUSED = {"__imatmul__": ("@=", "x = x @ y")}
+
+
+def _operator(function: Method) -> Method:
+    def method(self: Tensor, other: Any) -> Any:
+        return function(self, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    return method
+
+
+def _comparison(relation: str) -> Method:
+    def method(self: Tensor, other: Any) -> Any:
+        return relate(self, other, relation) if isinstance(other, OPERANDS) else NotImplemented
+
+    return method
+
+
+def _refusal(operator: str, instead: str) -> Method:
+    def method(self: Tensor, other: Any) -> NoReturn:
+        raise TypeError(f"{operator} has no in-place form; write {instead}")
+
+    return method
+
+
+SIGNS: dict[str, Callable[..., Any]] = {
+    **{name: _operator(function) for name, function in BINARY.items()},
+    **{name: _comparison(relation) for name, relation in COMPARISONS.items()},
+    **{name: _relation(sign) for name, sign in RELATIONS.items()},
+    **{name: written_form(function.__name__, function) for name, function in AUGMENTED.items()},
+    **{name: _refusal(*words) for name, words in REFUSED.items()},
+    "__neg__": binary.neg,
+    "__pos__": logarithms.positive,
+    "__abs__": rounding.abs,
+    "__round__": lambda x, decimals=None: rounding.round(x, decimals=0 if decimals is None else decimals),
+    "__invert__": bitwise.bitwise_not,
+    # These raise for an operand that they do not take: with NotImplemented, Python would bind the name anew.
+    "__iadd__": binary.add_,
+    "__isub__": binary.sub_,
+    "__imul__": binary.mul_,
+    "__itruediv__": binary.div_,
+    "__ipow__": power.pow_,
+}
 
 
 def _methods(room: ModuleType, *names: str) -> dict[str, Callable[..., Any]]:

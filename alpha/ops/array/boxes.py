@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
-from alpha.core.arrays import shares_memory
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.ops.array.assemble import Assemble, read
 from alpha.ops.array.parts import SCALAR, linked

@@ -11,11 +11,10 @@ import sys
 
 from alpha import config
 from alpha.core.numerics import BFLOAT16
-from alpha.ops.conv2d import predict, sm90_table, tune, work
-from alpha.ops.conv2d.configuration import Configuration
+from alpha.ops.conv2d import predict, sm90_table, tune
 from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.padded import shape_for
-from alpha.ops.conv2d.problem import OPERANDS, UNKNOWN, Known, Target, seen_by_kernels
+from alpha.ops.conv2d.problem import OPERANDS, UNKNOWN, Configuration, Known, Target, seen_by_kernels
 from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import TRIVIAL, ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS
@@ -87,9 +86,9 @@ def choose(
 def _best(rows: list[Configuration], s: ConvShape, target: Target, known: Known = UNKNOWN) -> Configuration:
     s = seen_by_kernels(s, target)
     for v in rows:
-        if not work.is_counted(v) and v.preferred(s, target):
+        if not predict.is_counted(v) and v.preferred(s, target):
             return v
-    counted = [v for v in rows if work.is_counted(v) and v.preferred(s, target)]
+    counted = [v for v in rows if predict.is_counted(v) and v.preferred(s, target)]
     narrow = [v for v in counted if v.dtype == BFLOAT16]  # without casts
     constants = predict.constants_of(target.name)
     return min(narrow or counted, key=lambda v: predict.cycles(v, s, target, constants, known))
@@ -100,7 +99,7 @@ def predicted_cycles(operator: str, s: ConvShape, target: Target, precision: str
     """The least predicted cycles of a configuration on cuda; infinity if the model does not know the one to run."""
     v = _best(applicable(operator, s, target, precision), s, target)
     seen = seen_by_kernels(s, target)
-    return predict.cycles(v, seen, target, predict.constants_of(target.name)) if work.is_counted(v) else math.inf
+    return predict.cycles(v, seen, target, predict.constants_of(target.name)) if predict.is_counted(v) else math.inf
 
 
 @functools.lru_cache(maxsize=4096)

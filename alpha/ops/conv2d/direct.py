@@ -13,7 +13,7 @@ from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.configuration import Configuration
+    from alpha.ops.conv2d.problem import Configuration
 
 CHANNELS = 64  # output channels of a block
 FFMA_SHARED = 54 << 10  # bytes; with the static shared memory less than every GPU has

@@ -17,8 +17,7 @@ from math import prod
 
 import numpy as np
 
-from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.views import View, plan_copy

@@ -11,7 +11,7 @@ from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.configuration import Configuration
+    from alpha.ops.conv2d.problem import Configuration
 
 
 def implicit_gemm_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:

@@ -12,7 +12,7 @@ from alpha.ops.kernel.dtypes import CUDA_TYPES
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.configuration import Configuration
+    from alpha.ops.conv2d.problem import Configuration
 
 SOURCE, THREADS = "conv2d/grouped/any_ffma.cu", 256
 MAX_PARTIAL_BYTES = 64 << 20  # of all partial sums

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from alpha.core.primitive import Array
-from alpha.ops.conv2d.depthwise_cpu import Window, taps
+from alpha.ops.conv2d.cpu import Window, taps
 from alpha.ops.conv2d.shape import ConvShape
 
 

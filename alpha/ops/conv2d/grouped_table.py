@@ -10,16 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from alpha.ops.conv2d import (
+    cpu,
     depthwise,
-    depthwise_cpu,
     grouped,
     grouped_cpu,
     small_groups,
     small_groups_sm80,
     small_groups_weight_sm80,
 )
-from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 
 NAMES = {FORWARD: "forward", INPUT: "input", WEIGHT: "weight"}
@@ -99,7 +98,7 @@ def _on_cpu(operator: str, form: str) -> Iterator[Configuration]:
         f"depthwise_{name}_taps",
         operator,
         "cpu",
-        getattr(depthwise_cpu, form),
+        getattr(cpu, form),
         "one input channel per group: one tap at a time",
         supports=lambda s, target: s.groups == s.IC,
     )

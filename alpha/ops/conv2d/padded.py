@@ -15,8 +15,7 @@ from math import prod
 
 import numpy as np
 
-from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, Configuration, Target
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.dtypes import BLOCK
 from alpha.ops.kernel.plan import KernelLaunch, Named

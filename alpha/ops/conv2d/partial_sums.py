@@ -15,7 +15,7 @@ from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.sums import plan_reduce_splits
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.configuration import Configuration
+    from alpha.ops.conv2d.problem import Configuration
 
 
 MIN_STEPS = 6  # of a split

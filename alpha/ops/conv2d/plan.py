@@ -17,17 +17,17 @@ import numpy as np
 from alpha import config
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
-from alpha.ops.conv2d import predict, work
+from alpha.ops.conv2d import predict
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.choose import choose
-from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.magnitudes import absmax, absmax_launch, known_magnitudes
 from alpha.ops.conv2d.padded import resize, resized, shape_for
+from alpha.ops.conv2d.prepare import absmax, absmax_launch, known_magnitudes
 from alpha.ops.conv2d.problem import (
     OPERANDS,
     RESULT,
     UNKNOWN,
     WEIGHT,
+    Configuration,
     ConvProblem,
     Epilogue,
     Known,
@@ -132,7 +132,7 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
         around.after.append(cast_launch(last, result, whole.size, FLOAT32, BFLOAT16))
     launches = (*around.before, *(launch.renamed(around.renamed) for launch in inner.launches), *around.after)
     cycles = None
-    if work.is_counted(v):
+    if predict.is_counted(v):
         cycles = predict.cycles(v, seen, target, predict.constants_of(target.name), problem.known)
     return Plan(v.name, launches, outputs, {**inner.workspaces, **around.workspaces}, v.reason, cycles, facts)
 

@@ -11,8 +11,7 @@ first, which takes as long as the product if channels are few.
 from __future__ import annotations
 
 from alpha.core.numerics import FLOAT32
-from alpha.ops.conv2d.configuration import Configuration
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, MathMode, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.gemm.tiles import Product, plan_mma
 from alpha.ops.kernel.plan import Plan

@@ -14,7 +14,7 @@ from alpha.ops.conv2d.shape import ConvShape, as_struct, trimmed_taps
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Table
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.configuration import Configuration
+    from alpha.ops.conv2d.problem import Configuration
 
 Order = np.ndarray[Any, Any]
 

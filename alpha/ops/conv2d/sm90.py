@@ -17,15 +17,14 @@ import numpy as np
 
 from alpha.core.numerics import FLOAT32
 from alpha.ops.conv2d import sm90_schedule, sm90_tiles
-from alpha.ops.conv2d.prepare import filter_terms, split_filter
+from alpha.ops.conv2d.prepare import filter_terms, map_filters, map_images, map_weight, split_filter
 from alpha.ops.conv2d.problem import ConvProblem, Epilogue, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
 from alpha.ops.conv2d.sm90_tiles import Tile
-from alpha.ops.conv2d.tensor_maps import map_filters, map_images, map_weight
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table, TensorMaps, Value
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.configuration import Configuration
+    from alpha.ops.conv2d.problem import Configuration
 
 ABSMAX = Named("absmax_a", optional=True), Named("absmax_b", optional=True)  # only for fp16 terms
 STATISTICS_PADDING = 16

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alpha.ops.conv2d import sm90, sm90_weight
-from alpha.ops.conv2d.configuration import Condition, Configuration
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Condition, Configuration, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 
 PACK = 8  # channels

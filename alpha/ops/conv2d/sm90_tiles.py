@@ -19,7 +19,7 @@ from alpha.ops.conv2d.problem import MathMode
 from alpha.ops.conv2d.shape import Axis, ConvShape
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.configuration import Configuration
+    from alpha.ops.conv2d.problem import Configuration
 
 SHARED_BYTES = 232448 - 1024 - 256  # of a block, without the alignment of its tiles and its barriers
 L2_BYTES_PER_CYCLE = 32  # of one SM, while all of them read

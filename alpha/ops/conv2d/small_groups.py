@@ -8,14 +8,14 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from alpha.ops.conv2d.depthwise import MAX_STRIDE, Strips, best_strips, ceil_div
 from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
-from alpha.ops.conv2d.strips import MAX_STRIDE, Strips, best_strips, ceil_div
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.configuration import Configuration
+    from alpha.ops.conv2d.problem import Configuration
 
 QUAD = 4  # channels of a thread
 MAX_CHANNELS, MAX_ROWS, MAX_COLUMNS = 32, 7, 3  # of a group; of a filter

@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from alpha.ops.conv2d.depthwise import ceil_div
 from alpha.ops.conv2d.problem import INPUT, OPERANDS, RESULT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.conv2d.small_groups import is_narrow
-from alpha.ops.conv2d.strips import ceil_div
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.configuration import Configuration
+    from alpha.ops.conv2d.problem import Configuration
 
 VECTOR_BYTES, PIXELS, TILE = 16, 8, 8  # bytes of a vector; results of a pixel group; channels of a fragment
 MAX_FILTER = 72  # registers of a thread for filters

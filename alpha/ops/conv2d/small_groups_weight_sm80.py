@@ -10,6 +10,7 @@ import functools
 from math import prod
 from typing import TYPE_CHECKING
 
+from alpha.ops.conv2d.depthwise import ceil_div
 from alpha.ops.conv2d.partial_sums import MAX_PARTIAL_BYTES, with_partial_sums
 from alpha.ops.conv2d.problem import FORWARD, WEIGHT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
@@ -30,11 +31,10 @@ from alpha.ops.conv2d.small_groups_sm80 import (
     source_bytes,
     window_vectors,
 )
-from alpha.ops.conv2d.strips import ceil_div
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan
 
 if TYPE_CHECKING:
-    from alpha.ops.conv2d.configuration import Configuration
+    from alpha.ops.conv2d.problem import Configuration
 
 ITEM, CHUNK = 2, 8  # bytes of an element, elements of a vector
 PAIRED_SUMS, MAX_SUMS = 72, 112  # registers for sums, at most: of a warp with two tiles of channels, and with one

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from alpha.ops.conv2d import cpu, direct, few_outputs, ffma, sm80, sm90_table
-from alpha.ops.conv2d.configuration import Condition, Configuration, always
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, MathMode, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Condition, Configuration, MathMode, Target, always
 from alpha.ops.conv2d.shape import ConvShape
 
 __all__ = ["CONFIGURATIONS", "FORWARD", "INPUT", "WEIGHT", "Condition", "Configuration", "Target"]

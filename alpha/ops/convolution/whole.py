@@ -8,10 +8,55 @@
 from __future__ import annotations
 
 import functools
+import math
+from math import prod
 
 from alpha.ops.conv2d import small_groups
+from alpha.ops.conv2d.choose import predicted_cycles
+from alpha.ops.conv2d.predict import constants_of
+from alpha.ops.conv2d.problem import Target
 from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape
-from alpha.ops.convolution.axes import ConvAxes
+from alpha.ops.convolution.arguments import ConvAxes
+from alpha.ops.kernel.views import View
+
+FEW_CHANNELS = 16  # with more, a tap fills a step of a tensor core well enough, and no copy pays
+
+
+def is_patches(c: ConvAxes) -> bool:
+    """True if each input of a few channels belongs to at most one output pixel, which reads several."""
+    side_by_side = all(axis.s == axis.F and (axis.p, axis.d) == (0, 1) for axis in c.axes)
+    return side_by_side and c.groups == 1 and c.IC < FEW_CHANNELS and prod(c.W[1:-1]) > 1
+
+
+@functools.lru_cache(maxsize=4096)
+def shape_of_kernels(c: ConvAxes, device: str) -> ConvShape | None:
+    """The shape if kernels for two axes compute the whole on a device, and its patches are no choice: see `as_2d`."""
+    return None if device == "cuda" and is_patches(c) else as_2d(c, device)
+
+
+def patches_of(c: ConvAxes) -> View:
+    """The patches (N, OD, OH, OW, FD, FH, FW, IC) as a box of X; what lies behind the last patch is left out."""
+    N, *steps, channel = View.whole(c.X).strides
+    F, O = [axis.F for axis in c.axes], [axis.O for axis in c.axes]
+    apart = [step * length for step, length in zip(steps, F, strict=True)]
+    return View((c.N, *O, *F, c.IC), (N, *apart, *steps, channel))
+
+
+@functools.lru_cache(maxsize=1024)
+def as_product(operator: str, c: ConvAxes, target: Target, precision: str) -> ConvShape | None:
+    """The matrix product of the patches, as images of one pixel, if it is predicted to be faster with their copy.
+
+    A product with patches whose convolution no kernel computes as it is (a depth) is always taken.
+    """
+    if not is_patches(c):
+        return None
+    rows, K = prod(c.Y[:-1]), prod(c.W[1:])
+    product = ConvShape(rows, 1, 1, K, c.OC, 1, 1, 1, 1, 0, 0, 1, 1)
+    constants, item = constants_of(target.name), 2 if precision == "bf16" else 4
+    copied = constants.launch + 2 * item * rows * K / constants.memory
+    whole = as_2d(c, "cuda")
+    cycles = math.inf if whole is None else predicted_cycles(operator, whole, target, precision)
+    return product if predicted_cycles(operator, product, target, precision) + copied < cycles else None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -15,8 +15,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.autograd.versions import array_of
-from alpha.core.arrays import shares_memory
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, expand

@@ -31,7 +31,7 @@ from alpha.runtime.cuda.kernel import POINTER, Layout, check_dims, kind_of
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice
-    from alpha.runtime.cuda.tensor_map_cache import TensorMap
+    from alpha.runtime.cuda.tensor_map import TensorMap
 
 
 MOST_INT = 2**31 - 4096  # from which a loop may take a step of a block without an overflow

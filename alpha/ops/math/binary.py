@@ -9,9 +9,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from alpha.autograd.function import Function
-from alpha.core.arrays import shares_memory
 from alpha.core.numerics import is_floating
-from alpha.core.primitive import Array, Primitive
+from alpha.core.primitive import Array, Primitive, shares_memory
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
 from alpha.ops.kernel import elementwise as ew

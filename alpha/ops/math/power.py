@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
-from alpha.core.arrays import shares_memory
 from alpha.core.numerics import is_floating
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.kernel import elementwise as ew

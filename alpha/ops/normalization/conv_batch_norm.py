@@ -18,12 +18,12 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d import Conv2d, conv2d_forward
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments
-from alpha.ops.conv2d.magnitudes import magnitude_of, needs_magnitude
 from alpha.ops.conv2d.plan import prepare
+from alpha.ops.conv2d.prepare import magnitude_of, needs_magnitude
 from alpha.ops.conv2d.problem import FORWARD
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution.arguments import Padding, axes_of
-from alpha.ops.convolution.patches import shape_of_kernels
+from alpha.ops.convolution.whole import shape_of_kernels
 from alpha.ops.kernel.dtypes import product_type, require_float32, require_same_float, vector_width, widest_vector
 from alpha.ops.kernel.options import Lengths
 from alpha.ops.kernel.plan import Plan

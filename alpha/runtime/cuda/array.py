@@ -81,7 +81,7 @@ class DeviceArray:
 
     Attributes:
         magnitude: the bits of the largest finite magnitude (1,) uint32, if the kernel that made the array found them;
-            else None. See alpha/ops/conv2d/magnitudes.py for when it may be used.
+            else None. See alpha/ops/conv2d/prepare.py for when it may be used.
     """
 
     __slots__ = (

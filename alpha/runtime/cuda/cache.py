@@ -26,24 +26,196 @@ used, a temporary folder takes its place, after one warning.
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
 import os
 import re
 import secrets
 import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
 import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from alpha import config
 from alpha.errors import CompileError, ConfigError
 from alpha.runtime import fork
-from alpha.runtime.cuda import processes
-from alpha.runtime.cuda.work_folders import new_work_folder, remove, temporary, why_not, work_folder
+
+
+def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a compiler and collect what it prints. If the caller is interrupted meanwhile, the compiler is stopped.
+
+    Raises:
+        OSError: it could not be started.
+        CompileError: the `Group` of this thread was stopped.
+    """
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,  # nvcc starts other processes, which do not end with it
+    ) as process:
+        group: Group | None = getattr(_local, "group", None)
+        try:
+            if group is not None:
+                group.add(process)
+            out, err = process.communicate()
+        except BaseException:
+            _kill(process)
+            raise
+        finally:
+            if group is not None:
+                group.remove(process)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+_local = threading.local()
+
+
+class Group:
+    """The compilers of several threads, which can be stopped together."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    def join(self) -> None:
+        """Let the compilers that this thread runs belong to this group."""
+        _local.group = self
+
+    def add(self, process: subprocess.Popen[str]) -> None:
+        with self._lock:
+            if self._stopped:
+                raise CompileError("the compilers were stopped")
+            self._running.add(process)
+
+    def remove(self, process: subprocess.Popen[str]) -> None:
+        with self._lock:
+            self._running.discard(process)
+
+    def stop(self) -> None:
+        """Kill what runs, and refuse what comes."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None and hasattr(os, "killpg"):
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:  # it has just ended
+            return
+    process.kill()
+
+
+try:
+    import fcntl
+except ImportError:  # Windows: nobody can tell whether a folder is in use
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def work_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder in `parent`, which is removed afterwards if it is still there."""
+    folder, lock = new_work_folder(parent, prefix)
+    try:
+        yield folder
+    finally:
+        remove(folder)
+        if lock is not None:
+            os.close(lock)
+
+
+def new_work_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
+    """A new folder in `parent`, and the descriptor that holds it for this process, None if there are no locks."""
+    sweep(parent, prefix)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        try:
+            lock = _hold(folder)
+        except OSError:
+            return folder, None
+        if lock is not None:
+            return folder, lock  # else another process took it for one that nobody owns, and removes it
+
+
+@functools.cache
+def sweep(parent: Path, prefix: str) -> None:
+    """Remove what killed processes of this user have left in a folder, once per process."""
+    with suppress(OSError), os.scandir(parent) as entries:
+        left = [Path(entry.path) for entry in entries if entry.name.startswith(prefix)]
+        for path in left:
+            with suppress(OSError):
+                if stat.S_ISDIR(path.lstat().st_mode) and (lock := _hold(path)) is not None:
+                    try:
+                        remove(path)
+                    finally:
+                        os.close(lock)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder with what is in it, or a file, or a link, as far as that is possible."""
+    with suppress(OSError):
+        if stat.S_ISDIR(path.lstat().st_mode):
+            path.chmod(0o700)
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+
+
+def _hold(folder: Path) -> int | None:
+    """The descriptor of a lock on a folder; None if another process has it, or the folder is gone.
+
+    Raises OSError if it cannot be locked at all.
+    """
+    if fcntl is None:
+        raise OSError("there are no locks")
+    try:
+        lock = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(lock), folder.stat()):
+            return lock
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(lock)
+        raise
+    os.close(lock)
+    return None
+
+
+def why_not(folder: Path, error: OSError) -> str:
+    """Why a folder cannot be used: a part of its path that is no folder, or else what the system says."""
+    for part in (*reversed(folder.parents), folder):
+        if os.path.lexists(part) and not os.path.isdir(part):  # noqa: PTH112
+            link = os.path.islink(part)  # noqa: PTH114
+            return f"{part} is {'a link to nothing' if link and not os.path.exists(part) else 'no folder'}"  # noqa: PTH110
+    return str(error)
+
+
+def temporary() -> Path:
+    """The folder of temporary files."""
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError as error:
+        raise CompileError(f"there is no folder for temporary files ({error}); set TMPDIR to a writable one") from error
+
 
 Command = Callable[[Path, Sequence[str], Path], list[str]]
 
@@ -71,7 +243,7 @@ class CommandCompiler(Compiler):
     def build(self, source: Path, options: Sequence[str], output: Path) -> str:
         command = self._command(source, options, output)
         try:
-            result = processes.run(command, {**os.environ, "TMPDIR": str(output.parent)})
+            result = run(command, {**os.environ, "TMPDIR": str(output.parent)})
         except OSError as error:
             raise CompileError(f"{self.name} could not be started: {error}") from error
         log = result.stdout + result.stderr

@@ -12,13 +12,16 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from alpha import config
 from alpha.errors import CompileError, ConfigError
-from alpha.runtime.cuda.cache import CommandCompiler, Compiler, compile_cached, failure, read_log, source_root
+from alpha.runtime import workers
+from alpha.runtime.cuda.cache import CommandCompiler, Compiler, Group, compile_cached, failure, read_log, source_root
+from alpha.runtime.cuda.driver import DeviceProperties, Driver
 
 __all__ = [
     "CommandCompiler",
@@ -34,6 +37,81 @@ __all__ = [
     "source_root",
     "target",
 ]
+
+
+# architecture -> (SMs, shared memory that a block may have) of one GPU of it
+ARCHITECTURES = {
+    "sm_75": (40, 64 * 1024),
+    "sm_80": (108, 163 * 1024),
+    "sm_86": (84, 99 * 1024),
+    "sm_89": (128, 99 * 1024),
+    "sm_90": (132, 227 * 1024),
+    "sm_90a": (132, 227 * 1024),
+    "sm_100": (148, 227 * 1024),
+    "sm_120": (170, 99 * 1024),
+}
+
+
+def properties_of(arch: str, driver: str, total_bytes: int) -> DeviceProperties:
+    """The properties of a GPU of `arch`, one of ARCHITECTURES.
+
+    Args:
+        driver: what stands in for the GPU; the name begins with it.
+        total_bytes: the size of the memory.
+    """
+    num_sms, shared_bytes = ARCHITECTURES[arch]
+    capability = divmod(int(arch.removeprefix("sm_").removesuffix("a")), 10)
+    return DeviceProperties(f"{driver} {arch}", arch, capability, num_sms, shared_bytes, total_bytes, driver)
+
+
+Unit: TypeAlias = tuple[str, tuple[str, ...]]  # a file below cuda/ and the options of the compiler
+
+POLL_S = 0.1  # between two looks at an interrupt that is held back
+
+
+def compile_units(driver: Driver, units: Iterable[Unit], check: Callable[[], object] = lambda: None) -> int:
+    """Compile the units that the disk cache does not have, as many at a time as this process may use cores.
+
+    A bar on a terminal shows how many are done.
+
+    Args:
+        check: is called again and again meanwhile; what it raises stops the compilers.
+
+    Returns:
+        How many units were compiled.
+
+    Raises:
+        CompileError: a unit does not compile; the compilers of the others are stopped.
+    """
+    from tqdm import tqdm
+
+    asked = dict.fromkeys(units)
+    if not asked:
+        return 0
+    root = source_root()
+    wanted = [(root / source, options) for source, options in asked]
+    missing = [unit for unit in wanted if not driver.is_compiled(*unit)]
+    if not missing:
+        return 0
+    group = Group()
+    pool = ThreadPoolExecutor(min(workers.cores(), len(missing)), "alpha-compile", initializer=group.join)
+    with tqdm(desc="compiling kernels", total=len(missing), unit="kernel", leave=False, disable=None) as bar:
+        try:
+            left = {pool.submit(driver.compile, *unit) for unit in missing}
+            while left:
+                done, left = wait(left, POLL_S, FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                bar.update(len(done))
+                check()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            group.stop()
+            raise
+        finally:
+            pool.shutdown()
+    return len(missing)
+
 
 NO_COMPILER = "no CUDA compiler: install the CUDA toolkit, or pip install -e '.[cuda,nvrtc]' in Alpha's checkout"
 DEFAULT_HOME = "/usr/local/cuda"

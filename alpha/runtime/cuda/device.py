@@ -19,8 +19,8 @@ from alpha.runtime.cuda.graphs import VALUE_BYTES, CudaRecording
 from alpha.runtime.cuda.host_copies import CudaReadback
 from alpha.runtime.cuda.kernel import Define, Dim, Kernel, KernelTable
 from alpha.runtime.cuda.memory import CudaMemory
-from alpha.runtime.cuda.small_workspaces import SmallWorkspaces
-from alpha.runtime.cuda.tensor_map_cache import TensorMapCache
+from alpha.runtime.cuda.scratch import SmallWorkspaces
+from alpha.runtime.cuda.tensor_map import TensorMapCache
 from alpha.runtime.device import Device, HostArray, MemoryStats, Readback, Shape, as_shape, native
 from alpha.runtime.recording import StepValue
 

@@ -18,12 +18,11 @@ import numpy as np
 from alpha.errors import DeviceError
 from alpha.runtime import recording
 from alpha.runtime.arena import Growth
-from alpha.runtime.cuda.architectures import properties_of
 from alpha.runtime.cuda.cache import source_root
-from alpha.runtime.cuda.compilers import Unit
+from alpha.runtime.cuda.compile import Unit, properties_of
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory, T
-from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
+from alpha.runtime.cuda.driver_emulated import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
 
 TOTAL_BYTES = 1 << 50

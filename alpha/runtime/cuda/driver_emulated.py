@@ -8,25 +8,121 @@ and a barrier that not all threads reach is reported. See docs/debugging_kernels
 from __future__ import annotations
 
 import ctypes
+import itertools
+import math
+import operator
+import struct
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from alpha import config
 from alpha.errors import DeviceError
 from alpha.runtime.arena import Growth
-from alpha.runtime.cuda.architectures import ARCHITECTURES, properties_of
 from alpha.runtime.cuda.cache import compile_cached, is_cached
+from alpha.runtime.cuda.compile import ARCHITECTURES, properties_of
 from alpha.runtime.cuda.driver import HostArray, PackedArguments, RawMemory, T
 from alpha.runtime.cuda.emulated_compiler import EmulatedCompiler, kernel_line
-from alpha.runtime.cuda.emulated_launch import EmulatedFunction, LaunchRequest, Prepare, Work, run, title
 from alpha.runtime.cuda.emulated_memory import MAX_THREADS, TOTAL_BYTES, FiberStacks, GuardedMemory, fill, move
-from alpha.runtime.cuda.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
+
+MAP_BYTES = 128
+_MARK = 0x70616D2D6168706C  # kTensorMapMark of cuda/common/emulation/tensor_map.h
+_LAYOUT = struct.Struct("<QQ5Q4Q5I4B16x")
+_MAX_RANK = 5
+
+
+def encode_tiled_map(
+    dtype: npt.DTypeLike,
+    address: int,
+    dims: Sequence[int],
+    strides_bytes: Sequence[int],
+    box: Sequence[int],
+    swizzle: int = 128,
+) -> bytes:
+    """The tensor map of a box copy; put it 64-byte aligned into device memory.
+
+    dims and box: elements, innermost first, 2 to 5 of them; strides_bytes: of every dimension but
+    the innermost; swizzle: 0, 32, 64 or 128 bytes. `DeviceError` where the hardware refuses it.
+    """
+    size, rank = np.dtype(dtype).itemsize, len(dims)
+    inner = box[0] * size
+    problems = {
+        f"{rank} dimensions, not 2 to {_MAX_RANK}": not 2 <= rank <= _MAX_RANK,
+        "box and dims differ in length": len(box) != rank,
+        "strides_bytes is not one shorter than dims": len(strides_bytes) != rank - 1,
+        f"address {address:#x} is not 16-byte aligned": address % 16 != 0,
+        f"dims {tuple(dims)} are not 1 to 2^32": not all(1 <= d <= 2**32 for d in dims),
+        "a stride is not a multiple of 16 bytes below 2^40": any(s % 16 or not 0 <= s < 2**40 for s in strides_bytes),
+        f"box {tuple(box)} is not 1 to 256 each": not all(1 <= b <= 256 for b in box),
+        f"a box row of {inner} bytes is not a multiple of 16": inner % 16 != 0,
+        f"swizzle {swizzle} is not 0, 32, 64 or 128": swizzle not in (0, 32, 64, 128),
+        f"a box row of {inner} bytes is longer than the swizzle": swizzle > 0 and inner > swizzle,
+    }
+    for problem, present in problems.items():
+        if present:
+            raise DeviceError(f"encode_tiled_map: {problem}")
+    padding = [1] * (_MAX_RANK - rank)
+    strides = [*strides_bytes, *[math.prod(dims) * size] * (_MAX_RANK - rank)]
+    return _LAYOUT.pack(_MARK, address, *dims, *padding, *strides, *box, *padding, rank, size, swizzle, 0)
+
+
+class LaunchRequest(ctypes.Structure):
+    """`alpha_emulation::LaunchRequest` of cuda/common/emulation/launch.h."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared_bytes", ctypes.c_uint32),
+        ("seed", ctypes.c_uint32),
+        ("block_order", ctypes.c_uint32),
+        ("argument_count", ctypes.c_uint32),
+        ("argument_bytes", ctypes.c_uint32),
+        ("zone_count", ctypes.c_uint32),
+        ("arguments", ctypes.c_char_p),
+        ("offsets", ctypes.c_void_p),
+        ("zones", ctypes.c_void_p),
+        ("stacks", ctypes.c_void_p),
+        ("stack_bytes", ctypes.c_uint64),
+        ("fault_address", ctypes.c_uint64),
+        ("fault_instruction", ctypes.c_uint64),
+    )
+
+
+Work: TypeAlias = tuple[partial[Any], Callable[[bytes], str]]  # a call that returns None or a fault; its message
+Prepare: TypeAlias = Callable[[], Work]
+
+
+@dataclass(frozen=True)
+class EmulatedFunction:
+    """One entry point of a loaded library."""
+
+    entry: str
+    artefact: Path
+    call: Any
+
+
+def run(works: Sequence[Work], done: list[Any]) -> None:
+    """Do one work after the other, up to the first fault, in one call of C code: as on a GPU, no interrupt cuts it off.
+
+    `done` gets an element then. `DeviceError` for a fault.
+    """
+    faults: Any = enumerate(map(partial.__call__, [call for call, _ in works]))
+    done.extend(itertools.islice(itertools.chain(filter(operator.itemgetter(1), faults), [None]), 1))
+    if done[-1] is not None:
+        number, fault = done.pop()
+        raise DeviceError(works[number][1](fault))
+
+
+def title(function: EmulatedFunction, grid: Sequence[int], block: Sequence[int], shared_bytes: int) -> str:
+    return f"{function.entry}<<<{tuple(grid)}, {tuple(block)}, {shared_bytes}>>>"
+
 
 DEFAULT_ARCH = "sm_80"
 

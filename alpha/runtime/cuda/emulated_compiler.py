@@ -16,7 +16,7 @@ from pathlib import Path
 
 from alpha import config
 from alpha.errors import CompileError, DeviceError
-from alpha.runtime.cuda import processes
+from alpha.runtime.cuda import cache
 from alpha.runtime.cuda.cache import Compiler, cache_key, compile_cached, failure, source_root
 from alpha.runtime.cuda.emulated_memory import MAX_THREADS
 
@@ -116,7 +116,7 @@ def run_compiler(command: list[str], source: Path, options: Sequence[str], tempo
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     if temporary is not None:
         environment["TMPDIR"] = str(temporary)
-    result = processes.run(command, environment)
+    result = cache.run(command, environment)
     log = result.stdout + result.stderr
     if result.returncode:
         raise failure(source, options, shlex.join(command), log, result.returncode)

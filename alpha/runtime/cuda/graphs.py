@@ -22,8 +22,7 @@ from alpha.runtime import recording
 from alpha.runtime.arena import Block
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.driver import Driver
-from alpha.runtime.cuda.plan import Plan, Trace
-from alpha.runtime.cuda.scratch import Scratch
+from alpha.runtime.cuda.scratch import Plan, Scratch, Trace
 from alpha.runtime.cuda.staging import SMALL_BYTES
 from alpha.runtime.recording import Recording, StepValue
 
