@@ -23,7 +23,7 @@ from alpha.errors import UninitializedError
 from alpha.runtime import Device, get_device
 from alpha.runtime.registry import names_device
 
-__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "with_place"]
+__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
 
 
 class Parameter(Tensor):
