@@ -3,7 +3,8 @@
     python examples/bench_conv.py --device cuda --alone --configurations --cases all zoo drawn --output runs/sweep
     python examples/fit_conv_model.py runs/sweep/candidates.csv
 
-The constants go to `alpha/ops/conv2d/fitted/<name of the GPU>.json`, which `alpha.ops.conv2d.predict` reads. First the
+The constants go to `alpha/ops/conv2d/select/fitted/<name of the GPU>.json`, which the model of time
+(alpha/ops/conv2d/select/time_model.py) reads. First the
 errors of the predicted times are minimised, above all those in which the configurations of a problem differ, then what
 their choices cost. This is done twice: without a fifth of the convolutions, to see how good the predictions are for
 those, and with all of them. A line says for how many problems (an operator, a convolution and a precision) the
@@ -34,8 +35,11 @@ from bench.report import FIELDS
 import alpha
 from alpha.errors import AlphaError
 from alpha.ops.conv2d import cuda_target
-from alpha.ops.conv2d.padded import shape_for
-from alpha.ops.conv2d.predict import (
+from alpha.ops.conv2d.matrix_products import PRODUCTS
+from alpha.ops.conv2d.prepare import shape_for
+from alpha.ops.conv2d.problem import Configuration, Target, seen_by_kernels
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
+from alpha.ops.conv2d.select.time_model import (
     FITTED,
     USUAL,
     Constants,
@@ -47,10 +51,7 @@ from alpha.ops.conv2d.predict import (
     quantities,
     total,
 )
-from alpha.ops.conv2d.problem import Configuration, seen_by_kernels
-from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.table import CONFIGURATIONS, Target
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

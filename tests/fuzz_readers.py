@@ -40,7 +40,7 @@ from PIL import Image
 import alpha
 from alpha.data import Cifar10, Cifar10Sample, Cifar100, cifar, cifar100, mnist, sample
 from alpha.io.reading import ALLOWANCE
-from alpha.ops.conv2d.tune import TuningCache
+from alpha.ops.conv2d.select.tune import TuningCache
 from alpha.train import Run, load_weights, save_weights
 from alpha.train.state_file import save_state
 

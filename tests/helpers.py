@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import math
 import os
 import sys
@@ -21,7 +20,9 @@ from _pytest.mark import ParameterSet
 import alpha
 from alpha import Tensor
 from alpha.errors import OutOfMemoryError
+from alpha.ops.conv2d import launch
 from alpha.ops.conv2d.problem import INPUT, Configuration, MathMode
+from alpha.ops.conv2d.select import choose
 from alpha.runtime.arena import Arena, Block
 
 Spec = Any  # a shape (standard normal numbers) or the array itself
@@ -71,7 +72,6 @@ def choosing(wanted: Callable[[Configuration], bool]) -> Iterator[None]:
 
     For rules of a kernel that is not the fastest at a test's size.
     """
-    choose, plan = (importlib.import_module(f"alpha.ops.conv2d.{name}") for name in ("choose", "plan"))
     usual = choose._best
 
     def best(rows: list[Configuration], *others: Any) -> Configuration:
@@ -79,7 +79,7 @@ def choosing(wanted: Callable[[Configuration], bool]) -> Iterator[None]:
 
     def forget() -> None:
         choose._choose.cache_clear()
-        plan._cached_plan.cache_clear()
+        launch._cached_plan.cache_clear()
 
     with patch.object(choose, "_best", best):
         forget()

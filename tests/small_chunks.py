@@ -81,9 +81,7 @@ def small_chunks() -> Iterator[dict[Site, list[list[int]]]]:
         stack.enter_context(patch.object(workers, "parallel_for", parallel_for))
         stack.enter_context(patch.object(workers, "sum_in_order", sum_in_order))
         stack.enter_context(patch.object(CpuDevice, "empty", lambda *args: poisoned(empty(*args))))
-        for name in ("cpu", "depthwise_cpu"):
-            module = importlib.import_module(f"alpha.ops.conv2d.{name}")
-            stack.enter_context(patch.object(module, "scratch", lambda *args: poisoned(scratch(*args))))
+        stack.enter_context(patch.object(conv_cpu, "scratch", lambda *args: poisoned(scratch(*args))))
         for name in ("empty", "empty_like"):
             usual = getattr(np, name)
             stack.enter_context(patch.object(np, name, lambda *a, usual=usual, **k: poisoned(usual(*a, **k))))

@@ -1,4 +1,4 @@
-"""What a dataset is: a length, and batches of it, or items, by index."""
+"""Datasets: a length, and batches of it, or items, by index; and datasets made of others (parts, splits, joins)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a loader makes batches: what it calls for each, and the threads that do so."""
+"""Batches of a loader: the calls that make each, the threads that do so, and those made ahead of their consumer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""Samplers: in which order a loader takes the items of a dataset.
+"""Samplers: the order in which a loader takes the items of a dataset.
 
 Random ones draw from a seed and the number of the epoch alone, so their orders are the same everywhere. If a sampler
 has no seed, each epoch takes one of the program's random numbers for it, so `alpha.manual_seed` fixes the orders.
+
+numpy promises the raw bits of its Philox, not what its Generator makes of them, to stay the same from version to
+version. So the draws are made of raw bits by whole numbers, comparisons, sums and products of float64.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ from alpha.core.numerics import BFLOAT16
 from alpha.core.origins import LAYOUTS, layout_of, mark, unmark
 from alpha.core.tensor import Tensor, tensor
 from alpha.errors import AlphaError, CheckpointError, type_name
+from alpha.io.files import check_readable, write_atomically
 from alpha.io.pickles import filled, with_results, without_gc
-from alpha.io.reading import check_readable, write_atomically
 from alpha.io.tensor_files import read_tensor_file, tensor_file, unique
 from alpha.io.torch_files import is_torch_file, read_torch_file
 from alpha.module.module import Module, Parameter

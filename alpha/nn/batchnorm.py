@@ -1,4 +1,7 @@
-"""Layers of batch normalisation, under PyTorch's names; channels are the last axis."""
+"""Layers of batch normalisation, under PyTorch's names; channels are the last axis.
+
+Dragon-Alpha's other normalisations follow: by running statistics only, by means of squares, and by none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules that hold modules: Sequential calls its modules in order, the others only hold them."""
+"""Modules that hold modules, or parameters: Sequential calls its modules in order, the others only hold them."""
 
 from __future__ import annotations
 

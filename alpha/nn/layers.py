@@ -1,4 +1,4 @@
-"""Layers under PyTorch's names; images are NHWC.
+"""Linear, bilinear, embedding, dropout and flattening layers under PyTorch's names; images are NHWC.
 
 Convolutions are in `convolution.py`, pools in `pooling.py`, normalisations in `normalization.py`.
 """

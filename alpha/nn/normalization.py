@@ -1,4 +1,4 @@
-"""Layers that normalise, under PyTorch's names; channels are the last axis."""
+"""Layers of layer, group, root-mean-square and instance normalisation, as PyTorch's; channels are the last axis."""
 
 from __future__ import annotations
 

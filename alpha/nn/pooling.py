@@ -1,4 +1,4 @@
-"""Pooling layers under PyTorch's names; the channels are the last axis. Adaptive ones are in `adaptive_pooling.py`."""
+"""Pooling layers under PyTorch's names, adaptive ones too; the channels are the last axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers under PyTorch's names, arguments, order of gates and names of parameters."""
+"""Recurrent layers, and cells of one step, under PyTorch's names, arguments, order of gates and names of parameters."""
 
 from __future__ import annotations
 

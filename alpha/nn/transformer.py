@@ -1,4 +1,4 @@
-"""Transformers (Vaswani et al. 2017) under PyTorch's names, arguments and names of parameters."""
+"""Attention with several heads and transformers (Vaswani et al. 2017) under PyTorch's names and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""L-BFGS: quasi-Newton steps of all parameters together, with a line search that evaluates the model anew."""
+"""L-BFGS: quasi-Newton steps of all parameters together, with a line search that evaluates the model anew.
+
+A step of the line search lowers the loss and flattens its slope (strong Wolfe conditions).
+"""
 
 from __future__ import annotations
 

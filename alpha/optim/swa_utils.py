@@ -1,4 +1,7 @@
-"""Averages of a model's weights during training, under PyTorch's names: EMA and SWA (Izmailov et al., UAI 2018)."""
+"""Averages of a model's weights during training, under PyTorch's names: EMA and SWA (Izmailov et al., UAI 2018).
+
+Means of weights are computed in place, for all parameters in one launch.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
-"""The free blocks of an arena: the best fit among them, and the joining of neighbours.
+"""Free blocks of an arena: the best fit among them, the joining of neighbours, and slabs of small pieces.
 
 Addresses are plain integers. Nothing here takes a lock; the arena does.
+
+A slab is a larger block that was cut into pieces of one size. A step of training takes and returns hundreds of small
+blocks. A piece that comes back is not joined with its neighbours, so that it is taken again at once, and small blocks
+that live long do not lie between large ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state of an arena: which blocks are alive, and what is free.
+"""Blocks and state of an arena: which blocks are alive, and what is free.
 
 An exception may come between any two instructions: Ctrl-C, a signal handler that raises, a lack of memory. So each
 change of an arena begins with `_changing = True` and ends with `_changing = False`. Whoever finds it true knows that a

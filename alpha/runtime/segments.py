@@ -1,4 +1,4 @@
-"""The segments of an arena: the raw memory that it holds, and what of it is free.
+"""Segments of an arena: the raw memory that it holds, what of it is free, and how it gets more from its device.
 
 Nothing here takes a lock; the arena does.
 """

@@ -1,4 +1,7 @@
-"""One capture of a step: the Python code runs and is recorded, then the graph runs once and does what was recorded."""
+"""Attempts to capture a step: its Python code runs and is recorded, then the graph does the recorded work once.
+
+A captured function keeps its calls of one kind, and the captures of it that have not led to a graph yet (`Trial`).
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""A dry run: what a step launches on a GPU, found without computing anything and without the GPU.
+"""Dry runs: what a step launches on a GPU, found without computing anything and without the GPU.
 
     run = alpha.dry_run(step, images, labels)                      # on the cuda device
     run = alpha.dry_run(model, (512, 32, 32, 3), gpu="sm_90a")     # on a GPU that need not be there
     print(run.describe())
 
 The Python code of the step runs once, on a copy of everything that it reaches (`stand_ins.py`). So modules, optimizers,
-gradients and random numbers stay as they are.
+gradients and random numbers stay as they are. `alpha.compile_kernels` compiles all
+kernels so found at once.
 """
 
 from __future__ import annotations

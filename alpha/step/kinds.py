@@ -1,4 +1,4 @@
-"""The kinds of Python objects whose content can be compared, and how that is read.
+"""Kinds of Python objects whose content can be compared, and how that is read.
 
 The list is closed: an object of any other kind may hold what no reader here sees, so a step that reaches one is not
 captured. Objects of classes that are written in Python hold attributes and nothing else, unless such a class has a base

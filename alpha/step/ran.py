@@ -1,10 +1,14 @@
-"""What has run on the host in the calls of a step: the program's code, and what it has asked the system for.
+"""Record of what has run on the host in the calls of a step: the program's code, and what it has asked the system for.
 
 A step can only depend on what its code reads. What functions are called is not always known from their names, so the
 first calls of a step are watched by Python's own means (`sys.setprofile`), which tells of each function that begins,
 written in Python or in C. Alpha's and numpy's functions are known and left out; those of Python's library and of other
 packages are looked at as the program's own. A C function shows no code, so it must be in a list of functions whose
 result depends on their arguments alone.
+
+A function or a class in a module of Alpha may be exchanged, as by `alpha.nn.functional.relu = f`. Alpha's functions
+call each other by thousands of names, too many to compare before each replay. So its modules count what is assigned to
+them from outside.
 """
 
 from __future__ import annotations

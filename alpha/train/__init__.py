@@ -1,6 +1,6 @@
 """The training loop of the examples: epochs, history, curves, weights on disk, runs that resume."""
 
-from alpha.io.reading import make_folder, new_folder
+from alpha.io.files import make_folder, new_folder
 from alpha.io.serialization import load_metadata, load_weights, save_weights
 from alpha.train.history import History, Result, Row, save_curves
 from alpha.train.interrupt import Interrupted, interrupt_between_steps

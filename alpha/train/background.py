@@ -1,4 +1,4 @@
-"""Work that a program does not wait for, such as writing files while training goes on."""
+"""Work that a program does not wait for: files that are written, and kernels compiled, while it goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each epoch reached, as a table and as history.csv."""
+"""History of a run: the results of each epoch as a table, as history.csv and as a picture of curves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from alpha.config import user_path
-from alpha.io.reading import write_atomically
+from alpha.io.files import write_atomically
 
 
 @dataclass(frozen=True)

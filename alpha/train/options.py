@@ -1,4 +1,4 @@
-"""Command lines whose mistakes are answered in one line."""
+"""Command lines whose mistakes are answered in one line; optimizers and schedules that a Trainer takes."""
 
 from __future__ import annotations
 

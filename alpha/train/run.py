@@ -16,7 +16,7 @@ import numpy as np
 from alpha.config import user_path
 from alpha.core.numerics import computed_precision, is_floating
 from alpha.errors import CheckpointError, TrainingError
-from alpha.io.reading import make_folder, new_folder
+from alpha.io.files import make_folder, new_folder
 from alpha.io.serialization import save_weights
 from alpha.train.background import Background
 from alpha.train.history import History, Result, Row

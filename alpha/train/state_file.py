@@ -1,4 +1,7 @@
-"""A nested state (numbers, text, lists, dicts, numpy arrays) in one safetensors file, bit for bit."""
+"""A nested state (numbers, text, lists, dicts, numpy arrays) in one safetensors file, bit for bit.
+
+Beside it: the facts that decide the bits of a run besides its options and its program (libraries, processor, GPU).
+"""
 
 from __future__ import annotations
 

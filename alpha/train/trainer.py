@@ -1,4 +1,4 @@
-"""The training loop of the examples."""
+"""Trainer: the training loop of the examples, and its state as a dict; a state that does not fit changes nothing."""
 
 from __future__ import annotations
 

@@ -10,10 +10,12 @@ centre if it has a size.
 """
 
 from alpha.core.missing_names import tell_instead as _tell_instead
-from alpha.transforms.color import ColorJitter, Grayscale, Normalize, RandomErasing, RandomGrayscale
+from alpha.transforms.color import ColorJitter, Grayscale, Normalize, RandomGrayscale
 from alpha.transforms.compose import Compose, Lambda
 from alpha.transforms.crops import CenterCrop, RandomCrop, RandomResizedCrop, Resize
-from alpha.transforms.geometry import RandomAffine, RandomHorizontalFlip, RandomRotation, RandomVerticalFlip, Transform
+from alpha.transforms.erasing import RandomErasing
+from alpha.transforms.geometry import RandomAffine, RandomHorizontalFlip, RandomRotation, RandomVerticalFlip
+from alpha.transforms.images import Transform
 
 __all__ = [
     "CenterCrop",

@@ -8,7 +8,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import type_name
 from alpha.module.module import Module
 from alpha.nn.containers import Sequential
-from alpha.transforms.geometry import FixedTransform
+from alpha.transforms.images import FixedTransform
 
 __all__ = ["Compose", "Lambda"]
 

@@ -9,16 +9,8 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.nn import functional as F
 from alpha.ops.kernel.options import Pair, integer, only_offered, pair, real
-from alpha.transforms.geometry import (
-    FixedTransform,
-    Interval,
-    Transform,
-    check_interpolation,
-    drawn,
-    interval,
-    numbers_as_text,
-    warp,
-)
+from alpha.transforms.geometry import check_interpolation, warp
+from alpha.transforms.images import FixedTransform, Interval, Transform, drawn, interval, numbers_as_text
 
 __all__ = ["CenterCrop", "RandomCrop", "RandomResizedCrop", "Resize"]
 

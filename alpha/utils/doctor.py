@@ -19,7 +19,7 @@ import numpy as np
 
 from alpha import config
 from alpha.errors import AlphaError, CompileError, ConfigError, DeviceError
-from alpha.ops.conv2d.choose import NAMES
+from alpha.ops.conv2d.select.choose import NAMES
 from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.compile import NO_COMPILER, find_nvcc, nvcc_version, nvrtc_version, target
 from alpha.runtime.cuda.device import CudaDevice

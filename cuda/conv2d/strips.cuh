@@ -8,7 +8,7 @@
 //
 // Macros: TYPE float | bfloat16; FH, FW, SH, SW filter and stride, PW the padding of columns; VECTOR V channels per thread;
 // COLUMNS; STRIPS of a row, 3 means 3 or more; LEFT, LAST_SOURCES, LAST_COLUMNS; BLOCKS
-// per SM; EPILOGUE 0 | 1: whether bias and activation follow (alpha/ops/conv2d/depthwise.py).
+// per SM; EPILOGUE 0 | 1: whether bias and activation follow (alpha/ops/conv2d/groups/depthwise.py).
 #pragma once
 #include "common/vector.cuh"
 #include "conv2d/live_rows.cuh"

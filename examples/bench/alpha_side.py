@@ -13,16 +13,16 @@ import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops import conv2d
-from alpha.ops.conv2d import predict
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.choose import applicable, choose
-from alpha.ops.conv2d.grouped_table import GROUPED
+from alpha.ops.conv2d.matrix_products import PRODUCTS
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.predict import predicted_ms
 from alpha.ops.conv2d.problem import seen_by_kernels
-from alpha.ops.conv2d.products import PRODUCTS
+from alpha.ops.conv2d.select import time_model
+from alpha.ops.conv2d.select.choose import applicable, choose
+from alpha.ops.conv2d.select.grouped_table import GROUPED
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
+from alpha.ops.conv2d.select.time_model import predicted_ms
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.ops.normalization.batch_norm import channel_statistics
 from alpha.runtime import Device, DeviceArray
 from alpha.runtime.cuda.compile import compile_units
@@ -70,7 +70,7 @@ class AlphaSide:
         v = next(
             (v for v in (*CONFIGURATIONS, *PRODUCTS, *GROUPED) if (v.name, v.operator) == (name, operator.key)), None
         )
-        if v is None or not predict.is_counted(v):
+        if v is None or not time_model.is_counted(v):
             return None
         target = conv2d.cuda_target(self.device)
         return predicted_ms(v, seen_by_kernels(s, target), target)

@@ -11,8 +11,8 @@ import numpy as np
 from alpha.core.primitive import Array
 from alpha.ops import conv2d
 from alpha.ops.conv2d import reference
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.table import FORWARD, INPUT, WEIGHT
 
 CHECKED_IMAGES, CHECKED_ELEMENTS = 8, 1 << 21  # at most, of Y or dX
 CHECKED_CHANNELS = 16  # about so many of both kinds, of dW

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from alpha.io.reading import write_atomically
+from alpha.io.files import write_atomically
 from compare.spec import SIDES, Outcome, Spec
 
 Runs = dict[tuple[str, str], dict[str, list[Outcome]]]  # (model, precision) -> side -> one for each seed

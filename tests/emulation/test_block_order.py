@@ -23,10 +23,11 @@ from alpha.core.rng import Stream
 from alpha.errors import AlphaError
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration
+from alpha.ops.conv2d.select.grouped_table import GROUPED
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
 from alpha.ops.image.grid_sample import Sampling
 from alpha.ops.kernel.rectifier import Rectified, Rectifier
 from alpha.ops.kernel.row_indices import NO_PLACE

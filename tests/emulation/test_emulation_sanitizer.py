@@ -94,7 +94,7 @@ def test_correct_kernels_are_silent() -> None:
 ROWS = """
 import sys
 import conv2d_geometry, index_mutations
-from alpha.ops.conv2d.table import CONFIGURATIONS
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 

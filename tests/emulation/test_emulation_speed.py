@@ -20,8 +20,9 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.errors import AlphaError
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.problem import FORWARD, INPUT, Configuration
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import conv_shape
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, Configuration
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver

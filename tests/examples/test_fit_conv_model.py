@@ -12,11 +12,12 @@ from types import ModuleType
 import pytest
 
 import alpha
-from alpha.ops.conv2d import cuda_target, predict
-from alpha.ops.conv2d.choose import applicable
+from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.problem import Target, seen_by_kernels
+from alpha.ops.conv2d.select import time_model
+from alpha.ops.conv2d.select.choose import applicable
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.table import CONFIGURATIONS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -32,7 +33,7 @@ def layers() -> list[ConvShape]:
     return [conv_shape("test", (N, H, H, C), (2 * C, F, F, C), (1, 1), (F // 2, F // 2)) for N, H, C, F in sizes]
 
 
-def write(script: ModuleType, path: Path, true: predict.Constants) -> None:
+def write(script: ModuleType, path: Path, true: time_model.Constants) -> None:
     target = cuda_target(alpha.get_device("cuda"))
     with path.open("w", newline="") as file:
         table = csv.writer(file)
@@ -40,7 +41,7 @@ def write(script: ModuleType, path: Path, true: predict.Constants) -> None:
         for s in layers():
             for name, operator in script.OPERATORS.items():
                 for v in applicable(operator.key, s, target):
-                    ms = predict.cycles(v, seen_by_kernels(s, target), target, true) / true.clock_mhz / 1e3
+                    ms = time_model.cycles(v, seen_by_kernels(s, target), target, true) / true.clock_mhz / 1e3
                     shape = [getattr(s, field) for field in script.FIELDS]
                     table.writerow([name, "float32", *shape, v.name, ms, 0, 0])
 
@@ -50,25 +51,25 @@ def test_constants_are_found_again(
 ) -> None:
     device = alpha.get_device("cuda")
     names = {"slowdown": {"implicit_gemm_ffma": 2.5, "sk_dilated_ffma": 0.8}}
-    true = replace(predict.Constants(), launch=6000.0, memory=1500.0, **names)  # type: ignore[arg-type]
+    true = replace(time_model.Constants(), launch=6000.0, memory=1500.0, **names)  # type: ignore[arg-type]
     write(script, tmp_path / "candidates.csv", true)
     assert script.main([str(tmp_path / "candidates.csv"), "--output", str(tmp_path / "fitted")]) == 0
     printed = capsys.readouterr().out
     assert "fitted:" in printed
     assert "held out:" in printed
     assert "100.0% within 5 %" in printed
-    path = tmp_path / "fitted" / predict.file_name(device.properties.name)  # type: ignore[attr-defined]
-    found = predict.Constants.load(path)
+    path = tmp_path / "fitted" / time_model.file_name(device.properties.name)  # type: ignore[attr-defined]
+    found = time_model.Constants.load(path)
     target = cuda_target(device)
     samples = script.Samples.of(script.read([tmp_path / "candidates.csv"], target, true.clock_mhz), target)
-    assert abs(samples.errors(found)).mean() < 0.03 < abs(samples.errors(predict.Constants())).mean()
+    assert abs(samples.errors(found)).mean() < 0.03 < abs(samples.errors(time_model.Constants())).mean()
     assert json.loads(path.read_text())["slowdown"]["implicit_gemm_ffma"] == pytest.approx(2.5, rel=0.2)
 
 
 def test_a_float32_measurement_counts_for_tf32_if_that_was_measured(script: ModuleType, tmp_path: Path) -> None:
     """Both may be chosen for tf32. The constants are written under the name that is given."""
     path, target = tmp_path / "candidates.csv", cuda_target(alpha.get_device("cuda"))
-    write(script, path, predict.Constants())
+    write(script, path, time_model.Constants())
     before = script.read([path], target, 1755.0)
     assert {x.precision for x in before} == {"float32"}
     lines = path.read_text().splitlines()
@@ -78,16 +79,16 @@ def test_a_float32_measurement_counts_for_tf32_if_that_was_measured(script: Modu
     alike = [x for x in before if (x.configuration.operator, x.shape) == first]
     assert [x.precision for x in after[len(before) :]] == ["tf32"] * (1 + len(alike))
     assert script.main([str(path), "--gpu", "A GPU", "--output", str(tmp_path)]) == 0
-    assert (tmp_path / predict.file_name("A GPU")).is_file()
+    assert (tmp_path / time_model.file_name("A GPU")).is_file()
 
 
 def test_rates_only_keeps_all_other_constants(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Those of the GPU, and of kernels that were not measured."""
-    candidates, fitted = tmp_path / "candidates.csv", tmp_path / predict.file_name("A GPU")
+    candidates, fitted = tmp_path / "candidates.csv", tmp_path / time_model.file_name("A GPU")
     names = {"slowdown": {"implicit_gemm_ffma": 2.5}}
-    write(script, candidates, replace(predict.Constants(), launch=6000.0, **names))  # type: ignore[arg-type]
+    write(script, candidates, replace(time_model.Constants(), launch=6000.0, **names))  # type: ignore[arg-type]
     command = [str(candidates), "--gpu", "A GPU", "--output", str(tmp_path), "--rates-only"]
     assert script.main(command) == 2
     assert "--rates-only needs" in capsys.readouterr().err
@@ -96,15 +97,15 @@ def test_rates_only_keeps_all_other_constants(
     assert script.main(command) == 0
     found = json.loads(fitted.read_text())
     for name in script.OF_THE_GPU:
-        assert found[name] == stored.get(name, getattr(predict.Constants(), name))
+        assert found[name] == stored.get(name, getattr(time_model.Constants(), name))
     assert found["slowdown"]["not measured"] == 3.0
     assert found["slowdown"]["implicit_gemm_ffma"] == pytest.approx(2.5, rel=0.2)
 
 
 def test_kernels_of_other_names_keep_their_constants(script: ModuleType, tmp_path: Path) -> None:
-    candidates, fitted = tmp_path / "candidates.csv", tmp_path / predict.file_name("A GPU")
+    candidates, fitted = tmp_path / "candidates.csv", tmp_path / time_model.file_name("A GPU")
     names = {"slowdown": {"implicit_gemm_ffma": 2.5, "sk_dilated_ffma": 0.8}}
-    write(script, candidates, replace(predict.Constants(), **names))  # type: ignore[arg-type]
+    write(script, candidates, replace(time_model.Constants(), **names))  # type: ignore[arg-type]
     fitted.write_text(json.dumps({"slowdown": {"sk_dilated_ffma": 3.0}}))
     command = [str(candidates), "--gpu", "A GPU", "--output", str(tmp_path), "--rates-only"]
     assert script.main([*command, "--kernels", "gemm_ffma,sm90"]) == 0
@@ -115,8 +116,8 @@ def test_kernels_of_other_names_keep_their_constants(script: ModuleType, tmp_pat
 
 def test_constants_keep_within_what_a_gpu_can_do(script: ModuleType, tmp_path: Path) -> None:
     """The read rate of a kernel that never waits for the L2 cache would otherwise grow with each fit."""
-    candidates, fitted = tmp_path / "candidates.csv", tmp_path / predict.file_name("A GPU")
-    write(script, candidates, predict.Constants())
+    candidates, fitted = tmp_path / "candidates.csv", tmp_path / time_model.file_name("A GPU")
+    write(script, candidates, time_model.Constants())
     fitted.write_text(json.dumps({"read": {"implicit_gemm_ffma": 1e9}, "slowdown": {"implicit_gemm_ffma": 1e-6}}))
     assert script.main([str(candidates), "--gpu", "A GPU", "--output", str(tmp_path), "--rates-only"]) == 0
     found = json.loads(fitted.read_text())
@@ -134,10 +135,10 @@ def test_steps_and_ends_are_found_again(script: ModuleType, tmp_path: Path) -> N
     sizes = [(C, F) for C in (64, 128, 256, 512) for F in (1, 3, 5)]
     shapes = [replace(shape, IC=C, OC=C, FH=F, FW=F, ph=F // 2, pw=F // 2) for C, F in sizes]
     true = replace(
-        predict.Constants(), step={"conv_v2_sm90_bf16": 300.0}, end={v.name: 200.0 * i for i, v in enumerate(rows)}
+        time_model.Constants(), step={"conv_v2_sm90_bf16": 300.0}, end={v.name: 200.0 * i for i, v in enumerate(rows)}
     )
-    samples = [script.Sample(v, s, predict.cycles(v, s, target, true), "bf16") for v in rows for s in shapes]
-    fitted = script.fit(script.Samples.of(samples, target), predict.Constants())
+    samples = [script.Sample(v, s, time_model.cycles(v, s, target, true), "bf16") for v in rows for s in shapes]
+    fitted = script.fit(script.Samples.of(samples, target), time_model.Constants())
     assert fitted.step["conv_v2_sm90_bf16"] == pytest.approx(300, rel=0.1)
     assert (script.Samples.of(samples, target).losses(fitted) <= 1.02).all()
     assert fitted.end[rows[-1].name] > 1.5 * fitted.end[rows[1].name]
@@ -175,7 +176,7 @@ def test_measurements_of_another_gpu_are_refused(
     if cuda_target(alpha.get_device("cuda")).compute_capability == (9, 0):
         pytest.skip("this GPU runs every configuration")
     path = tmp_path / "candidates.csv"
-    write(script, path, predict.Constants())
+    write(script, path, time_model.Constants())
     s = conv_shape("test", (16, 8, 8, 64), (64, 3, 3, 64), (1, 1), (1, 1))
     with path.open("a", newline="") as file:
         shape = [getattr(s, field) for field in script.FIELDS]

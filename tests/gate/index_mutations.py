@@ -44,10 +44,10 @@ from helpers import compiled_quickly, reads_weight, tile_area  # noqa: E402
 from alpha.core.numerics import BFLOAT16  # noqa: E402
 from alpha.errors import DeviceError  # noqa: E402
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics  # noqa: E402
-from alpha.ops.conv2d.grouped_table import GROUPED  # noqa: E402
 from alpha.ops.conv2d.plan import compute  # noqa: E402
-from alpha.ops.conv2d.problem import MathMode  # noqa: E402
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD  # noqa: E402
+from alpha.ops.conv2d.problem import FORWARD, MathMode  # noqa: E402
+from alpha.ops.conv2d.select.grouped_table import GROUPED  # noqa: E402
+from alpha.ops.conv2d.select.table import CONFIGURATIONS  # noqa: E402
 from alpha.ops.gemm.tiles import Product, ffma, mma  # noqa: E402
 from alpha.runtime.cuda import emulated_compiler  # noqa: E402
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402

@@ -25,11 +25,11 @@ from alpha.core.primitive import REGISTRY
 from alpha.core.rng import Stream
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.problem import OPERANDS
+from alpha.ops.conv2d.problem import OPERANDS, Configuration, Target
+from alpha.ops.conv2d.select.grouped_table import GROUPED
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration, Target
 from alpha.ops.image.interpolate import Resampling
 from alpha.ops.noise.dropout import Outcome
 from alpha.ops.pooling.pool_shape import PoolShape

@@ -28,9 +28,10 @@ from alpha.core.primitive import REGISTRY
 from alpha.errors import DeviceError
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration
+from alpha.ops.conv2d.problem import Configuration
+from alpha.ops.conv2d.select.grouped_table import GROUPED
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.runtime.cuda import emulated_compiler
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root
 from alpha.runtime.cuda.device import CudaDevice

@@ -22,9 +22,9 @@ import launches
 import alpha
 from alpha.core.primitive import REGISTRY
 from alpha.ops.conv2d import cuda_target
-from alpha.ops.conv2d.grouped_table import GROUPED
-from alpha.ops.conv2d.padded import shape_for
-from alpha.ops.conv2d.table import CONFIGURATIONS
+from alpha.ops.conv2d.prepare import shape_for
+from alpha.ops.conv2d.select.grouped_table import GROUPED
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 
 Work = tuple[str, Callable[[], object]]
 

@@ -14,8 +14,8 @@ import resources
 from launches import GPUS, Launch
 
 from alpha.core.primitive import REGISTRY
-from alpha.ops.conv2d.grouped_table import GROUPED
-from alpha.ops.conv2d.table import CONFIGURATIONS
+from alpha.ops.conv2d.select.grouped_table import GROUPED
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.compile import ARCHITECTURES
 from alpha.runtime.cuda.driver_emulated import DEFAULT_ARCH

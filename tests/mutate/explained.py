@@ -10,9 +10,11 @@ EXPLAINED: dict[str, str] = {
     "workers.parallel_for(R, grain, sums, )": f"{SPEED}: BLAS would begin threads in each worker",
     'alpha/ops/conv2d/cpu.py:_sum_of_products: "product" -> "XXproductXX"': "a name that only has to be another one",
     "alpha/ops/conv2d/direct.py:direct_weight_ffma: 28 -> 29": f"{SPEED}, and that of 29 weights alone, a prime number",
-    "alpha/ops/conv2d/tune.py:: 64 << 20 -> 64 >> 20": "it makes measurements more even, and the emulator has no cache",
-    "alpha/ops/conv2d/tune.py:_TuningCache.add: json.dumps(content, indent=1) -> json.dumps(content, )": FOR_PEOPLE,
-    "alpha/ops/conv2d/tune.py:measure: > until -> >= until": SPEED,
+    "alpha/ops/conv2d/select/tune.py:: 64 << 20 -> 64 >> 20": "measurements are more even",
+    "alpha/ops/conv2d/select/tune.py:TuningCache.add: json.dumps(content, indent=1) -> json.dumps(content, )": (
+        FOR_PEOPLE
+    ),
+    "alpha/ops/conv2d/select/tune.py:measure: > until -> >= until": SPEED,
     "alpha/ops/matmul/cpu.py:: 23 -> 24": f"{SPEED}: into how many pieces a product is cut",
     "alpha/ops/kernel/sums.py:Sum.forward: divide_by_number(Y, p=self.count, out=Y) -> "
     "divide_by_number(Y, p=self.count, )": "it saves a second array of the size of the result",

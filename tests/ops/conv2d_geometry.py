@@ -24,13 +24,14 @@ import numpy as np
 
 from alpha.core.numerics import BFLOAT16
 from alpha.errors import ShapeError
-from alpha.ops.conv2d import cuda_target, direct, few_outputs, sm90_tiles, sm90_weight, sm90_weight_tiles
-from alpha.ops.conv2d.grouped_table import GROUPED
+from alpha.ops.conv2d import cuda_target, direct, few_outputs
+from alpha.ops.conv2d.hopper import output_tiles, weight_schedule, weight_tiles
+from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.problem import MathMode
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, MathMode
+from alpha.ops.conv2d.select.grouped_table import GROUPED
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape, valid_outputs
-from alpha.ops.conv2d.sm90_tiles import Tile
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
 from alpha.runtime.cuda.driver_dry import DryDevice
 
 FILE = Path(__file__).parents[1] / "golden" / "conv2d_geometry.json"
@@ -104,7 +105,7 @@ def _of_output_pixels(row: Configuration, s: ConvShape) -> dict[str, bool]:
     """Hopper's ConvV2 and KS-deconv: tile_ow output pixels of one map row, by images, by output channels."""
     tile = Tile.of(row)
     forward = row.operator == FORWARD
-    output = sm90_tiles.conv_v2_tiles(s, tile) if forward else sm90_tiles.ks_deconv_tiles(s, tile)
+    output = output_tiles.conv_v2_tiles(s, tile) if forward else output_tiles.ks_deconv_tiles(s, tile)
     length = s.OW if forward else -(-s.IW // s.sw)
     K, GN = (s.IC, s.OC) if forward else (s.OC, s.IC)
     macros = launched(row, s)
@@ -129,14 +130,14 @@ def _of_output_pixels(row: Configuration, s: ConvShape) -> dict[str, bool]:
 
 def _of_taps(row: Configuration, s: ConvShape) -> dict[str, bool]:
     """Hopper's Sk-dilated: tile_ow output pixels x images per step, several taps of a filter row, tiles of channels."""
-    block = sm90_weight_tiles.weight_tile(s, Tile.of(row))
-    most = max(sm90_weight_tiles.weight_tile(_wide(s, n), Tile.of(row)).taps for n in (5, LONGEST))
+    block = weight_tiles.weight_tile(s, Tile.of(row))
+    most = max(weight_tiles.weight_tile(_wide(s, n), Tile.of(row)).taps for n in (5, LONGEST))
     found = {
         "images off the step": _off(s.N, block.images),
         "tiles off the map row": block.tile_ow > 1 and s.OW % block.tile_ow != 0,
         "input channels off the tile": _off(s.IC, block.tile.BN),
         "output channels off the tile": _off(s.OC, block.tile.BM),
-        "several steps": sm90_weight.steps_of_rows(s, block).max() > 2 * block.stages(),
+        "several steps": weight_schedule.steps_of_rows(s, block).max() > 2 * block.stages(),
     }
     if 1 < most < LONGEST:
         found["taps off the filter row"] = block.taps > 1 and _off(s.FW, block.taps)

@@ -17,14 +17,17 @@ from hypothesis import strategies as st
 import alpha
 import alpha.nn.functional as F
 from alpha.errors import ShapeError
-from alpha.ops.conv2d import cpu, partial_sums, reference, sm80, sm90_schedule, sm90_tiles, table
-from alpha.ops.conv2d.choose import applicable, choose
-from alpha.ops.conv2d.padded import shape_for
-from alpha.ops.conv2d.plan import compute, prepare
-from alpha.ops.conv2d.problem import MathMode
+from alpha.ops.conv2d import conv_v2, cpu, ks_deconv, partial_sums, reference, sk_dilated
+from alpha.ops.conv2d.hopper import output_tiles, tile_schedule
+from alpha.ops.conv2d.hopper.output_tiles import Tile
+from alpha.ops.conv2d.launch import prepare
+from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.prepare import shape_for
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, MathMode, Target
+from alpha.ops.conv2d.select import table
+from alpha.ops.conv2d.select.choose import applicable, choose
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.sm90_tiles import Tile
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration, Target
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 
@@ -290,9 +293,9 @@ def test_more_tiles_than_sms(name: str) -> None:
 def test_split_k(name: str) -> None:
     """Few tiles, a long K: several blocks share a tile, and add their sums in the same order whoever is last."""
     row = next(v for v in CONFIGURATIONS if v.name == name)
-    tiles_of = sm90_tiles.conv_v2_tiles if row.operator == FORWARD else sm90_tiles.ks_deconv_tiles
+    tiles_of = output_tiles.conv_v2_tiles if row.operator == FORWARD else output_tiles.ks_deconv_tiles
     s, tile = LONG, Tile.of(row)
-    schedule = sm90_schedule.tile_schedule(tiles_of(s, tile), 384, -(-384 // tile.BN), 132)
+    schedule = tile_schedule.tile_schedule(tiles_of(s, tile), 384, -(-384 // tile.BN), 132)
     assert max(work.num_splits for work in schedule) > 1
     arrays = [a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32")]
     exact = OPERATORS[row.operator][0](*(a.astype("float64") for a in arrays), s)
@@ -309,15 +312,15 @@ def test_split_k(name: str) -> None:
 def test_splits_of_a_tile() -> None:
     """Every step of every tile is in one split; a tile of more products has more splits."""
     s = make(512, (4, 4), (512, 512), (3, 3), (2, 2), (1, 1))
-    output = sm90_tiles.conv_v2_tiles(s, Tile(128, 128, MathMode.FP16))
-    schedule = sm90_schedule.tile_schedule(output, 512, 16, 132)
+    output = output_tiles.conv_v2_tiles(s, Tile(128, 128, MathMode.FP16))
+    schedule = tile_schedule.tile_schedule(output, 512, 16, 132)
     by_pixel = {w.output_pixel: w.num_splits for w in schedule}
     assert by_pixel == {0: 1, 1: 2, 2: 2, 3: 3}  # of 4, 6, 6 and 9 taps
     assert sorted(w.split for w in schedule if w.output_pixel == 3) == [0, 1, 2]
     slots = {w.workspace_slot + w.split for w in schedule if w.num_splits > 1}
     assert slots == set(range(7))
     large = make(512, (32, 32), (64, 64), (3, 3), (1, 1), (1, 1))
-    whole = sm90_schedule.tile_schedule(sm90_tiles.conv_v2_tiles(large, Tile(256, 64, MathMode.FP16)), 64, 16, 132)
+    whole = tile_schedule.tile_schedule(output_tiles.conv_v2_tiles(large, Tile(256, 64, MathMode.FP16)), 64, 16, 132)
     assert {w.num_splits for w in whole} == {1}
 
 
@@ -481,7 +484,7 @@ def test_two_runs_agree_bit_for_bit(operator: str, arch: str) -> None:
 
 def test_forward_order_lists_every_position_once() -> None:
     s = make(1, (5, 4), (1, 1), (3, 3), (2, 1), (1, 1))
-    for order, count in ((sm80.conv_v2_order(s), s.OH * s.OW), (sm80.ks_deconv_order(s), s.IH * s.IW)):
+    for order, count in ((conv_v2.pixel_order(s), s.OH * s.OW), (ks_deconv.pixel_order(s), s.IH * s.IW)):
         assert sorted(order) == list(range(count))
 
 
@@ -545,8 +548,8 @@ def test_splits_of_sk_dilated() -> None:
 def test_blocks_of_sk_dilated_that_an_sm_holds(shared_kib: int, blocks: int) -> None:
     """The small tile: four by registers, fewer by shared memory; the large one has an SM for itself."""
     target = dataclasses.replace(AMPERE, shared_bytes=shared_kib << 10)
-    assert sm80.resident_blocks(table.WEIGHT_64x64, target) == blocks
-    assert sm80.resident_blocks(table.WEIGHT_128x128, target) == 1
+    assert sk_dilated.resident_blocks(table.WEIGHT_64x64, target) == blocks
+    assert sk_dilated.resident_blocks(table.WEIGHT_128x128, target) == 1
 
 
 def test_a_tile_is_what_its_row_says() -> None:

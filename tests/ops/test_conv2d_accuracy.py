@@ -15,9 +15,9 @@ import alpha
 import alpha.nn.functional as F
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.problem import MathMode
+from alpha.ops.conv2d.problem import WEIGHT, Configuration, MathMode
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.table import CONFIGURATIONS, WEIGHT, Configuration
 
 # The largest errors of docs/benchmarks.md are 3.4e-7 for Y and dX and 6.9e-7 for dW. `test_the_limit_separates` has a
 # model of what promotion does to positive numbers: below half of the limit with it, ten times the limit without it.

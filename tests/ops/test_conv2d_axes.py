@@ -12,11 +12,12 @@ from test_conv2d import OPERATORS, arrays_of, hopper, operands, relative_error
 import alpha
 from alpha.nn import functional as F
 from alpha.ops.conv2d import reference
-from alpha.ops.conv2d.choose import AXES, applicable, takes_axes
-from alpha.ops.conv2d.plan import compute, plan
+from alpha.ops.conv2d.hopper.output_tiles import Tile, conv_v2_tiles
+from alpha.ops.conv2d.launch import plan
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import FORWARD, WEIGHT, Configuration, ConvProblem, Target
+from alpha.ops.conv2d.select.choose import AXES, applicable, takes_axes
 from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape, as_axes_struct, conv_shape
-from alpha.ops.conv2d.sm90_tiles import Tile, conv_v2_tiles
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.arguments import ConvAxes
 from alpha.ops.convolution.whole import as_2d, with_axes, without_pointwise

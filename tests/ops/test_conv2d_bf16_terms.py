@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from test_conv2d import hopper, make, relative_error
 
-from alpha.ops.conv2d import predict, reference
-from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration, prepare
+from alpha.ops.conv2d import reference
+from alpha.ops.conv2d.hopper.output_tiles import Tile
+from alpha.ops.conv2d.hopper.weight_schedule import weight_schedule
+from alpha.ops.conv2d.hopper.weight_tiles import WeightTile, weight_tile
+from alpha.ops.conv2d.launch import prepare
+from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration
 from alpha.ops.conv2d.prepare import Magnitudes, known_magnitudes
 from alpha.ops.conv2d.problem import UNKNOWN, WEIGHT, ConvProblem, MathMode
-from alpha.ops.conv2d.sm90_tiles import Tile
-from alpha.ops.conv2d.sm90_weight import weight_schedule
-from alpha.ops.conv2d.sm90_weight_tiles import WeightTile, weight_tile
-from alpha.ops.conv2d.table import CONFIGURATIONS
+from alpha.ops.conv2d.select import time_model
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.runtime.cuda.driver_dry import DryDevice
 
 BY_NAME = {v.name: v for v in CONFIGURATIONS}
@@ -114,8 +116,8 @@ def test_a_known_magnitude_costs_no_pass() -> None:
         ((False, True), (1, X)),
         ((True, True), (0, 0)),
     ):
-        assert predict.passes(fp16, WIDE, cuda_target(hopper()), known) == expected
-        assert predict.passes(TERMS, WIDE, cuda_target(hopper()), known) == (0, 0)
+        assert time_model.passes(fp16, WIDE, cuda_target(hopper()), known) == expected
+        assert time_model.passes(TERMS, WIDE, cuda_target(hopper()), known) == (0, 0)
 
 
 def test_dw_has_fp16_terms_if_both_magnitudes_are_known() -> None:

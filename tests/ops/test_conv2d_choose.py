@@ -7,7 +7,6 @@ runs on many GPUs within milliseconds.
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 from dataclasses import replace
 from typing import Any
@@ -20,20 +19,20 @@ from hypothesis import strategies as st
 from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS
 from alpha.core.primitive import REGISTRY
 from alpha.errors import ShapeError
-from alpha.ops.conv2d import cuda_target, few_outputs, predict
+from alpha.ops.conv2d import cuda_target, few_outputs
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.choose import applicable, choose
-from alpha.ops.conv2d.padded import shape_for
+from alpha.ops.conv2d.matrix_products import PRODUCTS
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.problem import MathMode, seen_by_kernels
-from alpha.ops.conv2d.products import PRODUCTS
+from alpha.ops.conv2d.prepare import shape_for
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, MathMode, Target, seen_by_kernels
+from alpha.ops.conv2d.select import choose as choose_module
+from alpha.ops.conv2d.select import time_model
+from alpha.ops.conv2d.select.choose import applicable, choose
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration, Target
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.driver_dry import DryDevice, Launch
 from alpha.runtime.cuda.emulated_compiler import entries
-
-choose_module = importlib.import_module("alpha.ops.conv2d.choose")
 
 GPUS = {  # compute capability, KiB of shared memory that a block may have
     "sm_75": ((7, 5), 64),
@@ -279,7 +278,7 @@ def test_the_fastest_by_prediction_is_chosen(s: ConvShape) -> None:
 
 
 def cycles(v: Configuration, s: ConvShape, on: Target) -> float:
-    return predict.cycles(v, s, on, predict.constants_of(on.name))
+    return time_model.cycles(v, s, on, time_model.constants_of(on.name))
 
 
 def test_a_new_algorithm_is_taken_if_it_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:

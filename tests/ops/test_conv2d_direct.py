@@ -12,12 +12,13 @@ from test_conv2d import reordered
 
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32
-from alpha.ops.conv2d import predict, reference
-from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.plan import compute, plan_configuration
-from alpha.ops.conv2d.problem import ConvProblem
+from alpha.ops.conv2d.problem import FORWARD, WEIGHT, Configuration, ConvProblem, Target
+from alpha.ops.conv2d.select import time_model
+from alpha.ops.conv2d.select.choose import choose
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, WEIGHT, Configuration, Target
 
 ROWS = [v for v in CONFIGURATIONS if v.name.startswith("direct") and not v.is_ffma]
 LIMITS = {"float32": 1e-6, "tf32": 5e-4, "bf16": 4e-3}  # bf16: Y is rounded to 8 bits
@@ -127,10 +128,10 @@ HOPPER = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")
 def test_a_row_that_one_block_computes_takes_as_long_alone(row: Configuration) -> None:
     """Sequences have one row, so few of them leave SMs idle: two images take no longer than one."""
     one, two, many = (stem(N, (1, 1000), (1, 32), (1, 7), padding=(0, 3)) for N in (1, 2, 1320))
-    cycles = [predict.of(row, s, HOPPER).products for s in (one, two, many)]
+    cycles = [time_model.of(row, s, HOPPER).products for s in (one, two, many)]
     assert cycles[0] == cycles[1]
     assert cycles[2] == pytest.approx(10 * cycles[0])
-    assert predict.of(row, two, HOPPER).active == 2 / 132
+    assert time_model.of(row, two, HOPPER).active == 2 / 132
 
 
 def test_few_long_rows_are_no_work_for_a_block_per_row() -> None:

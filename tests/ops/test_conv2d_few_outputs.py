@@ -12,11 +12,12 @@ from test_conv2d import OPERATORS, arrays_of, make, operands, relative_error
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS
 from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, few_outputs
-from alpha.ops.conv2d.choose import choose
-from alpha.ops.conv2d.plan import compute, plan
-from alpha.ops.conv2d.problem import ConvProblem, seen_by_kernels
+from alpha.ops.conv2d.launch import plan
+from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target, seen_by_kernels
+from alpha.ops.conv2d.select.choose import choose
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration, Target
 
 ROWS = [v for v in CONFIGURATIONS if v.base is not None]
 LIMITS = {"float32": 1e-6, "tf32": 5e-4, "bf16": 4e-3}  # bf16: dX is rounded to 8 bits

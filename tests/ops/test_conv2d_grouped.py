@@ -15,11 +15,13 @@ import alpha
 from alpha.core.numerics import BFLOAT16
 from alpha.errors import ShapeError
 from alpha.nn import functional as F
-from alpha.ops.conv2d import cpu, cuda_target, depthwise, grouped_cpu, small_groups, small_groups_sm80
-from alpha.ops.conv2d.choose import applicable, choose
-from alpha.ops.conv2d.grouped_table import GROUPED
-from alpha.ops.conv2d.plan import compute, plan
+from alpha.ops.conv2d import cpu, cuda_target
+from alpha.ops.conv2d.groups import depthwise, grouped_cpu, small_groups, small_groups_sm80
+from alpha.ops.conv2d.launch import plan
+from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target
+from alpha.ops.conv2d.select.choose import applicable, choose
+from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape, conv_shape, pairs_met
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.arguments import ConvAxes

@@ -17,8 +17,9 @@ from test_conv2d import OPERATORS, arrays_of, make, relative_error
 import alpha
 from alpha.ops.conv2d import few_outputs
 from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
 from alpha.ops.gemm.tiles import Product
 from alpha.ops.matmul import cuda as matmul_cuda
 from alpha.ops.matmul.matmul import matmul_batch

@@ -12,14 +12,26 @@ import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS
 from alpha.core.primitive import REGISTRY
 from alpha.nn import functional as F
-from alpha.ops.conv2d import conv2d_forward, predict
+from alpha.ops.conv2d import conv2d_forward
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.choose import applicable, choose
-from alpha.ops.conv2d.padded import resized, shape_for
-from alpha.ops.conv2d.plan import compute, plan
-from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, ConvProblem, Epilogue, Target
+from alpha.ops.conv2d.launch import plan
+from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.prepare import resized, shape_for
+from alpha.ops.conv2d.problem import (
+    FORWARD,
+    INPUT,
+    OPERANDS,
+    RESULT,
+    WEIGHT,
+    Configuration,
+    ConvProblem,
+    Epilogue,
+    Target,
+)
+from alpha.ops.conv2d.select import time_model
+from alpha.ops.conv2d.select.choose import applicable, choose
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration
 from alpha.runtime.cuda.device import CudaDevice
 
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")
@@ -124,11 +136,11 @@ def test_both_channels_are_padded_if_a_kernel_asks_for_it() -> None:
 
 def test_what_a_copy_costs_counts() -> None:
     """The prediction for odd channels is that for the padded ones, and the launches and the bytes of the copies."""
-    c = predict.constants_of(HOPPER.name)
+    c = time_model.constants_of(HOPPER.name)
     s, wide = (make(64, (14, 14), (channels, 64), (3, 3), p=(1, 1)) for channels in (50, 56))
     v = next(v for v in ROWS if v.name == "conv_v2_sm90_bf16_128x64")
-    moved = predict.COPIED * 2 * (64 * 14 * 14 + 64 * 9) * (50 + 56)
-    extra = predict.cycles(v, s, HOPPER, c) - predict.cycles(v, wide, HOPPER, c)
+    moved = time_model.COPIED * 2 * (64 * 14 * 14 + 64 * 9) * (50 + 56)
+    extra = time_model.cycles(v, s, HOPPER, c) - time_model.cycles(v, wide, HOPPER, c)
     assert extra == pytest.approx(2 * c.launch + moved / c.memory, rel=0.05)
 
 

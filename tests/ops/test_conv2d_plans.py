@@ -18,11 +18,11 @@ sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 from test_conv2d_choose import KERNELS, OPERANDS, make, run
 
 from alpha.core.numerics import PRECISIONS
-from alpha.ops.conv2d import sm90_schedule, sm90_tiles
-from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.hopper import output_tiles, tile_schedule
+from alpha.ops.conv2d.hopper.output_tiles import Tile
+from alpha.ops.conv2d.problem import FORWARD, INPUT, Target
+from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.sm90_tiles import Tile
-from alpha.ops.conv2d.table import FORWARD, INPUT, Target
 
 FILE = Path(__file__).parents[1] / "golden" / "conv2d_plans.txt"
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
@@ -62,10 +62,10 @@ def splits(operator: str, s: ConvShape, precision: str) -> str:
     """Into how many splits the K of the output tiles is cut on an H100, counted."""
     tile = Tile.of(choose(operator, s, HOPPER, precision))
     forward = operator == FORWARD
-    output = sm90_tiles.conv_v2_tiles(s, tile) if forward else sm90_tiles.ks_deconv_tiles(s, tile)
+    output = output_tiles.conv_v2_tiles(s, tile) if forward else output_tiles.ks_deconv_tiles(s, tile)
     K, N = (s.IC, s.OC) if forward else (s.OC, s.IC)
     copies = -(-s.N // output.images) * -(-N // tile.BN)
-    schedule = sm90_schedule.tile_schedule(output, K, copies, HOPPER.num_sms)
+    schedule = tile_schedule.tile_schedule(output, K, copies, HOPPER.num_sms)
     counts = Counter(work.num_splits for work in schedule if work.split == 0)
     return "splits " + " ".join(f"{count}x{n}" for n, count in sorted(counts.items()))
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from alpha.ops.conv2d import cuda_target, few_outputs, predict
-from alpha.ops.conv2d.choose import applicable
+from alpha.ops.conv2d import cuda_target, few_outputs
 from alpha.ops.conv2d.plan import ConvProblem, plan_configuration
-from alpha.ops.conv2d.problem import PLAIN, seen_by_kernels
+from alpha.ops.conv2d.problem import FORWARD, INPUT, PLAIN, WEIGHT, Configuration, Target, seen_by_kernels
+from alpha.ops.conv2d.select import time_model
+from alpha.ops.conv2d.select.choose import applicable
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration, Target
 from alpha.runtime.cuda.driver_dry import DryDevice
 
 OPERATORS = (FORWARD, INPUT, WEIGHT)
@@ -46,8 +47,8 @@ def row(name: str, operator: str = FORWARD) -> Configuration:
 
 
 def cycles(v: Configuration, s: ConvShape, **changes: float) -> float:
-    constants = replace(predict.Constants(), **changes)  # type: ignore[arg-type]
-    return predict.cycles(v, seen_by_kernels(s, target()), target(), constants)
+    constants = replace(time_model.Constants(), **changes)  # type: ignore[arg-type]
+    return time_model.cycles(v, seen_by_kernels(s, target()), target(), constants)
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
@@ -56,7 +57,7 @@ def test_every_configuration_is_predicted_for_what_it_supports(arch: str, operat
     for s in LAYERS:
         for precision in PRECISIONS:
             for v in applicable(operator, s, target(arch), precision):
-                found = predict.cycles(v, seen_by_kernels(s, target(arch)), target(arch), predict.Constants())
+                found = time_model.cycles(v, seen_by_kernels(s, target(arch)), target(arch), time_model.Constants())
                 assert math.isfinite(found), v.name
                 assert found > 0, v.name
 
@@ -70,18 +71,18 @@ def test_a_plan_launches_what_the_model_counts(operator: str) -> None:
             if not v.supports(seen, target()):
                 continue
             plan = plan_configuration(ConvProblem(operator, s, v.precision, PLAIN, v.dtype), v, target())
-            expected = predict.passes(v, seen, target()).launches + 1
+            expected = time_model.passes(v, seen, target()).launches + 1
             launches = len(plan.launches) + bool(plan.facts.get("scales"))  # the magnitudes
             if "part" in plan.workspaces:
                 launches -= sum("reduce/" in x.source or x.entry == "sum_splits" for x in plan.launches)
             assert launches == expected, (v.name, s)
-            assert plan.cycles == predict.cycles(v, seen, target(), predict.constants_of(target().name))
+            assert plan.cycles == time_model.cycles(v, seen, target(), time_model.constants_of(target().name))
 
 
 def test_whole_tiles_cost_their_multiplications() -> None:
     """132 SMs, each with two tiles of 128 x 256 and 9 taps; 2048 multiply-adds per cycle."""
     s = conv_shape("test", (132 * 128, 3, 3, 64), (512, 3, 3, 64), (1, 1), (0, 0))
-    found = predict.of(row("conv_v2_sm90_bf16_128x256"), s, target())
+    found = time_model.of(row("conv_v2_sm90_bf16_128x256"), s, target())
     assert found.products == 2 * 128 * 256 * 9 * 64 / 2048
     assert found.blocks == 2
     assert found.read == 2 * 9 * 64 * 2 * (128 + 256)
@@ -91,9 +92,9 @@ def test_whole_tiles_cost_their_multiplications() -> None:
 def test_a_few_channels_more_cost_a_tile_more() -> None:
     """Channels above a tile, a last step of K that is not whole, and map rows off the tile are work that is wasted."""
     v = row("conv_v2_sm90_bf16_128x128")
-    products = {OC: predict.of(v, layer(64, 32, 64, OC, 3), target()).products for OC in (128, 136, 256)}
+    products = {OC: time_model.of(v, layer(64, 32, 64, OC, 3), target()).products for OC in (128, 136, 256)}
     assert products[136] == products[256] > 1.9 * products[128]
-    of_K = [predict.of(v, layer(64, 32, IC, 128, 3), target()).products for IC in (16, 64, 80, 128)]
+    of_K = [time_model.of(v, layer(64, 32, IC, 128, 3), target()).products for IC in (16, 64, 80, 128)]
     assert of_K == [of_K[0] * n for n in (1, 4, 5, 8)]
 
 
@@ -119,7 +120,7 @@ def test_each_constant_counts() -> None:
         assert cycles(v, s, **{kind: {key: value}}) > usual  # type: ignore[arg-type]
         assert cycles(v, s, **{kind: {"another": value}}) == usual  # type: ignore[arg-type]
     weight = row("sk_dilated_sm90_fp16x3_128x64", WEIGHT)
-    assert predict.of(weight, s, target()).partial > 0
+    assert time_model.of(weight, s, target()).partial > 0
     usual = cycles(weight, s)
     assert cycles(weight, s, partial=1000.0) > usual
     assert cycles(weight, s, split={"sk_dilated_sm90_fp16x3": 700.0}) == pytest.approx(usual + 200)  # type: ignore[arg-type]
@@ -127,7 +128,7 @@ def test_each_constant_counts() -> None:
     assert cycles(weight, s, overlap=0.5) > usual
     assert cycles(weight, s, memory_overlap=0.5) > usual
     few = layer(4, 8, 64, 64, 3)
-    assert predict.of(v, few, target()).active < 1
+    assert time_model.of(v, few, target()).active < 1
     assert cycles(v, few, least_active=0.9) > cycles(v, few, least_active=0.1)
 
 
@@ -136,10 +137,10 @@ def test_the_constants_of_the_reference_name_every_configuration() -> None:
 
     Steps and ends are 0 for kernels that were fitted before there were any.
     """
-    constants = predict.constants_of(predict.REFERENCE)
+    constants = time_model.constants_of(time_model.REFERENCE)
     for v in CONFIGURATIONS:
-        for kind in (k for k, usual in predict.USUAL.items() if usual) if predict.is_counted(v) else ():
-            assert predict.key_of(kind, v) in getattr(constants, kind), (kind, v.name)
+        for kind in (k for k, usual in time_model.USUAL.items() if usual) if time_model.is_counted(v) else ():
+            assert time_model.key_of(kind, v) in getattr(constants, kind), (kind, v.name)
 
 
 def test_few_outputs_take_what_the_first_layer_of_dY_takes_and_a_rotation() -> None:
@@ -148,12 +149,12 @@ def test_few_outputs_take_what_the_first_layer_of_dY_takes_and_a_rotation() -> N
     of_dY = few_outputs.swapped(s)
     for v in (v for v in CONFIGURATIONS if v.base is not None):
         assert v.base is not None
-        assert predict.of(v, s, target()) == predict.of(v.base, of_dY, target())
-        changes = {"slowdown": {v.base.name: 3.0}, "block": {predict.kernel_of(v.base): 9000.0}}
-        for c in (predict.Constants(), replace(predict.Constants(), **changes)):  # type: ignore[arg-type]
-            both = predict.cycles(v, s, target(), c), predict.cycles(v.base, of_dY, target(), c)
+        assert time_model.of(v, s, target()) == time_model.of(v.base, of_dY, target())
+        changes = {"slowdown": {v.base.name: 3.0}, "block": {time_model.kernel_of(v.base): 9000.0}}
+        for c in (time_model.Constants(), replace(time_model.Constants(), **changes)):  # type: ignore[arg-type]
+            both = time_model.cycles(v, s, target(), c), time_model.cycles(v.base, of_dY, target(), c)
             assert both[0] - both[1] == pytest.approx(
-                c.launch + predict.passes(v, s, target()).bytes / c.memory, rel=0.01
+                c.launch + time_model.passes(v, s, target()).bytes / c.memory, rel=0.01
             )
 
 
@@ -177,17 +178,17 @@ def test_an_algorithm_without_counts_runs_without_a_prediction() -> None:
     assert plan.cycles is None
     assert "predicted" not in plan.describe()
     every = {v.make for v in CONFIGURATIONS if v.device == "cuda"}
-    assert all(predict.is_counted(v) == (v.make in every) for v in CONFIGURATIONS)
+    assert all(time_model.is_counted(v) == (v.make in every) for v in CONFIGURATIONS)
 
 
 def test_constants_of_a_gpu(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(predict, "FITTED", tmp_path)
-    (tmp_path / predict.file_name("A GPU/1")).write_text('{"launch": 7.0, "slowdown": {"row": 3.0}}')
-    predict.constants_of.cache_clear()
+    monkeypatch.setattr(time_model, "FITTED", tmp_path)
+    (tmp_path / time_model.file_name("A GPU/1")).write_text('{"launch": 7.0, "slowdown": {"row": 3.0}}')
+    time_model.constants_of.cache_clear()
     try:
-        found = predict.constants_of("A GPU/1")
-        assert (found.launch, found.slowdown, found.memory) == (7.0, {"row": 3.0}, predict.Constants().memory)
-        (tmp_path / predict.file_name(predict.REFERENCE)).write_text('{"launch": 8.0}')
-        assert predict.constants_of("another").launch == 8.0
+        found = time_model.constants_of("A GPU/1")
+        assert (found.launch, found.slowdown, found.memory) == (7.0, {"row": 3.0}, time_model.Constants().memory)
+        (tmp_path / time_model.file_name(time_model.REFERENCE)).write_text('{"launch": 8.0}')
+        assert time_model.constants_of("another").launch == 8.0
     finally:
-        predict.constants_of.cache_clear()
+        time_model.constants_of.cache_clear()

@@ -6,11 +6,11 @@ import pytest
 from test_conv2d import OPERATORS, operands, relative_error
 
 import alpha
-from alpha.ops.conv2d import predict
-from alpha.ops.conv2d.choose import applicable, choose
+from alpha.ops.conv2d.matrix_products import PRODUCTS, product_of
 from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target
-from alpha.ops.conv2d.products import PRODUCTS, product_of
+from alpha.ops.conv2d.select import time_model
+from alpha.ops.conv2d.select.choose import applicable, choose
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 
 AMPERE = Target("cuda", (8, 0), 108, 163 << 10)
@@ -77,7 +77,7 @@ def test_no_operand_is_prepared() -> None:
         made = plan_configuration(ConvProblem(v.operator, s, "tf32"), v, H200)
         assert made.launches[0].source == "matmul/sm80.cu"
         assert len(made.launches) == 1 + ("part" in made.workspaces)
-        assert predict.passes(v, s.as_product, H200).launches == 0
-        assert predict.quantities(v, s.as_product, H200).launches == len(made.launches)
+        assert time_model.passes(v, s.as_product, H200).launches == 0
+        assert time_model.quantities(v, s.as_product, H200).launches == len(made.launches)
     assert product_of(s.as_product)[:4] == (1, 32 * 14 * 14, 480, 64)
     assert made.outputs["dX"].shape == s.X

@@ -16,11 +16,13 @@ from test_conv2d import arrays_of, hopper, make, operands, reordered
 import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
-from alpha.ops.conv2d import reference, sm90, sm90_tiles
+from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
+from alpha.ops.conv2d.hopper import output_launch, output_tiles
+from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.sm90_tiles import Tile
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, Configuration
+from alpha.ops.conv2d.problem import FORWARD, Configuration
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.normalization import batch_norm as batchnorm
 
 # tiles of 64 channels that do not divide the SMs, several per block
@@ -49,7 +51,7 @@ def test_statistics_of_the_result(row: Configuration) -> None:
         b, slope = device.upload(np.linspace(1e3, 1e4, s.OC, dtype=np.float32)), 0.25
         statistics, again = ChannelStatistics(), ChannelStatistics()
         Y = device.download(compute(row, X, W, s, b, slope, statistics))
-        room = sm90_tiles.conv_v2_tiles(s, tile).stages(1, sm90.statistics_bytes(tile))[0]
+        room = output_tiles.conv_v2_tiles(s, tile).stages(1, output_launch.statistics_bytes(tile))[0]
         assert (statistics.part is not None) == (room > 0), s
         if not room:
             continue

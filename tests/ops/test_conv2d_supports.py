@@ -20,10 +20,10 @@ from trials import trials
 
 import alpha
 from alpha.ops.conv2d import cuda_target
-from alpha.ops.conv2d.choose import AXES, applicable, choose
-from alpha.ops.conv2d.grouped_table import GROUPED
 from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.problem import Configuration, ConvProblem, Target
+from alpha.ops.conv2d.select.choose import AXES, applicable, choose
+from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.shape import TRIVIAL, ConvShape
 from alpha.ops.convolution.arguments import output_length
 

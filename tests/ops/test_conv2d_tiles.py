@@ -11,14 +11,15 @@ from test_conv2d import OPERATORS, arrays_of, hopper, make, operands, relative_e
 
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import REGISTRY
-from alpha.ops.conv2d import sm90_schedule, sm90_tiles
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.plan import compute, plan, plan_configuration
-from alpha.ops.conv2d.problem import OPERANDS, WEIGHT, ConvProblem, MathMode, Target
+from alpha.ops.conv2d.hopper import output_tiles, tile_schedule
+from alpha.ops.conv2d.hopper.output_tiles import Tile
+from alpha.ops.conv2d.hopper.tile_schedule import WorkTile
+from alpha.ops.conv2d.launch import plan
+from alpha.ops.conv2d.plan import compute, plan_configuration
+from alpha.ops.conv2d.problem import OPERANDS, WEIGHT, Configuration, ConvProblem, MathMode, Target
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import Axis, ConvShape, conv_shape, pairs_met, split_segments, trimmed_taps
-from alpha.ops.conv2d.sm90_schedule import WorkTile
-from alpha.ops.conv2d.sm90_tiles import Tile
-from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration
 
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")
 
@@ -42,7 +43,7 @@ def test_taps_of_an_axis_are_those_of_its_pixels(axis: Axis) -> None:
         for i in range(g.length):
             inputs[g.start + i * s] = g.c_s, g.c_e
     for split, expected in ((False, outputs), (True, inputs)):
-        found = sm90_tiles._taps(axis, split)
+        found = output_tiles._taps(axis, split)
         lengths = [max(0, b - a) for a, b in zip(found.first.tolist(), found.end.tolist(), strict=True)]
         assert lengths == [b - a for a, b in expected]
         assert all(
@@ -55,8 +56,8 @@ def test_taps_of_an_axis_are_those_of_its_pixels(axis: Axis) -> None:
 @settings(max_examples=200, deadline=None)
 def test_the_tiles_of_a_row_cover_it_with_the_union_of_their_taps(axis: Axis, tile_ow: int) -> None:
     for split in (False, True):
-        taps, residues = sm90_tiles._taps(axis, split), axis.s if split else 1
-        starts, widths = (x.tolist() for x in sm90_tiles._tiles_of_a_row(axis, split, tile_ow))
+        taps, residues = output_tiles._taps(axis, split), axis.s if split else 1
+        starts, widths = (x.tolist() for x in output_tiles._tiles_of_a_row(axis, split, tile_ow))
         tiles = [range(start, len(taps.first), residues)[:tile_ow] for start in starts]
         assert sorted(pixel for tile in tiles for pixel in tile) == list(range(len(taps.first)))
         for tile, width in zip(tiles, widths, strict=True):
@@ -67,8 +68,8 @@ def test_the_tiles_of_a_row_cover_it_with_the_union_of_their_taps(axis: Axis, ti
 
 def test_the_longest_tiles_come_first_and_equal_ones_in_their_order() -> None:
     s = conv_shape("test", (8, 40, 40, 64), (64, 5, 5, 64), (1, 1), (2, 2))
-    output = sm90_tiles.conv_v2_tiles(s, Tile(128, 64, MathMode.BF16))
-    schedule = sm90_schedule.tile_schedule(output, 64, 100, 132)
+    output = output_tiles.conv_v2_tiles(s, Tile(128, 64, MathMode.BF16))
+    schedule = tile_schedule.tile_schedule(output, 64, 100, 132)
     assert not schedule.workspace_slots
     rows, widths = output.rows.tolist(), dict(zip(output.starts.tolist(), output.widths.tolist(), strict=True))
     work = [rows[tile.output_pixel // 40] * widths[tile.output_pixel % 40] for tile in schedule]
@@ -88,7 +89,7 @@ def test_a_row_of_half_a_million_pixels_is_planned_at_once() -> None:
             plan(ConvProblem(operator, s, "tf32", dtype=FLOAT32), HOPPER)
 
     assert sum(python_calls(plans).values()) < 200_000
-    assert np.count_nonzero(sm90_tiles._taps(s.width, False).end == 7) == 524_288 - 3
+    assert np.count_nonzero(output_tiles._taps(s.width, False).end == 7) == 524_288 - 3
 
 
 # -- few images -------------------------------------------------------------------------------------

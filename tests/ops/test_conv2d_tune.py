@@ -15,12 +15,14 @@ import alpha
 from alpha import config
 from alpha.errors import OutOfMemoryError
 from alpha.nn import functional as F
-from alpha.ops.conv2d import cuda_target, tune
-from alpha.ops.conv2d.choose import _choose, _fastest, applicable, choose
-from alpha.ops.conv2d.plan import _cached_plan, compute
-from alpha.ops.conv2d.products import as_convolution
+from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.launch import _cached_plan
+from alpha.ops.conv2d.matrix_products import as_convolution
+from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT
+from alpha.ops.conv2d.select import tune
+from alpha.ops.conv2d.select.choose import _choose, _fastest, applicable, choose
 from alpha.ops.conv2d.shape import conv_shape
-from alpha.ops.conv2d.table import FORWARD, INPUT, WEIGHT
 from alpha.ops.gemm.tiles import Product
 from alpha.ops.matmul import cuda as matmul_cuda
 from alpha.runtime import Device
@@ -333,4 +335,5 @@ def test_a_dry_run_measures_nothing(gpu: Device, tmp_path: Path, monkeypatch: py
 def test_the_files_that_make_a_measurement_old() -> None:
     """They are those that choose and launch convolutions and matrix products, and their kernels."""
     found = {"/".join(path.parts[-2:]) for path in tune._sources()}
-    assert {"conv2d/choose.py", "gemm/tiles.py", "matmul/cuda.py", "common/fp16_terms.cuh", "matmul/sm80.cu"} <= found
+    assert {"select/choose.py", "conv2d/conv_v2.py", "gemm/tiles.py", "matmul/cuda.py"} <= found
+    assert {"common/fp16_terms.cuh", "matmul/sm80.cu"} <= found

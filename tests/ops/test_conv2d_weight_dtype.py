@@ -17,8 +17,8 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.nn import functional as F
 from alpha.ops.conv2d import conv2d_backward_weight
 from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
-from alpha.ops.conv2d.problem import WEIGHT, ConvProblem
-from alpha.ops.conv2d.table import CONFIGURATIONS, Configuration
+from alpha.ops.conv2d.problem import WEIGHT, Configuration, ConvProblem
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 
 ROWS = [v for v in CONFIGURATIONS if v.device == "cuda" and v.operator == WEIGHT and v.precision == "bf16"]
 OTHERS = [v for v in CONFIGURATIONS if v.name in ("sk_dilated_ffma", "sk_dilated_sm90_fp16_64x64")]

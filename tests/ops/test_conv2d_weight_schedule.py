@@ -10,15 +10,16 @@ import pytest
 from test_conv2d import OPERATORS, hopper, make, operands, relative_error
 
 from alpha.core.numerics import BFLOAT16, FLOAT32
-from alpha.ops.conv2d import cuda_target, predict
+from alpha.ops.conv2d import cuda_target
+from alpha.ops.conv2d.hopper.output_tiles import Tile
+from alpha.ops.conv2d.hopper.tile_schedule import Blocks, busiest
+from alpha.ops.conv2d.hopper.weight_schedule import WeightBlock, WeightSchedule, steps_of_rows, weight_schedule
+from alpha.ops.conv2d.hopper.weight_tiles import WeightTile, weight_tile
 from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.problem import WEIGHT, ConvProblem
+from alpha.ops.conv2d.select import time_model
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.sm90_tiles import Tile
-from alpha.ops.conv2d.sm90_weight import WeightBlock, WeightSchedule, steps_of_rows, weight_schedule
-from alpha.ops.conv2d.sm90_weight_tiles import WeightTile, weight_tile
-from alpha.ops.conv2d.table import CONFIGURATIONS
-from alpha.ops.conv2d.waves import Blocks, busiest
 
 BY_NAME = {v.name: v for v in CONFIGURATIONS}
 SMALL = make(2048, (4, 4), (64, 64), (3, 3), p=(1, 1))
@@ -92,7 +93,7 @@ def test_partial_sums_are_those_of_the_splits() -> None:
     _, found = schedule_of(SMALL)
     assert found.partial_bytes == 4 * SMALL.OC * SMALL.IC * int(found.splits.sum())
     row = BY_NAME["sk_dilated_sm90_bf16_64x64"]
-    done = predict.of(row, SMALL, cuda_target(hopper()))
+    done = time_model.of(row, SMALL, cuda_target(hopper()))
     assert (done.partial, done.blocks) == (found.partial_bytes, found.busiest_blocks)
     alone = schedule_of(make(8, (2, 2), (64, 64), (3, 3), p=(1, 1)))[1]
     assert (alone.parts, alone.partial_bytes) == (1, 0)

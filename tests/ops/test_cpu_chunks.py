@@ -23,7 +23,8 @@ import alpha
 from alpha.core.numerics import BFLOAT16, is_floating
 from alpha.core.primitive import REGISTRY
 from alpha.nn import functional as F
-from alpha.ops.conv2d import cpu, grouped_cpu
+from alpha.ops.conv2d import cpu
+from alpha.ops.conv2d.groups import grouped_cpu
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.views import View

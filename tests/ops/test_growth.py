@@ -12,7 +12,7 @@ from trials import trials
 import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
-from alpha.ops.kernel.options import KeptTables, Rows, kept
+from alpha.ops.kernel.kept_tables import KeptTables, Rows, kept
 
 
 def normal(*shape: int) -> Tensor:

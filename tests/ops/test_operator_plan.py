@@ -14,9 +14,10 @@ import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.errors import DeviceError
 from alpha.ops.conv2d import conv2d_forward
-from alpha.ops.conv2d.plan import compute, cuda_target, plan, plan_configuration
+from alpha.ops.conv2d.launch import plan
+from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Epilogue
-from alpha.ops.conv2d.table import CONFIGURATIONS
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table
 from alpha.runtime.cuda.device import CudaDevice
 

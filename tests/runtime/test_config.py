@@ -13,10 +13,11 @@ from alpha.config import user_path
 from alpha.data import Cifar10, Cifar10Sample, Cifar100, ImageFolder, Mnist, resolve
 from alpha.data.source import data_dir
 from alpha.errors import CheckpointError, ConfigError, DataError
-from alpha.ops.conv2d import tune
-from alpha.ops.conv2d.choose import choose
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
+from alpha.ops.conv2d.select import tune
+from alpha.ops.conv2d.select.choose import choose
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import conv_shape
-from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Target
 from alpha.runtime import get_device, registry
 from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver

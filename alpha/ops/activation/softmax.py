@@ -25,7 +25,7 @@ from alpha.ops.kernel.operands import as_floating
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.kernel.reductions import around
-from alpha.ops.kernel.row_indices import row_tile
+from alpha.ops.kernel.rows import row_tile
 from alpha.ops.kernel.sums import axes_of
 from alpha.ops.reduction.extremes import amax
 

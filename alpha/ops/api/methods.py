@@ -1,6 +1,6 @@
-"""The methods of Tensor that are operators.
+"""Methods of Tensor that are operators, those that Python's signs call, and comparisons.
 
-`alpha/core/tensor_operators.py`, `alpha/core/tensor_math.py` and `alpha/core/tensor_inplace.py` declare their types.
+`alpha/core/tensor_operators.py`, `tensor_math.py`, `tensor_inplace.py` and `tensor_structure.py` declare their types.
 """
 
 from __future__ import annotations

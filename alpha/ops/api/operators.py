@@ -1,4 +1,4 @@
-"""Python's operator signs as functions under PyTorch's names: binary, powers and comparisons."""
+"""Python's operator signs as PyTorch's functions, and in-place forms of operators without a kernel for it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""From a problem to its plan: the kernel configuration, and the kernels that it needs before and after it.
+"""The plan of a kernel configuration for a problem: its kernels, and what runs before and after them.
 
-    problem = ConvProblem(FORWARD, conv_shape(..), "tf32", Epilogue(bias=True))
-    print(plan(problem, cuda_target(device)).describe())
-
-A plan is made once for each problem and GPU.
+`launch.py` chooses the configuration.
 """
 
 from __future__ import annotations
@@ -14,28 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from alpha import config
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
-from alpha.ops.conv2d import predict
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.choose import choose
-from alpha.ops.conv2d.padded import resize, resized, shape_for
-from alpha.ops.conv2d.prepare import absmax, absmax_launch, known_magnitudes
-from alpha.ops.conv2d.problem import (
-    OPERANDS,
-    RESULT,
-    UNKNOWN,
-    WEIGHT,
-    Configuration,
-    ConvProblem,
-    Epilogue,
-    Known,
-    Target,
-    seen_by_kernels,
-)
+from alpha.ops.conv2d.prepare import absmax, absmax_launch, resize, resized, shape_for
+from alpha.ops.conv2d.problem import OPERANDS, RESULT, Configuration, ConvProblem, Epilogue, Target, seen_by_kernels
+from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.kernel.dtypes import as_float32, cast_launch, require_float32, require_same_float, widest_vector
+from alpha.ops.kernel.dtypes import cast_launch, widest_vector
 from alpha.ops.kernel.elementwise import add, common_period, map_launch
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan, Value
 from alpha.ops.kernel.rectifier import leaky_relu_forward
@@ -48,33 +31,6 @@ def cuda_target(device: Device) -> Target:
     properties = device.properties  # type: ignore[attr-defined]
     capability, shared_bytes = properties.compute_capability, properties.shared_bytes_per_block
     return Target("cuda", capability, properties.num_sms, shared_bytes, device, properties.name)
-
-
-def plan(problem: ConvProblem, target: Target) -> Plan:
-    """What runs for a problem on a GPU, with the configuration that `choose` takes."""
-    return plan_configuration(problem, configuration_for(problem, target), target)
-
-
-def configuration_for(problem: ConvProblem, target: Target) -> Configuration:
-    """The configuration that computes a problem.
-
-    If no configuration takes its operands in bfloat16, one for tf32 multiplies them, which keeps all their bits.
-    """
-    operator, s = problem.operator, problem.shape
-    if problem.dtype == BFLOAT16:
-        v = choose(operator, s, target, "bf16", problem.known)
-        if v.precision == "bf16":
-            return v
-    return choose(operator, s, target, _of_floats(problem.precision), problem.known)
-
-
-def used_precision(X: Array, precision: str) -> str:
-    """The precision of products of X and an array of its dtype: "bf16" is only for bfloat16."""
-    return "bf16" if X.dtype == BFLOAT16 else _of_floats(precision)
-
-
-def _of_floats(precision: str) -> str:
-    return "tf32" if precision == "bf16" else precision
 
 
 @dataclass
@@ -132,8 +88,8 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
         around.after.append(cast_launch(last, result, whole.size, FLOAT32, BFLOAT16))
     launches = (*around.before, *(launch.renamed(around.renamed) for launch in inner.launches), *around.after)
     cycles = None
-    if predict.is_counted(v):
-        cycles = predict.cycles(v, seen, target, predict.constants_of(target.name), problem.known)
+    if time_model.is_counted(v):
+        cycles = time_model.cycles(v, seen, target, time_model.constants_of(target.name), problem.known)
     return Plan(v.name, launches, outputs, {**inner.workspaces, **around.workspaces}, v.reason, cycles, facts)
 
 
@@ -190,53 +146,6 @@ def compute(
         statistics.take(found)
     result: Array = found[RESULT[v.operator]]
     return result
-
-
-def prepare(
-    operator: str,
-    operands: tuple[Array, Array],
-    s: ConvShape,
-    precision: str,
-    bias: Array | None = None,
-    slope: float = 1.0,
-    statistics: bool = False,
-    gradient: np.dtype[Any] = FLOAT32,
-) -> tuple[Plan, dict[str, Any]]:
-    """The plan for arrays on a GPU, and what it is launched with; `gradient`: see `ConvProblem`."""
-    first, second = operands
-    require_same_float("conv2d", first, second)
-    if (first.block.address + first.offset) % 16 or (second.block.address + second.offset) % 16:
-        first, second = _aligned(first), _aligned(second)
-    if bias is not None:
-        bias = _aligned(as_float32(bias))
-        require_float32("conv2d: bias", bias)
-    epilogue = bias is not None, slope != 1, statistics
-    known = known_magnitudes(first, second) if operator == WEIGHT and first.dtype is FLOAT32 else UNKNOWN
-    made = _cached_plan(operator, s, precision, epilogue, (first.dtype, gradient), known, first.device, _settings())
-    return made, named_operands(made, operator, (first, second), bias, slope)
-
-
-_settings = config.reader(config.CONV_KERNEL, config.DEBUG, config.TUNE, config.CACHE_DIR)
-
-
-@functools.lru_cache(maxsize=4096)
-def _cached_plan(
-    operator: str,
-    s: ConvShape,
-    precision: str,
-    epilogue: tuple[bool, bool, bool],
-    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
-    known: Known,
-    device: Device,
-    settings: tuple[Any, ...],
-) -> Plan:
-    """The plan of a problem, made once as long as the variables that `choose` reads have these `settings`."""
-    return plan(ConvProblem(operator, s, precision, Epilogue(*epilogue), *dtypes, known), cuda_target(device))
-
-
-def _aligned(X: Array) -> Array:
-    """X, copied if its address is not a multiple of 16 bytes, as a part of an array may be."""
-    return X if X.address % 16 == 0 else X.device.copy(X)
 
 
 def named_operands(

@@ -1,10 +1,34 @@
-"""Launches that prepare filters and activations for a convolution kernel."""
+"""Preparation of operands: split and transposed filters, tensor maps, padded channels, and magnitudes for fp16 terms.
+
+Tensor cores and TMA read rows of whole packs of channels (`Configuration.pack`). For other numbers the operands are
+copied with zeros behind the channels that the kernel sums over, which change no result. Channels that are a part of the
+result are padded only if the kernel asks for it, too; the result is then copied without them. The copies cost less than
+a kernel without tensor cores, and the model of time counts them.
+
+The largest magnitude (absmax) of an operand gives the scale of its fp16 terms (cuda/common/fp16_terms.cuh).
+The three operators of one convolution have three operands, X, W and dY, and each operator reads two of them. With
+
+    magnitudes = Magnitudes()
+    with magnitudes: Y = conv2d_forward(X, W, ..)
+    with magnitudes: dX = conv2d_backward_input(dY, W, ..)
+    with magnitudes: dW = conv2d_backward_weight(X, dY, ..)
+
+each array is read once instead of twice. The caller guarantees that nothing writes to the arrays in between.
+
+A kernel that makes an array may find its magnitude on the way, as those of batch normalisation do. It is then
+`array.magnitude`, which is true as long as nothing writes to the array:
+
+- of a tensor's array, if the tensor's version is 0 (`magnitude_of`), because every operator that writes in place
+  raises it;
+- of a gradient, unless it came from the user or another one was added to it: alpha/autograd/engine.py then forgets it.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar, Token
+from dataclasses import replace
 from math import prod
 from typing import Any
 from weakref import ref
@@ -15,9 +39,20 @@ from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.partial_sums import tiles_of
-from alpha.ops.conv2d.problem import UNKNOWN, ConvProblem, Known
+from alpha.ops.conv2d.problem import (
+    FORWARD,
+    INPUT,
+    OPERANDS,
+    RESULT,
+    UNKNOWN,
+    WEIGHT,
+    Configuration,
+    ConvProblem,
+    Known,
+    Target,
+)
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
-from alpha.ops.kernel.dtypes import storage_type
+from alpha.ops.kernel.dtypes import BLOCK, storage_type
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table, TensorMaps
 from alpha.runtime.cuda.tensor_map import TensorMap
 
@@ -215,3 +250,52 @@ def activation_terms(s: ConvShape, terms: int) -> tuple[KernelLaunch, Buffer]:
         {"TERMS": terms},
     )
     return launch, Buffer((terms, *s.X), FP16)
+
+
+# the channels over which an operator sums, or of which the gradient of a filter has rows and columns
+_READ = {FORWARD: ("IC",), INPUT: ("OC",), WEIGHT: ("IC", "OC")}
+_WORDS = {2: "unsigned short", 4: "unsigned"}
+
+Sizes = tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def shape_for(v: Configuration, s: ConvShape, target: Target) -> ConvShape | None:
+    """The shape that the kernels of a configuration compute for `s`: itself, or with padded channels; None: neither."""
+    if v.supports(s, target):
+        return s
+    if v.pack == 1:
+        return None
+    for channels in (_READ[v.operator], ("IC", "OC")):
+        wider = replace(s, **{name: -(-getattr(s, name) // v.pack) * v.pack for name in channels})
+        if v.supports(wider, target):
+            return wider
+    return None
+
+
+def resized(operator: str, s: ConvShape, used: ConvShape) -> Mapping[str, tuple[Sizes, Sizes]]:
+    """The arrays of an operator whose sizes differ between both shapes: the sizes for `s`, and those for `used`."""
+    names = (*OPERANDS[operator], RESULT[operator])
+    sizes = {name: tuple([getattr(shape, name.removeprefix("d")) for shape in (s, used)]) for name in names}
+    return {name: both for name, both in sizes.items() if both[0] != both[1]}
+
+
+def resize(source: str, result: str, sizes: tuple[Sizes, Sizes], dtype: np.dtype[np.generic]) -> KernelLaunch:
+    """The launch that copies `source` into `result`: with zeros where only `result` has elements.
+
+    Args:
+        sizes: of both arrays, which differ in their first or last axis.
+    """
+    (*_, XC), (*_, YC) = sizes
+    elements = prod(sizes[1])
+    vector = 16 // dtype.itemsize if YC % (16 // dtype.itemsize) == 0 else 1
+    index = "unsigned" if max(map(prod, sizes)) < 1 << 31 else "unsigned long long"
+    packs = elements // vector
+    return KernelLaunch(
+        "layout/resize_rows.cu",
+        "resize_rows",
+        -(-packs // BLOCK),
+        BLOCK,
+        (Named(result), Named(source), np.int64(packs), np.int64(prod(sizes[0]) // XC), XC, YC),
+        {"WORD": _WORDS[dtype.itemsize], "VECTOR": vector, "INDEX": index},
+    )

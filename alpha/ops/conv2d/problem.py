@@ -1,4 +1,4 @@
-"""What is asked of a convolution: the operator, its sizes, the precision and the epilogue."""
+"""Problems and configurations: what is asked of a convolution, and one row of the table of kernels that compute it."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ class ConvShape:
     """X (N, IH, IW, IC), W (OC, FH, FW, IC / groups), Y (N, OH, OW, OC), stride (sh, sw), padding (ph, pw).
 
     With groups it is a convolution that only the kernels of `grouped_table.py` compute. With a depth or dilation, and
-    no groups, it is one for the kernels of `sm90_table.py` that have NDIM 3. Maps and filters with a depth are seen as
-    if they had ID IH, OD OH and FD FH rows, and so are the arrays: their planes lie one after the other.
+    no groups, it is one for the kernels of `hopper_table.py` that have NDIM 3. Maps and filters with a depth are
+    seen as if they had ID IH, OD OH and FD FH rows, and so are the arrays: their planes lie one after the other.
     """
 
     N: int

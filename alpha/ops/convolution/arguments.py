@@ -1,4 +1,9 @@
-"""The arguments of convolutions: checked, and as the axes of a convolution."""
+"""Arguments of convolutions: checked, and as the axes of a convolution of any number of dimensions, with dilation.
+
+Every range of the paper is a product of ranges, one per axis, so this file looks at one axis at a time. A filter with
+dilation d reads every d-th input. Outputs that are d / gcd(s, d) apart read inputs of one residue by d, and with these
+inputs side by side they are a convolution without dilation: its filter has no gaps, so no zero is multiplied for them.
+"""
 
 from __future__ import annotations
 

@@ -28,10 +28,10 @@ import numpy as np
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, conv2d_forward, cuda_target
-from alpha.ops.conv2d.choose import predicted_cycles, takes_axes
-from alpha.ops.conv2d.plan import used_precision
-from alpha.ops.conv2d.predict import constants_of
+from alpha.ops.conv2d.launch import used_precision
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
+from alpha.ops.conv2d.select.choose import predicted_cycles, takes_axes
+from alpha.ops.conv2d.select.time_model import constants_of
 from alpha.ops.conv2d.shape import Axis, ConvShape, segments, split_segments, valid_outputs
 from alpha.ops.convolution.arguments import ConvAxes, PhaseRun, phase_runs, phases
 from alpha.ops.convolution.whole import as_2d, as_product, patches_of, with_axes

@@ -1,8 +1,13 @@
-"""Convolutions that kernels of ops/conv2d compute as they are, without cutting or copying an array.
+"""Convolutions that are computed as they are, without cutting or copying an array; and those of patches side by side.
 
 - dense ones of one or two axes, and those whose other axes are pointwise: one tap, stride 1, no padding
 - depthwise ones of one or two axes; on cuda also those with groups of few channels
 - on cuda, if its kernels take three axes and dilation (Hopper): those without groups
+
+Where filters stand side by side, the image is cut into patches, and each patch meets all filters once.
+The first layer of a vision transformer is one (16x16, stride 16), and so is that of ConvNeXt (4x4, stride 4). With its
+patches copied into rows it is a matrix product with N OH OW rows and K = FH FW IC, for each of the three operators. The
+kernels of convolutions multiply one tap at a time, and a tap of few channels fills no step of a tensor core.
 """
 
 from __future__ import annotations
@@ -11,10 +16,10 @@ import functools
 import math
 from math import prod
 
-from alpha.ops.conv2d import small_groups
-from alpha.ops.conv2d.choose import predicted_cycles
-from alpha.ops.conv2d.predict import constants_of
+from alpha.ops.conv2d.groups import small_groups
 from alpha.ops.conv2d.problem import Target
+from alpha.ops.conv2d.select.choose import predicted_cycles
+from alpha.ops.conv2d.select.time_model import constants_of
 from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape
 from alpha.ops.convolution.arguments import ConvAxes
 from alpha.ops.kernel.views import View

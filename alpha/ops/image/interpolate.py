@@ -32,7 +32,8 @@ from alpha.ops.kernel.dtypes import (
     stream_grid,
     vector_width,
 )
-from alpha.ops.kernel.options import Lengths, integer, kept, lengths, real
+from alpha.ops.kernel.kept_tables import kept
+from alpha.ops.kernel.options import Lengths, integer, lengths, real
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.pooling.adaptive_pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 

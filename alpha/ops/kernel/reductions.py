@@ -15,7 +15,7 @@ from alpha.core.primitive import Array, primitive
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType, as_float32, vector_width
 from alpha.ops.kernel.operands import BOOL, INT64
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
-from alpha.ops.kernel.row_indices import RowTile
+from alpha.ops.kernel.rows import RowTile
 from alpha.ops.kernel.sums import (
     FLOAT64,
     column_block,

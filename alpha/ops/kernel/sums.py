@@ -28,7 +28,7 @@ from alpha.ops.kernel.dtypes import (
 )
 from alpha.ops.kernel.elementwise import divide_by_number
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table
-from alpha.ops.kernel.row_indices import RowTile, row_tile
+from alpha.ops.kernel.rows import RowTile, row_tile
 from alpha.ops.kernel.views import broadcast_to
 from alpha.runtime import workers
 

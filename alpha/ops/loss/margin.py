@@ -1,4 +1,4 @@
-"""Margins between classes: the score of a true class should be above those of the others."""
+"""Losses of margins, signs, pairs and triplets: a true class, or a nearer one, should be ahead of the others."""
 
 from __future__ import annotations
 

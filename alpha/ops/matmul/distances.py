@@ -1,4 +1,4 @@
-"""The distances of all pairs of vectors: of two sets, or within one."""
+"""Distances and similarities of vectors: of all pairs of two sets, within one, and row by row; and unit vectors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Layer, root-mean-square, group and instance normalisation; channels are the last axis.
+"""Layer, root-mean-square, group, instance and local response normalisation; channels are the last axis.
 
-Normalisation of groups of elements by their own mean and variance: the primitives of all such operators.
-
-Instance normalisation: each channel of each image by its own mean and variance; channels are the last axis.
+All but the last normalise groups of elements by their own mean and variance, with shared primitives. Local response
+normalisation is over neighbouring channels (Krizhevsky et al. 2012).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from alpha.ops.kernel.dtypes import (
 from alpha.ops.kernel.operands import operand_of
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Value
-from alpha.ops.kernel.row_indices import WARP, RowTile, row_tile
+from alpha.ops.kernel.rows import WARP, RowTile, row_tile
 from alpha.ops.kernel.sums import column_block, column_splits, sum_launches
 from alpha.ops.normalization.batch_norm import batch_norm, check_eps
 from alpha.ops.pooling.avg_pool import avg_pool1d

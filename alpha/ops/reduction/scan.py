@@ -31,7 +31,7 @@ from alpha.ops.kernel.operands import BOOL, INT64
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.kernel.reductions import around
-from alpha.ops.kernel.row_indices import RowTile, row_tile
+from alpha.ops.kernel.rows import RowTile, row_tile
 from alpha.ops.kernel.sums import LEAST_ROW_BYTES, WARP, held_elements, sum_dtype
 from alpha.ops.math.bitwise import logical_xor
 from alpha.ops.reduction.var_norm import norm

@@ -1,10 +1,7 @@
-"""Elements in their order along an axis, and the largest of them.
+"""Order of elements: sorted, the largest, places in sorted rows, without repetitions, counted, and rows repeated.
 
-Places in sorted rows: searchsorted and bucketize.
-
-Elements without their repetitions: unique and unique_consecutive. The host compares them, so both wait for it.
-
-Classes as rows of 0 and 1, and how often numbers and ranges of numbers come.
+The host compares elements for `unique` and `unique_consecutive`, so both wait for it. Places of repeated rows, and of a
+source that is spread over a mask, follow from running sums of counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The CUDA compilers: nvcc, and NVRTC where nvcc is missing; cache.py keeps what they make.
+"""CUDA compilers: nvcc, and NVRTC where nvcc is missing; many kernels are compiled at once.
 
-`compile_cached(compiler, source, options)` from there takes what `cuda_compiler(arch)` returns
-here.
+`compile_cached(compiler, source, options)` of cache.py keeps what they make; it takes what `cuda_compiler(arch)`
+returns here. Architectures have the names of nvcc, such as sm_90a.
 """
 
 from __future__ import annotations

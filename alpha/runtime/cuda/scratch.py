@@ -1,4 +1,9 @@
-"""The scratch arena: memory of the arrays that captured steps make and drop, shared by all graphs of a device."""
+"""Scratch memory: arrays that captured steps make and drop, shared by all graphs of a device; and small workspaces.
+
+A step asks for the same arrays each time. `Trace` notes when each is made and dropped; `Plan` then places the largest
+first, each in the smallest gap between the arrays that live at the same time. An allocator that learns of an array only
+when it is asked for leaves gaps that no later array fits.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ page-locked memory does neither. A ring of buffers lets the host run some upload
 
 Each captured step uploads the few values that change from step to step. So small uploads have a ring of their own, of
 many buffers: as many steps are queued, and a host that must share its cores can pause for so long while the GPU works.
+
+`Flights` are the copies that are under way beside the host, with the memory that they read and write.
 """
 
 from __future__ import annotations

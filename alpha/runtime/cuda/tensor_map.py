@@ -1,4 +1,4 @@
-"""Tensor maps for TMA: pycuda has no call for them, so the driver library is asked directly."""
+"""Tensor maps for TMA, each made once for a device: pycuda has no call for them, so the driver library is asked."""
 
 from __future__ import annotations
 

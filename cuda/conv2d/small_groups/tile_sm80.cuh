@@ -3,7 +3,7 @@
 // Macros: MATH TF32 | BF16; IG, OG channels of a group; FH, FW, SH, SW filter and stride, PW padding of columns. Of a block:
 // STRIPS of GROUPS pixel groups (strip_rows.cuh), PIECES of which are a row of the results, VECTORS of 16 bytes of the source's channels per pixel, STAGES steps, WN warps
 // by channels and WM by pixels, BLOCKS per SM. Of a warp: NT tiles of eight channels, MT fragments of two pixel groups each.
-// K_VECTORS: vectors of the source that a tile of eight channels reads (alpha/ops/conv2d/small_groups_sm80.py).
+// K_VECTORS: vectors of the source that a tile of eight channels reads (alpha/ops/conv2d/groups/small_groups_sm80.py).
 #pragma once
 #include <type_traits>
 

@@ -10,11 +10,8 @@ import functools
 from math import prod
 from typing import TYPE_CHECKING
 
-from alpha.ops.conv2d.depthwise import ceil_div
-from alpha.ops.conv2d.partial_sums import MAX_PARTIAL_BYTES, with_partial_sums
-from alpha.ops.conv2d.problem import FORWARD, WEIGHT, ConvProblem, Target
-from alpha.ops.conv2d.shape import ConvShape, as_struct
-from alpha.ops.conv2d.small_groups_sm80 import (
+from alpha.ops.conv2d.groups.depthwise import ceil_div
+from alpha.ops.conv2d.groups.small_groups_sm80 import (
     MAX_GROUPS,
     MAX_OFFSET,
     MAX_SHARED,
@@ -31,6 +28,9 @@ from alpha.ops.conv2d.small_groups_sm80 import (
     source_bytes,
     window_vectors,
 )
+from alpha.ops.conv2d.partial_sums import MAX_PARTIAL_BYTES, with_partial_sums
+from alpha.ops.conv2d.problem import FORWARD, WEIGHT, ConvProblem, Target
+from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from alpha.ops.conv2d.depthwise import ceil_div
+from alpha.ops.conv2d.groups.depthwise import ceil_div
+from alpha.ops.conv2d.groups.small_groups import is_narrow
 from alpha.ops.conv2d.problem import INPUT, OPERANDS, RESULT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
-from alpha.ops.conv2d.small_groups import is_narrow
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
 
 if TYPE_CHECKING:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from alpha.ops.conv2d import cpu, direct, few_outputs, ffma, sm80, sm90_table
+from alpha.ops.conv2d import conv_v2, cpu, direct, few_outputs, ks_deconv, mma_sync, sk_dilated
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Condition, Configuration, MathMode, Target, always
+from alpha.ops.conv2d.select import hopper_table
 from alpha.ops.conv2d.shape import ConvShape
-
-__all__ = ["CONFIGURATIONS", "FORWARD", "INPUT", "WEIGHT", "Condition", "Configuration", "Target"]
 
 
 def _large_products(s: ConvShape, target: Target) -> bool:
@@ -26,7 +25,7 @@ def _tensor_tiles(item: int, tile: Mapping[str, int]) -> Condition:
 
     def supports(s: ConvShape, target: Target) -> bool:
         aligned = s.IC * item % 16 == 0 and s.OC * item % 16 == 0
-        fits = target.shared_bytes >= sm80.tile_bytes(tile)
+        fits = target.shared_bytes >= mma_sync.tile_bytes(tile)
         return target.compute_capability >= (8, 0) and aligned and fits
 
     return supports
@@ -65,7 +64,7 @@ def _direct_weight_sm80(item: int) -> Condition:
 
 def _without_wgmma(operator: str) -> Condition:
     """True if no kernel for Hopper takes the shape as it is."""
-    supports = sm90_table.supports(operator)
+    supports = hopper_table.supports(operator)
     return lambda s, target: not supports(s, target)
 
 
@@ -214,35 +213,39 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         preferred=lambda s, t: _large_products(s, t) and s.OH * s.OW <= 16,
     ),
     Configuration("sk_dilated_patches", WEIGHT, "cpu", cpu.sk_dilated_patches, "any shape"),
-    *sm90_table.FORWARD_ROWS,
+    *hopper_table.FORWARD_ROWS,
     # -- CUDA: ConvV2 on mma.sync; few channels directly; then any shape on FFMA
-    *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile; a large tile", TILE_128x64),
-    *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile", TILE_64x64),
-    *_mma_rows("conv_v2", FORWARD, sm80.conv_v2, "trimmed, one output pixel per tile; a small tile", TILE_32x32),
+    *_mma_rows("conv_v2", FORWARD, conv_v2.plan_sm80, "trimmed, one output pixel per tile; a large tile", TILE_128x64),
+    *_mma_rows("conv_v2", FORWARD, conv_v2.plan_sm80, "trimmed, one output pixel per tile", TILE_64x64),
+    *_mma_rows("conv_v2", FORWARD, conv_v2.plan_sm80, "trimmed, one output pixel per tile; a small tile", TILE_32x32),
     *DIRECT_FORWARD,
-    Configuration("implicit_gemm_ffma", FORWARD, "cuda", ffma.implicit_gemm_ffma, "any shape", tile=TILE_FFMA),
+    Configuration("implicit_gemm_ffma", FORWARD, "cuda", conv_v2.plan_ffma, "any shape", tile=TILE_FFMA),
     # -- CUDA: KS-deconv
-    *sm90_table.INPUT_ROWS,
+    *hopper_table.INPUT_ROWS,
     *_mma_rows(
-        "ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile; a large tile", TILE_128x64
+        "ks_deconv",
+        INPUT,
+        ks_deconv.plan_sm80,
+        "split and trimmed, one pixel of dX per tile; a large tile",
+        TILE_128x64,
     ),
-    *_mma_rows("ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile", TILE_64x64),
+    *_mma_rows("ks_deconv", INPUT, ks_deconv.plan_sm80, "split and trimmed, one pixel of dX per tile", TILE_64x64),
     *_mma_rows(
-        "ks_deconv", INPUT, sm80.ks_deconv, "split and trimmed, one pixel of dX per tile; a small tile", TILE_32x32
+        "ks_deconv", INPUT, ks_deconv.plan_sm80, "split and trimmed, one pixel of dX per tile; a small tile", TILE_32x32
     ),
     *map(few_outputs.for_few_outputs, DIRECT_FORWARD),
-    Configuration("ks_deconv_ffma", INPUT, "cuda", ffma.ks_deconv_ffma, "any shape", tile=TILE_FFMA),
+    Configuration("ks_deconv_ffma", INPUT, "cuda", ks_deconv.plan_ffma, "any shape", tile=TILE_FFMA),
     # -- CUDA: Sk-dilated
-    *sm90_table.WEIGHT_ROWS,
+    *hopper_table.WEIGHT_ROWS,
     *_mma_rows(
         "sk_dilated",
         WEIGHT,
-        sm80.sk_dilated,
+        sk_dilated.plan_sm80,
         "trimmed, one tap and one split of images and output pixels per block",
         WEIGHT_128x128,
     ),
-    *_mma_rows("sk_dilated", WEIGHT, sm80.sk_dilated, "trimmed, one tap and one split per block", WEIGHT_64x64),
+    *_mma_rows("sk_dilated", WEIGHT, sk_dilated.plan_sm80, "trimmed, one tap and one split per block", WEIGHT_64x64),
     *DIRECT_WEIGHT,
     *map(few_outputs.for_few_outputs, DIRECT_WEIGHT),
-    Configuration("sk_dilated_ffma", WEIGHT, "cuda", ffma.sk_dilated_ffma, "any shape", tile=TILE_FFMA),
+    Configuration("sk_dilated_ffma", WEIGHT, "cuda", sk_dilated.plan_ffma, "any shape", tile=TILE_FFMA),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from alpha.ops.conv2d.depthwise import MAX_STRIDE, Strips, best_strips, ceil_div
+from alpha.ops.conv2d.groups.depthwise import MAX_STRIDE, Strips, best_strips, ceil_div
 from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct

@@ -3,8 +3,8 @@
     cycles = launches + max(SM, memory) + passes
 
 SM is the time of the busiest SM: the slowest of its products, its reads from the L2 cache and its conversions of
-operands, a part of the others, and the beginnings and ends of its blocks (work.py). It is at least what the steps of
-its longest block take, which wait for one another. Memory is what must come from and go to the GPU's memory at least.
+operands, a part of the others, and the beginnings and ends of its blocks. It is at least what the steps of its
+longest block take, which wait for one another. Memory is what must come from and go to the GPU's memory at least.
 Passes are what prepares operands and adds partial sums. The constants are fitted to measurements by
 `examples/fit_conv_model.py`, which keeps them by the GPU's name in `fitted/`. A GPU that nobody has measured uses those
 of REFERENCE, with its own number of SMs.
@@ -21,24 +21,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from alpha.ops.conv2d import (
-    direct,
-    few_outputs,
-    ffma,
-    products,
-    sm80,
-    sm90,
-    sm90_schedule,
-    sm90_tiles,
-    sm90_weight,
-    sm90_weight_tiles,
-)
-from alpha.ops.conv2d.padded import resized, shape_for
+from alpha.ops.conv2d import conv_v2, direct, few_outputs, ks_deconv, matrix_products, mma_sync, sk_dilated
+from alpha.ops.conv2d.hopper import output_launch, output_tiles, tile_schedule, weight_schedule, weight_tiles
+from alpha.ops.conv2d.hopper.output_tiles import Tile
+from alpha.ops.conv2d.matrix_products import PRODUCTS
 from alpha.ops.conv2d.partial_sums import most_parts, tiles_of
+from alpha.ops.conv2d.prepare import resized, shape_for
 from alpha.ops.conv2d.problem import FORWARD, INPUT, UNKNOWN, WEIGHT, Configuration, Known, MathMode, Target
-from alpha.ops.conv2d.products import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.gemm import tiles as matmul_tiles
 
 FFMA_PER_CYCLE = 128  # multiply-adds of an SM
@@ -103,8 +93,8 @@ def _active(blocks: int, target: Target) -> float:
 
 def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     forward = v.operator == FORWARD
-    tile = sm90_tiles.position_tile(v, s)
-    output = sm90_tiles.conv_v2_tiles(s, tile) if forward else sm90_tiles.ks_deconv_tiles(s, tile)
+    tile = output_tiles.position_tile(v, s)
+    output = output_tiles.conv_v2_tiles(s, tile) if forward else output_tiles.ks_deconv_tiles(s, tile)
     K, GN = (s.IC, s.OC) if forward else (s.OC, s.IC)
     rows, widths = output.taps
     places = len(output.rows) * len(output.widths)
@@ -115,13 +105,13 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     taps = rows * widths / places  # of a mean tile
     input_tiles = rows * output.row_input_tiles / places
     longest = max(1.0, int(output.rows.max()) * int(output.widths.max()) / taps)
-    products = taps * tile.cycles * tile.instructions(K) / sm90_tiles.INSTRUCTIONS
+    products = taps * tile.cycles * tile.instructions(K) / output_tiles.INSTRUCTIONS
     read_a, read_b = steps * input_tiles * output.a_bytes, steps * taps * tile.b_bytes
-    keeps = sm90.keeps_filter(s, tile, output, forward, target.num_sms)
+    keeps = output_launch.keeps_filter(s, tile, output, forward, target.num_sms)
     transposes = keeps and not forward and tile.math is MathMode.TF32 and s.taps == 1
     transposed = TRANSPOSE_CYCLES * -(-K * tile.BN // (TRANSPOSED * tile.consumer_warps)) if transposes else 0.0
-    few = tiles <= sm90_schedule.MAX_WAVES * target.num_sms and not keeps
-    most = min(sm90_schedule.MAX_SPLITS, int(input_tiles * steps) // 2) if few else 1
+    few = tiles <= tile_schedule.MAX_WAVES * target.num_sms and not keeps
+    most = min(tile_schedule.MAX_SPLITS, int(input_tiles * steps) // 2) if few else 1
     sums = tile.BM * tile.BN * 4
     found = []
     for splits in range(1, max(1, most) + 1):
@@ -131,16 +121,16 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
         in_turn = max(longest / splits, busy / (1 if keeps else tile.blocks))  # tiles of a block, one after the other
         active = _active(tiles * splits, target)
         work = Work(products * busy, read, busy * splits, partial, transposed, active, taps * steps * in_turn)
-        begun = work.blocks * sm90_tiles.BLOCK_CYCLES + partial / sm90_weight_tiles.PARTIAL_BYTES_PER_CYCLE
-        found.append((max(work.products, work.read / sm90_tiles.L2_BYTES_PER_CYCLE) + begun, work))
+        begun = work.blocks * output_tiles.BLOCK_CYCLES + partial / weight_tiles.PARTIAL_BYTES_PER_CYCLE
+        found.append((max(work.products, work.read / output_tiles.L2_BYTES_PER_CYCLE) + begun, work))
     return min(found)[1]
 
 
 def _sm90_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
     tile = Tile.of(v)
-    block = sm90_weight_tiles.weight_tile(s, tile)
+    block = weight_tiles.weight_tile(s, tile)
     tiles = tiles_of((s.IC, tile.BN), (s.OC, tile.BM))
-    schedule = sm90_weight.weight_schedule(s, block, tiles, target.num_sms)
+    schedule = weight_schedule.weight_schedule(s, block, tiles, target.num_sms)
     steps = schedule.busiest_steps
     return Work(
         steps * block.taps * tile.cycles,
@@ -157,7 +147,7 @@ def _sm90_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
 
 def _sm80(v: Configuration, s: ConvShape, target: Target) -> Work:
     BM, BN = v.tile["BM"], v.tile["BN"]
-    BK = sm80.ROW_BYTES // v.dtype.itemsize
+    BK = mma_sync.ROW_BYTES // v.dtype.itemsize
     if v.operator == FORWARD:
         (K, GN), pixels = (s.IC, s.OC), s.OH * s.OW
     else:
@@ -165,20 +155,20 @@ def _sm80(v: Configuration, s: ConvShape, target: Target) -> Work:
     steps = s.useful * s.FH * s.FW * s.OH * s.OW / pixels * -(-K // BK)
     tiles = pixels * tiles_of((s.N, BM), (GN, BN))
     busy = _busiest(tiles, 1.5 if s.useful < 1 or s.sh * s.sw > 1 else 1.0, target.num_sms)
-    products, read = BM * BN * BK / MMA_PER_CYCLE[v.math], (BM + BN) * sm80.ROW_BYTES
+    products, read = BM * BN * BK / MMA_PER_CYCLE[v.math], (BM + BN) * mma_sync.ROW_BYTES
     return Work(busy * steps * products, busy * steps * read, busy, active=_active(tiles, target))
 
 
 def _sm80_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
     BM, BN = v.tile["BM"], v.tile["BN"]
-    BK = sm80.ROW_BYTES // v.dtype.itemsize
+    BK = mma_sync.ROW_BYTES // v.dtype.itemsize
     blocks = tiles_of((s.IC, BN), (s.OC, BM)) * s.FH * s.FW
     steps = s.useful * s.OH * s.OW * -(-s.N // BK)
     return _in_splits(
         blocks,
         steps,
-        (BM * BN * BK / MMA_PER_CYCLE[v.math], (BM + BN) * sm80.ROW_BYTES),
-        sm80.splits_of_sk_dilated(v, s, target),
+        (BM * BN * BK / MMA_PER_CYCLE[v.math], (BM + BN) * mma_sync.ROW_BYTES),
+        sk_dilated.splits_sm80(v, s, target),
         s,
         target,
     )
@@ -195,8 +185,8 @@ def _in_splits(
 
 
 def _product(v: Configuration, s: ConvShape, target: Target) -> Work:
-    p = products.product_of(s)
-    BM, BN, BK, _ = matmul_tiles.mma_tile(p, products.vector_of(s), target.num_sms)
+    p = matrix_products.product_of(s)
+    BM, BN, BK, _ = matmul_tiles.mma_tile(p, matrix_products.vector_of(s), target.num_sms)
     tiles = tiles_of((p.M, BM), (p.N, BN))
     splits, depth = matmul_tiles.splits_of(p.K, BK, tiles, target.num_sms)
     waves, steps = -(-tiles * splits // target.num_sms), -(-depth // BK)
@@ -229,7 +219,7 @@ def _ffma_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
     blocks = tiles_of((s.FH * s.FW * s.IC, BN), (s.OC, BM))
     step = BM * BN * BK / FFMA_PER_CYCLE, (BM + BN) * BK * 4.0
     steps = -(-s.N * s.OH * s.OW // BK)
-    return _in_splits(blocks, steps, step, ffma.splits_of_sk_dilated(v, s, target), s, target)
+    return _in_splits(blocks, steps, step, sk_dilated.splits_ffma(v, s, target), s, target)
 
 
 # -- direct -----------------------------------------------------------------------------------------
@@ -268,16 +258,16 @@ def _direct_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
 
 
 _FAMILIES: dict[Callable[..., object], Callable[[Configuration, ConvShape, Target], Work]] = {
-    sm90.conv_v2: _sm90,
-    sm90.ks_deconv: _sm90,
-    sm90_weight.sk_dilated: _sm90_weight,
-    sm80.conv_v2: _sm80,
-    sm80.ks_deconv: _sm80,
-    sm80.sk_dilated: _sm80_weight,
-    products.product: _product,
-    ffma.implicit_gemm_ffma: _ffma,
-    ffma.ks_deconv_ffma: _ffma,
-    ffma.sk_dilated_ffma: _ffma_weight,
+    conv_v2.plan_sm90: _sm90,
+    ks_deconv.plan_sm90: _sm90,
+    sk_dilated.plan_sm90: _sm90_weight,
+    conv_v2.plan_sm80: _sm80,
+    ks_deconv.plan_sm80: _sm80,
+    sk_dilated.plan_sm80: _sm80_weight,
+    matrix_products.product: _product,
+    conv_v2.plan_ffma: _ffma,
+    ks_deconv.plan_ffma: _ffma,
+    sk_dilated.plan_ffma: _ffma_weight,
     direct.direct_forward_sm80: _direct,
     direct.direct_forward_ffma: _direct,
     direct.direct_weight_sm80: _direct_weight,
@@ -314,7 +304,7 @@ class Constants:
     clock_mhz: float = 1755.0
     launch: float = 4000.0
     memory: float = 2200.0
-    partial: float = sm90_weight_tiles.PARTIAL_BYTES_PER_CYCLE
+    partial: float = weight_tiles.PARTIAL_BYTES_PER_CYCLE
     overlap: float = 0.25
     memory_overlap: float = 0.05
     least_active: float = 0.5
@@ -351,7 +341,7 @@ class Rates(NamedTuple):
     end: Number
 
 
-USUAL = Rates(1.25, sm90_tiles.L2_BYTES_PER_CYCLE, 2000.0, 500.0, 1.0, 0.0, 0.0)._asdict()
+USUAL = Rates(1.25, output_tiles.L2_BYTES_PER_CYCLE, 2000.0, 500.0, 1.0, 0.0, 0.0)._asdict()
 OF_CONFIGURATIONS = ("slowdown", "end")  # the others are a kernel's
 
 
@@ -436,7 +426,7 @@ def passes(v: Configuration, s: ConvShape, target: Target, known: Known = UNKNOW
     elif (
         v.operator == INPUT
         and v not in PRODUCTS
-        and not (on_wgmma and sm90.reads_weight(s, sm90_tiles.position_tile(v, s), target.num_sms))
+        and not (on_wgmma and output_launch.reads_weight(s, output_tiles.position_tile(v, s), target.num_sms))
     ):
         launches, moved = 1, 2 * item * weights
     elif v.base is not None:  # dW is rotated

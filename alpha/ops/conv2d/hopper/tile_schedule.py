@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -11,8 +12,41 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from alpha.ops.conv2d.sm90_tiles import BLOCK_CYCLES, L2_BYTES_PER_CYCLE, OutputTiles, Tile
-from alpha.ops.conv2d.waves import Blocks, busiest
+from alpha.ops.conv2d.hopper.output_tiles import BLOCK_CYCLES, L2_BYTES_PER_CYCLE, OutputTiles, Tile
+
+
+class Blocks(NamedTuple):
+    """Equal blocks: the cycles of each, and how many there are."""
+
+    cycles: float
+    number: int
+
+
+class Busiest(NamedTuple):
+    """The SM that is done last: its cycles, and how many blocks it computes, one after another."""
+
+    cycles: float
+    blocks: int
+
+
+def busiest(groups: Iterable[Blocks], num_sms: int) -> Busiest:
+    """The busiest of `num_sms` SMs, of which each computes one block at a time; the blocks begin in their order.
+
+    SMs with equal work are counted together, so thousands of blocks of few lengths cost little.
+    """
+    sms: list[tuple[float, int, int]] = [(0.0, 0, num_sms)]  # cycles, blocks, and how many SMs have these
+    for cycles, number in groups:
+        left = number
+        while left > 0:
+            done, blocks, alike = heapq.heappop(sms)
+            taken = min(alike, left)
+            if taken < alike:
+                heapq.heappush(sms, (done, blocks, alike - taken))
+            heapq.heappush(sms, (done + cycles, blocks + 1, taken))
+            left -= taken
+    cycles, blocks, _ = max(sms)
+    return Busiest(cycles, blocks)
+
 
 MAX_SPLITS = 4  # of the K of one tile
 FIX_UP_CYCLES = 4000  # for partial sums on their way to memory and back, and for the wait between them

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from alpha.ops.conv2d import sm90, sm90_weight
+from alpha.ops.conv2d import conv_v2, ks_deconv, sk_dilated
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Condition, Configuration, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 
@@ -66,9 +66,9 @@ def _configure(operator: str, math: MathMode, tile: _Tile, reason: str = "") -> 
 
 
 _ALGORITHMS: dict[str, tuple[str, Callable[..., Any]]] = {
-    FORWARD: ("conv_v2", sm90.conv_v2),
-    INPUT: ("ks_deconv", sm90.ks_deconv),
-    WEIGHT: ("sk_dilated", sm90_weight.sk_dilated),
+    FORWARD: ("conv_v2", conv_v2.plan_sm90),
+    INPUT: ("ks_deconv", ks_deconv.plan_sm90),
+    WEIGHT: ("sk_dilated", sk_dilated.plan_sm90),
 }
 
 

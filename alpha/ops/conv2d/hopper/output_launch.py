@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha.core.numerics import FLOAT32
-from alpha.ops.conv2d import sm90_schedule, sm90_tiles
-from alpha.ops.conv2d.prepare import filter_terms, map_filters, map_images, map_weight, split_filter
-from alpha.ops.conv2d.problem import ConvProblem, Epilogue, MathMode, Target
+from alpha.ops.conv2d.hopper import output_tiles, tile_schedule
+from alpha.ops.conv2d.hopper.output_tiles import Tile
+from alpha.ops.conv2d.problem import Epilogue, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
-from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table, TensorMaps, Value
 
 if TYPE_CHECKING:
@@ -38,50 +37,8 @@ def statistics_bytes(tile: Tile) -> int:
 @functools.lru_cache(maxsize=8)
 def _semaphores(num_sms: int) -> Table:
     """Two semaphores for each tile with split-K. They are zero at first, and each kernel leaves them zero."""
-    tiles = sm90_schedule.MAX_WAVES * num_sms
-    return Table(lambda: np.zeros(2 * tiles * sm90_schedule.MAX_SPLITS, np.uint32))
-
-
-def conv_v2(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Algorithm 1; bias, activation and channel statistics of Y are computed in the same kernel   X, W -> Y"""
-    s, tile = p.shape, sm90_tiles.position_tile(v, p.shape)
-    output = sm90_tiles.conv_v2_tiles(s, tile)
-    prepare: tuple[KernelLaunch, ...] = ()
-    workspaces = {}
-    if tile.math.in_fp16:
-        terms, workspaces["P"] = filter_terms("filter_terms", s, (s.OC, s.IC), tile.math.terms)
-        prepare = (terms,)
-        B = map_filters("P", (64, 1, tile.BN, tile.math.terms))
-    else:
-        B = map_weight(s.W, (tile.BK, 1, tile.BN, 1))
-    residues = range(min(s.sw, s.FW))
-    phases = tuple((r - s.pw) % s.sw for r in residues)
-    A = map_images("X", s.X, s.sw, phases, tuple(output.box(r) for r in residues))
-    product = _Gemm("conv_v2_sm90", tile, output, s, A, B, target, p.epilogue)
-    return product.plan(v, {"Y": p.result}, prepare, workspaces)
-
-
-def ks_deconv(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Algorithm 2B, output tiles of one residue each; bias and activation in the same kernel   dY, W -> dX"""
-    s, tile = p.shape, sm90_tiles.position_tile(v, p.shape)
-    output = sm90_tiles.ks_deconv_tiles(s, tile)
-    prepare: tuple[KernelLaunch, ...] = ()
-    workspaces = {}
-    B: TensorMaps | None
-    if tile.math.in_fp16:
-        terms, workspaces["P"] = filter_terms("split_filter_terms", s, (s.IC, s.OC), tile.math.terms)
-        prepare = (terms,)
-        B = map_filters("P", (64, 1, tile.BN, tile.math.terms))
-    elif not reads_weight(s, tile, target.num_sms):
-        split, workspaces["C"] = split_filter(p)
-        prepare = (split,)
-        B = map_filters("C", (tile.BK, 1, tile.BN, 1))
-    else:  # input channels contiguous
-        B = None if tile.math is MathMode.TF32 else map_weight(s.W, (64, 1, 64, 1))
-    residues = range(s.sw)
-    A = map_images("dY", s.Y, 1, (0,) * s.sw, tuple(output.box(r) for r in residues))
-    product = _Gemm("ks_deconv_sm90", tile, output, s, A, B, target, p.epilogue)
-    return product.plan(v, {"dX": p.result}, prepare, workspaces)
+    tiles = tile_schedule.MAX_WAVES * num_sms
+    return Table(lambda: np.zeros(2 * tiles * tile_schedule.MAX_SPLITS, np.uint32))
 
 
 def reads_weight(s: ConvShape, tile: Tile, num_sms: int) -> bool:
@@ -92,11 +49,11 @@ def reads_weight(s: ConvShape, tile: Tile, num_sms: int) -> bool:
     """
     if tile.math is not MathMode.TF32:
         return tile.math is MathMode.BF16 and tile.BN % 64 == 0 and s.IC % 8 == 0
-    return s.taps == 1 and keeps_filter(s, tile, sm90_tiles.ks_deconv_tiles(s, tile), False, num_sms)
+    return s.taps == 1 and keeps_filter(s, tile, output_tiles.ks_deconv_tiles(s, tile), False, num_sms)
 
 
 def keeps_filter(
-    s: ConvShape, tile: Tile, output: sm90_tiles.OutputTiles, forward: bool, num_sms: int, reserved: int = 0
+    s: ConvShape, tile: Tile, output: output_tiles.OutputTiles, forward: bool, num_sms: int, reserved: int = 0
 ) -> bool:
     """True if the filter of a block stays in shared memory.
 
@@ -104,17 +61,17 @@ def keeps_filter(
     """
     K, GN = (s.IC, s.OC) if forward else (s.OC, s.IC)
     transposed = not forward and tile.math is MathMode.TF32 and s.taps == 1
-    return sm90_schedule.keeps_filter(output, (s.N, K, GN), num_sms, reserved, least_rounds=1 if transposed else 2)
+    return tile_schedule.keeps_filter(output, (s.N, K, GN), num_sms, reserved, least_rounds=1 if transposed else 2)
 
 
-class _Gemm:
+class OutputTilesLaunch:
     """The launch of conv_v2_sm90 or ks_deconv_sm90, with its schedule, its grid and its workspace."""
 
     def __init__(
         self,
         entry: str,
         tile: Tile,
-        output: sm90_tiles.OutputTiles,
+        output: output_tiles.OutputTiles,
         s: ConvShape,
         A: TensorMaps,
         B: TensorMaps | None,
@@ -134,7 +91,7 @@ class _Gemm:
         self.statistics = bool(epilogue.statistics and room)
         self.reserved = statistics_bytes(tile) if self.statistics else 0
         self.keeps_filter = keeps_filter(s, tile, output, self.forward, self.num_sms, self.reserved)
-        self.schedule = sm90_schedule.tile_schedule(
+        self.schedule = tile_schedule.tile_schedule(
             output, self.K, self.tiles_per_work_tile, self.num_sms, whole=self.keeps_filter
         )
         self.workspace_slots = self.schedule.workspace_slots
@@ -242,4 +199,4 @@ class _Gemm:
         if self.forward:
             return waves > 2 and not self.workspace_slots
         # persistent blocks take tiles in a fixed order, so these must be equally long; those of a stride are not
-        return waves > sm90_schedule.MAX_WAVES and self.tile.blocks == 2
+        return waves > tile_schedule.MAX_WAVES and self.tile.blocks == 2

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from alpha.ops.conv2d import (
-    cpu,
+from alpha.ops.conv2d import cpu
+from alpha.ops.conv2d.groups import (
     depthwise,
     grouped,
     grouped_cpu,

@@ -1,4 +1,4 @@
-"""The choice of a kernel configuration: the least predicted time (predict.py).
+"""The choice of a kernel configuration: the least predicted time (time_model.py).
 
 Without ALPHA_* variables it follows from shape, precision and target.
 """
@@ -11,17 +11,17 @@ import sys
 
 from alpha import config
 from alpha.core.numerics import BFLOAT16
-from alpha.ops.conv2d import predict, sm90_table, tune
-from alpha.ops.conv2d.grouped_table import GROUPED
-from alpha.ops.conv2d.padded import shape_for
+from alpha.ops.conv2d.matrix_products import PRODUCTS
+from alpha.ops.conv2d.prepare import shape_for
 from alpha.ops.conv2d.problem import OPERANDS, UNKNOWN, Configuration, Known, Target, seen_by_kernels
-from alpha.ops.conv2d.products import PRODUCTS
+from alpha.ops.conv2d.select import hopper_table, time_model, tune
+from alpha.ops.conv2d.select.grouped_table import GROUPED
+from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import TRIVIAL, ConvShape
-from alpha.ops.conv2d.table import CONFIGURATIONS
 from alpha.runtime import Device
 
 # those that take a depth and dilation
-AXES = (*sm90_table.FORWARD_ROWS, *sm90_table.INPUT_ROWS, *sm90_table.WEIGHT_ROWS)
+AXES = (*hopper_table.FORWARD_ROWS, *hopper_table.INPUT_ROWS, *hopper_table.WEIGHT_ROWS)
 NAMES = tuple(v.name for v in (*CONFIGURATIONS, *PRODUCTS, *GROUPED))
 
 
@@ -86,12 +86,12 @@ def choose(
 def _best(rows: list[Configuration], s: ConvShape, target: Target, known: Known = UNKNOWN) -> Configuration:
     s = seen_by_kernels(s, target)
     for v in rows:
-        if not predict.is_counted(v) and v.preferred(s, target):
+        if not time_model.is_counted(v) and v.preferred(s, target):
             return v
-    counted = [v for v in rows if predict.is_counted(v) and v.preferred(s, target)]
+    counted = [v for v in rows if time_model.is_counted(v) and v.preferred(s, target)]
     narrow = [v for v in counted if v.dtype == BFLOAT16]  # without casts
-    constants = predict.constants_of(target.name)
-    return min(narrow or counted, key=lambda v: predict.cycles(v, s, target, constants, known))
+    constants = time_model.constants_of(target.name)
+    return min(narrow or counted, key=lambda v: time_model.cycles(v, s, target, constants, known))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -99,7 +99,11 @@ def predicted_cycles(operator: str, s: ConvShape, target: Target, precision: str
     """The least predicted cycles of a configuration on cuda; infinity if the model does not know the one to run."""
     v = _best(applicable(operator, s, target, precision), s, target)
     seen = seen_by_kernels(s, target)
-    return predict.cycles(v, seen, target, predict.constants_of(target.name)) if predict.is_counted(v) else math.inf
+    return (
+        time_model.cycles(v, seen, target, time_model.constants_of(target.name))
+        if time_model.is_counted(v)
+        else math.inf
+    )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,6 +1,6 @@
 """The autotuner: with ALPHA_TUNE=1 the configurations that support a shape are measured once, and the fastest is kept.
 
-Measurements are kept in the cache folder (tuning_file.py).
+Measurements are kept in the cache folder, in a file for each GPU, driver, compiler and version of the kernels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from alpha import config
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.errors import CompileError, OutOfMemoryError
+from alpha.ops.conv2d.plan import compute, cuda_target
 from alpha.ops.conv2d.problem import OPERANDS, Configuration, seen_by_kernels
+from alpha.ops.conv2d.select.time_model import is_counted, predicted_ms
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.runtime import Device
 from alpha.runtime.cuda.cache import folder_of, source_root
@@ -148,10 +150,9 @@ def sources_digest() -> str:
 
 
 def _sources() -> Iterable[Path]:
-    package, root = Path(__file__).parent, source_root()
-    yield from sorted(package.glob("*.py"))
-    for folder in ("gemm", "matmul"):
-        yield from sorted((package.parent / folder).glob("*.py"))
+    ops, root = Path(__file__).parents[2], source_root()
+    for folder in ("conv2d", "gemm", "matmul"):
+        yield from sorted((ops / folder).rglob("*.py"))
     for family in ("common", "conv2d", "matmul", "reduce"):
         yield from sorted(path for path in (root / family).iterdir() if path.is_file())
 
@@ -169,10 +170,6 @@ def fastest(
     device: Device, operator: str, s: ConvShape, precision: str, rows: Sequence[Configuration], default: Configuration
 ) -> Configuration:
     """The fastest of `rows` on `device`, measured in this run or an earlier one; `default` is the table's choice."""
-    # these import `choose`, which imports this file
-    from alpha.ops.conv2d import predict
-    from alpha.ops.conv2d.plan import compute, cuda_target
-    from alpha.ops.conv2d.predict import predicted_ms
 
     key = f"{operator} X {s.X} W {s.W} Y {s.Y} stride {(s.sh, s.sw)} padding {(s.ph, s.pw)}{s.extras} {precision}"
     by_name = {default.name: default, **{v.name: v for v in rows}}
@@ -187,7 +184,7 @@ def fastest(
     if times is not None and config.DEBUG.flag():
         target = cuda_target(device)
         seen = seen_by_kernels(s, target)
-        counted = {name: v for name, v in by_name.items() if predict.is_counted(v) and name in times}
+        counted = {name: v for name, v in by_name.items() if is_counted(v) and name in times}
         _say(f"{key}: {compared(times, {name: predicted_ms(v, seen, target) for name, v in counted.items()})}")
     return by_name[taken]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from alpha.ops.conv2d.hopper.output_tiles import MAX_STAGES, SHARED_BYTES, Tile
 from alpha.ops.conv2d.problem import MathMode
 from alpha.ops.conv2d.shape import ConvShape, valid_outputs
-from alpha.ops.conv2d.sm90_tiles import MAX_STAGES, SHARED_BYTES, Tile
 
 PARTIAL_BYTES_PER_CYCLE = 2000  # of partial sums, that the whole GPU writes or reads
 # Fitted to 2,942 times of 20 layers on an H200: the tile that they choose for a configuration takes 1.2 % longer than

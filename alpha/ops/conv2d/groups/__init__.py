@@ -1,0 +1,1 @@
+"""Convolutions with groups: depthwise, some channels a group, and any number."""

@@ -1,0 +1,100 @@
+"""From arrays to the plan that is launched for them: the configuration is chosen, and the plan is kept.
+
+    problem = ConvProblem(FORWARD, conv_shape(..), "tf32", Epilogue(bias=True))
+    print(plan(problem, cuda_target(device)).describe())
+
+A plan is made once for each problem and GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from alpha import config
+from alpha.core.numerics import BFLOAT16, FLOAT32
+from alpha.core.primitive import Array
+from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
+from alpha.ops.conv2d.prepare import known_magnitudes
+from alpha.ops.conv2d.problem import UNKNOWN, WEIGHT, Configuration, ConvProblem, Epilogue, Known, Target
+from alpha.ops.conv2d.select.choose import choose
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.kernel.dtypes import as_float32, require_float32, require_same_float
+from alpha.ops.kernel.plan import Plan
+from alpha.runtime import Device
+
+
+def plan(problem: ConvProblem, target: Target) -> Plan:
+    """What runs for a problem on a GPU, with the configuration that `choose` takes."""
+    return plan_configuration(problem, configuration_for(problem, target), target)
+
+
+def configuration_for(problem: ConvProblem, target: Target) -> Configuration:
+    """The configuration that computes a problem.
+
+    If no configuration takes its operands in bfloat16, one for tf32 multiplies them, which keeps all their bits.
+    """
+    operator, s = problem.operator, problem.shape
+    if problem.dtype == BFLOAT16:
+        v = choose(operator, s, target, "bf16", problem.known)
+        if v.precision == "bf16":
+            return v
+    return choose(operator, s, target, _of_floats(problem.precision), problem.known)
+
+
+def used_precision(X: Array, precision: str) -> str:
+    """The precision of products of X and an array of its dtype: "bf16" is only for bfloat16."""
+    return "bf16" if X.dtype == BFLOAT16 else _of_floats(precision)
+
+
+def _of_floats(precision: str) -> str:
+    return "tf32" if precision == "bf16" else precision
+
+
+def prepare(
+    operator: str,
+    operands: tuple[Array, Array],
+    s: ConvShape,
+    precision: str,
+    bias: Array | None = None,
+    slope: float = 1.0,
+    statistics: bool = False,
+    gradient: np.dtype[Any] = FLOAT32,
+) -> tuple[Plan, dict[str, Any]]:
+    """The plan for arrays on a GPU, and what it is launched with; `gradient`: see `ConvProblem`."""
+    first, second = operands
+    require_same_float("conv2d", first, second)
+    if (first.block.address + first.offset) % 16 or (second.block.address + second.offset) % 16:
+        first, second = _aligned(first), _aligned(second)
+    if bias is not None:
+        bias = _aligned(as_float32(bias))
+        require_float32("conv2d: bias", bias)
+    epilogue = bias is not None, slope != 1, statistics
+    known = known_magnitudes(first, second) if operator == WEIGHT and first.dtype is FLOAT32 else UNKNOWN
+    made = _cached_plan(operator, s, precision, epilogue, (first.dtype, gradient), known, first.device, _settings())
+    return made, named_operands(made, operator, (first, second), bias, slope)
+
+
+_settings = config.reader(config.CONV_KERNEL, config.DEBUG, config.TUNE, config.CACHE_DIR)
+
+
+@functools.lru_cache(maxsize=4096)
+def _cached_plan(
+    operator: str,
+    s: ConvShape,
+    precision: str,
+    epilogue: tuple[bool, bool, bool],
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    known: Known,
+    device: Device,
+    settings: tuple[Any, ...],
+) -> Plan:
+    """The plan of a problem, made once as long as the variables that `choose` reads have these `settings`."""
+    return plan(ConvProblem(operator, s, precision, Epilogue(*epilogue), *dtypes, known), cuda_target(device))
+
+
+def _aligned(X: Array) -> Array:
+    """X, copied if its address is not a multiple of 16 bytes, as a part of an array may be."""
+    return X if X.address % 16 == 0 else X.device.copy(X)
