@@ -8,9 +8,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from alpha.core.host_values import Dims, DTypeLike
 from alpha.core.missing_names import tell_instead
 from alpha.core.tensor import Tensor
-from alpha.core.tensor_operators import Dims, DTypeLike
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axes_of
 from alpha.ops.array.diagonals import diagonal as _diagonal

@@ -35,9 +35,9 @@ from bench.report import FIELDS
 import alpha
 from alpha.errors import AlphaError
 from alpha.ops.conv2d import cuda_target
-from alpha.ops.conv2d.matrix_products import PRODUCTS
 from alpha.ops.conv2d.prepare import shape_for
 from alpha.ops.conv2d.problem import Configuration, Target, seen_by_kernels
+from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.select.time_model import (
     FITTED,

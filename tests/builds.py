@@ -10,8 +10,8 @@ from typing import Any
 from unittest.mock import patch
 
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
-from alpha.runtime.cuda.emulated_compiler import EmulatedCompiler
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.emulated_compiler import EmulatedCompiler
 from alpha.runtime.registry import standing_in
 
 

@@ -23,7 +23,7 @@ from alpha.errors import OutOfMemoryError
 from alpha.ops.conv2d import launch
 from alpha.ops.conv2d.problem import INPUT, Configuration, MathMode
 from alpha.ops.conv2d.select import choose
-from alpha.runtime.arena import Arena, Block
+from alpha.runtime.arena.arena import Arena, Block
 
 Spec = Any  # a shape (standard normal numbers) or the array itself
 

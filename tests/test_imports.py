@@ -38,18 +38,8 @@ OPS = (  # the same of the folders of alpha/ops
     *("noise", "pooling", "image", "normalization", "sequence", "loss", "api"),
 )
 MOST_ENTRIES, MOST_FILES = 22, 15  # of alpha/; of a folder
-LARGER = {  # folders that are still to be merged or divided; none of them grows
-    "alpha/core": 22,
-    "alpha/data": 17,
-    "alpha/nn": 24,
-    "alpha/ops/conv2d": 40,
-    "alpha/optim": 20,
-    "alpha/runtime": 16,
-    "alpha/runtime/cuda": 30,
-    "alpha/step": 19,
-    "alpha/train": 16,
-}
-MOST_CIRCLES = 10
+LARGER: dict[str, int] = {}  # folders that are still to be divided; none of them grows
+MOST_CIRCLES = 4
 MOST_PARAMETERS = 8  # of a function
 ROOMS = (data, nn, nn.functional, optim, optim.lr_scheduler, torchvision)  # which offer PyTorch's names
 KNOWN_TO_DATA = {"autograd", "core", "data", "config", "errors", "io"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 
 import child
 import pytest
+import tensor_methods
 
 import alpha
 
@@ -110,3 +112,8 @@ def test_mistakes_are_found(tmp_path: Path) -> None:
 
 def test_the_types_are_shipped() -> None:
     assert (Path(alpha.__file__).parent / "py.typed").is_file()
+
+
+def test_the_types_of_tensors_methods_are_those_of_the_functions() -> None:
+    written, made = (ast.dump(ast.parse(text)) for text in (tensor_methods.TARGET.read_text(), tensor_methods.source()))
+    assert written == made, "run python tests/tensor_methods.py"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ import numpy.typing as npt
 from alpha.core.numerics import BFLOAT16
 from alpha.errors import ShapeError
 
+DTypeLike = Any  # "float32" or a numpy dtype
+Axes = int | Sequence[int]
+Dims = Axes | None  # axes; None: all of them
 DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
 
 

@@ -13,15 +13,14 @@ from alpha.autograd import engine
 from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import without_grad
 from alpha.autograd.versions import Always, PartRecord, Version, array_of
+from alpha.core.host_values import DTypeLike, check_fits, host_array, is_torch, wider
 from alpha.core.host_values import as_dtype as as_dtype
-from alpha.core.host_values import check_fits, host_array, is_torch, wider
+from alpha.core.methods import Methods
 from alpha.core.missing_names import MissingName
 from alpha.core.numerics import is_floating
 from alpha.core.origins import Origin, inherit, of_values
 from alpha.core.primitive import Array
-from alpha.core.tensor_conversions import Conversions
 from alpha.core.tensor_hooks import Hook, HookHandle
-from alpha.core.tensor_operators import DTypeLike, Operators
 from alpha.errors import GradientError, ShapeError, type_name
 from alpha.runtime import Device, get_device
 from alpha.runtime.recording import phase
@@ -51,7 +50,7 @@ class Count(int):
         return self.shape[axis]
 
 
-class Tensor(Operators, Conversions):
+class Tensor(Methods):
     """An n-dimensional array with a gradient. Make one with `alpha.tensor`.
 
     Attributes:

@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
+from alpha.core.host_values import DTypeLike
 from alpha.core.missing_names import MissingName
 from alpha.core.no_effect import check_memory_format
 from alpha.core.numerics import BFLOAT16
 from alpha.core.origins import Origin, settle
 from alpha.core.tensor import Tensor, as_dtype
-from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import CheckpointError
 from alpha.module.hooks import Hooked, call_with_backward_hooks, hooks_act
 from alpha.module.parameter import Buffer, Parameter, fill, move, state_of, with_place

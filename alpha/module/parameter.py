@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from alpha.autograd.versions import Version
-from alpha.core.host_values import as_dtype
+from alpha.core.host_values import DTypeLike, as_dtype
 from alpha.core.origins import unmark
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, tensor
-from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import UninitializedError
 from alpha.runtime import Device, get_device
 from alpha.runtime.registry import names_device

@@ -12,10 +12,10 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.autograd.recompute import no_checkpoints
+from alpha.core.host_values import DTypeLike
 from alpha.core.numerics import computed_precision, get_precision
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, as_dtype
-from alpha.core.tensor_operators import DTypeLike
 from alpha.module.module import Module, device_of
 from alpha.nn.lazy import initialised
 from alpha.ops.conv2d import ConvTranspose2d

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from alpha.runtime.arena import Arena, Block
+from alpha.runtime.arena.arena import Arena, Block
 from alpha.runtime.device import Device, HostArray, MemoryStats, Shape, as_shape, native
 
 SMALL = 1 << 15  # bytes; smaller arrays are left to numpy's own allocator

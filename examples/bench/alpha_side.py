@@ -14,12 +14,12 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops import conv2d
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.matrix_products import PRODUCTS
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import seen_by_kernels
 from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.select.choose import applicable, choose
 from alpha.ops.conv2d.select.grouped_table import GROUPED
+from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.select.time_model import predicted_ms
 from alpha.ops.conv2d.shape import ConvShape

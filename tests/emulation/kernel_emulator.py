@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpha.runtime.cuda.driver import Driver
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.kernel import Define, define_options, pack
 
 KERNELS = Path(__file__).parent / "kernels"

@@ -34,8 +34,8 @@ from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice, Launch
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
-from alpha.runtime.cuda.emulated_compiler import entries
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.emulated_compiler import entries
 from alpha.runtime.recording import StepValue
 
 TESTS = Path(__file__).parents[1]

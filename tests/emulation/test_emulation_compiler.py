@@ -8,8 +8,8 @@ import pytest
 
 from alpha.errors import CompileError
 from alpha.runtime.cuda.cache import source_root
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
-from alpha.runtime.cuda.emulated_compiler import (
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.emulated_compiler import (
     EmulatedCompiler,
     arch_number,
     compiler_version,

@@ -16,7 +16,7 @@ from alpha.errors import AlphaError
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.optim import Adam
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 SEEDS = (1, 2, 3)
 Bits = dict[str, bytes]

@@ -11,7 +11,7 @@ import pytest
 from kernel_emulator import Emulator
 
 from alpha.errors import DeviceError
-from alpha.runtime.cuda.driver_emulated import encode_tiled_map
+from alpha.runtime.cuda.emulated.emulated_tensor_map import encode_tiled_map
 
 SOURCE = "hopper.cu"
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import pytest
 import alpha
 from alpha.errors import DeviceError
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 
 @pytest.fixture

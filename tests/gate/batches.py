@@ -27,7 +27,7 @@ from alpha import config
 from alpha.errors import CompileError
 from alpha.runtime.cuda.cache import one_builder, source_root
 from alpha.runtime.cuda.compile import nvcc_compiler
-from alpha.runtime.cuda.emulated_compiler import arch_number, entries, find_compiler
+from alpha.runtime.cuda.emulated.emulated_compiler import arch_number, entries, find_compiler
 
 Unit = tuple[str, tuple[str, ...]]  # file below cuda/, options of the compiler
 BATCH = 12  # files

@@ -49,11 +49,11 @@ from alpha.ops.conv2d.problem import FORWARD, MathMode  # noqa: E402
 from alpha.ops.conv2d.select.grouped_table import GROUPED  # noqa: E402
 from alpha.ops.conv2d.select.table import CONFIGURATIONS  # noqa: E402
 from alpha.ops.gemm.tiles import Product, ffma, mma  # noqa: E402
-from alpha.runtime.cuda import emulated_compiler  # noqa: E402
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402
 from alpha.runtime.cuda.device import CudaDevice  # noqa: E402
 from alpha.runtime.cuda.driver_dry import DryDevice  # noqa: E402
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver  # noqa: E402
+from alpha.runtime.cuda.emulated import emulated_compiler  # noqa: E402
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver  # noqa: E402
 
 FOLDERS = ("conv2d", "matmul")
 # without those that launch the kernel of another row

@@ -18,8 +18,8 @@ from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.compile import ARCHITECTURES
-from alpha.runtime.cuda.driver_emulated import DEFAULT_ARCH
-from alpha.runtime.cuda.emulated_compiler import entries
+from alpha.runtime.cuda.emulated.driver_emulated import DEFAULT_ARCH
+from alpha.runtime.cuda.emulated.emulated_compiler import entries
 
 needs_nvcc = pytest.mark.skipif(
     resources.NVCC is None, reason="nvcc is not installed: kernels are not compiled for GPUs"

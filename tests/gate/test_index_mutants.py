@@ -14,7 +14,7 @@ import pytest
 from index_mutations import Mutant
 
 from alpha.errors import AlphaError
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 SAMPLE = 100
 # (file, what changes, code of the line): why no result changes. They are not judged.

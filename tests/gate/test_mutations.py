@@ -6,7 +6,7 @@ import mutations
 import pytest
 
 from alpha.errors import AlphaError
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 ONE_AFTER_THE_OTHER = "for blocks that run at the same time, and the emulator's come one after the other"
 # (kernel, file of the wait): why nothing changes without it

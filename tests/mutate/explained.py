@@ -18,9 +18,9 @@ EXPLAINED: dict[str, str] = {
     "alpha/ops/matmul/cpu.py:: 23 -> 24": f"{SPEED}: into how many pieces a product is cut",
     "alpha/ops/kernel/sums.py:Sum.forward: divide_by_number(Y, p=self.count, out=Y) -> "
     "divide_by_number(Y, p=self.count, )": "it saves a second array of the size of the result",
-    "alpha/runtime/arena.py:Arena.__init__: 0 -> 1": "no segment is smaller than 1 byte",
-    'alpha/runtime/cuda/emulated_compiler.py:: "avx2" -> "XXavx2XX"': SPEED,
-    "alpha/runtime/cuda/emulated_memory.py:: 256 -> 257": "more freed arrays stay untouchable",
+    "alpha/runtime/arena/arena.py:Arena.__init__: 0 -> 1": "no segment is smaller than 1 byte",
+    'alpha/runtime/cuda/emulated/emulated_compiler.py:: "avx2" -> "XXavx2XX"': SPEED,
+    "alpha/runtime/cuda/emulated/emulated_memory.py:: 256 -> 257": "more freed arrays stay untouchable",
     "alpha/train/history.py:save_curves: axes.set_xlim(epochs[0] - 0.5, epochs[-1] + 0.5) -> pass": FOR_PEOPLE,
     "alpha/io/reading.py:write_atomically: file.flush() -> pass": "it shows after a crash of the machine",
     "alpha/train/trainer.py:: 10 -> 11": f"{SPEED}: how often a step waits for the GPU",

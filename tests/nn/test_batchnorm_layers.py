@@ -19,7 +19,7 @@ from alpha.nn import functional as F
 from alpha.ops.kernel.plan import Plan
 from alpha.ops.normalization import conv_batch_norm
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.registry import standing_in
 
 X = np.random.default_rng(0).standard_normal((4, 6, 5, 8)).astype(np.float32)

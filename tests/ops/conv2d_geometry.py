@@ -24,7 +24,7 @@ import numpy as np
 
 from alpha.core.numerics import BFLOAT16
 from alpha.errors import ShapeError
-from alpha.ops.conv2d import cuda_target, direct, few_outputs
+from alpha.ops.conv2d import cuda_target, direct
 from alpha.ops.conv2d.hopper import output_tiles, weight_schedule, weight_tiles
 from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.plan import compute
@@ -213,7 +213,7 @@ def _of_products(row: Configuration, s: ConvShape) -> dict[str, bool]:
 def _of_last_layers(row: Configuration, s: ConvShape) -> dict[str, bool]:
     """Those of the first layer that the kernel computes; the padding ends where the filter does."""
     assert row.base is not None
-    return _of_first_layers(row.base, few_outputs.swapped(s)) | {
+    return _of_first_layers(row.base, direct.swapped(s)) | {
         "no padding of rows": s.ph == 0 < s.FH - 1,
         "no padding of columns": s.pw == 0 < s.FW - 1,
         "no padding of rows of dY": s.ph == s.FH - 1 > 0,

@@ -29,7 +29,7 @@ from alpha.ops.conv2d.select.choose import applicable, choose
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 OPERATORS = {
     FORWARD: (reference.forward, ("X", "W")),

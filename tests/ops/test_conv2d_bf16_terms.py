@@ -13,8 +13,8 @@ from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.hopper.weight_schedule import weight_schedule
 from alpha.ops.conv2d.hopper.weight_tiles import WeightTile, weight_tile
 from alpha.ops.conv2d.launch import prepare
+from alpha.ops.conv2d.magnitudes import Magnitudes, known_magnitudes
 from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration
-from alpha.ops.conv2d.prepare import Magnitudes, known_magnitudes
 from alpha.ops.conv2d.problem import UNKNOWN, WEIGHT, ConvProblem, MathMode
 from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.select.table import CONFIGURATIONS

@@ -19,20 +19,20 @@ from hypothesis import strategies as st
 from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS
 from alpha.core.primitive import REGISTRY
 from alpha.errors import ShapeError
-from alpha.ops.conv2d import cuda_target, few_outputs
+from alpha.ops.conv2d import cuda_target, direct
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.matrix_products import PRODUCTS
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.prepare import shape_for
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, MathMode, Target, seen_by_kernels
 from alpha.ops.conv2d.select import choose as choose_module
 from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.select.choose import applicable, choose
+from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.driver_dry import DryDevice, Launch
-from alpha.runtime.cuda.emulated_compiler import entries
+from alpha.runtime.cuda.emulated.emulated_compiler import entries
 
 GPUS = {  # compute capability, KiB of shared memory that a block may have
     "sm_75": ((7, 5), 64),
@@ -109,7 +109,7 @@ def check_all(arch: str, operator: str, s: ConvShape, precision: str, launches: 
         s = replace(s, IC=-(-s.IC // 8) * 8, OC=-(-s.OC // 8) * 8)
     for launch in launches:
         exchanged = rotated and launch.entry in DIRECT
-        check(arch, operator, few_outputs.swapped(s) if exchanged else s, precision, launch)
+        check(arch, operator, direct.swapped(s) if exchanged else s, precision, launch)
 
 
 def check(arch: str, operator: str, s: ConvShape, precision: str, launch: Launch) -> None:

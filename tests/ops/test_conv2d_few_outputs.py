@@ -11,7 +11,7 @@ from test_conv2d import OPERATORS, arrays_of, make, operands, relative_error
 
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS
-from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, few_outputs
+from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, direct
 from alpha.ops.conv2d.launch import plan
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target, seen_by_kernels
@@ -155,13 +155,13 @@ def test_short_rows_are_not_preferred() -> None:
 
 def test_the_swapped_shape() -> None:
     s = make(2, (8, 19), (24, 2), (2, 5), p=(0, 3))
-    other = few_outputs.swapped(s)
+    other = direct.swapped(s)
     assert (other.X, other.W, other.Y) == (s.Y, (24, 2, 5, 2), s.X)
     assert (other.sh, other.sw, other.ph, other.pw) == (1, 1, 1, 1)
     cropped = replace(s, OH=s.OH - 2)  # as a part of a larger convolution may be
-    assert few_outputs.swapped(cropped).Y == s.X
+    assert direct.swapped(cropped).Y == s.X
     cropped = replace(make(2, (8, 19), (24, 2), (1, 1)), OH=6)  # no matrix product, since X has pixels that dY lacks
-    assert (few_outputs.swapped(cropped).X, few_outputs.swapped(cropped).Y) == (cropped.Y, cropped.X)
+    assert (direct.swapped(cropped).X, direct.swapped(cropped).Y) == (cropped.Y, cropped.X)
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_the_swapped_shape() -> None:
 def test_rows_of_a_matrix_product(pixels: int, row: int) -> None:
     """As long as rows of images are, whatever the images were."""
     s = ConvShape(pixels, 1, 1, 64, 2, 1, 1, 1, 1, 0, 0, 1, 1)
-    assert (1, pixels // row, row, 2) == few_outputs.swapped(s).X
-    assert (1, pixels // row, row, 64) == few_outputs.swapped(s).Y
+    assert (1, pixels // row, row, 2) == direct.swapped(s).X
+    assert (1, pixels // row, row, 64) == direct.swapped(s).Y
 
 
 def test_a_part_of_a_convolution() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from alpha.ops.conv2d.configuration import Configuration
+from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 from helpers import choosing
 from launch_log import observed_launches
 from test_conv2d import hopper
@@ -18,12 +20,10 @@ import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
 from alpha.core.numerics import BFLOAT16
-from alpha.ops.conv2d import prepare
-from alpha.ops.conv2d.prepare import Magnitudes, absmax
-from alpha.ops.conv2d.problem import Configuration
+from alpha.ops.conv2d import magnitudes
+from alpha.ops.conv2d.magnitudes import Magnitudes, absmax
 from alpha.ops.kernel.plan import Plan
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 from alpha.runtime.registry import standing_in
 
 SIZES = (32, 8, 8, 64), (64, 3, 3, 64)
@@ -40,13 +40,13 @@ def bits(value: float) -> int:
 def test_each_array_is_read_once() -> None:
     device = hopper()
     a, b, c = (device.upload(np.array([value, -1, np.inf, np.nan], np.float32)) for value in (-2, 3, 4))
-    with observed_launches(device) as log, Magnitudes() as prepare:
+    with observed_launches(device) as log, Magnitudes() as magnitudes:
         found = [absmax(a, b), absmax(c, b), absmax(a, c)]
     assert [int(device.download(x)[0]) for pair in found for x in pair] == [bits(v) for v in (2, 3, 4, 3, 2, 4)]
     assert [launched.entry for launched in log].count("absmax") == 2
     with observed_launches(device) as log:
         absmax(a, b)  # outside nothing is remembered
-        with prepare:
+        with magnitudes:
             absmax(a, b)
     assert [launched.entry for launched in log].count("absmax") == 1
 
@@ -54,16 +54,16 @@ def test_each_array_is_read_once() -> None:
 def test_a_launch_finds_nothing_of_the_launch_before() -> None:
     device = hopper()
     many = np.zeros(9000, np.float32)  # of several blocks
-    with Magnitudes() as prepare:
+    with Magnitudes() as magnitudes:
         for value in range(4, 0, -1):
             many[-5] = -value
             a, b = device.upload(many), device.upload(many[:5] + np.float32(value / 2))
-            again = prepare.copy()
-            found = [*again.of(a, b), *prepare.of(b, a)]
+            again = magnitudes.copy()
+            found = [*again.of(a, b), *magnitudes.of(b, a)]
             expected = [value, value / 2, value / 2, value]
             assert [int(device.download(x)[0]) for x in found] == [bits(v) for v in expected]
             c = device.upload(many[-6:])
-            assert int(device.download(prepare.of(a, c)[1])[0]) == bits(value)
+            assert int(device.download(magnitudes.of(a, c)[1])[0]) == bits(value)
 
 
 def test_no_array_is_kept_alive() -> None:
@@ -157,13 +157,13 @@ def between_batch_norms(device: CudaDevice, layer: str, forget: bool) -> list[np
 
 @pytest.mark.parametrize("layer", ["conv2d", "conv_transpose2d"])
 def test_a_convolution_between_batch_norms_looks_for_one_magnitude(layer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    device, sought, plan = hopper(), [], prepare._plan
+    device, sought, plan = hopper(), [], magnitudes._plan
 
     def noting(operands: tuple[tuple[str, int], ...], num_sms: int) -> Plan:
         sought.append([size for _, size in operands])
         return plan(operands, num_sms)
 
-    monkeypatch.setattr(prepare, "_plan", noting)
+    monkeypatch.setattr(magnitudes, "_plan", noting)
     found, own = (between_batch_norms(device, layer, forget) for forget in (False, True))
     x, w = map(math.prod, SIZES)
     assert sought == [[w], [x, w]]

@@ -15,7 +15,7 @@ from helpers import first_of, smallest_of
 from test_conv2d import OPERATORS, arrays_of, make, relative_error
 
 import alpha
-from alpha.ops.conv2d import few_outputs
+from alpha.ops.conv2d import direct
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
@@ -77,7 +77,7 @@ def spread(row: Configuration, s: ConvShape, which: int, bad: np.ndarray) -> np.
     """The results that it may reach: as `touched`, unless the kernel multiplies zeros that pad its tile."""
     exact = touched(row, s, which, bad)
     if row.base is not None:  # as on the swapped convolution
-        other = few_outputs.swapped(s)
+        other = direct.swapped(s)
         if row.operator == INPUT:
             return spread(row.base, other, which, rotated(bad) if which else bad)
         return rotated(spread(row.base, other, 1 - which, bad))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from alpha.ops.conv2d import cuda_target, few_outputs
+from alpha.ops.conv2d import cuda_target, direct
 from alpha.ops.conv2d.plan import ConvProblem, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, PLAIN, WEIGHT, Configuration, Target, seen_by_kernels
 from alpha.ops.conv2d.select import time_model
@@ -146,7 +146,7 @@ def test_the_constants_of_the_reference_name_every_configuration() -> None:
 def test_few_outputs_take_what_the_first_layer_of_dY_takes_and_a_rotation() -> None:
     """So the constants of the direct kernels hold for both."""
     s = layer(8, 32, 64, 3, 3)
-    of_dY = few_outputs.swapped(s)
+    of_dY = direct.swapped(s)
     for v in (v for v in CONFIGURATIONS if v.base is not None):
         assert v.base is not None
         assert time_model.of(v, s, target()) == time_model.of(v.base, of_dY, target())

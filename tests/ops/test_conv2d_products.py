@@ -6,11 +6,11 @@ import pytest
 from test_conv2d import OPERATORS, operands, relative_error
 
 import alpha
-from alpha.ops.conv2d.matrix_products import PRODUCTS, product_of
 from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target
 from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.select.choose import applicable, choose
+from alpha.ops.conv2d.select.product_table import PRODUCTS, product_of
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 
 AMPERE = Target("cuda", (8, 0), 108, 163 << 10)

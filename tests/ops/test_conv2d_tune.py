@@ -17,11 +17,11 @@ from alpha.errors import OutOfMemoryError
 from alpha.nn import functional as F
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.launch import _cached_plan
-from alpha.ops.conv2d.matrix_products import as_convolution
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT
 from alpha.ops.conv2d.select import tune
 from alpha.ops.conv2d.select.choose import _choose, _fastest, applicable, choose
+from alpha.ops.conv2d.select.product_table import as_convolution
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.gemm.tiles import Product
 from alpha.ops.matmul import cuda as matmul_cuda

@@ -26,7 +26,7 @@ from alpha.nn import functional as F
 from alpha.ops.matmul import cuda as matmul_cuda
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 sys.path.append(str(Path(__file__).parents[1]))
 from launch_log import modes, observed_launches

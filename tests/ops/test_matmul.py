@@ -18,7 +18,7 @@ from alpha.ops.gemm.tiles import Product
 from alpha.ops.matmul import cuda as matmul_cuda
 from alpha.ops.matmul.matmul import matmul_batch
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 SHAPES = [
     ((3, 4), (4, 5)),

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from alpha.errors import DeviceError
-from alpha.runtime.arena import Growth
-from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory
+from alpha.runtime.arena.arena import Growth
+from alpha.runtime.cuda.driver import DeviceProperties, PackedArguments, RawMemory
 from alpha.runtime.cuda.owner import Owner
-from alpha.runtime.device import MIB
+from alpha.runtime.device import MIB, HostArray
 
 BASE = 0x7000_0000_0000
 

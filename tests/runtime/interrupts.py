@@ -33,8 +33,8 @@ import alpha
 from alpha import nn
 from alpha.nn import functional as F
 from alpha.ops.kernel import multi_tensor as optimizer
-from alpha.runtime.arena import Arena
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.arena.arena import Arena
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 STEPS = 12  # of a run; then another one begins
 WAYS = "timer", "signal", "call"
@@ -46,7 +46,9 @@ class Interrupter:
     def __init__(self) -> None:
         self._wanted = threading.Event()
         self._delay, self._way = 0.0, ""
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        # a shell starts background programs with SIGINT ignored
+        for number in (signal.SIGALRM, signal.SIGINT):
+            signal.signal(number, signal.default_int_handler)
         threading.Thread(target=self._loop, daemon=True).start()
 
     def arm(self, delay: float, way: str) -> None:

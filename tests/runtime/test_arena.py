@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from alpha.errors import DeviceError, OutOfMemoryError
-from alpha.runtime.arena import GRAIN, PAGE, Arena, Block, Growth
-from alpha.runtime.free_blocks import SMALL_BYTES
-from alpha.runtime.meter import Meter
+from alpha.runtime.arena.arena import GRAIN, PAGE, Arena, Block, Growth
+from alpha.runtime.arena.free_blocks import SMALL_BYTES
+from alpha.runtime.arena.meter import Meter
 
 SEGMENT = 64 * GRAIN
 TOTAL = 12 * SEGMENT  # of the machines

@@ -13,7 +13,7 @@ import pytest
 
 import alpha.runtime.cuda
 from alpha.errors import DeviceError
-from alpha.runtime.arena import PAGE
+from alpha.runtime.arena.arena import PAGE
 
 MODULE = "alpha.runtime.cuda.bindings"
 START = 1 << 40

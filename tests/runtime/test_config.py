@@ -20,7 +20,7 @@ from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.runtime import get_device, registry
 from alpha.runtime.cuda.compile import cuda_compiler, target
-from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.train.options import path
 from alpha.train.run import Run
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from fake_driver import FakeDriver
 
-from alpha.runtime import repeats
-from alpha.runtime.arena import GRAIN, Arena, Block, Growth
+from alpha.runtime.arena.arena import GRAIN, Arena, Block, Growth, repeats
 
 MIB = 2**20
 

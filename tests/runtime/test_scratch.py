@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alpha.errors import OutOfMemoryError
-from alpha.runtime.arena import Growth
+from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.scratch import Scratch
 from alpha.runtime.device import MIB
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alpha.runtime.cuda.staging import SMALL_BYTES, SMALL_SLOTS, PinnedRing, Staging
+from alpha.runtime.cuda.host_copies import SMALL_BYTES, SMALL_SLOTS, PinnedRing, Staging
 
 
 class Stream:

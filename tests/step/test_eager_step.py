@@ -30,7 +30,7 @@ from alpha.models import resnet18
 from alpha.nn import functional as F
 from alpha.ops.kernel.plan import Buffer, Plan
 from alpha.ops.kernel.sums import sum_launches
-from alpha.runtime.arena import Arena, Growth
+from alpha.runtime.arena.arena import Arena, Growth
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver import RawMemory

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.core.host_values import Axes, DTypeLike
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
-from alpha.core.tensor_operators import Axes, DTypeLike
 from alpha.errors import ShapeError
 from alpha.module.module import Module
 from alpha.ops.array.axes import axis_of

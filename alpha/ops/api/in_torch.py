@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from alpha.core.host_values import DTypeLike
 from alpha.core.tensor import Tensor, tensor
-from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import type_name
 from alpha.ops.activation.activation_inplace import celu_, relu_, rrelu_, selu_, threshold_
 from alpha.ops.activation.parametric import prelu, rrelu

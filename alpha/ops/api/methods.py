@@ -1,11 +1,12 @@
 """Methods of Tensor that are operators, those that Python's signs call, and comparisons.
 
-`alpha/core/tensor_operators.py`, `tensor_math.py`, `tensor_inplace.py` and `tensor_structure.py` declare their types.
+`python tests/tensor_methods.py` writes their types into alpha/core/methods.py.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
@@ -19,7 +20,6 @@ from alpha.ops.array import axes, conversion, creation, diagonals, facts, fill, 
 from alpha.ops.indexing import gather_scatter, getitem_setitem, index_functions, where
 from alpha.ops.kernel import sums
 from alpha.ops.kernel.arguments import unchecked, with_other_names
-from alpha.ops.kernel.elementwise import Activation
 from alpha.ops.kernel.operands import OPERANDS, beside, like
 from alpha.ops.math import (
     binary,
@@ -164,6 +164,10 @@ def _refusal(operator: str, instead: str) -> Method:
     return method
 
 
+def _rounded(x: Tensor, decimals: int | None = None) -> Tensor:
+    return rounding.round(x, decimals=0 if decimals is None else decimals)
+
+
 SIGNS: dict[str, Callable[..., Any]] = {
     **{name: _operator(function) for name, function in BINARY.items()},
     **{name: _comparison(relation) for name, relation in COMPARISONS.items()},
@@ -173,7 +177,7 @@ SIGNS: dict[str, Callable[..., Any]] = {
     "__neg__": binary.neg,
     "__pos__": logarithms.positive,
     "__abs__": rounding.abs,
-    "__round__": lambda x, decimals=None: rounding.round(x, decimals=0 if decimals is None else decimals),
+    "__round__": _rounded,
     "__invert__": bitwise.bitwise_not,
     # These raise for an operand that they do not take: with NotImplemented, Python would bind the name anew.
     "__iadd__": binary.add_,
@@ -201,7 +205,10 @@ CASTS = {
 
 
 def _cast_to(dtype: str) -> Callable[[Tensor], Tensor]:
-    return lambda x: x.astype(dtype)
+    def method(x: Tensor) -> Tensor:
+        return x.astype(dtype)
+
+    return method
 
 
 def _several(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -213,14 +220,29 @@ def _several(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             return function(self, *values, **named)
         return function(self, values)
 
+    first, several, *_ = inspect.signature(function).parameters.values()
+    each = several.replace(kind=inspect.Parameter.VAR_POSITIONAL, annotation="int | Sequence[int]")
+    vars(method)["__signature__"] = inspect.signature(function).replace(parameters=[first, each])
     return method
 
 
 OVERWRITING = (smooth, logarithms, trigonometric)
 
 
-def _overwriting(step: Activation) -> Callable[[Tensor], Tensor]:
-    return lambda x: step(x, inplace=True)
+def _overwriting(step: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
+    def method(x: Tensor) -> Tensor:
+        return step(x, inplace=True)
+
+    return method
+
+
+def _view(x: Tensor, *shape: int | tuple[int, ...]) -> Tensor:
+    return x.reshape(*shape)
+
+
+def _where(x: Tensor, condition: Tensor, other: Any) -> Tensor:
+    found: Tensor = where.where(condition, x, other)
+    return found
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -255,7 +277,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(creation, "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor"),
     "astype": layout.astype,
     "reshape": layout.reshape_method,
-    "view": lambda x, *shape: x.reshape(*shape),
+    "view": _view,
     **_methods(conversion, "squeeze_", "unsqueeze_"),
     **_methods(diagonals, "tril", "triu", "tril_", "triu_"),
     **_methods(rounding, *rounding.__all__, "abs_", "ceil_", "floor_", "round_", "trunc_"),
@@ -282,8 +304,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "minimum": clamp.minimum,
     **_methods(smooth, "sigmoid", "tanh"),
     "relu": relu_family.relu,
-    "relu_": lambda x: relu_family.relu(x, inplace=True),
-    "where": lambda x, condition, other: where.where(condition, x, other),
+    "relu_": _overwriting(relu_family.relu),
+    "where": _where,
     **_methods(division, *division.__all__),
     **{name: getattr(bitwise, name) for name in bitwise.__all__},
     **STRUCTURE,
@@ -295,16 +317,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 FUNCTIONS.update(written_forms({**SIGNS, **FUNCTIONS}))
 
 
-def _install() -> None:
-    methods: dict[str, Any] = {
-        **FUNCTIONS,
-        **SIGNS,
-        "T": property(conversion.reversed_axes),
-        "mT": property(conversion.transposed_matrices),
-        "data": property(conversion.data, conversion.set_data),
-    }
-    for name, method in methods.items():
-        setattr(Tensor, name, method)
-
-
-_install()
+METHODS: dict[str, Any] = {
+    **FUNCTIONS,
+    **SIGNS,
+    "T": property(conversion.reversed_axes),
+    "mT": property(conversion.transposed_matrices),
+    "data": property(conversion.data, conversion.set_data),
+}
+for _name, _method in METHODS.items():
+    setattr(Tensor, _name, _method)

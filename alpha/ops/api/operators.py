@@ -13,7 +13,7 @@ from alpha.autograd.grad_mode import is_grad_enabled
 from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor
 from alpha.ops.array.boxes import SetBlock
-from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.arguments import AnyTensor, another_name, check_arguments
 from alpha.ops.kernel.elementwise import in_place
 from alpha.ops.kernel.operands import NUMBERS, OPERANDS, beside, like, no_operand
 from alpha.ops.kernel.views import View
@@ -108,10 +108,7 @@ def sub(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
     return binary.sub(x, other, alpha=alpha)
 
 
-@check_arguments
-def subtract(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
-    """Another name of `sub`."""
-    return binary.sub(x, other, alpha=alpha)
+subtract = another_name("subtract", sub)
 
 
 @check_arguments
@@ -125,10 +122,7 @@ def rsub(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
     return binary.sub(beside("rsub", x, _like_floats(x, other)), x, alpha=alpha)
 
 
-@check_arguments
-def multiply(x: AnyTensor, other: Any) -> Tensor:
-    """Another name of `mul`."""
-    return binary.mul(x, other)
+multiply = another_name("multiply", binary.mul)
 
 
 @check_arguments
@@ -143,10 +137,7 @@ def div(x: AnyTensor, other: Any, *, rounding_mode: str | None = None) -> Tensor
     return binary.div(x, other, rounding_mode=rounding_mode)
 
 
-@check_arguments
-def divide(x: AnyTensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """Another name of `div`."""
-    return binary.div(x, other, rounding_mode=rounding_mode)
+divide = another_name("divide", div)
 
 
 @check_arguments

@@ -7,41 +7,21 @@ from collections.abc import Callable
 from typing import Any
 
 from alpha.autograd.engine import checked_tensor
-from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import enable_grad, is_grad_enabled, no_grad
 from alpha.autograd.versions import check_history, check_writable
+from alpha.core.host_values import DTypeLike
 from alpha.core.no_effect import check_memory_format
 from alpha.core.origins import inherit
-from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import DeviceError
 from alpha.ops.array import layout
 from alpha.ops.array.axes import squeeze, transpose, unsqueeze
 from alpha.ops.array.layout import ToDevice
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.parts import UNNAMED, apart
+from alpha.ops.array.parts import UNNAMED, apart, clone
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.runtime import Device, get_device
 from alpha.runtime.registry import names_device
-
-
-class Clone(Function):
-    """Y = X in memory of its own   X (...) -> Y (...)"""
-
-    copies = True
-
-    def forward(self, X: Array) -> Array:
-        return Tensor(X).device.copy(X)
-
-    def backward(self, dY: Array) -> Any:
-        return dY
-
-
-def clone(x: Tensor, *, memory_format: Any = None) -> Tensor:
-    """A copy; gradients flow back. memory_format has no effect."""
-    check_memory_format("clone", memory_format)
-    return Clone.apply(x)
 
 
 def contiguous(x: Tensor, memory_format: Any = None) -> Tensor:

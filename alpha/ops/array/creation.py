@@ -17,13 +17,12 @@ import numpy as np
 
 from alpha.core import rng
 from alpha.core.generators import Generator, next_stream
-from alpha.core.host_values import check_fits
+from alpha.core.host_values import DTypeLike, check_fits
 from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array, primitive
 from alpha.core.rng import Stream, stream_numbers
 from alpha.core.tensor import Tensor, as_dtype, tensor
 from alpha.core.tensor import full as filled
-from alpha.core.tensor_operators import DTypeLike
 from alpha.ops.array.axes import lengths_of
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from alpha.core.host_values import DTypeLike
 from alpha.core.tensor import Tensor, as_dtype
-from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, lengths_of
 from alpha.ops.array.creation import ones_like

@@ -11,11 +11,12 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.autograd.versions import Version, array_of
+from alpha.core.host_values import DTypeLike
 from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, as_dtype
-from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import ShapeError
+from alpha.ops.array.parts import UNNAMED, apart
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import cast
 from alpha.runtime import Device
@@ -98,8 +99,6 @@ def reshaped(references: int, x: Tensor, shape: tuple[int, ...]) -> Tensor:
         references: how often the caller's argument x is referred to; 0 if that is not known.
     """
     if type(x._version) is not Version:
-        from alpha.ops.array.parts import UNNAMED, apart
-
         x = apart(x, _complete(x, shape), 0 < references <= UNNAMED)
     return view(x, shape)
 

@@ -27,6 +27,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.autograd.versions import ALWAYS, Version, knows_history, part_of
+from alpha.core.no_effect import check_memory_format
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import GradientError
@@ -271,8 +272,6 @@ def apart(x: Tensor, shape: Shape | None, unnamed: bool) -> Tensor:
         shape: that of the result of a reshape. x itself is returned if strides can give it, so that it is a view.
         unnamed: whether the caller alone refers to x.
     """
-    from alpha.ops.array.conversion import clone
-
     version = x._version
     if not isinstance(version, PartVersion) or version.link is None or not version.is_linked():
         return x
@@ -325,3 +324,21 @@ _WITHOUT_NAME, _WITH_NAME = _references() if hasattr(sys, "getrefcount") else (0
 
 
 UNNAMED = _WITHOUT_NAME if _WITHOUT_NAME < _WITH_NAME else 0
+
+
+class Clone(Function):
+    """Y = X in memory of its own   X (...) -> Y (...)"""
+
+    copies = True
+
+    def forward(self, X: Array) -> Array:
+        return Tensor(X).device.copy(X)
+
+    def backward(self, dY: Array) -> Any:
+        return dY
+
+
+def clone(x: Tensor, *, memory_format: Any = None) -> Tensor:
+    """A copy; gradients flow back. memory_format has no effect."""
+    check_memory_format("clone", memory_format)
+    return Clone.apply(x)

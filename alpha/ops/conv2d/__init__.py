@@ -21,9 +21,9 @@ from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision
 from alpha.core.primitive import Array, on_every_device
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.launch import prepare
+from alpha.ops.conv2d.magnitudes import Magnitudes
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.plan import cuda_target as cuda_target
-from alpha.ops.conv2d.prepare import Magnitudes
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape

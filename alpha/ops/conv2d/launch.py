@@ -16,8 +16,8 @@ import numpy as np
 from alpha import config
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
+from alpha.ops.conv2d.magnitudes import known_magnitudes
 from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
-from alpha.ops.conv2d.prepare import known_magnitudes
 from alpha.ops.conv2d.problem import UNKNOWN, WEIGHT, Configuration, ConvProblem, Epilogue, Known, Target
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape

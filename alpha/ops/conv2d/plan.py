@@ -14,7 +14,8 @@ import numpy as np
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.prepare import absmax, absmax_launch, resize, resized, shape_for
+from alpha.ops.conv2d.magnitudes import absmax, absmax_launch
+from alpha.ops.conv2d.prepare import resize, resized, shape_for
 from alpha.ops.conv2d.problem import OPERANDS, RESULT, Configuration, ConvProblem, Epilogue, Target, seen_by_kernels
 from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.shape import ConvShape

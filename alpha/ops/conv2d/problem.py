@@ -151,7 +151,7 @@ class Configuration:
         registers: the most registers that a thread of the kernel may need.
         supports_epilogue: whether the bias and the activation are computed with the product.
         supports_statistics: whether the channel statistics are computed with the product.
-        base: the configuration whose kernel it launches with other operands (few_outputs.py); the constants of its
+        base: the configuration whose kernel it launches with other operands (direct.py); the constants of its
             prediction are those of the base.
     """
 

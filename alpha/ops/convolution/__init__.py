@@ -14,7 +14,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops import conv2d as plain
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.prepare import magnitude_of
+from alpha.ops.conv2d.magnitudes import magnitude_of
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.arguments import ConvAxes, Padding, check_epilogue, convolution_axes, transposed_axes
 from alpha.ops.convolution.whole import as_2d, shape_of_kernels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
@@ -137,6 +138,20 @@ def unchecked(function: Callable[P, R]) -> Callable[P, R]:
     """The function without `check_arguments`, for a method of Tensor, whose argument is a Tensor."""
     inner: Callable[P, R] = inspect.unwrap(function)
     return inner
+
+
+def another_name(name: str, function: Callable[P, R]) -> Callable[P, R]:
+    """A function that `check_arguments` made, under another of PyTorch's names, which its messages then give."""
+    inner: Callable[P, R] = inspect.unwrap(function)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return inner(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = name
+    call.__module__ = sys._getframe(1).f_globals["__name__"]  # where it is found, as for pickles
+    call.__doc__ = f"Another name of `{function.__name__}`."
+    vars(call)["__signature__"] = inspect.signature(inner)
+    return check_arguments(call)
 
 
 class NoImages(Function):

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.core.host_values import Dims, DTypeLike
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
-from alpha.core.tensor_operators import Dims, DTypeLike
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import (

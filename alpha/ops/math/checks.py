@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.core.host_values import Dims
 from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, full
-from alpha.core.tensor_operators import Dims
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import as_dtype
 from alpha.ops.kernel.elementwise import elementwise

@@ -22,11 +22,11 @@ import numpy as np
 from alpha import config
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
-from alpha.ops.conv2d.matrix_products import as_convolution
 from alpha.ops.conv2d.plan import compute, cuda_target
 from alpha.ops.conv2d.problem import Configuration, Target
 from alpha.ops.conv2d.select import tune
 from alpha.ops.conv2d.select.choose import choose
+from alpha.ops.conv2d.select.product_table import as_convolution
 from alpha.ops.gemm.tiles import FFMA, Product, aligned, ffma, mma
 from alpha.ops.kernel.dtypes import as_dtype, as_float32, require_same_float
 from alpha.ops.kernel.elementwise import add

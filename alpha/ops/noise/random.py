@@ -17,10 +17,10 @@ import numpy as np
 from alpha.autograd.grad_mode import no_grad
 from alpha.autograd.versions import array_of
 from alpha.core.generators import Generator, next_stream
+from alpha.core.host_values import DTypeLike
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.rng import Stream
 from alpha.core.tensor import Tensor, as_dtype
-from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import ShapeError
 from alpha.ops.activation.softmax import softmax
 from alpha.ops.array.axes import axis_of, unsqueeze

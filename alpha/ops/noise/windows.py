@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from alpha.core.host_values import DTypeLike
 from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.tensor import Tensor, as_dtype
-from alpha.core.tensor_operators import DTypeLike
 from alpha.ops.array.creation import Where, linspace
 from alpha.ops.kernel.options import integer, real
 

@@ -19,7 +19,7 @@ from alpha.core.tensor import Tensor
 from alpha.ops.conv2d import Conv2d, conv2d_forward
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.launch import prepare
-from alpha.ops.conv2d.prepare import magnitude_of, needs_magnitude
+from alpha.ops.conv2d.magnitudes import magnitude_of, needs_magnitude
 from alpha.ops.conv2d.problem import FORWARD
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution.arguments import Padding, axes_of

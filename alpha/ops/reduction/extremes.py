@@ -8,10 +8,10 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.autograd.versions import array_of
+from alpha.core.host_values import Dims
 from alpha.core.primitive import Array
 from alpha.core.results import Extremes
 from alpha.core.tensor import Tensor
-from alpha.core.tensor_operators import Dims
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of
 from alpha.ops.array.layout import view as reshaped

@@ -14,11 +14,11 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.autograd.versions import array_of
+from alpha.core.host_values import DTypeLike
 from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array, primitive
 from alpha.core.results import Extremes
 from alpha.core.tensor import Tensor
-from alpha.core.tensor_operators import DTypeLike
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of
 from alpha.ops.array.joining import cat

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.core.host_values import Dims, DTypeLike
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.primitive import Array
 from alpha.core.results import MinMax
 from alpha.core.tensor import Tensor
-from alpha.core.tensor_operators import Dims, DTypeLike
 from alpha.ops.array.axes import axis_of
 from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel import elementwise as ew

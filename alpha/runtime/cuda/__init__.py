@@ -25,7 +25,7 @@ def open_device() -> CudaDevice:
     else:
         if sys.platform != "linux":
             raise DeviceError(f"the emulated cuda driver needs Linux, not {sys.platform}: use device='cpu'")
-        from alpha.runtime.cuda.driver_emulated import EmulatedDriver
+        from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
         driver = EmulatedDriver()
     return CudaDevice(driver)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from alpha.errors import DeviceError, ShapeError
-from alpha.runtime.arena import GRAIN, Block
+from alpha.runtime.arena.arena import GRAIN, Block
 from alpha.runtime.device import Shape, as_shape
 
 if TYPE_CHECKING:

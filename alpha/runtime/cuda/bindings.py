@@ -8,7 +8,7 @@ from typing import Any
 from cuda.bindings import driver as cuda
 
 from alpha.errors import DeviceError
-from alpha.runtime.arena import PAGE
+from alpha.runtime.arena.arena import PAGE
 from alpha.runtime.cuda.owner import Owner
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from alpha.errors import DeviceError
 from alpha.runtime import fork, recording
-from alpha.runtime.arena import Arena
+from alpha.runtime.arena.arena import Arena
 from alpha.runtime.cuda.array import ArrayForm, DeviceArray, form_of, side_by_side
 from alpha.runtime.cuda.driver import Driver, T
 from alpha.runtime.cuda.graphs import VALUE_BYTES, CudaRecording

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy.typing as npt
 
-from alpha.runtime.arena import Growth
+from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.owner import Owner
 
 HostArray = npt.NDArray[Any]

@@ -17,13 +17,14 @@ import numpy as np
 
 from alpha.errors import DeviceError
 from alpha.runtime import recording
-from alpha.runtime.arena import Growth
+from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.compile import Unit, properties_of
 from alpha.runtime.cuda.device import CudaDevice
-from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory, T
-from alpha.runtime.cuda.driver_emulated import encode_tiled_map
+from alpha.runtime.cuda.driver import DeviceProperties, PackedArguments, RawMemory, T
+from alpha.runtime.cuda.emulated.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
+from alpha.runtime.device import HostArray
 
 TOTAL_BYTES = 1 << 50
 FIRST_ADDRESS = 1 << 32

@@ -20,13 +20,14 @@ import numpy as np
 from alpha import config
 from alpha.errors import DeviceError
 from alpha.runtime import fork
-from alpha.runtime.arena import Growth
+from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.cache import Compiler, compile_cached, is_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
-from alpha.runtime.cuda.driver import DeviceProperties, HostArray, PackedArguments, RawMemory, T
+from alpha.runtime.cuda.driver import DeviceProperties, PackedArguments, RawMemory, T
+from alpha.runtime.cuda.host_copies import Flights, Staging
 from alpha.runtime.cuda.owner import Owner
-from alpha.runtime.cuda.staging import Flights, Staging
 from alpha.runtime.cuda.tensor_map import encode_tiled_map
+from alpha.runtime.device import HostArray
 
 __all__ = ["drv", "explain", "guarded", "of_range", "properties_of"]
 

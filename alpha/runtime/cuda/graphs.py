@@ -19,11 +19,11 @@ import numpy as np
 
 from alpha.errors import CaptureError, DeviceError
 from alpha.runtime import recording
-from alpha.runtime.arena import Block
+from alpha.runtime.arena.arena import Block
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.driver import Driver
+from alpha.runtime.cuda.host_copies import SMALL_BYTES
 from alpha.runtime.cuda.scratch import Plan, Scratch, Trace
-from alpha.runtime.cuda.staging import SMALL_BYTES
 from alpha.runtime.recording import Recording, StepValue
 
 if TYPE_CHECKING:

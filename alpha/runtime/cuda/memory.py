@@ -10,12 +10,12 @@ from typing import TypeAlias, TypeVar
 
 from alpha.errors import OutOfMemoryError
 from alpha.runtime import recording
-from alpha.runtime.arena import Arena, Block
+from alpha.runtime.arena.arena import Arena, Block
+from alpha.runtime.arena.meter import Meter
 from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.graphs import StepGraphs
 from alpha.runtime.cuda.scratch import Scratch
 from alpha.runtime.device import MemoryStats
-from alpha.runtime.meter import Meter
 
 A = TypeVar("A", bound=Arena)
 Moves: TypeAlias = list[tuple[Block, Block]]  # blocks in scratch memory, and where they go

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha.errors import OutOfMemoryError
-from alpha.runtime.arena import Arena, Block, Growth
+from alpha.runtime.arena.arena import Arena, Block, Growth
+from alpha.runtime.arena.places import Live, change
 from alpha.runtime.cuda.array import ArrayForm, DeviceArray, side_by_side
-from alpha.runtime.places import Live, change
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.device import CudaDevice

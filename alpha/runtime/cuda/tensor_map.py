@@ -99,7 +99,7 @@ class TensorMapCache:
     back only after MAX_TENSOR_MAPS others have been used since it was, more than any cache has.
 
     Maps lie side by side in pages of PAGE_BYTES. So a step that needs new maps still asks the arena for the same blocks
-    as the step before it (see alpha/runtime/repeats.py). A page goes back with the last of its maps.
+    as the step before it (see alpha/runtime/arena/repeats.py). A page goes back with the last of its maps.
     """
 
     def __init__(self, device: CudaDevice) -> None:

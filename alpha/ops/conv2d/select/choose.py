@@ -11,11 +11,11 @@ import sys
 
 from alpha import config
 from alpha.core.numerics import BFLOAT16
-from alpha.ops.conv2d.matrix_products import PRODUCTS
 from alpha.ops.conv2d.prepare import shape_for
 from alpha.ops.conv2d.problem import OPERANDS, UNKNOWN, Configuration, Known, Target, seen_by_kernels
 from alpha.ops.conv2d.select import hopper_table, time_model, tune
 from alpha.ops.conv2d.select.grouped_table import GROUPED
+from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import TRIVIAL, ConvShape
 from alpha.runtime import Device

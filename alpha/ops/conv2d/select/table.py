@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from alpha.ops.conv2d import conv_v2, cpu, direct, few_outputs, ks_deconv, mma_sync, sk_dilated
+from alpha.ops.conv2d import conv_v2, cpu, direct, ks_deconv, mma_sync, sk_dilated
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Condition, Configuration, MathMode, Target, always
 from alpha.ops.conv2d.select import hopper_table
 from alpha.ops.conv2d.shape import ConvShape
@@ -233,7 +233,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
     *_mma_rows(
         "ks_deconv", INPUT, ks_deconv.plan_sm80, "split and trimmed, one pixel of dX per tile; a small tile", TILE_32x32
     ),
-    *map(few_outputs.for_few_outputs, DIRECT_FORWARD),
+    *map(direct.for_few_outputs, DIRECT_FORWARD),
     Configuration("ks_deconv_ffma", INPUT, "cuda", ks_deconv.plan_ffma, "any shape", tile=TILE_FFMA),
     # -- CUDA: Sk-dilated
     *hopper_table.WEIGHT_ROWS,
@@ -246,6 +246,6 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
     ),
     *_mma_rows("sk_dilated", WEIGHT, sk_dilated.plan_sm80, "trimmed, one tap and one split per block", WEIGHT_64x64),
     *DIRECT_WEIGHT,
-    *map(few_outputs.for_few_outputs, DIRECT_WEIGHT),
+    *map(direct.for_few_outputs, DIRECT_WEIGHT),
     Configuration("sk_dilated_ffma", WEIGHT, "cuda", sk_dilated.plan_ffma, "any shape", tile=TILE_FFMA),
 )

@@ -21,13 +21,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from alpha.ops.conv2d import conv_v2, direct, few_outputs, ks_deconv, matrix_products, mma_sync, sk_dilated
+from alpha.ops.conv2d import conv_v2, direct, ks_deconv, mma_sync, sk_dilated
 from alpha.ops.conv2d.hopper import output_launch, output_tiles, tile_schedule, weight_schedule, weight_tiles
 from alpha.ops.conv2d.hopper.output_tiles import Tile
-from alpha.ops.conv2d.matrix_products import PRODUCTS
 from alpha.ops.conv2d.partial_sums import most_parts, tiles_of
 from alpha.ops.conv2d.prepare import resized, shape_for
 from alpha.ops.conv2d.problem import FORWARD, INPUT, UNKNOWN, WEIGHT, Configuration, Known, MathMode, Target
+from alpha.ops.conv2d.select import product_table
+from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.gemm import tiles as matmul_tiles
 
@@ -69,7 +70,7 @@ def is_counted(v: Configuration) -> bool:
 def of(v: Configuration, s: ConvShape, target: Target) -> Work:
     """The work of a configuration on cuda for a shape that it supports."""
     if v.base is not None:
-        return of(v.base, few_outputs.swapped(s), target)
+        return of(v.base, direct.swapped(s), target)
     return _FAMILIES[v.make](v, s, target)
 
 
@@ -185,8 +186,8 @@ def _in_splits(
 
 
 def _product(v: Configuration, s: ConvShape, target: Target) -> Work:
-    p = matrix_products.product_of(s)
-    BM, BN, BK, _ = matmul_tiles.mma_tile(p, matrix_products.vector_of(s), target.num_sms)
+    p = product_table.product_of(s)
+    BM, BN, BK, _ = matmul_tiles.mma_tile(p, product_table.vector_of(s), target.num_sms)
     tiles = tiles_of((p.M, BM), (p.N, BN))
     splits, depth = matmul_tiles.splits_of(p.K, BK, tiles, target.num_sms)
     waves, steps = -(-tiles * splits // target.num_sms), -(-depth // BK)
@@ -264,7 +265,7 @@ _FAMILIES: dict[Callable[..., object], Callable[[Configuration, ConvShape, Targe
     conv_v2.plan_sm80: _sm80,
     ks_deconv.plan_sm80: _sm80,
     sk_dilated.plan_sm80: _sm80_weight,
-    matrix_products.product: _product,
+    product_table.product: _product,
     conv_v2.plan_ffma: _ffma,
     ks_deconv.plan_ffma: _ffma,
     sk_dilated.plan_ffma: _ffma_weight,

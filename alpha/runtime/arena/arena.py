@@ -14,14 +14,14 @@ from heapq import heappop
 from weakref import ref
 
 from alpha.errors import OutOfMemoryError
+from alpha.runtime.arena.free_blocks import SLAB_BYTES, SMALL_BYTES
+from alpha.runtime.arena.meter import Meter, mib
+from alpha.runtime.arena.places import Block as Block
+from alpha.runtime.arena.places import Places, change
+from alpha.runtime.arena.segments import GRAIN as GRAIN
+from alpha.runtime.arena.segments import Growth as Growth
+from alpha.runtime.arena.segments import Segments
 from alpha.runtime.device import MIB, MemoryStats
-from alpha.runtime.free_blocks import SLAB_BYTES, SMALL_BYTES
-from alpha.runtime.meter import Meter, mib
-from alpha.runtime.places import Block as Block
-from alpha.runtime.places import Places, change
-from alpha.runtime.segments import GRAIN as GRAIN
-from alpha.runtime.segments import Growth as Growth
-from alpha.runtime.segments import Segments
 
 MIN_SEGMENT = 64 * MIB
 PAGE = 2 * MIB  # the memory of a GPU comes in pages of this size
@@ -105,7 +105,7 @@ class Arena(Places):
 
     @change
     def mark_step(self) -> None:
-        """Here a step of training ends and the next one begins, see alpha/runtime/repeats.py."""
+        """Here a step of training ends and the next one begins, see alpha/runtime/arena/repeats.py."""
         if self.is_isolated:
             return
         with self._lock:

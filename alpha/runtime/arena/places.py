@@ -19,10 +19,10 @@ from weakref import getweakrefs, ref
 
 from alpha.errors import DeviceError
 from alpha.runtime import fork
-from alpha.runtime.free_blocks import Slabs
-from alpha.runtime.meter import Meter
-from alpha.runtime.repeats import Repeats
-from alpha.runtime.segments import Segments
+from alpha.runtime.arena.free_blocks import Slabs
+from alpha.runtime.arena.meter import Meter
+from alpha.runtime.arena.repeats import Repeats
+from alpha.runtime.arena.segments import Segments
 
 
 class Block:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
 
-from alpha.runtime.free_blocks import FreeBlocks
-from alpha.runtime.meter import Meter
+from alpha.runtime.arena.free_blocks import FreeBlocks
+from alpha.runtime.arena.meter import Meter
 
 GRAIN = 512  # bytes; every array is aligned for any vector load and for TMA
 

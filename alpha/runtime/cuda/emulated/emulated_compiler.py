@@ -18,7 +18,7 @@ from alpha import config
 from alpha.errors import CompileError, DeviceError
 from alpha.runtime.cuda import cache
 from alpha.runtime.cuda.cache import Compiler, cache_key, compile_cached, failure, source_root
-from alpha.runtime.cuda.emulated_memory import MAX_THREADS
+from alpha.runtime.cuda.emulated.emulated_memory import MAX_THREADS
 
 # CUDA code reinterprets pointers freely, so no strict aliasing; its integers wrap.
 FLAGS = (

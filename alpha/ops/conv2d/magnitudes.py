@@ -1,0 +1,121 @@
+"""The largest magnitude (absmax) of each operand, for the scale of its fp16 terms (cuda/common/fp16_terms.cuh).
+
+The three operators of one convolution have three operands, X, W and dY, and each operator reads two of them. With
+
+    magnitudes = Magnitudes()
+    with magnitudes: Y = conv2d_forward(X, W, ..)
+    with magnitudes: dX = conv2d_backward_input(dY, W, ..)
+    with magnitudes: dW = conv2d_backward_weight(X, dY, ..)
+
+each array is read once instead of twice. The caller guarantees that nothing writes to the arrays in between.
+
+A kernel that makes an array may find its magnitude on the way, as those of batch normalisation do. It is then
+`array.magnitude`, which is true as long as nothing writes to the array:
+
+- of a tensor's array, if the tensor's version is 0 (`magnitude_of`), because every operator that writes in place
+  raises it;
+- of a gradient, unless it came from the user or another one was added to it: alpha/autograd/engine.py then forgets it.
+"""
+
+from __future__ import annotations
+
+import functools
+from contextvars import ContextVar, Token
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from alpha.core.numerics import FLOAT32
+from alpha.core.primitive import Array
+from alpha.core.tensor import Tensor
+from alpha.ops.conv2d.problem import UNKNOWN, Known
+from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Table
+
+_STATE = Table(lambda: np.zeros(3, np.uint32))  # in which the blocks of a launch meet; each launch leaves it zero
+
+
+class Magnitudes:
+    """The magnitudes that were computed, by array. It keeps no array alive."""
+
+    def __init__(self) -> None:
+        self._found: dict[ref[Array], Array] = {}
+        self._outer: Token[Magnitudes | None] | None = None
+
+    def copy(self) -> Magnitudes:
+        """A copy with the magnitudes known so far. What one of them computes later is unknown to the other."""
+        other = Magnitudes()
+        other._found = self._found.copy()
+        return other
+
+    def note(self, array: Array, magnitude: Array | None) -> None:
+        """Take a magnitude that is known; None: it is not."""
+        if magnitude is not None:
+            self._found[ref(array)] = magnitude
+
+    def knows(self, a: Array, b: Array) -> Known:
+        """Whether each of them has been computed or noted."""
+        return ref(a) in self._found, ref(b) in self._found
+
+    def __enter__(self) -> Magnitudes:
+        self._outer = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._outer is not None:
+            _current.reset(self._outer)
+
+    def of(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """The slots with the magnitudes of two operands. Those that are not known yet are computed by one launch."""
+        missing = [x for x in (a, b) if ref(x) not in self._found]
+        if missing:
+            arrays: dict[str, Array] = {}
+            slots = a.device.empty((len(missing),), np.uint32)
+            for i, (name, x) in enumerate(zip("ab", missing, strict=False)):
+                arrays[name] = x
+                arrays[f"absmax_{name}"] = self._found[ref(x)] = slots.slice_rows(i, i + 1)
+            sizes = tuple([(name, x.size) for name, x in zip("ab", missing, strict=False)])
+            _plan(sizes, a.device.properties.num_sms).launch(a.device, arrays)
+        return self._found[ref(a)], self._found[ref(b)]
+
+
+def needs_magnitude(X: Array) -> bool:
+    """Whether a convolution of an array on a GPU scales its operands, as those with wgmma on float32 do."""
+    return X.dtype is FLOAT32 and X.device.properties.compute_capability[0] == 9
+
+
+def known_magnitudes(a: Array, b: Array) -> Known:
+    """Whether the magnitude of each operand is known, so that no launch computes it."""
+    current = _current.get()
+    return UNKNOWN if current is None else current.knows(a, b)
+
+
+def magnitude_of(x: Tensor) -> Array | None:
+    """The magnitude of a tensor, if the kernel that made it found it and nothing was written to it since."""
+    return getattr(x.array, "magnitude", None) if x._version.value == 0 else None
+
+
+_current: ContextVar[Magnitudes | None] = ContextVar("alpha_magnitudes", default=None)
+
+
+def absmax(a: Array, b: Array) -> tuple[Array, Array]:
+    """Bits of the largest finite magnitude of each array   a (...), b (...) -> (1,), (1,) uint32"""
+    return (_current.get() or Magnitudes()).of(a, b)
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(operands: tuple[tuple[str, int], ...], num_sms: int) -> Plan:
+    return Plan("absmax", (absmax_launch(operands, num_sms),), {})
+
+
+def absmax_launch(operands: tuple[tuple[str, int], ...], num_sms: int) -> KernelLaunch:
+    """The launch that computes the magnitudes of one or two arrays of a plan, (name, elements) each.
+
+    It writes "absmax_a" and, of two arrays, "absmax_b".
+    """
+    blocks = [max(1, min(8 * num_sms, -(-size // 4096))) for _, size in operands]
+    arguments: list[Any] = []
+    for slot, (name, size) in zip(("absmax_a", "absmax_b"), operands, strict=False):
+        arguments += [Named(slot), Named(name), np.int64(size)]
+    arguments += [None, None, np.int64(0)] * (2 - len(operands))
+    return KernelLaunch("reduce/absmax.cu", "absmax", sum(blocks), 256, (*arguments, _STATE, blocks[0]))
