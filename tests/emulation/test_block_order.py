@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import test_primitives
+from test_primitives import CASES, CUBIC, WITH_LENGTH, Outcome, normal, pool, positive
 
 from alpha.core.numerics import BFLOAT16
 from alpha.core.primitive import REGISTRY
@@ -36,11 +36,6 @@ from alpha.runtime.cuda.driver_dry import DryDevice, Launch
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.emulated_compiler import entries
 from alpha.runtime.recording import StepValue
-
-TESTS = Path(__file__).parents[1]
-sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "gate")]
-import test_primitives  # noqa: E402
-from test_primitives import CASES, CUBIC, WITH_LENGTH, Outcome, normal, pool, positive  # noqa: E402
 
 ORDERS = ("ascending", "descending", "shuffled")
 ARCHS = ("sm_75", "sm_80", "sm_90a")  # the first that a row runs on runs it

@@ -34,7 +34,7 @@ from unittest.mock import patch
 import numpy as np
 
 TESTS = Path(__file__).parents[1]
-sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "gate")]
+sys.path += [str(TESTS / folder) for folder in (".", "support", "gate", "ops/conv2d")]
 
 import axes_geometry  # noqa: E402
 import conv2d_geometry  # noqa: E402

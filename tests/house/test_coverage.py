@@ -1,6 +1,6 @@
 """docs/coverage.md lists what there is, and gives a reason for what there is not.
 
-`python tests/coverage_page.py` writes its tables of Alpha's names anew.
+`python tests/house/coverage_page.py` writes its tables of Alpha's names anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from alpha import data, models, nn, optim, train, transforms
 TESTS = page.tests()
 TEXT = page.PAGE.read_text()
 HEADINGS = [heading for heading in page.SECTIONS]
-AGAIN = "run python tests/coverage_page.py, which needs PyTorch"
+AGAIN = "run python tests/house/coverage_page.py, which needs PyTorch"
 
 
 def test_every_name_of_alpha_is_listed() -> None:

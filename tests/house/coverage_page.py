@@ -1,6 +1,6 @@
 """docs/coverage.md: what it lists, and how its tables of Alpha's names are written anew.
 
-    python tests/coverage_page.py
+    python tests/house/coverage_page.py
 
 writes the tables of what Alpha has from the package (this needs PyTorch), and drops each name that is there now from
 the tables of what Alpha has not. The reasons, and the table of Dragon-Alpha, are written by hand.
@@ -20,7 +20,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import nn, optim
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "coverage.md"
 OWN = "Alpha's own names"
 SECTIONS = (  # headings, of PyTorch's lists and of the others
@@ -123,11 +123,7 @@ def listed(text: str, heading: str) -> tuple[dict[str, list[str]], dict[str, str
 
 def tests() -> dict[str, str]:
     """The text of each file of tests, with the names of its rows."""
-    files = [
-        *(ROOT / "tests" / "rows").glob("*.py"),
-        *(ROOT / "tests").glob("*/test_*.py"),
-        *(ROOT / "tests").glob("test_*.py"),
-    ]
+    files = [*(ROOT / "tests" / "rows").glob("*.py"), *(ROOT / "tests").glob("**/test_*.py")]
     names = (
         str(file.relative_to(ROOT / "tests"))
         for file in sorted(files)

@@ -1,11 +1,11 @@
 """Damages small valid files of every reader, and counts what becomes of them, under a limit of memory and of time.
 
-    python tests/fuzz_readers.py --files 1000        # of each reader
-    python tests/fuzz_readers.py --reader pth --seed 5 --first 17 --files 1
+    python tests/io/fuzz_readers.py --files 1000        # of each reader
+    python tests/io/fuzz_readers.py --reader pth --seed 5 --first 17 --files 1
 
 A file is right if it is read as before or refused by an error of Alpha's. It is a fault if another exception comes
 out, if the process may not allocate what it asks for, if it takes more than 0.5 s and 2 s for each MB, or if other
-values are read though the file has a checksum. `tests/test_reading.py` runs some of each, `make gate` a thousand.
+values are read though the file has a checksum. `tests/io/test_reading.py` runs some of each, `make gate` a thousand.
 """
 
 from __future__ import annotations

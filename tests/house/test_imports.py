@@ -15,7 +15,7 @@ import alpha
 from alpha import config, data, nn, optim
 from alpha.models import torchvision
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ORDER = (  # a file imports files of its own line and of the lines above it
     "errors",
     "config",

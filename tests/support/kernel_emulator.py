@@ -1,4 +1,4 @@
-"""Runs the small kernels of kernels/ on the emulated driver, or on another one."""
+"""Runs the small kernels of tests/emulation/kernels/ on the emulated driver, or on another one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.kernel import Define, define_options, pack
 
-KERNELS = Path(__file__).parent / "kernels"
+KERNELS = Path(__file__).parents[1] / "emulation" / "kernels"
 
 
 class Emulator:

@@ -15,7 +15,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import nn, optim
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ROOMS = [
     importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     for pattern in ("ops/**/*.py", "nn/*.py", "optim/*.py")

@@ -7,16 +7,15 @@ and numbers are multiplied that only float32, or only float32 and tf32, can hold
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import child
 import numpy as np
 import pytest
 from helpers import choosing, first_of
+from launch_log import modes, observed_launches
 
 import alpha
 from alpha import Tensor
@@ -27,9 +26,6 @@ from alpha.ops.matmul import cuda as matmul_cuda
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.cuda.driver_emulated import EmulatedDriver
-
-sys.path.append(str(Path(__file__).parents[1]))
-from launch_log import modes, observed_launches
 
 ARCHS = ("sm_75", "sm_80", "sm_90a")
 WANTED = ("forward", "input", "weight")  # which product

@@ -5,8 +5,8 @@ and columns exchanged. The draw is seeded by the row's name. Every shape is `irr
 all of the row's checklist (`properties`): the edges of its tiles, strides, paddings and paths through its kernel.
 
 Drawing takes minutes for all rows, so the shapes are kept in tests/golden/conv2d_geometry.json. A row that is not
-there, or whose shapes lack something of its checklist, draws its shapes again; `python tests/ops/conv2d_geometry.py`
-keeps them.
+there, or whose shapes lack something of its checklist, draws its shapes again, and
+`python tests/support/conv2d_geometry.py` keeps them.
 """
 
 from __future__ import annotations

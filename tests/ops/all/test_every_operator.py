@@ -166,7 +166,7 @@ def right_or_refused(ours: Callable[..., Any], *values: np.ndarray, device: str,
 
 
 # functions that take integers only, that mean something else by a quotient of integers, or whose uint8 wraps around:
-# tests/ops/test_integers.py
+# tests/ops/math/test_integers.py
 OF_INTEGERS = (
     "floor_divide",
     "remainder",
@@ -513,14 +513,14 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "==": lambda a, b: a == b,
     "<=": lambda a, b: a <= b,
 }
-OTHERS = {  # of Tensor: what they are is tested in tests/test_tensor.py and test_autograd.py
+OTHERS = {  # of Tensor: what they are is tested in tests/core/test_tensor.py and test_autograd.py
     *("array", "backward", "device", "dtype", "grad", "is_leaf", "item", "ndim", "numpy", "register_hook"),
-    *(name for name in alpha.ops.math.bitwise.__all__ if name.startswith("bitwise")),  # tests/ops/test_integers.py
-    "equal",  # gives no tensor: tests/ops/test_checks.py
+    *(name for name in alpha.ops.math.bitwise.__all__ if name.startswith("bitwise")),  # tests/ops/math/test_integers.py
+    "equal",  # gives no tensor: tests/ops/math/test_checks.py
     *("allclose", "get_device", "is_complex", "is_nonzero", "is_same_size", "is_signed", "stride"),  # test_facts.py
     *("tolist", "numel", "dim", "requires_grad", "shape", "size", "zero_grad"),
     *("element_size", "grad_fn", "is_contiguous", "is_cuda", "is_floating_point", "itemsize", "nbytes", "ndimension"),
-    *("nelement", "retain_grad"),  # tests/test_tensor_facts.py
+    *("nelement", "retain_grad"),  # tests/core/test_tensor_facts.py
 }
 
 

@@ -482,7 +482,7 @@ def test_cuda_equals_cpu(name: str, index: int) -> None:
 
 
 def check_expression(function: Primitive, case: tuple[Any, ...], *results: np.ndarray) -> None:
-    """The results of an elementwise primitive are as near to its expression as float32 must be (tests/rounding.py)."""
+    """The results of an elementwise primitive are as near to its expression as float32 must be (see `rounding`)."""
     numbers = case[-1] if isinstance(case[-1], dict) else {}
     arrays = [a for a in case if isinstance(a, np.ndarray)]
     exact = bound(function.expression, arrays, {"p": 0.0, "q": 0.0, "r": 0.0, **numbers})

@@ -14,16 +14,16 @@ import pytest
 
 import alpha
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 PATHS = sorted(TESTS.glob("**/*.py"))
 STARTS = re.compile(
     r"\b(subprocess\.(run|Popen|call|check_call|check_output|getoutput)|os\.(system|popen|spawn\w+|exec\w+))$"
 )
 CLOCKS = re.compile(r"\btime\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns)$")
-OWN_PROCESSES = {"child.py"}  # and tools, which are no tests: they keep PYTHONPATH, or set it
+OWN_PROCESSES = {"support/child.py"}  # and tools, which are no tests: they keep PYTHONPATH, or set it
 OWN_CLOCKS = {  # which print times
     *("step/test_eager_step.py", "mutate/mutate.py"),
-    *("fuzz_readers.py", "runtime/heap.py", "runtime/interrupts.py"),
+    *("io/fuzz_readers.py", "runtime/heap.py", "runtime/interrupts.py"),
     "step/test_capture_sources.py",  # a step that reads the clock
 }
 

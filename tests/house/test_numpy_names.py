@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NAMES = """
     alltrue asfarray asscalar bool8 byte_bounds bytes0 cast cfloat chararray clongfloat compare_chararrays compat
     complex_ core cumproduct DataSource deprecate deprecate_with_doc disp fastCopyAndTranspose find_common_type fix

@@ -12,7 +12,7 @@ import alpha
 
 pytest.importorskip("mypy")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import numpy as np
 

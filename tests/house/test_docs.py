@@ -6,16 +6,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import axes_geometry
 import numpy as np
 import pytest
-from ops import axes_geometry
 from PIL import Image
 
 from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.runtime import get_device
 
-KERNELS = Path(__file__).parents[1] / "docs" / "kernels"
+KERNELS = Path(__file__).parents[2] / "docs" / "kernels"
 DATA = KERNELS.parent / "data.md"
 TESTED = {"conv_v2", "ks_deconv", "sk_dilated", "first_layers", "fp16_terms", "more_axes"}
 

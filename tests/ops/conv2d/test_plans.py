@@ -4,18 +4,16 @@ Most numbers of a launch (tiles, output pixels per block, stages, splits) change
 other test sees them. tests/golden/conv2d_plans.txt has a line for each launch. If a change is meant, write the file
 anew and measure what has changed with examples/bench_conv.py:
 
-    python tests/ops/test_conv2d_plans.py
+    python tests/ops/conv2d/test_plans.py
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
-from test_conv2d_choose import KERNELS, OPERANDS, make, run
+from test_choose import KERNELS, OPERANDS, make, run
 
 from alpha.core.numerics import PRECISIONS
 from alpha.ops.conv2d import sm90_schedule, sm90_tiles
@@ -24,7 +22,7 @@ from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.sm90_tiles import Tile
 from alpha.ops.conv2d.table import FORWARD, INPUT, Target
 
-FILE = Path(__file__).parents[1] / "golden" / "conv2d_plans.txt"
+FILE = Path(__file__).parents[2] / "golden" / "conv2d_plans.txt"
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
 ARCHITECTURES = {"sm_75": ("float32",), "sm_80": PRECISIONS, "sm_90": PRECISIONS}
 
