@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import primitive_calls
 import pytest
-import test_primitives
-from test_primitives import CASES, CUBIC, WITH_LENGTH, Outcome, normal, pool, positive
+from primitive_calls import CASES, CUBIC, WITH_LENGTH, Outcome, normal, pool, positive
 
 from alpha.core.numerics import BFLOAT16
 from alpha.core.primitive import REGISTRY
@@ -77,7 +77,7 @@ def assert_the_same_in_every_order(arch: str, compute: Callable[[CudaDevice], Bi
         assert not differing, f"{order} blocks change arrays {differing}"
 
 
-# -- primitives: the cases of test_primitives, and larger ones where a kernel has one block in all of them -----------
+# -- primitives: the cases of primitive_calls, and larger ones where a kernel has one block in all of them -----------
 
 LARGE = pool(3, (40, 30), 8, (3, 3), 2, 1)
 BILINEAR = Sampling("linear", "zeros", False)
@@ -92,7 +92,7 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
         for rectified in (None, Rectified(Rectifier(0.2), None, normal(9000, 72)))
     ],
     "max_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
-    "max_pool2d_backward": [(*test_primitives.taps(LARGE), LARGE)],
+    "max_pool2d_backward": [(*primitive_calls.taps(LARGE), LARGE)],
     "avg_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
     "avg_pool2d_backward": [(normal(3, 20, 15, 8), LARGE)],
     "wide_sum_axis1": [(normal(1, 70_000, 12), True, 70_000)],
@@ -120,7 +120,7 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     ],
     "drop_groups": [(normal(40, 30, 24), StepValue.fixed(Stream(7, 5)), 0.3, Outcome(1.5, 0.25, -1.0))],
     "resample_axis1": [(normal(40, 5, 70), CUBIC)],
-    "max_pool2d_indices": [(test_primitives.taps(LARGE)[1], LARGE)],
+    "max_pool2d_indices": [(primitive_calls.taps(LARGE)[1], LARGE)],
     "combine": [(np.arange(20_000) - 9000, np.arange(20_000) % 7 + 1, "//", 1)],
     "put_rows": [(normal(2, 90, 66), np.arange(80), normal(2, 80, 66), True)],
     "sample": [(normal(2, 9, 8, 24), normal(2, 20, 30, 2), BILINEAR, 0)],
@@ -133,7 +133,7 @@ ELSEWHERE = {"selftest", "count_batch", "count_up", "total_norm"}
 
 def of_primitive(name: str, on: CudaDevice) -> Bits:
     cases = [case[:-1] if name in WITH_LENGTH else case for case in (*CASES[name], *MORE.get(name, []))]
-    return [array.tobytes() for case in cases for array in test_primitives.run(REGISTRY[name], on, case)]
+    return [array.tobytes() for case in cases for array in primitive_calls.run(REGISTRY[name], on, case)]
 
 
 @pytest.mark.parametrize("name", CASES)

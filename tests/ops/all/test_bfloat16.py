@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import primitive_calls
 import pytest
-import test_primitives
 from helpers import assert_close
+from primitive_calls import CASES, WITH_LENGTH, normal, positive, run
 from rows.primitives import operands
 from test_every_operator import TENSOR_ARGUMENTS, call, each, given, put
-from test_primitives import CASES, WITH_LENGTH, normal, positive, run
 from trials import trials
 
 import alpha
@@ -92,7 +92,7 @@ MORE: dict[str, list[tuple[tuple[int, ...], tuple[Any, ...]]]] = {
     ],
     "channel_statistics": [((0,), (normal(90, 32), normal(32), positive(32), 0.3, 90))],
     "max_pool2d_forward": [((0,), (normal(2, 7, 6, 16), _wide))],
-    "max_pool2d_backward": [((0,), (*test_primitives.taps(_wide), _wide))],
+    "max_pool2d_backward": [((0,), (*primitive_calls.taps(_wide), _wide))],
     "avg_pool2d_backward": [((0,), (normal(2, 4, 3, 16), _wide))],
 }
 

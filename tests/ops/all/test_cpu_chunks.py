@@ -13,10 +13,10 @@ from typing import Any
 import grouped_geometry
 import numpy as np
 import pytest
+from conv2d_cases import CPU_FORMS, LONG, OPERATORS, SIMPLE, make, operands
 from helpers import values
+from primitive_calls import CASES, WITH_LENGTH, normal, pool, positive, run
 from small_chunks import CHUNKS, OTHERS, WORKERS, called, calls, modules, numbers, small_chunks
-from test_conv2d import CPU_FORMS, LONG, OPERATORS, SIMPLE, make, operands
-from test_primitives import CASES, WITH_LENGTH, normal, pool, positive, run
 from trials import trials
 
 import alpha

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_conv2d import OPERATORS, make, relative_error
+from conv2d_cases import OPERATORS, make, relative_error
 
 import alpha
 import alpha.nn.functional as F

@@ -6,8 +6,8 @@ import axes_geometry
 import numpy as np
 import pytest
 from axes_geometry import HOPPER, axis, make
+from conv2d_cases import OPERATORS, arrays_of, hopper, operands, relative_error
 from helpers import first_of, sample_names, sample_of
-from test_conv2d import OPERATORS, arrays_of, hopper, operands, relative_error
 
 import alpha
 from alpha.nn import functional as F

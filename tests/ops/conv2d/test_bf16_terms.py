@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from test_conv2d import hopper, make, relative_error
+from conv2d_cases import hopper, make, relative_error
 
 from alpha.ops.conv2d import predict, reference
 from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration, prepare

@@ -1,4 +1,4 @@
-"""Infinities, NaN and extreme magnitudes in the operands of convolutions and matrix products.
+"""Infinities, NaN and extreme magnitudes in the operands of convolutions.
 
 What is not finite reaches the results that it is a factor of. It also reaches those for which a kernel multiplies it by
 a zero of the padding; `spread` says which kernels do and how far. No other result changes, whatever the scale of the
@@ -7,21 +7,18 @@ fp16 terms.
 
 from __future__ import annotations
 
+import conv2d_cases
 import conv2d_geometry
 import numpy as np
 import pytest
-import test_conv2d
+from conv2d_cases import OPERATORS, arrays_of, make, relative_error
 from helpers import first_of, smallest_of
-from test_conv2d import OPERATORS, arrays_of, make, relative_error
 
 import alpha
 from alpha.ops.conv2d import few_outputs
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.table import CONFIGURATIONS, FORWARD, INPUT, WEIGHT, Configuration
-from alpha.ops.gemm.tiles import Product
-from alpha.ops.matmul import cuda as matmul_cuda
-from alpha.ops.matmul.matmul import matmul_batch
 from alpha.runtime import Device
 
 LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}
@@ -35,7 +32,7 @@ ON_CPU = make(3, (7, 5), (3, 5), (3, 4), (2, 1), (1, 4))
 def device_of(row: Configuration) -> Device:
     if row.device == "cpu":
         return alpha.get_device("cpu")
-    return test_conv2d.hopper() if conv2d_geometry.is_hopper(row) else alpha.get_device("cuda")
+    return conv2d_cases.hopper() if conv2d_geometry.is_hopper(row) else alpha.get_device("cuda")
 
 
 def shape_of(row: Configuration) -> ConvShape:
@@ -53,7 +50,7 @@ def run(row: Configuration, s: ConvShape, arrays: list[np.ndarray]) -> np.ndarra
 
 def operands_of(row: Configuration, s: ConvShape, small: int) -> list[np.ndarray]:
     """As the row takes them, one of them of about 1e-6."""
-    arrays = list(test_conv2d.operands(row.operator, s, "float32"))
+    arrays = list(conv2d_cases.operands(row.operator, s, "float32"))
     arrays[small] *= np.float32(1e-6)
     return [a.astype(arrays_of(row)).astype(np.float32) for a in arrays]
 
@@ -149,7 +146,7 @@ def test_what_is_not_finite_reaches_what_it_touches(row: Configuration, which: i
 def test_extreme_magnitudes(row: Configuration, magnitudes: tuple[float, float]) -> None:
     """Each scale is of its own operand, and undoing both neither overflows nor underflows on the way."""
     s = shape_of(row)
-    arrays = list(test_conv2d.operands(row.operator, s, "float32"))
+    arrays = list(conv2d_cases.operands(row.operator, s, "float32"))
     arrays = [(a * np.float64(m)).astype(np.float32) for a, m in zip(arrays, magnitudes, strict=True)]
     assert relative_error(run(row, s, arrays), formula(row, s, arrays)) < LIMITS[row.precision]
 
@@ -167,38 +164,3 @@ def test_operands_of_zeros_and_of_nothing_finite(row: Configuration) -> None:
 
 
 # -- matrix products --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("precision", ["float32", "tf32"])
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
-@pytest.mark.parametrize("transposes", [(False, False), (False, True), (True, False), (True, True)], ids=str)
-def test_matrix_products(
-    arch: str, precision: str, transposes: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows of Y of a NaN of A, columns of one of B; extreme magnitudes."""
-    from test_matmul import error, gpu, operands_of
-
-    monkeypatch.setattr(matmul_cuda, "preferred", lambda p, v, target: not v.is_ffma)
-    matmul_cuda._choose_row.cache_clear()
-    device = gpu(arch)
-    p = Product(1, 136, 72, 200, *transposes)
-
-    def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-        return device.download(matmul_batch(device.upload(A), device.upload(B), *transposes, precision))[0]
-
-    A, B, exact = operands_of(p)
-    for which, axis in ((0, 0), (1, 1)):
-        for value in NOT_FINITE:
-            arrays = [A * np.float32(1e-6), B.copy()]
-            k, other = 77, 5
-            arrays[which][(0, k, other) if transposes[which] == (which == 0) else (0, other, k)] = value
-            Y = product(*arrays)
-            reached = ~np.isfinite(Y)
-            assert (reached == (np.arange(Y.shape[axis]) == other)[(slice(None), None) if axis == 0 else None]).all()
-            assert error(Y[~reached], exact[0][~reached] * 1e-6) < LIMITS[precision]
-    for m in MAGNITUDES[:-1]:
-        arrays = [(X * np.float64(x)).astype(np.float32) for X, x in zip((A, B), m, strict=True)]
-        # of numbers near 1e-35 the smaller tf32 term is denormal and loses bits on a GPU (docs/kernels/fp16_terms.md)
-        limit = LIMITS[precision] * (2 if min(m) == 1e-35 else 1)
-        assert error(product(*arrays), exact[0] * m[0] * m[1]) < limit
-    matmul_cuda._choose_row.cache_clear()

@@ -8,7 +8,7 @@ from math import prod
 import ml_dtypes
 import numpy as np
 import pytest
-from test_conv2d import reordered
+from conv2d_cases import reordered
 
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32

@@ -7,7 +7,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from test_conv2d import OPERATORS, arrays_of, make, operands, relative_error
+from conv2d_cases import OPERATORS, arrays_of, make, operands, relative_error
 
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS

@@ -8,8 +8,8 @@ import random
 import grouped_geometry
 import numpy as np
 import pytest
+from conv2d_cases import OPERATORS, arrays_of, operands, relative_error
 from grouped_geometry import HOPPER, Pair, grouped, make
-from test_conv2d import OPERATORS, arrays_of, operands, relative_error
 
 import alpha
 from alpha.core.numerics import BFLOAT16

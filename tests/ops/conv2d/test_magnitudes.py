@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conv2d_cases import hopper
 from helpers import choosing
 from launch_log import observed_launches
-from test_conv2d import hopper
 from trials import trials
 
 import alpha

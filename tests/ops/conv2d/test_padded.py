@@ -5,8 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from conv2d_cases import OPERATORS, arrays_of, hopper, make, operands, relative_error
 from helpers import first_of, smallest_of
-from test_conv2d import OPERATORS, arrays_of, hopper, make, operands, relative_error
 
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS

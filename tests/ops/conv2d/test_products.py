@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_conv2d import OPERATORS, operands, relative_error
+from conv2d_cases import OPERATORS, operands, relative_error
 
 import alpha
 from alpha.ops.conv2d import predict

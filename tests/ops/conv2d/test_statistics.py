@@ -9,9 +9,9 @@ from typing import Any
 import conv2d_geometry
 import numpy as np
 import pytest
+from conv2d_cases import arrays_of, hopper, make, operands, reordered
 from helpers import sample_of
 from launch_log import observed_launches
-from test_conv2d import arrays_of, hopper, make, operands, reordered
 
 import alpha
 import alpha.nn.functional as F

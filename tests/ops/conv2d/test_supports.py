@@ -14,8 +14,8 @@ import axes_geometry
 import conv2d_geometry
 import grouped_geometry
 import pytest
+from conv2d_cases import CUDA_ROWS, OPERATORS, arrays_of, hopper, operands, relative_error
 from helpers import sample_names, tile_area
-from test_conv2d import CUDA_ROWS, OPERATORS, arrays_of, hopper, operands, relative_error
 from trials import trials
 
 import alpha

@@ -6,9 +6,9 @@ The emulated GPU has few SMs, so that few rows are many tiles for each of them.
 from __future__ import annotations
 
 import pytest
+from conv2d_cases import OPERATORS, arrays_of, hopper, make, operands, relative_error
 from helpers import sample_of
 from launch_log import observed_launches
-from test_conv2d import OPERATORS, arrays_of, hopper, make, operands, relative_error
 
 from alpha.ops.conv2d import predict
 from alpha.ops.conv2d.plan import compute, plan_configuration

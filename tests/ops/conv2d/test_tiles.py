@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from conv2d_cases import OPERATORS, arrays_of, hopper, make, operands, relative_error
 from helpers import python_calls, smallest_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_conv2d import OPERATORS, arrays_of, hopper, make, operands, relative_error
 
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import REGISTRY

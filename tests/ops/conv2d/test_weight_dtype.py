@@ -8,9 +8,9 @@ from typing import Any
 import conv2d_geometry
 import numpy as np
 import pytest
+from conv2d_cases import FEW_OUTPUTS, hopper, make, operands
 from helpers import sample_of
 from launch_log import observed_launches
-from test_conv2d import FEW_OUTPUTS, hopper, make, operands
 
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_conv2d import OPERATORS, hopper, make, operands, relative_error
+from conv2d_cases import OPERATORS, hopper, make, operands, relative_error
 
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d import cuda_target, predict

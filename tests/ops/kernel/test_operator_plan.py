@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conv2d_cases import hopper, make, operands
 from helpers import choosing
 from launch_log import observed_launches
-from test_conv2d import hopper, make, operands
 
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32
