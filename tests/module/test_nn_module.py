@@ -1,10 +1,9 @@
-"""Module: the tree, its parameters and buffers, state, copies, hooks, containers."""
+"""Module: the tree, its parameters and buffers, state, copies."""
 
 from __future__ import annotations
 
 import copy
 import pickle
-from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -369,98 +368,6 @@ def test_parts_by_dotted_name() -> None:
             get(name)
 
 
-def test_forward_hooks() -> None:
-    layer = nn.Linear(2, 2)
-    x = alpha.tensor(np.ones((1, 2), np.float32))
-    calls: list[str] = []
-
-    def note(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        assert module is layer
-        assert args[0] is x
-        calls.append("note")
-
-    first = layer.register_forward_hook(note)
-    second = layer.register_forward_hook(note)
-    third = layer.register_forward_hook(lambda module, args, output: output * 0.0)
-    assert layer(x).numpy().any() == np.False_
-    assert calls == ["note", "note"]
-    first.remove()
-    third.remove()
-    assert layer(x).numpy().all()
-    assert calls == ["note"] * 3
-    second.remove()
-    layer(x)
-    assert calls == ["note"] * 3
-
-
-def test_a_module_is_hooked_unless_all_of_its_hooks_only_watch() -> None:
-    def watch(*_: Any) -> None: ...
-
-    watch.only_watches = True  # type: ignore[attr-defined]
-    layer = nn.ReLU()
-    layer._forward_hooks = (watch,)  # as a dry run does
-    assert not layer.is_hooked
-    layer.register_forward_hook(lambda *_: None)
-    assert layer.is_hooked
-
-
-def test_forward_pre_hooks() -> None:
-    layer = nn.ReLU()
-    x = alpha.tensor([-1.0, 1.0])
-    seen: list[Tensor] = []
-    note = layer.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
-    flip = layer.register_forward_pre_hook(lambda module, args: (-args[0],))
-    np.testing.assert_array_equal(layer(x).numpy(), [1, 0])
-    assert seen == [x]
-    flip.remove()
-    note.remove()
-    np.testing.assert_array_equal(layer(x).numpy(), [0, 1])
-    assert seen == [x]
-
-
-def test_hooks_with_keyword_arguments() -> None:
-    class Scale(nn.Module):
-        def forward(self, x: Tensor, *, by: float) -> Tensor:
-            return x * by
-
-    layer, seen = Scale(), []
-    x = alpha.tensor([1.0, 2.0])
-    layer.register_forward_pre_hook(lambda module, args, kwargs: seen.append((args, kwargs)), with_kwargs=True)
-    layer.register_forward_pre_hook(lambda module, args, kwargs: ((args[0] + 1.0,), {"by": 3.0}), with_kwargs=True)
-    layer.register_forward_hook(lambda module, args, kwargs, y: y + kwargs["by"], with_kwargs=True)
-    np.testing.assert_array_equal(layer(x, by=2.0).numpy(), [9, 12])
-    assert [(args[0] is x, kwargs) for args, kwargs in seen] == [(True, {"by": 2.0})]
-    layer.register_forward_pre_hook(lambda module, args, kwargs: args, with_kwargs=True)
-    with pytest.raises(TypeError, match=r"Scale: a hook .*with_kwargs=True, returned a tuple; it returns None or"):
-        layer(x, by=2.0)
-
-
-def test_a_hook_before_the_others() -> None:
-    layer, order = nn.ReLU(), []
-    for where in (layer.register_forward_pre_hook, layer.register_forward_hook):
-        where(lambda *_: order.append("first"))
-        handle = where(lambda *_: order.append("prepended"), prepend=True)
-        where(lambda *_: order.append("last"))
-        layer(alpha.tensor([1.0]))
-        handle.remove()
-    assert order == ["prepended", "first", "last", "first", "last", "prepended", "first", "last"]
-
-
-@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x,)])
-def test_a_pre_hook_may_return_the_only_argument(wrap) -> None:
-    layer = nn.Flatten()
-    layer.register_forward_pre_hook(lambda module, args: wrap(args[0] * 2.0))
-    x = alpha.tensor(np.ones((1, 2, 3), np.float32))  # a batch of one, which is not a tuple of one
-    np.testing.assert_array_equal(layer(x).numpy(), np.full((1, 6), 2))
-
-
-def test_a_pre_hook_may_take_all_arguments_away() -> None:
-    layer = nn.ReLU()
-    layer.register_forward_pre_hook(lambda module, args: ())
-    with pytest.raises(TypeError, match="missing 1 required positional argument"):
-        layer(alpha.tensor([1.0]))
-
-
 def kinds() -> nn.Module:
     net = nn.Module()
     net.weight, net.state, net.body = nn.Parameter([1.0]), nn.Buffer([1.0]), nn.ReLU()
@@ -515,125 +422,6 @@ def test_a_new_name_takes_anything() -> None:
     net.weight = None
     net.weight = nn.Parameter([4.0])
     assert list(net.state_dict()) == ["state", "weight"] or list(net.state_dict()) == ["weight", "state"]
-
-
-def test_sequential_and_module_list() -> None:
-    layers = [nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4), nn.Flatten()]
-    for container in (nn.Sequential(*layers), nn.ModuleList(layers)):
-        assert len(container) == 4
-        assert list(container) == layers
-        assert container[-1] is layers[3]
-        part = container[1:3]
-        assert type(part) is type(container)
-        assert list(part) == layers[1:3]
-        assert list(part.state_dict()) == ["1.weight", "1.bias"]
-        container[1] = nn.Tanh()
-        container.append(nn.ReLU()).extend([nn.ReLU()])
-        assert [type(m).__name__ for m in container] == ["Linear", "Tanh", "Linear", "Flatten", "ReLU", "ReLU"]
-        with pytest.raises(IndexError):
-            container[6]
-        with pytest.raises(TypeError, match="holds modules, not function"):
-            container.append(lambda x: x)
-    with pytest.raises(TypeError, match="Sequential holds modules, not Tensor"):
-        nn.Sequential(alpha.tensor(1.0))  # type: ignore[arg-type]
-
-
-def test_sequential_with_names() -> None:
-    first, second = nn.Linear(2, 3), nn.ReLU()
-    net = nn.Sequential(OrderedDict([("first", first), ("second", second)]))
-    assert (net.first, net[1], len(net)) == (first, second, 2)
-    assert list(net.state_dict()) == ["first.weight", "first.bias"]
-    x = alpha.ones(1, 2)
-    np.testing.assert_array_equal(net(x).numpy(), second(first(x)).numpy())
-    assert [name for name, _ in net.append(nn.Tanh()).named_children()] == ["first", "second", "2"]
-    assert not len(nn.Sequential({}))
-    for name in ("", "a.b", "forward"):
-        with pytest.raises(KeyError, match=r"Sequential: .* cannot be a name"):
-            nn.Sequential({name: first})
-    with pytest.raises(TypeError, match="Sequential holds modules, not int"):
-        nn.Sequential({"a": 1})  # type: ignore[dict-item]
-    with pytest.raises(KeyError, match="the next module would be '1', which is there under that name"):
-        nn.Sequential({"1": first}).append(second)
-
-
-@pytest.mark.parametrize("kind", [nn.Sequential, lambda *modules: nn.ModuleList(modules)])
-def test_containers_are_lists(kind: Any) -> None:
-    def names(container: Any) -> list[str]:
-        return [name for name, _ in container.named_children()]
-
-    a, b, c = (nn.Linear(1, 1) for _ in range(3))
-    both = kind(a, b).eval() + kind(c, a)
-    assert list(both) == [a, b, c, a]
-    assert (names(both), type(both), both.training) == (["0", "1", "2", "3"], type(kind()), False)
-    one = kind(a)
-    one += kind(b)
-    one += one
-    assert list(one) == [a, b, a, b]
-    one.insert(1, c)
-    one.insert(-1, c)
-    one.insert(9, a)
-    assert list(one) == [a, c, b, a, c, b, a]
-    assert names(one) == list("0123456")
-    del one[0], one[-1]
-    assert list(one) == [c, b, a, c, b]
-    del one[1:4:2]
-    assert list(one) == [c, a, b]
-    assert (one.pop(1), list(one), names(one)) == (a, [c, b], ["0", "1"])
-    with pytest.raises(IndexError):
-        del one[2]
-    with pytest.raises(TypeError, match="holds modules, not int"):
-        one.insert(0, 1)
-    with pytest.raises(TypeError, match="unsupported operand"):
-        one + 1
-    with pytest.raises(TypeError, match="unsupported operand"):
-        one += 1
-    assert list(one) == [c, b]
-
-
-def test_module_dict() -> None:
-    first, second = nn.Linear(2, 3), nn.ReLU()
-    container = nn.ModuleDict({"first": first})
-    container["second"] = second
-    assert (list(container), len(container), container["first"], "third" in container) == (
-        ["first", "second"],
-        2,
-        first,
-        False,
-    )
-    assert list(container.items()) == [("first", first), ("second", second)]
-    assert (list(container.keys()), list(container.values())) == (["first", "second"], [first, second])
-    assert list(container.state_dict()) == ["first.weight", "first.bias"]
-    assert container.pop("second") is second
-    del container["first"]
-    assert not len(container)
-    with pytest.raises(KeyError):
-        container["first"]
-    with pytest.raises(TypeError, match="ModuleDict holds modules, not function"):
-        nn.ModuleDict([("a", lambda x: x)])  # type: ignore[list-item]
-    for name in ("", "a.b", "items", "training"):
-        with pytest.raises(KeyError, match="cannot be a name"):
-            container[name] = second
-
-
-def test_containers_of_parameters() -> None:
-    first, second = nn.Parameter([1.0]), alpha.tensor([2.0, 3.0])
-    listed = nn.ParameterList([first, second])
-    assert (len(listed), listed[0], [p.shape for p in listed]) == (2, first, [(1,), (2,)])
-    assert isinstance(listed[-1], nn.Parameter)
-    listed[1] = nn.Parameter([4.0])
-    assert list(listed.append(first).state_dict()) == ["0", "1", "2"]
-    assert (len(listed[1:]), repr(listed)) == (2, "ParameterList(0: (1,), 1: (1,), 2: (1,))")
-    named = nn.ParameterDict({"a": first})
-    named["b"] = second
-    assert (list(named), list(named.keys()), len(named), "c" in named) == (["a", "b"], ["a", "b"], 2, False)
-    assert [name for name, _ in named.items()] == list(named.state_dict()) == ["a", "b"]
-    assert named.pop("a") is first
-    del named["b"]
-    assert not list(named.values())
-    with pytest.raises(TypeError, match="ParameterList holds parameters, not float"):
-        listed.append(1.0)  # type: ignore[arg-type]
-    with pytest.raises(KeyError, match="ParameterDict: 'items' cannot be a name"):
-        named["items"] = first
 
 
 def test_train_asks_each_child() -> None:
@@ -709,3 +497,8 @@ def test_parts_under_pytorchs_private_names() -> None:
             del net._parameters[name]
     with pytest.raises(TypeError, match="scale"):
         net._parameters["scale"] = 3
+
+
+def test_bfloat16_parameters_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"parameters stay float32; under alpha\.precision\('bf16'\)"):
+        nn.Linear(2, 2).bfloat16()

@@ -1,18 +1,12 @@
-"""What is asked of tensors, shapes and dtypes; copies; windows; and the functions that PyTorch has in `torch`, too."""
+"""Answers about tensors, shapes and dtypes; copies; sliding windows."""
 
 from __future__ import annotations
-
-import inspect
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
 import alpha
-import alpha.nn.functional as F
-from alpha import ShapeError, Tensor
-from alpha.ops.api import in_torch
+from alpha import ShapeError
 
 DTYPES = ("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool")
 
@@ -132,78 +126,3 @@ def test_unravelled_indices(device: str) -> None:
         alpha.is_nonzero(places)
     with pytest.raises(TypeError, match="clone: x is a ndarray, a Tensor is needed"):
         alpha.clone(np.ones(2))  # type: ignore[arg-type]
-
-
-# -- windows --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("name", [n for n in in_torch.__all__ if n.endswith("window") or n == "logspace"])
-def test_windows_are_pytorchs(device: str, name: str) -> None:
-    torch = pytest.importorskip("torch")
-    ours, theirs = getattr(alpha, name), getattr(torch, name)
-    settings: list[tuple[Any, ...]] = [(n, p) for n in (0, 1, 2, 5, 12) for p in (True, False)]
-    if name == "logspace":
-        settings = [(0.0, 2.0, 5), (-1.0, 1.0, 4, 2.0), (2.0, 0.0, 1), (0.0, 1.0, 0)]
-    if name == "hamming_window":
-        settings += [(7, True, 0.6), (7, False, 0.3, 0.9)]
-    for given in settings:
-        found = ours(*given, device=device)
-        np.testing.assert_allclose(found.numpy(), theirs(*given).numpy(), rtol=1e-5, atol=1e-6)
-        assert (found.dtype.name, found.device.name, found.requires_grad) == ("float32", device, False)
-    wide = ours(*settings[-1], dtype="float64", requires_grad=True)
-    assert (wide.dtype.name, wide.requires_grad, wide.is_leaf) == ("float64", True, True)
-    np.testing.assert_allclose(
-        wide.detach().numpy(), theirs(*settings[-1], dtype=torch.float64).numpy(), rtol=1e-12, atol=1e-15
-    )
-
-
-def test_windows_that_are_refused() -> None:
-    with pytest.raises(ValueError, match="hann_window: window_length=-1 must be at least 0"):
-        alpha.hann_window(-1)
-    with pytest.raises(TypeError, match="bartlett_window: dtype=int64 is not a floating dtype"):
-        alpha.bartlett_window(3, dtype="int64")
-    with pytest.raises(TypeError, match="hamming_window: alpha='x' is not a number"):
-        alpha.hamming_window(3, True, "x")  # type: ignore[arg-type]
-
-
-# -- functions of torch -----------------------------------------------------------------------------------
-
-IN_PLACE = [name for name in in_torch.__all__ if name.endswith("_") and hasattr(Tensor, name)]
-ARGUMENTS: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
-    **dict.fromkeys(("clamp_max_", "clamp_min_", "fill_"), lambda x: (0.5,)),
-    **dict.fromkeys(("clamp_", "clip_"), lambda x: (0.2, 0.6)),
-    **dict.fromkeys(("ldexp_", "xlogy_"), lambda x: (x.clone(),)),
-    **dict.fromkeys(("gcd_", "lcm_"), lambda x: (x.clone() + 1,)),
-    "addmv_": lambda x: (alpha.ones(2, 3), alpha.ones(3)),
-    "index_put_": lambda x: ((alpha.tensor([1]),), alpha.ones(1)),
-}
-
-
-@pytest.mark.parametrize("name", IN_PLACE)
-def test_methods_in_place_as_functions(name: str) -> None:
-    x = alpha.tensor([0.25, 0.75]) if name not in ("gcd_", "lcm_") else alpha.tensor([4, 6])
-    x = x + 1 if "cosh" in name else x
-    expected, given = x.clone(), ARGUMENTS.get(name, lambda x: ())(x)
-    getattr(expected, name)(*given)
-    function = getattr(alpha, name)
-    assert function.__name__ == name
-    assert function(x, *given) is x
-    np.testing.assert_array_equal(x.numpy(), expected.numpy())
-    with pytest.raises(TypeError, match=f"^{name}: x is a ndarray, a Tensor is needed"):
-        function(np.ones(2))
-
-
-def test_functions_of_both_rooms_are_one() -> None:
-    both = set(in_torch.__all__) & set(F.__all__)
-    assert {"conv2d", "max_pool2d", "layer_norm", "prelu"} <= both
-    for name in both:
-        assert getattr(alpha, name) is getattr(F, name)
-
-
-@pytest.mark.torch
-def test_names_are_pytorchs() -> None:
-    torch = pytest.importorskip("torch")
-    assert not [name for name in in_torch.__all__ if not hasattr(torch, name)]
-    for name in ("asarray", "scalar_tensor", "can_cast", "promote_types", "result_type", "unravel_index"):
-        assert inspect.signature(getattr(alpha, name)).parameters

@@ -114,3 +114,23 @@ def test_counts(device: str) -> None:
         assert found.dtype == np.int64
         np.testing.assert_array_equal(found.numpy(), np.count_nonzero(values, dim), err_msg=str(dim))
     np.testing.assert_array_equal(alpha.count_nonzero(alpha.zeros((0, 3), device=device), 0).numpy(), [0, 0, 0])
+
+
+def test_isnan(device: str) -> None:
+    assert alpha.isnan(alpha.tensor([np.nan, 1.0, np.inf], device=device)).tolist() == [True, False, False]
+    assert alpha.tensor([1, 2], device=device).isnan().tolist() == [False, False]
+
+
+def test_allclose(device: str) -> None:
+    x = alpha.tensor([1.0, 100.0], device=device)
+    assert alpha.allclose(x, x + 1e-6) is True
+    assert not alpha.allclose(x, x + 1e-3)
+    assert alpha.allclose(x, x + 1e-3, atol=1e-2)
+    assert alpha.allclose(x, x * 1.01, rtol=0.02)
+    nan = alpha.tensor([np.nan, 1.0], device=device)
+    assert not alpha.allclose(nan, nan)
+    assert alpha.allclose(nan, nan, equal_nan=True)
+    with pytest.raises(TypeError, match="allclose: x has dtype float32 and other float64"):
+        alpha.allclose(x, x.double())
+    with pytest.raises(alpha.ShapeError, match=r"allclose: the shapes do not broadcast  \(x \(2,\), other \(3,\)\)"):
+        alpha.allclose(x, alpha.ones(3, device=device))

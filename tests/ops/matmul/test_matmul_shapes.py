@@ -59,3 +59,15 @@ def test_errors() -> None:
         alpha.einsum("ij,ji", x, x)
     with pytest.raises(ShapeError, match="matmul: the batch axes do not broadcast"):
         alpha.tensor(np.zeros((2, 2, 3), np.float32)) @ alpha.tensor(np.zeros((3, 3, 4), np.float32))
+
+
+def test_products_of_batches_are_refused_with_their_shapes(device: str) -> None:
+    x = alpha.ones(2, 3, 4, device=device)
+    with pytest.raises(
+        alpha.ShapeError, match=r"bmm: x \(D, M, K\) and mat2 \(D, K, N\) are needed  \(x \(2, 3, 4\), mat2"
+    ):
+        alpha.bmm(x, x)
+    with pytest.raises(alpha.ShapeError, match=r"index_add: index \(I,\) and source as x, but I long on axis 1"):
+        x.index_add(1, alpha.tensor([0, 1], device=device), x)
+    with pytest.raises(TypeError, match="index_add: x of dtype int64 cannot hold source of dtype float32"):
+        x.long().index_add(0, alpha.tensor([0, 1], device=device), x)

@@ -1,4 +1,4 @@
-"""bernoulli, multinomial, normal and gumbel_softmax: distributions, both devices, captured steps, wrong arguments."""
+"""bernoulli, multinomial, normal, randperm, gumbel_softmax: distributions, both devices, captured steps, errors."""
 
 from __future__ import annotations
 
@@ -185,3 +185,47 @@ def test_wrong_arguments() -> None:
     ):
         with pytest.raises(error, match=rf"^{message}"):
             call()
+
+
+def test_random_numbers_are_those_of_the_seed() -> None:
+    found = []
+    for device in ("cpu", "cuda"):
+        alpha.manual_seed(3)
+        x, y = alpha.rand(3, 7, device=device), alpha.randint(-2, 9, (5,), device=device)
+        z = alpha.randn(4, 3, device=device)
+        found.append((x.numpy(), y.numpy(), alpha.rand_like(x).numpy()))
+        assert x.device.name == y.device.name == device
+        assert 0 <= found[-1][0].min() <= found[-1][0].max() < 1
+        np.testing.assert_allclose(z.numpy().mean(), 0.0, atol=1.0)
+    for cpu, cuda in zip(*found, strict=True):
+        np.testing.assert_array_equal(cpu, cuda)
+
+
+def test_a_captured_step_draws_other_numbers_at_each_replay() -> None:
+    @alpha.capture
+    def step(x: Tensor) -> Tensor:
+        return (
+            x + alpha.rand(4, device="cuda") * alpha.arange(1, 5, device="cuda").float() + alpha.eye(4, device="cuda")
+        )
+
+    x = alpha.zeros(4, device="cuda")
+    alpha.manual_seed(0)
+    found = [step(x).numpy() for _ in range(6)]
+    alpha.manual_seed(0)
+    times = np.arange(1, 5, dtype=np.float32)
+    expected = [alpha.rand(4).numpy() * times + np.eye(4, dtype=np.float32) for _ in range(6)]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_random_orders(device: str) -> None:
+    alpha.manual_seed(1)
+    x = alpha.randperm(300, device=device)
+    assert (x.dtype.name, x.device.name) == ("int64", device)
+    assert sorted(x.tolist()) == list(range(300))
+    assert x.tolist() != list(range(300))
+    assert alpha.randperm(300, device=device).tolist() != x.tolist()
+    alpha.manual_seed(1)
+    assert alpha.randperm(300, device=device, dtype="int32").tolist() == x.tolist()
+    assert alpha.randperm(0, device=device).shape == (0,)
+    with pytest.raises(ValueError, match="randperm: n=-1"):
+        alpha.randperm(-1)

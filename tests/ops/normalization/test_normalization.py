@@ -1,4 +1,4 @@
-"""Layer, root-mean-square and group normalisation: gradients, PyTorch's values, accuracy, sizes, errors."""
+"""Layer, root-mean-square, group and instance normalisation: gradients, PyTorch's values, accuracy, sizes, errors."""
 
 from __future__ import annotations
 
@@ -127,3 +127,16 @@ def test_errors(device: str) -> None:
             nn.RMSNorm(6, eps=bad)
     with pytest.raises(TypeError, match=r"normalized_shape=2\.5 is not an integer"):
         F.layer_norm(x, 2.5)  # type: ignore[arg-type]
+
+
+def test_running_statistics_of_instances(device: str) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4, 5, 2)).astype(np.float32) * 2 + 1
+    layer = nn.InstanceNorm2d(2, momentum=0.25, track_running_stats=True).to(device)
+    y = layer(alpha.tensor(x, device=device)).numpy()
+    np.testing.assert_allclose(y.mean((1, 2)), 0, atol=1e-5)
+    np.testing.assert_allclose(layer.running_mean.numpy(), 0.25 * x.mean((1, 2)).mean(0), rtol=1e-5)
+    expected = 0.75 + 0.25 * x.var((1, 2), ddof=1).mean(0)
+    np.testing.assert_allclose(layer.running_var.numpy(), expected, rtol=1e-5)
+    y = layer.eval()(alpha.tensor(x, device=device)).numpy()
+    scale = np.sqrt(layer.running_var.numpy() + layer.eps)
+    np.testing.assert_allclose(y, (x - layer.running_mean.numpy()) / scale, rtol=1e-4, atol=1e-5)

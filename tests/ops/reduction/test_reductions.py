@@ -1,4 +1,4 @@
-"""Extremes, variances, norms, products, choices, orders and running sums: PyTorch's values and gradients."""
+"""Extremes, variances, norms, products, orders and running sums: PyTorch's values and gradients."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import apart, check_gradient
 
 import alpha
-from alpha import ShapeError, Tensor
-from alpha.errors import CaptureError
-from alpha.runtime.recording import Recording, recorded
+from alpha import ShapeError
 
 DIMS: list[Any] = [None, 0, -1, (0, 2), (0, 1, 2)]
 _rng = np.random.default_rng(0)
@@ -77,16 +74,6 @@ def test_values_and_gradients(device: str, name: str) -> None:
         np.testing.assert_allclose(x.grad.numpy(), twin.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
-NAMES = ("abs", "exp2", "expm1", "erf", "sin", "cos", "tan", "atan", "sinh", "cosh", "asinh", "reciprocal", "square")
-WITHIN = ("log2", "log10", "log1p", "rsqrt", "asin", "acos", "atanh", "deg2rad", "rad2deg", "frac")
-
-
-@pytest.mark.parametrize("name", [*NAMES, *WITHIN, "acosh"])
-def test_gradients_of_elementwise_functions(name: str) -> None:
-    values = apart(3, 5) if name in NAMES else np.linspace(0.1, 0.9, 15).reshape(3, 5) + (name == "acosh")
-    check_gradient(lambda x: getattr(x, name)(), values)
-
-
 def test_long_rows(device: str) -> None:
     """Rows that are cut into segments, sorted by several launches, and summed piece by piece."""
     values = _rng.standard_normal((3, 20001)).astype(np.float32)
@@ -98,66 +85,6 @@ def test_long_rows(device: str) -> None:
     assert x.any(1).numpy().all()
     np.testing.assert_array_equal(x.sort(1).indices.numpy(), np.argsort(values, 1, kind="stable"))
     np.testing.assert_allclose(x[0].cumsum(0).numpy(), values[0].cumsum(dtype=np.float64), atol=2e-3)
-
-
-def test_random_numbers_are_those_of_the_seed() -> None:
-    found = []
-    for device in ("cpu", "cuda"):
-        alpha.manual_seed(3)
-        x, y = alpha.rand(3, 7, device=device), alpha.randint(-2, 9, (5,), device=device)
-        z = alpha.randn(4, 3, device=device)
-        found.append((x.numpy(), y.numpy(), alpha.rand_like(x).numpy()))
-        assert x.device.name == y.device.name == device
-        assert 0 <= found[-1][0].min() <= found[-1][0].max() < 1
-        np.testing.assert_allclose(z.numpy().mean(), 0.0, atol=1.0)
-    for cpu, cuda in zip(*found, strict=True):
-        np.testing.assert_array_equal(cpu, cuda)
-
-
-def test_a_captured_step_draws_other_numbers_at_each_replay() -> None:
-    @alpha.capture
-    def step(x: Tensor) -> Tensor:
-        return (
-            x + alpha.rand(4, device="cuda") * alpha.arange(1, 5, device="cuda").float() + alpha.eye(4, device="cuda")
-        )
-
-    x = alpha.zeros(4, device="cuda")
-    alpha.manual_seed(0)
-    found = [step(x).numpy() for _ in range(6)]
-    alpha.manual_seed(0)
-    times = np.arange(1, 5, dtype=np.float32)
-    expected = [alpha.rand(4).numpy() * times + np.eye(4, dtype=np.float32) for _ in range(6)]
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_new_tensors(device: str) -> None:
-    for x, expected in (
-        (alpha.zeros(2, 3, device=device), np.zeros((2, 3), np.float32)),
-        (alpha.ones((2,), dtype="int32", device=device), np.ones(2, np.int32)),
-        (alpha.full((2, 1), 7, device=device), np.full((2, 1), 7)),
-        (alpha.arange(5, device=device), np.arange(5)),
-        (alpha.arange(1, 2, 0.25, device=device), np.arange(1, 2, 0.25, dtype=np.float32)),
-        (alpha.arange(7, 1, -2, device=device), np.arange(7, 1, -2)),
-        (alpha.linspace(-1, 1, 9, device=device), np.linspace(-1, 1, 9, dtype=np.float32)),
-        (alpha.eye(3, 2, device=device), np.eye(3, 2, dtype=np.float32)),
-        (alpha.eye(2, 3, dtype="bool", device=device), np.eye(2, 3, dtype=bool)),
-    ):
-        assert x.device.name == device
-        assert x.dtype == expected.dtype
-        np.testing.assert_array_equal(x.numpy(), expected)
-    assert alpha.empty(2, 3, device=device, requires_grad=True).requires_grad
-    assert alpha.full_like(alpha.zeros(2, device=device), 3, dtype="int64").tolist() == [3, 3]
-
-
-def test_conversions(device: str) -> None:
-    x = alpha.tensor([1.5, 0.0], device=device, requires_grad=True)
-    assert [x.to(kind).dtype.name for kind in ("float64", np.int32, "bool")] == ["float64", "int32", "bool"]
-    assert x.to("cpu", "int64").device.name == x.cpu().device.name == "cpu"
-    assert x.to(device) is x.to(dtype="float32") is x.float() is x
-    assert (x.numel(), x.dim(), x.tolist(), x.bool().tolist()) == (2, 1, [1.5, 0.0], [True, False])
-    y = x.clone()
-    y[0] = 5.0
-    assert x.tolist() == [1.5, 0.0]
 
 
 def test_errors(device: str) -> None:
@@ -178,116 +105,9 @@ def test_errors(device: str) -> None:
         alpha.randint(3, 3, (2,))
 
 
-def test_numbers_in_place_of_nan_and_infinities(device: str) -> None:
-    values = np.array([np.nan, np.inf, -np.inf, -0.0, 3.0], np.float32)
-    x = alpha.tensor(values, device=device, requires_grad=True)
-    np.testing.assert_array_equal(x.nan_to_num().numpy(), np.nan_to_num(values))
-    y = x.nan_to_num(1.0, 2.0, -3.0)
-    np.testing.assert_array_equal(y.numpy(), [1, 2, -3, 0, 3])
-    (y * 2).sum().backward()
-    assert x.grad is not None
-    np.testing.assert_array_equal(x.grad.numpy(), [0, 0, 0, 2, 2])
-
-
 def test_logsumexp_without_overflow(device: str) -> None:
     x = alpha.tensor(np.array([[1000, 1000], [-np.inf, -np.inf], [np.inf, 0]], np.float32), device=device)
     np.testing.assert_allclose(x.logsumexp(1).numpy(), [1000 + np.log(2), -np.inf, np.inf], rtol=1e-6)
-
-
-def test_nonzero_is_no_part_of_a_captured_step() -> None:
-    x = alpha.tensor(np.array([[0, 1], [2, 0]], np.float32))
-    rows, columns = x.nonzero(as_tuple=True)
-    np.testing.assert_array_equal(x[rows, columns].numpy(), [1, 2])
-    recording = Recording(capturing=True)
-    with recorded(recording), pytest.raises(CaptureError, match="nonzero has a number of elements that only the host"):
-        x.nonzero()
-
-
-# -- at the top of the package -------------------------------------------------------------------------
-
-
-@pytest.mark.torch
-def test_functions_of_alpha_are_pytorchs(device: str) -> None:
-    torch = pytest.importorskip("torch")
-    rng = np.random.default_rng(0)
-    x, y = rng.random((2, 3, 3)).astype(np.float32) + 0.5, rng.random((2, 3, 3)).astype(np.float32)
-    pair = [alpha.tensor(v, device=device) for v in (x, y)], [torch.tensor(v) for v in (x, y)]
-    for name in ("exp", "log", "sqrt", "sigmoid", "tanh", "relu", "isnan"):
-        ours, theirs = (getattr(space, name)(given[0]) for space, given in zip((alpha, torch), pair, strict=True))
-        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
-    for name in ("add", "mul", "matmul", "bmm"):
-        ours, theirs = (getattr(space, name)(*given) for space, given in zip((alpha, torch), pair, strict=True))
-        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
-    for name, rest in (("softmax", (1,)), ("log_softmax", (2,)), ("flatten", (1,)), ("reshape", ((3, 6),))):
-        ours, theirs = (
-            getattr(space, name)(given[0], *rest) for space, given in zip((alpha, torch), pair, strict=True)
-        )
-        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
-    for space, given in zip((alpha, torch), pair, strict=True):
-        np.testing.assert_allclose(space.add(*given, alpha=2).numpy(), x + 2 * y, rtol=1e-6)
-
-
-def test_functions_of_alpha_name_what_is_no_tensor() -> None:
-    for name in ("exp", "log", "sqrt", "isnan"):
-        with pytest.raises(TypeError, match=rf"^{name}: x is a ndarray, a Tensor is needed"):
-            getattr(alpha, name)(np.ones(2))
-
-
-def test_isnan(device: str) -> None:
-    assert alpha.isnan(alpha.tensor([np.nan, 1.0, np.inf], device=device)).tolist() == [True, False, False]
-    assert alpha.tensor([1, 2], device=device).isnan().tolist() == [False, False]
-
-
-def test_allclose(device: str) -> None:
-    x = alpha.tensor([1.0, 100.0], device=device)
-    assert alpha.allclose(x, x + 1e-6) is True
-    assert not alpha.allclose(x, x + 1e-3)
-    assert alpha.allclose(x, x + 1e-3, atol=1e-2)
-    assert alpha.allclose(x, x * 1.01, rtol=0.02)
-    nan = alpha.tensor([np.nan, 1.0], device=device)
-    assert not alpha.allclose(nan, nan)
-    assert alpha.allclose(nan, nan, equal_nan=True)
-    with pytest.raises(TypeError, match="allclose: x has dtype float32 and other float64"):
-        alpha.allclose(x, x.double())
-    with pytest.raises(alpha.ShapeError, match=r"allclose: the shapes do not broadcast  \(x \(2,\), other \(3,\)\)"):
-        alpha.allclose(x, alpha.ones(3, device=device))
-
-
-def test_tensors_of_what_is_given(device: str) -> None:
-    x = alpha.tensor([1.0, 2.0], device=device)
-    assert alpha.as_tensor(x) is x
-    assert alpha.as_tensor(x, dtype="float64", device="cpu").dtype == np.float64
-    made = alpha.as_tensor([1, 2], "float32", device)
-    assert (made.dtype.name, made.device.name) == ("float32", device)
-    values = np.arange(3.0)
-    made = alpha.from_numpy(values)
-    values[:] = 0
-    assert made.tolist() == [0, 1, 2]
-    assert made.dtype == np.float64
-    with pytest.raises(TypeError, match="from_numpy: a list is no numpy array"):
-        alpha.from_numpy([1.0])
-
-
-def test_random_orders(device: str) -> None:
-    alpha.manual_seed(1)
-    x = alpha.randperm(300, device=device)
-    assert (x.dtype.name, x.device.name) == ("int64", device)
-    assert sorted(x.tolist()) == list(range(300))
-    assert x.tolist() != list(range(300))
-    assert alpha.randperm(300, device=device).tolist() != x.tolist()
-    alpha.manual_seed(1)
-    assert alpha.randperm(300, device=device, dtype="int32").tolist() == x.tolist()
-    assert alpha.randperm(0, device=device).shape == (0,)
-    with pytest.raises(ValueError, match="randperm: n=-1"):
-        alpha.randperm(-1)
-
-
-def test_where_without_values_names_the_places(device: str) -> None:
-    x = alpha.tensor([[0.0, 2.0], [3.0, 0.0]], device=device)
-    rows, columns = alpha.where(x > 0)
-    assert (rows.tolist(), columns.tolist()) == ([0, 1], [1, 0])
-    with pytest.raises(TypeError, match="where: a NoneType is no operand"):
-        alpha.where(x > 0, 1.0)
 
 
 def test_a_correction_is_given_once(device: str) -> None:
@@ -306,24 +126,3 @@ def test_a_correction_is_given_once(device: str) -> None:
         x.std(True, False)
     with pytest.raises(TypeError, match="var: correction=0 and unbiased=True say the same; give one of them"):
         x.var(correction=0, unbiased=True)
-
-
-def test_products_of_batches_are_refused_with_their_shapes(device: str) -> None:
-    x = alpha.ones(2, 3, 4, device=device)
-    with pytest.raises(
-        alpha.ShapeError, match=r"bmm: x \(D, M, K\) and mat2 \(D, K, N\) are needed  \(x \(2, 3, 4\), mat2"
-    ):
-        alpha.bmm(x, x)
-    with pytest.raises(alpha.ShapeError, match=r"index_add: index \(I,\) and source as x, but I long on axis 1"):
-        x.index_add(1, alpha.tensor([0, 1], device=device), x)
-    with pytest.raises(TypeError, match="index_add: x of dtype int64 cannot hold source of dtype float32"):
-        x.long().index_add(0, alpha.tensor([0, 1], device=device), x)
-
-
-@pytest.mark.parametrize("make", [alpha.zeros, alpha.ones, alpha.empty, alpha.rand, alpha.randn])
-def test_lengths_may_be_named(make: Any, device: str) -> None:
-    assert make(size=(2, 3), device=device).shape == make(2, 3, device=device).shape == (2, 3)
-    assert make(size=4).shape == (4,)
-    assert make(size=()).shape == make(()).shape == ()
-    with pytest.raises(TypeError, match=rf"{make.__name__}: the lengths are given twice, as \(2,\) and as size=3"):
-        make(2, size=3)

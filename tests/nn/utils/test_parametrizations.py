@@ -1,4 +1,4 @@
-"""nn.utils: vectors of parameters, weights with norms of their own, and sequences side by side."""
+"""Weights with norms of their own, and parametrizations of one's own."""
 
 from __future__ import annotations
 
@@ -14,35 +14,6 @@ import alpha
 from alpha import ShapeError, Tensor, nn
 from alpha.nn import utils
 from alpha.nn.utils import parametrizations, parametrize
-
-# -- vectors --------------------------------------------------------------------------------------------
-
-
-def test_parameters_as_one_vector(device: str) -> None:
-    net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False)).to(device)
-    vector = utils.parameters_to_vector(net.parameters())
-    np.testing.assert_array_equal(vector.numpy(), np.concatenate([p.numpy().ravel() for p in net.parameters()]))
-    (vector * vector).sum().backward()
-    for p in net.parameters():
-        assert p.grad is not None
-        np.testing.assert_allclose(p.grad.numpy(), 2 * p.numpy(), rtol=1e-6)
-    arrays = [p.array for p in net.parameters()]
-    utils.vector_to_parameters(vector.detach() * 2, net.parameters())
-    np.testing.assert_allclose(utils.parameters_to_vector(net.parameters()).numpy(), 2 * vector.numpy())
-    assert all(p.array is array for p, array in zip(net.parameters(), arrays, strict=True))
-    for count in (11, 13):
-        message = rf"vector_to_parameters: the parameters have 12 elements  \(vec \({count}"
-        with pytest.raises(ShapeError, match=message):
-            utils.vector_to_parameters(alpha.ones(count, device=device), net.parameters())
-    with pytest.raises(TypeError, match="vector_to_parameters: vec is a list"):
-        utils.vector_to_parameters([1.0], net.parameters())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="parameters_to_vector: a int is no parameter"):
-        utils.parameters_to_vector([1])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="parameters_to_vector: parameters is one tensor"):
-        utils.parameters_to_vector(vector)
-
-
-# -- weights with norms of their own ----------------------------------------------------------------------
 
 LAYERS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {  # of both libraries; an input with channels second
     "Linear": (lambda n: n.Linear(4, 3), (2, 4)),
@@ -286,59 +257,3 @@ def test_an_older_norm_of_each_weight(device: str) -> None:
     frozen.weight.requires_grad = False
     assert not any(p.requires_grad for n, p in utils.weight_norm(frozen).named_parameters() if n != "bias")
     assert not utils.remove_weight_norm(frozen).weight.requires_grad
-
-
-# -- sequences ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("shape", [(), (2,)])
-def test_sequences_side_by_side(device: str, batch_first: bool, side: str, shape: tuple[int, ...]) -> None:
-    torch = pytest.importorskip("torch")
-    draw = np.random.default_rng(0)
-    values = [draw.standard_normal((length, *shape)).astype(np.float32) for length in (3, 1, 5, 0)]
-    ours = [alpha.tensor(value, device=device, requires_grad=True) for value in values]
-    theirs = [torch.tensor(value, requires_grad=True) for value in values]
-    options: dict[str, Any] = {"batch_first": batch_first, "padding_value": -2.0, "padding_side": side}
-    y = utils.rnn.pad_sequence(ours, **options)
-    wanted = torch.nn.utils.rnn.pad_sequence(theirs, **options)
-    np.testing.assert_array_equal(y.numpy(), wanted.detach().numpy())
-    (y * y).sum().backward()
-    (wanted * wanted).sum().backward()
-    for a, b in zip(ours, theirs, strict=True):
-        if a.size:
-            assert a.grad is not None
-            np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-6)
-    if side == "right":
-        for lengths in ([3, 1, 5, 0], alpha.tensor([3, 1, 5, 0], device=device)):
-            for a, value in zip(utils.rnn.unpad_sequence(y, lengths, batch_first), values, strict=True):
-                np.testing.assert_array_equal(a.numpy(), value)
-
-
-def test_sequences_of_other_kinds(device: str) -> None:
-    given = [alpha.tensor([1, 2], device=device), alpha.tensor([3], device=device)]
-    assert utils.rnn.pad_sequence(given, True).tolist() == [[1, 2], [3, 0]]
-    assert utils.rnn.pad_sequence(alpha.tensor([[1, 2], [3, 4]], device=device), True).tolist() == [[1, 2], [3, 4]]
-    with pytest.raises(ValueError, match="pad_sequence: padding_side='top' is neither"):
-        utils.rnn.pad_sequence(given, padding_side="top")
-    with pytest.raises(TypeError, match="pad_sequence: sequences is no list of tensors"):
-        utils.rnn.pad_sequence([])
-    with pytest.raises(ShapeError, match="pad_sequence: only the first axis may differ in length"):
-        utils.rnn.pad_sequence([alpha.ones(2, 3), alpha.ones(2, 2)])
-    with pytest.raises(ShapeError, match="unpad_sequence: 1 lengths for 2 sequences"):
-        utils.rnn.unpad_sequence(alpha.ones(3, 2), [1])
-
-
-def test_parameters_of_recurrent_layers_need_no_flattening(device: str) -> None:
-    for kind in (nn.LSTM, nn.GRU, nn.RNN):
-        layer = kind(2, 3).to(device)
-        before = layer.state_dict().numpy()
-        layer.flatten_parameters()
-        assert all((value == before[name]).all() for name, value in layer.state_dict().numpy().items())
-
-
-def test_bfloat16_parameters_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"parameters stay float32; under alpha\.precision\('bf16'\)"):
-        nn.Linear(2, 2).bfloat16()
