@@ -1,6 +1,6 @@
 """Types of the methods of Tensor that are operators; alpha/ops/api/methods.py installs the methods.
 
-`python tests/tensor_methods.py` writes this file.
+`python tests/house/tensor_methods.py` writes this file.
 """
 
 from __future__ import annotations

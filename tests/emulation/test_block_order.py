@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import primitive_calls
 import pytest
+from primitive_calls import CASES, CUBIC, WITH_LENGTH, Outcome, normal, pool, positive
 
 from alpha.core.numerics import BFLOAT16
 from alpha.core.primitive import REGISTRY
@@ -37,11 +37,6 @@ from alpha.runtime.cuda.driver_dry import DryDevice, Launch
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.emulated.emulated_compiler import entries
 from alpha.runtime.recording import StepValue
-
-TESTS = Path(__file__).parents[1]
-sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "gate")]
-import test_primitives  # noqa: E402
-from test_primitives import CASES, CUBIC, WITH_LENGTH, Outcome, normal, pool, positive  # noqa: E402
 
 ORDERS = ("ascending", "descending", "shuffled")
 ARCHS = ("sm_75", "sm_80", "sm_90a")  # the first that a row runs on runs it
@@ -83,7 +78,7 @@ def assert_the_same_in_every_order(arch: str, compute: Callable[[CudaDevice], Bi
         assert not differing, f"{order} blocks change arrays {differing}"
 
 
-# -- primitives: the cases of test_primitives, and larger ones where a kernel has one block in all of them -----------
+# -- primitives: the cases of primitive_calls, and larger ones where a kernel has one block in all of them -----------
 
 LARGE = pool(3, (40, 30), 8, (3, 3), 2, 1)
 BILINEAR = Sampling("linear", "zeros", False)
@@ -98,7 +93,7 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
         for rectified in (None, Rectified(Rectifier(0.2), None, normal(9000, 72)))
     ],
     "max_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
-    "max_pool2d_backward": [(*test_primitives.taps(LARGE), LARGE)],
+    "max_pool2d_backward": [(*primitive_calls.taps(LARGE), LARGE)],
     "avg_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
     "avg_pool2d_backward": [(normal(3, 20, 15, 8), LARGE)],
     "wide_sum_axis1": [(normal(1, 70_000, 12), True, 70_000)],
@@ -126,7 +121,7 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     ],
     "drop_groups": [(normal(40, 30, 24), StepValue.fixed(Stream(7, 5)), 0.3, Outcome(1.5, 0.25, -1.0))],
     "resample_axis1": [(normal(40, 5, 70), CUBIC)],
-    "max_pool2d_indices": [(test_primitives.taps(LARGE)[1], LARGE)],
+    "max_pool2d_indices": [(primitive_calls.taps(LARGE)[1], LARGE)],
     "combine": [(np.arange(20_000) - 9000, np.arange(20_000) % 7 + 1, "//", 1)],
     "put_rows": [(normal(2, 90, 66), np.arange(80), normal(2, 80, 66), True)],
     "sample": [(normal(2, 9, 8, 24), normal(2, 20, 30, 2), BILINEAR, 0)],
@@ -139,7 +134,7 @@ ELSEWHERE = {"selftest", "count_batch", "count_up", "total_norm"}
 
 def of_primitive(name: str, on: CudaDevice) -> Bits:
     cases = [case[:-1] if name in WITH_LENGTH else case for case in (*CASES[name], *MORE.get(name, []))]
-    return [array.tobytes() for case in cases for array in test_primitives.run(REGISTRY[name], on, case)]
+    return [array.tobytes() for case in cases for array in primitive_calls.run(REGISTRY[name], on, case)]
 
 
 @pytest.mark.parametrize("name", CASES)

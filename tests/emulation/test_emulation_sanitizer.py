@@ -18,7 +18,7 @@ import pytest
 from kernel_emulator import source_line
 
 SOURCE = "faults.cu"
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 FLOATS = "np.ones(60, np.float32)"
 MANY = "np.ones(512, np.float32)"
 
@@ -46,7 +46,7 @@ def sanitized(*arguments: str, preload: bool = True) -> subprocess.CompletedProc
     }
     if preload:
         variables["LD_PRELOAD"] = str(LIBRARY)
-    return child.run([sys.executable, *arguments], env=child.environment(HERE, HERE.parent, **variables))
+    return child.run([sys.executable, *arguments], env=child.environment(TESTS / "support", **variables))
 
 
 def run(script: str, preload: bool = True) -> subprocess.CompletedProcess[str]:
@@ -113,7 +113,7 @@ for row in rows[int(sys.argv[1]) :: int(sys.argv[2])]:
 def test_convolutions_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """With bias, activation and statistics, for each way to take operands the smallest tile and larger ones."""
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(HERE.parent / name) for name in ("ops", "gate", ".")))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(TESTS / name) for name in ("support", "gate")))
     count = os.cpu_count() or 1
     with ThreadPoolExecutor(count) as pool:
         results = list(pool.map(lambda part: sanitized("-c", ROWS, str(part), str(count)), range(count)))
@@ -125,7 +125,7 @@ def test_convolutions_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_primitives_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
     options = ("-q", "-p", "no:cacheprovider", "--numprocesses", "auto", "--dist", "worksteal", "-k", "cuda_equals_cpu")
-    result = sanitized("-m", "pytest", *options, str(HERE.parent / "ops" / "test_primitives.py"))
+    result = sanitized("-m", "pytest", *options, str(TESTS / "ops" / "all" / "test_primitives.py"))
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
     assert " passed" in result.stdout
 

@@ -34,11 +34,11 @@ from unittest.mock import patch
 import numpy as np
 
 TESTS = Path(__file__).parents[1]
-sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "gate")]
+sys.path += [str(TESTS / folder) for folder in (".", "support", "gate")]
 
 import axes_geometry  # noqa: E402
+import conv2d_cases  # noqa: E402
 import conv2d_geometry  # noqa: E402
-import test_conv2d  # noqa: E402
 from helpers import compiled_quickly, reads_weight, tile_area  # noqa: E402
 
 from alpha.core.numerics import BFLOAT16  # noqa: E402
@@ -361,8 +361,8 @@ def included_by(source: str) -> frozenset[str]:
 
 def _launch(row: Any, s: Any, device: CudaDevice, array: Callable[..., Any]) -> tuple[Any, Any]:
     """Y, and the statistics of its channels if the row finds them; with a bias and an activation if it takes them."""
-    names = test_conv2d.OPERATORS[row.operator][1]
-    first, second = (array(getattr(s, name), test_conv2d.arrays_of(row)) for name in names)
+    names = conv2d_cases.OPERATORS[row.operator][1]
+    first, second = (array(getattr(s, name), conv2d_cases.arrays_of(row)) for name in names)
     if not row.supports_epilogue:
         return compute(row, first, second, s), None
     bias = device.upload(_bias(s.OC if row.operator == FORWARD else s.IC))
@@ -380,11 +380,11 @@ def _bias(channels: int) -> np.ndarray:
 def _case(name: str, s: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The operands of a row and its result in float64."""
     row = next(v for v in ROWS if v.name == name)
-    first, second = (a.astype(test_conv2d.arrays_of(row)) for a in test_conv2d.operands(row.operator, s, "float32"))
+    first, second = (a.astype(conv2d_cases.arrays_of(row)) for a in conv2d_cases.operands(row.operator, s, "float32"))
     turn = (*conv2d_geometry.of(row), s).index(s)
     for a in (first, second) if row.precision == "float32" else ():  # so that a scale that does not see it overflows
         a.flat[(0, a.size - 1, a.size // 2, a.size // 3)[turn % 4]] = 100
-    exact = test_conv2d.OPERATORS[row.operator][0](first.astype(np.float64), second.astype(np.float64), s)
+    exact = conv2d_cases.OPERATORS[row.operator][0](first.astype(np.float64), second.astype(np.float64), s)
     if row.supports_epilogue:
         exact = exact + _bias(exact.shape[-1])
         exact = np.where(exact > 0, exact, 0.5 * exact)
@@ -396,7 +396,7 @@ def _run_row(row: Any, s: Any, device: CudaDevice) -> str | None:
     waiting = [first, second]
     Y, statistics = _launch(row, s, device, lambda *_: device.upload(waiting.pop(0)))
     found = device.download(Y).astype(np.float64)
-    error = test_conv2d.relative_error(found, exact)
+    error = conv2d_cases.relative_error(found, exact)
     if not error < LIMITS[row.precision]:
         return f"{row.name} {s}: error {error:.1e}"
     if statistics is not None and statistics.part is not None:
@@ -456,7 +456,7 @@ def _run_product(p: Product, one_b: bool, how: str, device: CudaDevice) -> str |
     A, B = (rng.standard_normal(n).astype(np.float32).astype(_dtype(how)) for n in _shapes(p, one_b))
     wide = (X.astype(np.float64) for X in (A, B))
     a, b = (X.transpose(0, 2, 1) if t else X for X, t in zip(wide, p[4:], strict=True))
-    error = test_conv2d.relative_error(device.download(_multiply(p, how, device.upload(A), device.upload(B))), a @ b)
+    error = conv2d_cases.relative_error(device.download(_multiply(p, how, device.upload(A), device.upload(B))), a @ b)
     return None if error < LIMITS["tf32" if how == "tf32" else "float32"] else f"{p} {how}: error {error:.1e}"
 
 

@@ -38,12 +38,12 @@ from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.recording import StepValue
 
 TESTS = Path(__file__).parents[1]
-sys.path += [str(TESTS), str(TESTS / "ops")]
+sys.path += [str(TESTS / folder) for folder in (".", "support", "ops/all")]
 import axes_geometry  # noqa: E402
+import conv2d_cases  # noqa: E402
 import grouped_geometry  # noqa: E402
+import primitive_calls  # noqa: E402
 import test_bfloat16  # noqa: E402
-import test_conv2d  # noqa: E402
-import test_primitives  # noqa: E402
 
 GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for as sm_90a
 EXPRESSION = "-DALPHA_EXPRESSION="  # of a kernel that computes any elementwise expression
@@ -88,7 +88,7 @@ def record(arch: str) -> dict[Launch, int]:
     run_runtime(on)
     run_padded(on)
     for name, arguments in primitive_cases():
-        test_primitives.run(REGISTRY[name], on, arguments)
+        primitive_calls.run(REGISTRY[name], on, arguments)
     for network in networks():
         for precision in alpha.core.numerics.PRECISIONS:
             with alpha.precision(precision):
@@ -153,16 +153,16 @@ def shapes_of(row: Configuration) -> list[ConvShape]:
     if row in GROUPED:
         return list(grouped_geometry.COMPILED)
     if row.base is not None:
-        return list(test_conv2d.FEW_OUTPUTS)
-    shapes = test_conv2d.cuda_shapes()
+        return list(conv2d_cases.FEW_OUTPUTS)
+    shapes = conv2d_cases.cuda_shapes()
     if "BLOCKS" not in row.tile:
         return shapes
     rows = [v for v in CONFIGURATIONS if v.operator == row.operator and "BLOCKS" in v.tile]
     turn = [s for s in shapes if row.supports(s, HOPPER)][rows.index(row) % TURN :: TURN]
     if row.tile["BLOCKS"] == 2:  # if the tiles are few, each has an SM of its own
-        turn.append(test_conv2d.MANY)
+        turn.append(conv2d_cases.MANY)
     axes = axes_geometry.SHAPES[rows.index(row) % AXES_TURN :: AXES_TURN]
-    return list(dict.fromkeys((*turn, *axes, test_conv2d.LONG)))
+    return list(dict.fromkeys((*turn, *axes, conv2d_cases.LONG)))
 
 
 @functools.cache
@@ -181,13 +181,13 @@ def record_rows(arch: str) -> dict[str, set[Launch]]:
 
 def run_row(row: Configuration, s: ConvShape, on: DryDevice) -> None:
     """With all that it can do beside the product, which takes the most registers; on small shapes also without."""
-    names = test_conv2d.OPERATORS[row.operator][1]
-    first, second = (on.zeros(getattr(s, name), test_conv2d.arrays_of(row)) for name in names)
-    large = s in (test_conv2d.LONG, test_conv2d.MANY)
+    names = conv2d_cases.OPERATORS[row.operator][1]
+    first, second = (on.zeros(getattr(s, name), conv2d_cases.arrays_of(row)) for name in names)
+    large = s in (conv2d_cases.LONG, conv2d_cases.MANY)
     if not large or not row.supports_epilogue:
         compute(row, first, second, s)
     if row.supports_epilogue and (s.FH, s.FW) == (3, 3):
-        bias = on.zeros((s.OC if row.operator == test_conv2d.FORWARD else s.IC,), np.float32)
+        bias = on.zeros((s.OC if row.operator == conv2d_cases.FORWARD else s.IC,), np.float32)
         if not large or not row.supports_statistics:
             compute(row, first, second, s, bias, 0.5)
         if row.supports_statistics:
@@ -200,17 +200,17 @@ def record_rare(arch: str) -> set[Launch]:
     aligned, misaligned = device(arch), device(arch, misaligned_by=4)
     for name, arguments in primitive_cases():
         if not name.startswith("conv2d"):  # its rows state what alignment they need
-            test_primitives.run(REGISTRY[name], misaligned, arguments)
+            primitive_calls.run(REGISTRY[name], misaligned, arguments)
         with contextlib.suppress(TypeError):  # computed in float32 only
-            test_primitives.run(REGISTRY[name], aligned, as_double(arguments))
+            primitive_calls.run(REGISTRY[name], aligned, as_double(arguments))
     run_large(aligned)
     return recorded(aligned) | recorded(misaligned)
 
 
 def primitive_cases() -> Iterator[tuple[str, tuple[Any, ...]]]:
-    for name, cases in test_primitives.CASES.items():
+    for name, cases in primitive_calls.CASES.items():
         for case in cases:
-            yield name, case[:-1] if name in test_primitives.WITH_LENGTH else case
+            yield name, case[:-1] if name in primitive_calls.WITH_LENGTH else case
     for name, arguments, _ in test_bfloat16.ALL:
         yield name, arguments
     for case in test_bfloat16.CASTS:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import conv2d_geometry
 import launches
 import numpy as np
 from helpers import compiled_quickly, tile_area
@@ -48,7 +49,7 @@ WRAPPER = "ALPHA_EMULATED"  # a header with an emulated twin is not a kernel
 # The FFMA loop computes a sum again that is NaN, and so would repair what a missing barrier has spoiled.
 REPAIR = ("common/gemm_ffma.cuh", "not_numbers |= 1u", "not_numbers |= 0u")
 Run = Callable[[CudaDevice], list[np.ndarray]]
-make = launches.test_conv2d.make
+make = launches.conv2d_cases.make
 # what the smallest tiles do not do on FEW SMs: a filter that is transposed, and several threads that add up splits
 RARE = {
     "conv2d/ks_deconv/sm90.cu": ("ks_deconv_sm90_tf32_128x64", make(300, (1, 1), (72, 40), (1, 1))),
@@ -210,7 +211,7 @@ def subjects() -> dict[str, list[Run]]:
         found[source].append(_run_of(by_name[name], s))
     for name, arguments in launches.primitive_cases():
         on = launches.device(ARCH)
-        launches.test_primitives.run(REGISTRY[name], on, arguments)
+        launches.primitive_calls.run(REGISTRY[name], on, arguments)
         for source in {x.source for x in launches.recorded(on)}:
             if not source.startswith("conv2d"):
                 found[source].append(_primitive_run(name, arguments))
@@ -218,27 +219,27 @@ def subjects() -> dict[str, list[Run]]:
 
 
 def _primitive_run(name: str, arguments: tuple[Any, ...]) -> Run:
-    return lambda device: launches.test_primitives.run(REGISTRY[name], device, arguments, magnitudes=True)
+    return lambda device: launches.primitive_calls.run(REGISTRY[name], device, arguments, magnitudes=True)
 
 
 def _row_runs(row: Configuration) -> list[Run]:
     target = cuda_target(launches.device(ARCH))
     # few shapes show that a transform warp does not wait; of other Hopper rows each shape is compiled apart
     converts = row.math.in_terms and row.tile.get("PREPARED") == 0
-    few = launches.test_conv2d.conv2d_geometry.is_hopper(row) and not converts
-    edges = [launches.test_conv2d.LONG] if few else [] if row in GROUPED else launches.test_conv2d.cuda_shapes()
-    shapes = [s for s in (*launches.test_conv2d.conv2d_geometry.of(row), *edges) if row.supports(s, target)]
+    few = conv2d_geometry.is_hopper(row) and not converts
+    edges = [launches.conv2d_cases.LONG] if few else [] if row in GROUPED else launches.conv2d_cases.cuda_shapes()
+    shapes = [s for s in (*conv2d_geometry.of(row), *edges) if row.supports(s, target)]
     if row.supports_statistics:  # the next tile's statistics take their place
-        shapes.append(launches.test_conv2d.MANY)
+        shapes.append(launches.conv2d_cases.MANY)
 
     return [_run_of(row, s) for s in shapes]
 
 
 def _run_of(row: Configuration, s: Any) -> Run:
     def run(device: CudaDevice) -> list[np.ndarray]:
-        dtype = launches.test_conv2d.arrays_of(row)
+        dtype = launches.conv2d_cases.arrays_of(row)
         first, second = (
-            device.upload(a.astype(dtype)) for a in launches.test_conv2d.operands(row.operator, s, "float32")
+            device.upload(a.astype(dtype)) for a in launches.conv2d_cases.operands(row.operator, s, "float32")
         )
         arrays = [compute(row, first, second, s)]
         if row.supports_statistics:

@@ -33,12 +33,12 @@ def works(on: alpha.runtime.Device) -> Iterator[Work]:
     """(name, what launches it) of all that is run."""
     yield "runtime", lambda: launches.run_runtime(on)
     for name, arguments in launches.primitive_cases():
-        yield name, lambda n=name, a=arguments: launches.test_primitives.run(REGISTRY[n], on, a)
+        yield name, lambda n=name, a=arguments: launches.primitive_calls.run(REGISTRY[n], on, a)
     target = cuda_target(on)
     for row in (v for v in (*CONFIGURATIONS, *GROUPED) if v.device == "cuda"):
-        shapes = launches.grouped_geometry.of(row) if row in GROUPED else launches.test_conv2d.cuda_shapes()
+        shapes = launches.grouped_geometry.of(row) if row in GROUPED else launches.conv2d_cases.cuda_shapes()
         if "BLOCKS" in row.tile:  # several tiles per block, or two blocks per SM
-            shapes = [*shapes, launches.test_conv2d.MANY]
+            shapes = [*shapes, launches.conv2d_cases.MANY]
         for s in shapes:
             if shape_for(row, s, target):
                 yield row.name, lambda r=row, s=s: launches.run_row(r, s, on)

@@ -116,16 +116,16 @@ def test_every_kernel_is_recorded() -> None:
 
 
 def test_every_variant_row_is_recorded() -> None:
-    """One that is not: `cuda_shapes` of tests/ops/test_conv2d.py must have a shape that it can compute.
+    """One that is not: `cuda_shapes` of tests/support/conv2d_cases.py must have a shape that it can compute.
 
     For a row for few output channels it is FEW_OUTPUTS there. For a row of the table of grouped convolutions it is
-    COMPILED of tests/ops/grouped_geometry.py.
+    COMPILED of tests/support/grouped_geometry.py.
     """
     recorded = {name for arch in GPUS for name in launches.record_rows(arch)}
     assert recorded == {row.name for row in (*CONFIGURATIONS, *GROUPED) if row.device == "cuda"}
 
 
-@pytest.mark.parametrize("name", launches.test_primitives.CASES)
+@pytest.mark.parametrize("name", launches.primitive_calls.CASES)
 def test_float64_is_computed_or_refused(name: str) -> None:
     """No kernel reads float64 arrays as float32 ones."""
     for case, arguments in launches.primitive_cases():
@@ -136,7 +136,7 @@ def test_float64_is_computed_or_refused(name: str) -> None:
             continue
         on = launches.device(DEFAULT_ARCH)
         try:
-            launches.test_primitives.run(REGISTRY[name], on, doubles)
+            launches.primitive_calls.run(REGISTRY[name], on, doubles)
         except TypeError:
             continue
         for launch in launches.recorded(on):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "support")]
 from rows.every import FUNCTIONS, LAYERS
 from trials import trials
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,6 @@ from trials import trials
 
 import alpha
 from alpha import nn
-
-sys.path.append(str(Path(__file__).parents[1] / "parity"))
 
 # arguments whose values are in the parameters or the parts that follow from them, or that mean nothing
 WITHOUT = {"bias", "add_bias_kv", "size_average", "reduce", "args", "kwargs", "_random_samples"}

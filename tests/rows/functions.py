@@ -349,7 +349,7 @@ FUNCTIONS = [
     ),
     FunctionRow(
         F.where,
-        {"condition": MATRIX > 0, "x": MATRIX, "other": MATRIX + 1},  # a call without both is in ops/test_reductions.py
+        {"condition": MATRIX > 0, "x": MATRIX, "other": MATRIX + 1},  # a call without both: ops/indexing/test_where.py
         {"condition": changes(MATRIX > 1), "x": MORE, "other": changes(MATRIX)},
     ),
     FunctionRow(

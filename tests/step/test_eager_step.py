@@ -20,6 +20,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from helpers import python_calls
 
 import alpha

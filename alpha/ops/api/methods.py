@@ -1,6 +1,6 @@
 """Methods of Tensor that are operators, those that Python's signs call, and comparisons.
 
-`python tests/tensor_methods.py` writes their types into alpha/core/methods.py.
+`python tests/house/tensor_methods.py` writes their types into alpha/core/methods.py.
 """
 
 from __future__ import annotations

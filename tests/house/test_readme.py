@@ -1,0 +1,45 @@
+"""The documents: the README's example runs as printed, links lead somewhere, commands exist."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import child
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+
+
+def test_the_readmes_example_runs_as_printed(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert code.count("\n") <= 24
+    script = tmp_path / "example.py"
+    # the CPU: a test must not depend on what else the machine has
+    script.write_text(code.replace('get_device("auto")', 'get_device("cpu")'))
+    run = child.run([sys.executable, "-W", "error", str(script)], cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    loss = re.match(r"loss (\d\.\d\d)\n", run.stdout)
+    assert loss is not None, run.stdout
+    assert float(loss[1]) < 2.3
+    assert "Sequential on (64, 32, 32, 3): " in run.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_and_paths_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    for path in re.findall(r"\b(?:examples|alpha|tests|docs|cuda)/[\w/]+\.\w+", text):
+        assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+def test_make_lists_its_targets() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    run = child.run(["make", "-s"], cwd=ROOT, check=True)
+    targets = ["train", "test", "gate", "sanitize", "parity", "mutate", "format", "clean", "help"]
+    assert [line.split()[1] for line in run.stdout.splitlines()] == targets

@@ -1,0 +1,81 @@
+"""The tests themselves: their processes import the same Alpha, and none fails because a machine is busy."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import child
+import pytest
+
+import alpha
+
+TESTS = Path(__file__).parents[1]
+PATHS = sorted(TESTS.glob("**/*.py"))
+STARTS = re.compile(
+    r"\b(subprocess\.(run|Popen|call|check_call|check_output|getoutput)|os\.(system|popen|spawn\w+|exec\w+))$"
+)
+CLOCKS = re.compile(r"\btime\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns)$")
+OWN_PROCESSES = {"support/child.py"}  # and tools, which are no tests: they keep PYTHONPATH, or set it
+OWN_CLOCKS = {  # which print times
+    *("step/test_eager_step.py", "mutate/mutate.py"),
+    *("io/fuzz_readers.py", "runtime/heap.py", "runtime/interrupts.py"),
+    "step/test_capture_sources.py",  # a step that reads the clock
+}
+
+
+def calls(path: Path) -> Iterator[tuple[ast.Call, str]]:
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Call):
+            yield node, ast.unparse(node.func)
+
+
+def limits(node: ast.Call, name: str) -> Iterator[float]:
+    """The seconds that a call waits at most, if they are written there."""
+    waits = name.rpartition(".")[2] in ("wait", "join", "result", "acquire")
+    given = [keyword.value for keyword in node.keywords if keyword.arg == "timeout"] + (node.args if waits else [])
+    for value in given:
+        if isinstance(value, ast.Constant) and type(value.value) in (int, float):
+            yield value.value
+
+
+def test_processes_are_started_by_one_helper() -> None:
+    """Which keeps PYTHONPATH, so that a checkout that is not installed is tested, and not another one."""
+    wrong = []
+    for path in PATHS:
+        name = str(path.relative_to(TESTS))
+        for node, function in calls(path):
+            if not STARTS.search(function) or name in OWN_PROCESSES:
+                continue
+            env = [keyword for keyword in node.keywords if keyword.arg == "env"]
+            if path.name.startswith("test_") or (env and "PYTHONPATH" not in path.read_text()):
+                wrong.append(f"{name}:{node.lineno} {function}")
+    assert not wrong, f"use child.run or child.start: {wrong}"
+
+
+def test_no_test_depends_on_the_time_that_it_takes() -> None:
+    """A wait ends after HANG_S; what is quick is shown by counts, as of Python's calls."""
+    wrong = []
+    for path in PATHS:
+        name = str(path.relative_to(TESTS))
+        for node, function in calls(path):
+            if CLOCKS.search(function) and name not in OWN_CLOCKS:
+                wrong.append(f"{name}:{node.lineno} {function}")
+            if any(limit >= 1 for limit in limits(node, function)) and path.name.startswith("test_"):
+                wrong.append(f"{name}:{node.lineno} {function} waits for a number of seconds; use child.HANG_S")
+    assert not wrong, wrong
+
+
+def test_a_child_has_the_folders_of_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(TESTS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["rows", "", "/nowhere"]))
+    code = "import alpha, sys, os; print(alpha.__file__, *sys.path, os.environ['MORE'], sep='\\n')"
+    run = child.run([sys.executable, "-c", code], cwd=tmp_path, env=child.environment(tmp_path / "first", MORE="x"))
+    file, _, *path, more = run.stdout.splitlines()
+    assert (file, more) == (alpha.__file__, "x"), run.stderr
+    expected = [tmp_path / "first", Path(alpha.__file__).parents[1], TESTS / "rows", "/nowhere"]
+    assert path[:4] == list(map(str, expected))

@@ -1,0 +1,360 @@
+"""The largest magnitudes of a convolution's operands, each found once."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conv2d_cases import hopper
+from helpers import choosing
+from launch_log import observed_launches
+from trials import trials
+
+import alpha
+import alpha.nn.functional as F
+from alpha import Tensor, nn
+from alpha.core.numerics import BFLOAT16
+from alpha.ops.conv2d import magnitudes
+from alpha.ops.conv2d.magnitudes import Magnitudes, absmax
+from alpha.ops.conv2d.problem import Configuration
+from alpha.ops.kernel.plan import Plan
+from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
+from alpha.runtime.registry import standing_in
+
+SIZES = (32, 8, 8, 64), (64, 3, 3, 64)
+
+
+def draw(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def bits(value: float) -> int:
+    return int(np.float32(value).view(np.uint32))
+
+
+def test_each_array_is_read_once() -> None:
+    device = hopper()
+    a, b, c = (device.upload(np.array([value, -1, np.inf, np.nan], np.float32)) for value in (-2, 3, 4))
+    with observed_launches(device) as log, Magnitudes() as magnitudes:
+        found = [absmax(a, b), absmax(c, b), absmax(a, c)]
+    assert [int(device.download(x)[0]) for pair in found for x in pair] == [bits(v) for v in (2, 3, 4, 3, 2, 4)]
+    assert [launched.entry for launched in log].count("absmax") == 2
+    with observed_launches(device) as log:
+        absmax(a, b)  # outside nothing is remembered
+        with magnitudes:
+            absmax(a, b)
+    assert [launched.entry for launched in log].count("absmax") == 1
+
+
+def test_a_launch_finds_nothing_of_the_launch_before() -> None:
+    device = hopper()
+    many = np.zeros(9000, np.float32)  # of several blocks
+    with Magnitudes() as magnitudes:
+        for value in range(4, 0, -1):
+            many[-5] = -value
+            a, b = device.upload(many), device.upload(many[:5] + np.float32(value / 2))
+            again = magnitudes.copy()
+            found = [*again.of(a, b), *magnitudes.of(b, a)]
+            expected = [value, value / 2, value / 2, value]
+            assert [int(device.download(x)[0]) for x in found] == [bits(v) for v in expected]
+            c = device.upload(many[-6:])
+            assert int(device.download(magnitudes.of(a, c)[1])[0]) == bits(value)
+
+
+def test_no_array_is_kept_alive() -> None:
+    device = hopper()
+    with Magnitudes():
+        before = device.memory_stats().live
+        absmax(*(device.upload(np.zeros(1 << 20, np.float32)) for _ in range(2)))
+        assert device.memory_stats().live - before < 1 << 16
+
+
+def in_fp16_terms(v: Configuration) -> bool:
+    return "sm90_fp16x3" in v.name
+
+
+@pytest.mark.parametrize("layer", ["conv2d", "conv_transpose2d"])
+def test_a_convolution_finds_three_magnitudes(layer: str) -> None:
+    device = hopper()
+    x, w = (Tensor(device.upload(draw(shape, i)), requires_grad=True) for i, shape in enumerate(SIZES))
+    with choosing(in_fp16_terms), observed_launches(device) as log:
+        y = getattr(F, layer)(x, w, padding=1)
+        y.backward(alpha.tensor(draw(y.shape, 2), device=device))
+    assert [launched.entry for launched in log].count("absmax") == 2  # of x and w, of the gradient of y
+
+
+def test_a_gradient_that_is_written_into_between_two_passes_has_its_own_scale() -> None:
+    """Otherwise the fp16 terms of the second pass would overflow."""
+    device = hopper()
+    x, w = (Tensor(device.upload(draw(shape, i)), requires_grad=True) for i, shape in enumerate(SIZES))
+    with choosing(in_fp16_terms):
+        y = F.conv2d(x, w, padding=1)
+        dy = alpha.tensor(draw(y.shape, 2), device=device)
+        y.backward(dy, retain_graph=True)
+        assert x.grad is not None
+        first = x.grad.numpy()
+        x.zero_grad()
+        dy *= 2.0**20
+        y.backward(dy)
+        assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), first * np.float32(2.0**20))
+
+
+# -- magnitudes that the kernel found which made the array ----------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2, 8), (5, 7), (700, 20), (9000, 72)], ids=str)
+def test_batch_norm_finds_the_magnitudes_of_its_result_and_its_gradient(shape: tuple[int, int]) -> None:
+    """Twice, because the second launch may find nothing of the first."""
+    device = hopper()
+    for scale in (100, 1):
+        x, dy, residual = (Tensor(device.upload(draw(shape, i)), requires_grad=i == 0) for i in range(3))
+        w, b = (Tensor(device.upload(scale * draw(shape[1:], i))) for i in range(3, 5))
+        for activation, added in ((None, None), (F.relu, None), (F.leaky_relu, residual)):
+            y = F.batch_norm(x, None, None, w, b, True, activation=activation, residual=added)
+            assert y._node is not None
+            dx = y._node.backward(dy.array)[0]
+            for array in (y.array, dx):
+                assert int(device.download(array.magnitude)[0]) == bits(np.abs(device.download(array)).max())
+
+
+def test_a_magnitude_is_that_of_finite_numbers() -> None:
+    device = hopper()
+    x = Tensor(device.upload(np.array([[np.inf, np.nan], [1, -3], [2, -7]], np.float32)))
+    mean, var = (Tensor(device.upload(np.full(2, value, np.float32))) for value in (0, 1))
+    y = F.batch_norm(x, mean, var, eps=0.0)
+    assert int(device.download(y.array.magnitude)[0]) == bits(7)
+
+
+def test_only_where_operands_are_scaled() -> None:
+    x = draw((6, 8), 0)
+    device = hopper()
+    assert F.batch_norm(Tensor(device.upload(x.astype(BFLOAT16))), None, None, training=True).array.magnitude is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ALPHA_ARCH", "sm_80")
+        other = CudaDevice(EmulatedDriver())
+    assert F.batch_norm(Tensor(other.upload(x)), None, None, training=True).array.magnitude is None
+
+
+def between_batch_norms(device: CudaDevice, layer: str, forget: bool) -> list[np.ndarray]:
+    """The result and the gradients of norm(conv(norm(x)))"""
+    x, w = (Tensor(device.upload(draw(shape, i)), requires_grad=True) for i, shape in enumerate(SIZES))
+    with choosing(in_fp16_terms):
+        y = F.batch_norm(x, None, None, training=True, activation=F.relu)
+        if forget:
+            y.array.magnitude = None
+        z = F.batch_norm(getattr(F, layer)(y, w, padding=1), None, None, training=True)
+        (z * Tensor(device.upload(draw(z.shape, 2)))).sum().backward()
+    assert x.grad is not None
+    assert w.grad is not None
+    return [t.numpy() for t in (z, x.grad, w.grad)]
+
+
+@pytest.mark.parametrize("layer", ["conv2d", "conv_transpose2d"])
+def test_a_convolution_between_batch_norms_looks_for_one_magnitude(layer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, sought, plan = hopper(), [], magnitudes._plan
+
+    def noting(operands: tuple[tuple[str, int], ...], num_sms: int) -> Plan:
+        sought.append([size for _, size in operands])
+        return plan(operands, num_sms)
+
+    monkeypatch.setattr(magnitudes, "_plan", noting)
+    found, own = (between_batch_norms(device, layer, forget) for forget in (False, True))
+    x, w = map(math.prod, SIZES)
+    assert sought == [[w], [x, w]]
+    for mine, other in zip(found, own, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def parameter_of(y: Tensor) -> nn.Parameter:
+    """A parameter in the memory of y."""
+    parameter = nn.Parameter(y)
+    parameter.data = y
+    return parameter
+
+
+def optimized(y: Tensor) -> Tensor:
+    parameter = parameter_of(y)
+    parameter.grad = y.detach() * -LARGE
+    alpha.optim.SGD([parameter], lr=1.0).step()
+    return y
+
+
+def loaded(y: Tensor) -> Tensor:
+    layer = nn.Module()
+    layer.weight = parameter_of(y)
+    layer.load_state_dict({"weight": y.detach() * LARGE})
+    return layer.weight.detach()  # type: ignore[no-any-return]
+
+
+def accumulated(y: Tensor) -> Tensor:
+    leaf = nn.Parameter(y.detach() * 1.0)
+    leaf.grad = y
+    with alpha.enable_grad():
+        (leaf * LARGE).sum().backward()
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+def assigned(y: Tensor) -> Tensor:
+    return parameter_of(y.mul_(LARGE)).detach()
+
+
+def replayed(y: Tensor) -> Tensor:
+    """y, which a captured step writes."""
+    step = alpha.capture(lambda x: (y.mul_(x), x * 1.0)[1])
+    for _ in range(5):
+        step(Tensor(y.device.upload(np.full((), 16, np.float32))))
+    assert len(step.graphs) == 1, step.why_not
+    return y
+
+
+def statistics(y: Tensor) -> Tensor:
+    """y as running statistics, which batch normalisation moves."""
+    row = y.reshape(-1, y.shape[-1])[0]
+    x = Tensor(y.device.upload(draw((6, len(row)), 3) * np.float32(LARGE)))
+    F.batch_norm(x, row, row.detach(), training=True, momentum=0.9)
+    return y
+
+
+def at_index(y: Tensor) -> Tensor:
+    y[:, 2:4, 1] = LARGE
+    return y
+
+
+LARGE = 2.0**20
+# How the values of a tensor may change whose magnitude a kernel has found.
+CHANGES: list[Callable[[Tensor], Tensor]] = [
+    lambda y: y.mul_(LARGE),
+    lambda y: (y.reshape(-1).mul_(LARGE), y)[1],
+    lambda y: (y[:1].mul_(LARGE), y)[1],
+    lambda y: (y[1].fill_(LARGE), y)[1],
+    lambda y: (y.detach().mul_(LARGE), y)[1],
+    lambda y: (y.data.mul_(LARGE), y)[1],
+    lambda y: y.mul_(LARGE).reshape(y.shape),
+    lambda y: y.copy_(y * LARGE),
+    lambda y: nn.init.constant_(y, LARGE),
+    lambda y: (parameter_of(y).data.mul_(LARGE), y)[1],
+    *(at_index, optimized, loaded, accumulated, assigned, replayed, statistics),
+]
+# The functions of Alpha that read the magnitude of a tensor.
+READERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "conv2d": lambda y, w: F.conv2d(y, w, padding=1),
+    "_convolve": lambda y, w: F.conv2d(y[0], w, padding=1),
+    "_convolve_transposed": lambda y, w: F.conv_transpose2d(y, w, padding=1),
+    "conv_batch_norm": lambda y, w: normalized(y, w),
+}
+
+
+def normalized(y: Tensor, w: Tensor) -> Tensor:
+    conv, norm = nn.Conv2d(64, 64, 3, padding=1, bias=False).to(y.device), nn.BatchNorm2d(64).to(y.device)
+    conv.weight.data = w
+    return nn.conv_batch_norm(conv, norm, y)
+
+
+def test_what_is_written_to_a_result_changes_its_scale() -> None:
+    """Otherwise the fp16 terms would overflow."""
+    device = hopper()
+    w = Tensor(device.upload(draw(SIZES[1], 1)))
+    with alpha.no_grad(), choosing(in_fp16_terms), standing_in(device), trials() as trial:
+        for number, change in enumerate(CHANGES):
+            y = F.batch_norm(Tensor(device.upload(draw((2, 4, 4, 64), 0))), None, None, training=True)
+            assert y.array.magnitude is not None
+            with trial(number):
+                y = change(y)
+                assert np.abs(y.numpy()).max() > LARGE / 2
+            for name, reader in READERS.items():
+                with trial(number, name):
+                    found = reader(y, w).numpy()
+                    assert np.isfinite(found).all()
+                    np.testing.assert_array_equal(found, reader(Tensor(device.upload(y.numpy())), w).numpy())
+
+
+def test_who_reads_the_magnitude_of_an_array() -> None:
+    """Readers of tensors are those of the test above; the others have a gradient, or the array that they made."""
+    found = {"magnitude_of": set(), "magnitude": set()}
+    for path in sorted(Path(alpha.__file__).parent.rglob("*.py")):
+        text = path.read_text()
+        for function in ast.walk(ast.parse(text if "magnitude" in text else "")):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "magnitude_of":
+                    found["magnitude_of"].add(function.name)
+                read = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr == "magnitude"
+                if read or (isinstance(node, ast.Constant) and node.value == "magnitude"):
+                    found["magnitude"].add(f"{path.stem}.{function.name}")
+    assert found["magnitude_of"] == set(READERS)
+    assert found["magnitude"] == {
+        "magnitudes.magnitude_of",
+        *("__init__.conv2d", "__init__.backward"),  # a keyword, and the gradient that backward is given
+        *("batch_norm_cuda._with_magnitude", "batch_norm_cuda.gradients", "batch_norm_cuda._magnitude"),
+        *("conv_batch_norm.convolved_and_normalized", "conv_batch_norm._joined"),
+    }
+
+
+@pytest.mark.parametrize("branch", [lambda z: z * 1.0, lambda z: z[0]], ids=["of all", "of a part"])
+def test_a_gradient_that_another_one_is_added_to_has_its_own_scale(branch: Callable[[Tensor], Tensor]) -> None:
+    """That of batch normalisation comes first, because its node is newer. One that is larger is added in place."""
+    device = hopper()
+    found = []
+    for normalised in (True, False):
+        x, w = (Tensor(device.upload(draw(shape, i)), requires_grad=True) for i, shape in enumerate(SIZES))
+        with choosing(in_fp16_terms):
+            z = F.conv2d(x, w, padding=1)
+            large = branch(z) * 2.0**20
+            y = (F.batch_norm(z, None, None, training=True) if normalised else z * 0.0) + large
+            (y * Tensor(device.upload(draw(z.shape, 2)))).sum().backward()
+        assert x.grad is not None
+        assert w.grad is not None
+        found.append((x.grad.numpy(), w.grad.numpy()))
+    for mine, most in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, most, rtol=1e-4, atol=1e-4 * np.abs(most).max())
+
+
+def test_a_gradient_from_the_user_has_its_own_scale() -> None:
+    """That of batch normalisation, multiplied since, is given to a convolution by the user or by a hook."""
+    device = hopper()
+    x, w = (Tensor(device.upload(draw(shape, i)), requires_grad=True) for i, shape in enumerate(SIZES))
+    with choosing(in_fp16_terms):
+        wanted = None
+        for by_hook in (None, False, True):
+            grad = F.batch_norm(Tensor(device.upload(draw((32, 8, 8, 64), 2))), None, None, training=True)
+            grad.mul_(2.0**20)
+            if by_hook is None:
+                grad.array.magnitude = None
+            y = F.conv2d(x, w, padding=1)
+            if by_hook:
+                y.register_hook(lambda _, grad=grad: grad)
+            x.grad = w.grad = None
+            y.backward(Tensor(device.upload(draw(y.shape, 3))) if by_hook else grad)
+            assert x.grad is not None
+            wanted = x.grad.numpy() if wanted is None else wanted
+            assert np.isfinite(wanted).all()
+            np.testing.assert_array_equal(x.grad.numpy(), wanted)
+
+
+def test_a_captured_step_finds_the_magnitudes_of_each_replay() -> None:
+    """Each batch is larger than the one before, so a magnitude of an earlier replay would overflow."""
+    device = hopper()
+    alpha.manual_seed(0)
+    conv, norm = nn.Conv2d(64, 64, 3, padding=1, bias=False).to(device), nn.BatchNorm2d(64).to(device)
+
+    def step(x: Tensor, weight: Tensor) -> Tensor:
+        y = F.batch_norm(x, None, None, weight, training=True, activation=F.relu)
+        return norm(conv(y))  # type: ignore[no-any-return]
+
+    captured = alpha.capture(step)
+    with choosing(in_fp16_terms), standing_in(device):
+        for i in range(4):
+            x = Tensor(device.upload(draw((8, 8, 8, 64), i)))
+            weight = Tensor(device.upload(np.full(64, 2.0 ** (10 * i), np.float32)))
+            found = captured(x, weight).numpy()
+            assert np.isfinite(found).all()
+            np.testing.assert_array_equal(found, step(x, weight).numpy())
+    assert len(captured.graphs) == 1, captured.why_not

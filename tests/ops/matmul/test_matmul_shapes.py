@@ -1,0 +1,73 @@
+"""Products of vectors, of batches that broadcast, and by Einstein's notation: PyTorch's values and gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import check_torch
+
+import alpha
+from alpha import ShapeError
+
+SHAPES = [
+    *(((4,), (4,)), ((3, 4), (4,)), ((4,), (4, 5)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5)), ((2, 3, 4), (2, 4, 5))),
+    *(((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 6)), ((2, 3, 4), (1, 4, 5)), ((1, 3, 4), (2, 4, 5))),
+]
+EQUATIONS = [
+    *(("ij,jk->ik", (3, 4), (4, 5)), ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)), ("ij->ji", (3, 4)), ("ii->i", (4, 4))),
+    *(("ii", (4, 4)), ("ij->", (3, 4)), ("i,j->ij", (3,), (4,)), ("ijk,ijk->i", (2, 3, 4), (2, 3, 4))),
+    *(("...ij,...jk->...ik", (2, 3, 4), (4, 5)), ("bhqd,bhkd->bhqk", (2, 3, 4, 5), (2, 3, 6, 5))),
+    *(("ij,jk,kl->il", (2, 3), (3, 4), (4, 5)), ("ij,jk", (3, 4), (4, 5)), ("...i->...", (2, 3))),
+    *(("ij,ij->ij", (1, 4), (3, 4)), ("ijk,j->ik", (2, 3, 4), (3,))),
+]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("a", "b"), SHAPES, ids=str)
+def test_matmul(device: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    check_torch(lambda x, y: x @ y, lambda x, y: x @ y, a, b, device=device)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("case", EQUATIONS, ids=lambda case: case[0])
+def test_einsum(device: str, case: tuple[str, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    equation, *shapes = case
+    check_torch(
+        lambda *xs: alpha.einsum(equation, *xs), lambda *xs: torch.einsum(equation, *xs), *shapes, device=device
+    )
+
+
+def test_operands_in_a_list() -> None:
+    x, y = alpha.tensor(np.arange(6.0).reshape(2, 3)), alpha.tensor(np.arange(12.0).reshape(3, 4))
+    np.testing.assert_array_equal(alpha.einsum("ij,jk->ik", [x, y]).numpy(), (x @ y).numpy())
+    with pytest.raises(TypeError, match=r"einsum: operands\[1\] is a ndarray, a Tensor is needed"):
+        alpha.einsum("ij,jk->ik", [x, y.numpy()])
+
+
+def test_errors() -> None:
+    x = alpha.tensor(np.zeros((2, 3), np.float32))
+    for equation, operands, message in (
+        ("ij,jk", (x,), "has 2 operands, 1 are given"),
+        ("ijk", (x,), "does not name the axes"),
+        ("ij->ii", (x,), "names a letter twice"),
+        ("ij->k", (x,), "one that no operand has"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            alpha.einsum(equation, *operands)
+    with pytest.raises(ShapeError, match="axes 'j' of 'ij,ji' have lengths 3 and 2"):
+        alpha.einsum("ij,ji", x, x)
+    with pytest.raises(ShapeError, match="matmul: the batch axes do not broadcast"):
+        alpha.tensor(np.zeros((2, 2, 3), np.float32)) @ alpha.tensor(np.zeros((3, 3, 4), np.float32))
+
+
+def test_products_of_batches_are_refused_with_their_shapes(device: str) -> None:
+    x = alpha.ones(2, 3, 4, device=device)
+    with pytest.raises(
+        alpha.ShapeError, match=r"bmm: x \(D, M, K\) and mat2 \(D, K, N\) are needed  \(x \(2, 3, 4\), mat2"
+    ):
+        alpha.bmm(x, x)
+    with pytest.raises(alpha.ShapeError, match=r"index_add: index \(I,\) and source as x, but I long on axis 1"):
+        x.index_add(1, alpha.tensor([0, 1], device=device), x)
+    with pytest.raises(TypeError, match="index_add: x of dtype int64 cannot hold source of dtype float32"):
+        x.long().index_add(0, alpha.tensor([0, 1], device=device), x)

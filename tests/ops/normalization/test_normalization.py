@@ -1,0 +1,142 @@
+"""Layer, root-mean-square, group and instance normalisation: gradients, PyTorch's values, accuracy, sizes, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import check_gradient, check_torch
+
+import alpha
+import alpha.nn.functional as F
+from alpha import ShapeError, nn
+
+ROWS = [((3, 5, 7), (7,)), ((2, 3, 40), (3, 40)), ((5, 1100), (1100,)), ((70, 3), (3,))]
+GROUPS = [((2, 4, 5, 6), 3), ((2, 7, 16), 2), ((3, 4, 8), 8), ((4, 6), 2), ((1, 40, 30, 4), 1)]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("eps", [1e-5, 0.3])
+@pytest.mark.parametrize(("shape", "last"), ROWS, ids=str)
+def test_rows_as_in_pytorch(device: str, shape: tuple[int, ...], last: tuple[int, ...], eps: float) -> None:
+    twins: Any = pytest.importorskip("torch").nn.functional
+    check_torch(
+        lambda x, w, b: F.layer_norm(x, last, w, b, eps),
+        lambda x, w, b: twins.layer_norm(x, last, w, b, eps),
+        *(shape, last, last),
+        device=device,
+    )
+    check_torch(lambda x: F.layer_norm(x, last), lambda x: twins.layer_norm(x, last), shape, device=device)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("eps", [None, 0.3])
+@pytest.mark.parametrize(("shape", "last"), ROWS, ids=str)
+def test_rms_as_in_pytorch(device: str, shape: tuple[int, ...], last: tuple[int, ...], eps: float | None) -> None:
+    twins: Any = pytest.importorskip("torch").nn.functional
+    check_torch(
+        lambda x, w: F.rms_norm(x, last, w, eps),
+        lambda x, w: twins.rms_norm(x, last, w, eps),
+        *(shape, last),
+        device=device,
+    )
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("shape", "groups"), GROUPS, ids=str)
+def test_groups_as_in_pytorch(device: str, shape: tuple[int, ...], groups: int) -> None:
+    twins: Any = pytest.importorskip("torch").nn.functional
+    C = shape[-1:]
+
+    def twin(x, w=None, b=None):  # type: ignore[no-untyped-def]
+        return twins.group_norm(x.movedim(-1, 1), groups, w, b, 0.1).movedim(1, -1)
+
+    check_torch(lambda x, w, b: F.group_norm(x, groups, w, b, 0.1), twin, shape, C, C, device=device)
+    check_torch(lambda x: F.group_norm(x, groups, eps=0.1), twin, shape, device=device)
+
+
+def test_gradients() -> None:
+    check_gradient(lambda x, w, b: F.layer_norm(x, 7, w, b), (3, 5, 7), (7,), (7,))
+    check_gradient(lambda x, b: F.layer_norm(x, (5, 7), None, b), (3, 5, 7), (5, 7))
+    check_gradient(lambda x, w: F.rms_norm(x, 7, w), (3, 5, 7), (7,))
+    check_gradient(lambda x, w, b: F.group_norm(x, 2, w, b), (2, 5, 6), (6,), (6,))
+
+
+def test_a_large_mean_does_not_cancel(device: str) -> None:
+    x = np.random.default_rng(0).standard_normal((4, 300)) + 3000
+    y = F.layer_norm(alpha.tensor(x.astype(np.float32), device=device), 300).numpy()
+    exact = x.astype(np.float32).astype(np.float64)
+    exact = (exact - exact.mean(1, keepdims=True)) / np.sqrt(exact.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(y, exact, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: F.layer_norm(x, 600), lambda x: F.rms_norm(x, 600)], ids=["layer", "rms"]
+)
+def test_bfloat16_sums_in_float32(device: str, function: Any) -> None:
+    x = alpha.tensor(np.random.default_rng(0).standard_normal((3, 600)), dtype="bfloat16", device=device)
+    y = function(x)
+    assert y.dtype == x.dtype
+    exact = function(alpha.tensor(x.numpy().astype(np.float64))).numpy()
+    np.testing.assert_allclose(y.numpy().astype(np.float64), exact, rtol=2**-8, atol=1e-5)
+
+
+def test_the_same_bits_twice(device: str) -> None:
+    rng = np.random.default_rng(0)
+    X, W = rng.standard_normal((900, 24)).astype(np.float32), rng.standard_normal(24).astype(np.float32)
+    runs = []
+    for _ in range(2):
+        x, w = (alpha.tensor(values, requires_grad=True, device=device) for values in (X, W))
+        F.group_norm(x.reshape(9, 100, 24), 4, w).sum().backward()
+        assert x.grad is not None
+        assert w.grad is not None
+        runs.append((x.grad.numpy(), w.grad.numpy()))
+    for first, second in zip(*runs, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_no_rows(device: str) -> None:
+    x = alpha.tensor(np.zeros((0, 4), np.float32), requires_grad=True, device=device)
+    layer = nn.LayerNorm(4).to(device)
+    layer(x).sum().backward()
+    assert layer.weight is not None
+    assert layer.weight.grad is not None
+    np.testing.assert_array_equal(layer.weight.grad.numpy(), np.zeros(4))
+
+
+def test_errors(device: str) -> None:
+    x, w = (alpha.tensor(np.ones(shape, np.float32), device=device) for shape in ((2, 3, 6), (4,)))
+    with pytest.raises(ShapeError, match=r"layer_norm: normalized_shape \(4,\) is not that of the last axes of x"):
+        F.layer_norm(x, 4)
+    with pytest.raises(ShapeError, match=r"rms_norm: weight has shape \(4,\), normalized_shape \(6,\) is needed"):
+        F.rms_norm(x, 6, w)
+    with pytest.raises(ShapeError, match=r"group_norm: x \(N, .., C\) is needed, C a multiple of num_groups=4"):
+        F.group_norm(x, 4)
+    with pytest.raises(ShapeError, match=r"group_norm: bias has shape \(4,\), x \(2, 3, 6\) needs \(6,\)"):
+        F.group_norm(x, 3, None, w)
+    with pytest.raises(ValueError, match="GroupNorm: num_channels=6 is no multiple of num_groups=4"):
+        nn.GroupNorm(4, 6)
+    with pytest.raises(ShapeError, match=r"GroupNorm: x \(N, .., 4\) is needed, the channels last"):
+        nn.GroupNorm(2, 4).to(device)(x)
+    for bad in (-1.0, float("nan"), float("inf")):
+        for function in (F.layer_norm, F.rms_norm):
+            with pytest.raises(ValueError, match="eps="):
+                function(x, 6, eps=bad)
+        with pytest.raises(ValueError, match="eps="):
+            nn.RMSNorm(6, eps=bad)
+    with pytest.raises(TypeError, match=r"normalized_shape=2\.5 is not an integer"):
+        F.layer_norm(x, 2.5)  # type: ignore[arg-type]
+
+
+def test_running_statistics_of_instances(device: str) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4, 5, 2)).astype(np.float32) * 2 + 1
+    layer = nn.InstanceNorm2d(2, momentum=0.25, track_running_stats=True).to(device)
+    y = layer(alpha.tensor(x, device=device)).numpy()
+    np.testing.assert_allclose(y.mean((1, 2)), 0, atol=1e-5)
+    np.testing.assert_allclose(layer.running_mean.numpy(), 0.25 * x.mean((1, 2)).mean(0), rtol=1e-5)
+    expected = 0.75 + 0.25 * x.var((1, 2), ddof=1).mean(0)
+    np.testing.assert_allclose(layer.running_var.numpy(), expected, rtol=1e-5)
+    y = layer.eval()(alpha.tensor(x, device=device)).numpy()
+    scale = np.sqrt(layer.running_var.numpy() + layer.eps)
+    np.testing.assert_allclose(y, (x - layer.running_mean.numpy()) / scale, rtol=1e-4, atol=1e-5)
