@@ -34,8 +34,8 @@ from alpha.core.host_values import Axes, Dims, DTypeLike
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from alpha.core.results import Extremes, MinMax, Sorted
     from alpha.core.generators import Generator
+    from alpha.core.results import Extremes, MinMax, Sorted
     from alpha.core.tensor import Tensor
 
 

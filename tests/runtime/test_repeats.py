@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 from fake_driver import FakeDriver
 
-from alpha.runtime.arena.arena import GRAIN, Arena, Block, Growth, repeats
+from alpha.runtime.arena import repeats
+from alpha.runtime.arena.arena import GRAIN, Arena, Block
+from alpha.runtime.arena.segments import Growth
 
 MIB = 2**20
 
