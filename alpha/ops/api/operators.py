@@ -13,7 +13,7 @@ from alpha.autograd.grad_mode import is_grad_enabled
 from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor
 from alpha.ops.array.boxes import SetBlock
-from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.arguments import AnyTensor, another_name, check_arguments
 from alpha.ops.kernel.elementwise import in_place
 from alpha.ops.kernel.operands import NUMBERS, OPERANDS, beside, like, no_operand
 from alpha.ops.kernel.views import View
@@ -27,12 +27,18 @@ __all__ = [
     "eq",
     "float_power",
     "ge",
+    "greater",
+    "greater_equal",
     "gt",
     "le",
+    "less",
+    "less_equal",
     "lt",
     "multiply",
     "ne",
     "neg",
+    "negative",
+    "not_equal",
     "pow",
     "rsub",
     "sub",
@@ -109,12 +115,6 @@ def sub(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
 
 
 @check_arguments
-def subtract(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
-    """Another name of `sub`."""
-    return binary.sub(x, other, alpha=alpha)
-
-
-@check_arguments
 def rsub(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
     """other - alpha x with broadcasting; integers give integers, which wrap around
 
@@ -126,12 +126,6 @@ def rsub(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
 
 
 @check_arguments
-def multiply(x: AnyTensor, other: Any) -> Tensor:
-    """Another name of `mul`."""
-    return binary.mul(x, other)
-
-
-@check_arguments
 def div(x: AnyTensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """x / other with broadcasting; division by zero gives infinities and NaN, and integers give float32
 
@@ -140,12 +134,6 @@ def div(x: AnyTensor, other: Any, *, rounding_mode: str | None = None) -> Tensor
     Args:
         rounding_mode: "floor" or "trunc" rounds the quotient down or towards 0; integers then give integers.
     """
-    return binary.div(x, other, rounding_mode=rounding_mode)
-
-
-@check_arguments
-def divide(x: AnyTensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """Another name of `div`."""
     return binary.div(x, other, rounding_mode=rounding_mode)
 
 
@@ -235,3 +223,9 @@ def gt(x: AnyTensor, other: Any) -> Tensor:
 def ge(x: AnyTensor, other: Any) -> Tensor:
     """x >= other   x (...), other (...) or a number -> the broadcast shape, bool"""
     return _related("ge", ">=", x, other)
+
+
+multiply, negative = another_name("multiply", binary.mul), another_name("negative", neg)
+subtract, divide = another_name("subtract", sub), another_name("divide", div)
+greater, greater_equal = another_name("greater", gt), another_name("greater_equal", ge)
+less, less_equal, not_equal = another_name("less", lt), another_name("less_equal", le), another_name("not_equal", ne)

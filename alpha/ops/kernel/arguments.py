@@ -133,6 +133,21 @@ def with_other_names(function: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+def another_name(name: str, function: Callable[P, R]) -> Callable[P, R]:
+    """The function under another of its names, which errors about its arguments say."""
+    inner = unchecked(function)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return inner(*args, **kwargs)
+
+    functools.update_wrapper(call, inner)
+    del vars(call)["__wrapped__"]  # `unchecked` gives `call`, which has the other name
+    vars(call)["__signature__"] = inspect.signature(inner)
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"Another name of `{function.__name__}`."
+    return check_arguments(call)
+
+
 def unchecked(function: Callable[P, R]) -> Callable[P, R]:
     """The function without `check_arguments`, for a method of Tensor, whose argument is a Tensor."""
     inner: Callable[P, R] = inspect.unwrap(function)
