@@ -87,17 +87,14 @@ from alpha.ops.indexing.where import *
 from alpha.ops.kernel.sums import *
 from alpha.ops.math.binary import add, mul
 from alpha.ops.math.bitwise import *
-from alpha.ops.math.checks import *
 from alpha.ops.math.clamp import *
+from alpha.ops.math.compare import *
 from alpha.ops.math.compare import allclose, isnan
 from alpha.ops.math.division import *
 from alpha.ops.math.lerp import *
-from alpha.ops.math.logarithms import *
-from alpha.ops.math.logarithms import exp, log
-from alpha.ops.math.power import sqrt
-from alpha.ops.math.rounding import *
 from alpha.ops.math.special import *
-from alpha.ops.math.trigonometric import *
+from alpha.ops.math.unary import *
+from alpha.ops.math.unary import exp, log, sqrt
 from alpha.ops.matmul.distances import cdist as cdist
 from alpha.ops.matmul.distances import pdist as pdist
 from alpha.ops.matmul.einsum import einsum

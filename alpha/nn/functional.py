@@ -38,14 +38,12 @@ from alpha.ops.loss.probability import *
 from alpha.ops.loss.regression import *
 from alpha.ops.math.binary import *
 from alpha.ops.math.bitwise import *
-from alpha.ops.math.checks import *
 from alpha.ops.math.clamp import *
+from alpha.ops.math.compare import *
 from alpha.ops.math.division import *
 from alpha.ops.math.lerp import *
-from alpha.ops.math.logarithms import *
-from alpha.ops.math.rounding import *
 from alpha.ops.math.special import *
-from alpha.ops.math.trigonometric import *
+from alpha.ops.math.unary import *
 from alpha.ops.matmul.distances import *
 from alpha.ops.matmul.embedding import *
 from alpha.ops.matmul.matmul import *

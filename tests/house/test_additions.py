@@ -45,6 +45,15 @@ class Switch(ActivationLayer):
 
 __all__ += ["Switch", "switch"]
 """
+UNARY = '''
+
+@unary(("cbrt(a)", np.cbrt), ("a / (3 * b * b)", lambda dx, a, b: np.divide(a, 3 * b * b, out=dx)), "Y")
+def cbrt(x: AnyTensor) -> Tensor:
+    """The cube root, elementwise"""
+
+
+__all__ += ["cbrt"]
+'''
 
 
 @pytest.mark.parametrize(
@@ -66,13 +75,14 @@ def test_functions_and_layers_are_apart() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy in which one file has an activation more."""
+    """A copy in which one file has an activation more, and another one a function of one tensor."""
     for folder in ("alpha", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "cuda").symlink_to(ROOT / "cuda")
-    room = tmp_path / "alpha" / "ops" / "activation" / "smooth.py"
-    room.write_text(room.read_text() + ACTIVATION)
+    for room, addition in (("activation/smooth.py", ACTIVATION), ("math/unary.py", UNARY)):
+        path = tmp_path / "alpha" / "ops" / room
+        path.write_text(path.read_text() + addition)
     return tmp_path
 
 
@@ -81,14 +91,15 @@ def run(folder: Path, *command: str) -> str:
     return result.stdout + result.stderr
 
 
-def test_an_activation_is_one_file_and_one_row(checkout: Path) -> None:
-    """It is a function and a layer at once, and the tests ask for its row."""
-    program = "import alpha; F = alpha.nn.functional; x = alpha.tensor([-1.0, 2.0]); "
+def test_an_addition_is_one_file_and_one_row(checkout: Path) -> None:
+    """An activation is a function and a layer, a function of one tensor a method, too, and the tests ask for rows."""
+    program = "import alpha; F = alpha.nn.functional; x = alpha.tensor([-2.0, 2.0]); "
     program += (
         "print(F.switch(x).numpy(), alpha.nn.Switch()(x).numpy(), 'switch' in F.__all__, 'Switch' in alpha.nn.__all__)"
     )
-    assert run(checkout, "-c", program) == "[0. 1.] [0. 1.] True True\n"
+    program += "; x = x * 4; print(alpha.cbrt(x).numpy(), x.cbrt_().numpy(), x is x.cbrt_(), F.cbrt is alpha.cbrt)"
+    assert run(checkout, "-c", program) == "[0. 1.] [0. 1.] True True\n[-2.  2.] [-2.  2.] True True\n"
     test = "tests/nn/test_arguments.py::test_every_layer_and_function_has_a_row"
     output = run(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", test)
-    assert "['F.switch', 'nn.Switch']" in output
+    assert "['F.cbrt', 'F.switch', 'nn.Switch']" in output
     assert "needs one row in tests/rows/" in output

@@ -130,7 +130,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         ([normal(5, 3)], None, np.inf, 0.5),
     ],
     "power": [(positive(7, 9), {"p": 1.7})],
-    "logarithm": [(positive(7, 9),)],
+    "log_forward": [(positive(7, 9),)],
     **{name: [(positive(7, 9),)] for name in ("square", "cube", "inverse_square", "square_root", "inverse_root")},
     "root_slope": [(normal(7, 9), positive(7, 9))],
     "tensor_power": [(positive(7, 9), normal(7, 9)), (positive(7, 9), normal(9)), (normal(5, 8), np.full(1, 2.0, f32))],

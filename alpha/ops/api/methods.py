@@ -21,20 +21,7 @@ from alpha.ops.indexing import gather_scatter, getitem_setitem, index_functions,
 from alpha.ops.kernel import sums
 from alpha.ops.kernel.arguments import unchecked, with_other_names
 from alpha.ops.kernel.operands import OPERANDS, beside, like
-from alpha.ops.math import (
-    binary,
-    bitwise,
-    checks,
-    clamp,
-    compare,
-    division,
-    lerp,
-    logarithms,
-    power,
-    rounding,
-    special,
-    trigonometric,
-)
+from alpha.ops.math import binary, bitwise, clamp, compare, division, lerp, power, special, unary
 from alpha.ops.math.compare import relate
 from alpha.ops.matmul import matmul, products
 from alpha.ops.noise import random
@@ -54,7 +41,7 @@ STRUCTURE: dict[str, Callable[..., Any]] = {
     **{
         name: with_other_names(unchecked(getattr(other_names, name)))
         for name in other_names.__all__
-        if name not in ("arctan2", "ger", "row_stack", "vdot")
+        if name not in ("row_stack", "vdot")
     },
     **{
         name: with_other_names(unchecked(getattr(index_functions, name)))
@@ -62,7 +49,7 @@ STRUCTURE: dict[str, Callable[..., Any]] = {
     },
     **{name: unchecked(getattr(products, name)) for name in ("corrcoef", "matrix_power")},
     # floating numbers, or several tensors
-    **{name: getattr(other_names, name) for name in ("arctan2", "ger", "vdot")},
+    "vdot": other_names.vdot,
     **{name: getattr(index_functions, name) for name in ("diagonal_scatter", "select_scatter", "slice_scatter")},
     **{name: getattr(scan, name) for name in ("dist", "renorm")},
     "cov": products.cov,
@@ -165,7 +152,7 @@ def _refusal(operator: str, instead: str) -> Method:
 
 
 def _rounded(x: Tensor, decimals: int | None = None) -> Tensor:
-    return rounding.round(x, decimals=0 if decimals is None else decimals)
+    return unary.round(x, decimals=0 if decimals is None else decimals)
 
 
 SIGNS: dict[str, Callable[..., Any]] = {
@@ -175,8 +162,8 @@ SIGNS: dict[str, Callable[..., Any]] = {
     **{name: written_form(function.__name__, function) for name, function in AUGMENTED.items()},
     **{name: _refusal(*words) for name, words in REFUSED.items()},
     "__neg__": binary.neg,
-    "__pos__": logarithms.positive,
-    "__abs__": rounding.abs,
+    "__pos__": unary.positive,
+    "__abs__": unary.abs,
     "__round__": _rounded,
     "__invert__": bitwise.bitwise_not,
     # These raise for an operand that they do not take: with NotImplemented, Python would bind the name anew.
@@ -226,9 +213,6 @@ def _several(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return method
 
 
-OVERWRITING = (smooth, logarithms, trigonometric)
-
-
 def _overwriting(step: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
     def method(x: Tensor) -> Tensor:
         return step(x, inplace=True)
@@ -250,8 +234,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": unchecked(binary.mul),
     **{name: getattr(binary, name) for name in ("add_", "sub_", "mul_", "div_", "neg_")},
     **_methods(operators, *(name for name in operators.__all__ if name not in ("rsub", *RELATIONS))),
-    **_methods(logarithms, "exp", "log", "exp_", "log_"),
-    **_methods(power, "sqrt", "sqrt_", "pow_"),
+    "pow_": power.pow_,
     "matmul": matmul.matmul,
     "sum": with_other_names(unchecked(sums.sum)),
     "mean": with_other_names(unchecked(sums.mean)),
@@ -265,7 +248,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(sort, "sort", "argsort", "topk"),
     **_methods(scan, "cumsum", "cumprod", "diff"),
     **{name: getattr(var_norm, name) for name in ("aminmax", "nanmean", "nansum")},
-    **{name: getattr(checks, name) for name in checks.__all__},
+    **{name: getattr(compare, name) for name in compare.__all__},
     "equal": extremes.equal,
     **{name: getattr(room, name) for room in (lerp, quantiles, special) for name in room.__all__},
     **{name: getattr(lerp, name) for name in ("addcdiv_", "addcmul_", "lerp_")},
@@ -280,14 +263,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "view": _view,
     **_methods(conversion, "squeeze_", "unsqueeze_"),
     **_methods(diagonals, "tril", "triu", "tril_", "triu_"),
-    **_methods(rounding, *rounding.__all__, "abs_", "ceil_", "floor_", "round_", "trunc_"),
-    **_methods(logarithms, *logarithms.__all__, "reciprocal_"),
-    **{f"{step.name}_": _overwriting(step) for room in OVERWRITING for step in room.IN_PLACE},
+    **_methods(unary, *(name for name in unary.__all__ if name not in ("cot", "csc", "half_sin", "sec"))),
+    **_methods(unary, "exp", "log", "sqrt", "round_"),
+    **unary.IN_PLACE,  # of which those in `operators.FORMS` are made anew below
+    "reciprocal_": binary.reciprocal_,
+    **{f"{step.name}_": _overwriting(step) for step in smooth.IN_PLACE},
     **{name: getattr(gather_scatter, name) for name in ("scatter_", "scatter_add_", "index_add_")},
-    **_methods(trigonometric, "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
-    **_methods(trigonometric, "deg2rad", "rad2deg"),
-    "atan2": trigonometric.atan2,
-    "hypot": trigonometric.hypot,
     **_methods(clamp, "clamp", "clamp_max", "clamp_min", "clip"),
     **{name: getattr(clamp, name) for name in ("copysign", "fmax", "fmin", "heaviside")},
     **{name: getattr(scan, name) for name in ("cummax", "cummin", "logcumsumexp")},

@@ -1,4 +1,4 @@
-"""Python's operator signs as PyTorch's functions, and in-place forms of operators without a kernel for it."""
+"""Python's operator signs as functions under PyTorch's names: binary, powers and comparisons."""
 
 from __future__ import annotations
 
@@ -27,12 +27,18 @@ __all__ = [
     "eq",
     "float_power",
     "ge",
+    "greater",
+    "greater_equal",
     "gt",
     "le",
+    "less",
+    "less_equal",
     "lt",
     "multiply",
     "ne",
     "neg",
+    "negative",
+    "not_equal",
     "pow",
     "rsub",
     "sub",
@@ -108,9 +114,6 @@ def sub(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
     return binary.sub(x, other, alpha=alpha)
 
 
-subtract = another_name("subtract", sub)
-
-
 @check_arguments
 def rsub(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
     """other - alpha x with broadcasting; integers give integers, which wrap around
@@ -120,9 +123,6 @@ def rsub(x: AnyTensor, other: Any, *, alpha: float = 1) -> Tensor:
     if isinstance(alpha, NUMBERS) and alpha == 1:
         return binary.reversed_sub(x, other)
     return binary.sub(beside("rsub", x, _like_floats(x, other)), x, alpha=alpha)
-
-
-multiply = another_name("multiply", binary.mul)
 
 
 @check_arguments
@@ -135,9 +135,6 @@ def div(x: AnyTensor, other: Any, *, rounding_mode: str | None = None) -> Tensor
         rounding_mode: "floor" or "trunc" rounds the quotient down or towards 0; integers then give integers.
     """
     return binary.div(x, other, rounding_mode=rounding_mode)
-
-
-divide = another_name("divide", div)
 
 
 @check_arguments
@@ -226,3 +223,9 @@ def gt(x: AnyTensor, other: Any) -> Tensor:
 def ge(x: AnyTensor, other: Any) -> Tensor:
     """x >= other   x (...), other (...) or a number -> the broadcast shape, bool"""
     return _related("ge", ">=", x, other)
+
+
+multiply, negative = another_name("multiply", binary.mul), another_name("negative", neg)
+subtract, divide = another_name("subtract", sub), another_name("divide", div)
+greater, greater_equal = another_name("greater", gt), another_name("greater_equal", ge)
+less, less_equal, not_equal = another_name("less", lt), another_name("less_equal", le), another_name("not_equal", ne)

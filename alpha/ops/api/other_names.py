@@ -6,53 +6,13 @@ from collections.abc import Sequence
 
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.api import operators
 from alpha.ops.array.axes import axis_of, lengths_of, transpose
 from alpha.ops.array.joining import Tensors, cut, vstack
-from alpha.ops.kernel.arguments import AnyTensor, another_name, check_arguments, unchecked
-from alpha.ops.math import trigonometric
-from alpha.ops.math.rounding import trunc
-from alpha.ops.matmul.products import dot, outer
+from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
+from alpha.ops.matmul.products import dot
 from alpha.ops.reduction.sort import sort
 
-__all__ = [
-    "adjoint",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctan2",
-    "arctanh",
-    "fix",
-    "ger",
-    "greater",
-    "greater_equal",
-    "less",
-    "less_equal",
-    "msort",
-    "negative",
-    "not_equal",
-    "row_stack",
-    "split_with_sizes",
-    "vdot",
-]
-
-negative = another_name("negative", operators.neg)
-fix = another_name("fix", trunc)
-arccos = another_name("arccos", trigonometric.acos)
-arccosh = another_name("arccosh", trigonometric.acosh)
-arcsin = another_name("arcsin", trigonometric.asin)
-arcsinh = another_name("arcsinh", trigonometric.asinh)
-arctan = another_name("arctan", trigonometric.atan)
-arctanh = another_name("arctanh", trigonometric.atanh)
-arctan2 = another_name("arctan2", trigonometric.atan2)
-greater = another_name("greater", operators.gt)
-greater_equal = another_name("greater_equal", operators.ge)
-less = another_name("less", operators.lt)
-less_equal = another_name("less_equal", operators.le)
-not_equal = another_name("not_equal", operators.ne)
-ger = another_name("ger", outer)
+__all__ = ["adjoint", "msort", "row_stack", "split_with_sizes", "vdot"]
 
 
 @check_arguments

@@ -215,8 +215,6 @@ def _affine_cpu(y: Array, a: Array, p: float, q: float) -> None:
 affine = elementwise("affine", "q == 0 ? p * a : p * a + q", _affine_cpu, 1)  # -0 + 0 would be +0
 divide_by_number = elementwise("divide_by_number", "a / p", lambda y, a, p: np.divide(a, a.dtype.type(p), out=y), 1)
 divide_number = elementwise("divide_number", "p / a", lambda y, a, p: np.divide(a.dtype.type(p), a, out=y), 1)
-exponential = elementwise("exponential", "exp(a)", lambda y, a: np.exp(a, out=y), 1)
-logarithm = elementwise("logarithm", "log(a)", lambda y, a: np.log(a, out=y), 1)
 
 
 Rule = tuple[str, Callable[..., Any]]  # (CUDA expression, numpy function filling its first argument)

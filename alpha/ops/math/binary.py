@@ -20,7 +20,6 @@ from alpha.ops.kernel.dtypes import require_floating, result_type
 from alpha.ops.kernel.elementwise import kept, place
 from alpha.ops.kernel.operands import NUMBERS, beside, operand_of, room_in, sum_to
 from alpha.ops.kernel.rectifier import AddRectified, rectifier_of
-from alpha.ops.math import binary as affine
 from alpha.ops.math.division import combined, floating_operands, floor_divide, integral, truncated_quotient, written
 
 __all__ = ["add", "mul"]
@@ -161,7 +160,7 @@ def add(x: AnyTensor, other: Any, *, alpha: float = 1, activation: Callable[[Ten
     value = _scaled("add", value, alpha)
     if isinstance(value, Tensor):
         return Add.apply(x, value)
-    return affine.Affine.apply(x, alpha=1.0, beta=value)
+    return Affine.apply(x, alpha=1.0, beta=value)
 
 
 def add_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
@@ -174,7 +173,7 @@ def add_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     value = _scaled("add_", operand, alpha)
     if isinstance(value, Tensor):
         return AddInPlace.apply(x, value)
-    return affine.AddNumberInPlace.apply(x, alpha=1.0, beta=value)
+    return AddNumberInPlace.apply(x, alpha=1.0, beta=value)
 
 
 def sub(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
@@ -188,7 +187,7 @@ def sub(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     value = _scaled("sub", value, alpha)
     if isinstance(value, Tensor):
         return Subtract.apply(x, value)
-    return affine.Affine.apply(x, alpha=1.0, beta=-value)
+    return Affine.apply(x, alpha=1.0, beta=-value)
 
 
 def sub_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
@@ -201,7 +200,7 @@ def sub_(x: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     value = _scaled("sub_", operand, alpha)
     if isinstance(value, Tensor):
         return SubtractInPlace.apply(x, value)
-    return affine.SubtractNumberInPlace.apply(x, alpha=1.0, beta=-value)
+    return SubtractNumberInPlace.apply(x, alpha=1.0, beta=-value)
 
 
 @check_arguments
@@ -215,7 +214,7 @@ def mul(x: AnyTensor, other: Any) -> Tensor:
     x, value = floating_operands("mul", x, other)
     if isinstance(value, Tensor):
         return Multiply.apply(x, value)
-    return affine.Affine.apply(x, alpha=value, beta=0.0)
+    return Affine.apply(x, alpha=value, beta=0.0)
 
 
 def mul_(x: Tensor, other: Any) -> Tensor:
@@ -227,7 +226,7 @@ def mul_(x: Tensor, other: Any) -> Tensor:
         return written("mul_", x, mul(x, other))
     if isinstance(value, Tensor):
         return MultiplyInPlace.apply(x, value)
-    return affine.MultiplyNumberInPlace.apply(x, alpha=value, beta=0.0)
+    return MultiplyNumberInPlace.apply(x, alpha=value, beta=0.0)
 
 
 def div(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
@@ -243,7 +242,7 @@ def div(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     x, value = floating_operands("div", x, other)
     if isinstance(value, Tensor):
         return Divide.apply(x, value)
-    return affine.DivideByNumber.apply(x, number=value)
+    return DivideByNumber.apply(x, number=value)
 
 
 def _rounded_quotient(x: Tensor, other: Any, rounding_mode: str) -> Tensor:
@@ -263,7 +262,7 @@ def div_(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         return written("div_", x, div(x, other))
     if isinstance(value, Tensor):
         return DivideInPlace.apply(x, value)
-    return affine.DivideByNumberInPlace.apply(x, number=value)
+    return DivideByNumberInPlace.apply(x, number=value)
 
 
 def reversed_sub(x: Tensor, other: Any) -> Tensor:
@@ -271,27 +270,27 @@ def reversed_sub(x: Tensor, other: Any) -> Tensor:
     if integral(x, other):
         return combined("sub", "-", beside("sub", x, other), x)
     x, value = floating_operands("sub", x, other)
-    return Subtract.apply(value, x) if isinstance(value, Tensor) else affine.Affine.apply(x, alpha=-1.0, beta=value)
+    return Subtract.apply(value, x) if isinstance(value, Tensor) else Affine.apply(x, alpha=-1.0, beta=value)
 
 
 def reversed_div(x: Tensor, other: Any) -> Tensor:
     """other / x"""
     x, value = floating_operands("div", x, other)
-    return Divide.apply(value, x) if isinstance(value, Tensor) else affine.DivideNumber.apply(x, number=value)
+    return Divide.apply(value, x) if isinstance(value, Tensor) else DivideNumber.apply(x, number=value)
 
 
 def neg(x: Tensor) -> Tensor:
     """-x; integers wrap around   x (...) -> (...)"""
     if not is_floating(x.dtype):
         return combined("neg", "-", full((), 0, x.dtype, x.device), x)
-    return affine.Affine.apply(x, alpha=-1.0, beta=0.0)
+    return Affine.apply(x, alpha=-1.0, beta=0.0)
 
 
 def neg_(x: Tensor) -> Tensor:
     """-x written into x."""
     if not is_floating(x.dtype):
         return written("neg_", x, neg(x))
-    return affine.NegateInPlace.apply(x, alpha=-1.0, beta=0.0)
+    return NegateInPlace.apply(x, alpha=-1.0, beta=0.0)
 
 
 class Affine(Function):
@@ -353,3 +352,9 @@ class DivideNumber(Function):
 
 class ReciprocalInPlace(DivideNumber):
     inplace, written_as = True, "reciprocal_"
+
+
+def reciprocal_(x: Tensor) -> Tensor:
+    """`reciprocal` written into x; a copy of x is kept if a gradient is needed."""
+    require_floating("reciprocal_", x.dtype)
+    return ReciprocalInPlace.apply(x, number=1.0)

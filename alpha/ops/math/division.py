@@ -38,7 +38,7 @@ from alpha.ops.kernel.operands import (
 )
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.kernel.views import broadcast_operands
-from alpha.ops.math.rounding import abs
+from alpha.ops.math.unary import abs
 from alpha.runtime.cpu import empty as cpu_empty
 
 __all__ = ["floor_divide", "fmod", "gcd", "lcm", "remainder"]

@@ -20,7 +20,7 @@ from alpha.ops.kernel.options import real
 from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.binary import add, mul
 from alpha.ops.math.division import integral, written
-from alpha.ops.math.logarithms import exp2
+from alpha.ops.math.unary import exp2
 
 __all__ = ["addcdiv", "addcmul", "ldexp", "lerp"]
 

@@ -1,4 +1,4 @@
-"""Powers and square roots; an exponent is a number or a tensor."""
+"""Powers; an exponent is a number or a tensor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from alpha.core.primitive import Array, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.kernel import elementwise as ew
-from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.dtypes import require_floating, result_type
 from alpha.ops.kernel.elementwise import elementwise, in_place, kept, place
 from alpha.ops.kernel.operands import (
@@ -28,6 +27,7 @@ from alpha.ops.kernel.operands import (
 )
 from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.division import combined, integral, written
+from alpha.ops.math.unary import square_root
 
 
 def _power_cpu(y: Array, a: Array, p: float) -> None:
@@ -50,10 +50,7 @@ power = elementwise("power", "pow(a, p)", _power_cpu, 1)
 square = elementwise("square", "a * a", lambda y, a: np.multiply(a, a, out=y), 1)
 cube = elementwise("cube", "a * a * a", _cube_cpu, 1)
 inverse_square = elementwise("inverse_square", "1 / (a * a)", lambda y, a: np.divide(1, a * a, out=y), 1)
-square_root = elementwise("square_root", "sqrt(a)", lambda y, a: np.sqrt(a, out=y), 1)
 inverse_root = elementwise("inverse_root", "1 / sqrt(a)", lambda y, a: np.divide(1, np.sqrt(a), out=y), 1)
-# a is dY, b is Y
-root_slope = elementwise("root_slope", "a / (2 * b)", lambda dx, a, b: np.divide(a, 2 * b, out=dx), 2)
 tensor_power = elementwise("tensor_power", "pow(a, b)", lambda y, a, b: np.power(a, b, out=y), 2)
 # a is dY, b the base, c the exponent
 base_slope = elementwise("base_slope", "c == 0 ? 0 : a * (c * pow(b, c - 1))", _base_slope_cpu, 3)
@@ -117,21 +114,8 @@ class TensorPower(Function):
         )
 
 
-class SquareRoot(Function):
-    """Y = sqrt(X)   X (...) -> Y (...)"""
-
-    def forward(self, X: Array) -> Array:
-        Y = square_root(X, out=place(self, X))
-        self.save(Y)
-        return Y
-
-    def backward(self, dY: Array) -> Any:
-        return root_slope(dY, self.saved[0])
-
-
 PowerInPlace = in_place(Power, "pow_")
 TensorPowerInPlace = in_place(TensorPower, "pow_")
-SquareRootInPlace = in_place(SquareRoot, "sqrt_")
 
 
 def pow(x: Tensor, exponent: Any) -> Tensor:
@@ -182,16 +166,3 @@ def reversed_pow(x: Tensor, base: Any) -> Tensor:
             return combined("pow", "**", given, x)
         x = x.astype(given.dtype)
     return TensorPower.apply(like(x, base), x)
-
-
-@check_arguments
-def sqrt(x: Tensor) -> Tensor:
-    """The square root, elementwise; NaN for negative numbers"""
-    require_floating("sqrt", x.dtype)
-    return SquareRoot.apply(x)
-
-
-def sqrt_(x: Tensor) -> Tensor:
-    """`sqrt` written into x."""
-    require_floating("sqrt_", x.dtype)
-    return SquareRootInPlace.apply(x)

@@ -1,28 +1,21 @@
-"""Special functions: logarithms of sums, x log y, logit, sinc and erfc; of integers in float32."""
+"""Special functions of two tensors: angles, hypotenuses, logarithms of sums and x log y; and logit of one."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.elementwise import activation, elementwise
-from alpha.ops.kernel.operands import OfTwo, as_floating, floating_pair
+from alpha.ops.kernel.arguments import AnyTensor, another_name, check_arguments
+from alpha.ops.kernel.elementwise import activation, affine, divide, elementwise, multiply
+from alpha.ops.kernel.operands import OfTwo, as_floating, common_dtype, floating_pair, promoted
 from alpha.ops.kernel.options import real
+from alpha.ops.kernel.views import broadcast_operands
 
-__all__ = ["erfc", "logaddexp", "logaddexp2", "logit", "sinc", "xlogy"]
-
-_SLOPE = 2 / math.sqrt(math.pi)  # of erf at 0
-
-
-def _erfc_cpu(y: Array, a: Array) -> None:
-    from scipy.special import erfc  # takes half a second to import, more than all of Alpha
-
-    erfc(a, out=y)
+__all__ = ["arctan2", "atan2", "hypot", "logaddexp", "logaddexp2", "logit", "xlogy"]
 
 
 def _logit_slope_cpu(dx: Array, a: Array, b: Array) -> None:
@@ -40,14 +33,8 @@ def _bounded_logit_slope_cpu(dx: Array, a: Array, b: Array, p: float, q: float) 
     np.copyto(dx, np.where((b < number(p)) | (b > number(q)), 0, a / (np.abs(b) * (1 - b))))
 
 
-def _sinc_cpu(y: Array, a: Array) -> None:
-    angle = a * a.dtype.type(math.pi)
-    np.copyto(y, np.where(a == 0, 1, np.sin(angle) / angle))
-
-
-def _sinc_slope_cpu(dx: Array, a: Array, b: Array) -> None:
-    angle = b * b.dtype.type(math.pi)
-    np.copyto(dx, np.where(b == 0, 0, a * ((angle * np.cos(angle) - np.sin(angle)) / angle / b)))
+def _angle_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
+    np.copyto(dx, np.where((b == 0) & (c == 0), 0, a * (c / (b * b + c * c))))
 
 
 def _xlogy_cpu(y: Array, a: Array, b: Array) -> None:
@@ -59,15 +46,6 @@ def _xlogy_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
     np.copyto(dx, np.where((b == 0) & (c <= 0), 0, slope))
 
 
-_ERFC = activation(
-    "erfc",
-    ("erfc(a)", _erfc_cpu),
-    (
-        "a * Real(-1.1283791670955126) * exp(-b * b)",
-        lambda dx, a, b: np.multiply(a * b.dtype.type(-_SLOPE), np.exp(-b * b), out=dx),
-    ),
-    holds="X",
-)
 _LOGIT = activation(
     "logit",
     ("log(a / (1 - a))", lambda y, a: np.log(a / (1 - a), out=y)),
@@ -82,14 +60,11 @@ _BOUNDED_LOGIT = activation(
     ("b < p || b > q ? 0 : a / (fabs(b) * (1 - b))", _bounded_logit_slope_cpu),
     holds="X",
 )
-_PI = "Real(3.141592653589793)"
-_SINC = activation(
-    "sinc",
-    (f"a == 0 ? Real(1) : sin(a * {_PI}) / (a * {_PI})", _sinc_cpu),
-    (f"b == 0 ? Real(0) : a * ((b * {_PI} * cos(b * {_PI}) - sin(b * {_PI})) / (b * {_PI}) / b)", _sinc_slope_cpu),
-    holds="X",
-)
 
+angle = elementwise("angle", "atan2(a, b)", lambda y, a, b: np.arctan2(a, b, out=y), 2)
+hypotenuse = elementwise("hypotenuse", "hypot(a, b)", lambda y, a, b: np.hypot(a, b, out=y), 2)
+# a is dY, b the operand, and c the other one
+angle_slope = elementwise("angle_slope", "b == 0 && c == 0 ? 0 : a * (c / (b * b + c * c))", _angle_slope_cpu, 3)
 # equal operands may be infinite, and their difference NaN
 log_sum = elementwise(
     "log_sum",
@@ -116,6 +91,26 @@ x_log_y_slope = elementwise(
     "x_log_y_slope", "b == 0 && c <= 0 ? 0 : c != c ? c : a == 0 ? 0 : a * log(c)", _xlogy_slope_cpu, 3
 )
 scaled_quotient = elementwise("scaled_quotient", "a * b / c", lambda dx, a, b, c: np.divide(a * b, c, out=dx), 3)
+
+
+class Atan2(OfTwo):
+    """Y = the angle of the point (B, A)   A (...), B (...) -> the broadcast shape"""
+
+    operator, primitive = "atan2", angle
+
+    def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:
+        yield lambda: angle_slope(*broadcast_operands("atan2", dY, A, B))
+        yield lambda: affine(angle_slope(*broadcast_operands("atan2", dY, B, A)), p=-1.0)
+
+
+class Hypot(OfTwo):
+    """Y = sqrt(A A + B B)   A (...), B (...) -> the broadcast shape"""
+
+    operator, primitive = "hypot", hypotenuse
+
+    def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:
+        for operand in (A, B):
+            yield lambda leg=operand: multiply(dY, divide(*broadcast_operands("hypot", leg, Y)))
 
 
 class LogAddExp(OfTwo):
@@ -145,12 +140,6 @@ class XLogY(OfTwo):
 
 
 @check_arguments
-def erfc(x: AnyTensor) -> Tensor:
-    """1 less the error function, exact where that is near 1, elementwise   x (...) -> (...)"""
-    return _ERFC(as_floating(x))
-
-
-@check_arguments
 def logit(x: AnyTensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), the inverse of the sigmoid, elementwise   x (...) -> (...)
 
@@ -164,12 +153,6 @@ def logit(x: AnyTensor, eps: float | None = None) -> Tensor:
     if not 0 <= bound <= 0.5:
         raise ValueError(f"logit: eps={bound} must be within 0 and 0.5")
     return _BOUNDED_LOGIT(as_floating(x), bound, q=1 - bound)
-
-
-@check_arguments
-def sinc(x: AnyTensor) -> Tensor:
-    """sin(pi x) / (pi x), and 1 at 0, elementwise   x (...) -> (...)"""
-    return _SINC(as_floating(x))
 
 
 @check_arguments
@@ -191,3 +174,23 @@ def xlogy(x: AnyTensor, other: Any) -> Tensor:
     x (...), other (...) or a number -> the broadcast shape
     """
     return XLogY.apply(*floating_pair("xlogy", x, other))
+
+
+@check_arguments
+def atan2(x: AnyTensor, other: AnyTensor) -> Tensor:
+    """The angle of the point (other, x), in [-pi, pi], with broadcasting; the gradient at (0, 0) is 0
+
+    x (...), other (...) -> the broadcast shape
+    """
+    dtype = common_dtype(x, other)
+    dtype = dtype if is_floating(dtype) else FLOAT32
+    return Atan2.apply(x.astype(dtype), other.astype(dtype))
+
+
+arctan2 = another_name("arctan2", atan2)
+
+
+@check_arguments
+def hypot(x: Tensor, other: Tensor) -> Tensor:
+    """sqrt(x x + other other) without overflow, with broadcasting   x (...), other (...) -> the broadcast shape"""
+    return Hypot.apply(*promoted(x, other))

@@ -19,7 +19,7 @@ from alpha.ops.kernel.arguments import check_arguments, unchecked
 from alpha.ops.kernel.operands import NUMBERS, promoted
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.math.clamp import clamp
-from alpha.ops.math.rounding import abs as absolute
+from alpha.ops.math.unary import abs as absolute
 from alpha.ops.matmul.matmul import products
 from alpha.ops.reduction.extremes import amax
 from alpha.ops.reduction.sort import searchsorted

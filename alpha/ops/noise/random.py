@@ -31,8 +31,8 @@ from alpha.ops.kernel.arguments import check_arguments, unchecked
 from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.math.clamp import clamp
-from alpha.ops.math.logarithms import log1p
-from alpha.ops.math.rounding import round as rounded
+from alpha.ops.math.unary import log1p
+from alpha.ops.math.unary import round as rounded
 from alpha.ops.reduction.extremes import amax, argmax
 from alpha.ops.reduction.scan import cumsum
 from alpha.ops.reduction.sort import argsort, searchsorted, topk

@@ -6,35 +6,21 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from alpha.autograd.function import Function
 from alpha.core.numerics import BFLOAT16
-from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
 from alpha.module.module import Buffer, Module
 from alpha.ops.array.creation import arange, rand
 from alpha.ops.array.joining import cat
+from alpha.ops.indexing.gather_scatter import gather
 from alpha.ops.kernel.arguments import check_arguments, unchecked
 from alpha.ops.kernel.options import Lengths, lengths, real
-from alpha.ops.kernel.row_indices import add_zeros, places, take_rows
 from alpha.ops.pooling.pool_shape import image_sizes
 from alpha.ops.reduction.extremes import max as max_along
 
 __all__ = ["FractionalMaxPool2d", "FractionalMaxPool3d", "fractional_max_pool2d", "fractional_max_pool3d"]
 
 Ratio = float | Sequence[float]
-
-
-class TakeAlong(Function):
-    """Y[n, j, c] = X[n, J[n, j, c], c]   X (N, I, C), J (N, K, C) -> Y (N, K, C)"""
-
-    def forward(self, X: Array, J: Array) -> Array:
-        self.shape, (N, I, C), K = tuple(X.shape), X.shape, J.shape[1]
-        self.at = places(J.reshape((J.size,)), I, C, None, (C, K * C or 1, I * C))
-        return take_rows(X.reshape((1, N * I * C, 1)), self.at).reshape((N, K, C))
-
-    def backward(self, dY: Array) -> Any:
-        return add_zeros((1, math.prod(self.shape), 1), self.at, dY.reshape((1, dY.size, 1))).reshape(self.shape), None
 
 
 def _starts(samples: Tensor, I: int, O: int, F: int) -> Tensor:
@@ -90,9 +76,9 @@ def _fractional(
     ordered = ordered.flip(1) if rank == 2 else ordered
     found = _places(ordered, list(zip(I, O, F, strict=True))).astype("int64")
     _, windows, taps, _ = found.shape
-    values = TakeAlong.apply(x.reshape(N, math.prod(I), C), found.reshape(N, windows * taps, C))
+    values = unchecked(gather)(x.reshape(N, math.prod(I), C), 1, found.reshape(N, windows * taps, C))
     y, tap = unchecked(max_along)(values.reshape(N, windows, taps, C), 2)
-    chosen = TakeAlong.apply(found.reshape(N * windows, taps, C), tap.reshape(N * windows, 1, C))
+    chosen = unchecked(gather)(found.reshape(N * windows, taps, C), 1, tap.reshape(N * windows, 1, C))
     shape = (*x.shape[: x.ndim - rank - 1], *O, C)
     return y.reshape(*shape), chosen.reshape(*shape)
 

@@ -27,7 +27,7 @@ from alpha.ops.kernel.sums import sum, sum_axes
 from alpha.ops.math.clamp import clamp
 from alpha.ops.math.compare import isnan, relate
 from alpha.ops.math.lerp import lerp
-from alpha.ops.math.rounding import ceil, floor, round
+from alpha.ops.math.unary import ceil, floor, round
 from alpha.ops.reduction.sort import argsort, sort
 
 __all__ = ["kthvalue", "median", "nanmedian", "nanquantile", "quantile"]

@@ -30,9 +30,8 @@ from alpha.ops.kernel.sums import axes_of, mean, sum, sum_axes
 from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.bitwise import logical_not
 from alpha.ops.math.compare import compare, isnan
-from alpha.ops.math.power import square_root
-from alpha.ops.math.rounding import abs as absolute
-from alpha.ops.math.rounding import signum
+from alpha.ops.math.unary import abs as absolute
+from alpha.ops.math.unary import signum, square_root
 from alpha.ops.reduction.extremes import amax, amin
 
 __all__ = ["aminmax", "nanmean", "nansum", "norm", "prod", "std", "std_mean", "var", "var_mean"]

@@ -13,8 +13,9 @@ from trials import trials
 
 import alpha
 from alpha import GradientError, ShapeError, Tensor
-from alpha.ops.api.methods import FUNCTIONS, OVERWRITING
+from alpha.ops.api.methods import FUNCTIONS
 from alpha.ops.api.operators import OTHER_NAMES
+from alpha.ops.math.unary import IN_PLACE
 
 VALUES = np.array([[0.5, 0.25, 0.75], [0.125, 0.9, 0.3]], np.float32)
 OTHER = np.array([[2.0, 0.5, 3.0], [1.5, 4.0, 0.25]], np.float32)
@@ -64,7 +65,7 @@ UNARY = ("sqrt", "abs", "neg", "exp", "log", "sigmoid", "tanh", "relu", "round",
 SAME: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {  # in place, and the operator
     **{
         name: (lambda x, n=name: getattr(x, f"{n}_")(), lambda x, n=name: getattr(x, n)())
-        for name in (*UNARY, *(step.name for room in OVERWRITING for step in room.IN_PLACE))
+        for name in (*UNARY, *(name.removesuffix("_") for name in IN_PLACE))
     },
     "round to decimals": (lambda x: x.round_(decimals=1), lambda x: x.round(decimals=1)),
     **{f"pow {e}": (lambda x, e=e: x.pow_(e), lambda x, e=e: x.pow(e)) for e in (2, 3, 0.5, -0.5, -1, -2, 1, 0, 1.7)},
