@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -199,4 +200,5 @@ def written(text: str) -> str:
 
 
 if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
     PAGE.write_text(written(PAGE.read_text()))
