@@ -16,7 +16,7 @@ from alpha.errors import CheckpointError, GradientError, type_name
 from alpha.module.hooks import HookHandle
 from alpha.module.parameter import shape_text
 from alpha.ops.kernel.multi_tensor import Update, held_back
-from alpha.optim.hyper import Rule, check, natural, ordered, whole, written
+from alpha.optim.hyper import Field, Rule, check, flag, natural, ordered, whole, written
 from alpha.runtime.recording import again, phase, refuse
 
 __all__ = ["Optimizer"]
@@ -256,7 +256,8 @@ class Optimizer:
         state: for each parameter that was updated its "step" count and its arrays, for example moments.
 
     A subclass names the rules of its hyper-parameters in `rules`, its state arrays in `slots`, and in `counts` the
-    rules of the numbers that each step changes in a parameter's state.
+    rules of the numbers that each step changes in a parameter's state. An optimizer of Alpha declares its
+    hyper-parameters as fields, from which `rules`, `added` and its constructor follow (`hyper.py`).
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {"lr": natural, "weight_decay": natural}
@@ -265,6 +266,7 @@ class Optimizer:
     per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr"})  # hyper-parameters that a replay reads anew
     added: ClassVar[Mapping[str, Any]] = {}  # hyper-parameters that older checkpoints lack, and what they mean there
 
+    _fields: ClassVar[Mapping[str, Field]] = {}  # what `hyper_parameters` found in the class and its bases
     _written: ClassVar[Mapping[str, Rule]] = {name: written(rule) for name, rule in rules.items()}
     _pre_hooks: tuple[Hook, ...] = ()
     _post_hooks: tuple[Hook, ...] = ()
@@ -290,6 +292,21 @@ class Optimizer:
             raise ValueError(f"{self._name}: there are no parameters to optimize")
         for group in items if isinstance(items[0], Mapping) else [{"params": items}]:
             self.add_param_group(group)
+
+    def _take_fields(self, given: dict[str, Any]) -> None:
+        """Refuse what Alpha does not offer, and make the groups, from the arguments of a declared constructor."""
+        owner, fields = self._name, self._fields
+        choices = [name for name, field in fields.items() if field.declared_by == "unused"]
+        check(owner, given, {name: flag for name in choices if given[name] is not None})
+        if sum(bool(given[name]) for name in choices) > 1:
+            raise ValueError(f"{owner}: {' and '.join(choices)} cannot be True together")
+        values = {}
+        for name, field in fields.items():
+            if field.declared_by in ("hyper", "fixed"):
+                values[name] = given.get(name, field.default)
+            elif field.declared_by == "only" and given[name] is not field.default:
+                raise ValueError(f"{owner}: {name}={given[name]!r} is not offered; only {field.default!r}")
+        Optimizer.__init__(self, given["params"], values)
 
     @property
     def _name(self) -> str:
