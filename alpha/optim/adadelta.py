@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, InitVar
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, closed_share, natural, refuse_others, without_effect
+from alpha.optim.hyper import closed_share, flag, hyper, hyper_parameters, natural, only, unused
 from alpha.optim.optimizer import Group, Parameters
 
 __all__ = ["Adadelta"]
@@ -40,6 +41,7 @@ def _adadelta(rule: AdadeltaRule, w: Array, g: Array, v: Array, u: Array) -> Non
     w -= t(rule.lr) * d
 
 
+@hyper_parameters
 class Adadelta(FusedOptimizer):
     """Adadelta (Zeiler 2012), with PyTorch's arguments in PyTorch's order.
 
@@ -54,29 +56,20 @@ class Adadelta(FusedOptimizer):
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {**FusedOptimizer.rules, "rho": closed_share, "eps": natural}
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1.0, natural)
+    rho: InitVar[float] = hyper(0.9, closed_share)
+    eps: InitVar[float] = hyper(1e-6, natural)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    foreach: InitVar[bool | None] = unused()
+    _: KW_ONLY
+    capturable: InitVar[bool] = only(False)
+    maximize: InitVar[bool] = hyper(False, flag)
+    differentiable: InitVar[bool] = only(False)
+    l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
+
     slots: ClassVar[tuple[str, ...]] = ("second", "steps")
     update = fused_update("adadelta", _adadelta)
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        foreach: bool | None = None,
-        *,
-        capturable: bool = False,
-        maximize: bool = False,
-        differentiable: bool = False,
-        l1_decay: float = 0.0,
-    ) -> None:
-        without_effect(self._name, foreach=foreach)
-        refuse_others(self._name, capturable=(capturable, False), differentiable=(differentiable, False))
-        super().__init__(
-            params, lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize, l1_decay=l1_decay
-        )
 
     def _rule(self, group: Group, state: Mapping[str, Any]) -> AdadeltaRule:
         rho: float = group["rho"]

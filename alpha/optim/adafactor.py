@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, InitVar
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.multi_tensor import held_back, make
 from alpha.optim.fused import Decay
-from alpha.optim.hyper import Rule, flag, natural, number, without_effect
+from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, unused
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
 from alpha.optim.sgd import SgdRule, sgd_update
 from alpha.runtime.recording import StepValue
@@ -47,6 +48,7 @@ def least(value: Any) -> tuple[float | None, float]:
     return first, second
 
 
+@hyper_parameters
 class Adafactor(Optimizer):
     """Descent with factored second moments (Shazeer & Stern 2018), with PyTorch's arguments in PyTorch's order.
 
@@ -69,31 +71,17 @@ class Adafactor(Optimizer):
         maximize: go up along the gradient.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {
-        "lr": natural,
-        "beta2_decay": not_positive,
-        "eps": least,
-        "d": threshold,
-        "weight_decay": natural,
-        "maximize": flag,
-    }
-    slots: ClassVar[tuple[str, ...]] = ("row", "column", "second")
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1e-2, natural)
+    beta2_decay: InitVar[float] = hyper(-0.8, not_positive)
+    eps: InitVar[tuple[float | None, float]] = hyper((None, 1e-3), least)
+    d: InitVar[float] = hyper(1.0, threshold)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    _: KW_ONLY
+    foreach: InitVar[bool | None] = unused()
+    maximize: InitVar[bool] = hyper(False, flag)
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-2,
-        beta2_decay: float = -0.8,
-        eps: tuple[float | None, float] = (None, 1e-3),
-        d: float = 1.0,
-        weight_decay: float = 0.0,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-    ) -> None:
-        without_effect("Adafactor", foreach=foreach)
-        numbers = {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d}
-        super().__init__(params, numbers, weight_decay=weight_decay, maximize=maximize)
+    slots: ClassVar[tuple[str, ...]] = ("row", "column", "second")
 
     def _slot_shape(self, name: str, parameter: Tensor) -> tuple[int, ...] | None:
         shape = parameter.shape
@@ -132,7 +120,7 @@ def _put(target: Array, source: Array) -> None:
 
 
 def _squares(g: Tensor) -> list[Tensor]:
-    """What enters the state arrays of a parameter: means of the squares of its gradient, or these."""
+    """The tensors that enter the state arrays of a parameter: means of the squares of its gradient, or the squares."""
     square = g * g
     return [square.mean(-1, keepdim=True), square.mean(-2, keepdim=True)] if g.ndim > 1 else [square]
 
@@ -157,7 +145,7 @@ def _rms(x: Tensor) -> Tensor:
 
 
 def _averaging(group: Group, state: Mapping[str, Any]) -> SgdRule:
-    """What makes (1 - s) V + s x of V and x."""
+    """The numbers with which `sgd_update` makes (1 - s) V + s x of V and x."""
     share = float(state["step"]) ** group["beta2_decay"]
     return SgdRule(Decay(shrink=1 - share), -share)
 

@@ -1,19 +1,53 @@
-"""Adam and AdamW: one fused update per group."""
+"""Adam and its relatives AdamW, NAdam, RAdam, Adamax and AdaMod: one fused update per group.
+
+Their moments are updated by `update_moments`. Each optimizer has a section: the numbers of a step, the update of a
+parameter in numpy, and the class. The updates of a GPU are in `cuda/optimizer/`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, InitVar
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, decays, flag, natural, number, refuse_others, share, whole, without_effect
+from alpha.optim.hyper import (
+    Rule,
+    decays,
+    fixed,
+    flag,
+    hyper,
+    hyper_parameters,
+    natural,
+    number,
+    only,
+    share,
+    unused,
+    whole,
+)
 from alpha.optim.optimizer import Group, Parameters
 
 __all__ = ["AdaMod", "Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
+
+
+def update_moments(rule: Any, g: Array, m: Array, v: Array) -> None:
+    """m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2, in place"""
+    t = m.dtype.type
+    # The gain comes first: gain g g is finite for larger g than g g is. v + gain (g g - v) would cancel.
+    work = t(rule.gain1) * g
+    m *= t(rule.beta1)
+    m += work
+    np.multiply(g, t(rule.gain2), out=work)
+    work *= g
+    v *= t(rule.beta2)
+    v += work
+
+
+# -- Adam and AdamW ---------------------------------------------------------------------------------
 
 
 class AdamRule(NamedTuple):
@@ -36,19 +70,6 @@ class AdamRule(NamedTuple):
         return cls(decay, beta1, 1 - beta1, beta2, 1 - beta2, root, group["eps"], rate)
 
 
-def update_moments(rule: Any, g: Array, m: Array, v: Array) -> None:
-    """m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2, in place"""
-    t = m.dtype.type
-    # The gain comes first: gain g g is finite for larger g than g g is. v + gain (g g - v) would cancel.
-    work = t(rule.gain1) * g
-    m *= t(rule.beta1)
-    m += work
-    np.multiply(g, t(rule.gain2), out=work)
-    work *= g
-    v *= t(rule.beta2)
-    v += work
-
-
 def _adam(rule: AdamRule, w: Array, g: Array, m: Array, v: Array, largest: Array | None) -> None:
     """Adam (Kingma & Ba 2015) in place, bias-corrected, as in PyTorch
 
@@ -68,6 +89,7 @@ def _adam(rule: AdamRule, w: Array, g: Array, m: Array, v: Array, largest: Array
 adam_update = fused_update("adam", _adam)
 
 
+@hyper_parameters
 class Adam(FusedOptimizer):
     """Adam (Kingma & Ba, ICLR 2015), bias-corrected, with PyTorch's arguments in PyTorch's order.
 
@@ -84,47 +106,23 @@ class Adam(FusedOptimizer):
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **FusedOptimizer.rules,
-        "betas": decays,
-        "eps": natural,
-        "amsgrad": flag,
-        "decoupled_weight_decay": flag,
-    }
-    slots: ClassVar[tuple[str, ...]] = ("first", "second", "largest")
-    added: ClassVar[Mapping[str, Any]] = {**FusedOptimizer.added, "decoupled_weight_decay": False}
-    update = adam_update
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1e-3, natural)
+    betas: InitVar[tuple[float, float]] = hyper((0.9, 0.999), decays)
+    eps: InitVar[float] = hyper(1e-8, natural)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    amsgrad: InitVar[bool] = hyper(False, flag)
+    _: KW_ONLY
+    maximize: InitVar[bool] = hyper(False, flag)
+    foreach: InitVar[bool | None] = unused()
+    capturable: InitVar[bool] = only(False)
+    differentiable: InitVar[bool] = only(False)
+    fused: InitVar[bool | None] = unused()
+    decoupled_weight_decay: InitVar[bool] = hyper(False, flag, added=True)
+    l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        decoupled_weight_decay: bool = False,
-        l1_decay: float = 0.0,
-    ) -> None:
-        without_effect(self._name, foreach=foreach, fused=fused)
-        refuse_others(self._name, capturable=(capturable, False), differentiable=(differentiable, False))
-        super().__init__(
-            params,
-            lr=lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            amsgrad=amsgrad,
-            maximize=maximize,
-            decoupled_weight_decay=decoupled_weight_decay,
-            l1_decay=l1_decay,
-        )
+    slots: ClassVar[tuple[str, ...]] = ("first", "second", "largest")
+    update = adam_update
 
     def _used_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return self.slots if group.get("amsgrad") else self.slots[:2]
@@ -136,51 +134,186 @@ class Adam(FusedOptimizer):
         return Decay.of(group, group["decoupled_weight_decay"])
 
 
+@hyper_parameters
 class AdamW(Adam):
     """Adam whose decay is not in the gradient: W -= lr (weight_decay W + l1_decay sign(W))
 
     Loshchilov & Hutter, "Decoupled weight decay regularization", ICLR 2019.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {
-        name: rule for name, rule in Adam.rules.items() if name != "decoupled_weight_decay"
-    }
-    added: ClassVar[Mapping[str, Any]] = {**Adam.added, "decoupled_weight_decay": True}
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        l1_decay: float = 0.0,
-    ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            amsgrad,
-            maximize=maximize,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-            fused=fused,
-            decoupled_weight_decay=True,
-            l1_decay=l1_decay,
-        )
+    weight_decay: InitVar[float] = hyper(1e-2, natural)
+    decoupled_weight_decay: InitVar[bool] = fixed(True, added=True)
 
     def _decay(self, group: Group) -> Decay:
         return Decay.of(group, decoupled=True)
+
+
+# -- NAdam -----------------------------------------------------------------------------------------
+
+
+class NAdamRule(NamedTuple):
+    """The numbers of an NAdam step; `root`, `rate_g` and `rate_m` hold the bias corrections."""
+
+    decay: Decay
+    beta1: float
+    gain1: float
+    beta2: float
+    gain2: float
+    root: float
+    eps: float
+    rate_g: float
+    rate_m: float
+
+
+def _nadam(rule: NAdamRule, w: Array, g: Array, m: Array, v: Array) -> None:
+    """NAdam (Dozat 2016) in place, as in PyTorch
+
+    m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2;  W -= (rate_g g + rate_m m) / (root sqrt(v) + eps)
+    """
+    t = w.dtype.type
+    g = rule.decay.apply(w, g)
+    update_moments(rule, g, m, v)
+    work = np.sqrt(v)
+    work *= t(rule.root)
+    work += t(rule.eps)
+    w -= (t(rule.rate_g) * g + t(rule.rate_m) * m) / work
+
+
+def _momentum(group: Mapping[str, Any], step: int) -> float:
+    """The momentum of a step, which counts from 1."""
+    momentum: float = group["betas"][0] * (1 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
+    return momentum
+
+
+@hyper_parameters
+class NAdam(FusedOptimizer):
+    """Adam with Nesterov's momentum (Dozat, ICLR 2016), with PyTorch's arguments in PyTorch's order.
+
+    Args:
+        lr: learning rate.
+        betas: decay of the first and second moment, each in [0, 1).
+        eps: added to the root of the second moment.
+        weight_decay: lambda of an L2 term in the gradient.
+        momentum_decay: psi; the momentum of step t is beta1 (1 - 0.96^(t psi) / 2).
+        decoupled_weight_decay: the decay is not in the gradient; W is changed by lr (weight_decay W) instead.
+        maximize: go up along the gradient.
+        foreach: changes nothing, for one kernel updates all parameters anyway.
+        capturable, differentiable: only PyTorch's defaults.
+        l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
+    """
+
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(2e-3, natural)
+    betas: InitVar[tuple[float, float]] = hyper((0.9, 0.999), decays)
+    eps: InitVar[float] = hyper(1e-8, natural)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    momentum_decay: InitVar[float] = hyper(4e-3, natural)
+    decoupled_weight_decay: InitVar[bool] = hyper(False, flag)
+    _: KW_ONLY
+    foreach: InitVar[bool | None] = unused()
+    maximize: InitVar[bool] = hyper(False, flag)
+    capturable: InitVar[bool] = only(False)
+    differentiable: InitVar[bool] = only(False)
+    l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
+
+    slots: ClassVar[tuple[str, ...]] = ("first", "second")
+    counts: ClassVar[Mapping[str, Rule]] = {"step": whole, "mu_product": number}
+    update = fused_update("nadam", _nadam)
+
+    def _count_one(self, group: Group, state: dict[str, Any]) -> None:
+        super()._count_one(group, state)
+        state["mu_product"] = state.get("mu_product", 1.0) * _momentum(group, state["step"])
+
+    def _rule(self, group: Group, state: Mapping[str, Any]) -> NAdamRule:
+        (beta1, beta2), step, product = group["betas"], state["step"], state["mu_product"]
+        now, following = _momentum(group, step), _momentum(group, step + 1)
+        return NAdamRule(
+            Decay.of(group, group["decoupled_weight_decay"]),
+            *(beta1, 1 - beta1, beta2, 1 - beta2),
+            1 / math.sqrt(1 - beta2**step),
+            group["eps"],
+            group["lr"] * (1 - now) / (1 - product),
+            group["lr"] * following / (1 - product * following),
+        )
+
+
+# -- RAdam -----------------------------------------------------------------------------------------
+
+
+class RAdamRule(NamedTuple):
+    """The numbers of an RAdam step; `rate` holds the bias corrections and the rectification."""
+
+    decay: Decay
+    beta1: float
+    gain1: float
+    beta2: float
+    gain2: float
+    eps: float
+    rate: float
+    adaptive: bool
+
+
+def _radam(rule: RAdamRule, w: Array, g: Array, m: Array, v: Array) -> None:
+    """RAdam (Liu et al. 2020) in place, as in PyTorch
+
+    m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2;  W -= rate m / (sqrt(v) + eps), or rate m if not `adaptive`
+    """
+    t = w.dtype.type
+    update_moments(rule, rule.decay.apply(w, g), m, v)
+    work = m
+    if rule.adaptive:
+        work = np.sqrt(v)
+        work += t(rule.eps)
+        np.divide(m, work, out=work)
+    w -= t(rule.rate) * work
+
+
+@hyper_parameters
+class RAdam(FusedOptimizer):
+    """Adam whose first steps, in which the second moment is uncertain, are small or without it (Liu et al., ICLR 2020).
+
+    Args:
+        lr: learning rate.
+        betas: decay of the first and second moment, each in [0, 1).
+        eps: added to the root of the second moment.
+        weight_decay: lambda of an L2 term in the gradient.
+        decoupled_weight_decay: the decay is not in the gradient; W is changed by lr (weight_decay W) instead.
+        maximize: go up along the gradient.
+        foreach: changes nothing, for one kernel updates all parameters anyway.
+        capturable, differentiable: only PyTorch's defaults.
+        l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
+    """
+
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1e-3, natural)
+    betas: InitVar[tuple[float, float]] = hyper((0.9, 0.999), decays)
+    eps: InitVar[float] = hyper(1e-8, natural)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    decoupled_weight_decay: InitVar[bool] = hyper(False, flag)
+    _: KW_ONLY
+    foreach: InitVar[bool | None] = unused()
+    maximize: InitVar[bool] = hyper(False, flag)
+    capturable: InitVar[bool] = only(False)
+    differentiable: InitVar[bool] = only(False)
+    l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
+
+    slots: ClassVar[tuple[str, ...]] = ("first", "second")
+    update = fused_update("radam", _radam)
+
+    def _rule(self, group: Group, state: Mapping[str, Any]) -> RAdamRule:
+        (beta1, beta2), step = group["betas"], state["step"]
+        bias1, bias2 = 1 - beta1**step, 1 - beta2**step
+        most = 2 / (1 - beta2) - 1
+        length = most - 2 * step * beta2**step / bias2  # of the mean that v is, in steps
+        rate, adaptive = group["lr"] / bias1, length > 5
+        if adaptive:
+            rectified = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
+            rate *= math.sqrt(rectified * bias2)
+        decay = Decay.of(group, group["decoupled_weight_decay"])
+        return RAdamRule(decay, beta1, 1 - beta1, beta2, 1 - beta2, group["eps"], rate, adaptive)
+
+
+# -- Adamax ----------------------------------------------------------------------------------------
 
 
 class AdamaxRule(NamedTuple):
@@ -212,6 +345,7 @@ def _adamax(rule: AdamaxRule, w: Array, g: Array, m: Array, largest: Array) -> N
     w -= work
 
 
+@hyper_parameters
 class Adamax(FusedOptimizer):
     """Adam with the largest gradient in place of the second moment, with PyTorch's arguments in PyTorch's order.
 
@@ -226,35 +360,29 @@ class Adamax(FusedOptimizer):
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {**FusedOptimizer.rules, "betas": decays, "eps": natural}
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(2e-3, natural)
+    betas: InitVar[tuple[float, float]] = hyper((0.9, 0.999), decays)
+    eps: InitVar[float] = hyper(1e-8, natural)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    foreach: InitVar[bool | None] = unused()
+    _: KW_ONLY
+    maximize: InitVar[bool] = hyper(False, flag)
+    differentiable: InitVar[bool] = only(False)
+    capturable: InitVar[bool] = only(False)
+    l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
+
     slots: ClassVar[tuple[str, ...]] = ("first", "largest")
     update = fused_update("adamax", _adamax)
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 2e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        foreach: bool | None = None,
-        *,
-        maximize: bool = False,
-        differentiable: bool = False,
-        capturable: bool = False,
-        l1_decay: float = 0.0,
-    ) -> None:
-        without_effect(self._name, foreach=foreach)
-        refuse_others(self._name, differentiable=(differentiable, False), capturable=(capturable, False))
-        super().__init__(
-            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, l1_decay=l1_decay
-        )
 
     def _rule(self, group: Group, state: Mapping[str, Any]) -> AdamaxRule:
         beta1, beta2 = group["betas"]
         return AdamaxRule(
             Decay.of(group), beta1, 1 - beta1, beta2, group["eps"], group["lr"] / (1 - beta1 ** state["step"])
         )
+
+
+# -- AdaMod ----------------------------------------------------------------------------------------
 
 
 class AdaModRule(NamedTuple):
@@ -291,6 +419,7 @@ def _adamod(rule: AdaModRule, w: Array, g: Array, m: Array, v: Array, mean: Arra
     w -= work
 
 
+@hyper_parameters
 class AdaMod(FusedOptimizer):
     """Adam in which no parameter's rate exceeds the mean of its rates (Ding et al. 2019), as in Dragon-Alpha.
 
@@ -304,236 +433,21 @@ class AdaMod(FusedOptimizer):
         maximize: go up along the gradient.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {**FusedOptimizer.rules, "betas": decays, "beta3": share, "eps": natural}
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1e-3, natural)
+    betas: InitVar[tuple[float, float]] = hyper((0.9, 0.999), decays)
+    beta3: InitVar[float] = hyper(0.999, share)
+    eps: InitVar[float] = hyper(1e-8, natural)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    _: KW_ONLY
+    l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
+    maximize: InitVar[bool] = hyper(False, flag)
+
     slots: ClassVar[tuple[str, ...]] = ("first", "second", "rate")
     update = fused_update("adamod", _adamod)
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        beta3: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        *,
-        l1_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(
-            params,
-            lr=lr,
-            betas=betas,
-            beta3=beta3,
-            eps=eps,
-            weight_decay=weight_decay,
-            l1_decay=l1_decay,
-            maximize=maximize,
-        )
 
     def _rule(self, group: Group, state: Mapping[str, Any]) -> AdaModRule:
         (beta1, beta2), beta3, step = group["betas"], group["beta3"], state["step"]
         moments = (beta1, 1 - beta1, beta2, 1 - beta2, beta3, 1 - beta3)
         root = 1 / (1 - beta2**step) ** 0.5
         return AdaModRule(Decay.of(group), *moments, root, group["eps"], group["lr"] / (1 - beta1**step))
-
-
-class RAdamRule(NamedTuple):
-    """The numbers of an RAdam step; `rate` holds the bias corrections and the rectification."""
-
-    decay: Decay
-    beta1: float
-    gain1: float
-    beta2: float
-    gain2: float
-    eps: float
-    rate: float
-    adaptive: bool
-
-
-def _radam(rule: RAdamRule, w: Array, g: Array, m: Array, v: Array) -> None:
-    """RAdam (Liu et al. 2020) in place, as in PyTorch
-
-    m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2;  W -= rate m / (sqrt(v) + eps), or rate m if not `adaptive`
-    """
-    t = w.dtype.type
-    update_moments(rule, rule.decay.apply(w, g), m, v)
-    work = m
-    if rule.adaptive:
-        work = np.sqrt(v)
-        work += t(rule.eps)
-        np.divide(m, work, out=work)
-    w -= t(rule.rate) * work
-
-
-class RAdam(FusedOptimizer):
-    """Adam whose first steps, in which the second moment is uncertain, are small or without it (Liu et al., ICLR 2020).
-
-    Args:
-        lr: learning rate.
-        betas: decay of the first and second moment, each in [0, 1).
-        eps: added to the root of the second moment.
-        weight_decay: lambda of an L2 term in the gradient.
-        decoupled_weight_decay: the decay is not in the gradient; W is changed by lr (weight_decay W) instead.
-        maximize: go up along the gradient.
-        foreach: changes nothing, for one kernel updates all parameters anyway.
-        capturable, differentiable: only PyTorch's defaults.
-        l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
-    """
-
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **FusedOptimizer.rules,
-        "betas": decays,
-        "eps": natural,
-        "decoupled_weight_decay": flag,
-    }
-    slots: ClassVar[tuple[str, ...]] = ("first", "second")
-    update = fused_update("radam", _radam)
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled_weight_decay: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-        l1_decay: float = 0.0,
-    ) -> None:
-        without_effect(self._name, foreach=foreach)
-        refuse_others(self._name, capturable=(capturable, False), differentiable=(differentiable, False))
-        super().__init__(
-            params,
-            lr=lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            decoupled_weight_decay=decoupled_weight_decay,
-            maximize=maximize,
-            l1_decay=l1_decay,
-        )
-
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> RAdamRule:
-        (beta1, beta2), step = group["betas"], state["step"]
-        bias1, bias2 = 1 - beta1**step, 1 - beta2**step
-        most = 2 / (1 - beta2) - 1
-        length = most - 2 * step * beta2**step / bias2  # of the mean that v is, in steps
-        rate, adaptive = group["lr"] / bias1, length > 5
-        if adaptive:
-            rectified = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
-            rate *= math.sqrt(rectified * bias2)
-        decay = Decay.of(group, group["decoupled_weight_decay"])
-        return RAdamRule(decay, beta1, 1 - beta1, beta2, 1 - beta2, group["eps"], rate, adaptive)
-
-
-class NAdamRule(NamedTuple):
-    """The numbers of an NAdam step; `root`, `rate_g` and `rate_m` hold the bias corrections."""
-
-    decay: Decay
-    beta1: float
-    gain1: float
-    beta2: float
-    gain2: float
-    root: float
-    eps: float
-    rate_g: float
-    rate_m: float
-
-
-def _nadam(rule: NAdamRule, w: Array, g: Array, m: Array, v: Array) -> None:
-    """NAdam (Dozat 2016) in place, as in PyTorch
-
-    m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2;  W -= (rate_g g + rate_m m) / (root sqrt(v) + eps)
-    """
-    t = w.dtype.type
-    g = rule.decay.apply(w, g)
-    update_moments(rule, g, m, v)
-    work = np.sqrt(v)
-    work *= t(rule.root)
-    work += t(rule.eps)
-    w -= (t(rule.rate_g) * g + t(rule.rate_m) * m) / work
-
-
-class NAdam(FusedOptimizer):
-    """Adam with Nesterov's momentum (Dozat, ICLR 2016), with PyTorch's arguments in PyTorch's order.
-
-    Args:
-        lr: learning rate.
-        betas: decay of the first and second moment, each in [0, 1).
-        eps: added to the root of the second moment.
-        weight_decay: lambda of an L2 term in the gradient.
-        momentum_decay: psi; the momentum of step t is beta1 (1 - 0.96^(t psi) / 2).
-        decoupled_weight_decay: the decay is not in the gradient; W is changed by lr (weight_decay W) instead.
-        maximize: go up along the gradient.
-        foreach: changes nothing, for one kernel updates all parameters anyway.
-        capturable, differentiable: only PyTorch's defaults.
-        l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
-    """
-
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **FusedOptimizer.rules,
-        "betas": decays,
-        "eps": natural,
-        "momentum_decay": natural,
-        "decoupled_weight_decay": flag,
-    }
-    slots: ClassVar[tuple[str, ...]] = ("first", "second")
-    counts: ClassVar[Mapping[str, Rule]] = {"step": whole, "mu_product": number}
-    update = fused_update("nadam", _nadam)
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 2e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum_decay: float = 4e-3,
-        decoupled_weight_decay: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-        l1_decay: float = 0.0,
-    ) -> None:
-        without_effect(self._name, foreach=foreach)
-        refuse_others(self._name, capturable=(capturable, False), differentiable=(differentiable, False))
-        super().__init__(
-            params,
-            lr=lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            momentum_decay=momentum_decay,
-            decoupled_weight_decay=decoupled_weight_decay,
-            maximize=maximize,
-            l1_decay=l1_decay,
-        )
-
-    def _count_one(self, group: Group, state: dict[str, Any]) -> None:
-        super()._count_one(group, state)
-        state["mu_product"] = state.get("mu_product", 1.0) * _momentum(group, state["step"])
-
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> NAdamRule:
-        (beta1, beta2), step, product = group["betas"], state["step"], state["mu_product"]
-        now, following = _momentum(group, step), _momentum(group, step + 1)
-        return NAdamRule(
-            Decay.of(group, group["decoupled_weight_decay"]),
-            *(beta1, 1 - beta1, beta2, 1 - beta2),
-            1 / math.sqrt(1 - beta2**step),
-            group["eps"],
-            group["lr"] * (1 - now) / (1 - product),
-            group["lr"] * following / (1 - product * following),
-        )
-
-
-def _momentum(group: Mapping[str, Any], step: int) -> float:
-    """The momentum of a step, which counts from 1."""
-    momentum: float = group["betas"][0] * (1 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
-    return momentum

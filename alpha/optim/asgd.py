@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, InitVar
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, number, refuse_others, without_effect
+from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, only, unused
 from alpha.optim.optimizer import Group, Parameters
 
 __all__ = ["ASGD"]
@@ -37,6 +38,7 @@ def _asgd(rule: ASGDRule, w: Array, g: Array, mean: Array) -> None:
         mean += t(rule.mu) * (w - mean)
 
 
+@hyper_parameters
 class ASGD(FusedOptimizer):
     """Averaged stochastic gradient descent (Polyak & Juditsky 1992), with PyTorch's arguments in PyTorch's order.
 
@@ -56,37 +58,21 @@ class ASGD(FusedOptimizer):
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {**FusedOptimizer.rules, "lambd": number, "alpha": number, "t0": number}
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1e-2, natural)
+    lambd: InitVar[float] = hyper(1e-4, number)
+    alpha: InitVar[float] = hyper(0.75, number)
+    t0: InitVar[float] = hyper(1e6, number)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    foreach: InitVar[bool | None] = unused()
+    maximize: InitVar[bool] = hyper(False, flag)
+    differentiable: InitVar[bool] = only(False)
+    capturable: InitVar[bool] = only(False)
+    _: KW_ONLY
+    l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
+
     slots: ClassVar[tuple[str, ...]] = ("mean",)
     update = fused_update("asgd", _asgd)
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-2,
-        lambd: float = 1e-4,
-        alpha: float = 0.75,
-        t0: float = 1e6,
-        weight_decay: float = 0.0,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        differentiable: bool = False,
-        capturable: bool = False,
-        *,
-        l1_decay: float = 0.0,
-    ) -> None:
-        without_effect(self._name, foreach=foreach)
-        refuse_others(self._name, differentiable=(differentiable, False), capturable=(capturable, False))
-        super().__init__(
-            params,
-            lr=lr,
-            lambd=lambd,
-            alpha=alpha,
-            t0=t0,
-            weight_decay=weight_decay,
-            maximize=maximize,
-            l1_decay=l1_decay,
-        )
 
     def _rule(self, group: Group, state: Mapping[str, Any]) -> ASGDRule:
         before = state["step"] - 1

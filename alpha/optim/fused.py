@@ -1,7 +1,8 @@
 """Fused updates: one launch per group changes all parameters and their state arrays in place.
 
-An optimizer declares its update beside its class: a `NamedTuple` of the numbers of a step, and a function of one
-parameter in numpy. The kernel `cuda/optimizer/<name>.cu` has a struct `Rule` with the same fields in the same order.
+An optimizer declares its hyper-parameters as fields (`hyper.py`), and its update beside its class: a `NamedTuple` of
+the numbers of a step, and a function of one parameter in numpy. The kernel `cuda/optimizer/<name>.cu` has a struct
+`Rule` with the same fields in the same order.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ import numpy as np
 from alpha.core.primitive import Array, Primitive, primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.multi_tensor import in_chunks, launch_update, make
-from alpha.optim.hyper import Rule, flag, natural
 from alpha.optim.optimizer import Group, Optimizer, gradients
 from alpha.runtime.recording import StepValue
 
 
 class Decay(NamedTuple):
-    """What happens to a gradient g and a parameter W before the update; `Decay` of cuda/optimizer/update.cuh.
+    """The change of a gradient g and of a parameter W before the update; `Decay` of cuda/optimizer/update.cuh.
 
     g = sign g + l2 W + l1 sign(W);  W = shrink W - shift sign(W), in which the right sides have the old W.
     """
@@ -117,14 +117,7 @@ class FusedOptimizer(Optimizer):
     """Base of the optimizers whose update is one kernel: it names `update`, `slots` and `_rule`."""
 
     update: ClassVar[Primitive]
-    rules: ClassVar[Mapping[str, Rule]] = {
-        "lr": natural,
-        "weight_decay": natural,
-        "l1_decay": natural,
-        "maximize": flag,
-    }
     per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr", "momentum", "betas"})
-    added: ClassVar[Mapping[str, Any]] = {"l1_decay": 0.0}
 
     def _used_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         """The slots that the settings of `group` need."""

@@ -1,15 +1,121 @@
-"""Rules of hyper-parameters: each returns the checked value, or raises TypeError or ValueError with the reason."""
+"""Hyper-parameters: how an optimizer declares them, and the rules by which their values are checked.
+
+An optimizer declares each of them once, as a field of its class:
+
+    @hyper_parameters
+    class Momentum(FusedOptimizer):
+        params: InitVar[Parameters]
+        lr: InitVar[float] = hyper(1e-3, natural)
+        beta: InitVar[float] = hyper(0.9, share)
+        _: KW_ONLY
+        maximize: InitVar[bool] = hyper(False, flag)
+
+`hyper_parameters` makes the constructor of this, `Momentum(params, lr=1e-3, beta=0.9, *, maximize=False)`, the defaults
+of groups, and the rules by which values are checked. Fields mean what they mean in `dataclasses`: those after `KW_ONLY`
+are given by name, a subclass inherits the fields of its base, and an `InitVar` is an argument that does not become an
+attribute; the values are in `param_groups`.
+
+A rule is a function that returns the checked value, or raises TypeError or ValueError with the reason.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakSet
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:  # it is for type checkers only, and Python has it from 3.11 on
+
+    def dataclass_transform(**options):
+        return lambda decorator: decorator
+
+
 Rule = Callable[[Any], Any]
+Kind = TypeVar("Kind", bound=type[Any])  # of an optimizer
+
+
+# -- fields ----------------------------------------------------------------------------------------
+
+
+class Field:
+    """A field of an optimizer, which one of the four functions below declares."""
+
+    __slots__ = ("added", "annotation", "by_name", "declared_by", "default", "rule")
+
+    def __init__(self, declared_by: str, default: Any, rule: Rule | None = None, added: bool = False) -> None:
+        self.declared_by, self.default, self.rule, self.added = declared_by, default, rule, added
+        self.annotation, self.by_name = "", False  # those of the class, which `hyper_parameters` enters
+
+
+def hyper(default: Any, rule: Rule, added: bool = False) -> Any:
+    """Declare a hyper-parameter whose values pass `rule`. Old checkpoints lack one that was `added` later."""
+    return Field("hyper", default, rule, added)
+
+
+def fixed(value: Any, added: bool = False, init: Literal[False] = False) -> Any:
+    """Declare that a hyper-parameter of the base is no argument of the subclass: its groups have this value."""
+    return Field("fixed", value, None, added)
+
+
+def unused() -> Any:
+    """Declare an argument by which PyTorch chooses an implementation: None, True or False, which changes nothing."""
+    return Field("unused", None)
+
+
+def only(default: Any) -> Any:
+    """Declare an argument of PyTorch's of which Alpha offers only the default."""
+    return Field("only", default)
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(fixed,))
+def hyper_parameters(kind: Kind) -> Kind:
+    """Give an optimizer the constructor and the rules that its fields and those of its base declare."""
+    fields, by_name = dict(kind._fields), False
+    for name, annotation in kind.__annotations__.items():
+        by_name = by_name or annotation == "KW_ONLY"
+        field = vars(kind).get(name)
+        if isinstance(field, Field):
+            field.annotation, field.by_name = annotation.removeprefix("InitVar[").removesuffix("]"), by_name
+            fields[name] = field
+            delattr(kind, name)
+    kind._fields = fields
+    kind.rules = {name: field.rule for name, field in fields.items() if field.rule}
+    kind._written = {name: written(rule) for name, rule in kind.rules.items()}
+    kind.added = {name: field.default for name, field in fields.items() if field.added}
+    kind.__init__ = _constructor(kind)
+    return kind
+
+
+def _constructor(kind: type[Any]) -> FunctionType:
+    """The `__init__` of the fields: the code of `_take_arguments`, with the fields as its arguments."""
+    arguments = {name: field for name, field in kind._fields.items() if field.declared_by != "fixed"}
+    by_place = {name: field.default for name, field in arguments.items() if not field.by_name}
+    by_name = {name: field.default for name, field in arguments.items() if field.by_name}
+    names = ("self", "params", *by_place, *by_name)
+    code = _take_arguments.__code__.replace(
+        co_argcount=2 + len(by_place), co_kwonlyargcount=len(by_name), co_nlocals=len(names), co_varnames=names
+    )
+    module = vars(sys.modules[kind.__module__])  # whose names are in the annotations
+    init = FunctionType(code, module, "__init__", tuple(by_place.values()))
+    init.__kwdefaults__ = by_name
+    annotations = {name: field.annotation for name, field in arguments.items()}
+    init.__annotations__ = {"params": "Parameters", **annotations, "return": "None"}
+    init.__qualname__ = f"{kind.__qualname__}.__init__"
+    return init
+
+
+def _take_arguments(self: Any, params: Any) -> None:
+    self._take_fields(locals())  # all arguments of the constructor, by their names
+
+
+# -- rules -----------------------------------------------------------------------------------------
 
 
 def number(value: Any) -> float:
@@ -93,27 +199,3 @@ def ordered(owner: str, params: Iterable[Any]) -> list[Any]:
     if isinstance(params, (set, frozenset, WeakSet)):
         raise TypeError(f"{owner}: params is a set, whose order changes from run to run; give a list")
     return list(params)
-
-
-def refuse_others(owner: str, **options: tuple[Any, Any]) -> None:
-    """Refuse each option, given as (value, the only one offered), that PyTorch has and Alpha does not offer."""
-    for name, (value, only) in options.items():
-        if value is not only:
-            raise ValueError(f"{owner}: {name}={value!r} is not offered; only {only!r}")
-
-
-def without_effect(owner: str, **options: Any) -> None:
-    """Check options of PyTorch's that choose an implementation, and change nothing here: None, True or False.
-
-    Raises:
-        TypeError: one is something else.
-        ValueError: two of them are True.
-    """
-    for name, value in options.items():
-        if value is not None:
-            try:
-                flag(value)
-            except TypeError as error:
-                raise TypeError(f"{owner}: {name}={value!r} {error}") from None
-    if sum(bool(value) for value in options.values()) > 1:
-        raise ValueError(f"{owner}: {' and '.join(options)} cannot be True together")

@@ -29,7 +29,7 @@ MOST = 25  # evaluations after the first one
 
 
 class Point(NamedTuple):
-    """What is known of x + t d: the loss, the gradient (N,), and the slope along d."""
+    """A point x + t d: its loss, its gradient (N,), and the slope along d."""
 
     t: float
     loss: float
@@ -92,7 +92,7 @@ def _lower(ends: list[Point]) -> int:
 
 
 def lowest(a: Point, b: Point, least: float, most: float) -> float:
-    """Where the cubic through two points with their slopes is lowest, within [least, most]; else the middle of that."""
+    """The t in [least, most] at which the cubic through two points with their slopes is lowest; else the middle."""
     a, b = (a, b) if a.t <= b.t else (b, a)
     middle = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
     square = middle * middle - a.slope * b.slope

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, InitVar
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, decays
+from alpha.optim.hyper import decays, flag, hyper, hyper_parameters, natural
 from alpha.optim.optimizer import Group, Parameters
 
 __all__ = ["Lion"]
@@ -38,6 +39,7 @@ def _lion(rule: LionRule, w: Array, g: Array, m: Array) -> None:
     m += t(rule.gain2) * g
 
 
+@hyper_parameters
 class Lion(FusedOptimizer):
     """Descent along the sign of a mean of the gradients (Chen et al., NeurIPS 2023).
 
@@ -51,21 +53,16 @@ class Lion(FusedOptimizer):
         maximize: go up along the gradient.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {**FusedOptimizer.rules, "betas": decays}
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1e-4, natural)
+    betas: InitVar[tuple[float, float]] = hyper((0.9, 0.99), decays)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    _: KW_ONLY
+    l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
+    maximize: InitVar[bool] = hyper(False, flag)
+
     slots: ClassVar[tuple[str, ...]] = ("first",)
     update = fused_update("lion", _lion)
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-4,
-        betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0.0,
-        *,
-        l1_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(params, lr=lr, betas=betas, weight_decay=weight_decay, l1_decay=l1_decay, maximize=maximize)
 
     def _rule(self, group: Group, state: Mapping[str, Any]) -> LionRule:
         beta1, beta2 = group["betas"]

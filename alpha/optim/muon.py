@@ -7,6 +7,7 @@ import math
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import InitVar
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from alpha.ops.kernel.multi_tensor import make
 from alpha.ops.kernel.sums import sum_axis1
 from alpha.ops.matmul.matmul import matmul_batch
 from alpha.optim.fused import Decay
-from alpha.optim.hyper import Rule, flag, natural, number, whole
+from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, whole
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
 from alpha.optim.sgd import SgdRule, sgd_update
 from alpha.runtime.recording import StepValue
@@ -97,6 +98,7 @@ def orthogonalized(G: Array, coefficients: tuple[float, float, float], steps: in
     return X
 
 
+@hyper_parameters
 class Muon(Optimizer):
     """Descent along the orthogonalized momentum (Jordan et al. 2024), with PyTorch's arguments in PyTorch's order.
 
@@ -120,41 +122,17 @@ class Muon(Optimizer):
         ValueError: a parameter is no matrix.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {
-        "lr": natural,
-        "weight_decay": natural,
-        "momentum": natural,
-        "nesterov": flag,
-        "ns_coefficients": coefficients,
-        "eps": natural,
-        "ns_steps": iterations,
-        "adjust_lr_fn": ratio_name,
-    }
-    slots: ClassVar[tuple[str, ...]] = ("velocity",)
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1e-3, natural)
+    weight_decay: InitVar[float] = hyper(0.1, natural)
+    momentum: InitVar[float] = hyper(0.95, natural)
+    nesterov: InitVar[bool] = hyper(True, flag)
+    ns_coefficients: InitVar[tuple[float, float, float]] = hyper((3.4445, -4.775, 2.0315), coefficients)
+    eps: InitVar[float] = hyper(1e-7, natural)
+    ns_steps: InitVar[int] = hyper(5, iterations)
+    adjust_lr_fn: InitVar[str | None] = hyper(None, ratio_name)
 
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-3,
-        weight_decay: float = 0.1,
-        momentum: float = 0.95,
-        nesterov: bool = True,
-        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
-        eps: float = 1e-7,
-        ns_steps: int = 5,
-        adjust_lr_fn: str | None = None,
-    ) -> None:
-        super().__init__(
-            params,
-            lr=lr,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            nesterov=nesterov,
-            ns_coefficients=ns_coefficients,
-            eps=eps,
-            ns_steps=ns_steps,
-            adjust_lr_fn=adjust_lr_fn,
-        )
+    slots: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         super().add_param_group(group)

@@ -1,4 +1,9 @@
-"""Optimizer: parameter groups and their steps; the updates are in the subclasses, checkpoints in state.py."""
+"""Optimizer, the base of all optimizers: groups of parameters, steps and their hooks, and checkpoints.
+
+The file begins with the hooks of a step. `Optimizer` follows, in this order: groups, a step, what a subclass defines,
+checkpoints. At the end are functions for the state of a parameter, and for the checks of a checkpoint. The updates are
+in the subclasses.
+"""
 
 from __future__ import annotations
 
@@ -16,191 +21,13 @@ from alpha.errors import CheckpointError, GradientError, type_name
 from alpha.module.hooks import HookHandle
 from alpha.module.parameter import shape_text
 from alpha.ops.kernel.multi_tensor import Update, held_back
-from alpha.optim.hyper import Rule, check, natural, ordered, whole, written
+from alpha.optim.hyper import Field, Rule, check, flag, natural, ordered, whole, written
 from alpha.runtime.recording import again, phase, refuse
 
 __all__ = ["Optimizer"]
 
-
-def kept(states: dict[Tensor, dict[str, Any]], parameters: list[Tensor]) -> Callable[[], None]:
-    """Note the states of parameters, which are about to change; what goes back to them."""
-    held = [states.get(parameter) for parameter in parameters]
-    before = [None if slots is None else slots.copy() for slots in held]
-
-    def restore() -> None:
-        for parameter, slots, values in zip(parameters, held, before, strict=True):
-            if slots is None or values is None:
-                states.pop(parameter, None)
-            else:
-                slots.clear()
-                slots.update(values)
-
-    return restore
-
-
-def on_host(array: Array) -> NDArray[Any]:
-    """A copy in host memory."""
-    copy: NDArray[Any] = array.copy() if isinstance(array, np.ndarray) else array.device.download(array)
-    return copy
-
-
-def state_dict(optimizer: Optimizer) -> dict[str, Any]:
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    index = {id(parameter): i for i, parameter in enumerate(parameters)}
-    return {
-        "optimizer": type(optimizer).__name__,
-        "state": {
-            index[id(parameter)]: {
-                name: value if name in optimizer.counts and not isinstance(value, Tensor) else _kept(value)
-                for name, value in slots.items()
-            }
-            for parameter, slots in optimizer.state.items()
-        },
-        "param_groups": [
-            {**group, "params": [index[id(p)] for p in group["params"]]} for group in optimizer.param_groups
-        ],
-    }
-
-
-def _kept(value: Any) -> Any:
-    """A value of the state on the host: an array, or what is none, as it is."""
-    if isinstance(value, Tensor):
-        return value.numpy()
-    return on_host(value) if hasattr(value, "nbytes") else value
-
-
-def load_state_dict(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-    name = type(optimizer).__name__
-    check_form(name, state)
-    missing = [key for key in ("optimizer", "state", "param_groups") if key not in state]
-    if missing:
-        raise CheckpointError(f"{name}: the state has no {', '.join(missing)}; it is not an Alpha optimizer's state")
-    if state["optimizer"] != name:
-        raise CheckpointError(f"{name}: the state is that of {state['optimizer']}; make the same optimizer first")
-    saved, own = ([len(g.get("params", ())) for g in side] for side in (state["param_groups"], optimizer.param_groups))
-    if saved != own:
-        raise CheckpointError(f"{name}: groups of {saved} parameters, here {own}")
-
-    problems: list[str] = []
-    groups = [_group(optimizer, number, group, problems) for number, group in enumerate(state["param_groups"])]
-    indices = [_index(i) for group in state["param_groups"] for i in group["params"]]
-    pairs = zip(optimizer.param_groups, groups, strict=True)
-    owners = dict(zip(indices, ((p, saved) for group, saved in pairs for p in group["params"]), strict=True))
-    if len(owners) != sum(own) or None in owners:
-        problems.append(f"the groups' params {indices} are not different whole numbers")
-    slots = {}
-    for key, arrays in state["state"].items():
-        if _index(key) not in owners:
-            problems.append(f"parameter {key!r} is in no group")
-            continue
-        parameter, group = owners[_index(key)]
-        slots[parameter] = _arrays(optimizer, key, parameter, optimizer._required_slots(group), arrays, problems)
-    if problems:
-        raise CheckpointError(f"{name}: state does not fit:\n  " + "\n  ".join(problems))
-
-    new = {
-        parameter: {key: _restored(optimizer, parameter, key, value) for key, value in arrays.items()}
-        for parameter, arrays in slots.items()
-    }
-    for group, other in zip(optimizer.param_groups, groups, strict=True):
-        group.update(other)
-    optimizer.state = defaultdict(dict, new)
-
-
-def check_form(name: str, state: Mapping[str, Any]) -> None:
-    """TypeError if an optimizer's state is no dict, and CheckpointError if a part of it that holds others is none."""
-    if not isinstance(state, Mapping):
-        raise TypeError(f"{name}: the state is a {type_name(state)}, not a dict; give what state_dict() returned")
-    slots, groups = state.get("state", {}), state.get("param_groups", [])
-    parts: list[tuple[str, Any, type | tuple[type, ...], str]] = [
-        ("state", slots, Mapping, "a dict"),
-        ("param_groups", groups, (list, tuple), "a list of dicts"),
-    ]
-    if isinstance(slots, Mapping):
-        parts += [(f"state[{key!r}]", part, Mapping, "a dict") for key, part in slots.items()]
-    for number, group in enumerate(groups if isinstance(groups, (list, tuple)) else ()):
-        parts.append((f"param_groups[{number}]", group, Mapping, "a dict"))
-        if isinstance(group, Mapping):
-            params = group.get("params", [])
-            parts.append((f"param_groups[{number}]['params']", params, (list, tuple), "a list of whole numbers"))
-    wrong = [f"{at} is a {type_name(part)}, not {kind}" for at, part, base, kind in parts if not isinstance(part, base)]
-    if wrong:
-        raise CheckpointError(f"{name}: state does not fit:\n  " + "\n  ".join(wrong))
-
-
-def _restored(optimizer: Optimizer, parameter: Tensor, name: str, value: Any) -> Any:
-    if not optimizer._own_step or name in optimizer.slots:
-        return value if name in optimizer.counts else uploaded(parameter, value)
-    return tensor(value, device=parameter.device) if isinstance(value, np.ndarray) else value
-
-
-def _index(key: Any) -> int | None:
-    """The whole number of a key, which JSON has made a string; None for anything else."""
-    if isinstance(key, str) and key.isdecimal():
-        return int(key)
-    return int(key) if isinstance(key, (int, np.integer)) and not isinstance(key, bool) else None
-
-
-def _group(optimizer: Optimizer, number: int, group: Mapping[str, Any], problems: list[str]) -> Group:
-    """The saved hyper-parameters of a group, checked, and what else the program had put there."""
-    values = {**optimizer.added, **{name: value for name, value in group.items() if name != "params"}}
-    problems += [f"group {number}: {name} is missing" for name in optimizer.defaults if name not in values]
-    for name, rule in optimizer._written.items():
-        if name in values:
-            try:
-                values[name] = rule(values[name])
-            except (TypeError, ValueError) as error:
-                problems.append(f"group {number}: {name}={values[name]!r} {error}")
-    if not problems:
-        try:
-            optimizer._check({**values, "params": []})
-        except (TypeError, ValueError) as error:
-            problems.append(f"group {number}: {error}")
-    return values
-
-
-def _arrays(
-    optimizer: Optimizer,
-    key: Any,
-    parameter: Tensor,
-    required: Sequence[str],
-    arrays: Mapping[str, Any],
-    problems: list[str],
-) -> Mapping[str, Any]:
-    """The state of one parameter, checked."""
-    result = dict(arrays)
-    if optimizer._own_step:
-        return result
-    for name, rule in optimizer.counts.items():
-        try:
-            result[name] = rule(arrays.get(name))
-        except (TypeError, ValueError) as error:
-            problems.append(f"parameter {key}: {name}={arrays.get(name)!r} {error}")
-    if result.get("step"):
-        needed = [name for name in required if optimizer._slot_shape(name, parameter) is not None]
-        problems += [f"parameter {key}: {name} is missing" for name in needed if name not in arrays]
-    for name, value in arrays.items():
-        if name in optimizer.counts:
-            continue
-        shape = optimizer._slot_shape(name, parameter) if name in optimizer.slots else None
-        if shape is None:
-            problems.append(f"parameter {key}: {name} is unknown")
-        elif not isinstance(value, np.ndarray):
-            problems.append(f"parameter {key}: {name} is a {type(value).__name__}, not an array")
-        elif value.shape != shape:
-            here = "the parameter" if shape == parameter.shape else "that of the parameter"
-            problems.append(f"parameter {key}: {name} has shape {value.shape}, {here} {shape}")
-        elif value.dtype != parameter.dtype:
-            problems.append(f"parameter {key}: {name} is {value.dtype.name}, the parameter {parameter.dtype.name}")
-    return result
-
-
-def uploaded(parameter: Tensor, value: NDArray[Any]) -> Array:
-    """A copy on the device and in the dtype of a parameter."""
-    # np.ascontiguousarray would make () into (1,)
-    return parameter.device.upload(np.asarray(value, parameter.dtype, order="C"))
-
-
+Group = dict[str, Any]
+Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[Group]
 Hook = Callable[["Optimizer", tuple[Any, ...], dict[str, Any]], Any]
 Step = TypeVar("Step", bound=Callable[..., Any])
 
@@ -234,10 +61,6 @@ def with_hooks(step: Step) -> Step:
     return cast(Step, call)
 
 
-Group = dict[str, Any]
-Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[Group]
-
-
 class Optimizer:
     """Base: parameter groups, each a dict of "params" and its own hyper-parameters.
 
@@ -256,7 +79,8 @@ class Optimizer:
         state: for each parameter that was updated its "step" count and its arrays, for example moments.
 
     A subclass names the rules of its hyper-parameters in `rules`, its state arrays in `slots`, and in `counts` the
-    rules of the numbers that each step changes in a parameter's state.
+    rules of the numbers that each step changes in a parameter's state. An optimizer of Alpha declares its
+    hyper-parameters as fields, from which `rules`, `added` and its constructor follow (`hyper.py`).
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {"lr": natural, "weight_decay": natural}
@@ -265,6 +89,7 @@ class Optimizer:
     per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr"})  # hyper-parameters that a replay reads anew
     added: ClassVar[Mapping[str, Any]] = {}  # hyper-parameters that older checkpoints lack, and what they mean there
 
+    _fields: ClassVar[Mapping[str, Field]] = {}  # what `hyper_parameters` found in the class and its bases
     _written: ClassVar[Mapping[str, Rule]] = {name: written(rule) for name, rule in rules.items()}
     _pre_hooks: tuple[Hook, ...] = ()
     _post_hooks: tuple[Hook, ...] = ()
@@ -291,14 +116,26 @@ class Optimizer:
         for group in items if isinstance(items[0], Mapping) else [{"params": items}]:
             self.add_param_group(group)
 
+    def _take_fields(self, given: dict[str, Any]) -> None:
+        """Refuse what Alpha does not offer, and make the groups, from the arguments of a declared constructor."""
+        owner, fields = self._name, self._fields
+        choices = [name for name, field in fields.items() if field.declared_by == "unused"]
+        check(owner, given, {name: flag for name in choices if given[name] is not None})
+        if sum(bool(given[name]) for name in choices) > 1:
+            raise ValueError(f"{owner}: {' and '.join(choices)} cannot be True together")
+        values = {}
+        for name, field in fields.items():
+            if field.declared_by in ("hyper", "fixed"):
+                values[name] = given.get(name, field.default)
+            elif field.declared_by == "only" and given[name] is not field.default:
+                raise ValueError(f"{owner}: {name}={given[name]!r} is not offered; only {field.default!r}")
+        Optimizer.__init__(self, given["params"], values)
+
     @property
     def _name(self) -> str:
         return type(self).__name__
 
-    @property
-    def _own_step(self) -> bool:
-        """Whether a subclass has a `step` of its own, which keeps in the state what it likes."""
-        return type(self).step is not Optimizer.step
+    # -- the groups --------------------------------------------------------------------------------
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Add parameters with hyper-parameters of their own, for example those of a layer unfrozen later.
@@ -335,6 +172,13 @@ class Optimizer:
         """Refuse hyper-parameters that mean nothing; numpy scalars become Python's numbers in `group`."""
         check(self._name, group, self._written)
 
+    def __repr__(self) -> str:
+        lines = []
+        for number, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {number}")
+            lines += [f"    {name}: {group[name]}" for name in sorted(group) if name != "params"]
+        return "\n".join([f"{self._name} (", *lines, ")"])
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop every gradient, or fill it with zeros if not `set_to_none`."""
         for group in self.param_groups:
@@ -344,6 +188,8 @@ class Optimizer:
                 elif (grad := parameter.grad) is not None:
                     parameter.grad = Tensor(grad.device.zeros(grad.shape, grad.dtype))
 
+    # -- a step ------------------------------------------------------------------------------------
+
     def register_step_pre_hook(self, hook: Hook) -> HookHandle:
         """Call `hook(optimizer, args, kwargs)` before each step; a result (args, kwargs) replaces its arguments."""
         return HookHandle(self, "_pre_hooks", partial(hook), False)
@@ -351,13 +197,6 @@ class Optimizer:
     def register_step_post_hook(self, hook: Hook) -> HookHandle:
         """Call `hook(optimizer, args, kwargs)` after each step."""
         return HookHandle(self, "_post_hooks", partial(hook), False)
-
-    def __repr__(self) -> str:
-        lines = []
-        for number, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {number}")
-            lines += [f"    {name}: {group[name]}" for name in sorted(group) if name != "params"]
-        return "\n".join([f"{self._name} (", *lines, ")"])
 
     @with_hooks
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -453,6 +292,8 @@ class Optimizer:
             f"its parameter {parameter.dtype.name} {parameter.shape} on {parameter.device.name}"
         )
 
+    # -- what a subclass defines: the update, and the arrays of a parameter ------------------------
+
     def _update(self, group: Group, ready: list[Tensor]) -> None:
         """Update parameters of one age, device and dtype. What may change between steps is read in a `StepValue`.
 
@@ -462,7 +303,10 @@ class Optimizer:
         raise TypeError(f"{self._name} defines no update")
 
     def _structure(self, group: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What the values of `per_step` decide about the launches of a step; a captured step ends if it changes."""
+        """The decisions about the launches of a step that follow from values of `per_step`.
+
+        A captured step ends if they change.
+        """
         return ()
 
     def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
@@ -493,13 +337,34 @@ class Optimizer:
             result.append(held)
         return result
 
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    @property
+    def _own_step(self) -> bool:
+        """True if a subclass has a `step` of its own, which keeps in the state what it likes."""
+        return type(self).step is not Optimizer.step
+
     def state_dict(self) -> dict[str, Any]:
-        """What resuming needs, on the host: a copy that later steps do not change.
+        """A copy, on the host, of what resuming needs; later steps do not change it.
 
         {"optimizer": class name, "state": {index: {"step": int, name: numpy array, ..}},
          "param_groups": [{"params": [index, ..], "lr": ..}, ..]}, the index running on over groups.
         """
-        return state_dict(self)
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        index = {id(parameter): i for i, parameter in enumerate(parameters)}
+        return {
+            "optimizer": type(self).__name__,
+            "state": {
+                index[id(parameter)]: {
+                    name: value if name in self.counts and not isinstance(value, Tensor) else _kept(value)
+                    for name, value in slots.items()
+                }
+                for parameter, slots in self.state.items()
+            },
+            "param_groups": [
+                {**group, "params": [index[id(p)] for p in group["params"]]} for group in self.param_groups
+            ],
+        }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a `state_dict()` of the same groups; nothing changes unless everything fits.
@@ -507,9 +372,174 @@ class Optimizer:
         Raises:
             CheckpointError: lists every mismatch at once.
         """
-        load_state_dict(self, state_dict)
+        name, state = self._name, state_dict
+        check_form(name, state)
+        missing = [key for key in ("optimizer", "state", "param_groups") if key not in state]
+        if missing:
+            raise CheckpointError(
+                f"{name}: the state has no {', '.join(missing)}; it is not an Alpha optimizer's state"
+            )
+        if state["optimizer"] != name:
+            raise CheckpointError(f"{name}: the state is that of {state['optimizer']}; make the same optimizer first")
+        saved, own = ([len(g.get("params", ())) for g in side] for side in (state["param_groups"], self.param_groups))
+        if saved != own:
+            raise CheckpointError(f"{name}: groups of {saved} parameters, here {own}")
+
+        problems: list[str] = []
+        groups = [_group(self, number, group, problems) for number, group in enumerate(state["param_groups"])]
+        indices = [_index(i) for group in state["param_groups"] for i in group["params"]]
+        pairs = zip(self.param_groups, groups, strict=True)
+        owners = dict(zip(indices, ((p, saved) for group, saved in pairs for p in group["params"]), strict=True))
+        if len(owners) != sum(own) or None in owners:
+            problems.append(f"the groups' params {indices} are not different whole numbers")
+        slots = {}
+        for key, arrays in state["state"].items():
+            if _index(key) not in owners:
+                problems.append(f"parameter {key!r} is in no group")
+                continue
+            parameter, group = owners[_index(key)]
+            slots[parameter] = _arrays(self, key, parameter, self._required_slots(group), arrays, problems)
+        if problems:
+            raise CheckpointError(f"{name}: state does not fit:\n  " + "\n  ".join(problems))
+
+        new = {
+            parameter: {key: _restored(self, parameter, key, value) for key, value in arrays.items()}
+            for parameter, arrays in slots.items()
+        }
+        for group, other in zip(self.param_groups, groups, strict=True):
+            group.update(other)
+        self.state = defaultdict(dict, new)
+
+
+# -- the state of a parameter ----------------------------------------------------------------------
 
 
 def gradients(ready: list[Tensor]) -> list[Array]:
     """The arrays of the parameters' gradients."""
     return [grad.array for p in ready if (grad := p.grad) is not None]
+
+
+def kept(states: dict[Tensor, dict[str, Any]], parameters: list[Tensor]) -> Callable[[], None]:
+    """Note the states of parameters, which are about to change; what goes back to them."""
+    held = [states.get(parameter) for parameter in parameters]
+    before = [None if slots is None else slots.copy() for slots in held]
+
+    def restore() -> None:
+        for parameter, slots, values in zip(parameters, held, before, strict=True):
+            if slots is None or values is None:
+                states.pop(parameter, None)
+            else:
+                slots.clear()
+                slots.update(values)
+
+    return restore
+
+
+def on_host(array: Array) -> NDArray[Any]:
+    """A copy in host memory."""
+    copy: NDArray[Any] = array.copy() if isinstance(array, np.ndarray) else array.device.download(array)
+    return copy
+
+
+def uploaded(parameter: Tensor, value: NDArray[Any]) -> Array:
+    """A copy on the device and in the dtype of a parameter."""
+    # np.ascontiguousarray would make () into (1,)
+    return parameter.device.upload(np.asarray(value, parameter.dtype, order="C"))
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+def check_form(name: str, state: Mapping[str, Any]) -> None:
+    """TypeError if an optimizer's state is no dict, and CheckpointError if a part of it that holds others is none."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"{name}: the state is a {type_name(state)}, not a dict; give what state_dict() returned")
+    slots, groups = state.get("state", {}), state.get("param_groups", [])
+    parts: list[tuple[str, Any, type | tuple[type, ...], str]] = [
+        ("state", slots, Mapping, "a dict"),
+        ("param_groups", groups, (list, tuple), "a list of dicts"),
+    ]
+    if isinstance(slots, Mapping):
+        parts += [(f"state[{key!r}]", part, Mapping, "a dict") for key, part in slots.items()]
+    for number, group in enumerate(groups if isinstance(groups, (list, tuple)) else ()):
+        parts.append((f"param_groups[{number}]", group, Mapping, "a dict"))
+        if isinstance(group, Mapping):
+            params = group.get("params", [])
+            parts.append((f"param_groups[{number}]['params']", params, (list, tuple), "a list of whole numbers"))
+    wrong = [f"{at} is a {type_name(part)}, not {kind}" for at, part, base, kind in parts if not isinstance(part, base)]
+    if wrong:
+        raise CheckpointError(f"{name}: state does not fit:\n  " + "\n  ".join(wrong))
+
+
+def _group(optimizer: Optimizer, number: int, group: Mapping[str, Any], problems: list[str]) -> Group:
+    """The saved hyper-parameters of a group, checked, and what else the program had put there."""
+    values = {**optimizer.added, **{name: value for name, value in group.items() if name != "params"}}
+    problems += [f"group {number}: {name} is missing" for name in optimizer.defaults if name not in values]
+    for name, rule in optimizer._written.items():
+        if name in values:
+            try:
+                values[name] = rule(values[name])
+            except (TypeError, ValueError) as error:
+                problems.append(f"group {number}: {name}={values[name]!r} {error}")
+    if not problems:
+        try:
+            optimizer._check({**values, "params": []})
+        except (TypeError, ValueError) as error:
+            problems.append(f"group {number}: {error}")
+    return values
+
+
+def _arrays(
+    optimizer: Optimizer,
+    key: Any,
+    parameter: Tensor,
+    required: Sequence[str],
+    arrays: Mapping[str, Any],
+    problems: list[str],
+) -> Mapping[str, Any]:
+    """The state of one parameter, checked."""
+    result = dict(arrays)
+    if optimizer._own_step:
+        return result
+    for name, rule in optimizer.counts.items():
+        try:
+            result[name] = rule(arrays.get(name))
+        except (TypeError, ValueError) as error:
+            problems.append(f"parameter {key}: {name}={arrays.get(name)!r} {error}")
+    if result.get("step"):
+        needed = [name for name in required if optimizer._slot_shape(name, parameter) is not None]
+        problems += [f"parameter {key}: {name} is missing" for name in needed if name not in arrays]
+    for name, value in arrays.items():
+        if name in optimizer.counts:
+            continue
+        shape = optimizer._slot_shape(name, parameter) if name in optimizer.slots else None
+        if shape is None:
+            problems.append(f"parameter {key}: {name} is unknown")
+        elif not isinstance(value, np.ndarray):
+            problems.append(f"parameter {key}: {name} is a {type(value).__name__}, not an array")
+        elif value.shape != shape:
+            here = "the parameter" if shape == parameter.shape else "that of the parameter"
+            problems.append(f"parameter {key}: {name} has shape {value.shape}, {here} {shape}")
+        elif value.dtype != parameter.dtype:
+            problems.append(f"parameter {key}: {name} is {value.dtype.name}, the parameter {parameter.dtype.name}")
+    return result
+
+
+def _index(key: Any) -> int | None:
+    """The whole number of a key, which JSON has made a string; None for anything else."""
+    if isinstance(key, str) and key.isdecimal():
+        return int(key)
+    return int(key) if isinstance(key, (int, np.integer)) and not isinstance(key, bool) else None
+
+
+def _kept(value: Any) -> Any:
+    """A value of the state on the host: an array, or what is none, as it is."""
+    if isinstance(value, Tensor):
+        return value.numpy()
+    return on_host(value) if hasattr(value, "nbytes") else value
+
+
+def _restored(optimizer: Optimizer, parameter: Tensor, name: str, value: Any) -> Any:
+    if not optimizer._own_step or name in optimizer.slots:
+        return value if name in optimizer.counts else uploaded(parameter, value)
+    return tensor(value, device=parameter.device) if isinstance(value, np.ndarray) else value

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, InitVar
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, closed_share, flag, natural, refuse_others, without_effect
+from alpha.optim.hyper import closed_share, flag, hyper, hyper_parameters, natural, only, unused
 from alpha.optim.optimizer import Group, Parameters
 
 __all__ = ["Adagrad", "RMSprop"]
@@ -52,6 +53,7 @@ def _rmsprop(rule: RMSpropRule, w: Array, g: Array, v: Array, velocity: Array | 
     w -= t(rule.lr) * work
 
 
+@hyper_parameters
 class RMSprop(FusedOptimizer):
     """RMSprop (Tieleman & Hinton 2012), with PyTorch's arguments in PyTorch's order.
 
@@ -68,45 +70,22 @@ class RMSprop(FusedOptimizer):
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **FusedOptimizer.rules,
-        "alpha": closed_share,
-        "eps": natural,
-        "momentum": natural,
-        "centered": flag,
-    }
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1e-2, natural)
+    alpha: InitVar[float] = hyper(0.99, closed_share)
+    eps: InitVar[float] = hyper(1e-8, natural)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    momentum: InitVar[float] = hyper(0.0, natural)
+    centered: InitVar[bool] = hyper(False, flag)
+    capturable: InitVar[bool] = only(False)
+    foreach: InitVar[bool | None] = unused()
+    maximize: InitVar[bool] = hyper(False, flag)
+    differentiable: InitVar[bool] = only(False)
+    _: KW_ONLY
+    l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
+
     slots: ClassVar[tuple[str, ...]] = ("second", "velocity", "mean")
     update = fused_update("rmsprop", _rmsprop)
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        capturable: bool = False,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        differentiable: bool = False,
-        *,
-        l1_decay: float = 0.0,
-    ) -> None:
-        without_effect(self._name, foreach=foreach)
-        refuse_others(self._name, capturable=(capturable, False), differentiable=(differentiable, False))
-        super().__init__(
-            params,
-            lr=lr,
-            alpha=alpha,
-            eps=eps,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            centered=centered,
-            maximize=maximize,
-            l1_decay=l1_decay,
-        )
 
     def _used_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         used = ("second", "velocity" if group.get("momentum", 0) > 0 else "", "mean" if group.get("centered") else "")
@@ -140,6 +119,7 @@ def _adagrad(rule: AdagradRule, w: Array, g: Array, total: Array) -> None:
     w -= work
 
 
+@hyper_parameters
 class Adagrad(FusedOptimizer):
     """Adagrad (Duchi et al., JMLR 2011), with PyTorch's arguments in PyTorch's order.
 
@@ -155,42 +135,21 @@ class Adagrad(FusedOptimizer):
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **FusedOptimizer.rules,
-        "lr_decay": natural,
-        "initial_accumulator_value": natural,
-        "eps": natural,
-    }
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1e-2, natural)
+    lr_decay: InitVar[float] = hyper(0.0, natural)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    initial_accumulator_value: InitVar[float] = hyper(0.0, natural)
+    eps: InitVar[float] = hyper(1e-10, natural)
+    foreach: InitVar[bool | None] = unused()
+    _: KW_ONLY
+    maximize: InitVar[bool] = hyper(False, flag)
+    differentiable: InitVar[bool] = only(False)
+    fused: InitVar[bool | None] = unused()
+    l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
+
     slots: ClassVar[tuple[str, ...]] = ("total",)
     update = fused_update("adagrad", _adagrad)
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-2,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
-        foreach: bool | None = None,
-        *,
-        maximize: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        l1_decay: float = 0.0,
-    ) -> None:
-        without_effect(self._name, foreach=foreach, fused=fused)
-        refuse_others(self._name, differentiable=(differentiable, False))
-        super().__init__(
-            params,
-            lr=lr,
-            lr_decay=lr_decay,
-            weight_decay=weight_decay,
-            initial_accumulator_value=initial_accumulator_value,
-            eps=eps,
-            maximize=maximize,
-            l1_decay=l1_decay,
-        )
 
     def _first_value(self, name: str, group: Group) -> float:
         value, own = self.defaults["initial_accumulator_value"], group["initial_accumulator_value"]

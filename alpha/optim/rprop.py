@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, InitVar
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, flag, natural, number, refuse_others, without_effect
+from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, only, unused
 from alpha.optim.optimizer import Group, Parameters
 
 __all__ = ["Rprop"]
@@ -62,6 +63,7 @@ def _two(value: Any) -> tuple[float, float]:
     return number(value[0]), number(value[1])
 
 
+@hyper_parameters
 class Rprop(FusedOptimizer):
     """Resilient propagation (Riedmiller & Braun 1993), with PyTorch's arguments in PyTorch's order.
 
@@ -76,26 +78,18 @@ class Rprop(FusedOptimizer):
             anyway, and every step may be captured.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {"lr": natural, "etas": factors, "step_sizes": bounds, "maximize": flag}
-    added: ClassVar[Mapping[str, Any]] = {}
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1e-2, natural)
+    etas: InitVar[tuple[float, float]] = hyper((0.5, 1.2), factors)
+    step_sizes: InitVar[tuple[float, float]] = hyper((1e-6, 50.0), bounds)
+    _: KW_ONLY
+    capturable: InitVar[bool] = only(False)
+    foreach: InitVar[bool | None] = unused()
+    maximize: InitVar[bool] = hyper(False, flag)
+    differentiable: InitVar[bool] = only(False)
+
     slots: ClassVar[tuple[str, ...]] = ("before", "length")
     update = fused_update("rprop", _rprop)
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-2,
-        etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50.0),
-        *,
-        capturable: bool = False,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        without_effect(self._name, foreach=foreach)
-        refuse_others(self._name, capturable=(capturable, False), differentiable=(differentiable, False))
-        super().__init__(params, lr=lr, etas=etas, step_sizes=step_sizes, maximize=maximize)
 
     def _first_value(self, name: str, group: Group) -> float:
         return float(group["lr"]) if name == "length" else 0.0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, InitVar
 from typing import Any, ClassVar, NamedTuple
 
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import Rule, flag, natural, number, refuse_others, share, without_effect
+from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, only, share, unused
 from alpha.optim.optimizer import Group, Parameters
 
 __all__ = ["SGD", "Momentum"]
@@ -41,6 +42,7 @@ def _sgd(rule: SgdRule, w: Array, g: Array, v: Array | None) -> None:
 sgd_update = fused_update("sgd", _sgd)
 
 
+@hyper_parameters
 class SGD(FusedOptimizer):
     """Stochastic gradient descent, with PyTorch's arguments in PyTorch's order.
 
@@ -56,42 +58,21 @@ class SGD(FusedOptimizer):
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **FusedOptimizer.rules,
-        "momentum": natural,
-        "dampening": number,
-        "nesterov": flag,
-    }
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1e-3, natural)
+    momentum: InitVar[float] = hyper(0.0, natural)
+    dampening: InitVar[float] = hyper(0.0, number)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    nesterov: InitVar[bool] = hyper(False, flag)
+    _: KW_ONLY
+    maximize: InitVar[bool] = hyper(False, flag)
+    foreach: InitVar[bool | None] = unused()
+    differentiable: InitVar[bool] = only(False)
+    fused: InitVar[bool | None] = unused()
+    l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
+
     slots: ClassVar[tuple[str, ...]] = ("velocity",)
     update = sgd_update
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-3,
-        momentum: float = 0.0,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        l1_decay: float = 0.0,
-    ) -> None:
-        without_effect(self._name, foreach=foreach, fused=fused)
-        refuse_others(self._name, differentiable=(differentiable, False))
-        super().__init__(
-            params,
-            lr=lr,
-            momentum=momentum,
-            dampening=dampening,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            maximize=maximize,
-            l1_decay=l1_decay,
-        )
 
     def _check(self, group: Group) -> None:
         super()._check(group)
@@ -126,6 +107,7 @@ class SGD(FusedOptimizer):
             self._launch(group, fresh, self._first_rule)
 
 
+@hyper_parameters
 class Momentum(FusedOptimizer):
     """Descent along the bias-corrected mean of the gradients, as in Dragon-Alpha.
 
@@ -139,21 +121,16 @@ class Momentum(FusedOptimizer):
         maximize: go up along the gradient.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {**FusedOptimizer.rules, "beta": share}
+    params: InitVar[Parameters]
+    lr: InitVar[float] = hyper(1e-3, natural)
+    beta: InitVar[float] = hyper(0.9, share)
+    weight_decay: InitVar[float] = hyper(0.0, natural)
+    _: KW_ONLY
+    l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
+    maximize: InitVar[bool] = hyper(False, flag)
+
     slots: ClassVar[tuple[str, ...]] = ("velocity",)
     update = sgd_update
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-3,
-        beta: float = 0.9,
-        weight_decay: float = 0.0,
-        *,
-        l1_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(params, lr=lr, beta=beta, weight_decay=weight_decay, l1_decay=l1_decay, maximize=maximize)
 
     def _rule(self, group: Group, state: Mapping[str, Any]) -> SgdRule:
         beta: float = group["beta"]

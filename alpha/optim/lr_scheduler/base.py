@@ -145,7 +145,7 @@ class LRScheduler:
     # -- checkpoints --------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What resuming needs beside the optimizer's state: numbers, texts and lists. Functions are not in it."""
+        """The numbers, texts and lists that resuming needs beside the optimizer's state; functions are not in it."""
         return {
             "schedule": self._name,
             "last_epoch": self.last_epoch,
@@ -177,7 +177,7 @@ class LRScheduler:
         self.base_lrs, self._last_lr = list(state["base_lrs"]), list(state["last_lr"])
 
     def _problems(self, state: Mapping[str, Any]) -> list[str]:
-        """What is wrong with a state, and nothing if it fits."""
+        """A text for each fault of a state; none if it fits."""
         if state.get("schedule") != self._name:
             kind = f"that of {state['schedule']}" if "schedule" in state else "not that of an Alpha schedule"
             return [f"it is {kind}; a run goes on with the kind of schedule that it began with"]
