@@ -173,12 +173,12 @@ class Targets:
 
     def run(self, node: Function, dY: Array) -> Any:
         """The gradients of a node's inputs, only those on a path to a target."""
-        needs = node.needs
-        node.needs = tuple([edge is not None and edge in self.path for edge in node.edges])
+        needs = node.needs_input_grad
+        node.needs_input_grad = tuple([edge is not None and edge in self.path for edge in node.edges])
         try:
             return node.backward(dY)
         finally:
-            node.needs = needs
+            node.needs_input_grad = needs
 
 
 class _Gradient:

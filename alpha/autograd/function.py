@@ -39,9 +39,9 @@ class Function:
     `self.save(...)` (arrays of inputs or of the output, guarded against later in-place writes) or as plain attributes;
     `self.guard(...)` guards the memory of other tensors.
 
-    `backward` takes the output's gradient array and returns one gradient, or None, per input; `self.needs[i]` tells
-    which are wanted. A gradient has the shape, dtype and device of its input. It may be `dY` or a saved array itself,
-    and two gradients may be one array; an array that the Function keeps as a plain attribute must be copied.
+    `backward` takes the output's gradient array and returns a gradient, or None, per input; `self.needs_input_grad[i]`
+    tells which are wanted. A gradient has the shape, dtype and device of its input. It may be `dY` or a saved array
+    itself, and two gradients may be one array; an array that the Function keeps as a plain attribute must be copied.
 
     A function of one input whose gradient is 0 in most places may set `adds_gradient` and define
     `add_gradient(dY, total)`, which adds its gradient to `total`, that of other users of the input, in place.
@@ -51,7 +51,7 @@ class Function:
     alpha/autograd/static.py.
     """
 
-    needs: tuple[bool, ...] = ()
+    needs_input_grad: tuple[bool, ...] = ()
     inplace = False
     written_as = ""  # how a user writes an operator in place, for errors; by default its name
     is_view = False
@@ -154,16 +154,18 @@ class Function:
                     f"{self.name}: input {len(arrays)} is a {type_name(tensor)}, a Tensor is needed; "
                     "use alpha.tensor(..)"
                 )
-        self.needs = tuple(needs)
+        self.needs_input_grad = tuple(needs)
         if _check_inputs(self, tensors):
-            self.needs = tuple([enabled and tensor is not None and tensor._requires_grad for tensor in inputs])
+            self.needs_input_grad = tuple(
+                [enabled and tensor is not None and tensor._requires_grad for tensor in inputs]
+            )
         if self.inplace:
-            check_writable(self.written_as or self.name, tensors[0], True in self.needs)
+            check_writable(self.written_as or self.name, tensors[0], True in self.needs_input_grad)
         return arrays, tensors
 
     def give(self, Y: Array, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> Tensor:
         """The last part of `apply`, after forward has made Y: the output, and the record if a gradient is wanted."""
-        recording = True in self.needs
+        recording = True in self.needs_input_grad
         if isinstance(Y, (np.ndarray, np.generic)):
             Y = contiguous(Y)
         elif type(Y) is list:  # of which Tensor would make one
@@ -172,7 +174,7 @@ class Function:
             output = tensors[0]
             output._version.bump(self.written_as or self.name, recording)
             if recording:
-                output._seen = output._version.recorded
+                output._base_version = output._version.recorded
         else:
             output = tensor_class()(Y)
             owner = tensors[0] if self.is_view else None
@@ -182,7 +184,7 @@ class Function:
                     break
             if owner is not None:  # one memory, one version
                 self.is_view = True
-                output._version, output._seen = owner._version, owner._seen
+                output._version, output._base_version = owner._version, owner._base_version
         if recording and is_floating(Y.dtype):
             self._record(inputs, (*tensors, output), Y)
             if self.inplace:
@@ -203,7 +205,7 @@ class Function:
         """Note where the gradients go, and the version of each saved array that is memory of one of the tensors."""
         edges: list[Edge] = []
         read_bytes = []
-        for tensor, needed in zip(inputs, self.needs, strict=True):
+        for tensor, needed in zip(inputs, self.needs_input_grad, strict=True):
             read_bytes.append(0 if tensor is None else tensor.array.nbytes)
             edges.append((tensor._node or tensor) if tensor is not None and needed else None)
         self.edges, self.read_bytes = tuple(edges), tuple(read_bytes)
@@ -246,9 +248,9 @@ def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> bool:
         array = tensor.array
         if type(array) is not kind or (kind is not np.ndarray and array.device is not first.device):
             check_devices(node.name, tensors)
-        if tensor._seen is not None and tensor._seen != tensor._version.recorded:
-            if isinstance(tensor._seen, Origin):
-                carry(node, tensor._seen)
+        if tensor._base_version is not None and tensor._base_version != tensor._version.recorded:
+            if isinstance(tensor._base_version, Origin):
+                carry(node, tensor._base_version)
             if (part := part_of(tensor)) is not None and not knows_history(tensor) and part.take_again(tensor):
                 renewed = True
             check_history(node.name, tensor)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # What a node keeps after the first run; the others of its attributes come from the second.
-_KEPT = frozenset({"id", "edges", "hooks", "form", "read_bytes", "needs", "is_view", "backward", "_guards"})
+_KEPT = frozenset({"id", "edges", "hooks", "form", "read_bytes", "needs_input_grad", "is_view", "backward", "_guards"})
 
 
 class FirstRun:

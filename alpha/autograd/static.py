@@ -156,7 +156,7 @@ def apply(cls: Any, *args: Any) -> Any:
     node: Call = cls._call()
     inputs = [arg for arg in args if isinstance(arg, Tensor)]
     _, tensors = node.take(inputs)
-    needs = iter(node.needs)
+    needs = iter(node.needs_input_grad)
     node.taken = tuple([isinstance(arg, Tensor) for arg in args])
     ctx = node.ctx = FunctionCtx(tuple([taken and next(needs) for taken in node.taken]))
     with no_grad():
@@ -205,7 +205,7 @@ def _recorded(node: Call, wanted: list[Tensor], inputs: list[Tensor], tensors: S
     """The outputs that may require a gradient, with the node behind them."""
     if len(wanted) == 1:
         return [node.give(wanted[0].array, inputs, tensors)]
-    if True not in node.needs:
+    if True not in node.needs_input_grad:
         return [output.detach() for output in wanted]
     kinds = {output.dtype.name for output in wanted}
     if len(kinds) > 1:

@@ -27,7 +27,7 @@ class PartRecord(Protocol):
 
 
 class Always:
-    """What `Tensor._seen` is if the tensor needs to know no recorded writes, but its version must be asked."""
+    """What `Tensor._base_version` is if the tensor needs to know no recorded writes, but its version must be asked."""
 
     __hash__ = object.__hash__
 
@@ -43,7 +43,7 @@ class Version:
 
     value = recorded = 0  # of the class, as nearly all are never written: each result of an operator has a version
     writer = ""
-    unaware: Always | None = None  # what `Tensor._seen` is of a tensor that needs to know no recorded writes
+    unaware: Always | None = None  # what `Tensor._base_version` is of a tensor that needs to know no recorded writes
 
     def refresh(self) -> None:
         """Read the memory again if it is a copy of a part of other memory, which was written since."""

@@ -8,8 +8,8 @@ The rule: a Tensor of Alpha has its filters in NHWC, whatever dict holds it, but
 - What an operator makes of a tensor of these two kinds is of a layout that is not known.
 
 A parameter or buffer of a module is in NHWC, for that is how the module reads it. Tensors of these origins are rare, so
-nothing asks for them: the origin stands in the place of `Tensor._seen`, where an operator finds that something is
-unusual about its input, and only then looks closer.
+nothing asks for them: the origin stands in the place of `Tensor._base_version`, where an operator finds that something
+is unusual about its input, and only then looks closer.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ LAYOUTS = ("NHWC", "NCHW")  # Alpha's and PyTorch's
 
 
 class Origin:
-    """What `Tensor._seen` is of a tensor whose filters are not known to be in NHWC.
+    """What `Tensor._base_version` is of a tensor whose filters are not known to be in NHWC.
 
     Attributes:
         layout: "NCHW", or None if it is not known.
-        seen: what `Tensor._seen` would be otherwise.
+        seen: what `Tensor._base_version` would be otherwise.
     """
 
     __slots__ = ("layout", "seen")
@@ -43,33 +43,33 @@ class Origin:
 
 
 def seen_of(tensor: Tensor) -> int | Always | None:
-    """The recorded writes to its memory that a tensor knows of, as `Tensor._seen` says; None if it need not know."""
-    seen = tensor._seen
+    """The recorded writes to its memory that a tensor knows of, by `Tensor._base_version`; None if it need not know."""
+    seen = tensor._base_version
     return seen.seen if isinstance(seen, Origin) else seen
 
 
 def layout_of(tensor: Tensor) -> str | None:
     """ "NHWC", "NCHW", or None if it is not known."""
-    return tensor._seen.layout if isinstance(tensor._seen, Origin) else "NHWC"
+    return tensor._base_version.layout if isinstance(tensor._base_version, Origin) else "NHWC"
 
 
 def mark(tensor: Tensor, layout: str | None) -> Tensor:
     """The tensor, of whose filters is known that they are in NCHW, or with None that nothing is known."""
-    tensor._seen = Origin(layout, seen_of(tensor))
+    tensor._base_version = Origin(layout, seen_of(tensor))
     return tensor
 
 
 def inherit(tensor: Tensor, source: Tensor) -> Tensor:
     """The tensor, with the origin of one whose values it has."""
-    if isinstance(source._seen, Origin):
-        return mark(tensor, source._seen.layout)
-    tensor._seen = seen_of(tensor)
+    if isinstance(source._base_version, Origin):
+        return mark(tensor, source._base_version.layout)
+    tensor._base_version = seen_of(tensor)
     return tensor
 
 
 def unmark(tensor: Tensor) -> None:
     """Let a tensor be in NHWC."""
-    tensor._seen = seen_of(tensor)
+    tensor._base_version = seen_of(tensor)
 
 
 def settle(part: Tensor, name: str, is_filter: bool) -> None:
@@ -101,7 +101,11 @@ def carry(node: Function, origin: Origin) -> None:
     def marked(Y: Array, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> Any:
         vars(node).pop("give", None)  # it refers to the node
         output = give(Y, inputs, tensors)
-        if not (output._belongs or (True in node.needs and _trains(tensors)) or not is_floating(output.array.dtype)):
+        if not (
+            output._belongs
+            or (True in node.needs_input_grad and _trains(tensors))
+            or not is_floating(output.array.dtype)
+        ):
             mark(output, origin.layout if node.copies else None)
         return output
 
@@ -110,4 +114,4 @@ def carry(node: Function, origin: Origin) -> None:
 
 def _trains(tensors: Sequence[Tensor]) -> bool:
     """Whether weights of Alpha take part, so that the result is no weight but an activation."""
-    return any(tensor._requires_grad and not isinstance(tensor._seen, Origin) for tensor in tensors)
+    return any(tensor._requires_grad and not isinstance(tensor._base_version, Origin) for tensor in tensors)

@@ -58,7 +58,7 @@ class Tensor(Methods):
     """
 
     __slots__ = (
-        *("__weakref__", "_grad", "_hooks", "_node", "_requires_grad", "_seen", "_version", "array"),
+        *("__weakref__", "_grad", "_hooks", "_node", "_requires_grad", "_base_version", "_version", "array"),
         "_part",  # set where a part is read, and nowhere else
     )
     array: Array
@@ -81,7 +81,7 @@ class Tensor(Methods):
         self._grad: Tensor | None = None
         self._node: Function | None = None
         self._version = Version()
-        self._seen: int | Always | Origin | None = 0  # recorded writes that its node knows of; None: needs none
+        self._base_version: int | Always | Origin | None = 0  # recorded writes that its node knows of; None: needs none
         self._hooks: dict[HookHandle, Hook] = {}
 
     if not TYPE_CHECKING:  # which would take every attribute to be there
@@ -232,14 +232,14 @@ class Tensor(Methods):
     def detach(self) -> Tensor:
         """The same memory outside the graph; in-place writes are seen by both."""
         result = Tensor(self.array)
-        result._version, result._seen = self._version, self._version.unaware
+        result._version, result._base_version = self._version, self._version.unaware
         return inherit(result, self)
 
     def detach_(self) -> Tensor:
         """The tensor itself as a leaf that requires no gradient; what was recorded before stays as it is."""
         if self._node is not None and self._node.is_view:
             raise GradientError(f"detach_: a view ({self._node.name}) cannot be detached in place; use .detach()")
-        self._node, self._requires_grad, self._seen, self._hooks = None, False, self.detach()._seen, {}
+        self._node, self._requires_grad, self._base_version, self._hooks = None, False, self.detach()._base_version, {}
         self._part = None
         return self
 

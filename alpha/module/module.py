@@ -106,7 +106,7 @@ class Module(Hooked):
             self._await_buffer(name, current.persistent)
         elif current is None and name in self._awaited and isinstance(value, Tensor):
             value = as_buffer(value, self._awaited[name])
-        if isinstance(value, (Parameter, Buffer)) and isinstance(value._seen, Origin):
+        if isinstance(value, (Parameter, Buffer)) and isinstance(value._base_version, Origin):
             settle(value, f"{type(self).__name__}.{name}", name in self._filters)
         object.__setattr__(self, name, value)
 

@@ -34,7 +34,7 @@ class Parameter(Tensor):
     def __init__(self, values: Any, requires_grad: bool = True) -> None:
         made = tensor(values)
         super().__init__(made.array, requires_grad)
-        self._seen = made._seen  # until a module has it
+        self._base_version = made._base_version  # until a module has it
 
 
 class Buffer(Tensor):
@@ -181,7 +181,7 @@ def move(value: Tensor, device: Device | None = None, dtype: np.dtype[Any] | Non
     device, dtype = device or value.device, dtype or value.dtype
     if device is not value.device or dtype != value.dtype:
         value.array = device.upload(host_values(value).astype(dtype, copy=False))
-        value._version, value._seen = Version(), 0  # other tensors keep the memory that it had
+        value._version, value._base_version = Version(), 0  # other tensors keep the memory that it had
         value.grad = None
 
 

@@ -250,7 +250,7 @@ class Handing:
             if isinstance(array, DeviceArray) and array.block is own.array.block:
                 place = given.array.offset + array.offset - own.array.offset
                 view = Tensor(DeviceArray(array.device, given.array.block, place, array.form))
-                view._version, view._seen = given._version, None
+                view._version, view._base_version = given._version, None
                 return view
         if isinstance(array, np.ndarray):  # made of what the step reads on the host, so that each call makes it
             return Tensor(array.copy())

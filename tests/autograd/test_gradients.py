@@ -71,7 +71,7 @@ class Watched(Function):
         return add(X, W)
 
     def backward(self, dY: Any) -> Any:
-        self.wanted.append(self.needs)
+        self.wanted.append(self.needs_input_grad)
         return dY, dY
 
 

@@ -164,6 +164,6 @@ def test_activations_have_no_origin() -> None:
     """So that a network whose images happen to have the shape of filters is not slower."""
     x = alpha.tensor(VALUES)
     y = layer()(x)
-    assert y._seen == 0
-    assert alpha.tensor(VALUES[..., :2])._seen == 0
-    assert alpha.tensor(VALUES[:, 0, 0])._seen == 0
+    assert y._base_version == 0
+    assert alpha.tensor(VALUES[..., :2])._base_version == 0
+    assert alpha.tensor(VALUES[:, 0, 0])._base_version == 0

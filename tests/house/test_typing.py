@@ -59,6 +59,8 @@ def main() -> None:
     x = alpha.tensor(np.ones((2, 4), np.float32), dtype="float32", device="cpu", requires_grad=True)
     y = net(x)
     loss: Tensor = y.sum() + y.mean(dim=1, keepdim=True).sum(0).mean() - (2 ** y).sum((0, 1)) / 3
+    optimizer = alpha.optim.Adam(net.parameters(), 0.1, l1_decay=0.1)
+    optimizer.step()
     handle = x.register_hook(lambda g: g * 2.0)
     loss.backward()
     handle.remove()
@@ -87,6 +89,8 @@ alpha.dates
 alpha.sin("0")
 alpha.exp(x, 1)
 alpha.arctan(y=x)
+alpha.optim.AdamW([], decoupled_weight_decay=True)
+alpha.optim.SGD([], lr="0.1")
 """
 
 
@@ -110,7 +114,7 @@ def test_a_users_program(tmp_path: Path) -> None:
 def test_mistakes_are_found(tmp_path: Path) -> None:
     """The types are not all Any."""
     output = check(WRONG, tmp_path)
-    for line in range(5, 13):
+    for line in range(5, 15):
         assert f"program.py:{line}: error" in output, output
 
 

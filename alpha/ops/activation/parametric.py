@@ -111,7 +111,7 @@ class RReLUStep(Function):
         if not self.inplace:
             self.save(X)
             return sloped(X, slopes)
-        if self.needs[0]:
+        if self.needs_input_grad[0]:
             self.save(Tensor(X).device.copy(X))
         return sloped(X, slopes, out=X)
 

@@ -228,7 +228,7 @@ _THRESHOLD = activation(
     ("a <= p ? q : a", lambda y, a, p, q: _where(y, a <= a.dtype.type(p), a.dtype.type(q), a)),
     ("b <= p ? 0 : a", lambda dx, a, b, p: _where(dx, b <= b.dtype.type(p), 0, a)),
 )
-_THRESHOLD.add_rule("Y", _THRESHOLD.backward)
+_THRESHOLD.add_rule("output", _THRESHOLD.backward)
 
 
 @check_arguments
@@ -239,7 +239,7 @@ def threshold(x: Tensor, threshold: float, value: float, inplace: bool = False) 
         inplace: True writes Y into x. With a value above the threshold, a copy of X is kept if a gradient is needed,
             because Y does not tell on which side X was.
     """
-    return _THRESHOLD(x, threshold, inplace, q=value, holds="Y" if value <= threshold else "X")
+    return _THRESHOLD(x, threshold, inplace, q=value, saves="output" if value <= threshold else "input")
 
 
 class Threshold(ActivationLayer):

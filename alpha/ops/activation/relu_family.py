@@ -3,7 +3,7 @@
     silu = activation(
         "silu",
         forward=("a / (1 + exp(-a))", lambda y, a: np.divide(a, 1 + np.exp(-a), out=y)),
-        gradient=("b * s..", lambda ...), holds="X")
+        gradient=("b * s..", lambda ...), saves="input")
 
 defines an operator on both devices from its expressions. In the gradient `a` is dY and `b` the held X or Y; `p` and `q`
 are the activation's numbers (a slope), where it has any. Its function and its layer stand below it. The activations
@@ -62,7 +62,7 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -
         inplace: True writes Y into x. With a negative slope, a copy of X is kept if a gradient is needed, because the
             sign of Y does not tell the sign of X.
     """
-    return LEAKY_RELU(x, negative_slope, inplace, holds="Y" if negative_slope >= 0 else "X")
+    return LEAKY_RELU(x, negative_slope, inplace, saves="output" if negative_slope >= 0 else "input")
 
 
 class LeakyReLU(ActivationLayer):
@@ -103,10 +103,10 @@ _ELU = activation(
     "elu",
     ("a < 0 ? p * expm1(a) : a", _elu_cpu),
     ("b <= 0 ? a * p * exp(b) : a", _elu_gradient_cpu),
-    holds="X",  # exp(X), where Y + p cancels
+    saves="input",  # exp(X), where Y + p cancels
 )
 _ELU.add_rule(
-    "Y", elementwise("elu_backward_of_output", "b <= 0 ? a * (b + p) : a", _elu_gradient_of_output_cpu, inputs=2)
+    "output", elementwise("elu_backward_of_output", "b <= 0 ? a * (b + p) : a", _elu_gradient_of_output_cpu, inputs=2)
 )
 
 
@@ -120,7 +120,7 @@ def elu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         inplace: True writes Y into x. With a negative alpha, a copy of X is kept if a gradient is needed, because the
             sign of Y does not tell the sign of X.
     """
-    return _ELU(x, alpha, inplace, holds="Y" if inplace and alpha >= 0 else "X")
+    return _ELU(x, alpha, inplace, saves="output" if inplace and alpha >= 0 else "input")
 
 
 class ELU(ActivationLayer):

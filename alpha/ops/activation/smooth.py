@@ -54,7 +54,7 @@ _SIGMOID = activation(
     "sigmoid",
     ("1 / (1 + exp(-a))", _sigmoid_cpu),
     ("a * (1 - b) * b", lambda dx, a, b: np.multiply(a * (1 - b), b, out=dx)),
-    holds="Y",
+    saves="output",
 )
 
 
@@ -75,7 +75,7 @@ _TANH = activation(
     "tanh",
     ("tanh(a)", lambda y, a: np.tanh(a, out=y)),
     ("a * (1 - b * b)", lambda dx, a, b: np.multiply(a, 1 - b * b, out=dx)),
-    holds="Y",
+    saves="output",
 )
 tanh_forward, tanh_backward = _TANH.forward, _TANH.backward
 
@@ -120,7 +120,7 @@ _SOFTPLUS = activation(
     "softplus",
     ("softplus(a, p, q)", _softplus_cpu),
     ("softplus_gradient(a, b, p, q)", _softplus_gradient_cpu),
-    holds="X",  # Y does not tell on which side of the threshold X was
+    saves="input",  # Y does not tell on which side of the threshold X was
 )
 
 
@@ -382,7 +382,8 @@ _SELU = activation(
 
 
 _SELU.add_rule(
-    "Y", elementwise("selu_backward_of_output", "b <= 0 ? a * (b + q) : a * p", _selu_gradient_of_output_cpu, inputs=2)
+    "output",
+    elementwise("selu_backward_of_output", "b <= 0 ? a * (b + q) : a * p", _selu_gradient_of_output_cpu, inputs=2),
 )
 
 
@@ -392,7 +393,7 @@ def selu(x: Tensor, inplace: bool = False) -> Tensor:
 
     The gradient reads X, or with `inplace` Y, which is less accurate for X far below 0.
     """
-    return _SELU(x, _SELU_SCALE, inplace, q=_SELU_SCALE * _SELU_ALPHA, holds="Y" if inplace else "X")
+    return _SELU(x, _SELU_SCALE, inplace, q=_SELU_SCALE * _SELU_ALPHA, saves="output" if inplace else "input")
 
 
 class SELU(ActivationLayer):
@@ -423,7 +424,7 @@ _CELU = activation(
 
 
 _CELU.add_rule(
-    "Y",
+    "output",
     elementwise("celu_backward_of_output", "b <= 0 ? a * ((b + p) / p) : a", _celu_gradient_of_output_cpu, inputs=2),
 )
 
@@ -441,7 +442,7 @@ def celu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """
     if alpha == 0:
         raise ValueError("celu: alpha must not be 0, because X is divided by it")
-    return _CELU(x, alpha, inplace, holds="Y" if inplace and alpha > 0 else "X")
+    return _CELU(x, alpha, inplace, saves="output" if inplace and alpha > 0 else "input")
 
 
 class CELU(ActivationLayer):

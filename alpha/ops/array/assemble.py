@@ -40,7 +40,7 @@ class Assemble(Function):
         return Y
 
     def backward(self, dY: Array) -> Any:
-        return [self.gradient(dY, i) if needed else None for i, needed in enumerate(self.needs)]
+        return [self.gradient(dY, i) if needed else None for i, needed in enumerate(self.needs_input_grad)]
 
     def gradient(self, dY: Array, i: int) -> Array:
         """The gradient of input i, which is 0 at elements that were not read."""

@@ -59,11 +59,11 @@ class SetBlock(Function):
 
     def backward(self, dY: Array) -> Any:
         dX = dV = None
-        if self.needs[0]:
+        if self.needs_input_grad[0]:
             device = Tensor(dY).device
             dX = device.copy(dY)
             write_view(dX, self.box, device.zeros((), dY.dtype), SCALAR.broadcast(self.box.shape))
-        if self.needs[1]:
+        if self.needs_input_grad[1]:
             dV = sum_to(read_view(dY, self.box), self.operand)
         return dX, dV
 

@@ -119,7 +119,7 @@ def set_data(x: Tensor, value: Tensor) -> None:
     """`x.data = y`: x has the memory of y, which has the shape, dtype and device of x."""
     x.array = checked_tensor(value, x, "data = ..: the value").array
     if value._version is not x._version:
-        x._version, x._seen = value._version, value._version.recorded
+        x._version, x._base_version = value._version, value._version.recorded
     if not x._belongs:
         inherit(x, value)
 

@@ -44,11 +44,11 @@ class WritePart(Function):
 
     def backward(self, dY: Array) -> Any:
         dX = dV = None
-        if self.needs[0]:
+        if self.needs_input_grad[0]:
             device = Tensor(dY).device
             dX = device.copy(dY)
             write_view(dX, self.box, device.zeros((), dY.dtype), SCALAR.broadcast(self.box.shape))
-        if self.needs[1]:
+        if self.needs_input_grad[1]:
             dV = read_view(dY, self.box).reshape(self.shape)
         return dX, dV
 
@@ -99,10 +99,10 @@ class Part:
         whole = self.whole(part)
         if whole is None or not self.copied or not knows_history(whole):
             return False
-        part._node, part._requires_grad, part._seen = None, False, part._version.recorded
+        part._node, part._requires_grad, part._base_version = None, False, part._version.recorded
         if whole._requires_grad:
             node = ReadPart()
-            node.needs = (True,)
+            node.needs_input_grad = (True,)
             node.box, node.whole_shape = self.box, whole.shape
             node._record((whole,), (whole,), part.array)
             part._node, part._requires_grad = node, True
@@ -114,11 +114,11 @@ class Part:
         if whole is None:
             return
         node = WritePart()
-        node.needs = (whole._requires_grad, True)
+        node.needs_input_grad = (whole._requires_grad, True)
         node.box, (node.shape, _) = self.box, operand_of(part.array)
         node._record((whole, part), (whole, part), whole.array)
         node.take_over(whole._node)
-        whole._node, whole._requires_grad, whole._seen = node, True, whole._version.recorded
+        whole._node, whole._requires_grad, whole._base_version = node, True, whole._version.recorded
         if (above := part_of(whole)) is not None:
             above.written(whole)
 

@@ -151,11 +151,11 @@ class Convolution(Function):
         with magnitudes:
             dX = self._gradient(0, self.backward_x, dY, W)
             dW = self._gradient(1, self.backward_weight, X, dY, dtype=self.dtypes[1])
-        return (dX, dW, as_dtype(_bias_gradient(dY), self.dtypes[2]) if self.needs[2] else None)
+        return (dX, dW, as_dtype(_bias_gradient(dY), self.dtypes[2]) if self.needs_input_grad[2] else None)
 
     def _gradient(self, index: int, rule: Callable[..., Array], *operands: Array, **dtype: Any) -> Array | None:
         """The gradient of input `index` in the input's dtype, or None if it is not needed."""
-        if not self.needs[index]:
+        if not self.needs_input_grad[index]:
             return None
         return as_dtype(rule(*operands, self.s, self.precision, **dtype), self.dtypes[index])
 

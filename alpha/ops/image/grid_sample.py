@@ -297,12 +297,12 @@ class GridSample(Function):
         """A pixel gets its share of each sample that reads it, in the order of the taps and of the samples."""
         X, G = self.saved
         dX = dG = None
-        if self.needs[0]:
+        if self.needs_input_grad[0]:
             *images, C = X.shape
             F, R = sample_taps(dY, G, tuple(X.shape[1:-1]), self.how)
             sums = add_zeros((1, math.prod(images), C), F, R.reshape((1, *R.shape)))
             dX = as_dtype(sums.reshape(tuple(X.shape)), X.dtype)
-        if self.needs[1]:
+        if self.needs_input_grad[1]:
             dG = sample_slopes(dY, X, G, self.how)
         return dX, dG
 

@@ -70,7 +70,7 @@ class ScatterAdd(Function):
         box, sizes, F, _ = self.at
         shape, dtype = self.operand
         window = dY if box == View.whole(tuple(dY.shape)) else read_view(dY, box)
-        dV = as_dtype(take_rows(window.reshape(sizes), F).reshape(shape), dtype) if self.needs[1] else None
+        dV = as_dtype(take_rows(window.reshape(sizes), F).reshape(shape), dtype) if self.needs_input_grad[1] else None
         return dY, dV
 
 

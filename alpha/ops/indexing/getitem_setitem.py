@@ -216,11 +216,11 @@ class SetPlaces(Function):
 
     def backward(self, dY: Array) -> Any:
         dX = dV = None
-        if self.needs[0]:
+        if self.needs_input_grad[0]:
             device = Tensor(dY).device
             dX = device.copy(dY)
             self.put(dX, device.zeros(self.at.shape, dY.dtype), distinct=True)  # all of them 0
-        if self.needs[1]:
+        if self.needs_input_grad[1]:
             box, sizes, F, shape = self.at
             window = dY if box == View.whole(tuple(dY.shape)) else read_view(dY, box)
             dV = sum_to(take_rows(window.reshape(sizes), F).reshape(shape), self.operand)

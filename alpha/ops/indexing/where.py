@@ -32,7 +32,7 @@ class Where(Function):
         return select(*broadcast_operands("where", M, A, B), out=None)
 
     def backward(self, dY: Array) -> Any:
-        return (None, *self.parts(dY, self.needs[1:]))
+        return (None, *self.parts(dY, self.needs_input_grad[1:]))
 
     def parts(self, dY: Array, needs: Sequence[bool]) -> Any:
         """The gradients of A and B: no product, so that what was not chosen is 0 also if dY is not finite."""
@@ -51,7 +51,7 @@ class FillWhere(Where):
         return select(*broadcast_operands("where", M, V, X), out=X)
 
     def backward(self, dY: Array) -> Any:
-        dV, dX = self.parts(dY, self.needs[::-1])
+        dV, dX = self.parts(dY, self.needs_input_grad[::-1])
         return dX, dV
 
 

@@ -166,5 +166,5 @@ class NoImages(Function):
 
     def backward(self, dY: Array) -> Any:
         zeros = Tensor(dY).device.zeros
-        pairs = zip(self.forms, self.needs, strict=True)
+        pairs = zip(self.forms, self.needs_input_grad, strict=True)
         return [zeros(*form) if needed and form is not None else None for form, needed in pairs]

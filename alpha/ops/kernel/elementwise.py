@@ -230,53 +230,54 @@ class Activation:
         forward, backward: its primitives, Y = forward(X, p=, q=) and dX = backward(dY, X or Y, p=, q=).
     """
 
-    def __init__(self, name: str, forward: Rule, gradient: Rule, holds: str) -> None:
-        if holds not in ("X", "Y"):
-            raise ValueError(f"{name}: holds={holds!r} is neither 'X' nor 'Y'")
-        self.name, self.holds = name, holds
+    def __init__(self, name: str, forward: Rule, gradient: Rule, saves: str) -> None:
+        if saves not in ("input", "output"):
+            raise ValueError(f"{name}: saves={saves!r} is neither 'input' nor 'output'")
+        self.name, self.saves = name, saves
         self.forward = elementwise(f"{name}_forward", *forward, inputs=1)
         self.backward = elementwise(f"{name}_backward", *gradient, inputs=2)
         self._steps: dict[tuple[str, bool], type[Function]] = {}
-        self.add_rule(holds, self.backward)
+        self.add_rule(saves, self.backward)
 
-    def add_rule(self, holds: str, backward: Primitive) -> None:
-        """Offer a gradient that reads `holds`; a call chooses it by `holds=`."""
+    def add_rule(self, saves: str, backward: Primitive) -> None:
+        """Offer a gradient that reads `saves`; a call chooses it by `saves=`."""
         run = self.forward
 
         class Step(Function):
             def forward(self, X: Array, *, p: float, q: float) -> Array:
                 self.p, self.q = p, q
                 held = X
-                if self.inplace and holds == "X" and self.needs[0]:
+                if self.inplace and saves == "input" and self.needs_input_grad[0]:
                     held = Tensor(X).device.copy(X)
                 Y = run(X, p=p, q=q, out=X if self.inplace else None)
-                self.save(Y if holds == "Y" else held)
+                self.save(Y if saves == "output" else held)
                 return Y
 
             def backward(self, dY: Array) -> Any:
                 return backward(dY, self.saved[0], p=self.p, q=self.q)
 
-        self._steps[holds, False] = type(self.name, (Step,), {})
-        self._steps[holds, True] = type(f"{self.name}_", (Step,), {"inplace": True})
+        self._steps[saves, False] = type(self.name, (Step,), {})
+        self._steps[saves, True] = type(f"{self.name}_", (Step,), {"inplace": True})
 
     def __call__(
-        self, x: Tensor, p: float = 0.0, inplace: bool = False, *, q: float = 0.0, holds: str | None = None
+        self, x: Tensor, p: float = 0.0, inplace: bool = False, *, q: float = 0.0, saves: str | None = None
     ) -> Tensor:
         if not is_floating(x.dtype):
             raise TypeError(f"{self.name}: x has dtype {x.dtype.name}; use .astype('float32')")
-        return self._steps[holds or self.holds, bool(inplace)].apply(x, p=p, q=q)
+        return self._steps[saves or self.saves, bool(inplace)].apply(x, p=p, q=q)
 
 
-def activation(name: str, forward: Rule, gradient: Rule, holds: str = "X") -> Activation:
+def activation(name: str, forward: Rule, gradient: Rule, saves: str = "input") -> Activation:
     """Define an activation on both devices.
 
     Args:
         name: unique operator name.
         forward: (C++ expression of `a`, numpy `f(y, a)` that fills y); with numbers, `p`, `q` and `f(y, a, p, q)`.
         gradient: (C++ expression of `a` = dY and `b` = the held tensor, numpy `f(dx, a, b)`); likewise with numbers.
-        holds: "X" or "Y", what `b` is. With "Y", the in-place form saves memory where a gradient is needed, too.
+        saves: "input" or "output": `b` is X or Y. With "output", the in-place form saves memory where a gradient is
+            needed, too.
     """
-    return Activation(name, forward, gradient, holds)
+    return Activation(name, forward, gradient, saves)
 
 
 def in_place(step: type[Function], written_as: str) -> type[Function]:
@@ -291,7 +292,7 @@ def place(step: Function, X: Array) -> Array | None:
 
 def kept(step: Function, X: Array) -> Array:
     """What the gradient may read later: X, or a copy of it if X is about to be overwritten and a gradient is needed."""
-    return Tensor(X).device.copy(X) if step.inplace and True in step.needs else X
+    return Tensor(X).device.copy(X) if step.inplace and True in step.needs_input_grad else X
 
 
 def overwrite(X: Array, Y: Array) -> Array:

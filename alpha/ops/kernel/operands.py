@@ -147,7 +147,7 @@ class OfTwo(Function):
         return Y
 
     def backward(self, dY: Array) -> Any:
-        slopes = zip(self.slopes(dY, *self.saved), self.operands, self.needs, strict=True)
+        slopes = zip(self.slopes(dY, *self.saved), self.operands, self.needs_input_grad, strict=True)
         return tuple(sum_to(slope(), operand) if needed else None for slope, operand, needed in slopes)
 
     def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:

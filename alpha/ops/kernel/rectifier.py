@@ -47,7 +47,7 @@ RELU = activation(
     "relu",
     ("a < 0 ? 0 : a", lambda y, a: np.maximum(a, 0, out=y)),  # NaN stays NaN, and so passes its gradient
     ("b <= 0 ? 0 : a", lambda dx, a, b: _drop(dx, a, b <= 0)),
-    holds="Y",
+    saves="output",
 )
 
 
@@ -66,14 +66,14 @@ LEAKY_RELU = activation(
     "leaky_relu",
     ("a > 0 ? a : p * a", _leaky_cpu),
     ("b > 0 ? a : p * a", lambda dx, a, b, p: np.multiply(a, one_or(p, b > 0, a.dtype), out=dx)),
-    holds="Y",
+    saves="output",
 )
 
 
 leaky_relu_forward, leaky_relu_backward = LEAKY_RELU.forward, LEAKY_RELU.backward
 
 
-LEAKY_RELU.add_rule("X", leaky_relu_backward)
+LEAKY_RELU.add_rule("input", leaky_relu_backward)
 
 
 def _hardtanh_gradient_cpu(dx: Array, a: Array, b: Array, p: float, q: float) -> None:
@@ -84,7 +84,7 @@ HARDTANH = activation(  # p is the upper bound, q the lower one
     "hardtanh",
     ("a > p ? p : a < q ? q : a", lambda y, a, p, q: np.clip(a, a.dtype.type(q), a.dtype.type(p), out=y)),
     ("b >= p || b <= q ? 0 : a", _hardtanh_gradient_cpu),
-    holds="Y",
+    saves="output",
 )
 
 
@@ -164,9 +164,9 @@ class AffineRectified(Function):
     def backward(self, dY: Array) -> Any:
         X, W, *result = self.saved
         dZ = self.rectifier.gradient(dY, *result) if result else dY
-        dX = as_dtype(multiply(dZ, W), X.dtype) if self.needs[0] else None
-        dW = sum_to(multiply(dZ, X), operand_of(W)) if self.needs[1] else None
-        return dX, dW, sum_to(dZ, self.offset) if self.needs[2] else None
+        dX = as_dtype(multiply(dZ, W), X.dtype) if self.needs_input_grad[0] else None
+        dW = sum_to(multiply(dZ, X), operand_of(W)) if self.needs_input_grad[1] else None
+        return dX, dW, sum_to(dZ, self.offset) if self.needs_input_grad[2] else None
 
 
 IDENTITY = Rectifier(1.0)

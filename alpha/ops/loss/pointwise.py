@@ -174,7 +174,7 @@ class _Step(Function):
             dY = multiply(dY, self.weight) if dY.shape else multiply(self.weight, dY)
         return tuple(
             self._gradient(slope, dY, X, T, like) if wanted and slope is not None else None
-            for slope, like, wanted in zip(self.loss.slopes, (X, T), self.needs, strict=True)
+            for slope, like, wanted in zip(self.loss.slopes, (X, T), self.needs_input_grad, strict=True)
         )
 
     def _gradient(self, slope: Primitive, dY: Array, X: Array, T: Array, like: Array) -> Array:

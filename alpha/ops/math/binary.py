@@ -56,7 +56,7 @@ def _factors(step: Function, a: Array, b: Array) -> tuple[Array, Array]:
 
     In place a is overwritten, so a copy is kept if that gradient is needed; else what stands for a is never read.
     """
-    held = Tensor(a).device.copy(a) if step.inplace and step.needs[1] else b if step.inplace else a
+    held = Tensor(a).device.copy(a) if step.inplace and step.needs_input_grad[1] else b if step.inplace else a
     return held, held if b is a else b
 
 
@@ -65,7 +65,7 @@ class Add(_Binary):
 
     def backward(self, dY: Array) -> Any:
         a, b = self.operands
-        return sum_to(dY, a) if self.needs[0] else None, sum_to(dY, b) if self.needs[1] else None
+        return sum_to(dY, a) if self.needs_input_grad[0] else None, sum_to(dY, b) if self.needs_input_grad[1] else None
 
 
 class AddInPlace(Add):
@@ -77,7 +77,10 @@ class Subtract(_Binary):
 
     def backward(self, dY: Array) -> Any:
         a, b = self.operands
-        return (sum_to(dY, a) if self.needs[0] else None, ew.affine(sum_to(dY, b), p=-1.0) if self.needs[1] else None)
+        return (
+            sum_to(dY, a) if self.needs_input_grad[0] else None,
+            ew.affine(sum_to(dY, b), p=-1.0) if self.needs_input_grad[1] else None,
+        )
 
 
 class SubtractInPlace(Subtract):
@@ -93,8 +96,8 @@ class Multiply(_Binary):
     def backward(self, dY: Array) -> Any:
         a, b = self.saved
         return (
-            sum_to(self.binary(ew.multiply, dY, b), self.operands[0]) if self.needs[0] else None,
-            sum_to(self.binary(ew.multiply, dY, a), self.operands[1]) if self.needs[1] else None,
+            sum_to(self.binary(ew.multiply, dY, b), self.operands[0]) if self.needs_input_grad[0] else None,
+            sum_to(self.binary(ew.multiply, dY, a), self.operands[1]) if self.needs_input_grad[1] else None,
         )
 
 
@@ -111,9 +114,9 @@ class Divide(_Binary):
     def backward(self, dY: Array) -> Any:
         a, b = self.saved
         da = db = None
-        if self.needs[0]:
+        if self.needs_input_grad[0]:
             da = sum_to(self.binary(ew.divide, dY, b), self.operands[0])
-        if self.needs[1]:  # d(a/b)/db = -(a/b)/b
+        if self.needs_input_grad[1]:  # d(a/b)/db = -(a/b)/b
             quotient = self.binary(ew.divide, self.binary(ew.divide, a, b), b)
             db = sum_to(self.binary(ew.multiply, ew.affine(dY, p=-1.0), quotient), self.operands[1])
         return da, db

@@ -197,7 +197,7 @@ class _Choice(Function):
         A, B = self.saved
         return tuple(
             sum_to(self.slope(*broadcast_operands(self.operator, dY, *pair)), operand) if needed else None
-            for pair, operand, needed in zip(((A, B), (B, A)), self.operands, self.needs, strict=True)
+            for pair, operand, needed in zip(((A, B), (B, A)), self.operands, self.needs_input_grad, strict=True)
         )
 
 

@@ -202,7 +202,7 @@ class Quotient(Function):
         device = Tensor(dY).device
         return tuple(
             device.zeros(*operand) if needed else None
-            for operand, needed in zip(self.operands, self.needs, strict=True)
+            for operand, needed in zip(self.operands, self.needs_input_grad, strict=True)
         )
 
 
@@ -221,10 +221,10 @@ class Remainder(Function):
     def backward(self, dY: Array) -> Any:
         a, b = self.operands
         dB = None
-        if self.needs[1]:
+        if self.needs_input_grad[1]:
             quotient = self.combined("/" if self.sign == "fmod" else "//")
             dB = sum_to(ew.multiply(ew.affine(quotient, p=-1.0, out=quotient), dY, out=quotient), b)
-        return sum_to(dY, a) if self.needs[0] else None, dB
+        return sum_to(dY, a) if self.needs_input_grad[0] else None, dB
 
 
 def _divided(operator: str, sign: str, x: Tensor, other: Any) -> Tensor:

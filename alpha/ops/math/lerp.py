@@ -86,7 +86,7 @@ class Lerp(_Broadcast):
         return self.result(between, A, *self.beside(A, B), p=weight)
 
     def backward(self, dY: Array) -> Any:
-        shares = zip((1 - self.weight, self.weight), self.operands, self.needs, strict=True)
+        shares = zip((1 - self.weight, self.weight), self.operands, self.needs_input_grad, strict=True)
         return tuple(ew.affine(sum_to(dY, operand), p=share) if needed else None for share, operand, needed in shares)
 
 
@@ -105,9 +105,9 @@ class LerpWeighted(_Broadcast):
         A, B, W = self.saved
         a, b, w = self.operands
         return (
-            sum_to(self.run(ew.multiply, dY, ew.affine(W, p=-1.0, q=1.0)), a) if self.needs[0] else None,
-            sum_to(self.run(ew.multiply, dY, W), b) if self.needs[1] else None,
-            sum_to(self.run(times_difference, dY, B, A), w) if self.needs[2] else None,
+            sum_to(self.run(ew.multiply, dY, ew.affine(W, p=-1.0, q=1.0)), a) if self.needs_input_grad[0] else None,
+            sum_to(self.run(ew.multiply, dY, W), b) if self.needs_input_grad[1] else None,
+            sum_to(self.run(times_difference, dY, B, A), w) if self.needs_input_grad[2] else None,
         )
 
 
@@ -126,9 +126,9 @@ class AddProduct(_Broadcast):
         A, B = self.saved
         x, a, b = self.operands
         return (
-            sum_to(dY, x) if self.needs[0] else None,
-            sum_to(self.run(scaled_product, dY, B, p=self.value), a) if self.needs[1] else None,
-            sum_to(self.run(scaled_product, dY, A, p=self.value), b) if self.needs[2] else None,
+            sum_to(dY, x) if self.needs_input_grad[0] else None,
+            sum_to(self.run(scaled_product, dY, B, p=self.value), a) if self.needs_input_grad[1] else None,
+            sum_to(self.run(scaled_product, dY, A, p=self.value), b) if self.needs_input_grad[2] else None,
         )
 
 
@@ -147,9 +147,9 @@ class AddQuotient(_Broadcast):
         A, B = self.saved
         x, a, b = self.operands
         return (
-            sum_to(dY, x) if self.needs[0] else None,
-            sum_to(self.run(scaled_ratio, dY, B, p=self.value), a) if self.needs[1] else None,
-            sum_to(self.run(divisor_slope, dY, A, B, p=self.value), b) if self.needs[2] else None,
+            sum_to(dY, x) if self.needs_input_grad[0] else None,
+            sum_to(self.run(scaled_ratio, dY, B, p=self.value), a) if self.needs_input_grad[1] else None,
+            sum_to(self.run(divisor_slope, dY, A, B, p=self.value), b) if self.needs_input_grad[2] else None,
         )
 
 

@@ -110,7 +110,9 @@ class TensorPower(Function):
     def backward(self, dY: Array) -> Any:
         return tuple(
             sum_to(slope(*broadcast_operands("pow", dY, *self.saved)), operand) if needed else None
-            for slope, operand, needed in zip((base_slope, exponent_slope), self.operands, self.needs, strict=True)
+            for slope, operand, needed in zip(
+                (base_slope, exponent_slope), self.operands, self.needs_input_grad, strict=True
+            )
         )
 
 

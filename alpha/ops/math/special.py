@@ -51,14 +51,14 @@ _LOGIT = activation(
     ("log(a / (1 - a))", lambda y, a: np.log(a / (1 - a), out=y)),
     # NaN outside of [0, 1], and at -0 as at 0
     ("b < 0 || b > 1 ? log(b * (1 - b)) : a / (fabs(b) * (1 - b))", _logit_slope_cpu),
-    holds="X",
+    saves="input",
 )
 _WITHIN = "(a < p ? p : a > q ? q : a)"
 _BOUNDED_LOGIT = activation(
     "bounded_logit",
     (f"log({_WITHIN} / (1 - {_WITHIN}))", _bounded_logit_cpu),
     ("b < p || b > q ? 0 : a / (fabs(b) * (1 - b))", _bounded_logit_slope_cpu),
-    holds="X",
+    saves="input",
 )
 
 angle = elementwise("angle", "atan2(a, b)", lambda y, a, b: np.arctan2(a, b, out=y), 2)

@@ -5,8 +5,8 @@
         '''The sine, elementwise   x (...) -> (...)'''
 
 The name, the signature and the docstring are the function's. The first pair is the function in C++ for cuda and in
-numpy for cpu. The second pair is the gradient for `a` = dY and `b` = X, or Y with `holds="Y"`. From a row follow the
-primitives, the operator, the user's function and its form in place, `Tensor.sin_`.
+numpy for cpu. The second pair is the gradient for `a` = dY and `b` = X, or Y with `saves="output"`. From a row follow
+the primitives, the operator, the user's function and its form in place, `Tensor.sin_`.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Unary(Function):
 
     run: ClassVar[Primitive]
     slope: ClassVar[Primitive | None] = None  # of dY, and of X or Y
-    holds: ClassVar[str] = "X"
+    saves: ClassVar[str] = "input"
 
     def forward(self, X: Array, **numbers: float) -> Array:
-        held = kept(self, X) if self.slope and self.holds == "X" else None
+        held = kept(self, X) if self.slope and self.saves == "input" else None
         Y = self.run(X, out=place(self, X), **numbers)
         if self.slope:
             self.save(Y if held is None else held)
@@ -70,9 +70,9 @@ class Unary(Function):
 Step = type[Unary]
 
 
-def steps(name: str, operator: str, run: Primitive, slope: Primitive | None, holds: str = "X") -> tuple[Step, Step]:
+def steps(name: str, operator: str, run: Primitive, slope: Primitive | None, saves: str = "input") -> tuple[Step, Step]:
     """An operator and its form in place; `operator` is what errors call it, by default its name."""
-    plain = type(operator or name, (Unary,), {"run": run, "slope": slope, "holds": holds})
+    plain = type(operator or name, (Unary,), {"run": run, "slope": slope, "saves": saves})
     written = {"inplace": True, "written_as": f"{name}_"}
     return plain, type(f"{operator}InPlace" if operator else f"{name}_", (plain,), written)
 
@@ -117,7 +117,7 @@ IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {}  # methods such as sin_
 def unary(
     function: Rule | Primitive,
     slope: Rule | Primitive | None = None,
-    holds: str = "X",
+    saves: str = "input",
     *,
     takes: Callable[[str, Step, Tensor], Tensor] = in_float32,
     operator: str = "",
@@ -127,7 +127,8 @@ def unary(
     Args:
         function: (C++ expression of `a`, numpy `f(a, out=)`), or a primitive.
         slope: (C++ expression of `a` = dY and `b`, numpy `f(dx, a, b)` that fills dx), or a primitive; None: 0.
-        holds: "X" or "Y", what `b` is. With "Y", the form in place saves memory if a gradient is needed, too.
+        saves: "input" or "output": `b` is X or Y. With "output", the form in place saves memory if a gradient is
+            needed, too.
         takes: which dtypes the function takes.
         operator: the operator's name in errors, by default the function's.
     """
@@ -140,7 +141,7 @@ def unary(
             run = elementwise(f"{name}_forward", cuda, lambda y, a: numpy(a, out=y), 1)
         if isinstance(gradient, tuple):
             gradient = elementwise(f"{name}_backward", *gradient, 2)
-        plain, written = steps(name, operator, run, gradient, holds)
+        plain, written = steps(name, operator, run, gradient, saves)
 
         def call(x: AnyTensor) -> Tensor:
             return takes(name, plain, x)
@@ -151,7 +152,7 @@ def unary(
         functools.update_wrapper(call, signature)
         del vars(call)["__wrapped__"]  # the signature is no function that could be called
         call_in_place.__name__ = call_in_place.__qualname__ = f"{name}_"
-        copied = "; a copy of x is kept if a gradient is needed" if slope and holds == "X" else ""
+        copied = "; a copy of x is kept if a gradient is needed" if slope and saves == "input" else ""
         call_in_place.__doc__ = f"`{name}` written into x{copied}."
         IN_PLACE[f"{name}_"] = call_in_place
         return cast(OfOne, check_arguments(call))

@@ -104,9 +104,9 @@ class Matmul(Function):
     def backward(self, dY: Array) -> Any:
         A, B = self.saved
         dA = dB = None
-        if self.needs[0]:
+        if self.needs_input_grad[0]:
             dA = matmul_batch(dY, B, False, not self.transpose_b, self.precision, self.dtypes[0])
-        if self.needs[1]:
+        if self.needs_input_grad[1]:
             left, right = (dY, A) if self.transpose_b else (A, dY)
             dB = matmul_batch(left, right, True, False, self.precision, self.dtypes[1])
         return dA, dB
@@ -127,11 +127,11 @@ class Linear(Function):
         X, W = self.saved
         x, w, g = (array.reshape(1, *array.shape) for array in (X, W, dY))
         dX = dW = db = None
-        if self.needs[0]:
+        if self.needs_input_grad[0]:
             dX = matmul_batch(g, w, False, False, self.precision, self.dtypes[0]).reshape(*X.shape)
-        if self.needs[1]:
+        if self.needs_input_grad[1]:
             dW = matmul_batch(g, x, True, False, self.precision, self.dtypes[1]).reshape(*W.shape)
-        if self.needs[2]:
+        if self.needs_input_grad[2]:
             db = as_dtype(sum_axis1(g).reshape(W.shape[0]), self.dtypes[2])
         return dX, dW, db
 

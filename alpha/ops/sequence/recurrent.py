@@ -280,8 +280,8 @@ class Recurrent(Function):
             direct, dc = self._step_back(t, d, dc, gradients)
             dh = product(gradients[1], W, self.precision)
             dh = dh if direct is None else add(dh, direct, out=dh)
-        dW = self._weight_gradient(Y, h, dG) if self.needs[1] else None
-        db = sum_axis1(dG.reshape(1, rows, width)).reshape(width) if self.needs[2] else None
+        dW = self._weight_gradient(Y, h, dG) if self.needs_input_grad[1] else None
+        db = sum_axis1(dG.reshape(1, rows, width)).reshape(width) if self.needs_input_grad[2] else None
         dP = None
         if self.projected:
             dP = product(full, self.full, self.precision, transpose_a=True)

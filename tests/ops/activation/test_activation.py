@@ -181,8 +181,8 @@ def test_errors(device: str) -> None:
         F.relu(x)
     with pytest.raises(ValueError, match="gelu: approximate='sigmoid' is neither 'none' nor 'tanh'"):
         F.gelu(x.astype("float32"), approximate="sigmoid")
-    with pytest.raises(ValueError, match="holds='Z' is neither"):
-        activation("bad", ("a", np.copyto), ("a", np.copyto), holds="Z")
+    with pytest.raises(ValueError, match="saves='Z' is neither"):
+        activation("bad", ("a", np.copyto), ("a", np.copyto), saves="Z")
 
 
 def test_gelu_of_what_overflows_when_it_is_squared() -> None:
