@@ -36,6 +36,9 @@ def integer(operator: str, name: str, value: Any, least: int | None = None) -> i
     return int(value)
 
 
+positive_integer = functools.partial(integer, least=1)
+
+
 def pair(operator: str, name: str, value: Pair, least: int | None = None) -> tuple[int, int]:
     """Returns an integer, or a pair (height, width) of integers, as a pair.
 
