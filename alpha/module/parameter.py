@@ -216,9 +216,8 @@ def with_place(init: Initialiser) -> Initialiser:
     Both may be given by name, or by position behind the arguments that `init` takes by position. The layer has the
     numbers that it has without them.
     """
-    kinds = [parameter.kind for parameter in inspect.signature(init).parameters.values()]
-    own = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD) - 1
-    fixed = inspect.Parameter.VAR_POSITIONAL not in kinds
+    code = init.__code__
+    own, fixed = code.co_argcount - 1, not code.co_flags & inspect.CO_VARARGS
 
     @functools.wraps(init)
     def placed(self: Any, *args: Any, device: Any = None, dtype: Any = None, **kwargs: Any) -> None:

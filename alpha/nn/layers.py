@@ -6,6 +6,7 @@ Convolutions are in `convolution.py`, pools in `pooling.py`, normalisations in `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from alpha.core import rng
@@ -16,9 +17,10 @@ from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.init import reset_table, reset_uniform
 from alpha.ops.array.axes import lengths_of
+from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.options import integer, only_offered, real
 from alpha.ops.matmul.embedding import check_mode, padding_row
-from alpha.ops.noise.dropout import check_probability
+from alpha.ops.noise.dropout import probability
 
 __all__ = ["Bilinear", "Dropout", "Embedding", "EmbeddingBag", "Flatten", "Identity", "Linear", "Unflatten"]
 
@@ -152,7 +154,8 @@ class Embedding(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}{norm}"
 
 
-class Dropout(Module):
+@function_layer(F.dropout, p=probability)
+class Dropout(FunctionLayer):
     """Zero each element with probability p in training, scale the rest by 1 / (1 - p).
 
     Args:
@@ -160,44 +163,31 @@ class Dropout(Module):
         inplace: write the result into x.
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        check_probability("Dropout", p)
-        self.p, self.inplace = p, inplace
+    p: float = 0.5
+    inplace: bool = False
 
     def forward(self, x: Tensor, activation: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """`activation`: see `F.dropout`."""
         return F.dropout(x, self.p, self.training, self.inplace, activation=activation)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}" + (", inplace=True" if self.inplace else "")
 
-
-class Flatten(Module):
+@function_layer(F.flatten)
+class Flatten(FunctionLayer):
     """(D0, .., Dk) -> the same with the axes from start_dim to end_dim as one"""
 
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        self.start_dim = integer("Flatten", "start_dim", start_dim)
-        self.end_dim = integer("Flatten", "end_dim", end_dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.flatten(x, self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+    start_dim: int = 1
+    end_dim: int = -1
 
 
-class Unflatten(Module):
+@function_layer(F.unflatten, unflattened_size=partial(lengths_of, least=-1))
+class Unflatten(FunctionLayer):
     """One axis as several   (.., D, ..) -> (.., *unflattened_size, ..); one of the lengths may be -1"""
 
-    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
-        self.dim = integer("Unflatten", "dim", dim)
-        self.unflattened_size = lengths_of("Unflatten", "unflattened_size", unflattened_size, -1)
+    dim: int
+    unflattened_size: Sequence[int]
 
     def forward(self, x: Tensor) -> Tensor:
         return F.unflatten(x, self.dim, self.unflattened_size)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 class Identity(Module):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
 from alpha.nn import functional as F
+from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.options import Lengths, lengths, lengths_as_given, real
 from alpha.ops.pooling.adaptive_pool import OutputSize, sizes_as_given
 
@@ -249,40 +251,29 @@ class MaxUnpool3d(_MaxUnpool):
     rank, pool = 3, staticmethod(F.max_unpool3d)
 
 
-class _AdaptiveAvgPool(Module):
-    rank: ClassVar[int]
-    pool: ClassVar[Callable[..., Tensor]]
-
-    def __init__(self, output_size: OutputSize) -> None:
-        self.output_size = sizes_as_given(type(self).__name__, output_size, self.rank)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return type(self).pool(x, self.output_size)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
-
-
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+@function_layer(F.adaptive_avg_pool1d, output_size=partial(sizes_as_given, rank=1))
+class AdaptiveAvgPool1d(FunctionLayer):
     """Mean over windows that cut the sequence into output_size parts   (N, L, C) -> (N, O, C)"""
 
-    rank, pool = 1, staticmethod(F.adaptive_avg_pool1d)
+    output_size: OutputSize
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+@function_layer(F.adaptive_avg_pool2d, output_size=partial(sizes_as_given, rank=2))
+class AdaptiveAvgPool2d(FunctionLayer):
     """Mean over windows that cut the image into output_size parts   (N, IH, IW, C) -> (N, OH, OW, C)
 
     Args:
         output_size: (OH, OW), or one number for both; None means the size of the input along that axis.
     """
 
-    rank, pool = 2, staticmethod(F.adaptive_avg_pool2d)
+    output_size: OutputSize
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+@function_layer(F.adaptive_avg_pool3d, output_size=partial(sizes_as_given, rank=3))
+class AdaptiveAvgPool3d(FunctionLayer):
     """Mean over windows that cut the volume into output_size parts   (N, ID, IH, IW, C) -> (N, OD, OH, OW, C)"""
 
-    rank, pool = 3, staticmethod(F.adaptive_avg_pool3d)
+    output_size: OutputSize
 
 
 class _AdaptiveMaxPool(Module):
@@ -290,7 +281,7 @@ class _AdaptiveMaxPool(Module):
     pool: ClassVar[Callable[..., Any]]
 
     def __init__(self, output_size: OutputSize, return_indices: bool = False) -> None:
-        self.output_size = sizes_as_given(type(self).__name__, output_size, self.rank)
+        self.output_size = sizes_as_given(type(self).__name__, "output_size", output_size, self.rank)
         self.return_indices = return_indices
 
     def forward(self, x: Tensor) -> Any:

@@ -38,9 +38,9 @@ def switch(x: Tensor) -> Tensor:
     return _SWITCH(x)
 
 
-class Switch(ActivationLayer):
-    def forward(self, x: Tensor) -> Tensor:
-        return switch(x)
+@function_layer(switch)
+class Switch(FunctionLayer):
+    pass
 
 
 __all__ += ["Switch", "switch"]

@@ -32,6 +32,19 @@ class Net(nn.Module):
         return F.relu(self.fc(x)) * self.scale
 
 
+class Narrow(nn.LeakyReLU):
+    width: float  # no argument, for the class is no layer of Alpha's
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.width
+
+
+class Gap(nn.MSELoss):
+    def __init__(self, width: float) -> None:
+        super().__init__(reduction="sum")
+        self.width = width
+
+
 class Squares(alpha.data.Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return 3
@@ -56,6 +69,9 @@ def losses(net: Net, n: int) -> list[float]:
 
 def main() -> None:
     net = Net()
+    narrow = Narrow(0.1, inplace=False)
+    narrow.width = 2.0 * narrow.negative_slope
+    print(narrow, Gap(2.0).reduction, nn.LeakyReLU(0.1), nn.PixelShuffle(2).upscale_factor, nn.Softmax(dim=-1).dim)
     x = alpha.tensor(np.ones((2, 4), np.float32), dtype="float32", device="cpu", requires_grad=True)
     y = net(x)
     loss: Tensor = y.sum() + y.mean(dim=1, keepdim=True).sum(0).mean() - (2 ** y).sum((0, 1)) / 3
@@ -79,6 +95,10 @@ main()
 """
 WRONG = """
 import alpha
+from alpha import nn
+
+class Narrow(nn.LeakyReLU):
+    width: float
 
 x = alpha.tensor([1.0])
 x.mean(axis=0)
@@ -91,6 +111,12 @@ alpha.exp(x, 1)
 alpha.arctan(y=x)
 alpha.optim.AdamW([], decoupled_weight_decay=True)
 alpha.optim.SGD([], lr="0.1")
+nn.LeakyReLU("x")
+nn.LeakyReLU(0.1, slope=0.2)
+nn.LeakyReLU(0.1).negative_slope + "x"
+nn.Threshold(1.0)
+nn.GaussianNLLLoss(True)
+Narrow("x", 2.0)
 """
 
 
@@ -114,7 +140,7 @@ def test_a_users_program(tmp_path: Path) -> None:
 def test_mistakes_are_found(tmp_path: Path) -> None:
     """The types are not all Any."""
     output = check(WRONG, tmp_path)
-    for line in range(5, 15):
+    for line in range(9, 25):
         assert f"program.py:{line}: error" in output, output
 
 

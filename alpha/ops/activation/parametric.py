@@ -20,6 +20,7 @@ from alpha.ops.array.joining import chunk
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.dtypes import as_dtype
 from alpha.ops.kernel.elementwise import elementwise
+from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.sums import sum_axis1
 
@@ -186,14 +187,8 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     return a * sigmoid(b)
 
 
-class GLU(Module):
+@function_layer(glu)
+class GLU(FunctionLayer):
     """Y = A sigmoid(B), A and B the halves of X along an axis   (.., 2 C, ..) -> (.., C, ..)"""
 
-    def __init__(self, dim: int = -1) -> None:
-        self.dim = integer("GLU", "dim", dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return glu(x, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+    dim: int = -1

@@ -8,9 +8,10 @@ import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.activation.relu_family import ActivationLayer
+from alpha.module.module import Module
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.elementwise import activation
+from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.options import only_offered, real
 from alpha.ops.kernel.rectifier import FUNCTIONS, HARDTANH, LAYERS, Rectifier
 
@@ -51,7 +52,7 @@ def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bo
     return HARDTANH(x, max_val, inplace, q=min_val)
 
 
-class Hardtanh(ActivationLayer):
+class Hardtanh(Module):
     """Y = X within [min_val, max_val], else the bound that is nearer
 
     Args:
@@ -85,14 +86,11 @@ def relu6(x: Tensor, inplace: bool = False) -> Tensor:
     return HARDTANH(x, 6.0, inplace, q=0.0)
 
 
-class ReLU6(ActivationLayer):
+@function_layer(relu6)
+class ReLU6(FunctionLayer):
     """Y = min(max(X, 0), 6)"""
 
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    def forward(self, x: Tensor) -> Tensor:
-        return relu6(x, self.inplace)
+    inplace: bool = False
 
 
 FUNCTIONS[relu6] = Rectifier(bound=6.0)
@@ -120,18 +118,15 @@ def hardswish(x: Tensor, inplace: bool = False) -> Tensor:
     return _HARDSWISH(x, inplace=inplace)
 
 
-class Hardswish(ActivationLayer):
+@function_layer(hardswish)
+class Hardswish(FunctionLayer):
     """Y = X min(max(X + 3, 0), 6) / 6
 
     Args:
         inplace: True writes Y into x. The gradient reads X, so a copy of X is kept if a gradient is needed.
     """
 
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    def forward(self, x: Tensor) -> Tensor:
-        return hardswish(x, self.inplace)
+    inplace: bool = False
 
 
 _HARDSIGMOID = activation(
@@ -151,18 +146,15 @@ def hardsigmoid(x: Tensor, inplace: bool = False) -> Tensor:
     return _HARDSIGMOID(x, inplace=inplace)
 
 
-class Hardsigmoid(ActivationLayer):
+@function_layer(hardsigmoid)
+class Hardsigmoid(FunctionLayer):
     """Y = min(max(X + 3, 0), 6) / 6
 
     Args:
         inplace: True writes Y into x. The gradient reads X, so a copy of X is kept if a gradient is needed.
     """
 
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    def forward(self, x: Tensor) -> Tensor:
-        return hardsigmoid(x, self.inplace)
+    inplace: bool = False
 
 
 def _within(b: Array, p: float) -> Array:
@@ -197,14 +189,11 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     return _SOFTSHRINK(x, lambd)
 
 
-class Softshrink(ActivationLayer):
+@function_layer(softshrink)
+class Softshrink(FunctionLayer):
     """Y = X moved towards 0 by lambd, and 0 where it would pass it"""
 
-    def __init__(self, lambd: float = 0.5) -> None:
-        self.lambd = real("Softshrink", "lambd", lambd)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return softshrink(x, self.lambd)
+    lambd: float = 0.5
 
 
 @check_arguments
@@ -213,14 +202,11 @@ def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     return _HARDSHRINK(x, lambd)
 
 
-class Hardshrink(ActivationLayer):
+@function_layer(hardshrink)
+class Hardshrink(FunctionLayer):
     """Y = 0 if X is in [-lambd, lambd], else X"""
 
-    def __init__(self, lambd: float = 0.5) -> None:
-        self.lambd = real("Hardshrink", "lambd", lambd)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return hardshrink(x, self.lambd)
+    lambd: float = 0.5
 
 
 _THRESHOLD = activation(
@@ -242,12 +228,10 @@ def threshold(x: Tensor, threshold: float, value: float, inplace: bool = False) 
     return _THRESHOLD(x, threshold, inplace, q=value, saves="output" if value <= threshold else "input")
 
 
-class Threshold(ActivationLayer):
+@function_layer(threshold)
+class Threshold(FunctionLayer):
     """Y = X > threshold ? X : value"""
 
-    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
-        self.threshold, self.value = real("Threshold", "threshold", threshold), real("Threshold", "value", value)
-        self.inplace = inplace
-
-    def forward(self, x: Tensor) -> Tensor:
-        return threshold(x, self.threshold, self.value, self.inplace)
+    threshold: float
+    value: float
+    inplace: bool = False

@@ -15,27 +15,16 @@ selects 0; it does not multiply by 0, because inf * 0 is NaN.
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.module.module import Module
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.elementwise import activation, elementwise
-from alpha.ops.kernel.options import real
+from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.rectifier import FUNCTIONS, LAYERS, LEAKY_RELU, RELU, TINY, Rectifier, one_or
 
 __all__ = ["ELU", "LeakyReLU", "ReLU", "elu", "leaky_relu", "relu"]
-
-
-class ActivationLayer(Module):
-    """Base of the layers of activations: the attributes of a layer are the arguments of its function."""
-
-    def extra_repr(self) -> str:
-        arguments = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-        return ", ".join(f"{name}={value!r}" for name, value in arguments.items() if name != "inplace" or value)
 
 
 @check_arguments
@@ -44,14 +33,11 @@ def relu(x: Tensor, inplace: bool = False) -> Tensor:
     return RELU(x, inplace=inplace)
 
 
-class ReLU(ActivationLayer):
+@function_layer(relu)
+class ReLU(FunctionLayer):
     """Y = max(X, 0)"""
 
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    def forward(self, x: Tensor) -> Tensor:
-        return relu(x, self.inplace)
+    inplace: bool = False
 
 
 @check_arguments
@@ -65,14 +51,12 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -
     return LEAKY_RELU(x, negative_slope, inplace, saves="output" if negative_slope >= 0 else "input")
 
 
-class LeakyReLU(ActivationLayer):
+@function_layer(leaky_relu)
+class LeakyReLU(FunctionLayer):
     """Y = X > 0 ? X : negative_slope X"""
 
-    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        self.negative_slope, self.inplace = real("LeakyReLU", "negative_slope", negative_slope), inplace
-
-    def forward(self, x: Tensor) -> Tensor:
-        return leaky_relu(x, self.negative_slope, self.inplace)
+    negative_slope: float = 0.01
+    inplace: bool = False
 
 
 FUNCTIONS.update({relu: Rectifier(), leaky_relu: Rectifier(slope=0.01)})
@@ -123,11 +107,9 @@ def elu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return _ELU(x, alpha, inplace, saves="output" if inplace and alpha >= 0 else "input")
 
 
-class ELU(ActivationLayer):
+@function_layer(elu)
+class ELU(FunctionLayer):
     """Y = X > 0 ? X : alpha (exp(X) - 1)"""
 
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        self.alpha, self.inplace = real("ELU", "alpha", alpha), inplace
-
-    def forward(self, x: Tensor) -> Tensor:
-        return elu(x, self.alpha, self.inplace)
+    alpha: float = 1.0
+    inplace: bool = False

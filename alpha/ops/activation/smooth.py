@@ -12,10 +12,9 @@ import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.activation.relu_family import ActivationLayer
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.elementwise import activation, elementwise
-from alpha.ops.kernel.options import real
+from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 
 __all__ = [
     "CELU",
@@ -64,11 +63,9 @@ def sigmoid(x: Tensor) -> Tensor:
     return _SIGMOID(x)
 
 
-class Sigmoid(ActivationLayer):
+@function_layer(sigmoid)
+class Sigmoid(FunctionLayer):
     """Y = 1 / (1 + exp(-X))"""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return sigmoid(x)
 
 
 _TANH = activation(
@@ -86,11 +83,9 @@ def tanh(x: Tensor) -> Tensor:
     return _TANH(x)
 
 
-class Tanh(ActivationLayer):
+@function_layer(tanh)
+class Tanh(FunctionLayer):
     """Y = tanh(X)"""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return tanh(x)
 
 
 IN_PLACE = (_SIGMOID, _TANH)  # which are methods such as tanh_
@@ -130,14 +125,12 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     return _SOFTPLUS(x, beta, q=threshold)
 
 
-class Softplus(ActivationLayer):
+@function_layer(softplus)
+class Softplus(FunctionLayer):
     """Y = log(1 + exp(beta X)) / beta, and X itself if beta X is above threshold"""
 
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        self.beta, self.threshold = real("Softplus", "beta", beta), real("Softplus", "threshold", threshold)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return softplus(x, self.beta, self.threshold)
+    beta: float = 1.0
+    threshold: float = 20.0
 
 
 def _erfc(x: Array) -> Array:
@@ -191,20 +184,21 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return (_GELU if approximate == "none" else _GELU_TANH)(x)
 
 
-class GELU(ActivationLayer):
+def _check_approximate(layer: str, name: str, value: str) -> str:
+    if value not in ("none", "tanh"):
+        raise ValueError(f"{layer}: {name}={value!r} is not 'none' or 'tanh'")
+    return value
+
+
+@function_layer(gelu, approximate=_check_approximate)
+class GELU(FunctionLayer):
     """Y = X Phi(X)
 
     Args:
         approximate: "none" is the exact form by erf, "tanh" its approximation.
     """
 
-    def __init__(self, approximate: str = "none") -> None:
-        if approximate not in ("none", "tanh"):
-            raise ValueError(f"GELU: approximate={approximate!r} is not 'none' or 'tanh'")
-        self.approximate = approximate
-
-    def forward(self, x: Tensor) -> Tensor:
-        return gelu(x, self.approximate)
+    approximate: str = "none"
 
 
 def _silu_gradient_cpu(dx: Array, a: Array, b: Array) -> None:
@@ -229,18 +223,15 @@ def silu(x: Tensor, inplace: bool = False) -> Tensor:
     return _SILU(x, inplace=inplace)
 
 
-class SiLU(ActivationLayer):
+@function_layer(silu)
+class SiLU(FunctionLayer):
     """Y = X / (1 + exp(-X)), also called swish
 
     Args:
         inplace: True writes Y into x. The gradient reads X, so a copy of X is kept if a gradient is needed.
     """
 
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    def forward(self, x: Tensor) -> Tensor:
-        return silu(x, self.inplace)
+    inplace: bool = False
 
 
 def _mish_gradient_cpu(dx: Array, a: Array, b: Array) -> None:
@@ -265,18 +256,15 @@ def mish(x: Tensor, inplace: bool = False) -> Tensor:
     return _MISH(x, inplace=inplace)
 
 
-class Mish(ActivationLayer):
+@function_layer(mish)
+class Mish(FunctionLayer):
     """Y = X tanh(log(1 + exp(X)))
 
     Args:
         inplace: True writes Y into x. The gradient reads X, so a copy of X is kept if a gradient is needed.
     """
 
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    def forward(self, x: Tensor) -> Tensor:
-        return mish(x, self.inplace)
+    inplace: bool = False
 
 
 def _logsigmoid_cpu(y: Array, a: Array) -> None:
@@ -301,11 +289,9 @@ def logsigmoid(x: Tensor) -> Tensor:
     return _LOGSIGMOID(x)
 
 
-class LogSigmoid(ActivationLayer):
+@function_layer(logsigmoid)
+class LogSigmoid(FunctionLayer):
     """Y = -log(1 + exp(-X))"""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return logsigmoid(x)
 
 
 def _softsign_gradient_cpu(dx: Array, a: Array, b: Array) -> None:
@@ -326,11 +312,9 @@ def softsign(x: Tensor) -> Tensor:
     return _SOFTSIGN(x)
 
 
-class Softsign(ActivationLayer):
+@function_layer(softsign)
+class Softsign(FunctionLayer):
     """Y = X / (1 + |X|)"""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return softsign(x)
 
 
 def _tanhshrink_gradient_cpu(dx: Array, a: Array, b: Array) -> None:
@@ -351,11 +335,9 @@ def tanhshrink(x: Tensor) -> Tensor:
     return _TANHSHRINK(x)
 
 
-class Tanhshrink(ActivationLayer):
+@function_layer(tanhshrink)
+class Tanhshrink(FunctionLayer):
     """Y = X - tanh(X)"""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return tanhshrink(x)
 
 
 _SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
@@ -396,14 +378,11 @@ def selu(x: Tensor, inplace: bool = False) -> Tensor:
     return _SELU(x, _SELU_SCALE, inplace, q=_SELU_SCALE * _SELU_ALPHA, saves="output" if inplace else "input")
 
 
-class SELU(ActivationLayer):
+@function_layer(selu)
+class SELU(FunctionLayer):
     """Y = 1.0507 (X > 0 ? X : 1.6733 (exp(X) - 1))"""
 
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    def forward(self, x: Tensor) -> Tensor:
-        return selu(x, self.inplace)
+    inplace: bool = False
 
 
 def _celu_cpu(y: Array, a: Array, p: float) -> None:
@@ -445,11 +424,9 @@ def celu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return _CELU(x, alpha, inplace, saves="output" if inplace and alpha > 0 else "input")
 
 
-class CELU(ActivationLayer):
+@function_layer(celu)
+class CELU(FunctionLayer):
     """Y = X > 0 ? X : alpha (exp(X / alpha) - 1)"""
 
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        self.alpha, self.inplace = real("CELU", "alpha", alpha), inplace
-
-    def forward(self, x: Tensor) -> Tensor:
-        return celu(x, self.alpha, self.inplace)
+    alpha: float = 1.0
+    inplace: bool = False

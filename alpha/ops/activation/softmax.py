@@ -21,8 +21,8 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.kernel import sums as reduce
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, require_floating, vector_width
+from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.operands import as_floating
-from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.kernel.reductions import around
 from alpha.ops.kernel.rows import row_tile
@@ -209,35 +209,25 @@ def logsumexp(x: AnyTensor, dim: Axes, keepdim: bool = False) -> Tensor:
     return y if keepdim else reshaped(y, tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
 
-class _AlongAxis(Module):
-    """Base of the layers: they keep an axis."""
-
-    def __init__(self, dim: int | None = None) -> None:
-        self.dim = None if dim is None else integer(type(self).__name__, "dim", dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
-
-
-class Softmax(_AlongAxis):
+@function_layer(softmax)
+class Softmax(FunctionLayer):
     """Y = exp(X) / sum of exp(X) along the axis dim   (...) -> (...)"""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return softmax(x, self.dim)
+    dim: int | None = None
 
 
-class LogSoftmax(_AlongAxis):
+@function_layer(log_softmax)
+class LogSoftmax(FunctionLayer):
     """Y = X - log(sum of exp(X)) along the axis dim   (...) -> (...)"""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return log_softmax(x, self.dim)
+    dim: int | None = None
 
 
-class Softmin(_AlongAxis):
+@function_layer(softmin)
+class Softmin(FunctionLayer):
     """Y = exp(-X) / sum of exp(-X) along the axis dim   (...) -> (...)"""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return softmin(x, self.dim)
+    dim: int | None = None
 
 
 class Softmax2d(Module):

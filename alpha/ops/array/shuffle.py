@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module.module import Module
 from alpha.ops.array.axes import permute
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.options import integer
+from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
+from alpha.ops.kernel.options import integer, positive_integer
 
 __all__ = [
     "ChannelShuffle",
@@ -82,40 +82,22 @@ def native_channel_shuffle(x: AnyTensor, groups: int) -> Tensor:
     return unchecked(channel_shuffle)(x, groups)
 
 
-class PixelShuffle(Module):
+@function_layer(pixel_shuffle, upscale_factor=positive_integer)
+class PixelShuffle(FunctionLayer):
     """r x r channels become a block of r x r pixels   (.., H, W, C r r) -> (.., H r, W r, C)"""
 
-    def __init__(self, upscale_factor: int) -> None:
-        self.upscale_factor = integer("PixelShuffle", "upscale_factor", upscale_factor, least=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return pixel_shuffle(x, self.upscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
+    upscale_factor: int
 
 
-class PixelUnshuffle(Module):
+@function_layer(pixel_unshuffle, downscale_factor=positive_integer)
+class PixelUnshuffle(FunctionLayer):
     """A block of r x r pixels becomes r x r channels   (.., H r, W r, C) -> (.., H, W, C r r)"""
 
-    def __init__(self, downscale_factor: int) -> None:
-        self.downscale_factor = integer("PixelUnshuffle", "downscale_factor", downscale_factor, least=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return pixel_unshuffle(x, self.downscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"downscale_factor={self.downscale_factor}"
+    downscale_factor: int
 
 
-class ChannelShuffle(Module):
+@function_layer(channel_shuffle, groups=positive_integer)
+class ChannelShuffle(FunctionLayer):
     """The channels of all groups in turns   (N, .., C) -> the same"""
 
-    def __init__(self, groups: int) -> None:
-        self.groups = integer("ChannelShuffle", "groups", groups, least=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return channel_shuffle(x, self.groups)
-
-    def extra_repr(self) -> str:
-        return f"groups={self.groups}"
+    groups: int

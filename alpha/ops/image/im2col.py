@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 from alpha.autograd.function import Function
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module.module import Module
 from alpha.ops.array.padding import pad
 from alpha.ops.kernel.arguments import check_arguments, unchecked
 from alpha.ops.kernel.elementwise import add
+from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.options import Pair, lengths_as_given, pair
 from alpha.ops.kernel.views import View, read_view, write_view
 from alpha.ops.pooling.pool_shape import outputs
@@ -178,47 +179,25 @@ def fold(
     return images if x.ndim == 3 else images.reshape(images.shape[1:])
 
 
-class _Windows(Module):
-    """Base of the layers: they keep numbers and pairs as they are given."""
+_pair_from_0 = partial(lengths_as_given, rank=2, least=0)
+
+
+@function_layer(unfold, padding=_pair_from_0)
+class Unfold(FunctionLayer):
+    """The windows of images as rows   (N, H, W, C) -> (N, OH OW, C FH FW); arguments are those of `unfold`"""
+
+    kernel_size: Pair
+    dilation: Pair = 1
+    padding: Pair = 0
+    stride: Pair = 1
+
+
+@function_layer(fold, padding=_pair_from_0)
+class Fold(FunctionLayer):
+    """Images from rows of windows   (N, OH OW, C FH FW) -> (N, H, W, C); arguments are those of `fold`"""
 
     output_size: Pair
     kernel_size: Pair
-    dilation: Pair
-    padding: Pair
-    stride: Pair
-
-    def _keep(self, **sizes: Pair) -> None:
-        for name, value in sizes.items():
-            least = 0 if name == "padding" else 1
-            setattr(self, name, lengths_as_given(type(self).__name__, name, value, 2, least))
-
-
-class Unfold(_Windows):
-    """The windows of images as rows   (N, H, W, C) -> (N, OH OW, C FH FW); arguments are those of `unfold`"""
-
-    def __init__(self, kernel_size: Pair, dilation: Pair = 1, padding: Pair = 0, stride: Pair = 1) -> None:
-        self._keep(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
-
-    def extra_repr(self) -> str:
-        own = f"dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
-        return f"kernel_size={self.kernel_size}, {own}"
-
-
-class Fold(_Windows):
-    """Images from rows of windows   (N, OH OW, C FH FW) -> (N, H, W, C); arguments are those of `fold`"""
-
-    def __init__(
-        self, output_size: Pair, kernel_size: Pair, dilation: Pair = 1, padding: Pair = 0, stride: Pair = 1
-    ) -> None:
-        own = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
-        self._keep(output_size=output_size, **own)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
-
-    def extra_repr(self) -> str:
-        own = f"dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
-        return f"output_size={self.output_size}, kernel_size={self.kernel_size}, {own}"
+    dilation: Pair = 1
+    padding: Pair = 0
+    stride: Pair = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -27,6 +28,9 @@ def integer(operator: str, name: str, value: Any, least: int | None = None) -> i
     if least is not None and value < least:
         raise ValueError(f"{operator}: {name}={value} must be at least {least}")
     return int(value)
+
+
+positive_integer = functools.partial(integer, least=1)
 
 
 def pair(operator: str, name: str, value: Pair, least: int | None = None) -> tuple[int, int]:

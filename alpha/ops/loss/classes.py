@@ -14,11 +14,11 @@ from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module.module import Buffer as StateBuffer
 from alpha.ops.activation.softmax import log_softmax
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.dtypes import CUDA_TYPES, as_dtype, as_float32, require_same_float
 from alpha.ops.kernel.elementwise import divide, elementwise
+from alpha.ops.kernel.function_layer import function_layer
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.kernel.sums import sum_axis1
@@ -163,19 +163,19 @@ def _row(X: Array, index: int) -> Array:
     return X[index] if isinstance(X, np.ndarray) else X.slice_rows(index, index + 1).reshape(X.shape[1])
 
 
-def check_ignored(operator: str, ignore_index: int) -> int:
+def check_ignored(operator: str, name: str, value: int) -> int:
     """The label that is ignored, which fits int64 (`TypeError`, `ValueError`)."""
-    checked = integer(operator, "ignore_index", ignore_index)
+    checked = integer(operator, name, value)
     if not -(2**63) <= checked < 2**63:
-        raise ValueError(f"{operator}: ignore_index={ignore_index} does not fit int64")
+        raise ValueError(f"{operator}: {name}={value} does not fit int64")
     return checked
 
 
-def check_smoothing(operator: str, label_smoothing: float) -> float:
+def check_smoothing(operator: str, name: str, value: float) -> float:
     """The share of the target that is spread over all classes (`TypeError`, `ValueError`)."""
-    checked = real(operator, "label_smoothing", label_smoothing)
+    checked = real(operator, name, value)
     if not 0 <= checked <= 1:
-        raise ValueError(f"{operator}: label_smoothing={label_smoothing} is not in [0, 1]")
+        raise ValueError(f"{operator}: {name}={value} is not in [0, 1]")
     return checked
 
 
@@ -262,37 +262,19 @@ def cross_entropy(
         target,
         weight,
         reduction,
-        smoothing=check_smoothing("cross_entropy", label_smoothing),
-        ignore=check_ignored("cross_entropy", ignore_index),
+        smoothing=check_smoothing("cross_entropy", "label_smoothing", label_smoothing),
+        ignore=check_ignored("cross_entropy", "ignore_index", ignore_index),
         normalize=True,
     )
 
 
+@function_layer(cross_entropy, ignore_index=check_ignored, label_smoothing=check_smoothing)
 class CrossEntropyLoss(LossLayer):
     """Softmax cross-entropy of logits (N, .., C) and labels (N, ..); the arguments are those of `cross_entropy`."""
 
-    weight: StateBuffer | None
-    ignore_index: int
-    label_smoothing: float
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: None = None,
-        ignore_index: int = -100,
-        reduce: None = None,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-    ) -> None:
-        self._keep(
-            size_average,
-            reduce,
-            reduction,
-            weight=None if weight is None else StateBuffer(weight),
-            ignore_index=check_ignored("CrossEntropyLoss", ignore_index),
-            label_smoothing=check_smoothing("CrossEntropyLoss", label_smoothing),
-        )
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        options: dict[str, Any] = {"ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
-        return cross_entropy(x, target, self.weight, reduction=self.reduction, **options)
+    weight: Tensor | None = None
+    size_average: None = None
+    ignore_index: int = -100
+    reduce: None = None
+    reduction: str = "mean"
+    label_smoothing: float = 0.0

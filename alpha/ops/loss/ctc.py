@@ -15,8 +15,9 @@ from alpha.ops.array.joining import cat, stack
 from alpha.ops.indexing.gather_scatter import gather
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.function_layer import function_layer
 from alpha.ops.kernel.options import integer
-from alpha.ops.loss.pointwise import LossLayer, check_reduction, reduced, widened
+from alpha.ops.loss.pointwise import LossLayer, as_bool, check_reduction, reduced, widened
 from alpha.ops.sequence.packing import kept_on
 from alpha.runtime.recording import refuse
 
@@ -144,16 +145,10 @@ def _log_likelihood(x: Tensor, states: Tensor, blank: int, times: Any, counts: A
     return logsumexp(where(some, gather(reached, 1, last), NEVER), 1)
 
 
+@function_layer(ctc_loss, zero_infinity=as_bool)
 class CTCLoss(LossLayer):
     """`ctc_loss` of log_probs (T, N, C), targets and both lengths; the arguments are those of `ctc_loss`."""
 
-    blank: int
-    zero_infinity: bool
-
-    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
-        self._keep(None, None, reduction, blank=integer("CTCLoss", "blank", blank), zero_infinity=bool(zero_infinity))
-
-    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Lengths, target_lengths: Lengths) -> Tensor:
-        return ctc_loss(
-            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
-        )
+    blank: int = 0
+    reduction: str = "mean"
+    zero_infinity: bool = False

@@ -6,9 +6,9 @@ import math
 
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module.module import Buffer
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.function_layer import function_layer
 from alpha.ops.kernel.options import real
 from alpha.ops.loss.classes import check_ignored, loss_of_classes
 from alpha.ops.loss.pointwise import LossLayer, check_reduction, common_shape, reduced, widened
@@ -33,31 +33,19 @@ def nll_loss(
     check_reduction("nll_loss", size_average, reduce, reduction)
     if target.shape == x.shape and target.dtype.kind not in "iub":
         raise TypeError(f"nll_loss: target has dtype {target.dtype.name}; int32, int64 or uint8 is needed")
-    ignore = check_ignored("nll_loss", ignore_index)
+    ignore = check_ignored("nll_loss", "ignore_index", ignore_index)
     return loss_of_classes("nll_loss", x, target, weight, reduction, smoothing=0.0, ignore=ignore, normalize=False)
 
 
+@function_layer(nll_loss, ignore_index=check_ignored)
 class NLLLoss(LossLayer):
     """The negative log-likelihood of labels; the arguments are those of `nll_loss`."""
 
-    weight: Buffer | None
-    ignore_index: int
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: None = None,
-        ignore_index: int = -100,
-        reduce: None = None,
-        reduction: str = "mean",
-    ) -> None:
-        constant = None if weight is None else Buffer(weight)
-        self._keep(
-            size_average, reduce, reduction, weight=constant, ignore_index=check_ignored("NLLLoss", ignore_index)
-        )
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return nll_loss(x, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+    weight: Tensor | None = None
+    size_average: None = None
+    ignore_index: int = -100
+    reduce: None = None
+    reduction: str = "mean"
 
 
 @check_arguments
@@ -122,37 +110,22 @@ def poisson_nll_loss(
     return reduced(loss, reduction)
 
 
+@function_layer(gaussian_nll_loss, kw_only=True)
 class GaussianNLLLoss(LossLayer):
     """The negative log-likelihood of normal targets; the arguments are those of `gaussian_nll_loss`."""
 
-    full: bool
-    eps: float
-
-    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
-        self._keep(None, None, reduction, full=full, eps=real("GaussianNLLLoss", "eps", eps))
-
-    def forward(self, x: Tensor, target: Tensor, var: Tensor) -> Tensor:
-        return gaussian_nll_loss(x, target, var, self.full, self.eps, self.reduction)
+    full: bool = False
+    eps: float = 1e-6
+    reduction: str = "mean"
 
 
+@function_layer(poisson_nll_loss)
 class PoissonNLLLoss(LossLayer):
     """The negative log-likelihood of counts; the arguments are those of `poisson_nll_loss`."""
 
-    log_input: bool
-    full: bool
-    eps: float
-
-    def __init__(
-        self,
-        log_input: bool = True,
-        full: bool = False,
-        size_average: None = None,
-        eps: float = 1e-8,
-        reduce: None = None,
-        reduction: str = "mean",
-    ) -> None:
-        eps = real("PoissonNLLLoss", "eps", eps)
-        self._keep(size_average, reduce, reduction, log_input=log_input, full=full, eps=eps)
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return poisson_nll_loss(x, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction)
+    log_input: bool = True
+    full: bool = False
+    size_average: None = None
+    eps: float = 1e-8
+    reduce: None = None
+    reduction: str = "mean"

@@ -12,16 +12,17 @@ from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module.module import Buffer
 from alpha.ops.activation.relu_family import relu
 from alpha.ops.activation.smooth import logsigmoid
 from alpha.ops.array.creation import arange
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.function_layer import function_layer
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.loss.pointwise import (
     LossLayer,
     PointwiseLoss,
+    as_bool,
     check_axes,
     check_reduction,
     common_shape,
@@ -115,28 +116,23 @@ def soft_margin_loss(
     return _SOFT_MARGIN(x, target, reduction)
 
 
+@function_layer(hinge_embedding_loss)
 class HingeEmbeddingLoss(LossLayer):
     """A loss of distances of equal and of different pairs; the arguments are those of `hinge_embedding_loss`."""
 
-    margin: float
-
-    def __init__(
-        self, margin: float = 1.0, size_average: None = None, reduce: None = None, reduction: str = "mean"
-    ) -> None:
-        self._keep(size_average, reduce, reduction, margin=real("HingeEmbeddingLoss", "margin", margin))
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return hinge_embedding_loss(x, target, self.margin, reduction=self.reduction)
+    margin: float = 1.0
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
 
 
+@function_layer(soft_margin_loss)
 class SoftMarginLoss(LossLayer):
     """log(1 + exp(-target x)), and its mean or sum; the arguments are those of `soft_margin_loss`."""
 
-    def __init__(self, size_average: None = None, reduce: None = None, reduction: str = "mean") -> None:
-        self._keep(size_average, reduce, reduction)
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return soft_margin_loss(x, target, reduction=self.reduction)
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
 
 
 _RANKING = PointwiseLoss(  # a is the difference
@@ -226,32 +222,24 @@ def cosine_embedding_loss(
     return _COSINE(cosine, labels, reduction, p=real("cosine_embedding_loss", "margin", margin))
 
 
+@function_layer(margin_ranking_loss)
 class MarginRankingLoss(LossLayer):
     """Which of two numbers should be larger; the arguments are those of `margin_ranking_loss`."""
 
-    margin: float
-
-    def __init__(
-        self, margin: float = 0.0, size_average: None = None, reduce: None = None, reduction: str = "mean"
-    ) -> None:
-        self._keep(size_average, reduce, reduction, margin=real("MarginRankingLoss", "margin", margin))
-
-    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
+    margin: float = 0.0
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
 
 
+@function_layer(cosine_embedding_loss)
 class CosineEmbeddingLoss(LossLayer):
     """The angle of equal and of different pairs; the arguments are those of `cosine_embedding_loss`."""
 
-    margin: float
-
-    def __init__(
-        self, margin: float = 0.0, size_average: None = None, reduce: None = None, reduction: str = "mean"
-    ) -> None:
-        self._keep(size_average, reduce, reduction, margin=real("CosineEmbeddingLoss", "margin", margin))
-
-    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
+    margin: float = 0.0
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
 
 
 def _check_labels(operator: str, x: Tensor, target: Tensor, shape: tuple[int, ...], least: int) -> None:
@@ -269,10 +257,10 @@ def _check_labels(operator: str, x: Tensor, target: Tensor, shape: tuple[int, ..
             raise ShapeError(f"{operator}: labels {low}..{high} are not in [{least}, {x.shape[-1]})  (x {x.shape})")
 
 
-def _check_power(operator: str, p: int) -> int:
-    if integer(operator, "p", p) not in (1, 2):
-        raise ValueError(f"{operator}: p={p!r} is neither 1 nor 2")
-    return int(p)
+def _check_power(operator: str, name: str, value: int) -> int:
+    if integer(operator, name, value) not in (1, 2):
+        raise ValueError(f"{operator}: {name}={value!r} is neither 1 nor 2")
+    return int(value)
 
 
 def _at_label(target: Tensor, classes: int) -> Tensor:
@@ -305,7 +293,7 @@ def multi_margin_loss(
     """
     check_reduction("multi_margin_loss", size_average, reduce, reduction)
     _check_labels("multi_margin_loss", x, target, x.shape[:-1], 0)
-    _check_power("multi_margin_loss", p)
+    _check_power("multi_margin_loss", "p", p)
     x, classes = widened(x), x.shape[-1]
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"multi_margin_loss: weight needs one number per class  (x {x.shape}, weight {weight.shape})")
@@ -371,54 +359,35 @@ def multilabel_soft_margin_loss(
     return reduced(loss.sum(x.ndim - 1) / x.shape[-1], reduction)  # as in PyTorch, also of two shapes
 
 
+@function_layer(multi_margin_loss, p=_check_power)
 class MultiMarginLoss(LossLayer):
     """The margin of one label above the other classes; the arguments are those of `multi_margin_loss`."""
 
-    p: int
-    margin: float
-    weight: Buffer | None
-
-    def __init__(
-        self,
-        p: int = 1,
-        margin: float = 1.0,
-        weight: Tensor | None = None,
-        size_average: None = None,
-        reduce: None = None,
-        reduction: str = "mean",
-    ) -> None:
-        constant = None if weight is None else Buffer(weight)
-        margin = real("MultiMarginLoss", "margin", margin)
-        self._keep(
-            size_average, reduce, reduction, p=_check_power("MultiMarginLoss", p), margin=margin, weight=constant
-        )
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return multi_margin_loss(x, target, self.p, self.margin, self.weight, reduction=self.reduction)
+    p: int = 1
+    margin: float = 1.0
+    weight: Tensor | None = None
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
 
 
+@function_layer(multilabel_margin_loss)
 class MultiLabelMarginLoss(LossLayer):
     """The margin of several labels above the other classes; the arguments are those of `multilabel_margin_loss`."""
 
-    def __init__(self, size_average: None = None, reduce: None = None, reduction: str = "mean") -> None:
-        self._keep(size_average, reduce, reduction)
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return multilabel_margin_loss(x, target, reduction=self.reduction)
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
 
 
+@function_layer(multilabel_soft_margin_loss)
 class MultiLabelSoftMarginLoss(LossLayer):
     """Binary cross-entropy, averaged over classes; the arguments are those of `multilabel_soft_margin_loss`."""
 
-    weight: Buffer | None
-
-    def __init__(
-        self, weight: Tensor | None = None, size_average: None = None, reduce: None = None, reduction: str = "mean"
-    ) -> None:
-        self._keep(size_average, reduce, reduction, weight=None if weight is None else Buffer(weight))
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return multilabel_soft_margin_loss(x, target, self.weight, reduction=self.reduction)
+    weight: Tensor | None = None
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
 
 
 Distance = Callable[[Tensor, Tensor], Tensor]
@@ -525,59 +494,24 @@ def triplet_margin_with_distance_loss(
     return _TRIPLET(near, far, reduction, p=float(margin))
 
 
+@function_layer(triplet_margin_loss, swap=as_bool)
 class TripletMarginLoss(LossLayer):
     """Which of two others an anchor should be nearer to; the arguments are those of `triplet_margin_loss`."""
 
-    margin: float
-    p: float
-    eps: float
-    swap: bool
-
-    def __init__(
-        self,
-        margin: float = 1.0,
-        p: float = 2.0,
-        eps: float = 1e-6,
-        swap: bool = False,
-        size_average: None = None,
-        reduce: None = None,
-        reduction: str = "mean",
-    ) -> None:
-        numbers = {"margin": margin, "p": p, "eps": eps}
-        checked = {name: real("TripletMarginLoss", name, value) for name, value in numbers.items()}
-        self._keep(size_average, reduce, reduction, **checked, swap=bool(swap))
-
-    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return triplet_margin_loss(
-            anchor, positive, negative, self.margin, self.p, self.eps, self.swap, reduction=self.reduction
-        )
+    margin: float = 1.0
+    p: float = 2.0
+    eps: float = 1e-6
+    swap: bool = False
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
 
 
+@function_layer(triplet_margin_with_distance_loss, kw_only=True, swap=as_bool)
 class TripletMarginWithDistanceLoss(LossLayer):
     """A triplet loss of any distance; the arguments are those of `triplet_margin_with_distance_loss`."""
 
-    distance_function: Distance | None
-    margin: float
-    swap: bool
-
-    def __init__(
-        self,
-        *,
-        distance_function: Distance | None = None,
-        margin: float = 1.0,
-        swap: bool = False,
-        reduction: str = "mean",
-    ) -> None:
-        checked = real("TripletMarginWithDistanceLoss", "margin", margin)
-        self._keep(None, None, reduction, distance_function=distance_function, margin=checked, swap=bool(swap))
-
-    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return triplet_margin_with_distance_loss(
-            anchor,
-            positive,
-            negative,
-            distance_function=self.distance_function,
-            margin=self.margin,
-            swap=self.swap,
-            reduction=self.reduction,
-        )
+    distance_function: Distance | None = None
+    margin: float = 1.0
+    swap: bool = False
+    reduction: str = "mean"

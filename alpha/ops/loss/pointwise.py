@@ -14,7 +14,7 @@ float32 if its operands are bfloat16.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,11 +25,11 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array, Primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module.module import Module
 from alpha.ops.array.axes import expand
 from alpha.ops.kernel.arguments import unchecked
 from alpha.ops.kernel.dtypes import as_dtype, result_type
 from alpha.ops.kernel.elementwise import divide, divide_by_number, elementwise, multiply
+from alpha.ops.kernel.function_layer import Check, FunctionLayer
 from alpha.ops.kernel.operands import without_axes
 from alpha.ops.kernel.options import only_offered
 from alpha.ops.kernel.sums import sum_axis1
@@ -244,8 +244,22 @@ def check_reduction(
 ) -> None:
     """Refuse arguments of a loss that mean nothing or are not offered (`ValueError`)."""
     only_offered(operator, size_average=(size_average, None), reduce=(reduce, None))
-    if reduction not in reductions:
-        raise ValueError(f"{operator}: reduction={reduction!r} is not {', '.join(reductions[:-1])} or {reductions[-1]}")
+    one_of(*reductions)(operator, "reduction", reduction)
+
+
+def one_of(*names: str) -> Check:
+    """Returns a check that refuses all but these names (`ValueError`)."""
+
+    def check(operator: str, argument: str, value: str) -> str:
+        if value not in names:
+            raise ValueError(f"{operator}: {argument}={value!r} is not {', '.join(names[:-1])} or {names[-1]}")
+        return value
+
+    return check
+
+
+def as_bool(layer: str, name: str, value: Any) -> bool:
+    return bool(value)
 
 
 def widened(x: Tensor) -> Tensor:
@@ -260,23 +274,14 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
     return loss.mean() if reduction == "mean" else loss.sum()
 
 
-class LossLayer(Module):
-    """Base of layers of losses: keeps `reduction` and the other arguments of its function, and shows them."""
+class LossLayer(FunctionLayer):
+    """Base of layers of losses."""
 
-    def _keep(self, size_average: None, reduce: None, reduction: str, **arguments: Any) -> None:
-        check_reduction(type(self).__name__, size_average, reduce, reduction, self.reductions)
-        self.reduction = reduction
-        for name, value in arguments.items():
-            setattr(self, name, value)
-            if value is None and name in self.constants:
-                self._await_buffer(name, persistent=True)
-        self._shown = (*arguments, "reduction")
-
-    reductions: ClassVar[tuple[str, ...]] = REDUCTIONS
-    constants: ClassVar[tuple[str, ...]] = ("weight", "pos_weight")  # tensors, which are buffers
+    _checks: ClassVar[Mapping[str, Check]] = {"reduction": one_of(*REDUCTIONS)}
 
     def extra_repr(self) -> str:
-        given = {name: getattr(self, name) for name in self._shown}
+        """Returns the arguments that are not None, the reduction last, and of a tensor its shape."""
+        given = {name: getattr(self, name, None) for name in sorted(self._arguments, key="reduction".__eq__)}
         return ", ".join(
             f"{name}={tuple(value.shape) if isinstance(value, Tensor) else repr(value)}"
             for name, value in given.items()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 
 from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.module.module import Buffer
 from alpha.ops.kernel.arguments import check_arguments
-from alpha.ops.loss.pointwise import REDUCTIONS, LossLayer, PointwiseLoss, check_reduction
+from alpha.ops.kernel.function_layer import function_layer
+from alpha.ops.loss.pointwise import REDUCTIONS, LossLayer, PointwiseLoss, as_bool, check_reduction, one_of
 
 __all__ = [
     "BCELoss",
@@ -173,57 +171,32 @@ def kl_div(
     return (_KL_LOG if log_target else _KL)(x, target, reduction)
 
 
-def _constant(value: Any) -> Buffer | None:
-    return None if value is None else Buffer(value)
-
-
+@function_layer(binary_cross_entropy)
 class BCELoss(LossLayer):
     """The binary cross-entropy of probabilities; the arguments are those of `binary_cross_entropy`."""
 
-    weight: Buffer | None
-
-    def __init__(
-        self, weight: Tensor | None = None, size_average: None = None, reduce: None = None, reduction: str = "mean"
-    ) -> None:
-        self._keep(size_average, reduce, reduction, weight=_constant(weight))
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return binary_cross_entropy(x, target, self.weight, reduction=self.reduction)
+    weight: Tensor | None = None
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
 
 
+@function_layer(binary_cross_entropy_with_logits)
 class BCEWithLogitsLoss(LossLayer):
     """The binary cross-entropy of logits; the arguments are those of `binary_cross_entropy_with_logits`."""
 
-    weight: Buffer | None
-    pos_weight: Buffer | None
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: None = None,
-        reduce: None = None,
-        reduction: str = "mean",
-        pos_weight: Tensor | None = None,
-    ) -> None:
-        constants = {"weight": _constant(weight), "pos_weight": _constant(pos_weight)}
-        self._keep(size_average, reduce, reduction, **constants)
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return binary_cross_entropy_with_logits(
-            x, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
-        )
+    weight: Tensor | None = None
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
+    pos_weight: Tensor | None = None
 
 
+@function_layer(kl_div, reduction=one_of(*REDUCTIONS, "batchmean"), log_target=as_bool)
 class KLDivLoss(LossLayer):
     """The Kullback-Leibler divergence; the arguments are those of `kl_div`."""
 
-    reductions: ClassVar[tuple[str, ...]] = (*REDUCTIONS, "batchmean")
-    log_target: bool
-
-    def __init__(
-        self, size_average: None = None, reduce: None = None, reduction: str = "mean", log_target: bool = False
-    ) -> None:
-        self._keep(size_average, reduce, reduction, log_target=bool(log_target))
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return kl_div(x, target, reduction=self.reduction, log_target=self.log_target)
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
+    log_target: bool = False

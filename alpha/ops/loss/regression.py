@@ -13,6 +13,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import check_arguments
+from alpha.ops.kernel.function_layer import function_layer
 from alpha.ops.kernel.options import real
 from alpha.ops.loss.pointwise import LossLayer, PointwiseLoss, check_reduction, common_shape
 from alpha.runtime.recording import callers
@@ -170,47 +171,37 @@ def huber_loss(
     return _HUBER(x, target, reduction, p=float(delta), weight=weight)
 
 
+@function_layer(l1_loss)
 class L1Loss(LossLayer):
     """|x - target|, and its mean or sum; the arguments are those of `l1_loss`."""
 
-    def __init__(self, size_average: None = None, reduce: None = None, reduction: str = "mean") -> None:
-        self._keep(size_average, reduce, reduction)
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return l1_loss(x, target, reduction=self.reduction)
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
 
 
+@function_layer(mse_loss)
 class MSELoss(LossLayer):
     """(x - target)^2, and its mean or sum; the arguments are those of `mse_loss`."""
 
-    def __init__(self, size_average: None = None, reduce: None = None, reduction: str = "mean") -> None:
-        self._keep(size_average, reduce, reduction)
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return mse_loss(x, target, reduction=self.reduction)
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
 
 
+@function_layer(smooth_l1_loss)
 class SmoothL1Loss(LossLayer):
     """A square near 0 and a straight line elsewhere; the arguments are those of `smooth_l1_loss`."""
 
-    beta: float
-
-    def __init__(
-        self, size_average: None = None, reduce: None = None, reduction: str = "mean", beta: float = 1.0
-    ) -> None:
-        self._keep(size_average, reduce, reduction, beta=real("SmoothL1Loss", "beta", beta))
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return smooth_l1_loss(x, target, reduction=self.reduction, beta=self.beta)
+    size_average: None = None
+    reduce: None = None
+    reduction: str = "mean"
+    beta: float = 1.0
 
 
+@function_layer(huber_loss)
 class HuberLoss(LossLayer):
     """A square near 0 and a straight line elsewhere; the arguments are those of `huber_loss`."""
 
-    delta: float
-
-    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
-        self._keep(None, None, reduction, delta=real("HuberLoss", "delta", delta))
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return huber_loss(x, target, self.reduction, self.delta)
+    reduction: str = "mean"
+    delta: float = 1.0

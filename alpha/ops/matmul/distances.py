@@ -16,8 +16,9 @@ from alpha.ops.array.creation import arange
 from alpha.ops.indexing.gather_scatter import index_select
 from alpha.ops.indexing.where import masked_fill, where
 from alpha.ops.kernel.arguments import check_arguments, unchecked
+from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.operands import NUMBERS, promoted
-from alpha.ops.kernel.options import integer, real
+from alpha.ops.kernel.options import real
 from alpha.ops.math.clamp import clamp
 from alpha.ops.math.unary import abs as absolute
 from alpha.ops.matmul.matmul import products
@@ -196,22 +197,16 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     return x / unchecked(clamp)(unchecked(norm)(x, p, dim, True), real("normalize", "eps", eps))
 
 
-class CosineSimilarity(Module):
+@function_layer(cosine_similarity)
+class CosineSimilarity(FunctionLayer):
     """The cosine of the angle between vectors along an axis   (.., D, ..), (.., D, ..) -> (.., ..)
 
     Args:
         dim, eps: as of `alpha.nn.functional.cosine_similarity`.
     """
 
-    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
-        self.dim = integer("CosineSimilarity", "dim", dim)
-        self.eps = real("CosineSimilarity", "eps", eps)
-
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return cosine_similarity(x1, x2, self.dim, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, eps={self.eps}"
+    dim: int = 1
+    eps: float = 1e-8
 
 
 class PairwiseDistance(Module):

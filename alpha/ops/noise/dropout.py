@@ -9,7 +9,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.rng import STREAM, Stream, stream_numbers
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module.module import Module
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.dtypes import (
     BLOCK,
@@ -32,6 +31,7 @@ from alpha.ops.kernel.dtypes import (
     vector_width,
 )
 from alpha.ops.kernel.elementwise import in_place, overwrite
+from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.options import FORMS, real
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.kernel.rectifier import IDENTITY, Rectifier, rectifier_of
@@ -376,66 +376,59 @@ def drop_path(x: Tensor, drop_prob: float = 0.0, training: bool = False, scale_b
     return _dropped(x, (x.shape[0], math.prod(x.shape[1:]), 1), drop_prob, outcome)
 
 
-class _Dropout(Module):
-    """What the layers share: p, whether they write x, and that they do nothing in evaluation."""
-
-    function: ClassVar[Any]
-
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        check_probability(type(self).__name__, p)
-        self.p, self.inplace = p, inplace
-
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = type(self).function(x, self.p, self.training, self.inplace)
-        return result
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}" + (", inplace=True" if self.inplace else "")
+def probability(operator: str, name: str, value: float) -> float:
+    """Returns a value that `check_probability` allows, as it is given."""
+    check_probability(operator, value, name)
+    return value
 
 
-class Dropout1d(_Dropout):
+@function_layer(dropout1d, p=probability)
+class Dropout1d(FunctionLayer):
     """Zero each channel of each sequence with probability p in training   (N, L, C) -> the same"""
 
-    function = staticmethod(dropout1d)
+    p: float = 0.5
+    inplace: bool = False
 
 
-class Dropout2d(_Dropout):
+@function_layer(dropout2d, p=probability)
+class Dropout2d(FunctionLayer):
     """Zero each channel of each image with probability p in training, scale the rest   (N, H, W, C) -> the same"""
 
-    function = staticmethod(dropout2d)
+    p: float = 0.5
+    inplace: bool = False
 
 
-class Dropout3d(_Dropout):
+@function_layer(dropout3d, p=probability)
+class Dropout3d(FunctionLayer):
     """Zero each channel of each volume with probability p in training   (N, D, H, W, C) -> the same"""
 
-    function = staticmethod(dropout3d)
+    p: float = 0.5
+    inplace: bool = False
 
 
-class AlphaDropout(_Dropout):
+@function_layer(alpha_dropout, p=probability)
+class AlphaDropout(FunctionLayer):
     """Dropout that keeps mean 0 and variance 1, for networks of SELU   (...) -> the same"""
 
-    function = staticmethod(alpha_dropout)
+    p: float = 0.5
+    inplace: bool = False
 
 
-class FeatureAlphaDropout(_Dropout):
+@function_layer(feature_alpha_dropout, p=probability)
+class FeatureAlphaDropout(FunctionLayer):
     """`AlphaDropout` of whole channels of each image   (N, .., C) -> the same"""
 
-    function = staticmethod(feature_alpha_dropout)
+    p: float = 0.5
+    inplace: bool = False
 
 
-class DropPath(Module):
+@function_layer(drop_path, drop_prob=probability)
+class DropPath(FunctionLayer):
     """Stochastic depth: zero a whole image with probability drop_prob in training   (N, ...) -> the same
 
     Args:
         scale_by_keep: scale the images that are kept by 1 / (1 - drop_prob).
     """
 
-    def __init__(self, drop_prob: float = 0.0, scale_by_keep: bool = True) -> None:
-        check_probability("DropPath", drop_prob, "drop_prob")
-        self.drop_prob, self.scale_by_keep = drop_prob, scale_by_keep
-
-    def forward(self, x: Tensor) -> Tensor:
-        return drop_path(x, self.drop_prob, self.training, self.scale_by_keep)
-
-    def extra_repr(self) -> str:
-        return f"drop_prob={self.drop_prob}" + ("" if self.scale_by_keep else ", scale_by_keep=False")
+    drop_prob: float = 0.0
+    scale_by_keep: bool = True

@@ -21,7 +21,6 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.module.module import Module
 from alpha.ops.array.padding import pad
 from alpha.ops.kernel.arguments import check_arguments, unchecked
 from alpha.ops.kernel.dtypes import (
@@ -34,8 +33,9 @@ from alpha.ops.kernel.dtypes import (
     vector_width,
     widest_vector,
 )
+from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.operands import operand_of
-from alpha.ops.kernel.options import integer, real
+from alpha.ops.kernel.options import integer, positive_integer, real
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Value
 from alpha.ops.kernel.rows import WARP, RowTile, row_tile
 from alpha.ops.kernel.sums import column_block, column_splits, sum_launches
@@ -488,7 +488,8 @@ def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float =
     return x / (mean * numbers["alpha"] + numbers["k"]) ** numbers["beta"]
 
 
-class LocalResponseNorm(Module):
+@function_layer(local_response_norm, size=positive_integer)
+class LocalResponseNorm(FunctionLayer):
     """Normalisation by the squares of neighbouring channels   (N, .., C) -> the same
 
     Args:
@@ -496,13 +497,10 @@ class LocalResponseNorm(Module):
         alpha, beta, k: Y = X / (k + alpha mean of X^2)^beta.
     """
 
-    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
-        layer = type(self).__name__
-        self.size = integer(layer, "size", size, least=1)
-        self.alpha, self.beta, self.k = real(layer, "alpha", alpha), real(layer, "beta", beta), real(layer, "k", k)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1.0
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

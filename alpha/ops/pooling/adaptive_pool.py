@@ -37,10 +37,10 @@ def sizes_of(operator: str, output_size: Any, rank: int) -> tuple[int | None, ..
     return tuple([None if o is None else n for o, n in zip(given, numbers, strict=True)])
 
 
-def sizes_as_given(operator: str, output_size: Any, rank: int) -> OutputSize:
-    """The checked lengths as PyTorch's layers keep them: one for all, or a tuple of one for each axis."""
-    found = sizes_of(operator, output_size, rank)
-    return found if isinstance(output_size, (tuple, list)) else found[0]
+def sizes_as_given(operator: str, name: str, value: Any, rank: int) -> OutputSize:
+    """The checked output_size as PyTorch's layers keep it: one length for all axes, or a tuple of one for each."""
+    found = sizes_of(operator, value, rank)
+    return found if isinstance(value, (tuple, list)) else found[0]
 
 
 def _pooling(operator: str, rank: int, x: Tensor, output_size: Any) -> Pooling:
