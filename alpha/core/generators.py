@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from alpha.core import rng
-from alpha.core.rng import Place, Stream
+from alpha.core.rng import Stream, Substream
 from alpha.errors import type_name
 from alpha.runtime import get_device
 from alpha.runtime.recording import StepValue, refuse
@@ -28,7 +28,7 @@ class Generator:
 
     def __init__(self, device: Any = "cpu") -> None:
         self.device = get_device(device)
-        self._place, self._seed = Place(), FIRST
+        self._place, self._seed = Substream(), FIRST
         self.manual_seed(FIRST)
 
     def manual_seed(self, seed: int) -> Generator:

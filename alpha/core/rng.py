@@ -33,7 +33,7 @@ class Stream(NamedTuple):
     number: int
 
 
-class Place:
+class Substream:
     """The seed and the number of the next stream of a part of a program, which follow from `numbers` alone.
 
     A loader has one for each item: many threads make items, in any order.
@@ -57,14 +57,14 @@ class Place:
 
 
 class _Thread(threading.local):
-    place: Place | None = None
+    place: Substream | None = None
 
 
 _thread = _Thread()
 
 
 @contextmanager
-def within(place: Place) -> Iterator[None]:
+def within(place: Substream) -> Iterator[None]:
     """What this thread draws inside comes from `place`, and its seeds and states are those of `place`."""
     before, _thread.place = _thread.place, place
     try:
@@ -74,18 +74,18 @@ def within(place: Place) -> Iterator[None]:
 
 
 class Generator:
-    """The seed and the number of the next stream, of the program or of the `Place` within which a thread is.
+    """The seed and the number of the next stream, of the program or of the `Substream` within which a thread is.
 
     The second run of a function under `alpha.checkpoint` gets the streams of the first, and changes nothing here.
     """
 
     def __init__(self, seed: int = 0) -> None:
         self._lock = fork.held_across(threading.Lock())
-        self._own = Place()
+        self._own = Substream()
         self.seed(seed)
 
     @property
-    def _place(self) -> Place:
+    def _place(self) -> Substream:
         return _thread.place or self._own
 
     @property
@@ -154,13 +154,13 @@ def coming_seed() -> int:
 
 def seed_of(stream: Stream) -> int:
     """A draw as a seed from 0 up to, and without, 2^63."""
-    return Place(*stream).key >> 1
+    return Substream(*stream).key >> 1
 
 
-def split(count: int) -> list[Place]:
+def split(count: int) -> list[Substream]:
     """A place for each of `count` parts that several threads make at once; they follow from one fresh draw."""
     key, stream = default.next_stream()
-    return [Place(key, stream, part) for part in range(count)]
+    return [Substream(key, stream, part) for part in range(count)]
 
 
 def manual_seed(seed: int) -> None:

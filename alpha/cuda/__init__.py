@@ -35,7 +35,7 @@ __all__ = [
     "synchronize",
 ]
 
-Place: TypeAlias = "int | str | Device | None"
+DeviceLike: TypeAlias = "int | str | Device | None"
 
 manual_seed_all = manual_seed
 
@@ -56,42 +56,42 @@ def current_device() -> int:
     return 0
 
 
-def synchronize(device: Place = None) -> None:
+def synchronize(device: DeviceLike = None) -> None:
     """Wait until all work given to the cuda device is done; raises what went wrong in it."""
     _the_gpu(device).synchronize()
 
 
-def get_device_name(device: Place = None) -> str:
+def get_device_name(device: DeviceLike = None) -> str:
     """The name of the GPU, as "NVIDIA H200"."""
     return _the_gpu(device).properties.name
 
 
-def get_device_capability(device: Place = None) -> tuple[int, int]:
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     """Its compute capability, as (9, 0)."""
     return _the_gpu(device).properties.compute_capability
 
 
-def memory_allocated(device: Place = None) -> int:
+def memory_allocated(device: DeviceLike = None) -> int:
     """Bytes of the arrays that are alive."""
     return _now(device).memory_stats().live
 
 
-def max_memory_allocated(device: Place = None) -> int:
+def max_memory_allocated(device: DeviceLike = None) -> int:
     """The most bytes of arrays that were alive at once, since the last `reset_peak_memory_stats`."""
     return _now(device).memory_stats().peak
 
 
-def memory_reserved(device: Place = None) -> int:
+def memory_reserved(device: DeviceLike = None) -> int:
     """Bytes that Alpha holds of the GPU's memory."""
     return _now(device).memory_stats().reserved
 
 
-def reset_peak_memory_stats(device: Place = None) -> None:
+def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     """Let `max_memory_allocated` start again from what is alive now."""
     _now(device).reset_peak()
 
 
-def mem_get_info(device: Place = None) -> tuple[int, int]:
+def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     """(bytes that are free on the GPU, bytes that it has)"""
     return _now(device).driver.memory_info()
 
@@ -146,13 +146,13 @@ class Event:
         return _now(None).elapsed_ms(self._mark, end_event._mark)
 
 
-def _now(place: Place) -> CudaDevice:
+def _now(place: DeviceLike) -> CudaDevice:
     """The cuda device, to be asked for what changes from step to step: a captured step would keep the first answer."""
     recording.refuse("the GPU is asked for its state of this moment")
     return _the_gpu(place)
 
 
-def _the_gpu(place: Place) -> CudaDevice:
+def _the_gpu(place: DeviceLike) -> CudaDevice:
     """The cuda device; `DeviceError` if there is none or another one is meant."""
     from alpha.runtime.cuda.device import CudaDevice
 

@@ -87,9 +87,9 @@ class Draws(NamedTuple):
     numbers: tuple[int, ...]
     first: int = 0
 
-    def place(self, *numbers: int) -> rng.Place:
+    def place(self, *numbers: int) -> rng.Substream:
         """The random numbers of a part of the epoch; a batch has its number, and a call of it one more."""
-        return rng.Place(*self.numbers, *numbers)
+        return rng.Substream(*self.numbers, *numbers)
 
     def steadily(self, make: Callable[[], Iterable[T]]) -> Iterator[T]:
         """What an iterable gives, where all that is drawn for it comes from one place."""
@@ -99,7 +99,7 @@ class Draws(NamedTuple):
         return _drawn(source, place)
 
 
-def _drawn(source: Iterator[T], place: rng.Place) -> Iterator[T]:
+def _drawn(source: Iterator[T], place: rng.Substream) -> Iterator[T]:
     while True:
         with rng.within(place):
             try:
@@ -142,7 +142,7 @@ def made(recipe: Recipe, batches: Iterable[Any], workers: int, draws: Draws) -> 
         pool.shutdown(cancel_futures=True)
 
 
-def _call(asked: Any, part: Callable[[], Any], place: rng.Place) -> Any:
+def _call(asked: Any, part: Callable[[], Any], place: rng.Substream) -> Any:
     try:
         with rng.within(place):
             return part()
@@ -160,7 +160,7 @@ def _named(asked: Any) -> str:
     return f"the batch of items {', '.join(few)}{rest}"
 
 
-def _join(recipe: Recipe, results: list[Any], indices: Any, place: rng.Place) -> Any:
+def _join(recipe: Recipe, results: list[Any], indices: Any, place: rng.Substream) -> Any:
     with rng.within(place):
         return recipe.join(results, indices)
 

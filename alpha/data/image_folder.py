@@ -117,7 +117,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
         images, labels = collate(list(self._threads().map(self._item, places, draws)), places)
         return images, labels.astype(np.int32)
 
-    def _item(self, index: int, draws: rng.Place) -> tuple[Any, int]:
+    def _item(self, index: int, draws: rng.Substream) -> tuple[Any, int]:
         try:
             with rng.within(draws):
                 return self[index]

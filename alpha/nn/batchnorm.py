@@ -26,7 +26,7 @@ from alpha.ops.array.creation import zeros, zeros_like
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.rectifier import IDENTITY, AffineRectified, rectifier_of
-from alpha.ops.normalization.batch_norm import Moments, check_eps
+from alpha.ops.normalization.batch_norm import BatchStatistics, check_eps
 from alpha.ops.normalization.conv_batch_norm import conv_batch_norm as joint
 from alpha.ops.normalization.group import shape_of_axes
 
@@ -310,9 +310,9 @@ def _as_one_operator(
         return None
     there = running_mean is not None and running_var is not None and norm.track_running_stats
     running: Any = (running_mean, running_var) if there else None
-    moments = Moments.of_batch(running, momentum)
+    stats = BatchStatistics.of_batch(running, momentum)
     operands = x, conv.weight, conv.bias
-    return joint(operands, sizes, conv.groups, (weight, bias), moments, eps, residual, rectifier)
+    return joint(operands, sizes, conv.groups, (weight, bias), stats, eps, residual, rectifier)
 
 
 class Affine(Module):

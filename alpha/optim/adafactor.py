@@ -12,7 +12,7 @@ import numpy as np
 from alpha.autograd.grad_mode import no_grad
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.kernel.multi_tensor import held_back, make
+from alpha.ops.kernel.multi_tensor import deferred, make
 from alpha.optim.fused import Decay
 from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, unused
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
@@ -103,7 +103,7 @@ class Adafactor(Optimizer):
             squares = [part.array for parts in means for part in parts]
             flat = [average for parts in averages for average in parts]
             rule: StepValue[Any] = StepValue(functools.partial(_averaging, group, state))
-            for update in held_back(lambda: sgd_update(flat, squares, [[]], rule)):  # the directions need it at once
+            for update in deferred(lambda: sgd_update(flat, squares, [[]], rule)):  # the directions need it at once
                 update()
             new = [list(map(Tensor, parts)) for parts in averages]
             steps = [_direction(group, p, g, v) for p, g, v in zip(ready, given, new, strict=True)]

@@ -67,7 +67,7 @@ def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
 
     `slots` has a list of arrays for each state array of a parameter. A list is empty if the settings do not need it;
     `cpu` has None in its place then. `rule` is a `StepValue` of a `NamedTuple` of floats, bools and `Decay`. Inside of
-    `held_back` the changes wait.
+    `deferred` the changes wait.
     """
 
     def contract(

@@ -20,7 +20,7 @@ from alpha.core.tensor import Tensor, tensor
 from alpha.errors import CheckpointError, GradientError, type_name
 from alpha.module.hooks import HookHandle
 from alpha.module.parameter import shape_text
-from alpha.ops.kernel.multi_tensor import Update, held_back
+from alpha.ops.kernel.multi_tensor import Update, deferred
 from alpha.optim.hyper import Field, Rule, check, flag, natural, ordered, whole, written
 from alpha.runtime.recording import again, phase, refuse
 
@@ -261,7 +261,7 @@ class Optimizer:
                 for batch in batches.values():
                     self._update(group, batch)
 
-        return held_back(ask)
+        return deferred(ask)
 
     def _count(self, work: list[tuple[Group, list[Tensor]]]) -> list[dict[str, Any]]:
         """Count a step of these parameters, after a check of its hyper-parameters; their states."""

@@ -17,7 +17,7 @@ from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.runtime.cuda.graphs import capture as capture_graph
-from alpha.runtime.cuda.scratch import Plan
+from alpha.runtime.cuda.scratch import MemoryPlan
 from alpha.step.arguments import Arguments, map_tensors, memories_of
 from alpha.step.host_state import HostState
 from alpha.step.ran import Ran
@@ -35,7 +35,7 @@ class Trial:
     """Captures of one kind of call that have not led to a graph yet."""
 
     inputs: list[Tensor] | None = None
-    plan: Plan | None = None  # of the memory, made of what the first capture asked for
+    plan: MemoryPlan | None = None  # of the memory, made of what the first capture asked for
     nodes: list[tuple[Any, ...]] | None = None  # of the last capture that followed the plan
     gradients: dict[int, DeviceArray] = field(default_factory=dict)  # by the id of the leaf: see `Gradient.input`
     watch: Watch | None = None  # of the last capture
@@ -212,7 +212,7 @@ class Attempt:
         graph.close()
         trial.nodes, trial.count = None if read else self.notes.nodes, trial.count + 1
         if trial.plan is None or trial.plan.lives != graph.trace.lives:
-            trial.plan, trial.nodes = Plan(graph.trace.lives), None
+            trial.plan, trial.nodes = MemoryPlan(graph.trace.lives), None
             if device.scratch.is_range:  # else the next capture would have other addresses
                 device.scratch.trim()
         with suppress(OutOfMemoryError):

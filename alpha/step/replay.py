@@ -32,7 +32,7 @@ class Replay:
     inputs: list[Tensor]  # the graph's own, which a call's tensors are copied into
     gradients: list[Gradient]
     versions: list[tuple[Any, int, int, str]]  # of tensors that are written in place: how far they count
-    result: Any  # in which `Place` stands for a tensor
+    result: Any  # in which `GraphTensor` stands for a tensor
     alone: list[Any]  # memory into which it copies, see rebound.py
     counts: list[int] = field(default_factory=list)  # how many references to `alone` there are
 
@@ -72,7 +72,7 @@ class Gradient:
     leaf: Tensor
     needed: bool | None
     input: DeviceArray | None
-    after: Place | Kept | None
+    after: GraphTensor | Kept | None
 
 
 class Kept(Enum):
@@ -83,7 +83,7 @@ KEPT = Kept.KEPT
 
 
 @dataclass(frozen=True)
-class Place:
+class GraphTensor:
     """A tensor of a result, in memory of the graph."""
 
     block: int  # its address
@@ -167,14 +167,14 @@ def run(replay: Replay, arguments: Arguments) -> Any:
     handing = Handing(replay.inputs, arguments.tensors, replay.watch.tensors)
     made: dict[int, Tensor] = {}
 
-    def out(place: Place | Tensor) -> Tensor:
-        if not isinstance(place, Place):
+    def out(place: GraphTensor | Tensor) -> Tensor:
+        if not isinstance(place, GraphTensor):
             return handing(place)
         if id(place) not in made:
             made[id(place)] = Tensor(_array(device, blocks, place))
         return made[id(place)]
 
-    return map_tensors(replay.result, out, (Place, Tensor))
+    return map_tensors(replay.result, out, (GraphTensor, Tensor))
 
 
 def _leave(replay: Replay, versions: list[tuple[Any, int, int, str]]) -> dict[int, Block]:
@@ -184,7 +184,7 @@ def _leave(replay: Replay, versions: list[tuple[Any, int, int, str]]) -> dict[in
             gradient.leaf._grad = None
     blocks = replay.graph.blocks()
     for gradient in replay.gradients:
-        if isinstance(gradient.after, Place):
+        if isinstance(gradient.after, GraphTensor):
             gradient.leaf._grad = Tensor(_array(replay.graph.device, blocks, gradient.after))
         elif gradient.input is not None and gradient.leaf._grad is not None:
             _take_back(gradient.leaf._grad, gradient.input)
@@ -193,7 +193,7 @@ def _leave(replay: Replay, versions: list[tuple[Any, int, int, str]]) -> dict[in
     return blocks
 
 
-def _array(device: CudaDevice, blocks: Mapping[int, Block], place: Place) -> DeviceArray:
+def _array(device: CudaDevice, blocks: Mapping[int, Block], place: GraphTensor) -> DeviceArray:
     return DeviceArray(device, blocks[place.block], place.offset, place.form)
 
 
@@ -295,4 +295,4 @@ def place_of(device: CudaDevice, tensor: Tensor) -> Any:
     array = tensor.array
     if not isinstance(array, DeviceArray) or array.block.arena is not device.scratch:
         return tensor
-    return Place(array.block.address, array.offset, array.form)
+    return GraphTensor(array.block.address, array.offset, array.form)

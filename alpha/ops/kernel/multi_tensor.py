@@ -44,7 +44,7 @@ class _Waiting(threading.local):
 _waiting = _Waiting()
 
 
-def held_back(function: Callable[[], object]) -> list[Update]:
+def deferred(function: Callable[[], object]) -> list[Update]:
     """Call `function`; the updates in place that it asks for, each with all memory that it needs, wait in the list.
 
     So a step that finds no memory for one of its updates has made none of them.
@@ -62,7 +62,7 @@ def held_back(function: Callable[[], object]) -> list[Update]:
 
 
 def make(update: Update) -> None:
-    """Make an update in place, which asks for no memory any more; inside of `held_back` it waits."""
+    """Make an update in place, which asks for no memory any more; inside of `deferred` it waits."""
     if _waiting.updates is None:
         update()
     else:

@@ -103,7 +103,7 @@ for _device, _room in (("cpu", batchnorm_cpu), ("cuda", batchnorm_cuda)):
     batch_norm_gradients.impl(_device)(_room.gradients)
 
 
-class Moments(NamedTuple):
+class BatchStatistics(NamedTuple):
     """Where the mean and the variance of the channels come from.
 
     Attributes:
@@ -119,7 +119,7 @@ class Moments(NamedTuple):
     statistics: ChannelStatistics | None = None
 
     @classmethod
-    def of_batch(cls, running: tuple[Tensor, Tensor] | None, momentum: float) -> Moments:
+    def of_batch(cls, running: tuple[Tensor, Tensor] | None, momentum: float) -> BatchStatistics:
         """Those of the batch; the second run of a function under `alpha.checkpoint` leaves the running ones alone."""
         return cls(None if repeating() else running, True, momentum)
 
@@ -150,21 +150,21 @@ class BatchNorm(Function):
         bias: Array | None,
         residual: Array | None,
         *,
-        moments: Moments,
+        stats: BatchStatistics,
         eps: float,
         rectifier: Rectifier | None,
     ) -> Array:
         weight = _filled(X, 1) if weight is None else weight
         bias = _filled(X, 0) if bias is None else bias
-        if moments.training:
-            wanted = StatisticsArguments(*moments.arrays, moments.momentum, moments.statistics)
+        if stats.training:
+            wanted = StatisticsArguments(*stats.arrays, stats.momentum, stats.statistics)
             Y, mean, var = batch_norm_training(X, wanted, weight, bias, eps, residual, rectifier)
-            moments.note_moved()
+            stats.note_moved()
         else:
-            mean, var = moments.arrays
-            self.guard(*moments.running or ())  # they are read again by backward
+            mean, var = stats.arrays
+            self.guard(*stats.running or ())  # they are read again by backward
             Y = batch_norm_apply(X, mean, var, weight, bias, eps, residual, rectifier)
-        self.mean, self.var, self.eps, self.batch = mean, var, eps, moments.training
+        self.mean, self.var, self.eps, self.batch = mean, var, eps, stats.training
         self.keep(X, weight, bias, Y, residual is not None, rectifier)
         return Y
 
@@ -262,11 +262,11 @@ def batch_norm(
     rectifier = rectifier_of(activation)
     if not fits or not x.size:
         rectifier = None
-    moments = Moments.of_batch(running, momentum) if training else Moments(running, False, momentum)
+    stats = BatchStatistics.of_batch(running, momentum) if training else BatchStatistics(running, False, momentum)
     if training and statistics is not None and statistics.describes(x):
-        moments = moments._replace(statistics=statistics)
+        stats = stats._replace(statistics=statistics)
     if x.size:
-        y = BatchNorm.apply(x, weight, bias, residual if fits else None, moments=moments, eps=eps, rectifier=rectifier)
+        y = BatchNorm.apply(x, weight, bias, residual if fits else None, stats=stats, eps=eps, rectifier=rectifier)
     else:  # no rows, as of a detector that has found nothing: the running statistics stay as they are
         y = NoImages.apply(x, weight, bias, shape=x.shape)
     if residual is not None and not (fits and x.size):

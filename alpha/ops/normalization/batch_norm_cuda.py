@@ -99,11 +99,11 @@ def _application(
     eps: float,
     residual: Array | None,
     rectifier: Rectifier | None,
-    moments: dict[str, Array],
+    stats: dict[str, Array],
 ) -> tuple[Plan, dict[str, Any]]:
-    """The plan that makes "Y", and its operands; `moments`: "mean" and "var", unless another launch makes them."""
+    """The plan that makes "Y", and its operands; `stats`: "mean" and "var", unless another launch makes them."""
     require_float32("batch_norm", weight, bias)
-    given = {"X": X, "weight": weight, "bias": bias, **moments}
+    given = {"X": X, "weight": weight, "bias": bias, **stats}
     if residual is not None:
         given["residual"] = residual
     require_same_float("batch_norm", X, *([] if residual is None else [residual]))

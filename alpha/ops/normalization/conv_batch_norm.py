@@ -28,7 +28,7 @@ from alpha.ops.kernel.dtypes import product_type, require_float32, require_same_
 from alpha.ops.kernel.options import Lengths
 from alpha.ops.kernel.plan import Plan
 from alpha.ops.kernel.rectifier import Rectifier
-from alpha.ops.normalization.batch_norm import BatchNorm, Moments, batch_norm_training
+from alpha.ops.normalization.batch_norm import BatchNorm, BatchStatistics, batch_norm_training
 from alpha.ops.normalization.batch_norm_cuda import plan_apply, plan_merge, plan_statistics
 from alpha.runtime.cuda.device import CudaDevice
 
@@ -89,15 +89,15 @@ def _joined(
     own = widest_vector(made.dtype, C)
     workspaces = {name: buffer for name, buffer in first.outputs.items() if name != "Y"}
     if "statistics" in workspaces:
-        moments = plan_merge(R, C, made.dtype, own, workspaces["statistics"].shape[1])
+        stats = plan_merge(R, C, made.dtype, own, workspaces["statistics"].shape[1])
     else:
-        moments = plan_statistics(R, C, made.dtype, own, num_sms)
+        stats = plan_statistics(R, C, made.dtype, own, num_sms)
     apply = plan_apply(made.shape, made.dtype, vector, residual, rectifier, magnitude)
     names = {"X": "Z", "bias": "offset", "part": "statistics", "counts": "statistics_counts"}
     renamed = [launch.renamed({"Y": "Z"}) for launch in first.launches]
-    renamed += [launch.renamed(names) for launch in (*moments.launches, *apply.launches)]
-    workspaces |= {names[name]: buffer for name, buffer in moments.workspaces.items()}
-    outputs = {"Z": made, **moments.outputs, **apply.outputs}
+    renamed += [launch.renamed(names) for launch in (*stats.launches, *apply.launches)]
+    workspaces |= {names[name]: buffer for name, buffer in stats.workspaces.items()}
+    outputs = {"Z": made, **stats.outputs, **apply.outputs}
     assert not first.workspaces.keys() & (workspaces.keys() | outputs.keys()), "two arrays of one name"
     if magnitude:
         outputs["magnitude"] = replace(outputs["magnitude"], beside="mean")
@@ -116,12 +116,12 @@ def conv_batch_norm(
     sizes: tuple[Lengths, Padding, Lengths],
     groups: int,
     affine: tuple[Tensor, Tensor],
-    moments: Moments,
+    stats: BatchStatistics,
     eps: float,
     residual: Tensor | None,
     rectifier: Rectifier | None,
 ) -> Tensor | None:
-    """rectifier(batch_norm(conv2d(x, weight, bias)) + residual), with the moments of the batch
+    """rectifier(batch_norm(conv2d(x, weight, bias)) + residual), with the statistics of the batch
 
     x (N, IH, IW, IC), weight (OC, FH, FW, IC / groups), bias, affine (OC,), residual and result (N, OH, OW, OC)
 
@@ -134,7 +134,7 @@ def conv_batch_norm(
         None if the two operators must be called one after the other: to compute it in another way, or to refuse it.
     """
     given = *affine, residual
-    arrays = [None if tensor is None else tensor.array for tensor in (*operands, *given, *(moments.running or ()))]
+    arrays = [None if tensor is None else tensor.array for tensor in (*operands, *given, *(stats.running or ()))]
     forms = tuple([None if X is None else (getattr(X, "device", None), X.shape, X.dtype) for X in arrays])
     shape = _shape_of_kernels(forms, sizes, groups, get_precision())
     if shape is None:
@@ -143,12 +143,12 @@ def conv_batch_norm(
     (X, W, b), tensors = conv.take(operands)
     (weight, bias, added), others = norm.take(given)
     X, W = conv.begin(X, W, b, shape, 1.0, magnitude_of(operands[0]))
-    wanted = StatisticsArguments(*moments.arrays, moments.momentum)
+    wanted = StatisticsArguments(*stats.arrays, stats.momentum)
     with conv.magnitudes:
         Z, Y, norm.mean, norm.var = convolved_and_normalized(
             X, W, shape, conv.precision, b, Normalization(wanted, weight, bias, eps, added, rectifier)
         )
-    moments.note_moved()
+    stats.note_moved()
     conv.save(X, W)
     z = conv.give(Z, operands, tensors)
     norm.needs_input_grad = (z._requires_grad, *norm.needs_input_grad)

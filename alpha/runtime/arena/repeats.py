@@ -25,7 +25,7 @@ MAX_STEPS = 4  # that are noted with one start
 MAX_BLOCKS = 20_000  # of a step that is noted: what has no marks may ask for blocks without end
 TRIED, PERIOD = 24, 96  # of so many steps so many are noted if none comes back
 
-Place: TypeAlias = tuple[int, int, str]  # address, bytes and label of a block
+Placed: TypeAlias = tuple[int, int, str]  # address, bytes and label of a block
 Live: TypeAlias = frozenset[tuple[int, int]]  # (address, bytes) of each block
 Asked: TypeAlias = tuple[int, list[int], int]  # bytes, the addresses dropped since the block before, the address
 
@@ -98,7 +98,7 @@ class Repeats:
         self.leave()
         self._steps.clear()
 
-    def mark(self, live: Collection[Place], small: int, dropped: list[int]) -> bool:
+    def mark(self, live: Collection[Placed], small: int, dropped: list[int]) -> bool:
         """End a step and begin another one.
 
         Args:
@@ -119,7 +119,7 @@ class Repeats:
         self._begin(step.end)
         return self.followed is not None
 
-    def _ended(self, live: Collection[Place], small: int, dropped: list[int]) -> Step:
+    def _ended(self, live: Collection[Placed], small: int, dropped: list[int]) -> Step:
         """The step that ends here, which is kept if it was noted from its beginning."""
         end = frozenset([(address, size) for address, size, _ in live if size > small])
         step = Step(self._begun(False), dropped, end)

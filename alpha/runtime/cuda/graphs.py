@@ -23,7 +23,7 @@ from alpha.runtime.arena.arena import Block
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.host_copies import SMALL_BYTES
-from alpha.runtime.cuda.scratch import Plan, Scratch, Trace
+from alpha.runtime.cuda.scratch import MemoryPlan, Scratch, Trace
 from alpha.runtime.recording import Recording, StepValue
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class StepGraphs:
 
 
 def capture(
-    device: CudaDevice, notes: CudaRecording, step: Callable[[], Any], plan: Plan | None
+    device: CudaDevice, notes: CudaRecording, step: Callable[[], Any], plan: MemoryPlan | None
 ) -> tuple[Any, StepGraph]:
     """Record `step` without running it; its result, whose arrays the first launch of the graph fills.
 

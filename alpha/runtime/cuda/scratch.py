@@ -1,8 +1,8 @@
 """Scratch memory: arrays that captured steps make and drop, shared by all graphs of a device; and small workspaces.
 
-A step asks for the same arrays each time. `Trace` notes when each is made and dropped; `Plan` then places the largest
-first, each in the smallest gap between the arrays that live at the same time. An allocator that learns of an array only
-when it is asked for leaves gaps that no later array fits.
+A step asks for the same arrays each time. `Trace` notes when each is made and dropped; `MemoryPlan` then places the
+largest first, each in the smallest gap between the arrays that live at the same time. An allocator that learns of an
+array only when it is asked for leaves gaps that no later array fits.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ EVERYWHERE = ((0, 1 << 64),)
 class Scratch(Arena):
     """The arena of captured steps.
 
-    It knows its live blocks, notes how long blocks live, can follow a `Plan` of their addresses, and takes up again the
-    state that it had at the end of a capture.
+    It knows its live blocks, notes how long blocks live, can follow a `MemoryPlan` of their addresses, and takes up
+    again the state that it had at the end of a capture.
     """
 
     small_bytes = 0  # a plan gives every block its address
@@ -40,7 +40,7 @@ class Scratch(Arena):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._trace: Trace | None = None
-        self._plan: Plan | None = None
+        self._plan: MemoryPlan | None = None
         self._base = 0
         self._kept: Sequence[tuple[int, int]] = ()
 
@@ -54,7 +54,7 @@ class Scratch(Arena):
         self._kept = self.segments.kept = extents
 
     @change
-    def begin(self, plan: Plan | None) -> None:
+    def begin(self, plan: MemoryPlan | None) -> None:
         """Begin a step, with nothing live: note its blocks from here on, and give them the addresses of `plan`."""
         with self._lock:
             self._begin()
@@ -223,7 +223,7 @@ class Trace:
             life.death = self.count
 
 
-class Plan:
+class MemoryPlan:
     """Offsets for the blocks of a step.
 
     Attributes:

@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alpha.runtime.cuda.scratch import Life, Plan, Trace
+from alpha.runtime.cuda.scratch import Life, MemoryPlan, Trace
 
 LIVES = st.lists(
     st.builds(
@@ -27,7 +27,7 @@ def least(lives: list[Life]) -> int:
 
 @given(LIVES)
 def test_nothing_that_lives_at_the_same_time_overlaps(lives: list[Life]) -> None:
-    plan = Plan(lives)
+    plan = MemoryPlan(lives)
     placed = [(plan.offset(i, life.nbytes), life) for i, life in enumerate(lives)]
     for i, (offset, life) in enumerate(placed):
         assert offset is not None
@@ -47,12 +47,12 @@ def test_a_layered_network_takes_no_more_than_what_lives_at_once() -> None:
     lives = [Life(n, 2 * i, 4 * layers - 2 * i) for i, n in enumerate(sizes)]
     lives += [Life(n, 2 * i + 1, 2 * i + 2) for i, n in enumerate(sizes)]
     lives += [Life(n, 4 * layers - 2 * i - 1, 4 * layers - 2 * i + 1) for i, n in enumerate(sizes)]
-    plan = Plan(sorted(lives, key=lambda life: life.birth))
+    plan = MemoryPlan(sorted(lives, key=lambda life: life.birth))
     assert plan.nbytes <= 1.05 * least(lives)
 
 
 def test_another_size_is_not_planned() -> None:
-    plan = Plan([Life(512, 0, 1), Life(1024, 1)])
+    plan = MemoryPlan([Life(512, 0, 1), Life(1024, 1)])
     assert plan.offset(0, 512) == 0
     assert plan.offset(1, 512) is None
     assert plan.offset(2, 512) is None
