@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from alpha import amp, backends, cuda, linalg, models, nn, ops, optim
 from alpha import config as _config
 from alpha.amp import *
-from alpha.autograd.checkpoint import checkpoint, checkpoint_sequential
+from alpha.autograd.checkpointing import checkpoint, checkpoint_sequential
 from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.autograd.gradients import grad
+from alpha.core.device_memory import *
 from alpha.core.dtypes import bfloat16 as bfloat16
 from alpha.core.dtypes import bool as bool
 from alpha.core.dtypes import double as double
@@ -26,7 +27,6 @@ from alpha.core.dtypes import long as long
 from alpha.core.dtypes import uint8 as uint8
 from alpha.core.exports import exported as _exported
 from alpha.core.generators import Generator
-from alpha.core.memory import *
 from alpha.core.missing_names import MissingName as _MissingName
 from alpha.core.no_effect import *
 from alpha.core.numerics import get_precision, precision, set_precision
@@ -88,8 +88,8 @@ from alpha.ops.kernel.sums import *
 from alpha.ops.math.binary import add, mul
 from alpha.ops.math.bitwise import *
 from alpha.ops.math.clamp import *
-from alpha.ops.math.compare import *
-from alpha.ops.math.compare import allclose, isnan
+from alpha.ops.math.comparison import *
+from alpha.ops.math.comparison import allclose, isnan
 from alpha.ops.math.division import *
 from alpha.ops.math.lerp import *
 from alpha.ops.math.special import *

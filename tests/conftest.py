@@ -18,7 +18,7 @@ from builds import Builds, counted_builds, fresh_device
 
 from alpha.errors import AlphaError
 from alpha.runtime import get_device
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 
 def pytest_configure() -> None:

@@ -1,4 +1,4 @@
-"""Types of the methods of Tensor that are operators; alpha/ops/api/methods.py installs the methods.
+"""Types of the methods of Tensor that are operators; alpha/ops/api/install.py installs the methods.
 
 `python tests/house/tensor_methods.py` writes this file.
 """

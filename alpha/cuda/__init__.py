@@ -14,7 +14,7 @@ from alpha.cuda import amp
 from alpha.runtime import Device, get_device, recording
 
 if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.cuda_device import CudaDevice
 
 __all__ = [
     "Event",
@@ -154,7 +154,7 @@ def _now(place: DeviceLike) -> CudaDevice:
 
 def _the_gpu(place: DeviceLike) -> CudaDevice:
     """The cuda device; `DeviceError` if there is none or another one is meant."""
-    from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.cuda_device import CudaDevice
 
     spec = "cuda" if place is None else f"cuda:{place}" if isinstance(place, int) else place
     device = get_device(spec)

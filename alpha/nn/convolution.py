@@ -12,7 +12,7 @@ from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.init import reset_uniform
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.convolution.arguments import Padding, check_slope, padding_for
+from alpha.ops.convolution.conv_arguments import Padding, check_slope, padding_for
 from alpha.ops.kernel.options import Lengths, integer, lengths, only_offered
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]

@@ -19,7 +19,7 @@ from alpha.ops.array.axes import *
 from alpha.ops.array.diagonals import *
 from alpha.ops.array.joining import *
 from alpha.ops.array.layout import *
-from alpha.ops.array.padding import *
+from alpha.ops.array.pad import *
 from alpha.ops.array.shapes import *
 from alpha.ops.array.shuffle import *
 from alpha.ops.convolution import *
@@ -39,7 +39,7 @@ from alpha.ops.loss.regression import *
 from alpha.ops.math.binary import *
 from alpha.ops.math.bitwise import *
 from alpha.ops.math.clamp import *
-from alpha.ops.math.compare import *
+from alpha.ops.math.comparison import *
 from alpha.ops.math.division import *
 from alpha.ops.math.lerp import *
 from alpha.ops.math.special import *

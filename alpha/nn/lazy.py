@@ -39,7 +39,7 @@ from alpha.nn.convolution import (
 from alpha.nn.init import Resets
 from alpha.nn.layers import Linear
 from alpha.nn.normalization import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, _InstanceNorm
-from alpha.ops.convolution.arguments import Padding
+from alpha.ops.convolution.conv_arguments import Padding
 from alpha.ops.kernel.options import Lengths, integer
 
 __all__ = [

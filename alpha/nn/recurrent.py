@@ -18,7 +18,7 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.kernel.options import integer
 from alpha.ops.noise.dropout import check_probability
 from alpha.ops.sequence.packing import Counts, backwards, last_rows
-from alpha.ops.sequence.recurrent import GATES, Recurrent, Steps
+from alpha.ops.sequence.recurrence import GATES, Recurrent, Steps
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 

@@ -21,9 +21,9 @@ from alpha.nn.lazy import initialised
 from alpha.ops.conv2d import ConvTranspose2d
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution import ConvTranspose
-from alpha.ops.convolution.arguments import ConvAxes
+from alpha.ops.convolution.conv_arguments import ConvAxes
 from alpha.ops.matmul.matmul import Linear, Matmul
-from alpha.ops.sequence.recurrent import Recurrent
+from alpha.ops.sequence.recurrence import Recurrent
 
 Given = tuple[int, ...] | Tensor | tuple[Tensor, ...]
 

@@ -4,4 +4,4 @@ The folders, each of which stands on those before it: kernel, array, indexing, m
 conv2d, convolution, matmul, noise, pooling, image, normalization, sequence, loss, api.
 """
 
-from alpha.ops.api import methods as methods  # importing it gives Tensor its methods
+from alpha.ops.api import install as install

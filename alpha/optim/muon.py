@@ -15,7 +15,7 @@ import numpy as np
 from alpha.core.numerics import get_precision
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.kernel.dtypes import cast_operands
+from alpha.ops.kernel.casts import cast_operands
 from alpha.ops.kernel.elementwise import elementwise, multiply
 from alpha.ops.kernel.multi_tensor import make
 from alpha.ops.kernel.sums import sum_axis1

@@ -14,11 +14,11 @@ from alpha.core import rng
 from alpha.core.tensor import Tensor
 from alpha.errors import CaptureError, OutOfMemoryError
 from alpha.runtime.cuda.array import DeviceArray
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.runtime.cuda.graphs import capture as capture_graph
 from alpha.runtime.cuda.scratch import MemoryPlan
-from alpha.step.arguments import Arguments, map_tensors, memories_of
+from alpha.step.call_arguments import Arguments, map_tensors, memories_of
 from alpha.step.host_state import HostState
 from alpha.step.ran import Ran
 from alpha.step.rebound import Bound

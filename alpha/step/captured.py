@@ -24,11 +24,11 @@ from alpha.core.tensor import Tensor
 from alpha.errors import CaptureError, CaptureWarning, OutOfMemoryError
 from alpha.nn.lazy import waits
 from alpha.runtime import recording
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.runtime.registry import opened
-from alpha.step.arguments import Arguments, map_tensors
 from alpha.step.attempt import MOST_DOUBTS, Attempt, Kind, Trial
+from alpha.step.call_arguments import Arguments, map_tensors
 from alpha.step.host_state import HostState
 from alpha.step.ran import Ran
 from alpha.step.rebound import Bound

@@ -31,11 +31,11 @@ from alpha.module.hooks import Inputs
 from alpha.module.module import Module
 from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.compile import ARCHITECTURES, Unit, compile_units
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice, Launch, dry_properties
 from alpha.runtime.recording import Recording, recorded
 from alpha.runtime.registry import opened, standing_in
-from alpha.step.arguments import map_tensors
+from alpha.step.call_arguments import map_tensors
 from alpha.step.stand_ins import stand_in
 from alpha.step.watch import Watch
 

@@ -37,7 +37,7 @@ from alpha.core.tensor import Tensor
 from alpha.module.module import Module
 from alpha.runtime.recording import StepValue
 from alpha.step.code import code_of, codes_in, is_proven
-from alpha.step.compare import MISSING, Values, same
+from alpha.step.dependence import MISSING, Values, same
 
 T = TypeVar("T")
 

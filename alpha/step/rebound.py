@@ -16,8 +16,8 @@ from typing import Any
 from alpha.autograd.versions import Version
 from alpha.core.tensor import Tensor
 from alpha.runtime.cuda.array import DeviceArray
-from alpha.runtime.cuda.device import CudaDevice
-from alpha.step.arguments import map_tensors
+from alpha.runtime.cuda.cuda_device import CudaDevice
+from alpha.step.call_arguments import map_tensors
 from alpha.step.host_state import HostState
 from alpha.step.watch import Watch
 

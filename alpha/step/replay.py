@@ -16,9 +16,9 @@ from alpha.core import rng
 from alpha.core.tensor import Tensor
 from alpha.runtime.arena.places import Block
 from alpha.runtime.cuda.array import ArrayForm, DeviceArray
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
-from alpha.step.arguments import Arguments, map_tensors, memories_of
+from alpha.step.call_arguments import Arguments, map_tensors, memories_of
 from alpha.step.kinds import is_constant
 from alpha.step.watch import Watch
 

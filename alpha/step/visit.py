@@ -25,7 +25,7 @@ from alpha.nn.lazy import waits
 from alpha.optim.optimizer import Optimizer
 from alpha.step import look
 from alpha.step.code import BY_NAME, STATE_OF_ANOTHER, codes_in, facts, is_known, is_proven, is_standard, names_in
-from alpha.step.compare import (
+from alpha.step.dependence import (
     MISSING,
     Values,
     became,

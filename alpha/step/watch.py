@@ -21,7 +21,7 @@ from typing import Any
 from alpha import config
 from alpha.core.tensor import Tensor
 from alpha.step import look
-from alpha.step.compare import PLAIN, change_of_tensor, same
+from alpha.step.dependence import PLAIN, change_of_tensor, same
 from alpha.step.kinds import LARGE, is_leaf, tensor_values
 from alpha.step.ran import Ran, count_exchanges, exchanges
 from alpha.step.visit import Visit

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from alpha import config
 from alpha.core.numerics import get_precision
 from alpha.errors import DryRunError
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import DryRun, dry_run
 from alpha.train.feed import Feed
 

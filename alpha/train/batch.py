@@ -11,7 +11,7 @@ from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32, require_same_float, vector_width
+from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, as_dtype, as_float32, require_same_float, vector_width
 from alpha.runtime.recording import StepValue
 
 PIXELS, PLACES = np.dtype(np.uint8), np.dtype(np.int32)

@@ -16,7 +16,7 @@ from alpha.data import DataLoader
 from alpha.data.dataset import ArrayDataset
 from alpha.nn import functional as F
 from alpha.runtime import Device
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.host_copies import Conveyor
 from alpha.runtime.recording import StepValue
 from alpha.step.dry import shaped

@@ -20,7 +20,7 @@ from alpha.errors import CheckpointError
 from alpha.io.serialization import read_safetensors, save_weights
 from alpha.io.tensor_files import unique
 from alpha.runtime import Device
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 _KEY = "alpha.state"  # of the metadata: the state as JSON, in which {"$array": name} stands for an array
 _ARRAY = "$array"

@@ -27,15 +27,15 @@ from alpha.nn import Module
 from alpha.nn import functional as F
 from alpha.optim import LRScheduler, Optimizer
 from alpha.runtime import Device, get_device
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import capture
 from alpha.step.dry import compile_runs
 from alpha.train.background import Precompiler
 from alpha.train.batch import count
+from alpha.train.command_line import after_epoch, after_step, check_accepted
 from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
 from alpha.train.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
-from alpha.train.options import after_epoch, after_step, check_accepted
 from alpha.train.pairs import EPOCH_SEED, Pairs, at_epoch, can_be_resident, check_loader, difference, seed_of_epoch
 from alpha.train.tally import TALLIED, Tally
 

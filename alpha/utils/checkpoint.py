@@ -1,5 +1,5 @@
 """`alpha.checkpoint` under the name that PyTorch's programs import it from, `torch.utils.checkpoint`."""
 
-from alpha.autograd.checkpoint import checkpoint, checkpoint_sequential
+from alpha.autograd.checkpointing import checkpoint, checkpoint_sequential
 
 __all__ = ["checkpoint", "checkpoint_sequential"]

@@ -32,7 +32,7 @@ from alpha.ops.image.grid_sample import Sampling
 from alpha.ops.kernel.rectifier import Rectified, Rectifier
 from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.runtime.cuda.cache import source_root
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice, Launch
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.emulated.emulated_compiler import entries

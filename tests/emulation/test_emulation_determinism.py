@@ -15,7 +15,7 @@ from alpha.core.primitive import REGISTRY
 from alpha.errors import AlphaError
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.optim import Adam
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 SEEDS = (1, 2, 3)

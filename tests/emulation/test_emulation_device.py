@@ -13,7 +13,7 @@ from kernel_emulator import KERNELS
 
 from alpha.errors import DeviceError
 from alpha.runtime.cuda.compile import ARCHITECTURES
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.emulated.emulated_memory import MAX_THREADS, FiberStacks
 from alpha.runtime.cuda.kernel import Kernel

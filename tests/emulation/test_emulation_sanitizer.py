@@ -95,7 +95,7 @@ ROWS = """
 import sys
 import conv2d_geometry, index_mutations
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 wide = ("conv_v2_sm80_tf32x3_128x64", "ks_deconv_sm80_tf32x3_128x64", "sk_dilated_sm80_tf32x3_128x128")

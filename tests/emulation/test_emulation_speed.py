@@ -24,7 +24,7 @@ from alpha.ops.conv2d.problem import FORWARD, INPUT, Configuration
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.runtime.cuda.cache import source_root
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 GFLOPS, COMPILE_SECONDS, MARGIN = 2.0, 2.0, 4

@@ -12,7 +12,7 @@ import pytest
 
 import alpha
 from alpha.errors import DeviceError
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 

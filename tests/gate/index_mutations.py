@@ -50,7 +50,7 @@ from alpha.ops.conv2d.select.grouped_table import GROUPED  # noqa: E402
 from alpha.ops.conv2d.select.table import CONFIGURATIONS  # noqa: E402
 from alpha.ops.gemm.tiles import Product, ffma, mma  # noqa: E402
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402
-from alpha.runtime.cuda.device import CudaDevice  # noqa: E402
+from alpha.runtime.cuda.cuda_device import CudaDevice  # noqa: E402
 from alpha.runtime.cuda.driver_dry import DryDevice  # noqa: E402
 from alpha.runtime.cuda.emulated import emulated_compiler  # noqa: E402
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver  # noqa: E402

@@ -34,7 +34,7 @@ from alpha.ops.conv2d.problem import Configuration
 from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated import emulated_compiler
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 

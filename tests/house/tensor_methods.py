@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from alpha.core.tensor import Tensor
-from alpha.ops.api.methods import METHODS, REFUSED
+from alpha.ops.api.install import METHODS, REFUSED
 
 TARGET = Path(__file__).parents[2] / "alpha" / "core" / "methods.py"
-HEAD = '''"""Types of the methods of Tensor that are operators; alpha/ops/api/methods.py installs the methods.
+HEAD = '''"""Types of the methods of Tensor that are operators; alpha/ops/api/install.py installs the methods.
 
 `python tests/house/tensor_methods.py` writes this file.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -40,6 +41,7 @@ OPS = (  # the same of the folders of alpha/ops
 MOST_ENTRIES, MOST_FILES = 22, 15  # of alpha/; of a folder
 LARGER: dict[str, int] = {}  # folders that are still to be divided; none of them grows
 MOST_CIRCLES = 4
+MOST_SHARED_NAMES = 8
 MOST_PARAMETERS = 8  # of a function
 ROOMS = (data, nn, nn.functional, optim, optim.lr_scheduler, torchvision)  # which offer PyTorch's names
 KNOWN_TO_DATA = {"autograd", "core", "data", "config", "errors", "io"}
@@ -150,6 +152,12 @@ def test_folders_are_small() -> None:
     sizes = {name_of(folder): size - (folder / "__init__.py").exists() for folder, size in sizes.items()}
     assert {folder: size for folder, size in sizes.items() if size > LARGER.get(folder, MOST_FILES)} == {}
     assert {folder: size for folder, size in LARGER.items() if sizes[folder] < size} == {}, "the limit can be lower"
+
+
+def test_file_names_are_rarely_shared() -> None:
+    """A name is found once, apart from those that mean the same in each folder, and those of PyTorch's own modules."""
+    count = Counter(path.name for path in SOURCES if "alpha" in path.parts and path.name != "__init__.py")
+    assert sum(number > 1 for number in count.values()) <= MOST_SHARED_NAMES, count.most_common(12)
 
 
 def test_signatures_are_short() -> None:

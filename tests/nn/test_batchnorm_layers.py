@@ -18,7 +18,7 @@ from alpha.errors import DeviceError, GradientError, ShapeError
 from alpha.nn import functional as F
 from alpha.ops.kernel.plan import Plan
 from alpha.ops.normalization import conv_batch_norm
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.registry import standing_in
 

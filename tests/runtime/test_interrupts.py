@@ -17,7 +17,7 @@ from interrupts import Training, check, meters, reference
 
 import alpha
 from alpha.runtime import recording
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 FOLDERS = "runtime", "step", "optim", "ops/kernel/multi_tensor.py"
 MOST = 40  # instructions of a replay that are tried

@@ -14,7 +14,7 @@ from alpha.errors import DeviceError, OutOfMemoryError, ShapeError
 from alpha.runtime import get_device, registry
 from alpha.runtime.cpu import CpuDevice
 from alpha.runtime.cuda.array import DeviceArray, form_of
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_auto_is_the_cpu_when_the_driver_is_emulated(monkeypatch: pytest.MonkeyP
 
 def test_import_loads_no_cuda_package() -> None:
     code = (
-        "import sys, alpha.runtime, alpha.runtime.cuda.device\n"
+        "import sys, alpha.runtime, alpha.runtime.cuda.cuda_device\n"
         "assert not [m for m in sys.modules if m.startswith(('pycuda', 'cuda.'))]"
     )
     child.run([sys.executable, "-c", code], check=True)
@@ -293,7 +293,7 @@ def test_without_a_device_memory_is_that_of_the_one_that_is_asked_for(
         return subject
 
     monkeypatch.setenv("ALPHA_CUDA_DRIVER", driver)
-    monkeypatch.setattr("alpha.core.memory.get_device", get)
+    monkeypatch.setattr("alpha.core.device_memory.get_device", get)
     alpha.set_memory_limit(2**27)
     assert alpha.memory_stats().limit == subject.memory_stats().limit == 2**27
     for function in (alpha.reset_peak_memory_stats, alpha.empty_cache, alpha.synchronize):

@@ -8,7 +8,7 @@ import pytest
 
 import alpha
 from alpha.errors import AlphaError
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import nn
 from alpha.errors import CaptureError, CaptureWarning, DeviceError
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepValues
 from alpha.step import captured
 from alpha.step import replay as replay_module

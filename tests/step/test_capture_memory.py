@@ -13,7 +13,7 @@ from helpers import failing_allocation
 import alpha
 import alpha.nn.functional as F
 from alpha import OutOfMemoryError, nn
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.device import MIB
 
 pytestmark = pytest.mark.usefixtures("cuda")

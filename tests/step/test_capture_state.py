@@ -13,7 +13,7 @@ import pytest
 
 import alpha
 from alpha.errors import CaptureError, CaptureWarning
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import captured
 from alpha.step.attempt import MOST_DOUBTS
 

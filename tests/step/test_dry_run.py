@@ -20,7 +20,7 @@ from alpha import nn
 from alpha.core.numerics import PRECISIONS
 from alpha.errors import DeviceError, DryRunError
 from alpha.ops.kernel.multi_tensor import _constant_table
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, Launch
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.recording import active

@@ -35,7 +35,7 @@ from alpha.ops.kernel.plan import Buffer, Plan
 from alpha.ops.kernel.sums import sum_launches
 from alpha.runtime.arena.arena import Arena, Growth
 from alpha.runtime.cuda.array import DeviceArray
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver import RawMemory
 from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, dry_properties
 from alpha.runtime.cuda.scratch import WORKSPACE_BYTES

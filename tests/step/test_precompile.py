@@ -14,7 +14,7 @@ import alpha.nn.functional as F
 from alpha import nn
 from alpha.errors import CompileError, DryRunWarning
 from alpha.ops.kernel.elementwise import activation
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 
 class Program:

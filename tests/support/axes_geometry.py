@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpha.ops.conv2d.problem import Configuration, Target
 from alpha.ops.conv2d.shape import Axis, ConvShape
-from alpha.ops.convolution.arguments import output_length
+from alpha.ops.convolution.conv_arguments import output_length
 
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
 Three = tuple[int, int, int]

@@ -18,7 +18,7 @@ from alpha.ops.conv2d import cpu, reference
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 OPERATORS = {

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from alpha.ops.conv2d.problem import MathMode
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 # the products on FFMA: float32, whatever was asked for
 FFMA = {

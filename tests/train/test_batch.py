@@ -11,7 +11,7 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha.errors import ShapeError
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.host_copies import Conveyor
 from alpha.runtime.recording import StepValue
 from alpha.train.batch import COUNTED, Counted, count, counted, take_batch

@@ -17,7 +17,7 @@ from alpha.data import ArrayDataset, DataLoader
 from alpha.errors import CaptureWarning, CompileError
 from alpha.nn import functional as F
 from alpha.optim import SGD
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import dry
 from alpha.step.attempt import MOST_DOUBTS
 from alpha.train import Interrupted, Trainer

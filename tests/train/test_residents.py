@@ -12,7 +12,7 @@ import alpha
 from alpha import nn
 from alpha.data import ArrayDataset, DataLoader, Subset
 from alpha.optim import SGD
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.train import Trainer
 from alpha.train.feed import ResidentFeed, StreamingFeed
 

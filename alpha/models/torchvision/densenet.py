@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alpha import nn
-from alpha.autograd.checkpoint import checkpoint
+from alpha.autograd.checkpointing import checkpoint
 from alpha.core.tensor import Tensor
 from alpha.nn import functional as F
 from alpha.ops.array.joining import cat

@@ -18,7 +18,7 @@ from alpha.ops.array.axes import axis_of
 from alpha.ops.array.creation import UNIFORM, fill_random
 from alpha.ops.array.joining import chunk
 from alpha.ops.kernel.arguments import check_arguments
-from alpha.ops.kernel.dtypes import as_dtype
+from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.options import integer, real

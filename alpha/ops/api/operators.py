@@ -18,7 +18,7 @@ from alpha.ops.kernel.elementwise import in_place
 from alpha.ops.kernel.operands import NUMBERS, OPERANDS, beside, like, no_operand
 from alpha.ops.kernel.views import View
 from alpha.ops.math import binary, power
-from alpha.ops.math.compare import relate
+from alpha.ops.math.comparison import relate
 from alpha.ops.math.division import check_holds
 
 __all__ = [

@@ -25,7 +25,7 @@ from alpha.core.tensor import Tensor, as_dtype, tensor
 from alpha.core.tensor import full as filled
 from alpha.ops.array.axes import lengths_of
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType
+from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType
 from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.views import View, write_view

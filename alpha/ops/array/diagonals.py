@@ -18,7 +18,7 @@ from alpha.ops.array.axes import axis_of, transpose
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.parts import linked
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES
+from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES
 from alpha.ops.kernel.elementwise import in_place, overwrite
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.views import View

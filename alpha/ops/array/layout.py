@@ -18,7 +18,7 @@ from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import ShapeError
 from alpha.ops.array.parts import UNNAMED, apart
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.dtypes import cast
+from alpha.ops.kernel.casts import cast
 from alpha.runtime import Device
 
 __all__ = ["flatten", "normalize_pixels", "reshape"]

@@ -27,7 +27,7 @@ from alpha.ops.conv2d.plan import cuda_target as cuda_target
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.kernel.dtypes import as_dtype, as_float32, cast_operands
+from alpha.ops.kernel.casts import as_dtype, as_float32, cast_operands
 from alpha.ops.kernel.rectifier import leaky_relu_backward
 from alpha.ops.kernel.sums import sum_axis1
 

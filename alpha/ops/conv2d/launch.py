@@ -21,7 +21,7 @@ from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuratio
 from alpha.ops.conv2d.problem import UNKNOWN, WEIGHT, Configuration, ConvProblem, Epilogue, Known, Target
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.kernel.dtypes import as_float32, require_float32, require_same_float
+from alpha.ops.kernel.casts import as_float32, require_float32, require_same_float
 from alpha.ops.kernel.plan import Plan
 from alpha.runtime import Device
 

@@ -19,7 +19,7 @@ from alpha.ops.conv2d.prepare import resize, resized, shape_for
 from alpha.ops.conv2d.problem import OPERANDS, RESULT, Configuration, ConvProblem, Epilogue, Target, seen_by_kernels
 from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.kernel.dtypes import cast_launch, widest_vector
+from alpha.ops.kernel.casts import cast_launch, widest_vector
 from alpha.ops.kernel.elementwise import add, common_period, map_launch
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan, Value
 from alpha.ops.kernel.rectifier import leaky_relu_forward

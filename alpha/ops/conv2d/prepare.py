@@ -19,7 +19,7 @@ from alpha.core.primitive import Array
 from alpha.ops.conv2d.partial_sums import tiles_of
 from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, Configuration, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
-from alpha.ops.kernel.dtypes import BLOCK, storage_type
+from alpha.ops.kernel.casts import BLOCK, storage_type
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, TensorMaps
 from alpha.runtime.cuda.tensor_map import TensorMap
 

@@ -16,7 +16,7 @@ from alpha.ops.conv2d.partial_sums import num_splits, tiles_of, with_partial_sum
 from alpha.ops.conv2d.prepare import Box, activation_terms, map_images
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, as_struct, ndim
-from alpha.ops.kernel.dtypes import CUDA_TYPES
+from alpha.ops.kernel.casts import CUDA_TYPES
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table
 
 if TYPE_CHECKING:

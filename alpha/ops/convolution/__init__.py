@@ -16,7 +16,7 @@ from alpha.ops import conv2d as plain
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.magnitudes import magnitude_of
 from alpha.ops.convolution import pieces
-from alpha.ops.convolution.arguments import ConvAxes, Padding, check_epilogue, convolution_axes, transposed_axes
+from alpha.ops.convolution.conv_arguments import ConvAxes, Padding, check_epilogue, convolution_axes, transposed_axes
 from alpha.ops.convolution.whole import as_2d, shape_of_kernels
 from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.options import Lengths

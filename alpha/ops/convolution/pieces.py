@@ -33,7 +33,7 @@ from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.select.choose import predicted_cycles, takes_axes
 from alpha.ops.conv2d.select.time_model import constants_of
 from alpha.ops.conv2d.shape import Axis, ConvShape, segments, split_segments, valid_outputs
-from alpha.ops.convolution.arguments import ConvAxes, PhaseRun, phase_runs, phases
+from alpha.ops.convolution.conv_arguments import ConvAxes, PhaseRun, phase_runs, phases
 from alpha.ops.convolution.whole import as_2d, as_product, patches_of, with_axes
 from alpha.ops.kernel.elementwise import add
 from alpha.ops.kernel.rectifier import leaky_relu_forward

@@ -21,7 +21,7 @@ from alpha.ops.conv2d.problem import Target
 from alpha.ops.conv2d.select.choose import predicted_cycles
 from alpha.ops.conv2d.select.time_model import constants_of
 from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape
-from alpha.ops.convolution.arguments import ConvAxes
+from alpha.ops.convolution.conv_arguments import ConvAxes
 from alpha.ops.kernel.views import View
 
 FEW_CHANNELS = 16  # with more, a tap fills a step of a tensor core well enough, and no copy pays

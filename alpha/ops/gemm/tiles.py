@@ -9,7 +9,7 @@ import numpy as np
 
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
-from alpha.ops.kernel.dtypes import CUDA_TYPES
+from alpha.ops.kernel.casts import CUDA_TYPES
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.kernel.sums import plan_reduce_splits
 

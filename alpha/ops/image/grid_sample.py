@@ -23,7 +23,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.creation import arange
 from alpha.ops.kernel.arguments import NoImages, check_arguments
-from alpha.ops.kernel.dtypes import (
+from alpha.ops.kernel.casts import (
     BLOCK,
     CUDA_TYPES,
     NUMBER_TYPES,

@@ -10,7 +10,7 @@ from alpha.autograd.function import Function
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.array.padding import pad
+from alpha.ops.array.pad import pad
 from alpha.ops.kernel.arguments import check_arguments, unchecked
 from alpha.ops.kernel.elementwise import add
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer

@@ -22,7 +22,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.module.module import Module
 from alpha.ops.kernel.arguments import NoImages, check_arguments, unchecked
-from alpha.ops.kernel.dtypes import (
+from alpha.ops.kernel.casts import (
     BLOCK,
     CUDA_TYPES,
     NUMBER_TYPES,

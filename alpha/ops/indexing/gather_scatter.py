@@ -23,7 +23,7 @@ from alpha.ops.array.boxes import block_or_copy
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.indexing.getitem_setitem import Places, SetPlaces, Take
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.dtypes import as_dtype
+from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import in_place
 from alpha.ops.kernel.operands import NUMBERS, kind_of, like, operand_of
 from alpha.ops.kernel.options import real

@@ -24,7 +24,7 @@ from alpha.ops.array.assemble import read
 from alpha.ops.array.boxes import SetBlock, Slice, block_or_copy
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.parts import Part
-from alpha.ops.kernel.dtypes import as_dtype
+from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.operands import NUMBERS, like, operand_of, sum_to
 from alpha.ops.kernel.row_indices import INT64, NO_PLACE, add_zeros, places, put_rows, take_rows
 from alpha.ops.kernel.views import Shape, View, broadcast_to, read_view, write_view

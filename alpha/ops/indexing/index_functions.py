@@ -27,7 +27,7 @@ from alpha.ops.indexing.gather_scatter import Scatter, ScatterAdd, index_select,
 from alpha.ops.indexing.getitem_setitem import Places, fitting, get_item, parse, places_of
 from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.dtypes import as_dtype
+from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.operands import BOOL, NUMBERS
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.reductions import around

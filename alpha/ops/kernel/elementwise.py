@@ -23,7 +23,7 @@ from alpha.autograd.function import Function
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.primitive import Array, Primitive, primitive
 from alpha.core.tensor import Tensor
-from alpha.ops.kernel.dtypes import (
+from alpha.ops.kernel.casts import (
     BLOCK,
     CUDA_TYPES,
     NUMBER_TYPES,

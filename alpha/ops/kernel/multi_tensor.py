@@ -17,14 +17,14 @@ import numpy as np
 
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array, primitive
-from alpha.ops.kernel.dtypes import require_float32
+from alpha.ops.kernel.casts import require_float32
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
 from alpha.runtime import recording, workers
 from alpha.runtime.device import HostArray
 from alpha.runtime.recording import StepValue
 
 if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.cuda_device import CudaDevice
 
 CHUNK = 1 << 14  # elements of one tensor that a block updates
 PIECES = 8  # of four such chunks, that a worker of the cpu takes at once

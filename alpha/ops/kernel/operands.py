@@ -21,7 +21,7 @@ from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array, Primitive
 from alpha.core.tensor import Tensor, full, tensor
 from alpha.errors import type_name
-from alpha.ops.kernel.dtypes import DType, as_dtype
+from alpha.ops.kernel.casts import DType, as_dtype
 from alpha.ops.kernel.sums import sum_axes
 from alpha.ops.kernel.views import broadcast_operands
 

@@ -30,7 +30,7 @@ from alpha.runtime.cuda.driver import PackedArguments
 from alpha.runtime.cuda.kernel import POINTER, Layout, check_dims, kind_of
 
 if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.cuda_device import CudaDevice
     from alpha.runtime.cuda.tensor_map import TensorMap
 
 

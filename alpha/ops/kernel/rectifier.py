@@ -15,7 +15,7 @@ from alpha.autograd.function import Function
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
-from alpha.ops.kernel.dtypes import as_dtype
+from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import activation, elementwise, multiply
 from alpha.ops.kernel.operands import operand_of, sum_to
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from alpha.core.primitive import Array, primitive
-from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType, as_float32, vector_width
+from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_float32, vector_width
 from alpha.ops.kernel.operands import BOOL, INT64
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.kernel.rows import RowTile

@@ -16,7 +16,7 @@ import numpy as np
 
 from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array, primitive
-from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType, as_float32
+from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_float32
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.ops.kernel.views import WORDS
 from alpha.runtime import workers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from alpha.ops.kernel.dtypes import BLOCK
+from alpha.ops.kernel.casts import BLOCK
 
 WARP = 32  # threads
 

@@ -17,7 +17,7 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.dtypes import (
+from alpha.ops.kernel.casts import (
     BLOCK,
     CUDA_TYPES,
     as_dtype,

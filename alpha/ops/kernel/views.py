@@ -18,7 +18,7 @@ import numpy as np
 
 from alpha.core.primitive import Array, primitive
 from alpha.errors import ShapeError
-from alpha.ops.kernel.dtypes import BLOCK, DType, storage_type, stream_grid, vector_width, widest_vector
+from alpha.ops.kernel.casts import BLOCK, DType, storage_type, stream_grid, vector_width, widest_vector
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty

@@ -27,7 +27,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import expand
 from alpha.ops.kernel.arguments import unchecked
-from alpha.ops.kernel.dtypes import as_dtype, result_type
+from alpha.ops.kernel.casts import as_dtype, result_type
 from alpha.ops.kernel.elementwise import divide, divide_by_number, elementwise, multiply
 from alpha.ops.kernel.function_layer import Check, FunctionLayer
 from alpha.ops.kernel.operands import without_axes

@@ -16,7 +16,7 @@ from alpha.errors import ShapeError
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel import views as broadcast
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.dtypes import require_floating, result_type
+from alpha.ops.kernel.casts import require_floating, result_type
 from alpha.ops.kernel.elementwise import kept, place
 from alpha.ops.kernel.operands import NUMBERS, beside, operand_of, room_in, sum_to
 from alpha.ops.kernel.rectifier import AddRectified, rectifier_of

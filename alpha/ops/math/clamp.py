@@ -29,7 +29,7 @@ from alpha.ops.kernel.operands import (
     sum_to,
 )
 from alpha.ops.kernel.views import broadcast_operands
-from alpha.ops.math.compare import compare, relate
+from alpha.ops.math.comparison import compare, relate
 
 __all__ = [
     "clamp",

@@ -21,7 +21,7 @@ from alpha.errors import ShapeError
 from alpha.ops.indexing.getitem_setitem import set_item
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType
+from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType
 from alpha.ops.kernel.operands import (
     BOOL,
     NUMBERS,

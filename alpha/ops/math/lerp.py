@@ -13,7 +13,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.dtypes import require_floating
+from alpha.ops.kernel.casts import require_floating
 from alpha.ops.kernel.elementwise import elementwise, in_place, kept, place
 from alpha.ops.kernel.operands import BOOL, NUMBERS, operand_of, promoted, sum_to
 from alpha.ops.kernel.options import real

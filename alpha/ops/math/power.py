@@ -12,7 +12,7 @@ from alpha.core.primitive import Array, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.kernel import elementwise as ew
-from alpha.ops.kernel.dtypes import require_floating, result_type
+from alpha.ops.kernel.casts import require_floating, result_type
 from alpha.ops.kernel.elementwise import elementwise, in_place, kept, place
 from alpha.ops.kernel.operands import (
     NUMBERS,

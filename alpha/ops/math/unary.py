@@ -23,7 +23,7 @@ from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array, Primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, another_name, check_arguments
-from alpha.ops.kernel.dtypes import require_floating
+from alpha.ops.kernel.casts import require_floating
 from alpha.ops.kernel.elementwise import Rule, divide, elementwise, kept, multiply, place
 from alpha.ops.kernel.operands import as_floating
 from alpha.ops.kernel.options import integer, real

@@ -28,7 +28,7 @@ from alpha.ops.conv2d.select import tune
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.select.product_table import as_convolution
 from alpha.ops.gemm.tiles import FFMA, Product, aligned, ffma, mma
-from alpha.ops.kernel.dtypes import as_dtype, as_float32, require_same_float
+from alpha.ops.kernel.casts import as_dtype, as_float32, require_same_float
 from alpha.ops.kernel.elementwise import add
 from alpha.runtime import Device
 

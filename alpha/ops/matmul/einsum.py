@@ -11,7 +11,7 @@ from alpha.errors import ShapeError, type_name
 from alpha.ops.array.assemble import Assemble, read
 from alpha.ops.array.axes import permute
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.kernel.dtypes import require_floating
+from alpha.ops.kernel.casts import require_floating
 from alpha.ops.kernel.views import View
 from alpha.ops.matmul.matmul import matmul
 

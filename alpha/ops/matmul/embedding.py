@@ -20,7 +20,7 @@ from alpha.ops.array.creation import arange, zeros
 from alpha.ops.indexing.gather_scatter import index_add
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.dtypes import as_dtype
+from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.options import integer, only_offered, real
 from alpha.ops.kernel.row_indices import INT64, NO_PLACE, add_zeros, places, take_rows
 from alpha.ops.kernel.views import View, write_view

@@ -15,7 +15,7 @@ from alpha.errors import ShapeError
 from alpha.ops.array.axes import expand
 from alpha.ops.gemm.tiles import Product
 from alpha.ops.kernel.arguments import check_arguments
-from alpha.ops.kernel.dtypes import as_dtype, as_float32, cast_operands, require_floating
+from alpha.ops.kernel.casts import as_dtype, as_float32, cast_operands, require_floating
 from alpha.ops.kernel.elementwise import add
 from alpha.ops.kernel.sums import sum_axis1
 from alpha.ops.matmul import cpu as matmul_cpu

@@ -20,7 +20,7 @@ from alpha.core.rng import STREAM, Stream, stream_numbers
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import check_arguments
-from alpha.ops.kernel.dtypes import (
+from alpha.ops.kernel.casts import (
     BLOCK,
     CUDA_TYPES,
     NUMBER_TYPES,

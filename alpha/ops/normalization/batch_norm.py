@@ -15,7 +15,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.kernel.arguments import NoImages, check_arguments
-from alpha.ops.kernel.dtypes import result_type
+from alpha.ops.kernel.casts import result_type
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.rectifier import Rectified, Rectifier, rectifier_of
 from alpha.ops.normalization import batch_norm_cpu as batchnorm_cpu

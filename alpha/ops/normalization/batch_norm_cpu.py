@@ -6,7 +6,7 @@ import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.kernel.dtypes import as_dtype, as_float32
+from alpha.ops.kernel.casts import as_dtype, as_float32
 from alpha.ops.kernel.elementwise import add
 from alpha.ops.kernel.rectifier import Rectified, Rectifier
 from alpha.runtime import workers

@@ -12,7 +12,7 @@ from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.conv2d.magnitudes import needs_magnitude
-from alpha.ops.kernel.dtypes import CUDA_TYPES, require_float32, require_same_float, vector_width
+from alpha.ops.kernel.casts import CUDA_TYPES, require_float32, require_same_float, vector_width
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table, Value
 from alpha.ops.kernel.rectifier import IDENTITY, Rectified, Rectifier
 from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits

@@ -22,15 +22,15 @@ from alpha.ops.conv2d.launch import prepare
 from alpha.ops.conv2d.magnitudes import magnitude_of, needs_magnitude
 from alpha.ops.conv2d.problem import FORWARD
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.convolution.arguments import Padding, axes_of
+from alpha.ops.convolution.conv_arguments import Padding, axes_of
 from alpha.ops.convolution.whole import shape_of_kernels
-from alpha.ops.kernel.dtypes import product_type, require_float32, require_same_float, vector_width, widest_vector
+from alpha.ops.kernel.casts import product_type, require_float32, require_same_float, vector_width, widest_vector
 from alpha.ops.kernel.options import Lengths
 from alpha.ops.kernel.plan import Plan
 from alpha.ops.kernel.rectifier import Rectifier
 from alpha.ops.normalization.batch_norm import BatchNorm, BatchStatistics, batch_norm_training
 from alpha.ops.normalization.batch_norm_cuda import plan_apply, plan_merge, plan_statistics
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 
 class Normalization(NamedTuple):

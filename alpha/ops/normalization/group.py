@@ -21,9 +21,9 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.array.padding import pad
+from alpha.ops.array.pad import pad
 from alpha.ops.kernel.arguments import check_arguments, unchecked
-from alpha.ops.kernel.dtypes import (
+from alpha.ops.kernel.casts import (
     BLOCK,
     CUDA_TYPES,
     NUMBER_TYPES,

@@ -15,7 +15,7 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import check_arguments, unchecked
-from alpha.ops.kernel.dtypes import as_dtype, as_float32, vector_width
+from alpha.ops.kernel.casts import as_dtype, as_float32, vector_width
 from alpha.ops.kernel.options import Lengths, integer, lengths, real
 from alpha.ops.pooling.pool_shape import Pooling, PoolShape, Windows, over_images, pool_plan, pooling
 from alpha.runtime.cpu import empty as cpu_empty

@@ -19,7 +19,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import lengths_of
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.dtypes import BLOCK, as_dtype, as_float32, vector_width
+from alpha.ops.kernel.casts import BLOCK, as_dtype, as_float32, vector_width
 from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import FORMS, Lengths, lengths
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan

@@ -18,7 +18,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import NoImages
-from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, stream_grid
+from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, stream_grid
 from alpha.ops.kernel.options import FORMS, Lengths, lengths
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
 from alpha.runtime import workers

@@ -16,7 +16,7 @@ from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.dtypes import as_dtype
+from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import divide, multiply
 from alpha.ops.kernel.operands import BOOL
 from alpha.ops.kernel.reductions import around, extreme_axis1, truth_axis1
@@ -24,7 +24,7 @@ from alpha.ops.kernel.row_indices import places, put_rows
 from alpha.ops.kernel.sums import axes_of, sum_axes
 from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.clamp import maximum, minimum
-from alpha.ops.math.compare import compare, relate
+from alpha.ops.math.comparison import compare, relate
 from alpha.ops.reduction import extremes
 
 __all__ = ["all", "amax", "amin", "any", "argmax", "argmin", "max", "min"]

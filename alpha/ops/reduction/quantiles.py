@@ -19,13 +19,13 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.indexing.gather_scatter import gather, index_select
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.dtypes import as_dtype
+from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import divide, elementwise, multiply
 from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.sums import sum, sum_axes
 from alpha.ops.math.clamp import clamp
-from alpha.ops.math.compare import isnan, relate
+from alpha.ops.math.comparison import isnan, relate
 from alpha.ops.math.lerp import lerp
 from alpha.ops.math.unary import ceil, floor, round
 from alpha.ops.reduction.sort import argsort, sort

@@ -26,7 +26,7 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.indexing.gather_scatter import gather
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, vector_width, widest_vector
+from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, vector_width, widest_vector
 from alpha.ops.kernel.operands import BOOL, INT64
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan

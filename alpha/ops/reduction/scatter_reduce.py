@@ -15,10 +15,10 @@ from alpha.ops.indexing.gather_scatter import ScatterAdd, scatter, scatter_add, 
 from alpha.ops.indexing.getitem_setitem import Places
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.dtypes import DType, as_dtype
+from alpha.ops.kernel.casts import DType, as_dtype
 from alpha.ops.kernel.row_indices import add_rows, fold_rows, put_rows, take_rows
 from alpha.ops.kernel.views import View, broadcast_operands, read_view, write_view
-from alpha.ops.math.compare import compare
+from alpha.ops.math.comparison import compare
 from alpha.ops.math.division import floor_divide
 from alpha.ops.reduction.var_norm import product_slope, unless_zero
 

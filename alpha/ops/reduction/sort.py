@@ -26,14 +26,14 @@ from alpha.ops.indexing.gather_scatter import gather, index_add, index_select, s
 from alpha.ops.indexing.index_functions import _broadcast
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, as_dtype, as_float32
+from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, as_dtype, as_float32
 from alpha.ops.kernel.operands import BOOL, INT64, NUMBERS, common_dtype, promoted
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.reductions import around
 from alpha.ops.kernel.row_indices import add_rows, places, sort_order, take_rows
 from alpha.ops.kernel.views import View, read_view
 from alpha.ops.math.bitwise import logical_not
-from alpha.ops.math.compare import relate
+from alpha.ops.math.comparison import relate
 from alpha.ops.reduction import extremes
 from alpha.ops.reduction.extremes import Along, amax, amin
 from alpha.ops.reduction.scan import cumsum

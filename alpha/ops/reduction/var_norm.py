@@ -21,7 +21,7 @@ from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel import views as broadcast
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.dtypes import as_dtype, require_floating
+from alpha.ops.kernel.casts import as_dtype, require_floating
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.kernel.options import integer, real
@@ -29,7 +29,7 @@ from alpha.ops.kernel.reductions import around, product_axis1, wide_sum_axes
 from alpha.ops.kernel.sums import axes_of, mean, sum, sum_axes
 from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.bitwise import logical_not
-from alpha.ops.math.compare import compare, isnan
+from alpha.ops.math.comparison import compare, isnan
 from alpha.ops.math.unary import abs as absolute
 from alpha.ops.math.unary import signum, square_root
 from alpha.ops.reduction.extremes import amax, amin

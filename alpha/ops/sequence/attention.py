@@ -15,7 +15,7 @@ from alpha.ops.array.axes import expand
 from alpha.ops.array.creation import ones
 from alpha.ops.array.joining import cat, split
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.padding import pad
+from alpha.ops.array.pad import pad
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.operands import BOOL, FLOAT64

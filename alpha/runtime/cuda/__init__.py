@@ -9,12 +9,12 @@ from alpha import config
 from alpha.errors import DeviceError
 
 if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.cuda_device import CudaDevice
 
 
 def open_device() -> CudaDevice:
     """The device of the driver that ALPHA_CUDA_DRIVER names; `DeviceError` says what is missing and the fix."""
-    from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.cuda_device import CudaDevice
     from alpha.runtime.cuda.driver import Driver
 
     driver: Driver

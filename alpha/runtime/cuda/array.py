@@ -15,7 +15,7 @@ from alpha.runtime.arena.arena import GRAIN, Block
 from alpha.runtime.device import Shape, as_shape
 
 if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.cuda_device import CudaDevice
 
 
 @dataclass(frozen=True, eq=False)

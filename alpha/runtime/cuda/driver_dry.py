@@ -20,7 +20,7 @@ from alpha.runtime import recording
 from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.compile import Unit, properties_of
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver import DeviceProperties, PackedArguments, RawMemory, T
 from alpha.runtime.cuda.emulated.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner

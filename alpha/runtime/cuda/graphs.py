@@ -27,7 +27,7 @@ from alpha.runtime.cuda.scratch import MemoryPlan, Scratch, Trace
 from alpha.runtime.recording import Recording, StepValue
 
 if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.cuda_device import CudaDevice
 
 VALUE_BYTES = SMALL_BYTES  # of the block of values that change from step to step: each step uploads it
 VALUE_GRAIN = 16  # bytes; each value is aligned for any structure

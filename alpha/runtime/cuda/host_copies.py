@@ -35,7 +35,7 @@ from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.device import MIB, HostArray, Readback
 
 if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.cuda_device import CudaDevice
 
 
 @dataclass

@@ -22,7 +22,7 @@ from alpha.runtime.arena.places import Live, change
 from alpha.runtime.cuda.array import ArrayForm, DeviceArray, side_by_side
 
 if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.cuda_device import CudaDevice
 
 
 EVERYWHERE = ((0, 1 << 64),)

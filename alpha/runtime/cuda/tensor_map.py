@@ -16,7 +16,7 @@ from alpha.runtime.cuda.array import DeviceArray, form_of
 from alpha.runtime.device import HostArray
 
 if TYPE_CHECKING:
-    from alpha.runtime.cuda.device import CudaDevice
+    from alpha.runtime.cuda.cuda_device import CudaDevice
 
 
 MAP_BYTES = 128

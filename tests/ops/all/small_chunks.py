@@ -35,7 +35,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "alpha.ops.kernel.multi_tensor": ("TABLES", "MOST_LISTS"),
     "alpha.ops.kernel.sums": ("WARP", "LINE_BYTES", "LAST_BLOCKS", "COLUMN_THREADS", "LEAST_ROW_BYTES", "_ACROSS"),
     "alpha.ops.kernel.row_indices": ("CHUNK", "CHUNK_THREADS", "LARGEST_ROW", "_STEPS", "LAST", "SUM"),  # of cuda
-    "alpha.ops.kernel.dtypes": ("BLOCK",),
+    "alpha.ops.kernel.casts": ("BLOCK",),
     "alpha.ops.kernel.views": ("LEAST_TILE", "MAX_AXES"),  # of cuda
     "alpha.ops.kernel.reductions": ("LONG_ROWS",),
 }

@@ -23,7 +23,7 @@ from alpha.core.numerics import BFLOAT16, PRECISIONS
 from alpha.errors import AlphaError
 from alpha.nn import functional as F
 from alpha.ops.matmul import cuda as matmul_cuda
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 

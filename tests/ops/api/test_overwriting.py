@@ -13,7 +13,7 @@ from trials import trials
 
 import alpha
 from alpha import GradientError, ShapeError, Tensor
-from alpha.ops.api.methods import FUNCTIONS
+from alpha.ops.api.install import FUNCTIONS
 from alpha.ops.api.operators import OTHER_NAMES
 from alpha.ops.math.unary import IN_PLACE
 

@@ -19,7 +19,7 @@ from alpha.ops.conv2d.problem import FORWARD, WEIGHT, Configuration, ConvProblem
 from alpha.ops.conv2d.select.choose import AXES, applicable, takes_axes
 from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape, as_axes_struct, conv_shape
 from alpha.ops.convolution import pieces
-from alpha.ops.convolution.arguments import ConvAxes
+from alpha.ops.convolution.conv_arguments import ConvAxes
 from alpha.ops.convolution.whole import as_2d, with_axes, without_pointwise
 from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.registry import standing_in

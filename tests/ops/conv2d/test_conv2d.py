@@ -43,7 +43,7 @@ from alpha.ops.conv2d.select import table
 from alpha.ops.conv2d.select.choose import applicable, choose
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 TARGETS = (Target("cpu"), Target("cuda", (7, 5), 40), Target("cuda", (8, 0), 108), Target("cuda", (9, 0), 132))
 AMPERE = Target("cuda", (8, 0), 108)

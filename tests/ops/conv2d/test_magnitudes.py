@@ -22,7 +22,7 @@ from alpha.ops.conv2d import magnitudes
 from alpha.ops.conv2d.magnitudes import Magnitudes, absmax
 from alpha.ops.conv2d.problem import Configuration
 from alpha.ops.kernel.plan import Plan
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.registry import standing_in
 

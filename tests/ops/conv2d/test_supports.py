@@ -25,7 +25,7 @@ from alpha.ops.conv2d.problem import Configuration, ConvProblem, Target
 from alpha.ops.conv2d.select.choose import AXES, applicable, choose
 from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.shape import TRIVIAL, ConvShape
-from alpha.ops.convolution.arguments import output_length
+from alpha.ops.convolution.conv_arguments import output_length
 
 SMALLEST = min(map(tile_area, AXES))
 NAMES = {"depth": "D", "height": "H", "width": "W"}

@@ -16,7 +16,7 @@ from alpha.errors import ShapeError
 from alpha.nn import functional as F
 from alpha.ops.conv2d.shape import Axis
 from alpha.ops.convolution import Conv, ConvTranspose, pieces, plain
-from alpha.ops.convolution.arguments import ConvAxes, met, output_length, phase_runs, phases
+from alpha.ops.convolution.conv_arguments import ConvAxes, met, output_length, phase_runs, phases
 
 CASES = 30  # drawn convolutions per test
 

@@ -14,7 +14,7 @@ from alpha.nn import functional as F
 from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, WEIGHT, Target
 from alpha.ops.conv2d.shape import TRIVIAL, Axis
 from alpha.ops.convolution import pieces, whole
-from alpha.ops.convolution.arguments import ConvAxes
+from alpha.ops.convolution.conv_arguments import ConvAxes
 from alpha.ops.convolution.whole import as_product, is_patches, patches_of
 from alpha.runtime.cuda.driver_dry import DryDevice
 

@@ -18,7 +18,7 @@ from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.problem import FORWARD, INPUT
 from alpha.ops.conv2d.shape import Axis, ConvShape, segments, split_segments
 from alpha.ops.convolution import pieces
-from alpha.ops.convolution.arguments import ConvAxes, output_length, phases
+from alpha.ops.convolution.conv_arguments import ConvAxes, output_length, phases
 from alpha.ops.convolution.pieces import parts
 
 SLOPES = (1.0, 0.0, 0.25)

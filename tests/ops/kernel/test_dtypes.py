@@ -12,7 +12,7 @@ import pytest
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.errors import DeviceError
-from alpha.ops.kernel.dtypes import (
+from alpha.ops.kernel.casts import (
     as_dtype,
     as_float32,
     cast_operands,

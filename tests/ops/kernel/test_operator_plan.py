@@ -19,7 +19,7 @@ from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Epilogue
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 LAYER = make(64, (8, 8), (64, 64), (3, 3), p=(1, 1))
 BY_NAME = {row.name: row for row in CONFIGURATIONS}

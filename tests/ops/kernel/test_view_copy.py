@@ -13,7 +13,7 @@ from trials import trials
 import alpha
 from alpha.ops.kernel import views as view_copy
 from alpha.ops.kernel.views import View, plan_copy, read_view, write_view
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 DTYPES = [np.dtype(name) for name in ("uint8", "uint16", "float32", "float64")]
 ORDERS = {2: [(1, 0)], 3: [(0, 2, 1), (2, 0, 1), (1, 2, 0), (2, 1, 0)], 4: [(0, 2, 1, 3), (2, 0, 3, 1), (3, 1, 0, 2)]}

@@ -17,7 +17,7 @@ from alpha.core.numerics import BFLOAT16
 from alpha.ops.gemm.tiles import Product
 from alpha.ops.matmul import cuda as matmul_cuda
 from alpha.ops.matmul.matmul import matmul_batch
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 SHAPES = [

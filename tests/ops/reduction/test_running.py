@@ -11,11 +11,11 @@ from trials import trials
 
 import alpha
 from alpha.core.numerics import BFLOAT16
-from alpha.ops.kernel.dtypes import BLOCK
+from alpha.ops.kernel.casts import BLOCK
 from alpha.ops.kernel.rows import RowTile
 from alpha.ops.reduction import scan as running
 from alpha.ops.reduction.scan import running_product, running_sum, tile_of_scan
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 DTYPES = (FLOAT32, BFLOAT16, INT64)

@@ -14,7 +14,7 @@ import pytest
 from alpha.errors import CompileError, DeviceError, OutOfMemoryError
 from alpha.runtime import get_device
 from alpha.runtime.cuda import kernel
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 
 pytestmark = pytest.mark.cuda
 

@@ -11,7 +11,7 @@ from helpers import python_calls
 
 from alpha.errors import CompileError, DeviceError, ShapeError
 from alpha.runtime.cuda import tensor_map
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.kernel import _triple, define_options, pack
 
 SHAPE = np.dtype([("n", "i4"), ("big", "i8"), ("w", "i2")], align=True)

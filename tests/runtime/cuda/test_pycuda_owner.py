@@ -18,7 +18,7 @@ import pytest
 
 import alpha.runtime.cuda as package
 from alpha.errors import DeviceError
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.host_copies import SMALL_SLOTS
 
 MODULES = ("driver_pycuda", "pycuda_api")  # which import pycuda, or what another one has of it

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.problem import OPERANDS, RESULT, ConvProblem, Target
 from alpha.ops.conv2d.shape import as_struct
-from alpha.ops.kernel.dtypes import CUDA_TYPES
+from alpha.ops.kernel.casts import CUDA_TYPES
 from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
 
 if TYPE_CHECKING:

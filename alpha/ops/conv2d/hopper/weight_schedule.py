@@ -21,7 +21,7 @@ from alpha.ops.conv2d.hopper.weight_tiles import (
 from alpha.ops.conv2d.partial_sums import MAX_PARTIAL_BYTES, MIN_STEPS
 from alpha.ops.conv2d.problem import ConvProblem, MathMode
 from alpha.ops.conv2d.shape import ConvShape, valid_outputs
-from alpha.ops.kernel.dtypes import CUDA_TYPES
+from alpha.ops.kernel.casts import CUDA_TYPES
 from alpha.ops.kernel.plan import KernelLaunch, Named, Table
 
 if TYPE_CHECKING:

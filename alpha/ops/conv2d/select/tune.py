@@ -34,7 +34,7 @@ from alpha.ops.conv2d.shape import ConvShape
 from alpha.runtime import Device
 from alpha.runtime.cuda.cache import folder_of, source_root
 from alpha.runtime.cuda.compile import compile_units, cuda_compiler, target
-from alpha.runtime.cuda.device import CudaDevice
+from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice
 
 Times = dict[str, float]  # name of a candidate -> median milliseconds

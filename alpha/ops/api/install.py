@@ -21,8 +21,8 @@ from alpha.ops.indexing import gather_scatter, getitem_setitem, index_functions,
 from alpha.ops.kernel import sums
 from alpha.ops.kernel.arguments import unchecked, with_other_names
 from alpha.ops.kernel.operands import OPERANDS, beside, like
-from alpha.ops.math import binary, bitwise, clamp, compare, division, lerp, power, special, unary
-from alpha.ops.math.compare import relate
+from alpha.ops.math import binary, bitwise, clamp, comparison, division, lerp, power, special, unary
+from alpha.ops.math.comparison import relate
 from alpha.ops.matmul import matmul, products
 from alpha.ops.noise import random
 from alpha.ops.reduction import extremes, quantiles, scan, scatter_reduce, sort, var_norm
@@ -248,7 +248,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_methods(sort, "sort", "argsort", "topk"),
     **_methods(scan, "cumsum", "cumprod", "diff"),
     **{name: getattr(var_norm, name) for name in ("aminmax", "nanmean", "nansum")},
-    **{name: getattr(compare, name) for name in compare.__all__},
+    **{name: getattr(comparison, name) for name in comparison.__all__},
     "equal": extremes.equal,
     **{name: getattr(room, name) for room in (lerp, quantiles, special) for name in room.__all__},
     **{name: getattr(lerp, name) for name in ("addcdiv_", "addcmul_", "lerp_")},
@@ -274,7 +274,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(scan, name) for name in ("cummax", "cummin", "logcumsumexp")},
     "nan_to_num": unchecked(clamp.nan_to_num),
     **_methods(softmax, "softmax", "log_softmax", "logsumexp"),
-    **_methods(compare, "allclose", "isnan"),
+    **_methods(comparison, "allclose", "isnan"),
     **_methods(piecewise, "hardshrink"),
     "prelu": parametric.prelu,
     **_methods(fill, "zero_", "fill_", "copy_", "normal_", "uniform_"),

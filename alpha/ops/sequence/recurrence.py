@@ -21,7 +21,7 @@ from alpha.core.numerics import get_precision
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.activation.smooth import tanh_backward, tanh_forward
-from alpha.ops.kernel.dtypes import BLOCK, require_float32
+from alpha.ops.kernel.casts import BLOCK, require_float32
 from alpha.ops.kernel.elementwise import add
 from alpha.ops.kernel.rectifier import relu_backward, relu_forward
 from alpha.ops.kernel.sums import sum_axis1

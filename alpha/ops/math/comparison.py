@@ -15,7 +15,7 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor, full, tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.dtypes import BLOCK, CUDA_TYPES, DType, as_dtype
+from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_dtype
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.kernel.options import real
