@@ -1,4 +1,4 @@
-"""Lazy layers, under PyTorch's names; convolutions are in `lazy_convolution.py`.
+"""Lazy layers, convolutions too, under PyTorch's names.
 
 The number of input channels is that of the first input, whose last axis it is.
 A lazy layer is a module like any other: it may be moved, frozen, copied, pickled and given to an optimizer before its

@@ -147,7 +147,7 @@ class Configuration:
         preferred: whether it may be the fastest. `choose` takes no other by prediction; one that is forced, or measured
             to be the fastest (ALPHA_TUNE=1), need not be preferred.
         tile: the macros of the kernel besides the math mode.
-        pack: channels that come in whole packs of so many. Other numbers are computed on padded copies (padded.py).
+        pack: channels that come in whole packs of so many. Other numbers are computed on padded copies (prepare.py).
         registers: the most registers that a thread of the kernel may need.
         supports_epilogue: whether the bias and the activation are computed with the product.
         supports_statistics: whether the channel statistics are computed with the product.

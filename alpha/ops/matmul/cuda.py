@@ -106,7 +106,7 @@ def _choose_row(
 def preferred(p: Product, v: Configuration, target: Target) -> bool:
     """True if the configuration is faster than `ffma`, whose split-K fills the GPU.
 
-    Those of A^T B split K, too, and so do those without a tile of their own (conv2d/products.py). The others leave SMs
+    Those of A^T B split K, too, and so do those without a tile of their own (conv2d/select/product_table.py). The others leave SMs
     idle if Y has few tiles, and must then be faster with the busy SMs alone. (Hopper's split K a few times, which is
     not counted here.)
     """

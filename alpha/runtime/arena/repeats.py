@@ -10,7 +10,7 @@ followed. If the program then asks for another block, or has dropped others, ano
 with the same beginning; if there is none, the rest is searched and noted. So a program may do several things in turns,
 as several backward passes for each step of the optimizer, or an evaluation now and then.
 
-Pieces of slabs are no part of this (see slabs.py): a loss may live as long as it wants.
+Pieces of slabs are no part of this (see free_blocks.py): a loss may live as long as it wants.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class Held:
 class StepGraphs:
     """The graphs of a device, and the memory that they share.
 
-    A graph that dies without `close` is closed when the device next captures a step. As for blocks (block.py), weak
+    A graph that dies without `close` is closed when the device next captures a step. As for blocks (places.py), weak
     references say that it has died, and no finalizer.
 
     Attributes:

@@ -31,7 +31,7 @@ def index(x: Tensor) -> Tensor:
     return alpha.tensor(INDEX, device=x.device)
 
 
-# what those of written_forms.py that take floating numbers are given beside x
+# what those of operators.py that take floating numbers are given beside x
 ONE = ("logit", "nan_to_num", "sign", "sgn", "frac", "square", "sinc", "erfc", "deg2rad", "rad2deg")
 TWO = ("fmod", "remainder", "floor_divide", "copysign", "hypot", "atan2", "ldexp", "xlogy")
 TRUTH = ("heaviside", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor")

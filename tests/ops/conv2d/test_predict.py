@@ -171,7 +171,7 @@ def test_a_1x1_convolution_is_a_matrix_product() -> None:
 
 
 def test_an_algorithm_without_counts_runs_without_a_prediction() -> None:
-    """Adding one touches its plan, its row and its kernel; `work.py` may follow."""
+    """Adding one touches its plan, its row and its kernel; `time_model.py` may follow."""
     s, known = layer(2, 6, 16, 24, 3), row("conv_v2_sm90_fp16x3_128x64")
     new = replace(known, name="new", make=lambda *given: known.make(*given))
     plan = plan_configuration(ConvProblem(FORWARD, s, new.precision, PLAIN, new.dtype), new, target())

@@ -1,6 +1,6 @@
 """Plans of the depthwise kernels: groups of one input channel. Time goes to memory, so each pixel is read about once.
 
-A thread computes a strip of columns (strips.py) of all rows of a *segment* of one image.
+A thread computes a strip of columns (`Strips`) of all rows of a *segment* of one image.
 """
 
 from __future__ import annotations

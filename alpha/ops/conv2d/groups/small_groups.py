@@ -1,6 +1,6 @@
 """Plans of the kernels for groups of few channels (ResNeXt) on FFMA; see small_groups_sm80.py for tensor cores.
 
-A thread computes four neighbouring channels of a strip of columns (strips.py). The filters lie in shared memory.
+A thread computes four neighbouring channels of a strip of columns (depthwise.py). The filters lie in shared memory.
 """
 
 from __future__ import annotations
