@@ -106,9 +106,9 @@ def _choose_row(
 def preferred(p: Product, v: Configuration, target: Target) -> bool:
     """True if the configuration is faster than `ffma`, whose split-K fills the GPU.
 
-    Those of A^T B split K, too, and so do those without a tile of their own (conv2d/select/product_table.py). The others leave SMs
-    idle if Y has few tiles, and must then be faster with the busy SMs alone. (Hopper's split K a few times, which is
-    not counted here.)
+    Those of A^T B split K, too, and so do those without a tile of their own (conv2d/select/product_table.py). The
+    others leave SMs idle if Y has few tiles, and must then be faster with the busy SMs alone. (Hopper's split K a few
+    times, which is not counted here.)
     """
     if v.precision == "bf16" or v.is_ffma:
         return not v.is_ffma  # `ffma` would need three casts
