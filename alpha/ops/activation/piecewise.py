@@ -166,7 +166,7 @@ class Hardsigmoid(ActivationLayer):
 
 
 def _within(b: Array, p: float) -> Array:
-    """Whether b is in [-p, p], in the precision of b."""
+    """True where b is in [-p, p], in the precision of b."""
     bound = b.dtype.type(p)
     return np.asarray((b >= -bound) & (b <= bound))
 
