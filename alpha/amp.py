@@ -81,7 +81,7 @@ class GradScaler:
         """Does nothing: gradients are not scaled."""
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """What `optimizer.step` returns."""
+        """Call `optimizer.step` and return its result."""
         return optimizer.step(*args, **kwargs)
 
     def update(self, new_scale: Any = None) -> None:

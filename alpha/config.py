@@ -35,7 +35,7 @@ class Variable:
     choices: tuple[str, ...] = ()
 
     def check(self) -> str:
-        """What is wrong with its value, in words; empty if nothing is."""
+        """Text that says what is wrong with the variable's value; empty if nothing is."""
         try:
             getattr(self, self.kind)()
         except ConfigError as error:

@@ -92,7 +92,7 @@ def torch_step(name: str, precision: str, device: Any, batch_size: int) -> Side:
 
 
 def milliseconds(step: Callable[[], object], wait: Callable[[], object], steps: int) -> float:
-    """Of one of `steps` steps in a row."""
+    """Milliseconds of one of `steps` steps in a row."""
     wait()
     start = time.perf_counter()
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""How busy the GPU is while a captured step is trained: the sum of the times of its kernels over the time of an epoch.
+"""Load of the GPU while a captured step is trained: the sum of the times of its kernels over the time of an epoch.
 
     python examples/bench_step.py                                      # CIFAR-10's size, all four networks, float32
     python examples/bench_step.py --models vit_tiny --kernels 20       # which kernels take the time

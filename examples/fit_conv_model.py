@@ -124,7 +124,7 @@ class Samples:
 
     @functools.cached_property
     def weights(self) -> Array:
-        """How much the error of each prediction counts: more for those that may be chosen."""
+        """Weight of the error of each prediction: larger for configurations that may be chosen."""
         ratio = self.measured / self.fastest[self.problem]
         weights = np.exp((1 - ratio) / NEAR) + FAR_WEIGHT
         return weights / weights.sum()
@@ -140,14 +140,14 @@ class Samples:
         return np.log(self.predicted(c) / self.measured)
 
     def error(self, c: Constants) -> float:
-        """How wrong the predictions are: their errors about the mean error of the problem, and a little of these."""
+        """Error of all predictions: errors about the mean error of the problem, and a share COMMON of the errors."""
         errors = self.errors(c)
         mean = np.bincount(self.problem, self.weights * errors) / np.bincount(self.problem, self.weights)
         own = np.sqrt((errors - mean[self.problem]) ** 2 + SMOOTH**2)
         return float(self.weights @ own + COMMON * (self.weights @ np.abs(errors)))
 
     def losses(self, c: Constants) -> Array:
-        """Of each problem: the time of the configuration that is predicted to be the fastest, over the fastest's."""
+        """Loss of each problem: the time of the configuration predicted to be the fastest, over the fastest one's."""
         predicted = self.predicted(c)
         chosen = predicted == np.minimum.reduceat(predicted, self.starts)[self.problem]
         return np.minimum.reduceat(np.where(chosen, self.measured, np.inf), self.starts) / self.fastest
@@ -242,7 +242,7 @@ def cost(samples: Samples, c: Constants) -> float:
 
 
 def report(samples: Samples, c: Constants) -> str:
-    """How much slower the configuration that is predicted to be the fastest is than the fastest."""
+    """Text that says how much slower the configuration predicted to be the fastest is than the fastest one."""
     losses = samples.losses(c)
     shares = ", ".join(f"{np.mean(losses <= 1 + p / 100):.1%} within {p} %" for p in (5, 15, 30))
     error = np.expm1(samples.weights @ np.abs(samples.errors(c)))
@@ -250,7 +250,7 @@ def report(samples: Samples, c: Constants) -> str:
 
 
 def rounded(c: Constants) -> dict[str, object]:
-    """As JSON, with four digits."""
+    """Constants as JSON, with four digits."""
 
     def four(value: float) -> float:
         return float(f"{value:.4g}")

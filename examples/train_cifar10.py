@@ -76,7 +76,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def new_options(args: argparse.Namespace) -> tuple[dict[str, Any], Source]:
-    """What a run is made of, with the defaults filled in, and its data."""
+    """Options of a run, with the defaults filled in, and its data."""
     device = alpha.get_device(args.device or "auto").name
     source = resolve(args.data, has_gpu=device == "cuda")
     sample = source.name == "sample"

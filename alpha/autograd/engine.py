@@ -87,7 +87,7 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
             totals[edge] = dX if owned else edge.device.copy(dX)
 
     def total_behind(node: Function) -> Array | None:
-        """What has arrived at the input of a node that can add its gradient to it, if nobody else holds that array."""
+        """Gradient at the input of a node so far, if the node can add its own to it in place; None otherwise."""
         edge = node.edges[0] if node.adds_gradient and targets is None else None
         found = pending.get(edge.id) if isinstance(edge, Function) else None
         return found.array if found is not None and found.owned else None
@@ -196,7 +196,7 @@ class _Gradient:
 
 
 def forget_magnitude(array: Array) -> None:
-    """What was found when the array was made may not be true any more; see alpha/ops/conv2d/prepare.py."""
+    """Forget the magnitude found when the array was made; it may be wrong now, see alpha/ops/conv2d/prepare.py."""
     if type(array) is not np.ndarray:
         array.magnitude = None
 

@@ -1,4 +1,4 @@
-"""Whether operators are recorded, per thread: `no_grad`, `enable_grad`, `set_grad_enabled` and `inference_mode`."""
+"""Recording of operators, switched per thread: `no_grad`, `enable_grad`, `set_grad_enabled` and `inference_mode`."""
 
 from __future__ import annotations
 

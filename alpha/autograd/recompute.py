@@ -46,7 +46,7 @@ class FirstRun:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """What is done inside is this run."""
+        """Context in which this run is the current one."""
         state.run = self
         try:
             yield
@@ -155,7 +155,7 @@ def no_checkpoints() -> Iterator[None]:
 
 
 def repeating() -> bool:
-    """Whether operators run for the second time, so that what they count was counted already."""
+    """True if operators run for the second time: what they count has been counted already."""
     return state.run is not None and state.run.repeated
 
 

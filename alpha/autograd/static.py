@@ -21,7 +21,7 @@ from alpha.errors import GradientError, type_name
 
 
 class FunctionCtx:
-    """What `forward` keeps for `backward`: the tensors of `save_for_backward`, and attributes under any other name.
+    """Values that `forward` keeps for `backward`: tensors of `save_for_backward`, and attributes under any other name.
 
     Attributes:
         needs_input_grad: whether each argument of `apply` wants a gradient.

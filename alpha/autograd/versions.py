@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PartRecord(Protocol):
-    """What a tensor knows of the tensor of which it is a part; alpha/ops/array/parts.py has the class."""
+    """Record that a part keeps of the whole tensor; alpha/ops/array/parts.py has the class."""
 
     box: Any
     copied: bool
@@ -27,7 +27,7 @@ class PartRecord(Protocol):
 
 
 class Always:
-    """What `Tensor._base_version` is if the tensor needs to know no recorded writes, but its version must be asked."""
+    """Value of `Tensor._base_version` if the tensor needs to know no recorded writes, but its version must be asked."""
 
     __hash__ = object.__hash__
 
@@ -39,7 +39,7 @@ ALWAYS = Always()
 
 
 class Version:
-    """How often the memory of a tensor was written in place, all and recorded; views share one."""
+    """Number of writes in place to the memory of a tensor, all of them and recorded ones; views share one `Version`."""
 
     value = recorded = 0  # of the class, as nearly all are never written: each result of an operator has a version
     writer = ""
@@ -62,7 +62,7 @@ class Version:
 
 
 def knows_history(tensor: Tensor) -> bool:
-    """Whether the tensor's node knows of all recorded writes to its memory."""
+    """True if the tensor's node knows of all recorded writes to the tensor's memory."""
     seen = seen_of(tensor)
     return seen is None or seen == tensor._version.recorded
 
@@ -86,7 +86,7 @@ def array_of(tensor: Tensor) -> Array:
 
 
 def part_of(tensor: Tensor) -> PartRecord | None:
-    """Of which tensor it is a part that an index gave as a view; None for any other tensor, most of which never ask."""
+    """Record of the whole tensor if an index gave this one as a view of a part; None for any other tensor."""
     return getattr(tensor, "_part", None)
 
 

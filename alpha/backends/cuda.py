@@ -14,5 +14,5 @@ with_switches(
 
 
 def is_built() -> bool:
-    """Whether a GPU works."""
+    """True if a GPU works."""
     return is_available()

@@ -29,7 +29,7 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def is_torch(value: Any) -> bool:
-    """Whether it is a tensor of PyTorch; PyTorch need not be installed."""
+    """True if the value is a tensor of PyTorch; PyTorch need not be installed."""
     return type(value).__module__.partition(".")[0] == "torch"
 
 
@@ -72,7 +72,7 @@ def check_fits(operator: str, values: npt.NDArray[Any], dtype: np.dtype[Any]) ->
 
 
 def _uneven(data: Any) -> str:
-    """What is side by side in nested lists and makes no array; empty if nothing is."""
+    """Text that names the parts of nested lists which are side by side and make no array; empty if there are none."""
     lists = [part for part in data if isinstance(part, (list, tuple))]
     if lists and len(lists) < len(data):
         return "lists and numbers are side by side"

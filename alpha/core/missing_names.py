@@ -1,4 +1,4 @@
-"""What an AttributeError says of a name of PyTorch's that Alpha has not, or has somewhere else.
+"""Advice in an AttributeError for a name of PyTorch's that Alpha does not have, or has somewhere else.
 
 Names that would change results, such as `float16` or `set_default_dtype`, are here and not in `alpha.core.no_effect`: a
 program that asks for them must not go on with other numbers.
@@ -200,7 +200,7 @@ class MissingName(AttributeError):
 
 
 def advice(owner: str, name: str) -> str:
-    """What to do instead of a name of PyTorch's that `owner` has not; empty if nothing is known."""
+    """Advice for a name of PyTorch's that `owner` does not have: what to use instead; empty if nothing is known."""
     if name.startswith("__"):
         return ""
     if name in INSTEAD:

@@ -1,4 +1,4 @@
-"""What PyTorch's programs ask for and Alpha does anyway, or does not need: names that are taken and change nothing.
+"""Names of PyTorch that are taken and change nothing: Alpha does anyway what they ask for, or does not need it.
 
 A setting that would change results is refused instead, and the error says how Alpha does it.
 """

@@ -30,7 +30,7 @@ BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)  # a user type to numpy, 
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
-    """Whether numbers of that dtype have gradients."""
+    """True if numbers of that dtype have gradients."""
     return dtype.kind == "f" or dtype == BFLOAT16
 
 

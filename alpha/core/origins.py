@@ -1,4 +1,4 @@
-"""In which layout the filters of a convolution are, as far as a tensor's origin tells it.
+"""Layout of the filters of a convolution, as far as the origin of a tensor tells it.
 
 The rule: a Tensor of Alpha has its filters in NHWC, whatever dict holds it, but for three kinds of origin:
 
@@ -29,7 +29,7 @@ LAYOUTS = ("NHWC", "NCHW")  # Alpha's and PyTorch's
 
 
 class Origin:
-    """What `Tensor._base_version` is of a tensor whose filters are not known to be in NHWC.
+    """Value of `Tensor._base_version` for a tensor whose filters are not known to be in NHWC.
 
     Attributes:
         layout: "NCHW", or None if it is not known.
@@ -113,5 +113,5 @@ def carry(node: Function, origin: Origin) -> None:
 
 
 def _trains(tensors: Sequence[Tensor]) -> bool:
-    """Whether weights of Alpha take part, so that the result is no weight but an activation."""
+    """True if weights of Alpha take part, so that the result is no weight but an activation."""
     return any(tensor._requires_grad and not isinstance(tensor._base_version, Origin) for tensor in tensors)

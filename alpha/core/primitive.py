@@ -116,12 +116,12 @@ def contiguous(Y: Any) -> Any:
 
 
 def form_of(array: Array) -> Form:
-    """What a gradient must be that fits the array."""
+    """Form that a gradient of the array must have: on the host or not, shape, dtype."""
     return isinstance(array, np.ndarray), array.shape, array.dtype
 
 
 def shares_memory(array: Array, others: Iterable[Array]) -> bool:
-    """Whether the array has memory in common with one of the others."""
+    """True if the array has memory in common with one of the others."""
     if isinstance(array, np.ndarray):
         return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others)
     block, start = array.block, array.offset  # several arrays may lie in one block

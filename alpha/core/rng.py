@@ -65,7 +65,7 @@ _thread = _Thread()
 
 @contextmanager
 def within(place: Substream) -> Iterator[None]:
-    """What this thread draws inside comes from `place`, and its seeds and states are those of `place`."""
+    """Context in which this thread draws from `place`, and its seeds and states are those of `place`."""
     before, _thread.place = _thread.place, place
     try:
         yield

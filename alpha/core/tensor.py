@@ -290,7 +290,7 @@ class Tensor(Methods):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether operators on it are recorded; for a leaf it may be set, of an integer tensor only to False."""
+        """True if operators on the tensor are recorded. It can be set on a leaf; on an integer tensor only to False."""
         return self._requires_grad
 
     @requires_grad.setter
@@ -329,7 +329,7 @@ class Tensor(Methods):
         self._grad = None
 
     def _held(self) -> dict[str, Any]:
-        """What a copy of the tensor has, too, by the names of the slots; of which other tensor it is a part is not."""
+        """Slots that a copy of the tensor has, too, by name; the tensor of which it is a part is not among them."""
         self._version.refresh()
         names = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ())]
         return {name: getattr(self, name) for name in names if name not in ("__weakref__", "_part")}

@@ -13,7 +13,7 @@ Self = TypeVar("Self", bound="Removable")
 
 
 class Removable:
-    """What registering a hook returns; `remove()`, or the end of a `with` statement, takes the hook off again."""
+    """Handle of a registered hook; `remove()`, or the end of a `with` statement, takes the hook off again."""
 
     def remove(self) -> None:
         raise NotImplementedError

@@ -67,7 +67,7 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
-    """Its compute capability, as (9, 0)."""
+    """Compute capability of the GPU, as (9, 0)."""
     return _the_gpu(device).properties.compute_capability
 
 
@@ -125,7 +125,7 @@ class Event:
         self._mark = _the_gpu(None).record_event()
 
     def query(self) -> bool:
-        """Whether the work before the mark has ended; True before `record`."""
+        """True if the work before the mark has ended; also True before `record`."""
         return self._mark is None or _now(None).driver.is_done(self._mark)
 
     def synchronize(self) -> None:

@@ -32,7 +32,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def collate(items: Sequence[Any], indices: Sequence[Any]) -> Any:
-    """What `default_collate` returns; messages name an item by its index."""
+    """Batch as `default_collate` makes it; messages name an item by its index."""
     if not len(items):
         raise DataError("DataLoader: a batch of no items cannot be stacked")
     batch = _column(items, indices, "")

@@ -91,7 +91,7 @@ class Items(Protocol):
 
 
 def way_of(dataset: Any, ways: tuple[str, ...] = ("batch", "__getitems__", "__getitem__")) -> str:
-    """What makes the batches of a dataset: "batch", "__getitems__" (a list of items, as in PyTorch) or "__getitem__".
+    """Name of the method that makes batches: "batch", "__getitems__" (a list of items, as in PyTorch) or "__getitem__".
 
     It is the one of `ways` that is defined nearest to the class of the dataset, so a subclass that overrides
     `__getitem__` is asked for items although its base has `batch`. In one class the first of them counts. An attribute
@@ -109,7 +109,7 @@ def way_of(dataset: Any, ways: tuple[str, ...] = ("batch", "__getitems__", "__ge
 
 
 def whole_batches(dataset: Any) -> bool:
-    """Whether a dataset makes the items of a batch at once, by `batch` or `__getitems__`."""
+    """True if a dataset makes the items of a batch at once, by `batch` or `__getitems__`."""
     return way_of(dataset) != "__getitem__"
 
 
@@ -152,7 +152,7 @@ def _from_batch(dataset: Any, index: Any) -> Any:
 
 
 def in_threads(dataset: Any) -> bool:
-    """Whether the items of a dataset may be made in other threads than the caller's."""
+    """True if the items of a dataset may be made in other threads than the caller's."""
     return bool(getattr(dataset, "in_threads", True))
 
 
@@ -302,7 +302,7 @@ class ConcatDataset(Dataset[Any]):
 
     @property
     def cumulative_sizes(self) -> list[int]:
-        """Where each dataset ends."""
+        """Ends of the datasets: the number of items up to the end of each."""
         return list(accumulate(map(len, self.datasets)))
 
     @property

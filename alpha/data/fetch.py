@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Recipe(NamedTuple):
-    """How a batch is made of its indices.
+    """Recipe by which a batch is made of its indices.
 
     Attributes:
         parts: gives the calls that a batch takes, each with the index or the indices that it is for; several threads
@@ -77,7 +77,7 @@ def _index(index: Any) -> Any:
 
 
 class Draws(NamedTuple):
-    """Where the random numbers of an epoch come from: each call has its own, whichever thread makes it.
+    """Source of the random numbers of an epoch: each call has its own, whichever thread makes it.
 
     Attributes:
         numbers: what tells the epoch from others.
@@ -92,7 +92,7 @@ class Draws(NamedTuple):
         return rng.Substream(*self.numbers, *numbers)
 
     def steadily(self, make: Callable[[], Iterable[T]]) -> Iterator[T]:
-        """What an iterable gives, where all that is drawn for it comes from one place."""
+        """Items of an iterable; all random numbers that are drawn for them come from one place."""
         place = self.place()
         with rng.within(place):
             source = iter(make())

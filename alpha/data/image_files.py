@@ -33,7 +33,7 @@ _NO_IMAGES = {  # how they begin; Pillow knows some of these, too
 
 @functools.cache
 def formats() -> tuple[str, ...]:
-    """Those of `FORMATS` that this Pillow can read."""
+    """Formats of `FORMATS` that this Pillow can read."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
@@ -71,7 +71,7 @@ def shown(path: object) -> str:
 
 
 def _kind(source: str | Path | BinaryIO) -> str:
-    """What a file is that has none of the formats, in words."""
+    """Description, in words, of a file that has none of the formats."""
     if not isinstance(source, (str, os.PathLike)):
         source.seek(0)
         begin = source.read(64)

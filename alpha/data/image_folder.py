@@ -157,7 +157,7 @@ def _endings(extensions: Any) -> tuple[str, ...]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name, without what begins with a dot."""
+    """Entries of a folder, sorted by name, without those whose name begins with a dot."""
     try:
         with os.scandir(folder) as entries:
             return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: entry.name)

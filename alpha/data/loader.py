@@ -174,7 +174,7 @@ class DataLoader:
             sampler.set_epoch(epoch)
 
     def describe(self) -> dict[str, Any]:
-        """What the batches of every epoch depend on, apart from the images themselves."""
+        """Facts on which the batches of every epoch depend, apart from the images themselves."""
         about: dict[str, Any] = {
             "images": len(self.dataset),
             "batch_size": int(self.batch_size or 0),
@@ -225,7 +225,7 @@ class DataLoader:
 
     @property
     def _order_is_drawn(self) -> bool:
-        """Whether the order follows from the seed of the epoch, or may do so."""
+        """True if the order follows from the seed of the epoch, or may do so."""
         return self.shuffle if self._order_is_own else may_draw(self.sampler or self.batch_sampler)
 
     def _seed(self) -> int:
@@ -235,7 +235,7 @@ class DataLoader:
         return rng.coming_seed() if self.epoch_seed is None else int(self.epoch_seed)
 
     def _draws(self) -> Draws:
-        """Where the random numbers of the next epoch come from."""
+        """Source of the random numbers of the next epoch."""
         return Draws((rng.default.key, self._seed(), int(self._epoch)), int(self._first))
 
     def _read(self, items: Iterable[Any], single: bool) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Which CIFAR-10 a program trains on: what `--data` means."""
+"""Choice of the CIFAR-10 on which a program trains: the meaning of `--data`."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def data_dir() -> Path:
 
 
 def resolve(spec: str | None, has_gpu: bool, fetch: Callable[[Path], None] = fetch_cifar10) -> Source:
-    """What `--data` names: "sample", "full" (fetched where it is missing) or a folder's path.
+    """Source that `--data` names: "sample", "full" (fetched if it is missing) or the path of a folder.
 
-    None takes the full set where there is a GPU and the set is there or can be fetched, else the
-    sample. Raises DataError, saying what to do, where the choice is not to be had.
+    None takes the full set if there is a GPU and the set is there or can be fetched, else the
+    sample. Raises DataError, which says what to do, if the chosen set is not to be had.
     """
     if spec == "sample":
         return Source("sample", _sample(), "as asked")

@@ -28,7 +28,7 @@ OF_AN_ITEM = 64  # bytes that a set or a dict needs for it
 
 
 class Refused(Exception):
-    """What a pickle holds is nothing that Alpha reads."""
+    """Error for a pickle that holds something that Alpha does not read."""
 
 
 class Budget:
@@ -194,7 +194,7 @@ UNFINISHED = object()
 
 
 def with_results(value: Any, of_array: Callable[[Values], Any], of_arrays: Callable[[dict[str, Any]], Any]) -> Any:
-    """What was read, with `of_array(x)` in place of an array x, and `of_arrays(d)` of a dict d of names and arrays.
+    """Value that was read, with `of_array(x)` in place of an array x, and `of_arrays(d)` of a dict d of named arrays.
 
     A part that stands in several others is converted once, so it stays one object; lists and dicts change in place.
     RecursionError if a part contains itself, or is in more than 400 others.
@@ -299,7 +299,7 @@ class Reader:
         return self._stack.pop()
 
     def _marked(self) -> list[Any]:
-        """What is above the last mark, taken from the stack."""
+        """Values above the last mark, taken from the stack."""
         if not self._marks:
             raise ValueError("an instruction needs a mark that is not there")
         height = self._marks.pop()

@@ -1,4 +1,4 @@
-"""What all readers of files share: what a file is by its first bytes, and how much memory it may ask for.
+"""Basics of all readers of files: the kind of a file by its first bytes, and how much memory it may ask for.
 
 A file may be anything: of another program, cut off, or made by someone who means harm. So a reader compares the sizes
 that a file declares with those it has before it reads or allocates, and what is packed, or used many times, may
@@ -22,7 +22,7 @@ def most_bytes(size: int) -> int:
 
 
 class Kind(NamedTuple):
-    """What a file is, and what to do with it."""
+    """Kind of a file, in words, and advice for it."""
 
     what: str
     advice: str
@@ -80,7 +80,7 @@ KINDS = {  # from the place and the bytes there; the first that fits
 
 
 def kind_of(start: bytes) -> Kind | None:
-    """What the file is that begins with these bytes (`START` of them, or all it has); None if that is not known."""
+    """Kind of the file that begins with these bytes (`START` of them, or all it has); None if that is not known."""
     if not start:
         return Kind("empty", COPY)
     for (place, magic), kind in KINDS.items():
@@ -94,7 +94,7 @@ def kind_of(start: bytes) -> Kind | None:
 
 
 def _is_tar(start: bytes) -> bool:
-    """Whether it is the first block of a tar archive, which holds the sum of its bytes (its own count as spaces)."""
+    """True if the bytes are the first block of a tar archive, which holds their sum (that sum itself as spaces)."""
     try:
         declared = int(start[148:156].strip(b"\0 "), 8)
     except ValueError:
@@ -121,7 +121,7 @@ def _text(start: bytes) -> Kind | None:
 
 
 def other_kind(path: Path, expected: str = "") -> Kind | None:
-    """What a file is; None if that is what was expected, or unknown."""
+    """Kind of a file; None if it is the expected one, or unknown."""
     with path.open("rb") as file:
         kind = kind_of(file.read(START))
     kind = _archive(path) if kind is ZIP else kind
@@ -129,7 +129,7 @@ def other_kind(path: Path, expected: str = "") -> Kind | None:
 
 
 def note(path: Path) -> str:
-    """What a file is and what to do with it, a sentence to put behind a message; empty if that is unknown."""
+    """Sentence to put behind a message: what a file is and what to do with it; empty if that is unknown."""
     try:
         kind = other_kind(path)
     except OSError:
@@ -138,7 +138,7 @@ def note(path: Path) -> str:
 
 
 def _archive(path: Path) -> Kind:
-    """What a zip archive is, by the names in it."""
+    """Kind of a zip archive, by the names in it."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

@@ -125,7 +125,7 @@ Placed: TypeAlias = "Callable[[str], str | Device]"
 
 
 def _places(location: Location) -> Placed:
-    """From the name of the device that a tensor was on to the one that it gets."""
+    """Function from the name of the device that a tensor was on to the device that it gets."""
     if location is None:
         return lambda name: name
     if isinstance(location, Mapping):
@@ -169,7 +169,7 @@ def _object(path: Path, name: str, place: Placed) -> Any:
 
 
 def _packed(value: Any, where: str, arrays: dict[str, Values], around: tuple[Any, ...] = ()) -> Any:
-    """As JSON, with arrays by their numbers; `around` are the parts that the value is in."""
+    """Value as JSON, with arrays by their numbers; `around` are the parts that the value is in."""
 
     def put(array: Values) -> str:
         if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
@@ -213,12 +213,12 @@ def _packed(value: Any, where: str, arrays: dict[str, Values], around: tuple[Any
 
 
 def _on_host(place: Placed) -> Placed:
-    """Where the tensors of a state dict go: a model copies them, so they need no memory of its device."""
+    """Function that places all tensors of a state dict on the host: a model copies them from there."""
     return lambda _: place("cpu")
 
 
 def _unpacked(value: Any, arrays: dict[str, Values], place: Placed) -> Any:
-    """What a part of the JSON stands for. Each array is of one part, so it is taken out of `arrays`."""
+    """Value that a part of the JSON stands for. Each array belongs to one part, so it is taken out of `arrays`."""
     if isinstance(value, list):
         return [_unpacked(item, arrays, place) for item in value]
     if not isinstance(value, dict):

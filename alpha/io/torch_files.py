@@ -53,7 +53,7 @@ Values = npt.NDArray[Any]
 
 
 def is_torch_file(path: Path) -> bool:
-    """Whether it is an archive of `torch.save`."""
+    """True if the file is an archive of `torch.save`."""
     with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":
             return False
@@ -207,7 +207,7 @@ class _Object:
 
 
 def _advice(module: str, name: str) -> str:
-    """What to do in PyTorch, so that a file without this name can be read."""
+    """Advice for PyTorch: what to save there, so that a file without this name can be read."""
     if (module, name) == ("torch._utils", "_rebuild_sparse_tensor"):
         return "in PyTorch, save the sparse tensor as x.to_dense()"
     if (module, name) == ("torch._utils", "_rebuild_qtensor"):

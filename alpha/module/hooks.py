@@ -29,12 +29,12 @@ After = Callable[["Module", tuple[Any, ...], dict[str, Any], Any], Any]
 
 
 def sees_gradients(module: Hooked) -> bool:
-    """Whether a hook sees the gradients of a call, which then has the arguments that the user knows, and no others."""
+    """True if a hook sees the gradients of a call. The call then has only the arguments that the user knows."""
     return bool(module._backward_hooks or module._backward_pre_hooks)
 
 
 def hooks_act(module: Module) -> bool:
-    """Whether a hook sees what a module is given and makes; not, if all its hooks have `only_watches` set."""
+    """True if a hook acts on what a module is given and makes; one that has `only_watches` set does not."""
     if module._backward_hooks or module._backward_pre_hooks:
         return True
     hooks = module._pre_hooks + module._forward_hooks
@@ -42,7 +42,7 @@ def hooks_act(module: Module) -> bool:
 
 
 def is_plain(module: Module) -> bool:
-    """Whether a call of a module is the forward of its class, which no hook sees, so that others may compute it."""
+    """True if a call of a module is the forward of its class and no hook sees it, so that other code may compute it."""
     if "forward" in vars(module):
         return False
     if module._pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks:
@@ -80,7 +80,7 @@ def after(hook: Callable[..., Any], with_kwargs: bool) -> After:
 
 
 class HookHandle(Removable):
-    """What registering a hook of a module or an optimizer returns; `remove()` takes the hook off again."""
+    """Handle of a registered hook of a module or an optimizer; `remove()` takes the hook off again."""
 
     def __init__(self, module: object, hooks: str, call: Callable[..., Any], prepend: bool) -> None:
         self._module, self._hooks, self._call = module, hooks, call  # one function a handle: a hook may come twice
@@ -93,7 +93,7 @@ class HookHandle(Removable):
 
 
 class Hooked:
-    """What a `Module` offers to look at its calls."""
+    """Hooks of a `Module`, which look at its calls."""
 
     _pre_hooks: tuple[Before, ...] = ()
     _forward_hooks: tuple[After, ...] = ()
@@ -264,7 +264,7 @@ def _given(gradients: Gradients) -> tuple[Tensor | None, ...]:
 
 
 def call_with_backward_hooks(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `module(*args, **kwargs)` returns, whose gradients the backward hooks of the module will see."""
+    """Result of `module(*args, **kwargs)`, whose gradients the backward hooks of the module will see."""
     for before in module._pre_hooks:
         args, kwargs = before(module, args, kwargs)
     call = _Call(module)

@@ -38,7 +38,7 @@ LAYERS = "alpha.nn.", "alpha.ops."  # where they are defined
 
 
 def device_of(module: Module) -> Device:
-    """Where the first parameter or buffer lives; cpu for a module without any."""
+    """Device of the first parameter or buffer; cpu for a module without any."""
     for _, value in module.named_tensors():
         return value.device
     return get_device("cpu")
@@ -113,7 +113,7 @@ class Module(Hooked):
     if not TYPE_CHECKING:  # which would take every attribute to be there
 
         def __getattr__(self, name: str) -> Any:
-            """What is called for an attribute that is not found, or by `super().__getattr__(name)` of a subclass.
+            """Look up an attribute that was not found, or that a subclass asks for by `super().__getattr__(name)`.
 
             Raises:
                 AttributeError: the module has no such attribute; the text says what Alpha has in its place.
@@ -223,7 +223,7 @@ class Module(Hooked):
         return self
 
     def _state(self) -> dict[str, Tensor]:
-        """What a state dict has, by dotted name; a shared tensor has each of its names."""
+        """Tensors of a state dict, by dotted name; a shared tensor has each of its names."""
         return {name: value for name, value in self.named_tensors(remove_duplicate=False) if _is_state(value)}
 
     def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> StateDict:
@@ -305,7 +305,7 @@ class Module(Hooked):
         ) -> str: ...
 
     def extra_repr(self) -> str:
-        """What `repr` shows between the parentheses; a layer's own arguments."""
+        """Text that `repr` shows between the parentheses: a layer's own arguments."""
         return ""
 
     def __repr__(self) -> str:
@@ -314,7 +314,7 @@ class Module(Hooked):
         return f"{type(self).__name__}({inside})"
 
     def _form_of(self, name: str) -> tuple[int | None, ...] | None:
-        """What is known of the shape of an uninitialised parameter or buffer: None for a length, or for all of them."""
+        """Shape of an uninitialised parameter or buffer, as far as it is known: None for a length, or for all."""
         return None
 
     @property

@@ -203,7 +203,7 @@ def shape_text(value: Tensor) -> str:
 
 
 def state_of(value: Tensor) -> Any:
-    """What a state dict has of a tensor: the tensor detached, or an uninitialised one on the host."""
+    """Value of a tensor in a state dict: the tensor detached, or an uninitialised one on the host."""
     return type(value)(dtype=value.dtype) if isinstance(value, Uninitialized) else value.detach()  # type: ignore[call-arg]
 
 

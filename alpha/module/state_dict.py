@@ -101,7 +101,7 @@ Form = tuple[int | None, ...]  # a shape, with None for a length that is not kno
 
 
 class IncompatibleKeys(NamedTuple):
-    """What `Module.load_state_dict` returns: names that the weights lack, and names that the module does not have."""
+    """Result of `Module.load_state_dict`: names that the weights lack, and names that the module does not have."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -116,7 +116,7 @@ class Reading(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What a tensor of a module takes.
+    """Requirements of a tensor of a module on the values that are loaded into it.
 
     Attributes:
         form: its shape; None if nothing is known of it.
@@ -134,11 +134,11 @@ class Target(NamedTuple):
         )
 
     def takes_both(self, value: Values) -> bool:
-        """Whether it takes the shape as it is and with the second axis last, and these are not the same."""
+        """True if the shape fits as it is and with the second axis last, and these are not the same."""
         return self.takes(value.shape) and self.takes(_channels_last(value).shape) and max(value.shape[1:]) > 1
 
     def has_channels(self, value: Values) -> bool:
-        """Whether the second axis of PyTorch's value is the channels, which Alpha has last.
+        """True if the second axis of PyTorch's value is the channels, which Alpha has last.
 
         That is so for a filter, and for any other value of four axes, which may be the filter of a layer of one's own;
         but not for one that fits as it is and would not fit otherwise, such as a mask (1, 1, T, T).
@@ -155,7 +155,7 @@ class Target(NamedTuple):
 
 
 def targets_of(root: Module, own: Mapping[str, Tensor]) -> dict[str, Target]:
-    """What each tensor of a module takes, by its dotted name in `own`."""
+    """Requirements of each tensor of a module on its values, by its dotted name in `own`."""
     modules = dict(root.named_modules(remove_duplicate=False))
     found = {}
     for name, value in own.items():
@@ -282,7 +282,7 @@ def _alias_problems(own: Mapping[str, Tensor], values: Mapping[str, Values]) -> 
 
 
 def _others_tell(targets: Mapping[str, Target], given: Mapping[str, Values], turned: Mapping[str, Values]) -> bool:
-    """Whether some filters fit only as Alpha has them and none only as PyTorch has them, which tells it of all."""
+    """True if some filters fit only in Alpha's layout and none only in PyTorch's: then all of them are in Alpha's."""
     filters = [name for name in given if name in turned and targets[name].is_filter]
     kinds = {(targets[name].takes(given[name].shape), targets[name].takes(turned[name].shape)) for name in filters}
     return (True, False) in kinds and (False, True) not in kinds
@@ -305,7 +305,7 @@ def _channels_last(value: Values) -> Values:
 
 
 def _is_counter(name: object, own: Mapping[str, Tensor]) -> bool:
-    """Whether it is PyTorch's count of a batch norm's batches, which Alpha's does not need."""
+    """True if the name is PyTorch's count of a batch norm's batches, which Alpha's batch norm does not need."""
     if not isinstance(name, str):
         return False
     prefix, _, last = name.rpartition("num_batches_tracked")
@@ -313,7 +313,7 @@ def _is_counter(name: object, own: Mapping[str, Tensor]) -> bool:
 
 
 def advice_of_namesake(root: Module, state: Mapping[str, Any]) -> str:
-    """What to do if these are the weights of another network of the same name; empty if they are not."""
+    """Advice for weights of another network of the same name; empty if they are none."""
     start, advice = root._namesake
     return advice if start and any(str(name).startswith(start) for name in state) else ""
 
@@ -331,7 +331,7 @@ Names = Mapping[str, Sequence[int]]  # of layers or tensors: the map (C, H, W)
 
 
 class FlattenedMaps:
-    """Which layers take flattened maps, and which ones make them.
+    """Layers that take flattened maps, and layers that make them.
 
     Args:
         flattened, unflattened: see `Module.load_state_dict`.
@@ -353,7 +353,7 @@ class FlattenedMaps:
                     self._unknown.append(name)
 
     def turn(self, values: Mapping[str, Values]) -> tuple[dict[str, Values], list[str]]:
-        """Those of PyTorch's values that count features of a map, in Alpha's order, and a line for each bad name."""
+        """Values of PyTorch that count features of a map, in Alpha's order, and a line of text for each bad name."""
         turned: dict[str, Values] = {}
         problems = [f"flattened   {name}: the model has no layer and no tensor of this name" for name in self._unknown]
         if not values and self._axes:
@@ -383,7 +383,7 @@ class FlattenedMaps:
         return np.take(value, order, axis)
 
     def _has_matrix(self, path: str) -> bool:
-        """Whether a layer has a weight of two axes, so that its bias counts other features than it takes."""
+        """True if a layer has a weight of two axes, so that its bias counts other features than it takes."""
         return any(name.rpartition(".")[0] == path and len(_shape(value)) > 1 for name, value in self._own.items())
 
 
@@ -446,7 +446,7 @@ def _features(parts: Mapping[str, Any]) -> int:
 
 
 def advice_of_flattened(root: Module, names: set[str]) -> str:
-    """What to give to `load_state_dict` for layers that may take or make flattened maps; empty if there are none.
+    """Advice on the arguments of `load_state_dict` for layers that may take or make flattened maps; empty without any.
 
     Args:
         names: of the tensors that get PyTorch's values.

@@ -24,7 +24,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class ASMoutput(NamedTuple):
-    """What `AdaptiveLogSoftmaxWithLoss` gives: the logarithm of each target's probability, and their mean times -1."""
+    """Result of `AdaptiveLogSoftmaxWithLoss`: the logarithm of each target's probability, and their mean times -1."""
 
     output: Tensor
     loss: Tensor

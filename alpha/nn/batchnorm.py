@@ -53,7 +53,7 @@ def check_axes(layer: Module, x: Tensor, forms: tuple[str, ...]) -> None:
 
 
 class _BatchNorm(Resets):
-    """What the layers of batch normalisation are, for any number of axes between images and channels."""
+    """Base of the layers of batch normalisation, for any number of axes between images and channels."""
 
     forms: ClassVar[tuple[str, ...]]  # the shapes of x that are taken
     fewest: ClassVar[int] = 1  # channels; a lazy layer has 0 before its first forward
@@ -229,7 +229,7 @@ class BatchNorm3d(_BatchNorm):
 
 
 def computes(layer: Module, kind: type[Module]) -> bool:
-    """Whether a call of the layer ends in the forward of `kind`, which takes more arguments than that of a user."""
+    """True if a call of the layer ends in the forward of `kind`, which takes more arguments than a user's forward."""
     return isinstance(layer, kind) and type(layer).forward is kind.forward and "forward" not in vars(layer)
 
 

@@ -21,7 +21,7 @@ PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replic
 
 
 class _Layer(Module):
-    """What all convolutions share: the checks of their arguments, and the parameters.
+    """Base of all convolutions: the checks of their arguments, and the parameters.
 
     Attributes:
         rank: the number of axes between images and channels.
@@ -92,7 +92,7 @@ class _Layer(Module):
         return ", ".join(parts)
 
     def _own_repr(self) -> list[str]:
-        """What the layer shows between its stride and its dilation."""
+        """Texts that the layer shows between its stride and its dilation."""
         return []
 
 
@@ -143,7 +143,7 @@ class _Conv(_Layer):
         return F.pad(x, pad, mode), 0
 
     def _sides(self) -> list[tuple[int, int]]:
-        """How many numbers are added before and behind each axis."""
+        """Padding before and behind each axis, in numbers that are added."""
         if self.padding == "same":
             sizes = [lengths("conv", "", n, self.rank) for n in (self.dilation, self.kernel_size)]
             whole = [d * (f - 1) for d, f in zip(*sizes, strict=True)]

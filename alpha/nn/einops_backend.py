@@ -23,7 +23,7 @@ except (ImportError, AttributeError):  # einops is not installed, or has backend
 
 
 class AlphaBackend(BASE):  # type: ignore[misc]
-    """What einops asks of tensors; see `einops._backends.AbstractBackend`."""
+    """Backend of einops for tensors of Alpha; see `einops._backends.AbstractBackend`."""
 
     framework_name = "alpha"
 

@@ -90,7 +90,7 @@ class LazyModuleMixin(Module):
     _pre_hooks: tuple[Before, ...] = (_infer,)
 
     def has_uninitialized_params(self) -> bool:
-        """Whether a parameter or a buffer of its own has no shape yet."""
+        """True if a parameter or a buffer of the module itself has no shape yet."""
         return any(isinstance(value, Uninitialized) for value in vars(self).values())
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
@@ -98,7 +98,7 @@ class LazyModuleMixin(Module):
 
 
 def waits(value: object) -> bool:
-    """Whether it is a lazy module or an uninitialised tensor, whose first forward is still to come."""
+    """True if the value is a lazy module or an uninitialised tensor, whose first forward is still to come."""
     return isinstance(value, Uninitialized) or (isinstance(value, LazyModuleMixin) and _infer in value._pre_hooks)
 
 
@@ -116,7 +116,7 @@ def initialised(model: Module, arguments: tuple[Any, ...]) -> Module:
 
 
 class _Lazy(LazyModuleMixin):
-    """What Alpha's lazy layers share.
+    """Base of Alpha's lazy layers.
 
     Attributes:
         kind: the plain layer.

@@ -119,7 +119,7 @@ class GroupNorm(Resets):
 
 
 class _InstanceNorm(Resets):
-    """What the layers of instance normalisation are; `forms` are the shapes of one image and of several."""
+    """Base of the layers of instance normalisation; `forms` are the shapes of one image and of several."""
 
     forms: ClassVar[tuple[str, ...]]
     running_mean: Buffer | None

@@ -30,7 +30,7 @@ __all__ = [
 
 
 class _Pad(Module):
-    """What all of them share.
+    """Base of all padding layers.
 
     Attributes:
         rank: the number of axes between images and channels.
@@ -93,7 +93,10 @@ class _CircularPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """As `ConstantPad2d`, of sequences (N, L, C) -> (N, left + L + right, C); padding has (left, right)"""
+    """A number around each sequence   (N, L, C) -> (N, left + L + right, C)
+
+    The arguments are those of `ConstantPad2d`; padding has (left, right).
+    """
 
     rank = 1
 
@@ -110,13 +113,19 @@ class ConstantPad2d(_ConstantPad):
 
 
 class ConstantPad3d(_ConstantPad):
-    """As `ConstantPad2d`, of volumes (N, D, H, W, C); padding has (left, right, top, bottom, front, back)"""
+    """A number around each volume   (N, D, H, W, C) -> (N, front + D + back, top + H + bottom, left + W + right, C)
+
+    The arguments are those of `ConstantPad2d`; padding has (left, right, top, bottom, front, back).
+    """
 
     rank = 3
 
 
 class ZeroPad1d(_ZeroPad):
-    """As `ZeroPad2d`, of sequences (N, L, C) -> (N, left + L + right, C); padding has (left, right)"""
+    """Zeros around each sequence   (N, L, C) -> (N, left + L + right, C)
+
+    The arguments are those of `ZeroPad2d`; padding has (left, right).
+    """
 
     rank = 1
 
@@ -132,13 +141,19 @@ class ZeroPad2d(_ZeroPad):
 
 
 class ZeroPad3d(_ZeroPad):
-    """As `ZeroPad2d`, of volumes (N, D, H, W, C); padding has (left, right, top, bottom, front, back)"""
+    """Zeros around each volume   (N, D, H, W, C) -> (N, front + D + back, top + H + bottom, left + W + right, C)
+
+    The arguments are those of `ZeroPad2d`; padding has (left, right, top, bottom, front, back).
+    """
 
     rank = 3
 
 
 class ReflectionPad1d(_ReflectionPad):
-    """As `ReflectionPad2d`, of sequences (N, L, C) -> (N, left + L + right, C); padding has (left, right)"""
+    """Each sequence mirrored at its ends   (N, L, C) -> (N, left + L + right, C)
+
+    The arguments are those of `ReflectionPad2d`; padding has (left, right).
+    """
 
     rank = 1
 
@@ -156,13 +171,19 @@ class ReflectionPad2d(_ReflectionPad):
 
 
 class ReflectionPad3d(_ReflectionPad):
-    """As `ReflectionPad2d`, of volumes (N, D, H, W, C); padding has (left, right, top, bottom, front, back)"""
+    """Each volume mirrored   (N, D, H, W, C) -> (N, front + D + back, top + H + bottom, left + W + right, C)
+
+    The arguments are those of `ReflectionPad2d`; padding has (left, right, top, bottom, front, back).
+    """
 
     rank = 3
 
 
 class ReplicationPad1d(_ReplicationPad):
-    """As `ReplicationPad2d`, of sequences (N, L, C) -> (N, left + L + right, C); padding has (left, right)"""
+    """The ends of each sequence repeated   (N, L, C) -> (N, left + L + right, C)
+
+    The arguments are those of `ReplicationPad2d`; padding has (left, right).
+    """
 
     rank = 1
 
@@ -178,13 +199,19 @@ class ReplicationPad2d(_ReplicationPad):
 
 
 class ReplicationPad3d(_ReplicationPad):
-    """As `ReplicationPad2d`, of volumes (N, D, H, W, C); padding has (left, right, top, bottom, front, back)"""
+    """Each volume's border repeated   (N, D, H, W, C) -> (N, front + D + back, top + H + bottom, left + W + right, C)
+
+    The arguments are those of `ReplicationPad2d`; padding has (left, right, top, bottom, front, back).
+    """
 
     rank = 3
 
 
 class CircularPad1d(_CircularPad):
-    """As `CircularPad2d`, of sequences (N, L, C) -> (N, left + L + right, C); padding has (left, right)"""
+    """Each sequence again from its other end   (N, L, C) -> (N, left + L + right, C)
+
+    The arguments are those of `CircularPad2d`; padding has (left, right).
+    """
 
     rank = 1
 
@@ -200,6 +227,9 @@ class CircularPad2d(_CircularPad):
 
 
 class CircularPad3d(_CircularPad):
-    """As `CircularPad2d`, of volumes (N, D, H, W, C); padding has (left, right, top, bottom, front, back)"""
+    """Each volume from its other end   (N, D, H, W, C) -> (N, front + D + back, top + H + bottom, left + W + right, C)
+
+    The arguments are those of `CircularPad2d`; padding has (left, right, top, bottom, front, back).
+    """
 
     rank = 3

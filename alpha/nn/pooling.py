@@ -36,7 +36,7 @@ __all__ = [
 
 
 class _Pool(Module):
-    """What pools of fixed windows share.
+    """Base of the pools of fixed windows.
 
     Attributes:
         rank: the number of axes between images and channels.

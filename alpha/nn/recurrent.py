@@ -24,7 +24,7 @@ __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
 
 class _Recurrent(Module):
-    """What the layers share: their parameters, and the way through layers and directions."""
+    """Base of the recurrent layers: their parameters, and the way through layers and directions."""
 
     kind: str
     relu = False
@@ -86,7 +86,7 @@ class _Recurrent(Module):
             )
 
     def _endings(self, layer: int) -> tuple[str, ...]:
-        """What the names of the parameters of a layer end in, for each direction."""
+        """Endings of the names of a layer's parameters, one for each direction."""
         return (f"_l{layer}", f"_l{layer}_reverse")[: 1 + self.bidirectional]
 
     def forward(self, x: Any, hx: Any = None) -> Any:

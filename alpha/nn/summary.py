@@ -30,7 +30,7 @@ Given = tuple[int, ...] | Tensor | tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Cost:
-    """What operators come to.
+    """Cost of operators: their operations and bytes.
 
     Attributes:
         flops: operations of convolutions and matrix products, two a multiply-add, with padding.
@@ -240,7 +240,7 @@ def _moved(node: Function) -> int:
 
 
 def _root(array: Array) -> Any:
-    """What owns the memory of an array, one object for all of its views."""
+    """Owner of the memory of an array, one object for all views of it."""
     if not isinstance(array, np.ndarray):
         return array.block
     while isinstance(array.base, np.ndarray):

@@ -131,7 +131,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 
 
 class _Layer(Module):
-    """What the layers of encoder and decoder share: attention to itself, and two linear layers with an activation."""
+    """Base of the layers of encoder and decoder: attention to itself, and two linear layers with an activation."""
 
     def __init__(
         self,

@@ -289,7 +289,7 @@ class LBFGS(Optimizer):
             parameter.add_(part, alpha=t)
 
     def state_dict(self) -> dict[str, Any]:
-        """As of other optimizers; the state, of the first parameter, has PyTorch's names, and lists of vectors."""
+        """State as of other optimizers; that of the first parameter has PyTorch's names, and lists of vectors."""
         found = super().state_dict()
         for slots in found["state"].values():
             slots.update({name: [vector.numpy() for vector in slots.get(name, ())] for name in LISTS})

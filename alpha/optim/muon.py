@@ -74,7 +74,7 @@ _normalized = elementwise("divide_by_norm", "a / (sqrt(b) < p ? p : sqrt(b))", _
 
 
 def orthogonalized(G: Array, coefficients: tuple[float, float, float], steps: int, eps: float) -> Array:
-    """About U V^T of G = U S V^T, by Newton-Schulz iterations in the current precision   G (M, N) -> (M, N)
+    """Approximate U V^T of G = U S V^T, by Newton-Schulz iterations in the current precision   G (M, N) -> (M, N)
 
     X = G / max(norm(G), eps);  steps times: A = X X^T;  X = a X + (b A + c A^2) X.  If M > N, X^T takes the place of X.
     """

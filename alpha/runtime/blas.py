@@ -22,7 +22,7 @@ from alpha.runtime import fork
 
 @dataclass
 class Library:
-    """How many threads a BLAS library takes; `of_a_thread`: the number belongs to the thread that asks."""
+    """Access to the number of threads of a BLAS library; `of_a_thread`: it belongs to the thread that asks."""
 
     get: Callable[[], int]
     set: Callable[[int], object]
@@ -69,7 +69,7 @@ class OneThread:
         return self._found
 
     def _forget(self) -> None:
-        """In a forked child, which has none of the threads that are within."""
+        """Forget, in a forked child, the threads that are within: the child has none of them."""
         self._count = 0
         _restore(self._before)
         self._before = []

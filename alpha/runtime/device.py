@@ -1,4 +1,4 @@
-"""What a device is: it makes arrays, moves them to and from the host, and counts its memory."""
+"""Devices: a device makes arrays, moves them to and from the host, and counts its memory."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Device(ABC):
         """Never hold more than this from the system; None lifts the limit."""
 
     def mark_step(self) -> None:
-        """Here a step of training ends and the next one begins, which may ask for the same memory again.
+        """Mark the end of a step of training and the start of the next one, which may ask for the same memory again.
 
         The end of each backward pass calls it. A device that makes no use of it does nothing.
         """

@@ -1,4 +1,4 @@
-"""What must happen around `os.fork`, so that a child finds whole state and no lock that nobody will release.
+"""Preparations around `os.fork`: a child finds whole state, and no lock that nobody will release.
 
 A forked child has a copy of the memory and only the thread that forked. `held_across` takes a lock before a fork, so
 that what it guards is whole, and gives it back on both sides. `in_child` registers a method that drops what

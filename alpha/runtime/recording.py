@@ -1,4 +1,4 @@
-"""What a step asks of a device and does on the host, noted while it runs, so that it can be replayed.
+"""Record of what a step asks of a device and does on the host, noted while it runs, so that it can be replayed.
 
 `alpha.capture` runs a step inside `recorded(Recording(..))`. The device then notes each launch, copy and fill, and it
 refuses or notes what no replay could repeat. What changes from step to step is a `StepValue`, which kernels read from a
@@ -146,7 +146,7 @@ def place() -> str:
 
 
 def callers() -> int:
-    """How many frames of Alpha's own lie above the user's program, counted from the caller of this."""
+    """Number of frames of Alpha's own above the user's program, counted from the caller of this function."""
     count, frame = 0, sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         count, frame = count + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""Who opens the devices: each is made at its first use, and there is one of each name."""
+"""Registry of the devices: each is made at its first use, and there is one of each name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _lock = fork.held_across(threading.RLock())
 
 
 def names_device(spec: Any) -> bool:
-    """Whether `.to(spec)` means a device, and not a dtype; `TypeError` for a text that is neither."""
+    """True if `.to(spec)` means a device, and not a dtype; `TypeError` for a text that is neither."""
     if isinstance(spec, Device) or str(spec).partition(":")[0] in ("cpu", "cuda", "auto"):
         return True
     if isinstance(spec, str):
@@ -64,7 +64,7 @@ def opened(name: str) -> Device | None:
 
 @contextmanager
 def standing_in(device: Device) -> Iterator[None]:
-    """Inside, `get_device` gives this device for its name."""
+    """Context in which `get_device` gives this device for its name."""
     with _lock:
         before = {name: held for name, held in _devices.items() if held.name == device.name}
         _devices.update(dict.fromkeys([device.name, *before], device))

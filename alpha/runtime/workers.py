@@ -33,12 +33,12 @@ _inside = threading.local()
 
 
 def count() -> int:
-    """How many workers run: ALPHA_CPU_THREADS, or the cores this process may use."""
+    """Number of workers: ALPHA_CPU_THREADS, or the cores this process may use."""
     return config.CPU_THREADS.integer() or cores()
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     # not on macOS and Windows: the cores of this process from Python 3.13 on, else those of the machine

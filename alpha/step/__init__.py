@@ -1,4 +1,4 @@
-"""What is known of a step before it runs, `alpha.dry_run`, and steps that are replayed, `alpha.capture`."""
+"""Steps: what is known of one before it runs, `alpha.dry_run`, and steps that are replayed, `alpha.capture`."""
 
 from alpha.step.captured import Captured, capture
 from alpha.step.dry import DryRun, compile_kernels, dry_run

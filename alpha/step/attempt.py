@@ -66,7 +66,10 @@ class Kind:
         self.replays.clear()
 
     def is_resting(self) -> bool:
-        """Whether this call runs as usual, because it is refused. If it is not any more, one doubt suffices."""
+        """True if this call runs as usual, because the step is refused.
+
+        After the last such call one doubt suffices to refuse it again.
+        """
         if self.refused:
             self.rest -= 1
             if self.rest < 0:
@@ -75,7 +78,7 @@ class Kind:
 
 
 def difference(before: list[tuple[Any, ...]] | None, notes: CudaRecording) -> str:
-    """What two captures did not record alike, in words."""
+    """Difference between the records of two captures, in words."""
     if before is None:
         return ""
     for number, (a, b) in enumerate(zip(before, notes.nodes, strict=False)):
@@ -164,7 +167,7 @@ class Attempt:
         return {id(version) for version, value, _ in self._counts if version.value != value}
 
     def _leave(self) -> list[Gradient]:
-        """What has become of the gradients; to do it twice does no harm."""
+        """State of the gradients after the step; to ask for it twice does no harm."""
         return [entry.leave(self._device) for entry in self._entries]
 
     def _undo(self) -> None:

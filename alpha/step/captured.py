@@ -151,7 +151,7 @@ class Captured(Generic[P, R]):
         return kind
 
     def _holders(self) -> Iterator[Any]:
-        """With what its graphs and trials hold tensors and their arrays."""
+        """Objects through which the graphs and trials hold tensors and their arrays."""
         for kind in self._kinds.values():
             for replay in kind.replays:
                 yield from (replay.alone, replay.graph.notes.held)
@@ -166,7 +166,7 @@ class Captured(Generic[P, R]):
         return [replay.graph for kind in self._kinds.values() for replay in kind.replays]
 
     def describe(self) -> str:
-        """What is captured, one line for each graph."""
+        """Description of what is captured, one line for each graph."""
         lines = [
             f"{graph.nodes} launches, copies and fills, {graph.nbytes / 1e6:.1f} MB, {len(replay.inputs)} inputs"
             for kind in self._kinds.values()

@@ -1,4 +1,4 @@
-"""What the code of a step names, and whose code it is."""
+"""Code of a step: the names in it, and whose code it is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PART = re.compile(r"[.\[]([A-Za-z_]\w*)")
 
 
 class Facts(NamedTuple):
-    """What a code and the functions within it may read.
+    """Facts about what a code and the functions within it may read.
 
     Attributes:
         names: all attributes, variables and texts.
@@ -68,7 +68,7 @@ def code_of(function: Any) -> types.CodeType | None:
 
 @functools.lru_cache(maxsize=10_000)
 def facts(code: types.CodeType) -> Facts:
-    """What a code and the functions within it may read."""
+    """Facts about what a code and the functions within it may read."""
     names: set[str] = set()
     variables: set[str] = set()
     texts: set[str] = set()
@@ -96,7 +96,7 @@ def facts(code: types.CodeType) -> Facts:
 
 
 def _is_of_another(steps: list[dis.Instruction], place: int) -> bool:
-    """Whether an attribute, or a text, here may be one of another object than the owner of the method."""
+    """True if an attribute, or a text, here may be one of another object than the owner of the method."""
     owner = steps[place - 1] if place else steps[place]
     return not (
         "ATTR" in steps[place].opname and owner.argval == "self" and owner.opname in ("LOAD_FAST", "LOAD_DEREF")
@@ -104,12 +104,12 @@ def _is_of_another(steps: list[dis.Instruction], place: int) -> bool:
 
 
 def _formats_unseen(steps: list[dis.Instruction], place: int) -> bool:
-    """Whether a text that is no constant is asked for its `format` here: it may name attributes."""
+    """True if a text that is no constant is asked for its `format` here: it may name attributes."""
     return steps[place].argval in ("format", "format_map") and not isinstance(steps[place - 1].argval, str)
 
 
 def _has_constant_name(steps: list[dis.Instruction], place: int) -> bool:
-    """Whether the `getattr` that is loaded at this place is called at once with a text as its second argument."""
+    """True if the `getattr` that is loaded at this place is called at once with a text as its second argument."""
     depth, constant = 0, False
     for number, step in enumerate(steps[place + 1 :]):
         if number == 0 and step.opname == "PUSH_NULL":
@@ -168,20 +168,20 @@ def _texts(values: Any) -> Iterator[str]:
 
 
 def is_library(module: str | None) -> bool:
-    """Whether a module is part of Python, of Alpha or of another library that Alpha knows, so not of the program."""
+    """True if a module is part of Python, of Alpha or of another library that Alpha knows, so not of the program."""
     return is_known(module) or (module is not None and module.split(".", 1)[0] in _OTHERS)
 
 
 def is_known(module: str | None) -> bool:
-    """Whether the functions of a module need not be followed unless they run: those of Python, Alpha and numpy."""
+    """True if the functions of a module need not be followed unless they run: those of Python, Alpha and numpy."""
     return is_proven(module) or is_standard(module)
 
 
 def is_proven(module: str | None) -> bool:
-    """Whether what a function of this module reads of itself is known not to change, or is seen in another way."""
+    """True if what a function of this module reads of itself is known not to change, or is seen in another way."""
     return module is not None and module.split(".", 1)[0] in _PROVEN
 
 
 def is_standard(module: str | None) -> bool:
-    """Whether a module is part of Python, whose functions are looked at when they run."""
+    """True if a module is part of Python, whose functions are looked at when they run."""
     return module is not None and module.split(".", 1)[0] in _STANDARD

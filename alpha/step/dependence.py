@@ -1,4 +1,4 @@
-"""What a step depends on: how it is read, whether it is the same as before, and what has changed, in words."""
+"""Comparison of what a step depends on: how it is read, if it is the same as before, and the change in words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Values = tuple[Any, ...]
 
 
 def same(before: Values, now: Values) -> bool:
-    """Whether all values are the same objects, or equal numbers, texts or tuples of these."""
+    """True if all values are the same objects, or equal numbers, texts or tuples of these."""
     return len(before) == len(now) and all(map(_equal, before, now))
 
 
@@ -53,7 +53,7 @@ def change_of_attributes(name: str, before: dict[str, Any], now: dict[str, Any],
 
 
 def change_of_mapping(name: str, before: Values, now: Values) -> str:
-    """What has changed in a mapping; its values are its length, its keys and its items."""
+    """Change of a mapping, in words; its values are its length, its keys and its items."""
     old, new = (dict(zip(v[1 : 1 + v[0]], v[1 + v[0] :], strict=True)) for v in (before, now))
     keys = [*old, *(key for key in new if key not in old)]
     values = [tuple([held.get(key, MISSING) for key in keys]) for held in (old, new)]
@@ -61,14 +61,14 @@ def change_of_mapping(name: str, before: Values, now: Values) -> str:
 
 
 def change_of_sequence(name: str, before: Values, now: Values) -> str:
-    """What has changed in a list or a set; its values are its length and its items."""
+    """Change of a list or a set, in words; its values are its length and its items."""
     if before[0] != now[0]:
         return f"{name}, which has {now[0]} elements in place of {before[0]}"
     return change_of_parts(name, "[{}]", range(before[0]), before[1:], now[1:])
 
 
 def change_of_tensor(name: str, before: Values, now: Values) -> str:
-    """What has changed of a tensor; its values are its array, `requires_grad`, its node and the number of hooks."""
+    """Change of a tensor, in words; its values are its array, `requires_grad`, its node and the number of hooks."""
     if before[0] is not now[0]:
         return (
             f"{name}.data, which becomes other memory: write into it, for example `{name}.data.mul_(m).add_(x, "
@@ -78,7 +78,7 @@ def change_of_tensor(name: str, before: Values, now: Values) -> str:
 
 
 def became(name: str, a: Any, b: Any) -> str:
-    """That `a` became `b`, in words."""
+    """Text that says that `a` became `b`."""
     if a is MISSING or b is MISSING:
         return f"{name}, which is {'new' if a is MISSING else 'gone'}"
     if type(a) is type(b) and not isinstance(a, PLAIN):

@@ -58,7 +58,7 @@ class StepLaunch:
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a step launches on a GPU.
+    """Launches of a step on a GPU.
 
     Attributes:
         gpu: the name of the GPU.
@@ -74,7 +74,7 @@ class DryRun:
     devices: frozenset[Device]
 
     def describe(self) -> str:
-        """How many launches there are, and a line for each."""
+        """Description: the number of launches, and a line for each."""
         phases = Counter(step.phase for step in self.launches)
         counts = ", ".join(f"{count} {name}" for name, count in phases.items())
         phase, layer = (max((len(getattr(s, part)) for s in self.launches), default=0) for part in ("phase", "layer"))
@@ -183,7 +183,7 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
 
 @contextmanager
 def _kept_state() -> Iterator[None]:
-    """What is drawn inside is drawn again afterwards; the precision is the same, too."""
+    """Context after which what was drawn inside is drawn again; the precision is the same afterwards, too."""
     drawn, python, legacy = rng.default.state(), random.getstate(), np.random.get_state()
     try:
         with precision(get_precision()):

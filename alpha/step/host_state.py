@@ -36,7 +36,7 @@ class HostState:
         ]
 
     def changes(self) -> list[str]:
-        """What the step has changed, in words."""
+        """Changes that the step has made, in words."""
         found = []
         if change := self._watch.change(by_step=True):
             found.append(f"it changes {change}")

@@ -80,18 +80,21 @@ _BASES: frozenset[type] = frozenset(
 
 
 def is_a(value: Any, kinds: Any) -> bool:
-    """As `isinstance`, without a question to the object: a program's class or a weak proxy may answer for another."""
+    """True if the type of the value is one of these kinds.
+
+    The object is not asked: a program's class or a weak proxy may answer for another one.
+    """
     return issubclass(type(value), kinds)
 
 
 def is_constant(value: Any) -> bool:
-    """Whether a value never changes and leads to nothing that does."""
+    """True if a value never changes and leads to nothing that does."""
     kind = type(value)
     return kind in IMMUTABLE or (is_a(value, np.generic) and kind is not np.void) or is_a(value, np.dtype)
 
 
 def is_seen_elsewhere(value: Any) -> bool:
-    """Whether a change of this object is noticed without a comparison, or means nothing."""
+    """True if a change of this object is noticed without a comparison, or means nothing."""
     if is_a(value, random.SystemRandom):
         return False
     return is_a(value, _SEEN_ELSEWHERE) or value in _standard_streams()
@@ -154,7 +157,7 @@ Parts = Mapping[str, Any]
 
 
 def parts_of(value: Any) -> Parts | None:
-    """What an object of some C types leads to, by the text behind its name; None if it is of no such type.
+    """Parts to which an object of some C types leads, by the text behind its name; None if it is of no such type.
 
     The object itself never exchanges these parts.
     """
@@ -258,7 +261,7 @@ def attributes_of(value: Any) -> dict[str, Any] | None:
 
 
 def may_run(names: set[str], member: str) -> bool:
-    """Whether the step may read or call a member of this name: it names it, or Python or `Module` does."""
+    """True if the step may read or call a member of this name: its code names it, or Python or `Module` does."""
     is_special = member.startswith("__") and member not in ("__init__", "__del__")
     return member in names or member == "forward" or is_special
 
@@ -268,14 +271,14 @@ def counts_of_class(names: set[str], computes: bool, key: Any, value: Any) -> bo
 
 
 def counts_of_alpha(names: set[str], of_tensors: bool, key: Any, value: Any) -> bool:
-    """Whether a member of a class of Alpha counts: what has run, or is named, and what is no function."""
+    """True if a member of a class of Alpha counts: if it has run or is named, or if it is no function."""
     if of_tensors and key[:2] == "__" and is_a(value, types.FunctionType):
         return True  # an operator, which no code names
     return key in names or not (key[:2] == "__" or callable(value) or hasattr(value, "__get__"))
 
 
 def chooser(value: Any, names: set[str], computes: bool, without: tuple[str, ...]) -> Chooses:
-    """Whether an attribute of this object counts."""
+    """Function that tells whether an attribute of this object counts."""
     of_bases, is_module = _names_of_bases(type(value)), is_a(value, Module)
 
     def chooses(key: Any, item: Any) -> bool:
@@ -286,7 +289,7 @@ def chooser(value: Any, names: set[str], computes: bool, without: tuple[str, ...
 
 @cached_by_class
 def _names_of_bases(kind: type) -> frozenset[str]:
-    """What the functions of the bases of a class name that are Alpha's, which are not looked at when they run."""
+    """Names in the functions of the bases of a class that are Alpha's, which are not looked at when they run."""
     found: set[str] = set()
     for base in kind.__mro__:
         if is_proven(base.__module__):
@@ -307,7 +310,7 @@ def items_of(values: Values) -> dict[Any, Any]:
 
 
 def equal_items(before: Values, now: Values) -> bool:
-    """Whether attributes are the same in another order."""
+    """True if attributes are the same in another order."""
     a, b = items_of(before[1:]), items_of(now[1:])
     return before[0] is now[0] and a.keys() == b.keys() and all(same((a[key],), (b[key],)) for key in a)
 
@@ -317,17 +320,17 @@ def tensor_values(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def is_leaf(tensor: Tensor) -> bool:
-    """Whether a step may leave a gradient in the tensor, which lies on the GPU."""
+    """True if a step may leave a gradient in the tensor, which lies on the GPU."""
     return tensor._node is None and tensor._requires_grad and not isinstance(tensor.array, np.ndarray)
 
 
 def is_data(value: Any) -> bool:
-    """Whether a value is an array or a tensor, or several of these."""
+    """True if a value is an array or a tensor, or several of these."""
     return isinstance(value, (np.ndarray, Tensor)) or (type(value) is tuple and all(map(is_data, value)))
 
 
 def _is_part(value: Any) -> bool:
-    """Whether a module may use this attribute without naming it, as `children` finds submodules."""
+    """True if a module may use this attribute without naming it, as `children` finds submodules."""
     if is_a(value, (list, tuple)):
         return any(map(_is_part, value[:100]))
     if is_a(value, dict):

@@ -173,7 +173,7 @@ def optimizer(optimizer: Optimizer, hidden: frozenset[str], counts: tuple[str, .
 
 
 def ages(states: Iterable[dict[str, Any]], counts: tuple[str, ...]) -> Values:
-    """Which parameters have had equally many steps: an optimizer updates these together. One number if all have."""
+    """Group of each parameter by its number of steps: an optimizer updates a group at once. 1 for a single group."""
     found: dict[Any, int] = {}
     pattern = [found.setdefault(tuple(map(state.get, counts)), len(found)) for state in states] if counts else []
     return tuple(pattern) if len(found) > 1 else (1,)

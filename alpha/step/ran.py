@@ -164,7 +164,7 @@ class Ran:
 
     @property
     def count(self) -> int:
-        """How much is known: it grows with each function that runs for the first time."""
+        """Number of codes and names that are known: it grows with each function that runs for the first time."""
         return len(self.codes) + len(self.names)
 
     @contextmanager
@@ -185,7 +185,7 @@ class Ran:
             self._silent = None
 
     def _telling(self, other: Callable[..., Any]) -> Callable[..., Any]:
-        """What tells the profiler of the program, too."""
+        """Profiler that tells the profiler of the program, too."""
 
         def tell(frame: types.FrameType, event: str, arg: Any) -> None:
             other(frame, event, arg)
@@ -246,13 +246,13 @@ class Ran:
 
 
 def _serves_runtime(frame: types.FrameType) -> bool:
-    """Whether the runtime of Alpha has called it, which knows no functions of a program: a finalizer, for example."""
+    """True if the runtime of Alpha has called the function, such as a finalizer; it knows no functions of a program."""
     outer = frame.f_back
     return outer is not None and str(outer.f_globals.get("__name__")).startswith("alpha.runtime")
 
 
 def _serves_alpha(frame: types.FrameType) -> bool:
-    """Whether a function of Python's library runs because Alpha or another known library has called it."""
+    """True if a function of Python's library runs because Alpha or another known library has called it."""
     outer = frame.f_back
     while outer is not None:
         module = outer.f_globals.get("__name__")
@@ -322,5 +322,5 @@ def count_exchanges() -> None:
 
 
 def exchanges() -> tuple[int, ...]:
-    """How often something was exchanged."""
+    """Number of times that something was exchanged."""
     return (_count,)

@@ -79,7 +79,7 @@ class Bound:
         self.copied_to = [*targets, *olds, *memories]
 
     def _may_be_copied(self, device: CudaDevice, arrays: list[tuple[Any, Any]], result: Any) -> bool:
-        """Whether all of the new arrays are the step's own, fit, and each memory of before gets one of them."""
+        """True if all of the new arrays are the step's own, fit, and each memory of before gets one of them."""
         sources: dict[int, int] = {}
         given: set[int] = set()
         map_tensors(result, lambda tensor: given.add(id(getattr(tensor.array, "block", None))))
@@ -98,7 +98,7 @@ def _array_before(tensors: list[tuple[Tensor, Any, Version]], tensor: Tensor) ->
 
 
 def _held_elsewhere(values: list[Any], own: set[int]) -> bool:
-    """Whether something beside the objects with the ids `own` holds one of the values."""
+    """True if something beside the objects with the ids `own` holds one of the values."""
     everything = [*values, _Lonely()]
     ids, counts = {id(value) for value in everything}, Counter[int]()
     for holder in gc.get_referrers(*everything):
@@ -112,4 +112,4 @@ def _held_elsewhere(values: list[Any], own: set[int]) -> bool:
 
 
 class _Lonely:
-    """What nothing but a list holds."""
+    """Object that nothing but a list holds."""

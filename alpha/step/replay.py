@@ -1,4 +1,4 @@
-"""What a captured step needs for a replay, and what it leaves: arguments, gradients, versions, results."""
+"""Replay of a captured step: what it needs, and what it leaves: arguments, gradients, versions, results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Replay:
         self._written = {id(version) for version, *_ in self.versions}
 
     def change(self, arguments: list[Tensor]) -> str:
-        """Why the graph is not right for a call with these tensors, in words; empty if it is."""
+        """Reason why the graph is not right for a call with these tensors, in words; empty if it is right."""
         if self._written and not self._written.isdisjoint(memories_of(arguments)):
             return "an argument, whose memory it writes in place"
         for gradient in self.gradients:
@@ -61,7 +61,7 @@ class Replay:
 
 @dataclass
 class Gradient:
-    """What becomes of the `.grad` of a leaf.
+    """Record of what becomes of the `.grad` of a leaf.
 
     Attributes:
         needed: whether there must be one at the beginning; None if the step drops it unread.
@@ -103,11 +103,11 @@ class Entry:
             self._own = leaf._grad = Tensor(self.input)
 
     def is_read(self, notes: CudaRecording) -> bool:
-        """Whether the step uses the gradient of before, and not an array of the graph's own in its place."""
+        """True if the step uses the gradient of before, and not an array of the graph's own in its place."""
         return self.input is None and self._address in notes.read
 
     def leave(self, device: CudaDevice) -> Gradient:
-        """What has become of the gradient, once the step has been done."""
+        """State of the gradient, once the step has been done."""
         left = self.leaf._grad
         if self.before is None:
             return Gradient(self.leaf, False, None, place_of(device, left) if left is not None else None)
@@ -221,7 +221,7 @@ HELD = 3  # references to what has one owner: its, that of a variable (or here o
 
 
 class Handing:
-    """What a call hands out in the place of the tensors of its result; one of them stays one.
+    """Tensors that a call hands out in the place of those of its result; one of them stays one.
 
     An argument is the argument of the call, and a view of it is a view of that. A tensor that the program has had
     before the step is that tensor. All others have no graph.
@@ -236,7 +236,7 @@ class Handing:
         self._made = {id(tensor): tensor for tensor in known}
 
     def __call__(self, tensor: Tensor) -> Tensor:
-        """What stands for a tensor of the result."""
+        """Tensor that stands for a tensor of the result."""
         key = id(tensor)
         if key not in self._made:
             self._made[key] = self._other(tensor)
@@ -258,7 +258,7 @@ class Handing:
 
 
 def odd_result(value: Any, watch: Watch, arguments: list[Tensor]) -> str:
-    """What a result has that no replay could make anew, in words: an object that the step has made, for example."""
+    """Part of a result that no replay could make anew, in words: an object that the step has made, for example."""
     kept = {id(item) for item in watch.reached}
     lasting = [*watch.tensors, *arguments]
     map_tensors(value, lasting.append)
@@ -291,7 +291,7 @@ def copy_inputs(device: CudaDevice, inputs: list[Tensor], arguments: Arguments) 
 
 
 def place_of(device: CudaDevice, tensor: Tensor) -> Any:
-    """Where a tensor of the step lies, if that is memory of the graph; else the tensor itself."""
+    """Place of a tensor of the step, if that is memory of the graph; else the tensor itself."""
     array = tensor.array
     if not isinstance(array, DeviceArray) or array.block.arena is not device.scratch:
         return tensor

@@ -155,7 +155,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _is_shared_function(value: Any) -> bool:
-    """Whether it is a function that holds nothing of the program's: a builtin one, or one of a library."""
+    """True if the value is a function that holds nothing of the program's: a builtin one, or one of a library."""
     if isinstance(value, types.BuiltinFunctionType):
         return value.__self__ is None or isinstance(value.__self__, (types.ModuleType, type))
     if not isinstance(value, types.FunctionType) or value.__closure__:
@@ -164,7 +164,7 @@ def _is_shared_function(value: Any) -> bool:
 
 
 def _content(cell: types.CellType) -> list[Any]:
-    """What is in a cell; nothing if it was not assigned yet."""
+    """Content of a cell, in a list; an empty list if it was not assigned yet."""
     try:
         return [cell.cell_contents]
     except ValueError:

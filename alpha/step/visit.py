@@ -70,7 +70,7 @@ _MEMBERS = (types.FunctionType, staticmethod, classmethod, property, types.Built
 
 
 class Visit:
-    """What a function reaches, from object to object, and how each of them is compared later."""
+    """Visit of all that a function reaches, from object to object, and how each of them is compared later."""
 
     def __init__(self, function: Callable[..., Any], ran: Ran) -> None:
         self._ran = ran
@@ -106,7 +106,7 @@ class Visit:
         self._looks.setdefault(key, (read, []))[1].append(owner)
 
     def _by_name(self, tell: Tell, read: Callable[[], Iterable[Any]]) -> None:
-        """What says in words, beside a look, what has changed."""
+        """Add a reader which says in words, beside a look, what has changed."""
         self._readers.append((tell, read, tuple(read())))
 
     def _watch(self, tell: Tell, read: Callable[[], Iterable[Any]]) -> Values:
@@ -193,7 +193,7 @@ class Visit:
             self._enter_content(name, value)
 
     def _enter_content(self, name: str, value: Any) -> None:
-        """What is in an object of a C type, if its type has one, and its attributes."""
+        """Enter the content of an object of a C type, if its type has one, and its attributes."""
         kind = type(value)
         if is_a(value, (types.BuiltinFunctionType, types.MethodWrapperType)) and (why := asks(value)):
             self.unknown.append(f"it depends on {name}, which is {why}")
@@ -297,7 +297,9 @@ class Visit:
         self._enter_object(name, tensor)
 
     def _enter_optimizer(self, name: str, optimizer: Optimizer) -> None:
-        """Its groups without what a replay reads anew, as the learning rates; its state without the count of steps.
+        """Enter the groups and the state of an optimizer.
+
+        The groups leave out what a replay reads anew, as the learning rates; the state leaves out the count of steps.
 
         They count, too, if code of the step may read them itself, or if the program's own optimizer may.
         """

@@ -1,4 +1,4 @@
-"""What a step depends on, on the host: the objects that its code can reach, and whether they have changed.
+"""Dependencies of a step on the host: the objects that its code can reach, and whether they have changed.
 
 A graph repeats what the step's Python code asked of the device when it was captured. It stays right as long as that
 code would ask for the same again. So before each replay everything that the code reads is compared with what it was
@@ -80,7 +80,7 @@ class Watch(Visit):
         self._remember()
 
     def _read(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """What must be the same objects, and what must be equal."""
+        """Objects that must be the same, and values that must be equal."""
         same_objects: look.Parts = []
         equal: look.Parts = []
         for read, owners in self._looks.values():
@@ -117,7 +117,7 @@ class Watch(Visit):
         yield from zip([name for name, _ in self._tensor_values], self.tensors, strict=True)
 
     def change(self, by_step: bool = False) -> str:
-        """What has changed since, in words; empty if nothing has.
+        """Change since the watch began, in words; empty if there is none.
 
         Args:
             by_step: it is the step itself that has run since, and its optimizer may have begun new states.
@@ -160,7 +160,7 @@ class Watch(Visit):
 
 
 def _registered() -> tuple[object, ...]:
-    """What `register` of any abstract class changes."""
+    """Token that changes if `register` of any abstract class is called."""
     return (abc.get_cache_token(),)
 
 

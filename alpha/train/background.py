@@ -70,7 +70,7 @@ class Precompiler:
         self._done: WeakKeyDictionary[Callable[..., None], set[Hashable]] = WeakKeyDictionary()  # by the step
 
     def dry_runs(self, device: CudaDevice, step: Callable[..., None], feed: Feed, count: int) -> list[DryRun]:
-        """What the first `count` calls of a step launch, one run for each size of a batch that is new."""
+        """Dry runs of the first `count` calls of a step, one for each size of a batch that is new."""
         runs = []
         for size, arguments in feed.examples(count).items():
             key, done = (size, get_precision()), self._done.setdefault(step, set())

@@ -1,4 +1,4 @@
-"""How batches get to the device: from the host, one by one, or from a data set that lies there."""
+"""Feeds, which bring batches to the device: from the host, one by one, or from a data set that lies there."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Residents:
         self._held: list[tuple[Callable[[], Any], Resident]] = []
 
     def find(self, dataset: Any) -> Resident | None:
-        """What lies on the device of a data set."""
+        """Resident that a data set has on the device, or None."""
         return next((resident for kept, resident in self._held if kept() is dataset), None)
 
     def put(self, dataset: Any, images: NDArray[Any], labels: NDArray[Any]) -> Resident:
@@ -197,7 +197,7 @@ class Residents:
         return dropped
 
     def fits(self, dataset: Any) -> bool:
-        """Whether a data set lies in host memory, gives the same items in each epoch, and is small enough.
+        """True if a data set lies in host memory, gives the same items in each epoch, and is small enough.
 
         With those that are on the device it takes at most a quarter of the memory that would be left without them.
         """

@@ -71,5 +71,5 @@ def interrupt_between_steps(*numbers: signal.Signals) -> Iterator[Callable[[], N
 
 
 def _usual_handler(number: signal.Signals) -> Any:
-    """What Python does with a signal if nobody asks for something else."""
+    """Handler that Python has for a signal if nobody asks for something else."""
     return signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL

@@ -1,4 +1,4 @@
-"""What a Trainer reads of a loader."""
+"""Pairs of images and labels that a Trainer reads of a loader."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_loader(loader: DataLoader) -> None:
 
 @contextmanager
 def at_epoch(loader: DataLoader, epoch: int) -> Iterator[None]:
-    """What is read of a loader inside is of this epoch, also in a resumed run; afterwards it goes on as before.
+    """Context in which a loader gives this epoch, also in a resumed run; afterwards it goes on as before.
 
     Nothing is drawn for it, so the numbers of a training do not depend on its evaluations.
     """
@@ -85,7 +85,7 @@ def seed_of_epoch(loader: DataLoader, begun: Mapping[str, Any] | None) -> int | 
 
 
 def difference(loader: Mapping[str, Any], before: Mapping[str, Any]) -> str:
-    """What differs between two descriptions of a loader, in words; empty if nothing does."""
+    """Difference between two descriptions of a loader, in words; empty if there is none."""
     names = dict.fromkeys([name for name in (*before, *loader) if name != EPOCH_SEED])
     if ("sampler" in loader) != ("sampler" in before):  # what else is known of a sampler says no more
         names = {name: None for name in names if name not in ("samples", "sampler_seed")}
@@ -94,7 +94,7 @@ def difference(loader: Mapping[str, Any], before: Mapping[str, Any]) -> str:
 
 
 def can_be_resident(loader: DataLoader) -> bool:
-    """Whether an epoch is an order of the whole data set, of which batches are made as usual."""
+    """True if an epoch is an order of the whole data set, of which batches are made as usual."""
     return loader.collate_fn is None and is_plain(loader, DataLoader) and loader.samples == len(loader.dataset)
 
 
@@ -106,7 +106,7 @@ def whole(dataset: Any) -> Any:
 
 
 def is_plain(value: Any, kind: type) -> bool:
-    """Whether a data set or a loader makes items and batches as the class `kind` does, not in a way of its own."""
+    """True if a data set or a loader makes items and batches as the class `kind` does, not in a way of its own."""
     makes = ("batch", "take_epoch", "__getitem__", "__getitems__", "__iter__")
     own = getattr(value, "__dict__", {})
     return isinstance(value, kind) and all(

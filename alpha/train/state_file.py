@@ -95,6 +95,6 @@ def _extensions() -> list[str]:
 
 
 def changed(now: Mapping[str, str], before: Mapping[str, str]) -> str:
-    """What differs between two environments, in words; empty if nothing does."""
+    """Difference between two environments, in words; empty if there is none."""
     names = [name for name in dict.fromkeys([*before, *now]) if now.get(name) != before.get(name)]
     return ", ".join(f"{name} is {now.get(name, 'none')}, was {before.get(name, 'none')}" for name in names)

@@ -187,7 +187,7 @@ class Trainer:
         return evaluate_step
 
     def _adder(self, tally: Tally) -> Callable[[Tensor, Tensor, Tensor], None]:
-        """What counts a batch: on the cpu it is read, too, which costs nothing there."""
+        """Function that counts a batch: on the cpu it also reads the result, which costs nothing there."""
         return tally.add if self.device.name == "cpu" else partial(count, tally.sums)
 
     def _step(self, name: str, batch: Batch, make: Callable[[Batch], Step]) -> Step:
@@ -200,7 +200,7 @@ class Trainer:
         return self._steps[key]
 
     def _feed(self, loader: DataLoader) -> Feed:
-        """How the batches of a loader come to the device."""
+        """Feed that brings the batches of a loader to the device."""
         data = loader.dataset
         pairs: Any = Pairs(loader)  # which has all that a feed reads
         if not isinstance(self.device, CudaDevice):
@@ -216,7 +216,7 @@ class Trainer:
         return ResidentFeed(pairs, resident)
 
     def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
-        """How many steps an epoch has; raises an error if it cannot begin."""
+        """Number of steps of an epoch; raises an error if it cannot begin."""
         total = len(loader) if steps is None else min(steps, len(loader))
         if total < 1:
             raise DataError(f"{tally.name}: no batches of {loader.batch_size} in {loader.samples} images")
@@ -275,7 +275,7 @@ class Trainer:
     # -- resuming -----------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What resuming needs, on the host: model, optimizer, schedule, random numbers, and the place in the epoch.
+        """State for resuming, on the host: model, optimizer, schedule, random numbers, and the place in the epoch.
 
         A trainer that loads it gives the same bits as one that was never interrupted, on the same device.
         Raises TrainingError if a loss of the unfinished epoch is not finite.

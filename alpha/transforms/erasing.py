@@ -14,7 +14,7 @@ __all__ = ["RandomErasing"]
 
 
 class RandomErasing(Transform):
-    """With probability p a rectangle of each image is erased (Zhong et al. 2020)   (N, H, W, C) -> the same
+    """A rectangle of each image erased with probability p (Zhong et al. 2020)   (N, H, W, C) -> the same
 
     Args:
         p: how often an image loses a part.

@@ -183,7 +183,7 @@ def _sin_cos_tan(angle: Entry) -> tuple[Any, Any, Any]:
 
 
 def inverse_map(angle: Tensor, moves: Sequence[Entry], growth: Entry, shears: Sequence[Entry]) -> Map:
-    """Where an output pixel of a turned, scaled, sheared and moved image comes from, by torchvision's formula.
+    """Map from an output pixel of a turned, scaled, sheared and moved image to its source, by torchvision's formula.
 
     angle and shears (along x, along y) are in radians, moves in pixels; tensors are (N, 1, 1, 1).
     """

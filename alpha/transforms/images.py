@@ -1,4 +1,4 @@
-"""What transforms share: the check of their images, their random numbers, and their arguments."""
+"""Common part of transforms: the check of their images, their random numbers, and their arguments."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class AlphaSide:
         return [Contestant(name, call, self.clock, take) for name, call in calls.items()]
 
     def predicted_ms(self, operator: Operator, s: ConvShape, name: str) -> float | None:
-        """What the model says of a configuration; None on the cpu, and for other contestants."""
+        """Time in ms that the model predicts for a configuration; None on the cpu, and for other contestants."""
         v = next(
             (v for v in (*CONFIGURATIONS, *PRODUCTS, *GROUPED) if (v.name, v.operator) == (name, operator.key)), None
         )
@@ -96,7 +96,7 @@ class AlphaSide:
         compile_units(device.driver, [launch.unit for launch in found])
 
     def dtype(self, precision: str) -> np.dtype[Any]:
-        """In which a layer meets its operands: bfloat16 on a GPU that is asked for bf16."""
+        """Dtype of a layer's operands: bfloat16 on a GPU that is asked for bf16, else float32."""
         return BFLOAT16 if precision == "bf16" and self.device.name == "cuda" else FLOAT32
 
     def arrays(self, operands: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Array]:

@@ -99,7 +99,7 @@ def drawn(layer: Layer, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def our_calls(layer: Layer, operands: tuple[Any, Any, Any]) -> dict[str, Callable[[], Any]]:
-    """What is timed on Alpha's side, of tensors X, W, dY."""
+    """Calls that are timed on Alpha's side, of tensors X, W, dY."""
     X, W, dY = operands
     function = (F.conv1d, F.conv2d, F.conv3d)[len(layer.kernel) - 1]
     options = layer.stride, layer.padding, layer.dilation

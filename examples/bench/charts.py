@@ -90,7 +90,7 @@ def _draw(axes: Any, rows: Sequence[Row], peer: str | None) -> None:
 
 
 def _place(row: Row) -> tuple[int, ...]:
-    """By stride; in a panel from large maps of few channels to small ones of many."""
+    """Key to sort rows by: the stride; in a panel from large maps of few channels to small ones of many."""
     s = row.case.shape
     return s.sh, -s.IH, s.IC, s.OC, s.N
 

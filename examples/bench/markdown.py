@@ -98,7 +98,7 @@ def _share(ratios: Sequence[float], limit: float) -> str:
 
 
 def _groups(rows: Sequence[Row]) -> list[list[Row]]:
-    """By operator and precision, in the order in which they were asked for."""
+    """Rows grouped by operator and precision, in the order in which they were asked for."""
     precisions = dict.fromkeys(row.precision for row in rows)
     groups = [
         [row for row in rows if row.operator.name == operator and row.precision == precision]

@@ -76,7 +76,7 @@ def drawn(seed: int = 0) -> list[np.ndarray]:
 
 
 def our_call(case: Case, tensors: Tensors) -> Callable[[], Any]:
-    """What is timed on Alpha's side."""
+    """Call that is timed on Alpha's side."""
     if not case.gradient:
         return lambda: case.ours(*tensors)
     x = tensors[0].detach()
@@ -86,7 +86,7 @@ def our_call(case: Case, tensors: Tensors) -> Callable[[], Any]:
 
 
 def their_call(case: Case, torch: Any, tensors: Tensors) -> Callable[[], Any]:
-    """What is timed on PyTorch's side."""
+    """Call that is timed on PyTorch's side."""
     function = case.theirs(torch)
     if not case.gradient:
         return lambda: function(*tensors)

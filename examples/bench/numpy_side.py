@@ -28,7 +28,7 @@ class NumpySide:
         return operands
 
     def exact(self, operator: Operator, s: ConvShape, operands: dict[str, np.ndarray], part: Part) -> np.ndarray | None:
-        """That part of the result in float64; None where it would take too long."""
+        """Part `part` of the result in float64; None if it would take too long."""
         arrays = {name: part.of(name, array) for name, array in operands.items()}
         N, OC, IC = len(arrays["X"]), len(arrays["W"]), arrays["W"].shape[3] * s.groups
         shape = dataclasses.replace(s, N=N, OC=OC, IC=IC)

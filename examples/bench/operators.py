@@ -44,7 +44,7 @@ class Operator:
         return 1 - s.useful * s.flops / self.nominal(s)
 
     def part(self, s: ConvShape) -> Part:
-        """What of the result is compared: some images of Y and dX; some channels of dW, or with groups all of it."""
+        """Part of the result to compare: some images of Y and dX; some channels of dW, or with groups all of it."""
         everything = slice(None)
         if self.result == "dW" and s.groups > 1:
             return Part(everything, everything, everything)
@@ -95,7 +95,7 @@ def deconvolution(s: ConvShape) -> int:
 
 
 def dilated_convolution(s: ConvShape) -> int:
-    """With (s - 1) zeros between the rows and columns of dY; the paper's print lacks the factor N."""
+    """Operations with (s - 1) zeros between the rows and columns of dY; the paper's print lacks the factor N."""
     OHp, OWp = s.OH + (s.OH - 1) * (s.sh - 1), s.OW + (s.OW - 1) * (s.sw - 1)
     return 2 * s.OC * s.FH * s.FW * s.IC // s.groups * OHp * OWp * s.N
 

@@ -1,4 +1,4 @@
-"""What was measured: a line while it runs, and CSV tables; markdown.py makes a page of it."""
+"""Report of what was measured: a line while it runs, and CSV tables; markdown.py makes a page of them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Above 1 where Alpha is faster."""
+        """Ratio that is above 1 where Alpha is faster."""
         return None if self.peer is None else self.peer.ms / self.ours.ms
 
     @property

@@ -39,7 +39,7 @@ class Clock(Protocol):
 
 
 class WallClock:
-    """For a device that has computed when the call returns."""
+    """Clock for a device that has computed when the call returns."""
 
     queues = False
 
@@ -54,7 +54,7 @@ class WallClock:
 
 
 class EventClock:
-    """For a GPU: `record` makes an event, `fill` queues a fill of FILL_BYTES."""
+    """Clock for a GPU: `record` makes an event, `fill` queues a fill of FILL_BYTES."""
 
     queues = True
 

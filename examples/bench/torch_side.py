@@ -63,7 +63,7 @@ class TorchSide:
         return found
 
     def exact(self, operator: Operator, s: ConvShape, operands: dict[str, Any], part: Part) -> np.ndarray:
-        """That part of the result in float64, not by cuDNN."""
+        """Part `part` of the result in float64, computed without cuDNN."""
         double = {name: nchw(part.of(name, tensor)).double().contiguous() for name, tensor in operands.items()}
         with self._flags(enabled=False):
             return _host(nhwc(self._call(operator, s, double)()))

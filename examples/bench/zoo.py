@@ -119,7 +119,7 @@ def unet() -> Iterator[ConvShape]:
 
 
 def _grouped(N: int, H: int, C: int, K: int, S: int, groups: int) -> ConvShape:
-    """As `_conv`, with as many output channels as input channels."""
+    """Shape of `_conv`, with as many output channels as input channels."""
     return conv_shape("zoo", (N, H, H, C), (C, K, K, C // groups), (S, S), (K // 2, K // 2), groups=groups)
 
 

@@ -1,4 +1,4 @@
-"""What one training run of one side is, and what comes of it."""
+"""Specification of one training run of one side, and the outcome of the run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Spec:
 
 @dataclass
 class Outcome:
-    """What a run gives: per epoch its seconds, loss and train accuracy; at the end accuracies and memory in bytes.
+    """Outcome of a run: per epoch its seconds, loss and train accuracy; at the end accuracies and memory in bytes.
 
     Memory is 0 if it is not counted. `note`: what was not as asked, for example a compilation that failed.
     """

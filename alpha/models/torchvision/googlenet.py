@@ -13,7 +13,7 @@ __all__ = ["GoogLeNet", "GoogLeNetOutputs", "googlenet"]
 
 
 class GoogLeNetOutputs(NamedTuple):
-    """What GoogLeNet gives in training, (N, num_classes) each; the last two come from inner layers."""
+    """Results of GoogLeNet in training, (N, num_classes) each; the last two come from inner layers."""
 
     logits: Tensor
     aux_logits2: Tensor

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class Block(nn.Module):
-    """What the blocks share: the shortcut, and the activation after the sum.
+    """Base of the residual blocks: the shortcut, and the activation after the sum.
 
     (N, H, W, in_channels) -> (N, H / stride, W / stride, expansion channels)
 
@@ -51,7 +51,7 @@ class Block(nn.Module):
         raise TypeError(f"{type(self).__name__} defines no begin(self, x)")
 
     def shortcut(self, x: Tensor) -> Tensor:
-        """What is added before the last activation."""
+        """Tensor that is added before the last activation: x, or the result of `downsample`."""
         return x if self.downsample is None else self.downsample(x)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def fuse_linear_bn_eval(linear: M, bn: Norm) -> M:
 
 
 def _line(operator: str, layer: Module, bn: Norm, channels: int) -> tuple[Tensor, Tensor]:
-    """What a norm makes of its input: that times the first plus the second   -> (channels,), (channels,)"""
+    """Scale and shift of a norm: its result is the input times scale plus shift   -> (channels,), (channels,)"""
     if layer.training or bn.training:
         raise ValueError(f"{operator}: both layers must be in evaluation; call .eval() of them first")
     if bn.running_mean is None or bn.running_var is None:

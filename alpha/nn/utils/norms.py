@@ -21,7 +21,7 @@ M = TypeVar("M", bound=Module)
 
 
 class _Norm:
-    """How a parameter of a layer is computed.
+    """Rule by which a parameter of a layer is computed.
 
     Attributes:
         parts: what the names of the parameters end in, from which it is computed.

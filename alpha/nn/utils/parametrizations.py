@@ -94,7 +94,7 @@ def unit(x: Tensor, eps: float) -> Tensor:
 
 
 def vectors(matrix: Tensor, eps: float) -> tuple[Buffer, Buffer]:
-    """Where power iterations begin: random vectors of norm 1   matrix (R, C) -> (R,), (C,)"""
+    """Random vectors of norm 1, with which power iterations begin   matrix (R, C) -> (R,), (C,)"""
     with no_grad():
         u, v = (unit(randn(length, dtype=matrix.dtype, device=matrix.device), eps) for length in matrix.shape)
     return Buffer._of(u), Buffer._of(v)

@@ -89,7 +89,7 @@ def _held(module: Module) -> Any:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether some parameter of the module is computed, or that of the name."""
+    """True if some parameter of the module is computed, or the one of the given name."""
     found = vars(module).get("parametrizations")
     if not isinstance(found, Parametrizations):
         return False

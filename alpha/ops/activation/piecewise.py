@@ -158,7 +158,7 @@ class Hardsigmoid(FunctionLayer):
 
 
 def _within(b: Array, p: float) -> Array:
-    """Whether b is in [-p, p], in the precision of b."""
+    """True where b is in [-p, p], in the precision of b."""
     bound = b.dtype.type(p)
     return np.asarray((b >= -bound) & (b <= bound))
 

@@ -1,4 +1,4 @@
-"""What `alpha` offers of `torch` beside the rooms of `alpha.nn.functional`.
+"""Functions that `alpha` offers, as `torch` does, beside the rooms of `alpha.nn.functional`.
 
 These are functions that give no tensor or take none, methods in place as functions, and functions of
 `torch.nn.functional` that PyTorch has in `torch` with the same arguments, too.

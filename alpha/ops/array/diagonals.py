@@ -69,7 +69,7 @@ def _diagonal(operator: str, x: Tensor, offset: int, dim1: int, dim2: int) -> Te
 
 
 def diagonal_view(operator: str, x: Tensor, offset: int, dim1: int, dim2: int) -> View:
-    """Where the diagonals of the matrices of x lie, after a check of the arguments of `diagonal`."""
+    """View of the diagonals of the matrices of x, after a check of the arguments of `diagonal`."""
     first = axis_of(operator, x, dim1, x.ndim, "dim1")
     second = axis_of(operator, x, dim2, x.ndim, "dim2")
     return _of(operator, View.whole(x.shape), integer(operator, "offset", offset), first, second)

@@ -1,4 +1,4 @@
-"""What is asked of tensors, shapes and dtypes, and copies, under PyTorch's names."""
+"""Facts about tensors, shapes and dtypes, and copies, under PyTorch's names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ravel(x: AnyTensor) -> Tensor:
 
 @check_arguments
 def is_nonzero(x: AnyTensor) -> bool:
-    """Whether the only element is not 0; waits for the device.
+    """True if the only element is not 0; waits for the device.
 
     Raises:
         ShapeError: x has not one element.
@@ -50,7 +50,7 @@ def is_nonzero(x: AnyTensor) -> bool:
 
 @check_arguments
 def is_same_size(x: AnyTensor, other: AnyTensor) -> bool:
-    """Whether both have one shape."""
+    """True if both have one shape."""
     return x.shape == other.shape
 
 
@@ -62,7 +62,7 @@ def is_complex(x: AnyTensor) -> bool:
 
 @check_arguments
 def is_signed(x: AnyTensor) -> bool:
-    """Whether the dtype has negative numbers: not uint8 and bool."""
+    """True if the dtype has negative numbers: not uint8 and bool."""
     return x.dtype.kind not in "ub"
 
 
@@ -103,7 +103,7 @@ def promote_types(type1: DTypeLike, type2: DTypeLike) -> np.dtype[Any]:
 
 
 def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
-    """Whether a cast keeps the kind of the numbers, or makes it larger: bool, integer, floating."""
+    """True if a cast keeps the kind of the numbers, or makes it larger: bool, integer, floating."""
     return kind_of(as_dtype(from_)) <= kind_of(as_dtype(to))
 
 
@@ -131,7 +131,7 @@ def unravel_index(indices: AnyTensor, shape: int | Sequence[int]) -> tuple[Tenso
 
 
 def stride(x: Tensor, dim: int | None = None) -> Any:
-    """How many elements lie from one place of an axis to the next, for each axis or for one; arrays are contiguous."""
+    """Number of elements from one place of an axis to the next, for each axis or for one; arrays are contiguous."""
     steps = [1]
     for length in reversed(x.shape[1:]):
         steps.append(steps[-1] * max(1, length))

@@ -78,7 +78,7 @@ def move(X: Array, source: Device, target: Device) -> Array:
 
 
 def view(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """What `reshape` returns, without a check that x is a Tensor."""
+    """Result of `reshape`, without a check that x is a Tensor."""
     known = math.prod(n for n in shape if n != -1)
     fits = known > 0 and x.size % known == 0 if shape.count(-1) == 1 else -1 not in shape and known == x.size
     if not fits or any(n < -1 for n in shape):
@@ -93,7 +93,7 @@ def _complete(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def reshaped(references: int, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """What `reshape` returns: a view, or a copy if x is a part of another tensor whose elements no strides reach.
+    """Result of `reshape`: a view, or a copy if x is a part of another tensor whose elements no strides reach.
 
     Args:
         references: how often the caller's argument x is referred to; 0 if that is not known.

@@ -69,7 +69,7 @@ class ReadPart(Function):
 
 
 class Part:
-    """Where a view lies: in which tensor, which does not live for it, and in which box of it."""
+    """Place of a view: the tensor in which it lies, by a weak reference, and its box of that tensor."""
 
     __slots__ = ("_above", "_held", "_whole", "box", "copied")
 
@@ -135,7 +135,7 @@ def _drop(memory: Any) -> None:
 
 
 class _Link:
-    """Of which memory a copy is a box, and what was known of that memory when both were last the same.
+    """Link from a copy to the memory of which it is a box, with the state in which both were last the same.
 
     Attributes:
         above: of which memory that one is a copy; it takes its place if no tensor has it any more.
@@ -159,11 +159,11 @@ class _Link:
             self.above.settle()
 
     def is_there(self) -> bool:
-        """Whether a tensor has the memory."""
+        """True if a tensor has the memory."""
         return self.memory() is not None or (self.above is not None and self.above.is_there())
 
     def news(self) -> int:
-        """Whether the memory was written since: 1, or 2 if a recorded operator has done so."""
+        """State of the memory: 0 if it was not written since, 1 if it was, 2 if a recorded operator has written it."""
         version = self.memory()
         if version is None:
             return 0 if self.above is None else self.above.news()
@@ -288,7 +288,7 @@ _OF_ONE_TENSOR = 3  # references to a version: of the tensor, of a variable, of 
 
 
 def _strides_give(box: View, shape: Shape) -> bool:
-    """Whether the elements of a box in the order of memory have some strides under another shape."""
+    """True if the elements of a box in the order of memory have some strides under another shape."""
     if not box.size:
         return True
     runs: list[tuple[int, int]] = []  # lengths and strides of axes, joined where they are one run of memory

@@ -235,7 +235,7 @@ def for_few_outputs(base: Configuration) -> Configuration:
     forward = base.operator == FORWARD
 
     def preferred(s: ConvShape, target: Target) -> bool:
-        """Not for short rows, nor for dX of one tap where wgmma computes it: its result is most of the work."""
+        """True for long rows, but not for dX of one tap if wgmma can compute it: the result is most of the work."""
         return swapped(s).OW >= LEAST_ROW and not (forward and s.taps == 1 and target.compute_capability == (9, 0))
 
     return replace(

@@ -1,4 +1,4 @@
-"""From arrays to the plan that is launched for them: the configuration is chosen, and the plan is kept.
+"""Launch of a convolution of arrays: the configuration is chosen, and the plan is kept.
 
     problem = ConvProblem(FORWARD, conv_shape(..), "tf32", Epilogue(bias=True))
     print(plan(problem, cuda_target(device)).describe())
@@ -27,7 +27,7 @@ from alpha.runtime import Device
 
 
 def plan(problem: ConvProblem, target: Target) -> Plan:
-    """What runs for a problem on a GPU, with the configuration that `choose` takes."""
+    """Plan that runs for a problem on a GPU, with the configuration that `choose` takes."""
     return plan_configuration(problem, configuration_for(problem, target), target)
 
 

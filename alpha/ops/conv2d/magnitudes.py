@@ -54,7 +54,7 @@ class Magnitudes:
             self._found[ref(array)] = magnitude
 
     def knows(self, a: Array, b: Array) -> Known:
-        """Whether each of them has been computed or noted."""
+        """True for each of the two arrays whose magnitude has been computed or noted."""
         return ref(a) in self._found, ref(b) in self._found
 
     def __enter__(self) -> Magnitudes:
@@ -80,12 +80,12 @@ class Magnitudes:
 
 
 def needs_magnitude(X: Array) -> bool:
-    """Whether a convolution of an array on a GPU scales its operands, as those with wgmma on float32 do."""
+    """True if a convolution of an array on a GPU scales its operands, as those with wgmma on float32 do."""
     return X.dtype is FLOAT32 and X.device.properties.compute_capability[0] == 9
 
 
 def known_magnitudes(a: Array, b: Array) -> Known:
-    """Whether the magnitude of each operand is known, so that no launch computes it."""
+    """True for each operand whose magnitude is known, so that no launch computes it."""
     current = _current.get()
     return UNKNOWN if current is None else current.knows(a, b)
 

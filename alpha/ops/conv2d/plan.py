@@ -36,7 +36,7 @@ def cuda_target(device: Device) -> Target:
 
 @dataclass
 class _Surroundings:
-    """What a plan launches before and after the kernels of a configuration, on which arrays.
+    """Launches of a plan before and after the kernels of a configuration, and their arrays.
 
     Attributes:
         renamed: the arrays that those kernels are given in place of the problem's, by the names of the problem's.
@@ -152,7 +152,7 @@ def compute(
 def named_operands(
     p: Plan, operator: str, operands: tuple[Array, Array], bias: Array | None, slope: float
 ) -> dict[str, Any]:
-    """What a plan is launched with. Arrays begin at multiples of 16 bytes."""
+    """Arrays and numbers with which a plan is launched, by name. Arrays begin at multiples of 16 bytes."""
     first, second = OPERANDS[operator]
     named: dict[str, Any] = {first: operands[0], second: operands[1], "slope": slope}
     if bias is not None:

@@ -22,7 +22,7 @@ RESULT = {FORWARD: "Y", INPUT: "dX", WEIGHT: "dW"}
 
 
 class MathMode(Enum):
-    """How products are computed, and the precision that they have: see docs/glossary.md.
+    """Way in which products are computed, and their precision: see docs/glossary.md.
 
     For tensor cores a float32 operand is a sum of terms: tf32, or scaled fp16 (cuda/common/fp16_terms.cuh).
     """
@@ -76,7 +76,7 @@ def seen_by_kernels(s: ConvShape, target: Target) -> ConvShape:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What is done with the results before they are written.
+    """Operations on the results before they are written.
 
     Attributes:
         bias: whether each channel gets a bias.

@@ -35,7 +35,7 @@ def _taps(s: ConvShape) -> Iterator[tuple[int, int, int]]:
 
 
 def _window(s: ConvShape, padded: Array, tap: tuple[int, int, int]) -> Array:
-    """What the outputs read for a tap."""
+    """Part of the padded input that the outputs read for a tap."""
     _, _, strides, _, gaps, outputs = _axes(s)
     for axis, (f, step, gap, O) in enumerate(zip(tap, strides, gaps, outputs, strict=True), 1):
         first = f * gap

@@ -279,7 +279,7 @@ def _box(A: Array, box: View, shape: tuple[int, ...]) -> Array:
 
 
 def _is_whole(box: View, size: int) -> bool:
-    """Whether a box is all of an array, in its order."""
+    """True if a box is all of an array, in its order."""
     return box.offset == 0 and box.size == size and box.is_contiguous
 
 

@@ -55,7 +55,7 @@ _OUTSIDE = -100.0  # where a place goes that is no finite number of pixels
 
 
 class Sampling(NamedTuple):
-    """How places become numbers.
+    """Options by which places of an image become numbers.
 
     Attributes:
         mode: one of MODES.

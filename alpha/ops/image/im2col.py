@@ -43,13 +43,13 @@ class Patches(NamedTuple):
         return self.N, self.OH * self.OW, self.C * self.FH * self.FW
 
     def all_taps(self) -> View:
-        """Where the elements (N, OH, OW, C, FH, FW) of the rows are in the images."""
+        """View of the images that has the elements (N, OH, OW, C, FH, FW) of the rows."""
         column, row = self.C, self.W * self.C
         strides = (self.H * row, self.sh * row, self.sw * column, 1, self.dh * row, self.dw * column)
         return View((self.N, self.OH, self.OW, self.C, self.FH, self.FW), strides)
 
     def tap(self, fh: int, fw: int) -> tuple[View, View]:
-        """Where one tap (N, OH, OW, C) of all windows is in the images, and where it is in the rows."""
+        """Views of one tap (N, OH, OW, C) of all windows: in the images, and in the rows."""
         whole, D = self.all_taps(), self.rows[2]
         offset = fh * whole.strides[4] + fw * whole.strides[5]
         strides = (self.OH * self.OW * D, self.OW * D, D, self.FH * self.FW)

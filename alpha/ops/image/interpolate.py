@@ -77,7 +77,7 @@ class Resampling(NamedTuple):
 
 
 def _taps(r: Resampling) -> tuple[Array, Array]:
-    """Which inputs each output reads, in rising order, and their weights   -> (K, O) of int64, (K, O) of float64
+    """Inputs that each output reads, in rising order, and their weights   -> (K, O) of int64, (K, O) of float64
 
     A weight is 0 if the output has fewer than K taps.
     """
@@ -386,7 +386,7 @@ def _sampled(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """What `interpolate` returns, with the name of the operator in errors."""
+    """Result of `interpolate`, with the name of the operator in errors."""
     check_mode(operator, mode, align_corners)
     check_sizes(operator, size, scale_factor)
     kind, ranks, _ = MODES[mode]
@@ -432,7 +432,7 @@ def _distance(kind: str, i: int, o: int, factor: float | None, align_corners: bo
 
 
 def _each(value: Any, check: Callable[[Any], Any]) -> Any:
-    """What `check` returns for a number, or for each of several; None for None."""
+    """Result of `check` for a number, or for each of several; None for None."""
     if isinstance(value, (tuple, list)):
         return tuple([check(part) for part in value])
     return None if value is None else check(value)

@@ -243,7 +243,7 @@ def _cast(operator: str, x: Tensor, src: Tensor, name: str, adds: bool = True) -
 def scattered(
     operator: str, kind: type[Function], x: Tensor, dim: int, index: Tensor, src: Tensor, **options: Any
 ) -> Tensor:
-    """What `kind`, with its options, makes of x, the elements that an index names, and src; x itself if it writes x."""
+    """Result of `kind`, with its options, for x, the elements that an index names, and src; x itself if it writes x."""
     src = _cast(operator, x, src, "src", adds=not issubclass(kind, SetPlaces))
     axis = axis_of(operator, x, dim)
     if not index.size:

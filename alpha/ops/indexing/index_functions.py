@@ -169,7 +169,7 @@ def take(x: AnyTensor, index: AnyTensor) -> Tensor:
 
 @check_arguments
 def narrow(x: AnyTensor, dim: int, start: Any, length: int) -> Tensor:
-    """So many elements of an axis from `start` on   x (.., D, ..) -> (.., length, ..)
+    """Part of an axis: `length` elements from `start` on   x (.., D, ..) -> (.., length, ..)
 
     A view if the elements are neighbours in memory, else a copy. A negative start counts from the end; a 0-d tensor
     waits for the device.

@@ -1,1 +1,1 @@
-"""What all operators are made of: plans and launches, dtypes, elementwise expressions, views, sums, in-place forms."""
+"""Building blocks of operators: plans and launches, dtypes, elementwise expressions, views, sums, in-place forms."""

@@ -1,4 +1,4 @@
-"""What the operators' dtypes mean to a launch: C++ types, packs a thread, checks, and the casts between them."""
+"""Dtypes of operators in a launch: their C++ types, packs per thread, checks, and the casts between them."""
 
 from __future__ import annotations
 

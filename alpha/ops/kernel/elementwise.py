@@ -286,12 +286,12 @@ def in_place(step: type[Function], written_as: str) -> type[Function]:
 
 
 def place(step: Function, X: Array) -> Array | None:
-    """Where the result of an elementwise operator goes: into its input X, or None for a new array."""
+    """Array for the result of an elementwise operator: its input X, or None for a new array."""
     return X if step.inplace else None
 
 
 def kept(step: Function, X: Array) -> Array:
-    """What the gradient may read later: X, or a copy of it if X is about to be overwritten and a gradient is needed."""
+    """Array that the gradient may read later: X, or its copy if X will be overwritten and a gradient is needed."""
     return Tensor(X).device.copy(X) if step.inplace and True in step.needs_input_grad else X
 
 

@@ -48,7 +48,7 @@ class KeptTables:
         self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], R]) -> R:
-        """What was made for the key, or else what `make` returns: an object with `nbytes`, or a tuple of such."""
+        """Object that is kept for the key, or the result of `make`: an object with `nbytes`, or a tuple of such."""
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
@@ -67,7 +67,7 @@ class KeptTables:
 
 
 def _bytes_of(key: Any) -> int:
-    """About as many bytes as a key has."""
+    """Approximate number of bytes of a key."""
     if isinstance(key, tuple):
         return 64 + sum(map(_bytes_of, key)) if len(key) < 8 else 64 + 40 * len(key)
     return len(key) if isinstance(key, bytes) else 64

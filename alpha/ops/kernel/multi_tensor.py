@@ -1,4 +1,4 @@
-"""What the updates of optimizers share: one launch updates many parameters (a multi-tensor kernel).
+"""Common part of the updates of optimizers: one launch updates many parameters (a multi-tensor kernel).
 
 The norm of many gradients, and limits for them, each in one launch for all.
 """
@@ -122,7 +122,7 @@ def chunk_table(arrays: list[list[Array]], operator: str = "optimizer") -> tuple
 
 
 def _chunk_table(arrays: list[list[Array]], operator: str) -> tuple[Callable[[], Array], int]:
-    """What writes the table, for which there is memory already, and how many chunks it has."""
+    """Function that writes the table, for which there is memory already, and the number of chunks in it."""
     for same in arrays:
         require_float32(operator, *same)
     device = arrays[0][0].device
@@ -167,7 +167,7 @@ class _Tables:
 
 
 def _table_writer(device: CudaDevice, addresses: Addresses, sizes: tuple[int, ...]) -> Callable[[], Array]:
-    """What gives the table of these addresses: if it is not there yet, it is written, into memory that is there now.
+    """Function that gives the table of these addresses; a new table is written into memory that is there now.
 
     A table that is given is right until `TABLES` others of the same sizes were given.
     """

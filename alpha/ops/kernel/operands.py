@@ -1,4 +1,4 @@
-"""What stands beside a tensor in an operator of two: a number, an array or another tensor; and the way back to it.
+"""Operand beside a tensor in an operator of two: a number, an array or another tensor; and the way back to it.
 
 The dtype in which tensors of several dtypes meet, by PyTorch's rules for the dtypes that Alpha has.
 
@@ -68,7 +68,7 @@ def without_axes(x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def room_in(dtype: DType, first: Array) -> Array | None:
-    """Where an elementwise result of that dtype goes, if the first operand is float32 and the result is not; or None.
+    """Array for an elementwise result of that dtype, if the first operand is float32 and the result is not; else None.
 
     The first operand is then one number, repeated, beside bfloat16. A kernel would take it for an array of float32.
     """
@@ -151,7 +151,7 @@ class OfTwo(Function):
         return tuple(sum_to(slope(), operand) if needed else None for slope, operand, needed in slopes)
 
     def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:
-        """What computes the gradient of A, and what computes that of B, both of the shape of dY."""
+        """Functions that compute the gradient of A and that of B, both of the shape of dY."""
         raise NotImplementedError
 
     def run(self, primitive: Primitive, *operands: Array) -> Array:

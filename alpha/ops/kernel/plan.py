@@ -1,4 +1,4 @@
-"""What an operator will do on a GPU, decided before it is done: which kernels, on which grids, with which workspaces.
+"""Plan of an operator on a GPU, decided before it runs: which kernels, on which grids, with which workspaces.
 
 A plan depends on sizes, dtypes and the GPU's properties and on no array, so it is made once for each problem and kept.
 
@@ -171,7 +171,7 @@ class Plan:
         return sum(buffer.nbytes for buffer in self.workspaces.values())
 
     def describe(self) -> str:
-        """What will run and why, a few lines."""
+        """Description of what will run and why, in a few lines."""
         lines = [f"{self.name}: {self.reason}" if self.reason else self.name]
         lines += [f"  {step}" for step in self.launches]
         lines += [

@@ -173,7 +173,7 @@ IDENTITY = Rectifier(1.0)
 
 
 class Rectified(NamedTuple):
-    """What the gradient of batch normalisation needs of the rectifier behind it: Y, or the bias to compute Z again."""
+    """Arrays of a rectifier that the gradient of batch normalisation needs: Y, or the bias to find Z again."""
 
     rectifier: Rectifier
     bias: Array | None

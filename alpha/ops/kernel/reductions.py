@@ -47,7 +47,7 @@ def extreme_axis1(X: Array, largest: bool) -> tuple[Array, Array]:
 
 @primitive
 def truth_axis1(X: Array, every: bool) -> Array:
-    """Whether any element along the middle axis is not 0, or every one   X (A, R, B) -> Y (A, B) of bools"""
+    """Y = any(X != 0) along the middle axis, or all(X != 0) if `every`   X (A, R, B) -> Y (A, B) of bools"""
 
 
 # -- cpu --------------------------------------------------------------------------------------------

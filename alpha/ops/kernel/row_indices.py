@@ -283,7 +283,7 @@ def _plan(A: int, R: int, dtype: DType, descending: bool) -> Plan:
 
 
 def _sort_launches(total: int, P: int) -> list[KernelLaunch]:
-    """Those that sort rows of P words, `total` words in all."""
+    """Launches that sort rows of P words, `total` words in all."""
 
     def chunks(first: int, last: int) -> KernelLaunch:
         sizes = map(np.int64, (total, P, first, last))

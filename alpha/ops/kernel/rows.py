@@ -1,4 +1,4 @@
-"""How rows of neighbouring elements are shared by the threads of a kernel that keeps them in registers."""
+"""Tiles of rows: how a kernel's threads share rows of neighbouring elements and keep them in registers."""
 
 from __future__ import annotations
 

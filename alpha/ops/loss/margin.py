@@ -224,7 +224,7 @@ def cosine_embedding_loss(
 
 @function_layer(margin_ranking_loss)
 class MarginRankingLoss(LossLayer):
-    """Which of two numbers should be larger; the arguments are those of `margin_ranking_loss`."""
+    """Loss of two numbers of which one should be larger; the arguments are those of `margin_ranking_loss`."""
 
     margin: float = 0.0
     size_average: None = None
@@ -496,7 +496,7 @@ def triplet_margin_with_distance_loss(
 
 @function_layer(triplet_margin_loss, swap=as_bool)
 class TripletMarginLoss(LossLayer):
-    """Which of two others an anchor should be nearer to; the arguments are those of `triplet_margin_loss`."""
+    """Loss of an anchor that should be nearer to one of two others; arguments are those of `triplet_margin_loss`."""
 
     margin: float = 1.0
     p: float = 2.0

@@ -1,4 +1,4 @@
-"""What elementwise losses share: a loss is three expressions, and this makes operators, reductions and gradients of it.
+"""Elementwise losses: of the three expressions of a loss this makes operators, reductions and gradients.
 
     mse = PointwiseLoss(
         "mse_loss",

@@ -52,7 +52,7 @@ class _Binary(Function):
 
 
 def _factors(step: Function, a: Array, b: Array) -> tuple[Array, Array]:
-    """What the gradient of a product or a quotient reads: a, which only the gradient of b does, and b.
+    """Operands that the gradient of a product or a quotient reads: a, which only the gradient of b does, and b.
 
     In place a is overwritten, so a copy is kept if that gradient is needed; else what stands for a is never read.
     """

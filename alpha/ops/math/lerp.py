@@ -68,7 +68,7 @@ class _Broadcast(Function):
         return Tensor(y).device.copy(y) if shares_memory(X, (y,)) else y
 
     def result(self, primitive: Primitive, X: Array, *others: Array, **numbers: float) -> Array:
-        """What `forward` returns: a new array, or X with other values."""
+        """Result of `forward`: a new array, or X with other values."""
         whole, *rest = broadcast_operands(self.operator, X, *others)
         if self.inplace and whole is not X:
             raise ShapeError(f"{self.written_as}: the result {tuple(whole.shape)} does not fit into {tuple(X.shape)}")

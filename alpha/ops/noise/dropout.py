@@ -187,7 +187,7 @@ SATURATION = 1.7580993408473766  # minus the limit of SELU at minus infinity
 
 
 class Outcome(NamedTuple):
-    """What becomes of an element x: scale x + shift if it is kept, or `value`."""
+    """Result for an element x: scale x + shift if it is kept, or `value`."""
 
     scale: float
     shift: float = 0.0
@@ -267,12 +267,12 @@ def _dropped(x: Tensor, sizes: tuple[int, int, int], p: float, outcome: Outcome,
 
 
 def _scaled(p: float) -> Outcome:
-    """What keeps the mean: 1 / (1 - p) times x."""
+    """Outcome that keeps the mean: 1 / (1 - p) times x."""
     return Outcome(1 / (1 - p) if p < 1 else 0.0)
 
 
 def _balanced(p: float) -> Outcome:
-    """What keeps mean 0 and variance 1 if a dropped element becomes the saturation of SELU (Klambauer et al. 2017)."""
+    """Outcome that keeps mean 0 and variance 1 if SELU's saturation replaces an element (Klambauer et al. 2017)."""
     if p == 1:
         return Outcome(0.0)
     scale = 1 / math.sqrt((SATURATION**2 * p + 1) * (1 - p))
@@ -377,7 +377,7 @@ def drop_path(x: Tensor, drop_prob: float = 0.0, training: bool = False, scale_b
 
 
 def probability(operator: str, name: str, value: float) -> float:
-    """Returns a value that `check_probability` allows, as it is given."""
+    """Value that `check_probability` allows, as it is given."""
     check_probability(operator, value, name)
     return value
 

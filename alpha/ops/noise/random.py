@@ -279,7 +279,7 @@ def _waiting(operator: str, x: Tensor, generator: Generator | None = None) -> Te
 
 
 def _dtype(x: Tensor) -> object:
-    """In which the numbers are drawn."""
+    """Dtype in which the numbers are drawn."""
     return x.dtype if is_floating(x.dtype) and x.dtype != BFLOAT16 else FLOAT32
 
 

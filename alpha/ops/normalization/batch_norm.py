@@ -104,7 +104,7 @@ for _device, _room in (("cpu", batchnorm_cpu), ("cuda", batchnorm_cuda)):
 
 
 class BatchStatistics(NamedTuple):
-    """Where the mean and the variance of the channels come from.
+    """Source of the mean and the variance of the channels.
 
     Attributes:
         running: the running ones, or None.
@@ -120,7 +120,7 @@ class BatchStatistics(NamedTuple):
 
     @classmethod
     def of_batch(cls, running: tuple[Tensor, Tensor] | None, momentum: float) -> BatchStatistics:
-        """Those of the batch; the second run of a function under `alpha.checkpoint` leaves the running ones alone."""
+        """Statistics of the batch; the second run of a function under `alpha.checkpoint` leaves the running ones alone."""
         return cls(None if repeating() else running, True, momentum)
 
     @property
@@ -189,7 +189,7 @@ class BatchNorm(Function):
 
 
 def _filled(X: Array, value: float) -> Array:
-    """What stands for a weight or a bias that is None   X (..., C) -> (C,)"""
+    """Array that stands for a weight or a bias that is None   X (..., C) -> (C,)"""
     dtype = FLOAT32 if X.dtype == BFLOAT16 else X.dtype
     if isinstance(X, np.ndarray):
         return np.full(X.shape[-1], value, dtype)

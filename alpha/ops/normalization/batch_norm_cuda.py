@@ -23,7 +23,7 @@ RUNNING = Named("running_mean", optional=True), Named("running_var", optional=Tr
 
 
 def _sizes(X: Array, *others: Array) -> tuple[int, int, np.dtype[Any], int, int]:
-    """What the plans below depend on: R, C, dtype, elements of a load, SMs."""
+    """Values on which the plans below depend: R, C, dtype, elements of a load, SMs."""
     C = X.shape[-1]
     return X.size // C, C, X.dtype, vector_width(X, *others, along=C), X.device.properties.num_sms
 
@@ -160,7 +160,7 @@ def _macros(dtype: np.dtype[Any], vector: int) -> dict[str, int | str]:
 def _magnitude(
     found: bool, beside: str = ""
 ) -> tuple[tuple[Named | None, Table | None], dict[str, int], dict[str, Buffer]]:
-    """Of a kernel that may find the magnitude of its result: arguments, macros, and the outputs of its plan."""
+    """Additions to a kernel that may find the magnitude of its result: arguments, macros, outputs of its plan."""
     outputs = {"magnitude": Buffer((1,), np.dtype(np.uint32), beside)} if found else {}
     return (Named("magnitude"), MEETING_STATE) if found else (None, None), {"MAGNITUDE": int(found)}, outputs
 

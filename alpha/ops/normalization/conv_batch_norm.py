@@ -34,7 +34,7 @@ from alpha.runtime.cuda.cuda_device import CudaDevice
 
 
 class Normalization(NamedTuple):
-    """What is done with the result of the convolution: the arguments of `batch_norm_training` after X.
+    """Normalisation of the convolution's result: the arguments of `batch_norm_training` after X.
 
     Attributes:
         wanted: the running statistics.

@@ -218,7 +218,11 @@ def _row_macros(dtype: DType, tile: RowTile, G: int, sums: bool = False) -> dict
 
 @functools.lru_cache(maxsize=4096)
 def _plan_backward(sizes: Sizes, dtype: DType, vector: int, centered: bool, num_sms: int) -> Plan:
-    """If groups are rows, one kernel reads each once for all gradients; otherwise dX and the sums have their own."""
+    """Plan of all gradients.
+
+    If groups are rows, one kernel reads each row once for all gradients; otherwise dX and the sums have kernels of
+    their own.
+    """
     A, R, G, K = sizes
     tile = None
     if R == G == 1 and dtype.itemsize < 8:

@@ -44,7 +44,7 @@ def sizes_as_given(operator: str, name: str, value: Any, rank: int) -> OutputSiz
 
 
 def _pooling(operator: str, rank: int, x: Tensor, output_size: Any) -> Pooling:
-    """What an adaptive operator is made of; `ShapeError` if x has not the axes, or if the output would be empty."""
+    """Pooling of an adaptive operator; `ShapeError` if x has not the axes, or if the output would be empty."""
     _, I, C = image_sizes(operator, rank, x)
     O = tuple([i if o is None else o for o, i in zip(sizes_of(operator, output_size, rank), I, strict=True)])
     if min(*O, *I, C) < 1:

@@ -24,7 +24,7 @@ Ratio = float | Sequence[float]
 
 
 def _starts(samples: Tensor, I: int, O: int, F: int) -> Tensor:
-    """Where the O windows of an axis begin   samples (N, 1, C) in [0, 1) -> (N, O, C)"""
+    """Starts of the O windows of an axis   samples (N, 1, C) in [0, 1) -> (N, O, C)"""
     N, _, C = samples.shape
     last = full((N, 1, C), float(I - F), samples.dtype, samples.device)
     if O == 1:

@@ -105,7 +105,7 @@ class PoolShape:
         return (rows[:, None] // self.dh * self.FW + columns // self.dw).astype(self.tap_dtype)
 
     def macros(self) -> dict[str, int]:
-        """What the kernels are compiled for."""
+        """Macros with which the kernels are compiled."""
         return {
             "FH": self.FH,
             "FW": self.FW,
@@ -206,7 +206,7 @@ def decomposed(x: Tensor, axes: Sequence[Axis], **more: Any) -> Pooling:
 
 
 def outputs(I: int, F: int, s: int, p: int, ceil_mode: bool) -> int:
-    """How many windows an axis has; with ceil_mode the last one may reach over the border."""
+    """Number of windows of an axis; with ceil_mode the last one may reach over the border."""
     if not ceil_mode:
         return (I + 2 * p - F) // s + 1
     O = -(-(I + 2 * p - F) // s) + 1

@@ -168,13 +168,13 @@ def _place(operator: str, x: Tensor, dim: int | None, keepdim: bool, largest: bo
 
 @check_arguments
 def all(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements over axes (all by default) are not 0   x (...) -> (...) of bools, or of uint8 as x"""
+    """True where all elements over axes (all by default) are not 0   x (...) -> (...) of bools, or of uint8 as x"""
     return _truth("all", x, dim, keepdim, True)
 
 
 @check_arguments
 def any(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether any element over axes (all by default) is not 0   x (...) -> (...) of bools, or of uint8 as x"""
+    """True where any element over axes (all by default) is not 0   x (...) -> (...) of bools, or of uint8 as x"""
     return _truth("any", x, dim, keepdim, False)
 
 
@@ -192,7 +192,7 @@ def _truth(operator: str, x: Tensor, dim: Dims, keepdim: bool, every: bool) -> T
 
 @check_arguments
 def equal(x: AnyTensor, other: AnyTensor) -> bool:
-    """Whether two tensors have one shape and equal elements, as a bool of Python; NaN is equal to nothing
+    """True if two tensors have one shape and equal elements, as a bool of Python; NaN is equal to nothing
 
     It waits for the device; so it is refused in a captured step.
     """

@@ -199,7 +199,7 @@ def _interpolated(values: Tensor, shares: Tensor, interpolation: str) -> Tensor:
 
 
 def _interpolated_numbers(values: Tensor, shares: Tensor, interpolation: str) -> Tensor:
-    """As `_interpolated`, of the elements of each row that are not NaN, which are the first ones"""
+    """Result of `_interpolated` for the elements of each row that are not NaN, which are the first ones"""
     numbers = values.shape[-1] - sum(isnan(values), -1, keepdim=True)
     rank = clamp(numbers - 1, min=0).astype(values.dtype) * shares
     nearest = {"higher": ceil, "nearest": round}.get(interpolation, floor)(rank)

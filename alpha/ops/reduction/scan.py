@@ -130,7 +130,7 @@ def _plan_scan(sizes: Sizes, dtype: DType, reverse: bool, product: bool, vector:
 
 
 class Way(NamedTuple):
-    """How elements are scanned: from the last one on, and multiplied instead of added."""
+    """Way in which elements are scanned: from the last one on if `reverse`, and multiplied if `product`."""
 
     reverse: bool
     product: bool
@@ -180,7 +180,7 @@ def _segment(length: int, least: int, blocks: int, num_sms: int) -> int:
 
 
 def tile_of_scan(A: int, K: int, dtype: DType, vector: int) -> RowTile:
-    """What a thread of reduce/scan_rows.cu holds: a whole row if it fits, else a part in each turn.
+    """Elements that a thread of reduce/scan_rows.cu holds: a whole row if it fits, else a part in each turn.
 
     A small array takes one of two tiles, because a kernel for the length of its rows does not pay.
     """

@@ -83,7 +83,7 @@ class ScatterFold(Function):
         return take_rows(window.reshape(sizes), F).reshape(shape)
 
     def _counted(self, own: Array, named: Array) -> Array:
-        """How many elements of each place are marked by 1: that of X, if it counts, and those of V."""
+        """Number of elements at each place that are marked by 1: the one of X, if it counts, and those of V."""
         start = own if self.include_self else self._filled(own, 0)
         return self._changed(start, lambda rows: add_rows(rows, self.at.F, self._rows(named)))
 

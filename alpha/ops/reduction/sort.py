@@ -156,7 +156,7 @@ def searchsorted(
     side: str | None = None,
     sorter: AnyTensor | None = None,
 ) -> Tensor:
-    """Where values belong in sorted rows: the first place whose element is not less   -> as values, int64
+    """Place of each value in sorted rows: the first one whose element is not less   -> as values, int64
 
     sorted_sequence (C,), values (..); or sorted_sequence (.., C), values (.., I) with the same leading axes.
     NaN is the largest number. Whether a row is sorted is not checked.
@@ -257,7 +257,7 @@ def unique_consecutive(
 
 
 def _rows(operator: str, x: Tensor, dim: int | None) -> tuple[Array, int | None]:
-    """What is compared, as rows on the host, and the axis of these rows."""
+    """Elements that are compared, as rows on the host, and the axis of these rows."""
     refuse(f"{operator} has a number of elements that only the host can count")
     values = as_float32(x.numpy())
     if dim is None:
@@ -294,7 +294,7 @@ FEW = 16  # elements with which each of the others is compared
 
 @check_arguments
 def isin(elements: AnyTensor, test_elements: AnyTensor, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Whether an element is one of the test elements   elements (...), test_elements (any shape) -> elements, bool
+    """True where an element is one of the test elements   elements (...), test_elements (any shape) -> elements, bool
 
     NaN is among no elements.
 
@@ -353,7 +353,7 @@ def one_hot(x: AnyTensor, num_classes: int = -1) -> Tensor:
 
 @check_arguments
 def bincount(x: AnyTensor, weights: AnyTensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each number 0, 1, .. comes, or the sum of its weights   x (N,) -> (max(largest + 1, minlength),)
+    """Count of each number 0, 1, .., or the sum of its weights   x (N,) -> (max(largest + 1, minlength),)
 
     It waits for the device, because only the host can find the largest number; so it is refused in a captured step. The
     weights of a number are added in the order of x. Counts are int64; sums have the dtype of floating weights, and are
@@ -394,7 +394,7 @@ def _counted(places: Tensor, weights: Tensor, length: int) -> Tensor:
 
 @check_arguments
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements lie in each of equal ranges from min to max, in the dtype of x   x (...) -> (bins,)
+    """Number of elements in each of equal ranges from min to max, in the dtype of x   x (...) -> (bins,)
 
     The last range has its end, too. Elements out of bounds and NaN count for nothing.
 

@@ -124,7 +124,7 @@ Three = tuple[Tensor, Tensor, Tensor]
 
 
 class Heads(NamedTuple):
-    """What lies between queries, keys and values and the last linear layer.
+    """Settings between queries, keys and values and the last linear layer.
 
     Attributes:
         embed_dim, num_heads: features of the result, and heads that share them.
@@ -147,7 +147,7 @@ class Heads(NamedTuple):
 
     @property
     def features(self) -> tuple[int, int, int]:
-        """Those of queries, keys and values."""
+        """Features of queries, keys and values."""
         if isinstance(self.weights, Tensor):
             return (self.embed_dim,) * 3
         q, k, v = (0 if weight is None else weight.shape[-1] for weight in self.weights)
@@ -278,7 +278,7 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """What `MultiheadAttention` computes, of weights that are given, and the weights of the attention
+    """Attention as of `MultiheadAttention`, with weights that are given, and the weights of the attention
 
     query (L, N, E), key (S, N, kdim), value (S, N, vdim) -> (L, N, O), weights (N, L, S) or None; N may be left out.
 

@@ -1,4 +1,4 @@
-"""Where the steps of sequences of several lengths lie: side by side and filled up, or packed.
+"""Layouts of the steps of sequences of several lengths: side by side and filled up, or packed.
 
 Packed, the sequences are sorted by falling length, and the rows of a step lie one after the other, those of the longest
 sequence first: so many rows as sequences have that step. Such sizes are known on the host; the tables of rows that
@@ -42,7 +42,7 @@ def order_of(lengths: Counts) -> tuple[Rows, Rows]:
 
 
 def sizes_of(lengths: Counts) -> Counts:
-    """How many sequences have each step   lengths (N,) -> (longest,)"""
+    """Number of sequences that have each step   lengths (N,) -> (longest,)"""
     return _counts_above(lengths, max(lengths))
 
 
@@ -52,7 +52,7 @@ def lengths_of(sizes: Counts) -> Counts:
 
 
 def _counts_above(values: Counts, stop: int) -> Counts:
-    """How many values are above each of 0, 1, .. below `stop`, which no value exceeds."""
+    """Number of values above each of 0, 1, .. below `stop`, which no value exceeds."""
     up_to = np.cumsum(np.bincount(values, minlength=stop))[:stop]
     return tuple((len(values) - up_to).tolist())
 
@@ -76,7 +76,7 @@ def _steps_and_sequences(sizes: Counts) -> tuple[Integers, Integers]:
 
 @kept
 def padded_rows(sizes: Counts, order: Counts, step: int, sequence: int) -> Rows:
-    """Where each row lies among others: at its step times `step` plus its sequence times `sequence`
+    """Place of each row among others: its step times `step` plus its sequence times `sequence`
 
     Args:
         order: the sequences in the order in which they are packed.
@@ -87,7 +87,7 @@ def padded_rows(sizes: Counts, order: Counts, step: int, sequence: int) -> Rows:
 
 @kept
 def rows_of_lengths(lengths: Counts) -> Rows:
-    """Where each row lies among sequences one after the other, of these lengths."""
+    """Place of each row among sequences one after the other, of these lengths."""
     order = order_of(lengths)[0].numbers
     steps, places = _steps_and_sequences(sizes_of(lengths))
     return Rows(starts_of(lengths)[order[places]] + steps)

@@ -143,7 +143,7 @@ Shape = tuple[int, ...]
 
 
 class Steps(NamedTuple):
-    """What the steps of a direction are.
+    """Steps of one direction.
 
     Attributes:
         kind: "RNN", "GRU" or "LSTM".

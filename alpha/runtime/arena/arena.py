@@ -105,7 +105,7 @@ class Arena(Places):
 
     @change
     def mark_step(self) -> None:
-        """Here a step of training ends and the next one begins, see alpha/runtime/arena/repeats.py."""
+        """Mark the end of a step of training and the beginning of the next one, see alpha/runtime/arena/repeats.py."""
         if self.is_isolated:
             return
         with self._lock:

@@ -32,7 +32,7 @@ class Meter:
 
     @property
     def room(self) -> int | None:
-        """How many more bytes may be held; None without a limit."""
+        """Number of bytes that may still be held; None without a limit."""
         if self.total is not None:
             return self.total.room
         return None if self._limit is None else self._limit - self.reserved

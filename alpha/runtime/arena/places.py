@@ -44,7 +44,7 @@ class Block:
         self.arena.exchange(self, other)
 
     def swap(self, other: Block) -> None:
-        """What `exchange` does to the blocks: one call of C code, so that no exception can come in the middle."""
+        """Exchange the memory of two blocks by one call of C code, so that no exception can come in the middle."""
         names = ("arena", "address", "nbytes")
         values = [getattr(block, name) for block in (other, self) for name in names]
         deque(map(setattr, (self,) * 3 + (other,) * 3, names * 2, values), 0)
@@ -63,7 +63,7 @@ def change(method: M) -> M:
 
 
 class Places:
-    """What an arena knows of its memory.
+    """Bookkeeping of an arena's memory.
 
     Args:
         segments: the raw memory.
@@ -210,7 +210,7 @@ class Places:
         self._changing = False
 
     def _is_within_a_change(self, frame: FrameType | None) -> bool:
-        """Whether a change of this arena goes on in this frame or above, beside the one that has found it cut off."""
+        """True if a change of this arena goes on in this frame or above, beside the one that has found it cut off."""
         changes = 0
         while frame is not None:
             if frame.f_code in _changes:

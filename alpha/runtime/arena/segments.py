@@ -103,7 +103,7 @@ class Segments:
 
     @property
     def starts(self) -> Collection[int]:
-        """Where the segments begin."""
+        """Addresses at which the segments begin."""
         return self._sizes.keys()
 
     def recover(self) -> None:
@@ -169,7 +169,7 @@ class Segments:
 
 
 class Growth(Enum):
-    """What an arena asks for when no free block is large enough.
+    """Amount of memory that an arena asks for when no free block is large enough.
 
     DOUBLE: a segment as large as all that is held, for memory that costs nothing until it is written.
     EXACT: a segment as large as the block, rounded up to pages.

@@ -61,7 +61,7 @@ def _reshaped(form: ArrayForm, wanted: Shape) -> ArrayForm:
 
 @functools.lru_cache(maxsize=4096)
 def _rows(form: ArrayForm, start: int, stop: int) -> tuple[int, ArrayForm]:
-    """Where elements [start, stop) of the leading axis begin, in bytes, and their form; else `ShapeError`."""
+    """Offset of elements [start, stop) of the leading axis, in bytes, and their form; else `ShapeError`."""
     shape = form.shape
     if not shape or not 0 <= start <= stop <= shape[0]:
         raise ShapeError(f"rows [{start}, {stop}) are not within shape {shape}")
@@ -71,7 +71,7 @@ def _rows(form: ArrayForm, start: int, stop: int) -> tuple[int, ArrayForm]:
 
 @functools.lru_cache(maxsize=4096)
 def side_by_side(forms: tuple[ArrayForm, ...]) -> tuple[tuple[int, ...], int]:
-    """Where each of these arrays begins in one block, in bytes, and the bytes of the block."""
+    """Offset of each of these arrays in one block, in bytes, and the bytes of the block."""
     ends = (0, *accumulate(-(-form.nbytes // GRAIN) * GRAIN for form in forms))
     return ends[:-1], ends[-1]
 
@@ -114,7 +114,7 @@ class DeviceArray:
 
     @property
     def address(self) -> int:
-        """Where the first element lies now; a block may be moved between two steps (see graphs.py)."""
+        """Address of the first element now; a block may be moved between two steps (see graphs.py)."""
         return self.block.address + self.offset
 
     def reshape(self, *shape: int | Shape) -> DeviceArray:

@@ -1,4 +1,4 @@
-"""What pycuda has no call for, through cuda-bindings: CUDA graphs, and ranges of addresses that grow."""
+"""Calls for which pycuda has none, through cuda-bindings: CUDA graphs, and ranges of addresses that grow."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class AddressRange:
         return self._start if last is None else last + self._pieces[last][0]
 
     def held(self) -> Collection[int]:
-        """What `allocate` has given and `free` has not taken back."""
+        """Addresses that `allocate` has given and `free` has not taken back."""
         return self._pieces.keys()
 
     def allocate(self, nbytes: int) -> int:

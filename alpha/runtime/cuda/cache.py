@@ -201,7 +201,7 @@ def _hold(folder: Path) -> int | None:
 
 
 def why_not(folder: Path, error: OSError) -> str:
-    """Why a folder cannot be used: a part of its path that is no folder, or else what the system says."""
+    """Reason why a folder cannot be used: a part of its path that is no folder, or else the system's message."""
     for part in (*reversed(folder.parents), folder):
         if os.path.lexists(part) and not os.path.isdir(part):  # noqa: PTH112
             link = os.path.islink(part)  # noqa: PTH114
@@ -221,7 +221,7 @@ Command = Callable[[Path, Sequence[str], Path], list[str]]
 
 
 class Compiler(ABC):
-    """How to make one artefact of one source file."""
+    """Compiler that makes one artefact of one source file."""
 
     suffix: str
     identity: str
@@ -278,12 +278,12 @@ def compile_cached(compiler: Compiler, source: Path, options: Sequence[str], roo
 
 
 def is_cached(compiler: Compiler, source: Path, options: Sequence[str], root: Path | None = None) -> bool:
-    """Whether `compile_cached` would find the artefact."""
+    """True if `compile_cached` would find the artefact."""
     return _known(_name(compiler, source, options, root or source_root()), compiler.suffix) is not None
 
 
 def read_log(artefact: Path) -> str:
-    """What the compiler said of this artefact (nvcc: registers, shared memory, spills)."""
+    """Text that the compiler printed for this artefact (nvcc: registers, shared memory, spills)."""
     return (artefact.parent / "log.txt").read_text()
 
 

@@ -174,7 +174,7 @@ def nvcc_compiler(nvcc: Path, arch: str) -> CommandCompiler:
 
 @functools.cache
 def nvcc_version(nvcc: Path) -> str:
-    """What `nvcc --version` prints."""
+    """Text that `nvcc --version` prints."""
     try:
         return subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
@@ -239,7 +239,7 @@ def _load_nvrtc() -> Any:
 
 
 def _toolkit_headers() -> list[Path]:
-    """Where cuda_bf16.h and its like are: a CUDA toolkit, or the nvidia-cuda-runtime package."""
+    """Folder of cuda_bf16.h and its like, if there is one: of a CUDA toolkit, or of the nvidia-cuda-runtime package."""
     folders = [Path(home, "include") for home in (os.environ.get("CUDA_HOME"), DEFAULT_HOME) if home]
     packages = importlib.util.find_spec("nvidia")
     for base in (packages.submodule_search_locations or []) if packages else []:

@@ -234,7 +234,7 @@ class CudaDevice(Device):
         return self.driver.elapsed_ms(start, end)
 
     def step_value(self, value: StepValue[Any], pack: Callable[[Any], Any]) -> tuple[Any, DeviceArray | None]:
-        """How a kernel takes a value that changes from step to step: by value, and as an address that replaces it.
+        """Value that changes from step to step, as a kernel takes it: by value, and as an address that replaces it.
 
         Args:
             pack: makes of `value.now()` the numpy scalar that the kernel takes.

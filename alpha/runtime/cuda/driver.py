@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What a kernel's choice depends on."""
+    """Properties of a GPU on which a kernel's choice depends."""
 
     name: str
     arch: str  # "sm_90"; what `compute_capability` says
@@ -37,7 +37,7 @@ PackedArguments: TypeAlias = tuple[bytes, Sequence[int]]  # a kernel's arguments
 
 
 class RawMemory(NamedTuple):
-    """Where an arena's memory comes from: see `Arena`."""
+    """Source of an arena's memory: see `Arena`."""
 
     allocate: Callable[[int], int]
     free: Callable[[int], None]
@@ -80,7 +80,7 @@ class Driver(Protocol):
         """
 
     def is_done(self, event: Any) -> bool:
-        """Whether the work before an event has ended."""
+        """True if the work before an event has ended."""
 
     def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> Any:
         """Copy page-locked memory in, beside the work on the stream; an event for `wait_for`.
@@ -104,7 +104,7 @@ class Driver(Protocol):
         """The loadable artefact of one `.cu` file, from the disk cache or the compiler (see compile.py)."""
 
     def is_compiled(self, source: Path, options: Sequence[str]) -> bool:
-        """Whether the disk cache has what `compile` would return; any thread may call both."""
+        """True if the disk cache has what `compile` would return; any thread may call both."""
 
     def load(self, artefact: Path) -> Any:
         """A module of the compiled file."""

@@ -43,7 +43,7 @@ class Launch:
 
     @property
     def unit(self) -> Unit:
-        """What the compiler is given."""
+        """Source and options that the compiler is given."""
         return self.source, self.options
 
     @property
@@ -70,7 +70,7 @@ def _size(dim: tuple[int, int, int]) -> str:
 
 
 def dry_properties(arch: str) -> DeviceProperties:
-    """Those of a GPU of `arch`, one of ARCHITECTURES, of more memory than any step needs."""
+    """Properties of a GPU of `arch`, one of ARCHITECTURES, with more memory than any step needs."""
     return properties_of(arch, DryDriver.name, TOTAL_BYTES)
 
 

@@ -85,7 +85,7 @@ def explain(last_kernel: str, call: str, error: Exception) -> str:
 
 
 def properties_of(device: Any) -> DeviceProperties:
-    """What a kernel's choice depends on."""
+    """Properties of a GPU on which a kernel's choice depends."""
     attribute = drv.device_attribute
     major, minor = device.compute_capability()
     version = drv.get_driver_version()

@@ -59,7 +59,7 @@ class CudaRecording(Recording):
 
 
 class StepValues:
-    """What changes from step to step and lies in the device's block for it; one copy before each replay writes it.
+    """Values that change from step to step, in the device's block for them; one copy before each replay writes it.
 
     All graphs of a device share the block, because they are replayed one after the other.
     """
@@ -158,7 +158,7 @@ class StepGraph:
 
 @dataclass(frozen=True)
 class Held:
-    """What a graph holds until it is closed: its handle, and scratch memory from `begin` to `end`."""
+    """Resources that a graph holds until it is closed: its handle, and scratch memory from `begin` to `end`."""
 
     handle: Any
     nbytes: int
@@ -217,7 +217,7 @@ class StepGraphs:
         self._keep_memory()
 
     def _keep_memory(self) -> None:
-        """Between two replays the memory of a graph is free for other steps, but the device must not get it back."""
+        """Keep the memory of a graph free for other steps between two replays, without giving it back to the device."""
         self._scratch.keep([(held.begin, held.end) for held in self._open.values()])
 
 

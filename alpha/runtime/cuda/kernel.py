@@ -45,7 +45,7 @@ _CODES: dict[type, tuple[int, str]] = {  # Python or numpy type -> (alignment = 
 
 
 class Layout:
-    """How a kernel reads arguments of given kinds: each at its natural alignment.
+    """Layout of arguments of given kinds, as a kernel reads them: each at its natural alignment.
 
     Attributes:
         offsets: where each argument begins.
@@ -84,7 +84,7 @@ class Packer:
 
 
 def kind_of(index: int, arg: Any) -> Kind:
-    """How a kernel takes argument number `index`; `DeviceError` if it takes nothing of that type."""
+    """Kind as which a kernel takes argument number `index`; `DeviceError` if it takes nothing of that type."""
     if isinstance(arg, np.void):
         if not arg.dtype.isalignedstruct:
             raise DeviceError(

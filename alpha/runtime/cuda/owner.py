@@ -1,4 +1,4 @@
-"""Who may use a driver: the main thread of the process that made it."""
+"""Owner of a driver, who alone may use it: the main thread of the process that made it."""
 
 from __future__ import annotations
 

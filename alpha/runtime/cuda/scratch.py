@@ -46,7 +46,7 @@ class Scratch(Arena):
 
     @property
     def is_range(self) -> bool:
-        """Whether memory that is given back and asked for again has the same addresses."""
+        """True if memory that is given back and asked for again has the same addresses."""
         return self._growth is Growth.RANGE
 
     def keep(self, extents: Sequence[tuple[int, int]]) -> None:
@@ -206,7 +206,7 @@ class Trace:
 
     @property
     def count(self) -> int:
-        """How many blocks were asked for."""
+        """Number of blocks that were asked for."""
         return len(self.lives)
 
     def born(self, address: int, nbytes: int) -> None:
@@ -239,7 +239,7 @@ class MemoryPlan:
         self.nbytes = _end(lives, self._offsets)
 
     def offset(self, number: int, nbytes: int) -> int | None:
-        """Where the block that is asked for as the `number`-th lies; None if the plan has another one there."""
+        """Offset of the block that is asked for as the `number`-th; None if the plan has another one there."""
         if number < len(self.lives) and self.lives[number].nbytes == nbytes:
             return self._offsets[number]
         return None

@@ -28,7 +28,7 @@ def ceil_div(length: int, step: int) -> int:
 
 
 class Strips(NamedTuple):
-    """How one axis of results is cut into strips, and which columns of the source a strip meets.
+    """Strips into which one axis of results is cut, and the columns of the source that a strip meets.
 
     Attributes:
         columns: the columns of a strip.
@@ -111,7 +111,7 @@ def _live(operator: str, s: ConvShape) -> int:
 
 
 def _registers(operator: str, s: ConvShape, strips: Strips, pack: Pack, ahead: int = 1) -> int:
-    """Of a thread, with so many rows of the source ahead."""
+    """Number of registers per thread, with `ahead` rows of the source loaded ahead."""
     held = s.FH * s.FW + _live(operator, s) * strips.columns + strips.sources
     if operator == WEIGHT:  # a row of dY as it lies in memory, and addresses
         loaded = 16 + 14 * (s.FW > 3) if pack.narrow else 0

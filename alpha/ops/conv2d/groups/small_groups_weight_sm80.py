@@ -79,7 +79,7 @@ def _step_bytes(s: ConvShape, tile: Tile) -> int:
 
 
 def shared_bytes(s: ConvShape, tile: Tile) -> int:
-    """Of the stages; at the end the sums of the warps take their place."""
+    """Bytes of shared memory for the stages; at the end the sums of the warps take their place."""
     sums = 0 if tile.WM == 1 else tile.WN * tile.NT * _words(s, tile.K_VECTORS) * 32 * 4
     return max(tile.STAGES * _step_bytes(s, tile), sums)
 
@@ -94,7 +94,10 @@ def supports(s: ConvShape) -> bool:
 
 
 def _most_splits(s: ConvShape, tile: Tile, chunks: int, target: Target) -> int:
-    """So many that their blocks are resident. If these are several per SM, the sums have half the bytes of X and dY."""
+    """Number of splits for which all blocks are resident.
+
+    If there are several blocks per SM, the partial sums have at most half the bytes of X and dY.
+    """
     size = 4 * prod(s.W)
     fitting = (prod(s.X) + prod(s.Y)) * ITEM // 2 // size
     splits = min(tile.BLOCKS * target.num_sms // chunks, max(fitting, target.num_sms // chunks))

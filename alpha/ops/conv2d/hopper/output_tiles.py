@@ -256,7 +256,7 @@ class Taps(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)  # here and below: the tiles of all configurations share them
 def _taps(axis: Axis, split: bool) -> Taps:
-    """Of the trimmed filter of each output pixel; if `split`, of the trimmed split filter of each input pixel.
+    """Taps of the trimmed filter of each output pixel; if `split`, of the trimmed split filter of each input pixel.
 
     These are the formulas of `trimmed_taps` and `split_segments` for all pixels at once: an axis may have millions.
     """

@@ -56,7 +56,7 @@ MAX_WAVES = 6  # tiles per SM; with more than these K is not split
 
 
 class WorkTile(NamedTuple):
-    """What a block computes for some images and output channels: an output tile, or one split of its K."""
+    """Work of a block for some images and output channels: an output tile, or one split of its K."""
 
     output_pixel: int  # the first of the tile
     split: int
@@ -155,7 +155,7 @@ def _choose_splits(tiles: list[tuple[float, int]], tile: Tile, copies: int, num_
 def keeps_filter(
     output: OutputTiles, sizes: tuple[int, int, int], num_sms: int, reserved: int = 0, least_rounds: int = 2
 ) -> bool:
-    """Whether the filter of a block's channels stays in shared memory: it is small, and several tiles use it.
+    """True if the filter of a block's channels stays in shared memory: it is small, and several tiles use it.
 
     Such a block has an SM for itself and keeps to its channels, which must not cost a round of tiles. Small tiles gain
     less than other blocks on the SM are worth.

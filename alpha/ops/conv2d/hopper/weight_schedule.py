@@ -35,7 +35,7 @@ Lengths = npt.NDArray[np.int64]
 
 
 class WeightBlock(NamedTuple):
-    """What the blocks of one z of the grid compute (WeightBlock of cuda/conv2d/sk_dilated/sm90.cu)."""
+    """Work of the blocks of one z of the grid (WeightBlock of cuda/conv2d/sk_dilated/sm90.cu)."""
 
     filter_row: int  # fd FH + fh
     first_tap: int  # fw, of the taps of a block

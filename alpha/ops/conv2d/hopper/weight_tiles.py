@@ -62,7 +62,7 @@ class WeightTile:
 
     @property
     def threads(self) -> int:
-        """Of a block: two consumer warpgroups, the producer and the transform warps."""
+        """Threads of a block: two consumer warpgroups, the producer and the transform warps."""
         return 256 + 32 * (1 + self.transform_warps)
 
     @functools.cached_property
@@ -95,7 +95,7 @@ def weight_tile(s: ConvShape, tile: Tile) -> WeightTile:
 
 
 def valid_columns(s: ConvShape, first: int, taps: int) -> int:
-    """How many columns of outputs meet the input with any of so many taps of a filter row."""
+    """Number of columns of outputs that meet the input with any of `taps` taps of a filter row from `first` on."""
     last = min(first + taps, s.FW) - 1
     begin = valid_outputs(last * s.dw, s.OW, s.IW, s.sw, s.pw)[0]
     end = valid_outputs(first * s.dw, s.OW, s.IW, s.sw, s.pw)[1]

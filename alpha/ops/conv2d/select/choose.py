@@ -56,7 +56,7 @@ def _table(s: ConvShape, target: Target) -> tuple[Configuration, ...]:
 
 
 def takes_axes(s: ConvShape, target: Target) -> bool:
-    """Whether kernels compute all three operators of a convolution with a depth or dilation as they are."""
+    """True if kernels compute all three operators of a convolution with a depth or dilation as they are."""
     return all(any(v.operator == operator and shape_for(v, s, target) for v in AXES) for operator in OPERANDS)
 
 

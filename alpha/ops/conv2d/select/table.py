@@ -21,7 +21,7 @@ def _large_products(s: ConvShape, target: Target) -> bool:
 
 
 def _tensor_tiles(item: int, tile: Mapping[str, int]) -> Condition:
-    """For mma.sync and cp.async: channels of `item` bytes make rows of whole 16 bytes, and the stages fit."""
+    """Condition of mma.sync and cp.async: channels of `item` bytes make rows of whole 16 bytes, and the stages fit."""
 
     def supports(s: ConvShape, target: Target) -> bool:
         aligned = s.IC * item % 16 == 0 and s.OC * item % 16 == 0
@@ -37,12 +37,12 @@ def _direct_ffma(s: ConvShape, target: Target) -> bool:
 
 
 def _direct_weight_ffma(s: ConvShape, target: Target) -> bool:
-    """As `_direct_ffma`, if there is a thread for each element of a filter, and rows of dY are whole 16 bytes."""
+    """True if `_direct_ffma` is, there is a thread for each element of a filter, and rows of dY are whole 16 bytes."""
     return _direct_ffma(s, target) and s.FH * s.FW * s.IC <= 160 and s.OC % 4 == 0
 
 
 def _direct_sm80(terms: int) -> Condition:
-    """For mma.sync: few channels, and 64 filters and some rows of the image fit the shared memory."""
+    """Condition of mma.sync: few channels, and 64 filters and some rows of the image fit the shared memory."""
 
     def supports(s: ConvShape, target: Target) -> bool:
         fits = direct.forward_rows(s, terms)[1] <= direct.TENSOR_SHARED
@@ -52,7 +52,7 @@ def _direct_sm80(terms: int) -> Condition:
 
 
 def _direct_weight_sm80(item: int) -> Condition:
-    """For mma.sync: dW fits the registers, two buffers of X fit the shared memory, rows of dY are whole 16 bytes."""
+    """Condition of mma.sync: dW fits registers, two buffers of X fit shared memory, rows of dY are whole 16 bytes."""
 
     def supports(s: ConvShape, target: Target) -> bool:
         few = s.IC <= 4 and s.FH * s.FW * s.IC <= 160

@@ -62,7 +62,7 @@ class Work(NamedTuple):
 
 
 def is_counted(v: Configuration) -> bool:
-    """Whether the work of a configuration is known; a new algorithm runs without it, and has no predicted time."""
+    """True if the work of a configuration is known; a new algorithm runs without it, and has no predicted time."""
     return (v.base or v).make in _FAMILIES
 
 
@@ -283,7 +283,7 @@ COPIED = 3  # times as long as another byte takes one of a copy with padded chan
 
 @dataclass(frozen=True, eq=False)
 class Constants:
-    """What the model knows of a GPU.
+    """Constants of a GPU, from which the model predicts times.
 
     Attributes:
         clock_mhz: cycles per microsecond, for times; it changes no choice.
@@ -322,7 +322,7 @@ class Constants:
         return cls(**json.loads(path.read_text()))
 
     def rates(self, v: Configuration) -> Rates:
-        """Those of a configuration."""
+        """Rates of a configuration."""
         found = {kind: getattr(self, kind).get(key_of(kind, v), usual) for kind, usual in USUAL.items()}
         return Rates(**found)
 
@@ -347,7 +347,7 @@ OF_CONFIGURATIONS = ("slowdown", "end")  # the others are a kernel's
 
 
 class Quantities(NamedTuple):
-    """What the model multiplies by constants.
+    """Quantities that the model multiplies by constants.
 
     Attributes:
         least: bytes that come from and go to the GPU's memory at least.
@@ -383,7 +383,7 @@ def predicted_ms(v: Configuration, s: ConvShape, target: Target) -> float:
 
 @functools.cache
 def constants_of(gpu: str) -> Constants:
-    """Those of a GPU by its name, or else those of REFERENCE."""
+    """Constants of a GPU by its name, or else those of REFERENCE."""
     paths = [FITTED / file_name(name) for name in (gpu, REFERENCE)]
     return Constants.load(next(path for path in paths if path.is_file()))
 
@@ -400,12 +400,12 @@ def kernel_of(v: Configuration) -> str:
 
 
 def key_of(kind: str, v: Configuration) -> str:
-    """Under which name `Constants` has the rate of a configuration."""
+    """Name under which `Constants` has the rate of a configuration."""
     return (v.base or v).name if kind in OF_CONFIGURATIONS else kernel_of(v)
 
 
 class Passes(NamedTuple):
-    """What else a plan launches, and the bytes that it moves in the GPU's memory."""
+    """Number of other launches of a plan, and the bytes that they move in the GPU's memory."""
 
     launches: int
     bytes: int
@@ -443,7 +443,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def quantities(v: Configuration, s: ConvShape, target: Target, known: Known = UNKNOWN) -> Quantities:
-    """Those of a configuration on cuda for a shape that it computes."""
+    """Quantities of a configuration on cuda for a shape that it computes."""
     used = shape_for(v, s, target) or s
     done, (launches, moved) = of(v, used, target), passes(v, used, target, known)
     item, weights = v.dtype.itemsize, 4 if v.operator == WEIGHT else v.dtype.itemsize

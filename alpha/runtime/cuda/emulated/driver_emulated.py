@@ -87,7 +87,7 @@ DEFAULT_ARCH = "sm_80"
 
 
 class EmulatedDriver:
-    """This CPU as a GPU of architecture ALPHA_ARCH, its order of threads by ALPHA_EMULATED_SEED."""
+    """Driver of this CPU as a GPU of architecture ALPHA_ARCH, with its order of threads by ALPHA_EMULATED_SEED."""
 
     name = "emulated"
     why_no_capture = ""

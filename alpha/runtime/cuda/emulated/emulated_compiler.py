@@ -1,4 +1,4 @@
-"""How a kernel file becomes a library for the CPU: the C++ compiler and cuda/common/emulation."""
+"""Compilation of a kernel file to a library for the CPU: the C++ compiler and cuda/common/emulation."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class EmulatedCompiler(Compiler):
 
 
 class _PartCompiler(Compiler):
-    """What all kernels share, compiled once: the precompiled header of g++, and the emulator."""
+    """Compiler of the parts that all kernels share, compiled once: the precompiled header of g++, and the emulator."""
 
     def __init__(self, compiler: str, flags: Sequence[str], suffix: str) -> None:
         self._command = [compiler, *flags]
@@ -107,7 +107,7 @@ class _PartCompiler(Compiler):
 
 
 def run_compiler(command: list[str], source: Path, options: Sequence[str], temporary: Path | None = None) -> str:
-    """What the compiler prints, whose temporary files lie in `temporary`.
+    """Text that the compiler prints; its temporary files lie in `temporary`.
 
     Raises:
         CompileError: it fails; the message has the command and the options.
@@ -172,7 +172,7 @@ def find_compiler() -> str:
 
 @functools.cache
 def compiler_version(compiler: str) -> str:
-    """What `--version` prints."""
+    """Text that `--version` prints."""
     try:
         return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:

@@ -72,7 +72,7 @@ class GuardedMemory:
         self._changing = False
 
     def addresses(self) -> Collection[int]:
-        """Those of all allocations."""
+        """Addresses of all allocations."""
         return self._live.keys()
 
     def allocate(self, nbytes: int) -> int:
@@ -134,7 +134,7 @@ class GuardedMemory:
             raise DeviceError(f"{call}: {nbytes} bytes at {self.describe(address + nbytes - 1)}")
 
     def describe(self, address: int) -> str:
-        """Where an address lies: in, before or after which allocation."""
+        """Description of the place of an address: in, before or after which allocation."""
         near = [a for a in self._live.values() if _distance(a, address) <= GUARD_BYTES]
         if near:
             closest = min(near, key=lambda a: _distance(a, address))
