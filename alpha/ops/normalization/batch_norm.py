@@ -120,7 +120,7 @@ class BatchStatistics(NamedTuple):
 
     @classmethod
     def of_batch(cls, running: tuple[Tensor, Tensor] | None, momentum: float) -> BatchStatistics:
-        """Statistics of the batch; the second run of a function under `alpha.checkpoint` leaves the running ones alone."""
+        """Statistics of the batch; the second run of a function under `alpha.checkpoint` keeps the running ones."""
         return cls(None if repeating() else running, True, momentum)
 
     @property
