@@ -1,4 +1,4 @@
-// Philox4x32-10 (Salmon et al., SC 2011), word for word that of alpha/rng.py.
+// Philox4x32-10 (Salmon et al., SC 2011), word for word that of alpha/core/rng.py.
 #pragma once
 #include "common/cuda.h"
 

@@ -2,7 +2,7 @@
 // Axis 0 is the fastest. Bases and strides count words; a stride may be 0 or negative.
 //
 // Index: `unsigned` if all offsets fit in an int, `unsigned long long` otherwise. The divisions by lengths are then
-// multiplications by numbers of the table (alpha/ops/views.py), of which the GPU has an instruction.
+// multiplications by numbers of the table (alpha/ops/kernel/views.py), of which the GPU has an instruction.
 #pragma once
 #include "common/cuda.h"
 

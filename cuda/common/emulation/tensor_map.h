@@ -6,7 +6,7 @@ namespace alpha_emulation {
 
 constexpr uint64_t kTensorMapMark = 0x70616d2d6168706c;
 
-// The 128 bytes that alpha/runtime/cuda/emulated_tensor_map.py packs; index 0 is the innermost dimension.
+// The 128 bytes that alpha/runtime/cuda/emulated/emulated_tensor_map.py packs; index 0 is the innermost dimension.
 struct TensorMapFields {
   uint64_t mark, address;
   uint64_t size[5];
