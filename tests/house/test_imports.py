@@ -153,7 +153,7 @@ def test_folders_are_small() -> None:
 
 
 def test_signatures_are_short() -> None:
-    """Only PyTorch's and torchvision's own signatures, which are offered under their names, are longer."""
+    """PyTorch's and torchvision's own signatures alone, which are offered under their names, are longer."""
     offered = {name for room in ROOMS for name in room.__all__}
     bases = {base.__name__ for name in offered for base in getattr(getattr(nn, name, None), "__mro__", ())}
     for path in sorted([*SOURCES, *ROOT.glob("examples/**/*.py")]):

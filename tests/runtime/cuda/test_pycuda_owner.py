@@ -1,4 +1,4 @@
-"""Who may use the pycuda driver, and when it waits, on a pycuda that is made up: no GPU is needed to see that."""
+"""Owner of the pycuda driver, and the moments when it waits, on a pycuda that is made up: no GPU is needed for that."""
 
 from __future__ import annotations
 
