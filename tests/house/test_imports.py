@@ -169,7 +169,7 @@ def test_signatures_are_short() -> None:
 
 
 def test_siblings_that_do_not_know_each_other() -> None:
-    """data stacks tensors, but knows no operators; nn does not import optim."""
+    """The package `data` stacks tensors, but knows no operators; `nn` does not import `optim`."""
     for module in modules():
         if module.startswith("alpha.data"):
             above = {target.split(".")[1] for target in imports(module)} - KNOWN_TO_DATA

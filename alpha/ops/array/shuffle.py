@@ -83,7 +83,7 @@ def native_channel_shuffle(x: AnyTensor, groups: int) -> Tensor:
 
 
 class PixelShuffle(Module):
-    """r x r channels become a block of r x r pixels   (.., H, W, C r r) -> (.., H r, W r, C)"""
+    """Blocks of r x r pixels, each made of r x r channels   (.., H, W, C r r) -> (.., H r, W r, C)"""
 
     def __init__(self, upscale_factor: int) -> None:
         self.upscale_factor = integer("PixelShuffle", "upscale_factor", upscale_factor, least=1)

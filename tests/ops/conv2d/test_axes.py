@@ -188,7 +188,7 @@ def test_arrays_of_bfloat16_are_predicted_as_such(monkeypatch: pytest.MonkeyPatc
 
 
 def test_shapes_with_another_depth_have_keys_of_their_own() -> None:
-    """Though their arrays and rows are the same: 2 planes of 6 rows, 3 planes of 4."""
+    """The arrays and rows of both are the same: 2 planes of 6 rows, 3 planes of 4."""
     two, three = (make(2, (8, 8), axis(n, 1), axis(12 // n, 1), axis(4, 3)) for n in (2, 3))
     assert two.X == three.X
     assert two.extras != three.extras
